@@ -1,0 +1,1 @@
+"""gobrrr: where a PyTorch step's time goes, what would help, and proof."""

@@ -1,0 +1,105 @@
+"""The fastest a device can do each kind of work, and how each number was got."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+How = Literal["measured", "datasheet", "given"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """One ceiling.
+
+    Attributes:
+        name: dotted, see ``Ceilings``.
+        value: in ``unit``.
+        unit: ``FLOP/s``, ``op/s``, ``B/s``, ``B`` or ``s``.
+        how: measured here, from a data sheet, or given by the user.
+        source: for a measurement the shape or size that reached it; for a data sheet its URL.
+    """
+
+    name: str
+    value: float
+    unit: str
+    how: How
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLevel:
+    """One level of the memory hierarchy, from the smallest.
+
+    Attributes:
+        name: ``l2``, ``l3``, ``dram``.
+        capacity_bytes: what it holds; ``None`` for the last level (no limit).
+        rates: (fraction of the bytes that are writes, bytes/s), sorted by fraction. Between two
+            measured mixes time per byte is interpolated linearly; a data sheet has one entry,
+            used for every mix.
+    """
+
+    name: str
+    capacity_bytes: int | None
+    rates: tuple[tuple[float, float], ...]
+
+    def bandwidth_bytes_per_s(self, write_fraction: float) -> float:
+        """Bytes per second for a mix with ``write_fraction`` (0 to 1) of its bytes written."""
+        previous = self.rates[0]
+        if write_fraction <= previous[0]:
+            return previous[1]
+        for point in self.rates[1:]:
+            if write_fraction <= point[0]:
+                share = (write_fraction - previous[0]) / (point[0] - previous[0])
+                return 1.0 / ((1 - share) / previous[1] + share / point[1])
+            previous = point
+        return previous[1]
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """All ceilings of one device.
+
+    ``rows`` by name. Names in use:
+
+    - ``matrix.<dtype>`` FLOP/s (``matrix.tf32`` for float32 inputs with TF32 allowed),
+    - ``vector.<dtype>`` FLOP/s with fused multiply-add, ``vector.<dtype>.multiply`` without,
+      ``vector.<dtype>.exp`` evaluations/s (``op/s``) of a transcendental,
+    - ``memory.<level>.{read,copy,write,triad,copy_nontemporal}`` B/s,
+      ``memory.<level>.capacity`` B, with level ``l1``, ``l2``, ``l3``, ``dram``;
+      ``...read.1thread`` for one thread,
+    - ``kernel.fixed`` s (a kernel that does nothing), ``launch.latency`` s, ``synchronise`` s,
+      ``copy.h2d``, ``copy.d2h`` B/s, ``host.python_adds`` op/s, ``host.dispatches`` op/s,
+      ``page_fault`` s.
+    """
+
+    device: str
+    rows: Mapping[str, Ceiling]
+    levels: tuple[MemoryLevel, ...]
+    notices: tuple[str, ...] = field(default=())
+
+    def value(self, name: str) -> float | None:
+        """The ceiling's value in its unit; ``None`` if there is none."""
+        row = self.rows.get(name)
+        return None if row is None else row.value
+
+    def matrix_flops_per_s(self, dtype: str) -> float | None:
+        """Rate of the best matrix path for ``dtype`` inputs; ``None`` if there is no ceiling."""
+        return self.value(f"matrix.{dtype}")
+
+    def vector_flops_per_s(self, dtype: str) -> float | None:
+        """Rate of the vector path, fused multiply-add counted as two; ``None`` if unknown."""
+        return self.value(f"vector.{dtype}")
+
+    def level_for(self, unique_bytes: float) -> MemoryLevel | None:
+        """The smallest level that holds ``unique_bytes``; ``None`` if no level is known."""
+        for level in self.levels:
+            if level.capacity_bytes is None or unique_bytes <= level.capacity_bytes:
+                return level
+        return self.levels[-1] if self.levels else None
+
+    @property
+    def kernel_fixed_s(self) -> float | None:
+        """Time of a kernel that does nothing, in seconds."""
+        return self.value("kernel.fixed")

@@ -1,0 +1,1 @@
+"""The one savable object between measuring and reporting."""

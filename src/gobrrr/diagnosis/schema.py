@@ -1,0 +1,334 @@
+"""The one savable object: what was measured, where the time went, and what would help.
+
+Field names are the JSON contract (DESIGN section 5). Times are seconds, sizes bytes, rates per
+second; ``None`` is unknown. Everything a report shows is in here: reports compute nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """Base of all parts of a diagnosis."""
+
+
+class CeilingRow(Record):
+    """A ceiling and how it was got; see ``gobrrr.devices.Ceilings`` for names."""
+
+    name: str
+    value: float
+    unit: str
+    how: str
+    source: str
+
+
+class LevelRow(Record):
+    """A memory level; ``rates`` are (write fraction of the bytes, bytes/s)."""
+
+    name: str
+    capacity_bytes: int | None
+    rates: list[tuple[float, float]]
+
+
+class DeviceRecord(Record):
+    """The device and its ceilings; ``kind`` is ``cpu``, ``cuda``, ``hip``, ..."""
+
+    name: str
+    kind: str
+    threads: int | None = None
+    memory_bytes: int | None = None
+    ceilings: list[CeilingRow] = []
+    levels: list[LevelRow] = []
+
+
+class Spread(Record):
+    """A measured time: median, mean and the interval (95 % of the median), over n samples."""
+
+    median: float
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+class SlowStep(Record):
+    """A step that took far longer than the median, and what it spent the excess on (if known)."""
+
+    index: int
+    time_s: float
+    cause: str | None = None
+
+
+class StepRecord(Record):
+    """Step time without profiler, with it, and what was done about the difference.
+
+    ``profiler_cost_s`` was subtracted from host leaves of each profiled step;
+    ``host_scale`` and ``kernel_scale`` were then applied so that the leaves sum to the median.
+    """
+
+    time_s: Spread
+    kind: str = "step"
+    profiled_time_s: float | None = None
+    profiler_cost_s: float | None = None
+    host_scale: float | None = None
+    kernel_scale: float | None = None
+    slow_steps: list[SlowStep] = []
+    samples_s: list[float] = []
+    profiled_steps: int = 0
+
+
+class Split(Record):
+    """The top level of the accounting; sums to the step."""
+
+    compute_s: float
+    memory_s: float
+    overhead_s: float
+    unmodelled_s: float
+
+
+class OpRow(Record):
+    """One op with one set of shapes, summed over a step.
+
+    ``time_s`` is kernel time plus fixed cost; ``flops`` and ``bytes`` are totals over ``count``
+    calls; ``roof_fraction`` is roof / time.
+    """
+
+    name: str
+    shapes: str
+    dtypes: str
+    count: float
+    time_s: float
+    kernel_s: float
+    fixed_s: float
+    flops: float | None
+    bytes: float | None
+    intensity: float | None
+    flops_per_s: float | None
+    bytes_per_s: float | None
+    regime: str
+    roof_s: float | None
+    roof_fraction: float | None
+    below_s: float | None
+    page_faults_s: float = 0.0
+    dtype: str | None = None
+    memory_level: str | None = None
+    unit: str | None = None
+    op_class: str | None = None
+    module: str | None = None
+    source: str | None = None
+    phase: str | None = None
+
+
+class GroupRow(Record):
+    """A module path, source line, op class or phase, with the split of its time."""
+
+    name: str
+    phase: str | None = None
+    count: float = 0
+    time_s: float
+    compute_s: float
+    memory_s: float
+    overhead_s: float
+    unmodelled_s: float
+    flops: float | None
+    bytes: float | None
+    flops_share: float | None = None
+    time_share: float | None = None
+    flops_per_s: float | None = None
+    regime: str | None = None
+
+
+class IdleRow(Record):
+    """Idle or overhead time with its cause (a leaf name without ``overhead.``) and source line."""
+
+    cause: str
+    time_s: float
+    source: str | None = None
+    detail: str | None = None
+
+
+class UnmodelledOp(Record):
+    """An op without a formula or a ceiling."""
+
+    op: str
+    time_s: float
+    reason: str | None = None
+
+
+class Coverage(Record):
+    """How much kernel time has a formula and a ceiling."""
+
+    modelled_time_fraction: float | None
+    unmodelled: list[UnmodelledOp] = []
+    unlinked_s: float = 0.0
+
+
+class DeviceTime(Record):
+    """Whole-window figures of a device's streams; unions of intervals."""
+
+    window_s: float
+    busy_s: float
+    compute_kernels_s: float
+    collectives_s: float
+    exposed_collectives_s: float
+    exposed_copies_s: float
+
+
+class GrowthRow(Record):
+    """How one op grew when the batch doubled, against what its work says."""
+
+    name: str
+    shapes: str
+    count: float
+    time_s: float
+    doubled_s: float
+    expected_s: float | None
+    note: str | None = None
+
+
+class BatchDoubling(Record):
+    """The article's test: what did not grow with the data, and has no other reason, is overhead."""
+
+    time_s: Spread
+    doubled_time_s: Spread
+    ratio: float
+    work_ratio: float | None
+    expected_s: float | None
+    overhead_s: float
+    split_overhead_s: float
+    agrees: bool
+    sentence: str
+    ops: list[GrowthRow] = []
+
+
+class Prediction(Record):
+    """Seconds per step that a fix will save."""
+
+    low_s: float
+    expected_s: float
+    high_s: float
+    speedup: float
+
+
+class Ratio(Record):
+    """A measured speedup with its interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Verification(Record):
+    """Before against after, measured."""
+
+    speedup: Ratio
+    verdict: str
+    numerics: dict[str, Any] | None = None
+
+
+class Finding(Record):
+    """A fix with its prediction and, once tried, its verification."""
+
+    fix: str
+    prediction: Prediction | None
+    because: str
+    verification: Verification | None = None
+    title: str | None = None
+    sources: list[str] = []
+
+
+class RankRow(Record):
+    """One rank of several; times per step."""
+
+    rank: int
+    step_s: float
+    split: Split
+    leaves: dict[str, float]
+    device_time: DeviceTime | None = None
+    why: str | None = None
+
+
+class TimelineColumns(Record):
+    """One step, columnar, for a report to draw. Times are ns from the step's start.
+
+    ``host_*``: spans of host threads (op, runtime, annotation, python); ``kernel_*``: device work
+    (on a CPU: ops that do work), coloured by ``kernel_regime``; ``idle_*``: gaps by cause.
+    Names index ``names``.
+    """
+
+    names: list[str] = []
+    host_start_ns: list[int] = []
+    host_duration_ns: list[int] = []
+    host_thread: list[int] = []
+    host_kind: list[int] = []
+    host_name: list[int] = []
+    kernel_start_ns: list[int] = []
+    kernel_duration_ns: list[int] = []
+    kernel_stream: list[int] = []
+    kernel_name: list[int] = []
+    kernel_regime: list[str] = []
+    idle_start_ns: list[int] = []
+    idle_duration_ns: list[int] = []
+    idle_cause: list[str] = []
+
+
+class Concurrent(Record):
+    """Host work beside the step's thread: outside the sum."""
+
+    thread: str
+    name: str
+    time_s: float
+
+
+class AboveCeiling(Record):
+    """Ops faster than roof plus fixed cost: cache, or a wrong formula or ceiling."""
+
+    op: str
+    shapes: str
+    time_s: float
+    roof_s: float
+
+
+class Diagnosis(Record):
+    """A step's diagnosis. ``save`` writes it; ``gobrrr.load`` reads it."""
+
+    schema_version: int = SCHEMA_VERSION
+    environment: dict[str, Any]
+    source: dict[str, Any]
+    device: DeviceRecord
+    step: StepRecord
+    split: Split
+    leaves: dict[str, float]
+    regime: str
+    close: bool = False
+    mfu: float | None = None
+    mfu_dtype: str | None = None
+    speed_of_light_s: float | None = None
+    coverage: Coverage
+    above_ceiling: list[AboveCeiling] = []
+    concurrent: list[Concurrent] = []
+    ops: list[OpRow] = []
+    classes: list[GroupRow] = []
+    modules: list[GroupRow] = []
+    lines: list[GroupRow] = []
+    phases: list[GroupRow] = []
+    idle: list[IdleRow] = []
+    device_time: DeviceTime | None = None
+    batch_doubling: BatchDoubling | None = None
+    ranks: list[RankRow] | None = None
+    collectives: list[dict[str, Any]] = []
+    timeline: TimelineColumns | None = None
+    findings: list[Finding] = []
+    verdict: str = ""
+    notices: list[str] = []
+    counters: dict[str, float] = {}
+
+    @property
+    def step_s(self) -> float:
+        """Median seconds per step, unprofiled."""
+        return self.step.time_s.median

@@ -1,0 +1,164 @@
+"""A recorded program: host spans and device kernels on one clock, as columns of integers.
+
+Columns (numpy arrays) rather than objects, because a trace holds millions of events. All times are
+integer nanoseconds on one clock; indices are -1 where there is nothing to point to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.timeline.ops import OpCall
+
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+UInt8 = NDArray[np.uint8]
+
+
+class HostKind(IntEnum):
+    """What a host span is."""
+
+    OP = 0  # a framework operator (cpu_op)
+    LAUNCH = 1  # a runtime call that puts work on a stream (kernel, graph, async copy, memset)
+    SYNCHRONISE = 2  # a runtime call that waits for the device, a blocking copy to the host included
+    ALLOCATE = 3  # device malloc/free, host register/pin
+    RUNTIME = 4  # any other runtime or driver call
+    PYTHON = 5  # a Python frame
+    ANNOTATION = 6  # record_function ranges, ProfilerStep, optimizer and data-loader ranges
+    GARBAGE_COLLECTION = 7
+    COMPILATION = 8
+    DATA_LOADING = 9
+
+
+class KernelKind(IntEnum):
+    """What a stretch of device work is."""
+
+    KERNEL = 0
+    COLLECTIVE = 1
+    COPY = 2
+    MEMSET = 3
+
+
+class Phase(IntEnum):
+    """The part of a step that a span belongs to."""
+
+    OTHER = 0
+    FORWARD = 1
+    BACKWARD = 2
+    OPTIMIZER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpans:
+    """Columns of host spans, sorted by start (ties: the longer first, so parents come first).
+
+    ``name``, ``module`` and ``source`` index ``Timeline.names``; ``call`` indexes
+    ``Timeline.calls``; ``sequence`` is autograd's number (-1: none).
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    thread: Int32
+    kind: UInt8
+    name: Int32
+    call: Int32
+    module: Int32
+    source: Int32
+    phase: UInt8
+    sequence: Int64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def take(self, index: NDArray[Any]) -> HostSpans:
+        """The rows of ``index`` (a boolean mask or positions)."""
+        return HostSpans(*(getattr(self, f.name)[index] for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Columns of device work, sorted by start.
+
+    ``op`` and ``launch`` index ``Timeline.host`` (-1: not linked); ``bytes_moved`` is a copy's or
+    collective's size where recorded (-1: unknown).
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    stream: Int32
+    kind: UInt8
+    name: Int32
+    op: Int64
+    launch: Int64
+    bytes_moved: Int64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def take(self, index: NDArray[Any]) -> Kernels:
+        """The rows of ``index`` (a boolean mask or positions)."""
+        return Kernels(*(getattr(self, f.name)[index] for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What ran the kernels (for a CPU timeline: the processor itself).
+
+    Attributes:
+        name: as the driver gives it, ``"NVIDIA H100 80GB HBM3"``; ``""`` where not recorded.
+        kind: ``"cuda"``, ``"hip"``, ``"cpu"``, ``"xpu"``, ``"mps"``.
+        index: position on the machine.
+        memory_bytes: ``None`` if unknown.
+        multiprocessors: SMs or compute units; ``None`` if unknown.
+    """
+
+    name: str
+    kind: str
+    index: int = 0
+    memory_bytes: int | None = None
+    multiprocessors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Everything recorded of some steps of one process on one device.
+
+    ``steps`` is an (n, 2) array of windows that tile time (DESIGN section 3); ``step_names`` has a
+    name for each. ``step_thread`` is the thread (a value of ``HostSpans.thread``) that runs the
+    user's loop. ``notices`` are sentences for the user about what was missing or odd.
+    """
+
+    names: tuple[str, ...]
+    calls: tuple[OpCall, ...]
+    host: HostSpans
+    kernels: Kernels
+    steps: Int64
+    step_names: tuple[str, ...]
+    device: Device
+    step_thread: int = 0
+    rank: int | None = None
+    world_size: int | None = None
+    torch_version: str = ""
+    notices: tuple[str, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def _empty(dtype: Any) -> NDArray[Any]:
+    return np.empty(0, dtype=dtype)
+
+
+def no_host_spans() -> HostSpans:
+    """Zero rows."""
+    i64, i32, u8 = _empty(np.int64), _empty(np.int32), _empty(np.uint8)
+    return HostSpans(i64, i64, i32, u8, i32, i32, i32, i32, u8, i64)
+
+
+def no_kernels() -> Kernels:
+    """Zero rows."""
+    i64, i32, u8 = _empty(np.int64), _empty(np.int32), _empty(np.uint8)
+    return Kernels(i64, i64, i32, u8, i32, i64, i64, i64)

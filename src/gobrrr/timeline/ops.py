@@ -1,0 +1,114 @@
+"""What the framework was asked to do: an operator call with its arguments, as plain data.
+
+One vocabulary for both origins: a dispatch recorder (which sees everything) and a profiler trace
+(which sees inputs only, and sometimes no strides). What was not recorded is ``None``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Union
+
+# Bytes per element, by the dtype names of ``str(torch.dtype)`` without the ``torch.`` prefix.
+ITEM_SIZE_BYTES: dict[str, int] = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4,
+    "uint64": 8, "bool": 1, "complex32": 4, "complex64": 8, "complex128": 16,
+    "qint8": 1, "quint8": 1, "qint32": 4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Shape, dtype and layout of one tensor argument.
+
+    Attributes:
+        shape: sizes, in elements.
+        dtype: ``"float32"`` and so on; ``""`` where the trace did not record it.
+        strides: in elements; ``None`` where not recorded (contiguous is then assumed).
+        storage: an id that two tensors share exactly if they share memory; ``None`` if unknown.
+            Not part of equality, so that calls of the same shape group together.
+        device: ``"cpu"``, ``"cuda:0"``; ``""`` where not recorded.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+    storage: int | None = field(default=None, compare=False)
+    device: str = field(default="", compare=False)
+
+    @property
+    def numel(self) -> int:
+        """Elements that an index can name (a stride-0 dimension counts in full)."""
+        return prod(self.shape)
+
+    @property
+    def unique_elements(self) -> int:
+        """Elements in memory: a dimension of stride 0 (an expanded one) counts once."""
+        if self.strides is None:
+            return self.numel
+        return prod(n for n, s in zip(self.shape, self.strides) if s != 0 or n == 0)
+
+    @property
+    def item_size_bytes(self) -> int | None:
+        """Bytes of one element; ``None`` if the dtype is unknown."""
+        return ITEM_SIZE_BYTES.get(self.dtype)
+
+    @property
+    def unique_bytes(self) -> int | None:
+        """Bytes of memory that hold the tensor; ``None`` if the dtype is unknown."""
+        size = self.item_size_bytes
+        return None if size is None else size * self.unique_elements
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether elements lie in row-major order (true where strides were not recorded)."""
+        if self.strides is None:
+            return True
+        expected = 1
+        for n, s in zip(reversed(self.shape), reversed(self.strides)):
+            if n != 1 and s != expected:
+                return False
+            expected *= n
+        return True
+
+
+Arg = Union[TensorSpec, int, float, bool, str, None, tuple["Arg", ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One call of an operator.
+
+    Attributes:
+        name: qualified name without overload, ``"aten::addmm"``.
+        args: in the order of the operator's schema, keyword arguments and defaults filled in.
+            A scalar argument that a trace did not record is ``None``; a list is a tuple.
+        outputs: result tensors, or ``None`` where not recorded (traces). A formula must then
+            derive them from the inputs.
+        overload: ``"Tensor"``, ``"out"``, ...; ``""`` where not recorded.
+    """
+
+    name: str
+    args: tuple[Arg, ...] = ()
+    outputs: tuple[TensorSpec, ...] | None = None
+    overload: str = ""
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """All input tensors, lists flattened, in order."""
+        found: list[TensorSpec] = []
+
+        def visit(arg: Arg) -> None:
+            if isinstance(arg, TensorSpec):
+                found.append(arg)
+            elif isinstance(arg, tuple):
+                for item in arg:
+                    visit(item)
+
+        for arg in self.args:
+            visit(arg)
+        return tuple(found)
