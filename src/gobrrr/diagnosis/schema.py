@@ -13,11 +13,11 @@ import msgspec
 SCHEMA_VERSION = 1
 
 
-class Record(msgspec.Struct, kw_only=True):
+class Record(msgspec.Struct):
     """Base of all parts of a diagnosis."""
 
 
-class CeilingRow(Record):
+class CeilingRow(Record, kw_only=True):
     """A ceiling and how it was got; see ``gobrrr.devices.Ceilings`` for names."""
 
     name: str
@@ -27,7 +27,7 @@ class CeilingRow(Record):
     source: str
 
 
-class LevelRow(Record):
+class LevelRow(Record, kw_only=True):
     """A memory level; ``rates`` are (write fraction of the bytes, bytes/s)."""
 
     name: str
@@ -35,7 +35,7 @@ class LevelRow(Record):
     rates: list[tuple[float, float]]
 
 
-class DeviceRecord(Record):
+class DeviceRecord(Record, kw_only=True):
     """The device and its ceilings; ``kind`` is ``cpu``, ``cuda``, ``hip``, ..."""
 
     name: str
@@ -46,7 +46,7 @@ class DeviceRecord(Record):
     levels: list[LevelRow] = []
 
 
-class Spread(Record):
+class Spread(Record, kw_only=True):
     """A measured time: median, mean and the interval (95 % of the median), over n samples."""
 
     median: float
@@ -56,7 +56,7 @@ class Spread(Record):
     n: int
 
 
-class SlowStep(Record):
+class SlowStep(Record, kw_only=True):
     """A step that took far longer than the median, and what it spent the excess on (if known)."""
 
     index: int
@@ -64,7 +64,7 @@ class SlowStep(Record):
     cause: str | None = None
 
 
-class StepRecord(Record):
+class StepRecord(Record, kw_only=True):
     """Step time without profiler, with it, and what was done about the difference.
 
     ``profiler_cost_s`` was subtracted from host leaves of each profiled step;
@@ -82,7 +82,7 @@ class StepRecord(Record):
     profiled_steps: int = 0
 
 
-class Split(Record):
+class Split(Record, kw_only=True):
     """The top level of the accounting; sums to the step."""
 
     compute_s: float
@@ -91,7 +91,7 @@ class Split(Record):
     unmodelled_s: float
 
 
-class OpRow(Record):
+class OpRow(Record, kw_only=True):
     """One op with one set of shapes, summed over a step.
 
     ``time_s`` is kernel time plus fixed cost; ``flops`` and ``bytes`` are totals over ``count``
@@ -124,7 +124,7 @@ class OpRow(Record):
     phase: str | None = None
 
 
-class GroupRow(Record):
+class GroupRow(Record, kw_only=True):
     """A module path, source line, op class or phase, with the split of its time."""
 
     name: str
@@ -143,7 +143,7 @@ class GroupRow(Record):
     regime: str | None = None
 
 
-class IdleRow(Record):
+class IdleRow(Record, kw_only=True):
     """Idle or overhead time with its cause (a leaf name without ``overhead.``) and source line."""
 
     cause: str
@@ -152,7 +152,7 @@ class IdleRow(Record):
     detail: str | None = None
 
 
-class UnmodelledOp(Record):
+class UnmodelledOp(Record, kw_only=True):
     """An op without a formula or a ceiling."""
 
     op: str
@@ -160,7 +160,7 @@ class UnmodelledOp(Record):
     reason: str | None = None
 
 
-class Coverage(Record):
+class Coverage(Record, kw_only=True):
     """How much kernel time has a formula and a ceiling."""
 
     modelled_time_fraction: float | None
@@ -168,7 +168,7 @@ class Coverage(Record):
     unlinked_s: float = 0.0
 
 
-class DeviceTime(Record):
+class DeviceTime(Record, kw_only=True):
     """Whole-window figures of a device's streams; unions of intervals."""
 
     window_s: float
@@ -179,7 +179,7 @@ class DeviceTime(Record):
     exposed_copies_s: float
 
 
-class GrowthRow(Record):
+class GrowthRow(Record, kw_only=True):
     """How one op grew when the batch doubled, against what its work says."""
 
     name: str
@@ -191,7 +191,7 @@ class GrowthRow(Record):
     note: str | None = None
 
 
-class BatchDoubling(Record):
+class BatchDoubling(Record, kw_only=True):
     """The article's test: what did not grow with the data, and has no other reason, is overhead."""
 
     time_s: Spread
@@ -206,7 +206,7 @@ class BatchDoubling(Record):
     ops: list[GrowthRow] = []
 
 
-class Prediction(Record):
+class Prediction(Record, kw_only=True):
     """Seconds per step that a fix will save."""
 
     low_s: float
@@ -215,7 +215,7 @@ class Prediction(Record):
     speedup: float
 
 
-class Ratio(Record):
+class Ratio(Record, kw_only=True):
     """A measured speedup with its interval."""
 
     median: float
@@ -223,7 +223,7 @@ class Ratio(Record):
     high: float
 
 
-class Verification(Record):
+class Verification(Record, kw_only=True):
     """Before against after, measured."""
 
     speedup: Ratio
@@ -231,7 +231,7 @@ class Verification(Record):
     numerics: dict[str, Any] | None = None
 
 
-class Finding(Record):
+class Finding(Record, kw_only=True):
     """A fix with its prediction and, once tried, its verification."""
 
     fix: str
@@ -242,7 +242,7 @@ class Finding(Record):
     sources: list[str] = []
 
 
-class RankRow(Record):
+class RankRow(Record, kw_only=True):
     """One rank of several; times per step."""
 
     rank: int
@@ -253,7 +253,7 @@ class RankRow(Record):
     why: str | None = None
 
 
-class TimelineColumns(Record):
+class TimelineColumns(Record, kw_only=True):
     """One step, columnar, for a report to draw. Times are ns from the step's start.
 
     ``host_*``: spans of host threads (op, runtime, annotation, python); ``kernel_*``: device work
@@ -277,7 +277,7 @@ class TimelineColumns(Record):
     idle_cause: list[str] = []
 
 
-class Concurrent(Record):
+class Concurrent(Record, kw_only=True):
     """Host work beside the step's thread: outside the sum."""
 
     thread: str
@@ -285,7 +285,7 @@ class Concurrent(Record):
     time_s: float
 
 
-class AboveCeiling(Record):
+class AboveCeiling(Record, kw_only=True):
     """Ops faster than roof plus fixed cost: cache, or a wrong formula or ceiling."""
 
     op: str
@@ -294,7 +294,7 @@ class AboveCeiling(Record):
     roof_s: float
 
 
-class Diagnosis(Record):
+class Diagnosis(Record, kw_only=True):
     """A step's diagnosis. ``save`` writes it; ``gobrrr.load`` reads it."""
 
     schema_version: int = SCHEMA_VERSION
