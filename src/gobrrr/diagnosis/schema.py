@@ -6,11 +6,19 @@ second; ``None`` is unknown. Everything a report shows is in here: reports compu
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gobrrr.attribution.leaves import LEAVES, TOP_LEVELS, AccountingError, top_levels
+
 SCHEMA_VERSION = 1
+
+# Reports come after this room, so the one behind ``print(diagnosis)`` is named, not imported.
+_TEXT_REPORT = "gobrrr.reports.terminal"
 
 
 class Record(msgspec.Struct):
@@ -69,10 +77,15 @@ class StepRecord(Record, kw_only=True):
 
     ``profiler_cost_s`` was subtracted from host leaves of each profiled step;
     ``host_scale`` and ``kernel_scale`` were then applied so that the leaves sum to the median.
+
+    ``basis`` is the figure of ``time_s`` that the leaves sum to: ``median`` of the unprofiled
+    steps, or ``mean`` over the windows of a trace (leaves are means over windows).
+    ``kind`` says what a step is: ``training step``, ``inference``, ``call``, ``window``, ...
     """
 
     time_s: Spread
     kind: str = "step"
+    basis: str = "median"
     profiled_time_s: float | None = None
     profiler_cost_s: float | None = None
     host_scale: float | None = None
@@ -332,3 +345,54 @@ class Diagnosis(Record, kw_only=True):
     def step_s(self) -> float:
         """Median seconds per step, unprofiled."""
         return self.step.time_s.median
+
+    @property
+    def accounted_s(self) -> float:
+        """Seconds that the leaves sum to: the median or the mean, as ``step.basis`` says."""
+        return self.step.time_s.mean if self.step.basis == "mean" else self.step.time_s.median
+
+    def check(self) -> None:
+        """Verifies the one rule of accounting: leaves sum to the step, and to the split.
+
+        The tolerance is 1 ns plus a billionth of the step: float rounding, nothing else.
+
+        Raises:
+            AccountingError: a leaf is missing, unknown or negative, or a sum is wrong.
+        """
+        if set(self.leaves) != set(LEAVES):
+            raise AccountingError(
+                f"leaves missing or unknown: {sorted(set(self.leaves) ^ set(LEAVES))}"
+            )
+        step_s = self.accounted_s
+        tolerance = 1e-9 + 1e-9 * abs(step_s)
+        for name, value in self.leaves.items():
+            # Written so that NaN fails.
+            if not value >= -tolerance:
+                raise AccountingError(f"leaf {name} is {value} s")
+        total = sum(self.leaves.values())
+        if not abs(total - step_s) <= tolerance:
+            raise AccountingError(f"leaves sum to {total} s, the step is {step_s} s")
+        for level, value in top_levels(self.leaves).items():
+            stated = getattr(self.split, f"{level}_s")
+            if not abs(stated - value) <= tolerance:
+                raise AccountingError(f"{level} is {stated} s, its leaves sum to {value} s")
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the diagnosis as JSON, whole or not at all; returns the path.
+
+        Raises:
+            AccountingError: ``check`` fails.
+            InputError: the path cannot be written.
+        """
+        from gobrrr.diagnosis import storage  # which needs this module
+
+        return storage.save(self, path)
+
+    def __str__(self) -> str:
+        text: str = import_module(_TEXT_REPORT).report_text(self)
+        return text
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{level} {getattr(self.split, f'{level}_s'):.3g} s"
+                           for level in TOP_LEVELS)  # fmt: skip
+        return f"<Diagnosis of {self.source.get('name')}: {self.step_s:.3g} s per step, {shares}>"

@@ -1,0 +1,148 @@
+"""A diagnosis as a JSON file: written whole or not at all, read by any later version."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gobrrr.diagnosis.schema import SCHEMA_VERSION, Diagnosis
+from gobrrr.timeline.errors import InputError
+
+# From version n to n + 1, on the decoded JSON. One entry per change that an old file would not
+# survive (a field renamed or given another meaning); a new field with a default needs none.
+MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+class UnsavableError(ValueError):
+    """A number that JSON has no word for stands where one is required: a defect in gobrrr."""
+
+
+class _Header(msgspec.Struct):
+    schema_version: int
+
+
+def encode(diagnosis: Diagnosis) -> bytes:
+    """The diagnosis as JSON, one object, UTF-8.
+
+    NaN and infinities become ``null`` where a field may be unknown.
+
+    Raises:
+        UnsavableError: one stands where a number is required; the message names the field.
+    """
+    data = msgspec.json.encode(diagnosis)
+    try:
+        msgspec.json.decode(data, type=Diagnosis)
+    except msgspec.ValidationError as error:
+        raise UnsavableError(f"the diagnosis would not load again: {error}") from error
+    return data
+
+
+def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Path:
+    """Checks the sums, then writes ``path`` atomically; returns the path.
+
+    Raises:
+        AccountingError: the leaves do not sum to the step and the split.
+        InputError: the path cannot be written.
+        UnsavableError: see ``encode``.
+    """
+    diagnosis.check()
+    return write_atomically(path, encode(diagnosis))
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Writes ``data`` to a file beside ``path`` and renames it there, so no reader sees half.
+
+    A symlink is followed; a device such as ``/dev/stdout`` or a pipe is written straight.
+
+    Raises:
+        InputError: the folder does not exist or cannot be written, or ``path`` is a folder.
+    """
+    given = Path(path)
+    try:
+        target = given.resolve() if given.is_symlink() else given
+        if target.is_dir():
+            raise InputError(f"cannot write {given}: it is a folder")
+        if target.exists() and not target.is_file():
+            with target.open("wb") as stream:
+                stream.write(data)
+            return given
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            # mkstemp makes the file private; a report is as public as any file the user makes.
+            temporary.chmod(mode)
+            temporary.replace(target)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise InputError(f"cannot write {given}: {error.strerror or error}") from error
+    return given
+
+
+def _umask() -> int:
+    # The only portable way to read it is to set it; called before any thread is started by us.
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
+
+
+def load(path: str | os.PathLike[str]) -> Diagnosis:
+    """Reads a diagnosis that this or an earlier version wrote.
+
+    Raises:
+        InputError: no such file, not a diagnosis, or written by a newer version.
+    """
+    given = Path(path)
+    try:
+        data = given.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {given}: {error.strerror or error}") from error
+    return decode(data, name=str(given))
+
+
+def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:
+    """A diagnosis from JSON; ``name`` stands for it in errors.
+
+    Raises:
+        InputError: see ``load``.
+    """
+    try:
+        version = msgspec.json.decode(data, type=_Header).schema_version
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"{name} is not a gobrrr diagnosis (no schema_version); "
+            "gobrrr run and gobrrr trace write one with --json"
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name} is not complete JSON: {error}") from error
+    if version > SCHEMA_VERSION:
+        raise InputError(
+            f"{name} was written by a newer gobrrr (schema {version}, this one reads up to "
+            f"{SCHEMA_VERSION}); upgrade gobrrr"
+        )
+    if version < 1:
+        raise InputError(f"{name} has schema version {version}, which no gobrrr ever wrote")
+    try:
+        if version == SCHEMA_VERSION:
+            return msgspec.json.decode(data, type=Diagnosis)
+        fields: dict[str, Any] = msgspec.json.decode(data)
+        for older in range(version, SCHEMA_VERSION):
+            migrate = MIGRATIONS.get(older)
+            fields = fields if migrate is None else migrate(fields)
+        fields["schema_version"] = SCHEMA_VERSION
+        return msgspec.convert(fields, type=Diagnosis)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{name} is not a gobrrr diagnosis: {error}") from error
