@@ -1,0 +1,71 @@
+# Needs python3.11, pip, make and g++; everything else goes into .venv.
+# Another Python: make test PYTHON=python3.13 LOCK=   (the lock file is for 3.11)
+
+PYTHON ?= python3.11
+LOCK ?= constraints.txt
+VENV := .venv
+BARE := .venv-no-torch
+BIN := $(VENV)/bin
+PIP_LOCK := $(if $(LOCK),--constraint $(LOCK))
+# Only from 25.1 does pip read the dependency groups of pyproject.toml.
+NEW_PIP := pip>=25.1
+STEPS ?= 200
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-no-torch check format bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.torch ## Diagnose examples/train_gpt.py, print the verdict, write demo.json
+	$(BIN)/gobrrr run --json demo.json examples/train_gpt.py --steps $(STEPS)
+
+test: $(VENV)/.dev ## Run the whole test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+test-no-torch: $(BARE)/.dev ## Run the tests that need no torch, in an environment without it
+	$(BARE)/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None"
+	$(BARE)/bin/python -m pytest -m "not torch and not gpu and not models" $(ARGS)
+
+check: $(VENV)/.dev ## Lint, format check, strict types, and the order of the rooms
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.dev ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.dev ## Run the benchmarks (ONLY=name for one), writing benchmarks/results
+	@for script in $(if $(ONLY),benchmarks/$(ONLY).py,$(sort $(wildcard benchmarks/*.py))); do \
+		echo "$$script"; $(BIN)/python $$script || exit 1; \
+	done
+
+lock: $(VENV)/.dev ## Pin what is installed now into constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable --exclude pip --exclude setuptools \
+		| sed -e 's/+cpu$$//' > constraints.txt
+
+clean: ## Remove environments and caches
+	rm -rf $(VENV) $(BARE) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "$(NEW_PIP)"
+	@touch $@
+
+# torch comes first and alone: what depends on it must find it installed and not bring its own.
+$(VENV)/.torch: $(VENV)/.python pyproject.toml $(wildcard $(LOCK))
+	$(BIN)/python -m pip install --quiet $(PIP_LOCK) torch==2.13.0
+	$(BIN)/python -m pip install --quiet $(PIP_LOCK) --editable ".[torch]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.torch
+	$(BIN)/python -m pip install --quiet $(PIP_LOCK) --group check --group test --group models
+	@touch $@
+
+$(BARE)/.dev: pyproject.toml $(wildcard $(LOCK))
+	$(PYTHON) -m venv $(BARE)
+	$(BARE)/bin/python -m pip install --quiet --upgrade "$(NEW_PIP)"
+	$(BARE)/bin/python -m pip install --quiet $(PIP_LOCK) --editable . --group test
+	@touch $@
