@@ -1,0 +1,280 @@
+"""The measurement itself, driven by step boundaries: warm up, record, time, profile, sample, leave.
+
+One state machine for every kind of target. A script calls ``boundary`` from hooks, a function from
+a plain loop. Each phase is a whole number of steps; what a phase costs is never in another's time.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.profile import HostProfiler, RawEvents
+from gobrrr.capture.sampler import LineSample, LineSampler
+
+WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
+    "warm-up", "recording ops", "timing", "profiling", "sampling lines", "done",
+)  # fmt: skip
+
+# Events that one profiling run may hold: kineto keeps about 0.5 kB for each.
+EVENTS_PER_PROFILE = 400_000
+# Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
+SETTLED_SPREAD = 0.10
+WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many steps each phase takes; ``None``: chosen from the steps' length."""
+
+    warmup: int | None = None
+    steps: int | None = None
+    profiled: int | None = None
+
+
+@dataclass
+class Measurements:
+    """What a session has gathered so far.
+
+    ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
+    ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
+    """
+
+    source: str = ""
+    warmup_ns: list[int] = field(default_factory=list)
+    plain_ns: list[list[int]] = field(default_factory=lambda: [[], []])
+    profiled: list[RawEvents] = field(default_factory=list)
+    sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
+    recorded: list[RecordedOp] | None = None
+    record_length_ns: int = 0
+    thread: int = 0
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def all_plain_ns(self) -> list[int]:
+        """Unprofiled step lengths of both blocks."""
+        return self.plain_ns[0] + self.plain_ns[1]
+
+
+def plain_steps_wanted(step_s: float) -> int:
+    """Steps per block: about 1.2 s of them, at least 6, at most 200; fewer if a step takes long.
+
+    >>> plain_steps_wanted(0.1), plain_steps_wanted(0.0001), plain_steps_wanted(5), \
+plain_steps_wanted(90)
+    (12, 200, 2, 1)
+    """
+    if step_s > 20:
+        return 1
+    if step_s > 2:
+        return 2
+    return max(6, min(200, math.ceil(1.2 / step_s)))
+
+
+def profiled_steps_wanted(step_s: float) -> int:
+    """About seven; more of very short steps, fewer of very long ones.
+
+    >>> profiled_steps_wanted(0.1), profiled_steps_wanted(0.0001), profiled_steps_wanted(5), \
+profiled_steps_wanted(90)
+    (7, 40, 3, 1)
+    """
+    if step_s > 20:
+        return 1
+    if step_s > 2:
+        return 3
+    return max(7, min(40, math.ceil(0.010 / step_s)))
+
+
+class Session:
+    """Runs the phases. ``boundary`` is called at each step's end, in the thread of the loop.
+
+    ``between`` (optional) runs between two steps whose lengths are not compared, for instance to
+    restore state; ``on_phase(phase, done, wanted)`` reports progress.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        on_phase: Callable[[str, int, int], None] = lambda phase, done, wanted: None,
+        modules: dict[str, Any] | None = None,
+        make_recorder: Callable[[], Any] | None = None,
+        make_profiler: Callable[[], Any] = HostProfiler,
+        make_sampler: Callable[[int], Any] = LineSampler,
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._on_phase = on_phase
+        self._modules = modules
+        self._make_recorder = make_recorder or (lambda: OpRecorder(roots=self._modules))
+        self._make_profiler = make_profiler
+        self._make_sampler = make_sampler
+        self._profiler: Any = None
+        self._recorder: Any = None
+        self._sampler: Any = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.result = Measurements()
+        self.phase = WARMUP
+        self._steps_in_phase = 0
+        self._wanted = self._plan.warmup if self._plan.warmup is not None else 3
+        self._settling = False
+        self._block = 0
+        self._profiled_wanted = 0
+        self._since_ns: int | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether all phases are over."""
+        return self.phase == DONE
+
+    def restart(self) -> None:
+        """Forget everything: what a step is has changed."""
+        self.abandon()
+        self._begin()
+
+    def abandon(self) -> None:
+        """Stop whatever is running; results so far stay readable."""
+        if self._sampler is not None:
+            self._sampler.stop()
+            self._sampler = None
+        if self._profiler is not None:
+            self._profiler.abandon()
+            self._profiler = None
+        if self._recorder is not None:
+            self._recorder.stop()
+            self._recorder = None
+
+    def boundary(self, source: str) -> bool:
+        """One step has ended. Returns true when the session has just become done."""
+        now = self._clock()
+        if self.done:
+            return False
+        self.result.source = source
+        self.result.thread = threading.get_ident()
+        if self._since_ns is not None:
+            self._step_ended(now - self._since_ns)
+        self._on_phase(self.phase, self._steps_in_phase, self._wanted)
+        self._since_ns = self._clock()
+        return self.done
+
+    # Phases
+
+    def _step_ended(self, length_ns: int) -> None:
+        self._steps_in_phase += 1
+        if self.phase == WARMUP:
+            self._warmup_ended(length_ns)
+        elif self.phase == RECORD:
+            self._record_ended(length_ns)
+        elif self.phase == TIME:
+            self._time_ended(length_ns)
+        elif self.phase in (PROFILE, SAMPLE):
+            self._profile_ended()
+
+    def _enter(self, phase: str, wanted: int) -> None:
+        self.phase, self._wanted, self._steps_in_phase = phase, wanted, 0
+
+    def _warmup_ended(self, length_ns: int) -> None:
+        lengths = self.result.warmup_ns
+        lengths.append(length_ns)
+        self._settling = True
+        if len(lengths) < self._wanted:
+            return
+        if self._plan.warmup is None and not self._settled(lengths):
+            self._wanted = len(lengths) + 1
+            return
+        self._enter(RECORD, 1)
+        self._start_recording()
+
+    @staticmethod
+    def _settled(lengths: list[int]) -> bool:
+        last = lengths[-3:]
+        if max(last) <= (1 + SETTLED_SPREAD) * min(last):
+            return True
+        return len(lengths) >= WARMUP_MOST_STEPS or sum(lengths) > WARMUP_MOST_S * 1e9
+
+    def _start_recording(self) -> None:
+        self._recorder = self._make_recorder()
+        self._recorder.start()
+
+    def _record_ended(self, length_ns: int) -> None:
+        if self._recorder is not None:
+            self.result.recorded = self._recorder.stop()
+            self.result.record_length_ns = length_ns
+            self._recorder = None
+            # One step passes unmeasured: the recorded one left caches and the allocator changed.
+            self._wanted = 2
+            return
+        self._enter_timing(0)
+
+    def _step_s(self) -> float:
+        lengths = self.result.all_plain_ns or self.result.warmup_ns[-3:]
+        return max(1e-9, median(lengths) * 1e-9)
+
+    def _enter_timing(self, block: int) -> None:
+        self._block = block
+        steps = self._plan.steps
+        wanted = plain_steps_wanted(self._step_s()) if steps is None else max(1, (steps + 1) // 2)
+        self._enter(TIME, wanted)
+
+    def _time_ended(self, length_ns: int) -> None:
+        self.result.plain_ns[self._block].append(length_ns)
+        if self._steps_in_phase < self._wanted:
+            return
+        if self._block == 0:
+            wanted = self._plan.profiled or profiled_steps_wanted(self._step_s())
+            self._profiled_wanted = wanted
+            self._enter(PROFILE, wanted + 1)
+            self._start_profiling(sample=False)
+        else:
+            self._enter(SAMPLE, 3 if self._step_s() < 2 else 2)
+            self._start_profiling(sample=True)
+
+    def _start_profiling(self, *, sample: bool) -> None:
+        self._profiler = self._make_profiler()
+        try:
+            self._profiler.start()
+        except RuntimeError as error:
+            self._profiler = None
+            self.result.notices.append(f"Could not profile: {error}.")
+            self._enter(DONE, 0)
+            return
+        if sample:
+            self._sampler = self._make_sampler(self.result.thread)
+            self._sampler.start()
+
+    def _profile_ended(self) -> None:
+        self._profiler.mark()
+        ops = len(self.result.recorded or ())
+        # About three events an op: composites and views have their own.
+        full = (self._steps_in_phase + 1) * max(1, 3 * ops) > EVENTS_PER_PROFILE
+        if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase >= 2):
+            return
+        samples = self._sampler.stop() if self._sampler is not None else None
+        self._sampler = None
+        steps = self._profiler.stop()[1:]
+        marks = self._profiler.step_starts_ns()[1:]
+        self._profiler = None
+        if samples is None:
+            self.result.profiled += steps
+            if len(self.result.profiled) < self._profiled_wanted and full:
+                self._enter(PROFILE, self._profiled_wanted - len(self.result.profiled) + 1)
+                self._start_profiling(sample=False)
+                return
+            self._enter_timing(1)
+            return
+        for raw, begin in zip(steps, marks):
+            inside = [
+                LineSample(s.time_ns - begin, s.line)
+                for s in samples
+                if 0 <= s.time_ns - begin < raw.length_ns
+            ]
+            self.result.sampled.append((raw, inside))
+        self._enter(DONE, 0)

@@ -1,0 +1,65 @@
+"""Which line of the user's program is running."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+
+_GOBRRR = str(Path(__file__).resolve().parents[1]) + os.sep
+
+
+@functools.cache
+def _library_prefixes() -> tuple[str, ...]:
+    paths = {sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(str(Path(path)) + os.sep for path in paths)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_gobrrr_file(path: str) -> bool:
+    """Whether the file is part of this tool (never shown to the user)."""
+    return path.startswith(_GOBRRR)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_user_file(path: str) -> bool:
+    """Whether the file is the user's own: not Python's, not an installed package, not gobrrr's."""
+    if path.startswith("<"):
+        return path.startswith(("<ipython", "<stdin"))
+    return not is_gobrrr_file(path) and not path.startswith(_library_prefixes())
+
+
+@functools.lru_cache(maxsize=4096)
+def short_path(path: str) -> str:
+    """The path as a user would write it: relative to the working directory if below it."""
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:
+        return path
+    return path if relative.startswith("..") else relative
+
+
+def format_line(path: str, line: int, function: str) -> str:
+    """``train.py:88 in get_batch``."""
+    return f"{short_path(path)}:{line} in {function}"
+
+
+def user_line(frame: FrameType | None) -> str | None:
+    """The innermost line of the user's own code that ``frame`` runs under.
+
+    ``None`` if no frame is the user's: the time is then the framework's own.
+    """
+    while frame is not None:
+        code = frame.f_code
+        if is_user_file(code.co_filename):
+            return format_line(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def frame_of_thread(thread: int) -> FrameType | None:
+    """The frame that a thread is executing now; ``None`` if the thread has ended."""
+    return sys._current_frames().get(thread)
