@@ -51,21 +51,21 @@ clean: ## Remove environments and caches
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "$(NEW_PIP)"
+	$(BIN)/python -m pip install -qq --upgrade "$(NEW_PIP)"
 	@touch $@
 
 # torch comes first and alone: what depends on it must find it installed and not bring its own.
 $(VENV)/.torch: $(VENV)/.python pyproject.toml $(wildcard $(LOCK))
-	$(BIN)/python -m pip install --quiet $(PIP_LOCK) torch==2.13.0
-	$(BIN)/python -m pip install --quiet $(PIP_LOCK) --editable ".[torch]"
+	$(BIN)/python -m pip install -qq $(PIP_LOCK) torch==2.13.0
+	$(BIN)/python -m pip install -qq $(PIP_LOCK) --editable ".[torch]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch
-	$(BIN)/python -m pip install --quiet $(PIP_LOCK) --group check --group test --group models
+	$(BIN)/python -m pip install -qq $(PIP_LOCK) --group check --group test --group models
 	@touch $@
 
 $(BARE)/.dev: pyproject.toml $(wildcard $(LOCK))
 	$(PYTHON) -m venv $(BARE)
-	$(BARE)/bin/python -m pip install --quiet --upgrade "$(NEW_PIP)"
-	$(BARE)/bin/python -m pip install --quiet $(PIP_LOCK) --editable . --group test
+	$(BARE)/bin/python -m pip install -qq --upgrade "$(NEW_PIP)"
+	$(BARE)/bin/python -m pip install -qq $(PIP_LOCK) --editable . --group test
 	@touch $@
