@@ -1,0 +1,135 @@
+"""Run a user's script or module as Python would: real ``__main__``, arguments, exit code."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import sys
+import traceback
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+from gobrrr.capture.source_lines import is_gobrrr_file
+from gobrrr.timeline.errors import InputError
+
+USER_CODE_RAISED = 3
+
+
+class StopScript(SystemExit):
+    """Raised inside the script to end it where the user asked for that (``--stop``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptExit:
+    """How a script ended: its exit code, and whether an exception ended it (3, DESIGN section 5)."""
+
+    code: int
+    raised: bool = False
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script or module, compiled and ready: bad input has been refused by now."""
+
+    code: types.CodeType
+    file: str
+    name: str
+    search_path: str
+    spec: importlib.machinery.ModuleSpec | None = None
+
+
+def load_script(path: str) -> Script:
+    """Read and compile a script. Raises InputError in one sentence if that is impossible."""
+    file = Path(path)
+    if file.is_dir():
+        main = file / "__main__.py"
+        if not main.is_file():
+            raise InputError(f"{path} is a directory without a __main__.py")
+        file, search_path = main, str(Path(path).resolve())
+    elif not file.exists():
+        raise InputError(f"{path}: no such file")
+    else:
+        search_path = str(file.resolve().parent)
+    try:
+        with io.open_code(str(file)) as source:
+            code = compile(source.read(), str(file), "exec", dont_inherit=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except SyntaxError as error:
+        where = f"{path}:{error.lineno}" if error.lineno else path
+        raise InputError(f"{where} is not valid Python: {error.msg}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not a Python script: {error}") from None
+    return Script(code, str(file), file.name, search_path)
+
+
+def load_module(name: str) -> Script:
+    """Find and compile a module as ``python -m`` does. Raises InputError."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            name = f"{name}.__main__"
+            spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"-m {name}: {error}") from None
+    if spec is None or spec.loader is None:
+        raise InputError(f"-m {name}: no such module (looked in {os.getcwd()} and sys.path)")
+    get_code = getattr(spec.loader, "get_code", None)
+    code = get_code(name) if get_code is not None else None
+    if code is None:
+        raise InputError(f"-m {name}: the module has no Python source to run")
+    return Script(code, str(spec.origin or name), name, os.getcwd(), spec)
+
+
+def run_script(script: Script, argv: list[str]) -> ScriptExit:
+    """Run to the end in this process. What it raises is printed whole, without gobrrr's frames.
+
+    The ``__main__`` module stays in place afterwards: atexit handlers and pickles need it.
+    """
+    module = types.ModuleType("__main__")
+    module.__file__ = script.file
+    module.__spec__ = script.spec
+    module.__dict__["__cached__"] = None
+    if script.spec is not None:
+        module.__package__ = script.spec.parent
+        module.__loader__ = script.spec.loader
+    else:
+        module.__package__ = None
+    sys.modules["__main__"] = module
+    sys.argv = [script.file, *argv]
+    if script.spec is None:
+        # As Python does for a script: its folder comes first, in place of ours.
+        sys.path[0:1] = [script.search_path]
+    try:
+        exec(script.code, module.__dict__)
+    except StopScript:
+        return ScriptExit(0)
+    except SystemExit as leaving:
+        return ScriptExit(_exit_code(leaving.code))
+    except KeyboardInterrupt:
+        return ScriptExit(130, interrupted=True)
+    except BaseException as error:
+        _print_traceback(error)
+        return ScriptExit(USER_CODE_RAISED, raised=True)
+    return ScriptExit(0)
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _print_traceback(error: BaseException) -> None:
+    shown = error.__traceback__
+    while shown is not None and is_gobrrr_file(shown.tb_frame.f_code.co_filename):
+        shown = shown.tb_next
+    traceback.print_exception(type(error), error.with_traceback(shown), shown)

@@ -1,0 +1,206 @@
+"""What a user hands over to be diagnosed: a callable, ``(module, inputs)`` or a ``Workload``."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gobrrr.timeline.errors import InputError, UserCodeError
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A step made of parts that gobrrr can rearrange: double its batch, replace its optimizer.
+
+    With ``loss`` and ``optimizer`` a step is a training step (zero_grad, forward, backward, step);
+    without, inference (no gradients are recorded).
+
+    Attributes:
+        model: any callable, usually an ``nn.Module``.
+        inputs: a tensor, a tuple or list of positional arguments, or a dict of keyword arguments.
+        loss: ``loss(output)`` or ``loss(output, targets)`` -> scalar tensor. ``None`` with an
+            optimizer: ``output.loss`` is used, as ``transformers`` models return it.
+        optimizer: a ``torch.optim.Optimizer``.
+        targets: second argument of ``loss``.
+    """
+
+    model: Any
+    inputs: Any = ()
+    loss: Callable[..., Any] | None = None
+    optimizer: Any = None
+    targets: Any = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether a step trains."""
+        return self.optimizer is not None
+
+    def forward(self) -> Any:
+        """The model's output for the inputs."""
+        if isinstance(self.inputs, Mapping):
+            return self.model(**self.inputs)
+        if isinstance(self.inputs, (tuple, list)):
+            return self.model(*self.inputs)
+        return self.model(self.inputs)
+
+    def step(self) -> Any:
+        """One step; returns the output (inference) or the loss (training)."""
+        import torch
+
+        if not self.trains:
+            with torch.no_grad():
+                return self.forward()
+        self.optimizer.zero_grad()
+        output = self.forward()
+        if self.loss is not None:
+            loss = self.loss(output) if self.targets is None else self.loss(output, self.targets)
+        else:
+            loss = getattr(output, "loss", None)
+            if loss is None:
+                raise InputError(
+                    "a Workload with an optimizer needs loss=..., or a model whose output has .loss"
+                )
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def batch_size(self) -> int | None:
+        """Length of the dimension that all batched inputs share (the first); ``None`` if unclear."""
+        sizes = {t.shape[0] for t in _tensors((self.inputs, self.targets)) if t.dim() > 0}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def with_batch_repeated(self, times: int) -> Workload:
+        """The same step on ``times`` as much data (each batched tensor repeated along dimension 0).
+
+        Raises InputError if the inputs have no common first dimension.
+        """
+        if self.batch_size() is None:
+            raise InputError("the inputs do not share a first (batch) dimension")
+        return replace(
+            self,
+            inputs=_repeat(self.inputs, times),
+            targets=_repeat(self.targets, times),
+        )
+
+
+def _tensors(value: Any) -> list[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        return [t for item in value.values() for t in _tensors(item)]
+    if isinstance(value, (tuple, list)):
+        return [t for item in value for t in _tensors(item)]
+    return []
+
+
+def _repeat(value: Any, times: int) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if value.dim() == 0:
+            return value
+        return torch.cat([value.detach()] * times, dim=0).requires_grad_(value.requires_grad)
+    if isinstance(value, dict):
+        return {key: _repeat(item, times) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_repeat(item, times) for item in value)
+    return value
+
+
+def as_workload(made: Any) -> Workload | Callable[[], Any]:
+    """Normalise what the user gave: ``(module, inputs)`` becomes a ``Workload``.
+
+    Raises InputError for anything that cannot be run without arguments.
+    """
+    if isinstance(made, Workload):
+        return made
+    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
+        return Workload(made[0], made[1])
+    if callable(made):
+        required = _required_parameters(made)
+        if required:
+            raise InputError(
+                f"the step must be callable without arguments; it needs {', '.join(required)} "
+                "(give (module, inputs), a gobrrr.Workload, or functools.partial)"
+            )
+        step: Callable[[], Any] = made
+        return step
+    raise InputError(
+        f"cannot diagnose a {type(made).__name__}: give a callable without arguments, "
+        "(module, inputs) or a gobrrr.Workload"
+    )
+
+
+def _required_parameters(function: Any) -> list[str]:
+    target = getattr(function, "forward", function) if _is_module(function) else function
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):
+        return []
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    return [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.kind in positional and parameter.default is inspect.Parameter.empty
+    ]
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def load_function(target: str) -> Workload | Callable[[], Any]:
+    """``file.py:function`` -> what the function returns, normalised by ``as_workload``.
+
+    Raises InputError if file or function is missing, UserCodeError if the user's code raises.
+    """
+    path, _, name = target.rpartition(":")
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"{path}:{error.lineno} is not valid Python: {error.msg}") from None
+    except Exception as error:
+        raise UserCodeError(f"{path} raised {type(error).__name__} while loading") from error
+    function = getattr(module, name, None)
+    if function is None:
+        offered = sorted(
+            key for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__
+        )  # fmt: skip
+        there = f"; it has {', '.join(offered)}" if offered else ""
+        raise InputError(f"{path} has no function {name!r}{there}")
+    if not callable(function):
+        return as_workload(function)
+    if _required_parameters(function):
+        raise InputError(f"{path}:{name} must be callable without arguments: it builds the work")
+    try:
+        made = function()
+    except Exception as error:
+        raise UserCodeError(f"{path}:{name} raised {type(error).__name__}") from error
+    if made is None:
+        raise InputError(
+            f"{path}:{name} returned None: return the step as a callable, (module, inputs) "
+            "or a gobrrr.Workload"
+        )
+    return as_workload(made)
