@@ -1,0 +1,77 @@
+"""The report as Markdown, for a pull-request comment or a CI job summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports import sentences
+from gobrrr.reports.quantities import plain_name, share
+from gobrrr.reports.tables import TABLES, TextTable, time_scale
+
+# Everything that GitHub's Markdown (https://github.github.com/gfm/) or HTML could take as markup.
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-])")
+
+
+def report_markdown(
+    diagnosis: Diagnosis, *, top: int = 10, by: Sequence[str] = ("op", "class")
+) -> str:
+    """The verdict and the split in the open, tables folded; names are escaped.
+
+    ``by`` are names of ``tables.TABLES``.
+    """
+    scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
+    lines = [f"### {_escape(sentences.title(diagnosis))}", ""]
+    lines += [_escape(sentences.step_time(diagnosis)), ""]
+    if diagnosis.verdict:
+        lines += [f"**{_escape(plain_name(diagnosis.verdict, 4000))}**", ""]
+    lines += [f"> {_escape(plain_name(notice, 2000))}" for notice in diagnosis.notices]
+    lines += [""] if diagnosis.notices else []
+    lines += [f"| where | {scale.unit} | of the step | |", "|---|--:|--:|---|"]
+    for level in sentences.split_levels(diagnosis):
+        time, of = scale.number(level.time_s), share(level.time_s, step_s, 1)
+        lines.append(f"| **{level.name}** | **{time}** | **{of}** | |")
+        for part in level.parts if level.name != "unmodelled" else ():
+            time, of = scale.number(part.time_s), share(part.time_s, step_s, 1)
+            lines.append(f"| {part.label} | {time} | {of} | {_escape(part.note)} |")
+    lines.append("")
+    for text in (
+        sentences.slow_steps(diagnosis),
+        sentences.speed_of_light(diagnosis),
+        sentences.device_time(diagnosis),
+        sentences.batch_note(diagnosis),
+    ):
+        lines += [_escape(text), ""] if text else []
+    if diagnosis.findings:
+        lines += ["| would help | saves per step | because |", "|---|---|---|"]
+        for finding in diagnosis.findings[:top]:
+            name, saving, because = sentences.finding_lines(finding, scale)
+            lines.append(f"| {_escape(name)} | {saving} | {_escape('; '.join(because))} |")
+        lines.append("")
+    for name in by:
+        table = TABLES[name](diagnosis, top)
+        if table.rows:
+            lines += [*_table(table), ""]
+    notes = [*sentences.coverage(diagnosis), sentences.measuring(diagnosis)]
+    lines += [f"<sub>{_escape(note)}</sub>\n" for note in notes if note]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _escape(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _table(table: TextTable) -> list[str]:
+    details = any(row.detail for row in table.rows)
+    headers = [column.header for column in table.columns] + (["where"] if details else [])
+    rules = ["--:" if column.number else "---" for column in table.columns]
+    lines = [f"<details><summary>{table.title}</summary>", ""]
+    lines.append("| " + " | ".join(headers) + " |")
+    lines.append("|" + "|".join(rules + (["---"] if details else [])) + "|")
+    for row in table.rows:
+        cells = [*row.cells, row.detail] if details else list(row.cells)
+        lines.append("| " + " | ".join(_escape(cell) for cell in cells) + " |")
+    if table.left_out:
+        lines += ["", f"and {table.left_out} more"]
+    return [*lines, "", "</details>"]

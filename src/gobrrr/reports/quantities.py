@@ -1,0 +1,132 @@
+"""Numbers as people read them: one unit per table, SI prefixes of 1000, a dash for unknown."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from dataclasses import dataclass
+
+UNKNOWN = "-"
+
+_PREFIXES: tuple[tuple[float, str], ...] = (
+    (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""),
+)  # fmt: skip
+_TIME_UNITS: tuple[tuple[float, str], ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """One unit and one number of decimals for all times of a report, so that columns compare.
+
+    ``unit_s`` is the unit in seconds.
+    """
+
+    unit: str
+    unit_s: float
+    decimals: int
+
+    @classmethod
+    def of(cls, largest_s: float) -> TimeScale:
+        """The scale on which ``largest_s`` seconds has three to five digits.
+
+        41.23 ms -> 41.2 ms; 4.123 ms -> 4.12 ms; 4.123 s -> 4.123 s (parts of it are ms).
+        """
+        for unit_s, unit in _TIME_UNITS:
+            # 0.9995 of a unit would print as 1000 of the next.
+            if largest_s >= 0.99949 * unit_s:
+                value = largest_s / unit_s
+                decimals = 2 if value < 9.995 else 1
+                return cls(unit, unit_s, decimals + 1 if unit == "s" else decimals)
+        return cls("ns", 1e-9, 1) if largest_s > 0 else cls("ms", 1e-3, 1)
+
+    def number(self, seconds: float | None) -> str:
+        """``"41.2"``; ``"<0.1"`` for what is not zero but would print as zero."""
+        if seconds is None or not math.isfinite(seconds):
+            return UNKNOWN
+        value = seconds / self.unit_s
+        least = 10.0**-self.decimals
+        if 0 < value < least / 2:
+            return f"<{least:.{self.decimals}f}"
+        return f"{value:.{self.decimals}f}"
+
+    def text(self, seconds: float | None) -> str:
+        """``"41.2 ms"``."""
+        number = self.number(seconds)
+        return number if number == UNKNOWN else f"{number} {self.unit}"
+
+
+def time_text(seconds: float | None) -> str:
+    """A time alone, in its own unit: ``"41.2 ms"``."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    return TimeScale.of(seconds).text(seconds) if seconds else "0 s"
+
+
+def si(value: float | None, unit: str = "") -> str:
+    """Three significant digits with an SI prefix: ``si(206e9, "FLOP/s") == "206 GFLOP/s"``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if value == 0:
+        return f"0 {unit}".rstrip()
+    fitting = (entry for entry in _PREFIXES if abs(value) >= 0.9995 * entry[0])
+    factor, prefix = next(fitting, _PREFIXES[-1])
+    return f"{significant(value / factor)} {prefix}{unit}".rstrip()
+
+
+def significant(value: float | None) -> str:
+    """Three significant digits, no exponent: ``0.318``, ``3.18``, ``31.8``, ``318``, ``3180``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    rounded = round(value, digits)
+    digits = 2 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:.{min(max(digits, 0), 6)}f}"
+
+
+def percent(fraction: float | None, decimals: int = 0) -> str:
+    """``"46 %"``; ``"<1 %"`` for what is not zero but would print as zero."""
+    if fraction is None or not math.isfinite(fraction):
+        return UNKNOWN
+    least = 10.0**-decimals
+    if 0 < 100 * fraction < least / 2:
+        return f"<{least:.{decimals}f} %"
+    return f"{100 * fraction:.{decimals}f} %"
+
+
+def share(part: float | None, whole: float, decimals: int = 0) -> str:
+    """``part`` as percent of ``whole``; a dash if there is no whole."""
+    return percent(part / whole if part is not None and whole else None, decimals)
+
+
+def count(value: float | None) -> str:
+    """``"611"``; ``"2.5"`` for a mean over steps that differ."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+
+
+def plain_name(name: str, limit: int = 400) -> str:
+    """A name from the user's program as one line that cannot steer a terminal.
+
+    Control, format (direction overrides among them) and surrogate characters become spaces or
+    ``\N{REPLACEMENT CHARACTER}``; what is longer than ``limit`` is cut in the middle.
+    """
+    if len(name) > limit:
+        half = limit // 2
+        name = f"{name[:half]}…{name[-half:]}"
+    safe = []
+    for character in name:
+        if character.isspace():
+            safe.append(" ")
+        elif unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+            safe.append("\N{REPLACEMENT CHARACTER}")
+        else:
+            safe.append(character)
+    return "".join(safe)
+
+
+def op_name(name: str) -> str:
+    """``aten::addmm`` -> ``addmm``: the namespace of nearly all ops is noise."""
+    return plain_name(name.removeprefix("aten::"))

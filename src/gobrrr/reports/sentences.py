@@ -1,0 +1,233 @@
+"""The lines of a diagnosis that are not tables, without colour or layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gobrrr.diagnosis.schema import Diagnosis, Finding, IdleRow
+from gobrrr.reports.quantities import (
+    UNKNOWN,
+    TimeScale,
+    count,
+    op_name,
+    percent,
+    plain_name,
+    share,
+    significant,
+    time_text,
+)
+from gobrrr.reports.tables import time_scale
+from gobrrr.reports.words import PARTS, Part, cause_label
+
+# How many source lines stand beside a cause of overhead in the split; --by cause shows all.
+_LINES_PER_CAUSE = 2
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPart:
+    """One line under a top level."""
+
+    label: str
+    time_s: float
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitLevel:
+    """One top level with its non-zero parts; ``roof_s`` of it is work at the ceilings."""
+
+    name: str
+    time_s: float
+    roof_s: float
+    parts: tuple[SplitPart, ...]
+
+
+def title(diagnosis: Diagnosis) -> str:
+    """What was diagnosed, where: ``train.py · training step · AMD EPYC, 2 threads``."""
+    device = plain_name(diagnosis.device.name) or f"unknown {diagnosis.device.kind} device"
+    if diagnosis.device.threads:
+        plural = "s" if diagnosis.device.threads > 1 else ""
+        device = f"{device}, {diagnosis.device.threads} thread{plural}"
+    torch_version = diagnosis.environment.get("torch")
+    parts = (
+        plain_name(str(diagnosis.source.get("name") or "")),
+        plain_name(diagnosis.step.kind),
+        device,
+        f"torch {plain_name(str(torch_version))}" if torch_version else "",
+    )
+    return " · ".join(part for part in parts if part)
+
+
+def step_time(diagnosis: Diagnosis) -> str:
+    """``100.0 ms per step (98.5 to 101.3, 24 steps; mean 102.1)``."""
+    scale, time = time_scale(diagnosis), diagnosis.step.time_s
+    inside = [f"{scale.number(time.low)} to {scale.number(time.high)}"] if time.n > 1 else []
+    inside.append(f"{time.n} step{'s' if time.n != 1 else ''}")
+    text = ", ".join(inside)
+    if scale.number(time.mean) != scale.number(time.median):
+        text = f"{text}; mean {scale.number(time.mean)}"
+    return f"{scale.text(time.median)} per step ({text})"
+
+
+def slow_steps(diagnosis: Diagnosis) -> str:
+    """``1 slow step in 24: 151 ms (data loading)``; empty if there is none."""
+    slow = diagnosis.step.slow_steps
+    if not slow:
+        return ""
+    scale = time_scale(diagnosis)
+    named = [
+        scale.text(step.time_s) + (f" ({cause_label(step.cause)})" if step.cause else "")
+        for step in slow[:_NAMED]
+    ]
+    more = f" and {len(slow) - _NAMED} more" if len(slow) > _NAMED else ""
+    plural = "s" if len(slow) > 1 else ""
+    return f"{len(slow)} slow step{plural} in {diagnosis.step.time_s.n}: {', '.join(named)}{more}"
+
+
+def split_levels(diagnosis: Diagnosis) -> tuple[SplitLevel, ...]:
+    """The three levels, and the fourth where something could not be told; parts largest first."""
+    levels = []
+    for name, parts in PARTS.items():
+        time_s = getattr(diagnosis.split, f"{name}_s")
+        if name == "unmodelled" and not time_s:
+            continue
+        shown = [part for part in (_split_part(diagnosis, part) for part in parts) if part.time_s]
+        shown.sort(key=lambda part: -part.time_s)
+        roof_s = sum(diagnosis.leaves.get(part.roof, 0.0) for part in parts)
+        levels.append(SplitLevel(name, time_s, roof_s, tuple(shown)))
+    return tuple(levels)
+
+
+def _split_part(diagnosis: Diagnosis, part: Part) -> SplitPart:
+    leaves = diagnosis.leaves
+    if part.leaf:
+        time_s = leaves.get(part.leaf, 0.0)
+        return SplitPart(part.label, time_s, _lines(diagnosis, part.leaf) or part.meaning)
+    scale = time_scale(diagnosis)
+    roof_s, below_s = leaves.get(part.roof, 0.0), leaves.get(part.below, 0.0)
+    note = f"{scale.number(roof_s)} at the ceiling, {scale.number(below_s)} below it"
+    return SplitPart(part.label, roof_s + below_s, note)
+
+
+def _lines(diagnosis: Diagnosis, leaf: str) -> str:
+    """The source lines that spend most of a cause, else its detail."""
+    cause = leaf.removeprefix("overhead.")
+    rows = [row for row in diagnosis.idle if row.cause == cause]
+    scale = time_scale(diagnosis)
+
+    def text(row: IdleRow) -> str:
+        time = f" {scale.number(row.time_s)}" if len(rows) > 1 else ""
+        return plain_name(row.source or row.detail or "elsewhere") + time
+
+    named = [row for row in rows if row.source or row.detail]
+    return ", ".join(text(row) for row in named[:_LINES_PER_CAUSE])
+
+
+def speed_of_light(diagnosis: Diagnosis) -> str:
+    """The step time at the ceilings, and the MFU; empty if neither is known."""
+    scale, light_s = time_scale(diagnosis), diagnosis.speed_of_light_s
+    parts = []
+    if light_s is not None:
+        ratio = f" ({significant(diagnosis.accounted_s / light_s)}x)" if light_s else ""
+        parts.append(f"Speed of light {scale.text(light_s)}{ratio}: this work at the ceilings.")
+    if diagnosis.mfu is not None:
+        of = f" of the {diagnosis.mfu_dtype} peak" if diagnosis.mfu_dtype else ""
+        parts.append(f"MFU {percent(diagnosis.mfu, 1)}{of}.")
+    return " ".join(parts)
+
+
+def device_time(diagnosis: Diagnosis) -> str:
+    """What the device's streams did in the whole window; empty if that was not recorded."""
+    device = diagnosis.device_time
+    if device is None:
+        return ""
+    parts = [f"compute kernels {time_text(device.compute_kernels_s)}"]
+    if device.collectives_s:
+        exposed = time_text(device.exposed_collectives_s)
+        parts.append(f"collectives {time_text(device.collectives_s)} ({exposed} exposed)")
+    if device.exposed_copies_s:
+        parts.append(f"exposed copies {time_text(device.exposed_copies_s)}")
+    busy = share(device.busy_s, device.window_s, 1)
+    return f"Device busy {busy} of {time_text(device.window_s)}: {', '.join(parts)}."
+
+
+def measuring(diagnosis: Diagnosis) -> str:
+    """What the profiler cost and what was scaled; empty if nothing was profiled."""
+    scale, step = time_scale(diagnosis), diagnosis.step
+    parts = []
+    if step.profiled_time_s is not None:
+        steps = f" over {step.profiled_steps} steps" if step.profiled_steps else ""
+        parts.append(f"profiled{steps}: {scale.text(step.profiled_time_s)} per step")
+    if step.profiler_cost_s is not None:
+        parts.append(f"profiler's cost subtracted: {scale.text(step.profiler_cost_s)}")
+    for what, factor in (("host", step.host_scale), ("kernel", step.kernel_scale)):
+        if factor is not None:
+            parts.append(f"{what} leaves scaled by {factor:.3f}")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def coverage(diagnosis: Diagnosis) -> list[str]:
+    """What is modelled, what is not, what beat its roof, and what ran beside the step."""
+    scale, lines = time_scale(diagnosis), []
+    modelled = diagnosis.coverage.modelled_time_fraction
+    missing = [
+        f"{op_name(op.op)} {scale.text(op.time_s)}"
+        + (f" ({plain_name(op.reason)})" if op.reason else "")
+        for op in diagnosis.coverage.unmodelled
+    ]
+    if modelled is not None or missing:
+        lines.append(f"Modelled: {percent(modelled, 1)} of kernel time.{_named(' Not', missing)}")
+    if diagnosis.coverage.unlinked_s:
+        unlinked = scale.text(diagnosis.coverage.unlinked_s)
+        lines.append(f"Kernels that no op could be found for: {unlinked}.")
+    above = [
+        f"{op_name(op.op)} {plain_name(op.shapes, 60)} {scale.number(op.time_s)} "
+        f"against {scale.text(op.roof_s)}"
+        for op in diagnosis.above_ceiling
+    ]
+    if above:
+        lines.append(f"Faster than the roof (cache, or a ceiling too low){_named(':', above)}")
+    beside = [
+        f"{plain_name(row.thread)} {op_name(row.name)} {scale.text(row.time_s)}"
+        for row in diagnosis.concurrent
+    ]
+    if beside:
+        lines.append(f"Beside the step, outside the sum{_named(':', beside)}")
+    return lines
+
+
+def _named(lead: str, items: list[str]) -> str:
+    if not items:
+        return ""
+    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    lead = lead if lead.endswith(":") else f"{lead}:"
+    return f"{lead} {', '.join(items[:_NAMED])}{more}."
+
+
+def finding_lines(finding: Finding, scale: TimeScale) -> tuple[str, str, list[str]]:
+    """A finding as its title, its saving, and the lines under it."""
+    saving = UNKNOWN
+    if finding.prediction is not None:
+        p = finding.prediction
+        saving = (
+            f"{scale.text(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)}), "
+            f"{p.speedup:.2f}x"
+        )
+    lines = [plain_name(finding.because)] if finding.because else []
+    if finding.verification is not None:
+        ratio = finding.verification.speedup
+        verdict = finding.verification.verdict.replace("_", " ")
+        lines.append(f"tried: {ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}), {verdict}")
+    return plain_name(finding.title or finding.fix), saving, lines
+
+
+def batch_note(diagnosis: Diagnosis) -> str:
+    """The outcome of the batch-doubling test; empty if it was not run."""
+    doubling = diagnosis.batch_doubling
+    if doubling is None:
+        return ""
+    n = count(doubling.doubled_time_s.n)
+    measured = f"{time_text(doubling.doubled_time_s.median)} at 2x over {n} steps"
+    return f"{plain_name(doubling.sentence)} ({measured})"

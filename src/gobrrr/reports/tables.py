@@ -1,0 +1,262 @@
+"""The tables of a diagnosis as text cells, for any report that can draw rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow
+from gobrrr.reports.quantities import (
+    TimeScale,
+    count,
+    op_name,
+    percent,
+    plain_name,
+    share,
+    si,
+    significant,
+)
+from gobrrr.reports.words import CLASS_MEANINGS, PHASE_SHORT, cause_label
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: numbers are flush right; the one flexible column takes what width is left."""
+
+    header: str
+    number: bool = True
+    flexible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Cells of one row; ``detail`` is a second line under it, over the whole width."""
+
+    cells: tuple[str, ...]
+    detail: str = ""
+    regime: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table ready to draw. ``left_out`` rows did not fit into ``top``."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    left_out: int = 0
+    note: str = ""
+
+
+def time_scale(diagnosis: Diagnosis) -> TimeScale:
+    """The unit of all per-step times of this diagnosis."""
+    return TimeScale.of(max(diagnosis.step_s, diagnosis.accounted_s))
+
+
+def op_table(diagnosis: Diagnosis, top: int) -> TextTable:
+    """Ops by shapes: time, share, regime, roof over time, intensity, achieved rate."""
+    scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
+    columns = (
+        Column("op", number=False, flexible=True),
+        Column("calls"),
+        Column(scale.unit),
+        Column("step"),
+        Column("bound by", number=False),
+        Column("roof"),
+        Column("FLOP/B"),
+        Column("achieved"),
+    )
+
+    def row(op: OpRow) -> Row:
+        cells = (
+            op_name(op.name),
+            count(op.count),
+            scale.number(op.time_s),
+            share(op.time_s, step_s),
+            op.regime,
+            percent(op.roof_fraction),
+            significant(op.intensity),
+            _achieved(op),
+        )
+        return Row(cells, _where(op), op.regime)
+
+    return _table("Ops", columns, diagnosis.ops, top, row)
+
+
+def _achieved(op: OpRow) -> str:
+    if op.regime == "compute" and op.flops_per_s is not None:
+        return si(op.flops_per_s, "FLOP/s")
+    return si(op.bytes_per_s, "B/s")
+
+
+def _where(op: OpRow) -> str:
+    parts = (
+        plain_name(op.shapes),
+        op.dtypes if op.dtypes != op.shapes else "",
+        plain_name(op.module or ""),
+        PHASE_SHORT.get(op.phase or "", ""),
+        plain_name(op.source or ""),
+    )
+    return " · ".join(part for part in parts if part)
+
+
+def _group_columns(first: str, unit: str) -> tuple[Column, ...]:
+    return (
+        Column(first, number=False, flexible=True),
+        Column("phase", number=False),
+        Column(unit),
+        Column("step"),
+        Column("compute"),
+        Column("memory"),
+        Column("overhead"),
+    )
+
+
+def _group_table(
+    diagnosis: Diagnosis, title: str, first: str, groups: Sequence[GroupRow], top: int
+) -> TextTable:
+    scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
+
+    def row(group: GroupRow) -> Row:
+        cells = (
+            plain_name(group.name),
+            PHASE_SHORT.get(group.phase or "", group.phase or ""),
+            scale.number(group.time_s),
+            share(group.time_s, step_s),
+            scale.number(group.compute_s),
+            scale.number(group.memory_s),
+            scale.number(group.overhead_s),
+        )
+        return Row(cells, regime=group.regime or "")
+
+    return _table(title, _group_columns(first, scale.unit), groups, top, row)
+
+
+def module_table(diagnosis: Diagnosis, top: int) -> TextTable:
+    """Modules by path, backward time with the forward module that caused it."""
+    return _group_table(diagnosis, "Modules", "module", diagnosis.modules, top)
+
+
+def line_table(diagnosis: Diagnosis, top: int) -> TextTable:
+    """Source lines of the user's program."""
+    return _group_table(diagnosis, "Source lines", "line", diagnosis.lines, top)
+
+
+def phase_table(diagnosis: Diagnosis, top: int) -> TextTable:
+    """Forward, backward, optimizer and the rest."""
+    table = _group_table(diagnosis, "Phases", "phase", diagnosis.phases, top)
+    keep = [i for i in range(len(table.columns)) if i != 1]
+    return TextTable(
+        table.title,
+        tuple(table.columns[i] for i in keep),
+        tuple(Row(tuple(row.cells[i] for i in keep), row.detail, row.regime) for row in table.rows),
+        table.left_out,
+    )
+
+
+def class_table(diagnosis: Diagnosis, top: int) -> TextTable:
+    """Share of FLOPs beside share of time.
+
+    The three classes are those of Ivanov et al., "Data Movement Is All You Need" (MLSys 2021).
+    """
+    scale = time_scale(diagnosis)
+    columns = (
+        Column("class", number=False, flexible=True),
+        Column("calls"),
+        Column("FLOPs"),
+        Column("of FLOPs"),
+        Column(scale.unit),
+        Column("of op time"),
+        Column("achieved"),
+    )
+
+    def row(group: GroupRow) -> Row:
+        return Row(
+            (
+                CLASS_MEANINGS.get(group.name, plain_name(group.name)),
+                count(group.count),
+                si(group.flops),
+                percent(group.flops_share, 1),
+                scale.number(group.time_s),
+                percent(group.time_share, 1),
+                si(group.flops_per_s, "FLOP/s"),
+            )
+        )
+
+    return _table("Share of FLOPs beside share of time", columns, diagnosis.classes, top, row)
+
+
+def cause_table(diagnosis: Diagnosis, top: int) -> TextTable:
+    """Overhead by cause and by the line that spends it."""
+    scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
+    columns = (
+        Column("overhead", number=False),
+        Column(scale.unit),
+        Column("step"),
+        Column("where", number=False, flexible=True),
+    )
+    rows = [
+        Row(
+            (
+                cause_label(idle.cause),
+                scale.number(idle.time_s),
+                share(idle.time_s, step_s),
+                plain_name(" · ".join(part for part in (idle.source, idle.detail) if part)),
+            )
+        )
+        for idle in diagnosis.idle
+    ]
+    return _table("Overhead by cause", columns, rows, top, lambda row: row)
+
+
+def growth_table(diagnosis: Diagnosis, top: int) -> TextTable:
+    """Each op's growth when the batch doubled, beside what its work predicts."""
+    scale = time_scale(diagnosis)
+    columns = (
+        Column("op", number=False, flexible=True),
+        Column("1x"),
+        Column("2x"),
+        Column("expected"),
+        Column("", number=False),
+    )
+    doubling = diagnosis.batch_doubling
+    rows = [
+        Row(
+            (
+                f"{op_name(row.name)} {plain_name(row.shapes)}",
+                scale.number(row.time_s),
+                scale.number(row.doubled_s),
+                scale.number(row.expected_s),
+                row.note or "",
+            )
+        )
+        for row in (doubling.ops if doubling else ())
+    ]
+    title = f"Growth of each op with the batch, {scale.unit}"
+    return _table(title, columns, rows, top, lambda row: row)
+
+
+def _table(
+    title: str,
+    columns: tuple[Column, ...],
+    items: Sequence[_Item],
+    top: int,
+    row: Callable[[_Item], Row],
+) -> TextTable:
+    shown = tuple(row(item) for item in items[:top])
+    return TextTable(title, columns, shown, max(0, len(items) - top))
+
+
+# What ``--by`` accepts, in the order of the help text.
+TABLES: dict[str, Callable[[Diagnosis, int], TextTable]] = {
+    "op": op_table,
+    "module": module_table,
+    "line": line_table,
+    "class": class_table,
+    "phase": phase_table,
+    "cause": cause_table,
+    "batch": growth_table,
+}

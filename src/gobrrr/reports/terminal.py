@@ -1,0 +1,286 @@
+"""The report in a terminal: verdict, split, tables, findings, and how the numbers were got.
+
+Width 80 unless the terminal says otherwise; no colour in a pipe; ASCII where the encoding has no
+block characters.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports import sentences
+from gobrrr.reports.quantities import plain_name, share
+from gobrrr.reports.tables import TABLES, TextTable, time_scale
+
+MIN_WIDTH, DEFAULT_WIDTH, MAX_WIDTH = 60, 80, 200
+DEFAULT_TOP = 8
+DEFAULT_TABLES = ("op", "class")
+
+# Distinguishable with the common colour deficiencies, and on dark and light grounds.
+_COLOURS = {
+    "compute": "green", "memory": "blue", "overhead": "yellow", "unmodelled": "magenta",
+}  # fmt: skip
+_AT_ROOF, _BELOW = "█", "▒"
+# One character for one, so that columns keep their places.
+_ASCII = str.maketrans(
+    {"█": "#", "▒": "=", "·": "-", "…": "~", "µ": "u", "→": ">", "×": "x", "–": "-", "─": "-"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to show: rows per table, which tables (names of ``tables.TABLES``), and how."""
+
+    top: int = DEFAULT_TOP
+    by: Sequence[str] = DEFAULT_TABLES
+    width: int = DEFAULT_WIDTH
+    colour: bool = False
+    ascii_only: bool = False
+
+
+def options_for(stream: TextIO, *, top: int | None = None, by: Sequence[str] = ()) -> Options:
+    """Options that suit ``stream``: its width, colour only in a terminal, ASCII if it must be.
+
+    ``NO_COLOR`` (https://no-color.org) and ``TERM=dumb`` switch colour off; ``COLUMNS`` sets the
+    width.
+    """
+    terminal = stream.isatty()
+    width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns if terminal else DEFAULT_WIDTH
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        width = int(columns)
+    try:
+        (_AT_ROOF + _BELOW + "·…µ").encode(stream.encoding or "ascii")
+        ascii_only = False
+    except (UnicodeEncodeError, LookupError):
+        ascii_only = True
+    colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Options(
+        DEFAULT_TOP if top is None else top,
+        tuple(by) or DEFAULT_TABLES,
+        min(max(width, MIN_WIDTH), MAX_WIDTH),
+        colour,
+        ascii_only,
+    )
+
+
+def print_report(diagnosis: Diagnosis, stream: TextIO, options: Options | None = None) -> None:
+    """Writes the report to ``stream`` as it suits that stream."""
+    stream.write(report_text(diagnosis, options or options_for(stream)))
+
+
+def report_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
+    """The whole report as text with a trailing newline."""
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=options.width,
+        force_terminal=options.colour,
+        color_system="standard" if options.colour else None,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    _draw(diagnosis, options, console)
+    lines = (line.rstrip() for line in buffer.getvalue().splitlines())
+    text = "\n".join(lines) + "\n"
+    if options.ascii_only:
+        text = text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+    return text
+
+
+def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
+    console.print(Text(sentences.title(diagnosis), style="bold"))
+    console.print(Text(sentences.step_time(diagnosis)))
+    _print_lines(console, [sentences.slow_steps(diagnosis)])
+    if diagnosis.verdict:
+        console.print()
+        console.print(_verdict(diagnosis))
+    for notice in diagnosis.notices:
+        console.print(_hanging("!", plain_name(notice, 2000), "yellow"))
+    console.print()
+    _draw_split(diagnosis, console)
+    _print_lines(console, [sentences.speed_of_light(diagnosis), sentences.device_time(diagnosis)])
+    for name in options.by:
+        table = TABLES[name](diagnosis, options.top)
+        if table.rows:
+            console.print()
+            _draw_table(table, console, options)
+    _draw_ranks(diagnosis, console)
+    _draw_findings(diagnosis, console, options)
+    batch = sentences.batch_note(diagnosis)
+    if batch:
+        console.print()
+        console.print(Text(f"Batch test: {batch}"))
+    footer = [*sentences.coverage(diagnosis), sentences.measuring(diagnosis)]
+    if any(footer):
+        console.print()
+        _print_lines(console, footer, style="dim")
+
+
+def _print_lines(console: Console, lines: Sequence[str], style: str = "") -> None:
+    for line in lines:
+        if line:
+            console.print(Text(line, style=style))
+
+
+def _verdict(diagnosis: Diagnosis) -> Text:
+    """The verdict, its first sentence in bold."""
+    text = Text(plain_name(diagnosis.verdict, 4000))
+    first = text.plain.find(". ")
+    text.stylize(f"bold {_COLOURS.get(diagnosis.regime, '')}", 0, first + 1 if first > 0 else None)
+    return text
+
+
+def _hanging(mark: str, text: str, style: str = "", indent: int = 0) -> Padding:
+    """A line behind a mark; what wraps is indented under the text."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=len(mark), no_wrap=True)
+    grid.add_column()
+    grid.add_row(Text(mark, style=style), Text(text, style=style))
+    return Padding(grid, (0, 0, 0, indent))
+
+
+def _draw_split(diagnosis: Diagnosis, console: Console) -> None:
+    scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
+    levels = sentences.split_levels(diagnosis)
+    times = [scale.number(t) for level in levels for t in (level.time_s, *_parts_s(level))]
+    number = max(len(time) for time in times)
+    label = 15
+    lead = 2 + label + number + 1 + len(scale.unit) + 2 + 7 + 2
+    full = console.width - lead
+    for level in levels:
+        colour = _COLOURS[level.name]
+        line = Text("  ")
+        line.append(f"{level.name:<{label}}", style=f"bold {colour}")
+        line.append(f"{scale.number(level.time_s):>{number}} {scale.unit}  ", style="bold")
+        line.append(f"{share(level.time_s, step_s, 1):>7}  ")
+        line.append_text(_bar(level, step_s, full))
+        console.print(line, no_wrap=True, overflow="crop")
+        if level.name == "unmodelled":
+            continue
+        for part in level.parts:
+            line = Text("    ", style="dim")
+            line.append(f"{part.label:<{label - 2}}")
+            line.append(f"{scale.number(part.time_s):>{number}} {scale.unit}  ")
+            line.append(f"{share(part.time_s, step_s, 1):>7}  ")
+            line.append(part.note)
+            console.print(line, no_wrap=True, overflow="ellipsis")
+    if any(level.roof_s for level in levels):
+        legend = f"  {_AT_ROOF} at a ceiling of this machine   {_BELOW} everything else"
+        console.print(Text(legend, style="dim"))
+
+
+def _parts_s(level: sentences.SplitLevel) -> list[float]:
+    return [part.time_s for part in level.parts]
+
+
+def _bar(level: sentences.SplitLevel, step_s: float, full: int) -> Text:
+    """A bar whose full width is the step; solid is work at a ceiling."""
+    if not step_s:
+        return Text()
+    end = round(full * level.time_s / step_s)
+    solid = round(full * level.roof_s / step_s)
+    if level.time_s > 0:
+        end = max(end, 1)
+    return Text(_AT_ROOF * min(solid, end) + _BELOW * (end - solid), style=_COLOURS[level.name])
+
+
+def _draw_table(table: TextTable, console: Console, options: Options) -> None:
+    console.print(Text(table.title, style="bold"))
+    widths = [
+        max(len(column.header), *(Text(row.cells[i]).cell_len for row in table.rows))
+        for i, column in enumerate(table.columns)
+    ]
+    flexible = next(i for i, column in enumerate(table.columns) if column.flexible)
+    others = sum(width for i, width in enumerate(widths) if i != flexible)
+    gaps = 2 * (len(widths) - 1)
+    widths[flexible] = max(8, min(widths[flexible], console.width - 2 - others - gaps))
+    headers = [column.header for column in table.columns]
+    console.print(
+        _cells(table, headers, widths, [""] * len(headers), "dim"), no_wrap=True, overflow="crop"
+    )
+    for row in table.rows:
+        styles = [
+            _COLOURS.get(row.regime, "") if column.header == "bound by" else ""
+            for column in table.columns
+        ]
+        console.print(
+            _cells(table, row.cells, widths, styles, ""), no_wrap=True, overflow="ellipsis"
+        )
+        if row.detail:
+            name = row.cells[flexible]
+            cut = f"{name} · " if Text(name).cell_len > widths[flexible] else ""
+            detail = Text(f"    {cut}{row.detail}", style="dim")
+            console.print(detail, no_wrap=True, overflow="ellipsis")
+    if table.left_out:
+        more = len(table.rows) + table.left_out
+        console.print(Text(f"  … {table.left_out} more: --top {more}", style="dim"))
+    if table.note:
+        console.print(Text(f"  {table.note}", style="dim"))
+
+
+def _cells(
+    table: TextTable, cells: Sequence[str], widths: list[int], styles: list[str], base: str
+) -> Text:
+    line = Text("  ", style=base)
+    for i, (column, cell) in enumerate(zip(table.columns, cells)):
+        text = Text(cell, style=styles[i])
+        # A path tells most at its end, a number is never cut.
+        text.truncate(widths[i], overflow="ellipsis")
+        text.align("right" if column.number else "left", widths[i])
+        line.append_text(text)
+        if i + 1 < len(widths):
+            line.append("  ")
+    return line
+
+
+def _draw_ranks(diagnosis: Diagnosis, console: Console) -> None:
+    if not diagnosis.ranks:
+        return
+    scale = time_scale(diagnosis)
+    console.print()
+    console.print(Text(f"Ranks, {scale.unit}", style="bold"))
+    header = f"  {'rank':>4}  {'step':>8}  {'compute':>8}  {'memory':>8}  {'overhead':>8}"
+    console.print(Text(header, style="dim"))
+    for rank in diagnosis.ranks:
+        split = rank.split
+        numbers = "".join(
+            f"  {scale.number(value):>8}"
+            for value in (rank.step_s, split.compute_s, split.memory_s, split.overhead_s)
+        )
+        why = f"  {plain_name(rank.why)}" if rank.why else ""
+        console.print(Text(f"  {rank.rank:>4}{numbers}{why}"), no_wrap=True, overflow="ellipsis")
+
+
+def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> None:
+    if not diagnosis.findings:
+        return
+    scale = time_scale(diagnosis)
+    console.print()
+    console.print(Text("Would help, with what each saves per step", style="bold"))
+    shown = diagnosis.findings[: options.top]
+    for number, finding in enumerate(shown, 1):
+        name, saving, lines = sentences.finding_lines(finding, scale)
+        left = Text(f"  {number} {name}")
+        left.truncate(max(12, console.width - len(saving) - 2), overflow="ellipsis")
+        left.append(" " * (console.width - left.cell_len - len(saving)))
+        left.append(saving, style="bold")
+        console.print(left, no_wrap=True, overflow="crop")
+        for line in lines:
+            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4)))
+    left_out = len(diagnosis.findings) - len(shown)
+    if left_out:
+        console.print(Text(f"  … {left_out} more: --top {len(diagnosis.findings)}", style="dim"))

@@ -1,0 +1,68 @@
+"""The leaves in plain words, for every report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One line under a top level: the leaf, or the two leaves of roof and below.
+
+    ``meaning`` stands beside it where nothing more specific is known.
+    """
+
+    label: str
+    meaning: str
+    leaf: str = ""
+    roof: str = ""
+    below: str = ""
+
+
+PARTS: dict[str, tuple[Part, ...]] = {
+    "compute": (
+        Part("matrix", "", roof="compute.matrix.roof", below="compute.matrix.below"),
+        Part("vector", "", roof="compute.vector.roof", below="compute.vector.below"),
+        Part("unmodelled", "arithmetic of unknown size", leaf="compute.unmodelled"),
+    ),
+    "memory": (
+        Part("traffic", "", roof="memory.device.roof", below="memory.device.below"),
+        Part("page faults", "first touch of fresh outputs", leaf="memory.page_faults"),
+        Part("copies", "between host and device, exposed", leaf="memory.copies"),
+        Part("network", "collectives, exposed", leaf="memory.network"),
+        Part("network wait", "for a rank that came late", leaf="memory.network_wait"),
+        Part("unmodelled", "data movement of unknown size", leaf="memory.unmodelled"),
+    ),
+    "overhead": (
+        Part("dispatch", "the framework issuing ops", leaf="overhead.dispatch"),
+        Part("python", "the interpreter between ops", leaf="overhead.python"),
+        Part("launch", "from launch call to kernel start", leaf="overhead.launch"),
+        Part("kernel fixed", "paid by a kernel however small", leaf="overhead.kernel_fixed_cost"),
+        Part("synchronising", "the host waits for the device", leaf="overhead.synchronisation"),
+        Part("data loading", "waiting for the next batch", leaf="overhead.data_loading"),
+        Part("allocation", "calls into the allocator", leaf="overhead.allocation"),
+        Part("compilation", "during the step", leaf="overhead.compilation"),
+        Part("garbage", "Python's collector", leaf="overhead.garbage_collection"),
+        Part("unexplained", "idle or host time without a known cause", leaf="overhead.unexplained"),
+    ),
+    "unmodelled": (Part("unmodelled", "ops without a formula or a ceiling", leaf="unmodelled"),),
+}
+
+CAUSE_LABELS: dict[str, str] = {
+    part.leaf.removeprefix("overhead."): part.label for part in PARTS["overhead"]
+}
+
+CLASS_MEANINGS: dict[str, str] = {
+    "contraction": "tensor contraction",
+    "normalisation": "statistical normalisation",
+    "elementwise": "element-wise",
+    "movement": "data movement",
+    "other": "other",
+}
+
+PHASE_SHORT: dict[str, str] = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
+
+
+def cause_label(cause: str) -> str:
+    """A cause of overhead in words: ``garbage_collection`` -> ``garbage``."""
+    return CAUSE_LABELS.get(cause, cause.replace("_", " "))
