@@ -1,0 +1,80 @@
+"""Commands: parse, call, write, exit code. One file each, imported only when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from gobrrr import __version__
+from gobrrr.cli.parsing import Parser
+from gobrrr.timeline.errors import GobrrrError, UserCodeError
+
+# Name -> what it does, in the order of the help text. ``gobrrr.cli.<name>`` has DESCRIPTION,
+# EXAMPLES, add_arguments(parser) and execute(parser, arguments) -> exit code.
+COMMANDS: dict[str, str] = {
+    "run": "diagnose a script, a module or a function: where each step's time goes",
+    "trace": "diagnose recorded PyTorch profiler traces",
+    "report": "show a saved diagnosis again, in any format",
+    "ceilings": "what this machine can do, measured once and cached",
+    "devices": "the devices here, and the data sheets gobrrr knows",
+    "doctor": "versions, device, compilers; what works here and what does not",
+}
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+_EXAMPLES = """examples:
+  gobrrr run train.py --epochs 3
+  gobrrr run bench.py:make_step
+  gobrrr trace trace.json.gz
+  gobrrr report d.json --by module
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code (0 done, 1 gate, 2 input, 3 the user's code)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except SystemExit as leaving:  # argparse, after --help or --version
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except UserCodeError as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        _complain(str(error))
+        return error.exit_code
+    except GobrrrError as error:
+        _complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left. The interpreter flushes stdout once more on its way
+        # out; it must not find the closed pipe (https://docs.python.org/3/library/signal.html).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
+
+
+def _dispatch(arguments: list[str]) -> int:
+    parser = Parser(
+        prog="gobrrr",
+        description="Where a PyTorch step's time goes: compute, memory or overhead.",
+        commands=COMMANDS,
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("--version", action="version", version=f"gobrrr {__version__}")
+    name, rest = parser.command(arguments)
+    command = import_module(f"gobrrr.cli.{name}")
+    own = Parser(prog=f"gobrrr {name}", description=command.DESCRIPTION, examples=command.EXAMPLES)
+    command.add_arguments(own)
+    code: int = command.execute(own, rest)
+    return code
+
+
+def _complain(sentence: str) -> None:
+    print(f"gobrrr: {' '.join(sentence.split())}", file=sys.stderr)

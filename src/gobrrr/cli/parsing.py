@@ -1,0 +1,121 @@
+"""An argument parser whose errors are one line, and the options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from gobrrr.timeline.errors import InputError
+
+# Names of gobrrr.reports.tables.TABLES, repeated here because that room takes 0.1 s to import;
+# a test compares the two.
+TABLE_NAMES = ("op", "module", "line", "class", "phase", "cause", "batch")
+
+
+class Parser(argparse.ArgumentParser):
+    """No abbreviated options, one-line errors (``InputError``), examples under the help."""
+
+    def __init__(
+        self,
+        *,
+        prog: str,
+        description: str,
+        examples: str = "",
+        commands: Mapping[str, str] | None = None,
+    ) -> None:
+        listing = "".join(f"  {name:<10} {does}\n" for name, does in (commands or {}).items())
+        epilog = f"commands:\n{listing}\n{examples}" if commands else examples
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=epilog,
+            usage=f"{prog} [--version] COMMAND ..." if commands else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self._commands = commands or {}
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ``InputError``; argparse would print the usage and leave."""
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+    def command(self, arguments: Sequence[str]) -> tuple[str, list[str]]:
+        """The command's name and its arguments; prints help for none."""
+        if not arguments or arguments[0] == "help":
+            self.print_help()
+            self.exit(0)
+        name = arguments[0]
+        if name.startswith("-"):
+            self.parse_args(arguments[:1])
+            self.error(f"{name} stands before a command")
+        if name not in self._commands:
+            near = difflib.get_close_matches(name, self._commands, n=1)
+            if near:
+                self.error(f"no command {name!r}; did you mean {near[0]}?")
+            if Path(name).is_file():
+                self.error(f"no command {name!r}; did you mean gobrrr run {name}?")
+            self.error(f"no command {name!r}; there are {', '.join(self._commands)}")
+        return name, list(arguments[1:])
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1, for argparse."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return value
+
+
+def natural(text: str) -> int:
+    """An integer of at least 0, for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def table_names(text: str) -> tuple[str, ...]:
+    """``"module,line"`` -> the tables to show, for argparse; ``all`` is all of them."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if names == ("all",):
+        return TABLE_NAMES
+    for name in names:
+        if name not in TABLE_NAMES:
+            raise argparse.ArgumentTypeError(
+                f"no table {name!r}; there are {', '.join(TABLE_NAMES)} and all"
+            )
+    return names
+
+
+def output_path(text: str) -> Path:
+    """A path that can be written, checked before hours of work and not after, for argparse."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder")
+    folder = path.parent
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"the folder {folder} does not exist")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: permission denied")
+    return path
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """What to show and where to write it: the options of every command that has a diagnosis."""
+    group = parser.add_argument_group("report")
+    group.add_argument("--json", type=output_path, metavar="PATH", help="write the diagnosis")
+    group.add_argument("--markdown", type=output_path, metavar="PATH", help="write a summary")
+    group.add_argument("--top", type=positive, metavar="N", help="rows per table (default 8)")
+    group.add_argument(
+        "--by",
+        type=table_names,
+        default=(),
+        metavar="TABLE,...",
+        help=f"tables to show: {', '.join(TABLE_NAMES)} or all (default op,class)",
+    )
