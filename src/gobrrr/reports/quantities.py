@@ -32,8 +32,8 @@ class TimeScale:
         41.23 ms -> 41.2 ms; 4.123 ms -> 4.12 ms; 4.123 s -> 4.123 s (parts of it are ms).
         """
         for unit_s, unit in _TIME_UNITS:
-            # 0.9995 of a unit would print as 1000 of the next.
-            if largest_s >= 0.99949 * unit_s:
+            # 0.99995 of a unit would print as 1000.0 of the next.
+            if largest_s >= 0.99995 * unit_s:
                 value = largest_s / unit_s
                 decimals = 2 if value < 9.995 else 1
                 return cls(unit, unit_s, decimals + 1 if unit == "s" else decimals)
@@ -74,14 +74,14 @@ def si(value: float | None, unit: str = "") -> str:
 
 
 def significant(value: float | None) -> str:
-    """Three significant digits, no exponent: ``0.318``, ``3.18``, ``31.8``, ``318``, ``3180``."""
+    """Three significant digits, no exponent: ``0.318``, ``3.18``, ``31.8``, ``318``, ``3184``."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if value == 0:
         return "0"
     digits = 2 - math.floor(math.log10(abs(value)))
-    rounded = round(value, digits)
-    digits = 2 - math.floor(math.log10(abs(rounded)))
+    rounded = round(value, max(digits, 0))
+    digits = 2 - math.floor(math.log10(abs(rounded or value)))
     return f"{rounded:.{min(max(digits, 0), 6)}f}"
 
 

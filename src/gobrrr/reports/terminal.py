@@ -23,7 +23,8 @@ from gobrrr.reports import sentences
 from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
 
-MIN_WIDTH, DEFAULT_WIDTH, MAX_WIDTH = 60, 80, 200
+# Below 80 the columns of numbers alone would not fit; such a terminal wraps.
+MIN_WIDTH, DEFAULT_WIDTH, MAX_WIDTH = 80, 80, 200
 DEFAULT_TOP = 8
 DEFAULT_TABLES = ("op", "class")
 

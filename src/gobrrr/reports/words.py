@@ -53,10 +53,10 @@ CAUSE_LABELS: dict[str, str] = {
 }
 
 CLASS_MEANINGS: dict[str, str] = {
-    "contraction": "tensor contraction",
-    "normalisation": "statistical normalisation",
+    "contraction": "contraction",
+    "normalisation": "normalisation",
     "elementwise": "element-wise",
-    "movement": "data movement",
+    "movement": "movement",
     "other": "other",
 }
 

@@ -1,0 +1,241 @@
+"""The terminal report: snapshots at 80 columns, edges, widths, colour and encodings."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from gobrrr.diagnosis.schema import (
+    Coverage,
+    DeviceTime,
+    Diagnosis,
+    Finding,
+    OpRow,
+    RankRow,
+    Split,
+    StepRecord,
+    UnmodelledOp,
+)
+from gobrrr.reports.tables import TABLES
+from gobrrr.reports.terminal import Options, options_for, print_report, report_text
+
+Snapshot = Callable[[str, str], None]
+
+
+class Stream(io.StringIO):
+    """A text stream that says what it is."""
+
+    def __init__(self, *, terminal: bool, encoding: str = "utf-8") -> None:
+        super().__init__()
+        self._terminal, self._encoding = terminal, encoding
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
+
+
+def hostile(diagnosis: Diagnosis) -> Diagnosis:
+    name = "</script>\x1b[2J\u202e[bold]" + "x" * 10_000
+    op = replace(diagnosis.ops[0], name=name, shapes=name, module=name, source=name)
+    return replace(
+        diagnosis,
+        source={"name": name},
+        verdict=name,
+        notices=[name],
+        ops=[op],
+        idle=[replace(diagnosis.idle[1], source=name)],
+        lines=[replace(diagnosis.lines[0], name=name)],
+        modules=[replace(diagnosis.modules[0], name=name)],
+        findings=[Finding(fix=name, prediction=None, because=name)],
+    )
+
+
+def test_training_step(training: Diagnosis, same_as_snapshot: Snapshot) -> None:
+    same_as_snapshot("training_80.txt", report_text(training))
+
+
+def test_every_table(training: Diagnosis, same_as_snapshot: Snapshot) -> None:
+    same_as_snapshot("tables_80.txt", report_text(training, Options(by=tuple(TABLES), top=2)))
+
+
+def test_nothing_known(minimal: Diagnosis, same_as_snapshot: Snapshot) -> None:
+    same_as_snapshot("minimal_80.txt", report_text(minimal))
+
+
+def test_many_ranks(training: Diagnosis, same_as_snapshot: Snapshot) -> None:
+    split = Split(compute_s=0.046, memory_s=0.025, overhead_s=0.0275, unmodelled_s=0.0015)
+    ranks = [
+        RankRow(rank=0, step_s=0.1, split=split, leaves={}, why=None),
+        RankRow(rank=1, step_s=0.14, split=split, leaves={}, why="slowest: waits for its input"),
+    ]
+    device_time = DeviceTime(
+        window_s=0.3,
+        busy_s=0.24,
+        compute_kernels_s=0.2,
+        collectives_s=0.06,
+        exposed_collectives_s=0.03,
+        exposed_copies_s=0.01,
+    )
+    text = report_text(
+        replace(training, ranks=ranks, device_time=device_time, ops=[], classes=[], findings=[])
+    )
+    same_as_snapshot("ranks_80.txt", text)
+
+
+def test_print_of_a_diagnosis_is_the_report(training: Diagnosis) -> None:
+    assert str(training) == report_text(training)
+
+
+@pytest.mark.parametrize("width", [80, 81, 100, 137, 200])
+def test_no_line_is_wider_than_the_terminal(training: Diagnosis, width: int) -> None:
+    for diagnosis in (training, hostile(training)):
+        text = report_text(diagnosis, Options(width=width, by=tuple(TABLES)))
+        assert max(cell_len(line) for line in text.splitlines()) <= width
+
+
+def test_numbers_are_never_cut(training: Diagnosis) -> None:
+    for width in (80, 120):
+        text = report_text(hostile(training), Options(width=width))
+        row = next(line for line in text.splitlines() if line.endswith("228 GFLOP/s"))
+        assert row.split()[-9:] == [
+            "16.0",
+            "16",
+            "%",
+            "compute",
+            "84",
+            "%",
+            "151",
+            "228",
+            "GFLOP/s",
+        ]
+
+
+def test_hostile_names_are_inert(training: Diagnosis) -> None:
+    text = report_text(hostile(training), Options(by=tuple(TABLES)))
+    assert "\x1b" not in text and "\u202e" not in text
+    # Square brackets are not markup.
+    assert "[bold]" in text
+
+
+def test_wide_characters_keep_the_columns(training: Diagnosis) -> None:
+    wide = replace(training.ops[0], name="自定义算子::前向传播计算核心")
+    text = report_text(replace(training, ops=[wide, training.ops[1]]))
+    rows = [line for line in text.splitlines() if line.endswith("GFLOP/s") and "151" in line]
+    assert len(rows) == 2
+    assert {cell_len(row) for row in rows} == {80}
+
+
+def test_one_op_with_nothing_known(training: Diagnosis) -> None:
+    op = OpRow(
+        name="mylib::op",
+        shapes="",
+        dtypes="",
+        count=1,
+        time_s=0.1,
+        kernel_s=0.1,
+        fixed_s=0.0,
+        flops=None,
+        bytes=None,
+        intensity=None,
+        flops_per_s=None,
+        bytes_per_s=None,
+        regime="unmodelled",
+        roof_s=None,
+        roof_fraction=None,
+        below_s=None,
+    )
+    coverage = Coverage(
+        modelled_time_fraction=0.0, unmodelled=[UnmodelledOp(op="mylib::op", time_s=0.1)]
+    )
+    text = report_text(replace(training, ops=[op], coverage=coverage))
+    rows = [line.split() for line in text.splitlines() if line.startswith("  mylib::op")]
+    assert rows == [["mylib::op", "1", "100.0", "100", "%", "unmodelled", "-", "-", "-"]]
+    assert "Modelled: 0.0 % of kernel time. Not: mylib::op 100.0 ms." in text
+
+
+def test_unknown_is_a_dash_and_never_zero(training: Diagnosis) -> None:
+    unknown = replace(training, mfu=None, speed_of_light_s=None, batch_doubling=None, findings=[])
+    text = report_text(unknown)
+    assert "MFU" not in text and "Speed of light" not in text and "Batch test" not in text
+
+
+def test_split_lines_sum_to_the_step(training: Diagnosis) -> None:
+    # 46.0 + 25.0 + 27.5 + 1.5 = 100.0 ms, as printed
+    lines = report_text(training).splitlines()
+    tops = [line.split() for line in lines
+            if line.startswith(("  compute ", "  memory ", "  overhead ", "  unmodelled "))]  # fmt: skip
+    assert [float(cells[1]) for cells in tops[:4]] == [46.0, 25.0, 27.5, 1.5]
+    # Parts of overhead, the largest first: 15 + 6 + 3 + 2 + 1 + 0.5 = 27.5
+    start = next(i for i, line in enumerate(lines) if line.startswith("  overhead"))
+    parts = [line[16:22].strip() for line in lines[start + 1 : start + 7]]
+    assert [float(part) for part in parts] == [15.0, 6.0, 3.0, 2.0, 1.0, 0.5]
+
+
+def test_bar_shows_roof_and_rest_of_the_step(training: Diagnosis) -> None:
+    # At 80 columns the bar of a whole step is 80 - 35 = 45 cells.
+    # compute 46 % -> 20.7 -> 21, of it 34 of 100 ms at a ceiling -> 15.3 -> 15
+    line = next(x for x in report_text(training).splitlines() if x.startswith("  compute"))
+    assert (line.count("█"), line.count("▒")) == (15, 6)
+
+
+def test_zero_step(minimal: Diagnosis) -> None:
+    step = StepRecord(time_s=replace(minimal.step.time_s, n=1))
+    assert "0.0 ms per step (1 step)" in report_text(replace(minimal, step=step))
+
+
+def test_colour_only_in_a_terminal(training: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    piped, terminal = Stream(terminal=False), Stream(terminal=True)
+    print_report(training, piped)
+    print_report(training, terminal)
+    assert "\x1b[" not in piped.getvalue() and "\x1b[" in terminal.getvalue()
+    assert piped.getvalue() == report_text(training)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not options_for(terminal).colour
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not options_for(terminal).colour
+
+
+def test_colour_changes_no_character(training: Diagnosis) -> None:
+    import re
+
+    coloured = report_text(training, Options(colour=True))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [x.rstrip() for x in plain.splitlines()] == report_text(training).splitlines()
+
+
+@pytest.mark.parametrize(("columns", "width"), [("100", 100), ("20", 80), ("999", 200), ("x", 80)])
+def test_width(columns: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert options_for(Stream(terminal=False)).width == width
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "unknown-codec"])
+def test_ascii_where_the_encoding_has_no_blocks(
+    training: Diagnosis, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    stream = Stream(terminal=False, encoding=encoding)
+    print_report(training, stream)
+    text = stream.getvalue()
+    assert text.isascii() and "###" in text
+    # One character for one: every column stays where it was.
+    assert [len(x) for x in text.splitlines()] == [
+        len(x) for x in report_text(training).splitlines()
+    ]
+
+
+def test_top_says_what_it_left_out(training: Diagnosis) -> None:
+    text = report_text(training, Options(top=3, by=("op",)))
+    assert "  … 4 more: --top 7" in text
+    assert "gelu" not in text
