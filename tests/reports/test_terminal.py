@@ -169,8 +169,8 @@ def test_unknown_is_a_dash_and_never_zero(training: Diagnosis) -> None:
 def test_split_lines_sum_to_the_step(training: Diagnosis) -> None:
     # 46.0 + 25.0 + 27.5 + 1.5 = 100.0 ms, as printed
     lines = report_text(training).splitlines()
-    tops = [line.split() for line in lines
-            if line.startswith(("  compute ", "  memory ", "  overhead ", "  unmodelled "))]  # fmt: skip
+    names = ("  compute ", "  memory ", "  overhead ", "  unmodelled ")
+    tops = [line.split() for line in lines if line.startswith(names)]
     assert [float(cells[1]) for cells in tops[:4]] == [46.0, 25.0, 27.5, 1.5]
     # Parts of overhead, the largest first: 15 + 6 + 3 + 2 + 1 + 0.5 = 27.5
     start = next(i for i, line in enumerate(lines) if line.startswith("  overhead"))

@@ -169,7 +169,7 @@ def class_table(diagnosis: Diagnosis, top: int) -> TextTable:
         Column("FLOPs"),
         Column("of FLOPs"),
         Column(scale.unit),
-        Column("of op time"),
+        Column("of step"),
         Column("achieved"),
     )
 
