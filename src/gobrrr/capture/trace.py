@@ -1,0 +1,277 @@
+"""Any PyTorch profiler trace -> ``Timeline``."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.capture import trace_link
+from gobrrr.capture.trace_args import DTYPES, parse_call
+from gobrrr.capture.trace_columns import TraceColumns, read_columns
+from gobrrr.capture.trace_names import STEP_PREFIX, Route, kernel_kind
+from gobrrr.capture.trace_steps import find_steps
+from gobrrr.timeline.data import Device, HostKind, HostSpans, KernelKind, Kernels, Phase, Timeline
+from gobrrr.timeline.nesting import nearest, parents
+from gobrrr.timeline.ops import ITEM_SIZE_BYTES, OpCall
+
+Int64 = NDArray[np.int64]
+
+
+def read_trace(path: str | os.PathLike[str]) -> Timeline:
+    """Reads a Chrome trace written by ``torch.profiler`` (any version from 1.8 on).
+
+    Args:
+        path: the file, plain or gzip; an object with ``traceEvents`` or a bare list of events.
+
+    Returns:
+        The timeline of the process's busiest device. Times are exact integer nanoseconds on the
+        trace's own clock. Metadata, environment and host names in the file are not read.
+        ``extra`` holds ``source`` (the file's name), ``events``, ``base_ns`` (what to add for
+        wall-clock time, or ``None``), ``steps_how``, ``recorded`` (whether shapes, strides, values
+        and stacks were), ``collectives`` (what each distinct collective did), and ``collective``
+        (int32 per kernel: an index into it, or -1).
+
+    Raises:
+        InputError: the file is missing, damaged, cut short, too large for the memory, or no trace.
+    """
+    path = Path(path)
+    columns = read_columns(path)
+    trace_link.sort_columns(columns)
+    notices = _ignored_notices(columns)
+    _keep_busiest_device(columns, notices)
+    host, device = columns.host, columns.device
+    texts = tuple(columns.names)
+    kind = trace_link.host_kinds(columns, texts)
+    parent = parents(host.column("start"), host.column("end"), host.column("thread"))
+    launch = trace_link.match_launches(columns)
+    trace_link.mark_blocking_copies(columns, texts, launch, kind)
+    op = trace_link.match_ops(columns, launch, parent, kind)
+    program = trace_link.locate(columns, columns.names, texts, parent, kind)
+    calls, call = _calls(columns, texts, kind)
+    names = tuple(columns.names)
+    spans = HostSpans(
+        host.column("start"), host.column("end"), host.column("thread"), kind, host.column("name"),
+        call, program.module, program.source, program.phase, host.column("sequence"),
+    )  # fmt: skip
+    collectives, collective = _collectives(columns, parent, launch)
+    kernels = Kernels(
+        device.column("start"), device.column("end"), _ranked(device.column("stream")),
+        _kernel_kinds(columns, texts), device.column("name"), op, launch,
+        _moved_bytes(device.column("bytes"), collectives, collective),
+    )  # fmt: skip
+    step_thread = _step_thread(spans, names)
+    steps = find_steps(spans, kernels, names, step_thread)
+    recorded = _recorded(columns, kind, program)
+    return Timeline(
+        names=names,
+        calls=calls,
+        host=spans,
+        kernels=kernels,
+        steps=steps.windows,
+        step_names=steps.names,
+        device=_device(columns, texts),
+        step_thread=step_thread,
+        rank=_rank_field(columns, "rank"),
+        world_size=_rank_field(columns, "world_size"),
+        torch_version=next(iter(columns.header.versions.values()), ""),
+        notices=(*notices, *_recording_notices(recorded)),
+        extra={
+            "source": path.name,
+            "events": columns.events,
+            "base_ns": columns.header.base_ns,
+            "steps_how": steps.how,
+            "recorded": recorded,
+            "collectives": collectives,
+            "collective": collective,
+        },
+    )
+
+
+def _ignored_notices(columns: TraceColumns) -> list[str]:
+    return [f"{count} left out: {why}." for why, count in columns.ignored.items()]
+
+
+def _ranked(stream: Int64) -> NDArray[np.int32]:
+    """Streams numbered from 0, those in the file order of their first event."""
+    found, inverse = np.unique(stream, return_inverse=True)
+    del found
+    return inverse.astype(np.int32).reshape(len(stream))
+
+
+def _keep_busiest_device(columns: TraceColumns, notices: list[str]) -> None:
+    """A timeline is of one device: keeps the one with the most device time."""
+    device = columns.device
+    number = device.column("device")
+    present = np.unique(number)
+    if len(present) < 2:
+        return
+    duration = device.column("end") - device.column("start")
+    totals = {int(d): int(duration[number == d].sum()) for d in present.tolist()}
+    busiest = max(totals, key=lambda d: totals[d])
+    other_ms = (sum(totals.values()) - totals[busiest]) / 1e6
+    notices.append(
+        f"{len(present)} devices in one trace: this is the busiest; {other_ms:.3f} ms of kernels "
+        "on the others are left out."
+    )
+    device.take(np.flatnonzero(number == busiest))
+
+
+def _calls(
+    columns: TraceColumns, texts: tuple[str, ...], kind: NDArray[np.uint8]
+) -> tuple[tuple[OpCall, ...], NDArray[np.int32]]:
+    """Distinct operator calls, and for each host row the index of its own (-1: no operator)."""
+    keys = list(columns.keys)
+    call = columns.host.column("key").copy()
+    call[kind != HostKind.OP] = -1
+    used = np.unique(call[call >= 0])
+    table = np.full(len(keys) + 1, -1, np.int32)
+    table[used] = np.arange(len(used))
+    calls = tuple(parse_call(texts[keys[number][0]], *keys[number][1:]) for number in used.tolist())
+    # Row -1 (no operator) reads the table's last entry, -1.
+    return calls, table[call]
+
+
+def _kernel_kinds(columns: TraceColumns, texts: tuple[str, ...]) -> NDArray[np.uint8]:
+    route, name = columns.device.column("route"), columns.device.column("name")
+    table = np.zeros(len(texts), np.uint8)
+    is_kernel = route == Route.KERNEL
+    for number in np.unique(name[is_kernel]).tolist():
+        table[number] = kernel_kind(texts[number])
+    kind: NDArray[np.uint8] = table[name]
+    kind[route == Route.COPY] = KernelKind.COPY
+    kind[route == Route.MEMSET] = KernelKind.MEMSET
+    return kind
+
+
+_COLLECTIVE_DTYPES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16",
+    "Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8",
+    "Bool": "bool", "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2",
+}  # fmt: skip
+
+
+def _collectives(
+    columns: TraceColumns, parent: Int64, launch: Int64
+) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int32]]:
+    """Distinct collectives and each device row's: its own record, else that around its launch."""
+    own = columns.device.column("collective").copy()
+    host = columns.host.column("collective")
+    around = nearest(parent, host >= 0)
+    if len(around):
+        of_launch = np.where(launch >= 0, around[launch], -1)
+        inherited = np.where(of_launch >= 0, host[of_launch], -1)
+        own = np.where(own >= 0, own, inherited).astype(np.int32)
+    records = []
+    for name, elements_in, elements_out, dtype, size, group in columns.collectives:
+        known = _COLLECTIVE_DTYPES.get(str(dtype), DTYPES.get(str(dtype), ""))
+        item = ITEM_SIZE_BYTES.get(known)
+        records.append(
+            {
+                "name": str(name),
+                "bytes_in": _times(elements_in, item),
+                "bytes_out": _times(elements_out, item),
+                "dtype": known,
+                "group_size": size if isinstance(size, int) else None,
+                "group": None if group is None else str(group),
+            }
+        )
+    return tuple(records), own
+
+
+def _times(count: Any, item: int | None) -> int | None:
+    return count * item if isinstance(count, int) and count >= 0 and item is not None else None
+
+
+def _moved_bytes(
+    recorded: Int64, collectives: tuple[dict[str, Any], ...], collective: NDArray[np.int32]
+) -> Int64:
+    """Sizes of copies as recorded; of collectives the larger of what goes in and comes out."""
+    sizes = [max(c["bytes_in"] or -1, c["bytes_out"] or -1) for c in collectives]
+    table = np.array([*sizes, -1], np.int64)
+    return np.where(recorded >= 0, recorded, table[collective])
+
+
+def _step_thread(host: HostSpans, names: tuple[str, ...]) -> int:
+    """The thread of the user's loop: the one with the step marks, else the busiest forward one."""
+    is_step = np.array([name.startswith(STEP_PREFIX) for name in names], bool)
+    if not len(host):
+        return 0
+    marked = np.flatnonzero((host.kind == HostKind.ANNOTATION) & is_step[host.name])
+    if len(marked):
+        return int(host.thread[marked[0]])
+    usable = (host.phase != Phase.BACKWARD) & (host.kind != HostKind.PYTHON)
+    if not usable.any():
+        usable = np.ones(len(host), bool)
+    return int(np.bincount(host.thread[usable]).argmax())
+
+
+_HIP = re.compile(r"^hip[A-Z]")
+
+
+def _device(columns: TraceColumns, texts: tuple[str, ...]) -> Device:
+    """The device that ran the kernels, from ``deviceProperties`` by its id."""
+    rows = columns.device.column("device")
+    if len(rows) == 0:
+        return Device("", "cpu")
+    identity = list(columns.device_ids)[int(rows[0])]
+    try:
+        index = int(identity)
+    except (TypeError, ValueError):
+        index = 0
+    listed = columns.header.device_properties
+    found: dict[str, Any] = next((d for d in listed if d.get("id") == index), {})
+    name = found.get("name")
+    memory, units = found.get("totalGlobalMem"), found.get("numSms")
+    is_hip = any(_HIP.match(text) for text in texts) or "AMD" in str(name)
+    return Device(
+        name=name if isinstance(name, str) else "",
+        kind="hip" if is_hip else "cuda",
+        index=index,
+        memory_bytes=memory if isinstance(memory, int) else None,
+        multiprocessors=units if isinstance(units, int) else None,
+    )
+
+
+def _rank_field(columns: TraceColumns, key: str) -> int | None:
+    value = columns.header.distributed.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _recorded(
+    columns: TraceColumns, kind: NDArray[np.uint8], program: trace_link.Program
+) -> dict[str, bool]:
+    """What the operators of this trace carry."""
+    keys = list(columns.keys)
+    return {
+        "ops": bool((kind == HostKind.OP).any()),
+        "shapes": any(key[1] not in (b"", b"[]") for key in keys),
+        "strides": any(key[3] not in (b"", b"[]") for key in keys),
+        "values": any(key[4] not in (b"", b"[]") for key in keys),
+        "stacks": bool((program.source >= 0).any()),
+        "modules": bool((program.module >= 0).any()),
+    }
+
+
+def _recording_notices(recorded: dict[str, bool]) -> list[str]:
+    """What was not recorded, and how to record it next time."""
+    if not recorded["ops"]:
+        return [
+            "No operators in this trace, so FLOPs and bytes are unknown and kernels are told apart "
+            "by name: record with activities=[CPU, CUDA] and record_shapes=True."
+        ]
+    if not recorded["shapes"]:
+        return [
+            "No shapes in this trace, so FLOPs and bytes are unknown and kernels are told apart by "
+            "name: record with record_shapes=True."
+        ]
+    found = []
+    if not recorded["strides"]:
+        found.append("No strides in this trace (PyTorch before 2.1): tensors taken as contiguous.")
+    if not recorded["stacks"]:
+        found.append("No Python stacks in this trace: record with with_stack=True for lines.")
+    return found

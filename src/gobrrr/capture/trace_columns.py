@@ -1,0 +1,333 @@
+"""Events of a trace, chunk by chunk, into columns of integers: the only form that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.capture.trace_events import (
+    NO_ARGS,
+    Event,
+    InexactTimesError,
+    nanoseconds,
+    time_texts,
+)
+from gobrrr.capture.trace_names import Route, route_of
+from gobrrr.capture.trace_stream import Chunk, TraceHeader, TraceReader
+from gobrrr.timeline.errors import InputError
+
+Int64 = NDArray[np.int64]
+
+
+class Numbering(dict[Any, int]):
+    """Distinct keys, numbered in order of appearance: ``numbering[key]`` is the number."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class _Routes(dict[str, Callable[[Event], None]]):
+    """Category -> where to append its events; decided once per category."""
+
+    def __init__(self, lists: dict[Route, list[Event]]) -> None:
+        super().__init__()
+        self._lists = lists
+
+    def __missing__(self, category: str) -> Callable[[Event], None]:
+        append = self[category] = self._lists[route_of(category)].append
+        return append
+
+
+class Growing:
+    """Columns that grow by a block per chunk; ``column(name)`` joins them once."""
+
+    def __init__(self, **dtypes: Any) -> None:
+        self._dtypes = dtypes
+        self._blocks: dict[str, list[NDArray[Any]]] = {name: [] for name in dtypes}
+
+    def add(self, **columns: Any) -> None:
+        """One block: an array or list per column, of equal length."""
+        for name, values in columns.items():
+            self._blocks[name].append(np.asarray(values, self._dtypes[name]))
+
+    def column(self, name: str) -> NDArray[Any]:
+        """The whole column."""
+        blocks = self._blocks[name]
+        if len(blocks) != 1:
+            joined = np.concatenate(blocks) if blocks else np.empty(0, self._dtypes[name])
+            self._blocks[name] = blocks = [joined.astype(self._dtypes[name], copy=False)]
+        return blocks[0]
+
+    def take(self, index: NDArray[Any]) -> None:
+        """Keeps the rows of ``index``, in its order."""
+        for name in self._dtypes:
+            self._blocks[name] = [self.column(name)[index]]
+
+    def __len__(self) -> int:
+        return len(self.column(next(iter(self._dtypes))))
+
+
+@dataclass
+class TraceColumns:
+    """All that a trace says, as columns. -1 stands for what an event does not carry.
+
+    ``host.key`` numbers ``keys`` (name, raw shapes, raw types, raw strides, raw values) of
+    operators; ``host.stack`` numbers ``stacks``; ``host.thread`` numbers ``threads``; ``route`` is
+    a ``Route``. ``device.collective`` numbers ``collectives``.
+    """
+
+    header: TraceHeader
+    names: Numbering = field(default_factory=Numbering)
+    keys: Numbering = field(default_factory=Numbering)
+    stacks: Numbering = field(default_factory=Numbering)
+    threads: Numbering = field(default_factory=Numbering)
+    collectives: Numbering = field(default_factory=Numbering)
+    host: Growing = field(
+        default_factory=lambda: Growing(
+            start=np.int64, end=np.int64, route=np.uint8, name=np.int32, thread=np.int32,
+            correlation=np.int64, external=np.int64, sequence=np.int64, forward_thread=np.int64,
+            key=np.int32, stack=np.int32, collective=np.int32,
+        )
+    )  # fmt: skip
+    device: Growing = field(
+        default_factory=lambda: Growing(
+            start=np.int64, end=np.int64, route=np.uint8, name=np.int32, device=np.int64,
+            stream=np.int64, correlation=np.int64, external=np.int64, bytes=np.int64,
+            collective=np.int32,
+        )
+    )  # fmt: skip
+    flows: Growing = field(
+        default_factory=lambda: Growing(
+            start=np.int64, route=np.uint8, begins=np.uint8, id=np.int64, thread=np.int32
+        )
+    )
+    events: int = 0
+    device_ids: Numbering = field(default_factory=Numbering)
+    stream_ids: Numbering = field(default_factory=Numbering)
+    other_ids: Numbering = field(default_factory=Numbering)
+    ignored: dict[str, int] = field(default_factory=dict)
+
+    def ignore(self, why: str, count: int) -> None:
+        """Counts events that were left out, by the reason that the user will read."""
+        if count:
+            self.ignored[why] = self.ignored.get(why, 0) + count
+
+
+def read_columns(path: Path) -> TraceColumns:
+    """Reads a whole trace file.
+
+    Raises ``InputError``.
+    """
+    reader = TraceReader(path)
+    columns = TraceColumns(reader.header)
+    for chunk in reader.chunks():
+        try:
+            _add_chunk(columns, chunk, reader.exact)
+        except InexactTimesError:
+            reader.exact = True
+            _add_chunk(columns, Chunk(chunk.again(), chunk.again), True)
+    columns.events = reader.events_read
+    if columns.events == 0:
+        raise InputError(f"{path}: holds no events; was the profiler stopped before any step ran?")
+    return columns
+
+
+def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool) -> None:
+    lists: dict[Route, list[Event]] = {route: [] for route in Route}
+    routes = _Routes(lists)
+    for event in chunk.events:
+        routes[event.cat](event)
+    # Times first: an exception must leave no half of a chunk behind.
+    timed = {
+        route: _timed(lists[route], exact)
+        for route in Route
+        if lists[route] and route not in (Route.DROP, Route.FOREIGN)
+    }
+    for event in lists[Route.FOREIGN]:
+        columns.ignore(f"{event.cat.split('_')[0].upper()} events are not read", 1)
+    for route, (events, start, end, damaged) in timed.items():
+        columns.ignore("events have no usable time (absent, negative or out of range)", damaged)
+        if route in (Route.LAUNCH_FLOW, Route.BACKWARD_FLOW):
+            _add_flows(columns, route, events, start)
+        elif route in (Route.KERNEL, Route.COPY, Route.MEMSET):
+            _add_device(columns, route, events, start, end)
+        else:
+            _add_host(columns, route, events, start, end)
+
+
+def _timed(events: list[Event], exact: bool) -> tuple[list[Event], Int64, Int64, int]:
+    """Events that last, with start and end in ns, and how many had to be left out."""
+    flow = events[0].cat and route_of(events[0].cat) in (Route.LAUNCH_FLOW, Route.BACKWARD_FLOW)
+    phases = ("s", "f", "t") if flow else ("X",)
+    if any(event.ph not in phases for event in events):
+        events = [event for event in events if event.ph in phases]
+    starts: Sequence[Any] = [event.ts for event in events]
+    durations: Sequence[Any] = [event.dur for event in events]
+    if exact:
+        starts, durations = time_texts(starts), time_texts(durations)
+    start, good = nanoseconds(starts)
+    if flow:
+        end = start
+    else:
+        duration, lasting = nanoseconds(durations, missing_ns=0)
+        good &= lasting & (duration >= 0)
+        end = start + duration
+    if good.all():
+        return events, start, end, 0
+    kept = [event for event, keep in zip(events, good.tolist()) if keep]
+    return kept, start[good], end[good], len(events) - len(kept)
+
+
+def _add_flows(columns: TraceColumns, route: Route, events: list[Event], start: Int64) -> None:
+    columns.flows.add(
+        start=start,
+        route=np.full(len(events), route),
+        begins=[event.ph == "s" for event in events],
+        id=_identifiers([event.id for event in events], columns.other_ids),
+        thread=_threads(columns, events),
+    )
+
+
+def _identifiers(values: list[Any], others: Numbering) -> Int64:
+    """Identifiers as integers; -1 where absent. What is no integer gets a number of its own."""
+    try:
+        # Most columns are whole numbers with gaps.
+        column = np.array([-1 if value is None else value for value in values])
+        if column.dtype == np.int64:
+            return column
+    except (OverflowError, ValueError):
+        pass
+    return np.array([_identifier(value, others) for value in values], np.int64)
+
+
+def _identifier(value: Any, others: Numbering) -> int:
+    if value is None:
+        return -1
+    if isinstance(value, str):
+        try:
+            value = int(value, 0)
+        except ValueError:
+            return -2 - others[value]
+    if isinstance(value, float):
+        if not value.is_integer():
+            return -2 - others[value]
+        value = int(value)
+    return int(value) if -(2**63) <= value < 2**63 else -2 - others[value]
+
+
+def _sizes(values: list[Any]) -> Int64:
+    """Counts and byte sizes; -1 where absent or senseless."""
+    try:
+        column = np.array([-1 if value is None else value for value in values])
+        if column.dtype == np.int64:
+            known: Int64 = np.maximum(column, -1)
+            return known
+    except (OverflowError, ValueError):
+        pass
+    return np.array(
+        [
+            int(v) if isinstance(v, (int, float)) and 0 <= v < 2**62 else -1
+            for v in (float(v) if isinstance(v, str) and v.isdigit() else v for v in values)
+        ],
+        np.int64,
+    )
+
+
+def _threads(columns: TraceColumns, events: Iterable[Event]) -> list[int]:
+    threads = columns.threads
+    pairs = [(event.pid, event.tid) for event in events]
+    # PyTorch 1.9 writes a thread as text in some events and as a number in others.
+    renamed = {pair: (str(pair[0]), str(pair[1])) for pair in set(pairs)}
+    numbers = {pair: threads[name] for pair, name in sorted_by_first(pairs, renamed)}
+    return [numbers[pair] for pair in pairs]
+
+
+def sorted_by_first(
+    pairs: list[Any], renamed: dict[Any, tuple[str, str]]
+) -> list[tuple[Any, tuple[str, str]]]:
+    """Distinct pairs in order of appearance, so that numbers do not depend on hashing."""
+    return [(pair, renamed[pair]) for pair in dict.fromkeys(pairs)]
+
+
+def _add_device(
+    columns: TraceColumns, route: Route, events: list[Event], start: Int64, end: Int64
+) -> None:
+    arguments = [event.args or NO_ARGS for event in events]
+    names = columns.names
+    columns.device.add(
+        start=start,
+        end=end,
+        route=np.full(len(events), route),
+        name=[names[event.name] for event in events],
+        device=[
+            columns.device_ids[event.pid if args.device is None else args.device]
+            for event, args in zip(events, arguments)
+        ],
+        stream=[
+            columns.stream_ids[event.tid if args.stream is None else args.stream]
+            for event, args in zip(events, arguments)
+        ],
+        correlation=_identifiers([args.correlation for args in arguments], columns.other_ids),
+        external=_externals(columns, arguments),
+        bytes=_sizes([args.bytes for args in arguments]),
+        collective=[_collective(columns, args) for args in arguments],
+    )
+
+
+def _externals(columns: TraceColumns, arguments: list[Any]) -> Int64:
+    return _identifiers(
+        [args.external_old if args.external is None else args.external for args in arguments],
+        columns.other_ids,
+    )
+
+
+def _collective(columns: TraceColumns, args: Any) -> int:
+    if args.collective is None:
+        return -1
+    return columns.collectives[
+        (args.collective, args.elements_in, args.elements_out, args.dtype, args.group_size,
+         args.group)
+    ]  # fmt: skip
+
+
+def _add_host(
+    columns: TraceColumns, route: Route, events: list[Event], start: Int64, end: Int64
+) -> None:
+    count = len(events)
+    absent = np.full(count, -1)
+    names = columns.names
+    name = [names[event.name] for event in events]
+    correlation = external = sequence = forward_thread = key = stack = collective = absent
+    if route is Route.RUNTIME:
+        arguments = [event.args or NO_ARGS for event in events]
+        correlation = _identifiers([args.correlation for args in arguments], columns.other_ids)
+        external = _externals(columns, arguments)
+    elif route is Route.OP or route is Route.ANNOTATION:
+        arguments = [event.args or NO_ARGS for event in events]
+        external = _externals(columns, arguments)
+        sequence = _identifiers([args.sequence for args in arguments], columns.other_ids)
+        forward_thread = _identifiers(
+            [args.forward_thread for args in arguments], columns.other_ids
+        )
+        keys, stacks = columns.keys, columns.stacks
+        key = np.array(
+            [
+                keys[n, bytes(a.dims), bytes(a.types), bytes(a.strides), bytes(a.concrete)]
+                for n, a in zip(name, arguments)
+            ],
+            np.int32,
+        )
+        stack = np.array([stacks[bytes(args.stack)] for args in arguments], np.int32)
+        collective = np.array([_collective(columns, args) for args in arguments], np.int32)
+    columns.host.add(
+        start=start, end=end, route=np.full(count, route), name=name,
+        thread=_threads(columns, events), correlation=correlation, external=external,
+        sequence=sequence, forward_thread=forward_thread, key=key, stack=stack,
+        collective=collective,
+    )  # fmt: skip
