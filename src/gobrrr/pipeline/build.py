@@ -1,0 +1,386 @@
+"""CPU measurements -> a ``Diagnosis``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.attribution.cpu import (
+    COLLECTING,
+    DISPATCH,
+    LOADING,
+    OVERHEAD_LEAF,
+    PYTHON,
+    CpuAttribution,
+    attribute_cpu,
+    cut_step,
+    works_on,
+)
+from gobrrr.attribution.leaves import REGIME_NAMES
+from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
+from gobrrr.capture.fixed_cost import FixedCosts, calibrate_fixed_costs, most_common_failures
+from gobrrr.capture.op_recorder import RecordedOp
+from gobrrr.capture.profile import ProfilerCost, RawEvents, calibrate_profiler_cost
+from gobrrr.capture.session import Measurements
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.schema import (
+    CeilingRow,
+    DeviceRecord,
+    Diagnosis,
+    IdleRow,
+    LevelRow,
+    SlowStep,
+    Spread,
+    StepRecord,
+    TimelineColumns,
+)
+from gobrrr.measure import summarise
+from gobrrr.pipeline.environment import describe_environment
+from gobrrr.pipeline.lines import python_time_by_line
+from gobrrr.pipeline.tables import (
+    PHASE_NAMES,
+    OpShare,
+    above_ceiling_rows,
+    coverage_of,
+    group_rows,
+    op_rows,
+)
+from gobrrr.pipeline.verdict import regime_of, split_of, verdict_of
+from gobrrr.timeline.data import Device, HostKind
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work import work_of
+from gobrrr.work.estimate import Work
+
+# A step longer than this many medians is slow (DESIGN section 3).
+SLOW_STEP = 1.5
+TRAILING = "(after the last op)"
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class CpuAnalysis:
+    """Everything between the raw measurements and the tables, for those who compare two runs."""
+
+    capture: CpuCapture
+    works: tuple[Work | None, ...]
+    fixed: FixedCosts
+    cost: ProfilerCost
+    result: CpuAttribution
+    step: Spread
+
+
+def works_of(recorded: Sequence[RecordedOp]) -> tuple[Work | None, ...]:
+    """Work of each recorded op (each distinct call is computed once)."""
+    known: dict[OpCall, Work | None] = {}
+    found = []
+    for op in recorded:
+        if op.call not in known:
+            known[op.call] = work_of(op.call)
+        found.append(known[op.call])
+    return tuple(found)
+
+
+def spread_of(samples_ns: Sequence[int]) -> Spread:
+    """Median, mean and interval of step times, in seconds."""
+    summary = summarise([sample * 1e-9 for sample in samples_ns])
+    return Spread(
+        median=summary.median, mean=summary.mean, low=summary.low, high=summary.high, n=summary.n
+    )
+
+
+def analyse_cpu(
+    measured: Measurements, ceilings: Ceilings, device: Device, progress: Progress
+) -> CpuAnalysis:
+    """Calibrate, match and attribute."""
+    recorded = measured.recorded or []
+    works = works_of(recorded)
+    wanted = np.array([works_on(work) for work in works], bool)
+    cost = calibrate_profiler_cost()
+    fixed = calibrate_fixed_costs(
+        recorded, wanted, cost, on_progress=lambda done, of: progress("calibrating", done, of)
+    )
+    capture = build_cpu_capture(measured.profiled, recorded, device)
+    step = spread_of(measured.all_plain_ns)
+    result = attribute_cpu(
+        capture, works, fixed.time_ns, fault_times(recorded, ceilings), ceilings, cost,
+        step.median * 1e9,
+    )  # fmt: skip
+    return CpuAnalysis(capture, works, fixed, cost, result, step)
+
+
+def fault_times(recorded: Sequence[RecordedOp], ceilings: Ceilings) -> NDArray[np.float64]:
+    """Page-fault time of each recorded op in ns: faults counted x measured cost of one."""
+    cost_s = ceilings.value("page_fault") or 0.0
+    return np.array([op.page_faults * cost_s * 1e9 for op in recorded], np.float64)
+
+
+def device_record(device: Device, ceilings: Ceilings, threads: int | None) -> DeviceRecord:
+    """The device and its ceilings, as saved."""
+    return DeviceRecord(
+        name=device.name,
+        kind=device.kind,
+        threads=threads,
+        memory_bytes=device.memory_bytes,
+        ceilings=[
+            CeilingRow(name=c.name, value=c.value, unit=c.unit, how=c.how, source=c.source)
+            for c in ceilings.rows.values()
+        ],
+        levels=[
+            LevelRow(name=v.name, capacity_bytes=v.capacity_bytes, rates=list(v.rates))
+            for v in ceilings.levels
+        ],
+    )
+
+
+def build_cpu_diagnosis(
+    measured: Measurements,
+    analysis: CpuAnalysis,
+    ceilings: Ceilings,
+    device: Device,
+    source: dict[str, Any],
+) -> Diagnosis:
+    """The saved object, without batch doubling and findings, which the caller adds."""
+    result = analysis.result
+    leaves = {name: ns * 1e-9 for name, ns in result.attribution.leaves_ns.items()}
+    shares = result.attribution.kernels
+    items = _op_shares(analysis)
+    step_s = analysis.step.median
+    trailing_s = float(result.host_by_op_ns[:, -1].sum()) * 1e-9
+    regime, close = regime_of(leaves)
+    environment = describe_environment()
+    idle = _idle_rows(measured, analysis)
+
+    def grouped(key: Callable[[OpShare], tuple[str, str | None]]) -> list[Any]:
+        return group_rows(
+            items, shares, key, step_s, trailing_host_s=trailing_s, trailing_name=TRAILING
+        )
+
+    diagnosis = Diagnosis(
+        environment=environment,
+        source=source,
+        device=device_record(device, ceilings, environment["threads"]),
+        step=_step_record(measured, analysis),
+        split=split_of(leaves),
+        leaves=leaves,
+        regime=regime,
+        close=close,
+        coverage=coverage_of(items, shares, 0.0),
+        above_ceiling=above_ceiling_rows(items, shares),
+        ops=op_rows([item for item in items if item.share >= 0], shares),
+        classes=grouped(lambda item: (_op_class(item), None)),
+        modules=grouped(lambda item: (item.module, PHASE_NAMES[item.phase])),
+        lines=grouped(lambda item: (item.source, PHASE_NAMES[item.phase])),
+        phases=grouped(lambda item: (PHASE_NAMES[item.phase], None)),
+        idle=idle,
+        timeline=_timeline_columns(analysis),
+        notices=_notices(measured, analysis, ceilings),
+        counters=_counters(analysis),
+    )
+    diagnosis.mfu, diagnosis.mfu_dtype = _mfu(analysis, ceilings, step_s)
+    diagnosis.speed_of_light_s = _speed_of_light(leaves)
+    diagnosis.verdict = verdict_of(diagnosis)
+    diagnosis.check()
+    return diagnosis
+
+
+def _op_class(item: OpShare) -> str:
+    if item.share < 0:
+        return "view"
+    return "unknown" if item.work is None else item.work.op_class
+
+
+def _op_shares(analysis: CpuAnalysis) -> list[OpShare]:
+    result = analysis.result
+    shares = result.attribution.kernels
+    row_of = {int(position): i for i, position in enumerate(shares.kernel) if position >= 0}
+    host = result.host_by_op_ns.sum(axis=0)
+    items = [
+        OpShare(
+            call=op.call,
+            work=analysis.works[position],
+            roof=result.roofs[position],
+            share=row_of.get(position, -1),
+            host_ns=float(host[position]),
+            module=op.module,
+            source=op.source,
+            phase=op.phase,
+        )
+        for position, op in enumerate(analysis.capture.recorded)
+    ]
+    first_other = len(shares) - len(result.other_kernels)
+    from gobrrr.timeline.data import Phase
+
+    for offset, name in enumerate(result.other_kernels):
+        items.append(
+            OpShare(OpCall(name), None, None, first_other + offset, 0.0, "", "", Phase.OTHER)
+        )
+    return items
+
+
+def _step_record(measured: Measurements, analysis: CpuAnalysis) -> StepRecord:
+    samples = measured.all_plain_ns
+    reconciled = analysis.result.reconciliation
+    median_ns = analysis.step.median * 1e9
+    slow = [
+        SlowStep(index=i, time_s=ns * 1e-9)
+        for i, ns in enumerate(samples)
+        if ns > SLOW_STEP * median_ns
+    ]
+    trains = any(op.phase.name == "BACKWARD" for op in analysis.capture.recorded)
+    return StepRecord(
+        time_s=analysis.step,
+        kind="training step" if trains else "step",
+        profiled_time_s=reconciled.profiled_ns * 1e-9,
+        profiler_cost_s=reconciled.cost_ns * reconciled.cost_share * 1e-9,
+        host_scale=reconciled.scale,
+        kernel_scale=reconciled.scale,
+        slow_steps=slow,
+        samples_s=[ns * 1e-9 for ns in samples],
+        profiled_steps=len(measured.profiled),
+    )
+
+
+def _idle_rows(measured: Measurements, analysis: CpuAnalysis) -> list[IdleRow]:
+    result = analysis.result
+    recorded = analysis.capture.recorded
+    leaves = result.attribution.leaves_ns
+    rows = []
+    shares = python_time_by_line(_sampled_pieces(measured, analysis), [o.source for o in recorded])
+    python_s = leaves["overhead.python"] * 1e-9
+    for line, share in shares.items():
+        rows.append(IdleRow(cause="python", time_s=python_s * share, source=line))
+    if not shares and python_s > 0:
+        rows.append(IdleRow(cause="python", time_s=python_s))
+    dispatch: dict[str, float] = defaultdict(float)
+    host = result.host_by_op_ns[DISPATCH]
+    for position, op in enumerate(recorded):
+        dispatch[op.source] += float(host[position])
+    dispatch[""] += float(host[-1])
+    kernels = result.attribution.kernels
+    for position, fixed_ns in zip(kernels.kernel, kernels.fixed_ns):
+        if position >= 0:
+            dispatch[recorded[position].source] += float(fixed_ns)
+    for line, time_ns in dispatch.items():
+        if time_ns > 0:
+            rows.append(IdleRow(cause="dispatch", time_s=time_ns * 1e-9, source=line or None))
+    for owner in (COLLECTING, LOADING):
+        leaf = OVERHEAD_LEAF[owner]
+        if leaves[leaf] > 0:
+            rows.append(IdleRow(cause=leaf.removeprefix("overhead."), time_s=leaves[leaf] * 1e-9))
+    rows.sort(key=lambda row: -row.time_s)
+    return rows
+
+
+def _sampled_pieces(measured: Measurements, analysis: CpuAnalysis) -> list[Any]:
+    raws: list[RawEvents] = [raw for raw, _ in measured.sampled]
+    if not raws:
+        return []
+    capture = build_cpu_capture(
+        raws, analysis.capture.recorded, analysis.capture.timeline.device
+    )
+    has_work = np.array([works_on(work) for work in analysis.works], bool)
+    return [
+        (cut_step(capture, (int(low), int(high)), has_work, analysis.cost), samples)
+        for (low, high), (_, samples) in zip(capture.timeline.steps, measured.sampled)
+    ]
+
+
+def _timeline_columns(analysis: CpuAnalysis) -> TimelineColumns:
+    timeline = analysis.capture.timeline
+    host = timeline.host
+    lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
+    chosen = int(np.argsort(lengths)[len(lengths) // 2])
+    low, high = (int(edge) for edge in timeline.steps[chosen])
+    begin, stop = np.searchsorted(host.start_ns, [low, high])
+    rows = np.arange(begin, stop)
+    kernels = analysis.result.attribution.kernels
+    regime_of_position = {
+        int(p): REGIME_NAMES[r] for p, r in zip(kernels.kernel, kernels.regime) if p >= 0
+    }
+    position = analysis.capture.position[rows]
+    is_kernel = np.array([int(p) in regime_of_position for p in position], bool)
+    work_rows = rows[is_kernel]
+    pieces = analysis.result.steps[chosen]
+    idle = np.flatnonzero(pieces.piece_owner > 0)
+    causes = [OVERHEAD_LEAF[int(o)].removeprefix("overhead.") for o in pieces.piece_owner[idle]]
+    return TimelineColumns(
+        names=list(timeline.names),
+        host_start_ns=(host.start_ns[rows] - low).tolist(),
+        host_duration_ns=(np.minimum(host.end_ns[rows], high) - host.start_ns[rows]).tolist(),
+        host_thread=host.thread[rows].tolist(),
+        host_kind=host.kind[rows].tolist(),
+        host_name=host.name[rows].tolist(),
+        kernel_start_ns=(host.start_ns[work_rows] - low).tolist(),
+        kernel_duration_ns=(host.end_ns[work_rows] - host.start_ns[work_rows]).tolist(),
+        kernel_stream=[0] * len(work_rows),
+        kernel_name=host.name[work_rows].tolist(),
+        kernel_regime=[regime_of_position[int(p)] for p in position[is_kernel]],
+        idle_start_ns=pieces.piece_start_ns[idle].tolist(),
+        idle_duration_ns=(pieces.piece_end_ns - pieces.piece_start_ns)[idle].tolist(),
+        idle_cause=causes,
+    )
+
+
+def _mfu(
+    analysis: CpuAnalysis, ceilings: Ceilings, step_s: float
+) -> tuple[float | None, str | None]:
+    by_dtype: dict[str, float] = defaultdict(float)
+    for work in analysis.works:
+        if work is not None and work.matrix_flops:
+            by_dtype[work.compute_dtype] += work.matrix_flops
+    if not by_dtype or step_s <= 0:
+        return None, None
+    dtype = max(by_dtype, key=lambda name: by_dtype[name])
+    rate = ceilings.matrix_flops_per_s(dtype)
+    if rate is None:
+        return None, dtype
+    # Model FLOPs against the peak of the dtype that does most of them (Chowdhery et al., "PaLM",
+    # appendix B), here with the measured peak of this machine.
+    return sum(by_dtype.values()) / rate / step_s, dtype
+
+
+def _speed_of_light(leaves: dict[str, float]) -> float:
+    return sum(time_s for name, time_s in leaves.items() if name.endswith(".roof"))
+
+
+def _counters(analysis: CpuAnalysis) -> dict[str, float]:
+    works = [work for work in analysis.works if work is not None]
+    kernels = sum(works_on(work) for work in analysis.works)
+    syncs = sum(op.call.name == "aten::_local_scalar_dense" for op in analysis.capture.recorded)
+    return {
+        "ops": float(len(analysis.capture.recorded)),
+        "kernels": float(kernels),
+        "flops": float(sum(work.flops or 0.0 for work in works)),
+        "bytes": float(sum(work.bytes_moved or 0 for work in works)),
+        "reads_of_one_value": float(syncs),
+        "page_faults": float(sum(op.page_faults for op in analysis.capture.recorded)),
+    }
+
+
+def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) -> list[str]:
+    notices = [*measured.notices, *ceilings.notices]
+    matched = analysis.capture.matched_fraction
+    if matched < 0.98:
+        notices.append(
+            f"Only {matched:.0%} of the profiled ops match the recorded step: the program's ops "
+            "differ from step to step. Unmatched ops count as dispatch."
+        )
+    fixed = analysis.fixed
+    if fixed.estimated:
+        names = ", ".join(most_common_failures(fixed, analysis.capture.recorded))
+        notices.append(
+            f"The fixed cost of {fixed.estimated} ops could not be replayed ({names}) and is the "
+            "median of the others."
+        )
+    kinds = analysis.capture.timeline.host.kind
+    if (kinds == HostKind.COMPILATION).any():
+        notices.append("torch.compile was compiling during the profiled steps.")
+    return notices
+
+
+__all__ = ["CpuAnalysis", "PYTHON", "analyse_cpu", "build_cpu_diagnosis"]

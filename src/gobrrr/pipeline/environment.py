@@ -1,0 +1,33 @@
+"""What ran: versions and settings that a reader needs to trust or repeat a figure."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+# Settings that change how fast PyTorch runs on a CPU; nothing else of the environment is kept.
+_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "GLIBC_TUNABLES", "LD_PRELOAD")
+
+
+def package_version(name: str) -> str | None:
+    """The installed version; ``None`` if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions and settings of this process (no host or user names)."""
+    torch: Any = sys.modules.get("torch")
+    return {
+        "gobrrr": package_version("gobrrr"),
+        "python": platform.python_version(),
+        "torch": None if torch is None else str(torch.__version__),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "threads": None if torch is None else torch.get_num_threads(),
+        "settings": {name: os.environ[name] for name in _SETTINGS if name in os.environ},
+    }

@@ -1,0 +1,297 @@
+"""Diagnose a program that runs here: a callable, a workload, a script or a module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gobrrr.capture.script import (
+    Script,
+    ScriptExit,
+    StopScript,
+    load_module,
+    load_script,
+    run_script,
+)
+from gobrrr.capture.session import DONE, Measurements, Plan, Session
+from gobrrr.capture.snapshot import Snapshot
+from gobrrr.capture.steps import StepWatcher
+from gobrrr.capture.workload import Workload, as_workload
+from gobrrr.devices import ceilings_for_this_machine, identify
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.pipeline.build import CpuAnalysis, Progress, analyse_cpu, build_cpu_diagnosis
+from gobrrr.timeline.data import Device
+from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
+
+# The fewest unprofiled steps that a step time is worth stating from.
+FEWEST_STEPS = 2
+
+
+def _silent(phase: str, done: int, wanted: int) -> None:
+    pass
+
+
+def load_ceilings(*, refresh: bool, progress: Progress) -> Ceilings:
+    """This machine's ceilings for the threads torch uses now: cached, or measured."""
+    import torch
+
+    return ceilings_for_this_machine(
+        refresh=refresh,
+        threads=torch.get_num_threads(),
+        progress=lambda done, total, what: progress(f"ceilings: {what}", done, total),
+    )
+
+
+def this_device() -> Device:
+    """The processor as a ``Device``."""
+    found = identify()
+    return Device(name=found.name, kind=found.kind, memory_bytes=found.memory_bytes)
+
+
+@dataclass
+class Diagnosed:
+    """A diagnosis with the analysis behind it (for the batch test and for fixes)."""
+
+    diagnosis: Diagnosis
+    analysis: CpuAnalysis
+    measured: Measurements
+
+
+def measure_step(
+    step: Callable[[], Any],
+    plan: Plan,
+    *,
+    modules: dict[str, Any] | None = None,
+    progress: Progress = _silent,
+) -> Measurements:
+    """Run a callable through every phase. What it raises comes back as ``UserCodeError``."""
+    session = Session(plan, on_phase=progress, modules=modules)
+    result = None
+    try:
+        session.boundary("function")
+        while not session.done:
+            previous, result = result, None
+            try:
+                result = step()
+            except Exception as error:
+                raise UserCodeError(f"the step raised {type(error).__name__}: {error}") from error
+            session.boundary("function")
+            # Dropped after the step's end: freeing a result is not part of the next step.
+            del previous
+    finally:
+        session.abandon()
+    return session.result
+
+
+def diagnose(
+    target: Any,
+    *,
+    steps: int | None = None,
+    warmup: int | None = None,
+    batch_test: bool = True,
+    restore: bool = True,
+    refresh_ceilings: bool = False,
+    ceilings: Ceilings | None = None,
+    name: str | None = None,
+    progress: Progress = _silent,
+) -> Diagnosis:
+    """Diagnose a callable without arguments, ``(module, inputs)`` or a ``Workload``.
+
+    The target's state (weights, optimizers, random generators, all that it can reach) is put back
+    afterwards, unless ``restore`` is false. ``steps`` are timed plain (default: chosen from their
+    length), after ``warmup`` steps (default: until times settle).
+
+    Raises InputError for a target that cannot be run, UserCodeError if a step raises.
+    """
+    work = as_workload(target)
+    if steps is not None and steps < FEWEST_STEPS:
+        raise InputError(f"steps must be at least {FEWEST_STEPS}, not {steps}")
+    ceilings = ceilings or load_ceilings(refresh=refresh_ceilings, progress=progress)
+    notices: list[str] = []
+    with _state_put_back(work, restore, notices):
+        done = _diagnose_work(work, Plan(warmup, steps), ceilings, name, progress)
+        if batch_test and isinstance(work, Workload):
+            from gobrrr.pipeline.batch import double_batch
+
+            outcome = double_batch(work, done, ceilings, this_device(), progress)
+            if isinstance(outcome, str):
+                notices.append(outcome)
+            else:
+                done.diagnosis.batch_doubling = outcome
+    done.diagnosis.notices += notices
+    return done.diagnosis
+
+
+def _diagnose_work(
+    work: Workload | Callable[[], Any],
+    plan: Plan,
+    ceilings: Ceilings,
+    name: str | None,
+    progress: Progress,
+) -> Diagnosed:
+    step: Callable[[], Any]
+    modules = None
+    if isinstance(work, Workload):
+        step, title = work.step, type(work.model).__name__
+        if hasattr(work.model, "named_modules"):
+            modules = {"": work.model}
+    else:
+        step, title = work, getattr(work, "__qualname__", type(work).__name__)
+    measured = measure_step(step, plan, modules=modules, progress=progress)
+    device = this_device()
+    analysis = analyse_cpu(measured, ceilings, device, progress)
+    source = {"kind": "function", "name": name or title}
+    diagnosis = build_cpu_diagnosis(measured, analysis, ceilings, device, source)
+    return Diagnosed(diagnosis, analysis, measured)
+
+
+@contextmanager
+def _state_put_back(work: Any, restore: bool, notices: list[str]) -> Any:
+    if not restore:
+        yield
+        return
+    roots = (
+        (work.model, work.inputs, work.loss, work.optimizer, work.targets)
+        if isinstance(work, Workload)
+        else (work,)
+    )
+    try:
+        snapshot = Snapshot(*roots)
+    except (MemoryError, RuntimeError) as error:
+        notices.append(f"State is not put back: copying it failed ({type(error).__name__}).")
+        yield
+        return
+    if snapshot.not_rewound:
+        names = ", ".join(sorted(set(snapshot.not_rewound))[:5])
+        notices.append(f"Cannot be rewound and was consumed by the measured steps: {names}.")
+    try:
+        yield
+    finally:
+        snapshot.restore()
+
+
+@dataclass
+class ScriptOutcome:
+    """How the script ended, and its diagnosis or the reason why there is none."""
+
+    exit: ScriptExit
+    diagnosis: Diagnosis | None
+    problem: str | None
+
+
+def diagnose_script(
+    target: str,
+    argv: list[str],
+    *,
+    is_module: bool = False,
+    steps: int | None = None,
+    warmup: int | None = None,
+    stop: bool = False,
+    refresh_ceilings: bool = False,
+    progress: Progress = _silent,
+    on_diagnosis: Callable[[Diagnosis], None] = lambda diagnosis: None,
+) -> ScriptOutcome:
+    """Run a script (or, with ``is_module``, a module) unmodified and diagnose its steps on the way.
+
+    ``on_diagnosis`` is called as soon as the measured steps are over; the script then runs on at
+    full speed (``stop`` ends it there). Raises InputError before anything of the script has run.
+    """
+    if steps is not None and steps < FEWEST_STEPS:
+        raise InputError(f"--steps must be at least {FEWEST_STEPS}, not {steps}")
+    script: Script = load_module(target) if is_module else load_script(target)
+    # Generated C++ kernels are invisible to the profiler unless they are built to be seen.
+    os.environ.setdefault("TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE", "1")
+    ceilings = load_ceilings(refresh=refresh_ceilings, progress=progress)
+    source = {"kind": "module" if is_module else "script", "name": Path(target).name}
+    run = _ScriptRun(Plan(warmup, steps), ceilings, source, stop, progress, on_diagnosis)
+    run.watcher.install()
+    try:
+        ended = run_script(script, argv)
+    finally:
+        run.watcher.remove()
+        run.session.abandon()
+    if run.diagnosis is None and run.problem is None and not ended.raised:
+        run.conclude_early()
+    return ScriptOutcome(ended, run.diagnosis, run.problem)
+
+
+class _ScriptRun:
+    """Connects the step watcher to the session, and concludes when the session is done."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        ceilings: Ceilings,
+        source: dict[str, Any],
+        stop: bool,
+        progress: Progress,
+        on_diagnosis: Callable[[Diagnosis], None],
+    ) -> None:
+        self._ceilings = ceilings
+        self._source = source
+        self._stop = stop
+        self._progress = progress
+        self._on_diagnosis = on_diagnosis
+        self.session = Session(plan, on_phase=progress)
+        self.watcher = StepWatcher(self._on_boundary)
+        self.diagnosis: Diagnosis | None = None
+        self.problem: str | None = None
+
+    def _on_boundary(self, source: str, restarted: bool) -> None:
+        if restarted:
+            self.session.restart()
+        if self.session.boundary(source):
+            self.watcher.remove()
+            self._conclude()
+            if self._stop:
+                raise StopScript
+
+    def conclude_early(self) -> None:
+        """The script ended before all phases were over: use what there is, or say what is missing."""
+        measured = self.session.result
+        if not measured.source:
+            self.problem = (
+                "the script never ran a step that gobrrr can see: no optimizer step, no nn.Module "
+                "call, no gobrrr.step() block. Put `with gobrrr.step():` around the body of its "
+                "loop."
+            )
+            return
+        timed, profiled = len(measured.all_plain_ns), len(measured.profiled)
+        if timed >= FEWEST_STEPS and profiled >= 1 and measured.recorded is not None:
+            measured.notices.append(
+                f"The script ended while {self.session.phase}: {timed} steps timed, "
+                f"{profiled} profiled."
+            )
+            self._conclude()
+            return
+        ran = len(measured.warmup_ns) + timed + profiled + (measured.recorded is not None)
+        self.problem = (
+            f"the script ended after {ran + 1} steps, while {self.session.phase}: too few to "
+            "diagnose. Let it run longer, or give --warmup 1 --steps 2 (12 steps in all)."
+        )
+
+    def _conclude(self) -> None:
+        import torch
+
+        measured = self.session.result
+        if self.session.phase == DONE and not measured.profiled:
+            self.problem = " ".join(measured.notices) or "no step could be profiled"
+            return
+        ceilings = self._ceilings
+        try:
+            # The script may have set the threads, or may be inside inference mode here.
+            with torch.inference_mode(False), torch.enable_grad():
+                ceilings = load_ceilings(refresh=False, progress=self._progress)
+                device = this_device()
+                analysis = analyse_cpu(measured, ceilings, device, self._progress)
+                found = build_cpu_diagnosis(measured, analysis, ceilings, device, self._source)
+        except GobrrrError as error:
+            self.problem = str(error)
+            return
+        self.diagnosis = found
+        self._on_diagnosis(found)

@@ -1,0 +1,274 @@
+"""Shares of ops -> the tables of a diagnosis: by op, module, line, phase and class.
+
+Every table divides the same nanoseconds: kernels go to the op that is them, overhead to the op it
+leads to, so that each table sums to the step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.attribution.leaves import REGIME_NAMES, KernelShares
+from gobrrr.attribution.roof import Roof
+from gobrrr.diagnosis.schema import AboveCeiling, Coverage, GroupRow, OpRow, UnmodelledOp
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+
+PHASE_NAMES = {
+    Phase.OTHER: "other",
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.OPTIMIZER: "optimizer",
+}
+# Below this share of the step an op is not worth a row of its own in the saved tables.
+MOST_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class OpShare:
+    """One kernel (on a CPU: op) of the step, ready to be grouped.
+
+    ``share`` is its row in ``KernelShares`` (-1: none, an op without work); ``host_ns`` the
+    overhead that leads to it.
+    """
+
+    call: OpCall
+    work: Work | None
+    roof: Roof | None
+    share: int
+    host_ns: float
+    module: str
+    source: str
+    phase: Phase
+    count: float = 1.0
+
+
+def describe_shapes(call: OpCall) -> str:
+    """``(8944,1024)x(1024,2816)``: the shapes of the tensors, in order."""
+    parts = []
+    for arg in call.args:
+        if isinstance(arg, TensorSpec):
+            parts.append("(" + ",".join(map(str, arg.shape)) + ")")
+        elif isinstance(arg, tuple) and any(isinstance(item, TensorSpec) for item in arg):
+            tensors = [item for item in arg if isinstance(item, TensorSpec)]
+            first = "(" + ",".join(map(str, tensors[0].shape)) + ")"
+            parts.append(first if len(tensors) == 1 else f"{first}..[{len(tensors)}]")
+    if not parts and call.outputs:
+        parts = ["(" + ",".join(map(str, call.outputs[0].shape)) + ")"]
+    return "x".join(parts)
+
+
+def describe_dtypes(call: OpCall) -> str:
+    """The distinct dtypes of the tensors, in order of appearance."""
+    tensors = call.tensors or call.outputs or ()
+    return ",".join(dict.fromkeys(t.dtype for t in tensors if t.dtype))
+
+
+def op_rows(items: Sequence[OpShare], shares: KernelShares) -> list[OpRow]:
+    """Rows grouped by op and shapes, the most time first (kernel and fixed cost)."""
+    groups: dict[Hashable, list[OpShare]] = defaultdict(list)
+    for item in items:
+        groups[item.call.name, item.call.args].append(item)
+    rows = [_op_row(members, shares) for members in groups.values()]
+    rows.sort(key=lambda row: -row.time_s)
+    return rows[:MOST_ROWS]
+
+
+def _op_row(members: list[OpShare], shares: KernelShares) -> OpRow:
+    first = members[0]
+    index = np.array([m.share for m in members if m.share >= 0], np.int64)
+    count = sum(m.count for m in members)
+    kernel_s = _sum(shares.roof_ns + shares.below_ns + shares.page_faults_ns, index)
+    fixed_s = _sum(shares.fixed_ns, index)
+    roof_s = _sum(shares.roof_ns, index)
+    time_s = kernel_s + fixed_s
+    work, roof = first.work, first.roof
+    flops = None if work is None or work.flops is None else work.flops * count
+    moved = None if work is None or work.bytes_moved is None else float(work.bytes_moved) * count
+    known = roof is not None
+    regime = _regime(index, shares) if len(index) else "overhead"
+    return OpRow(
+        name=first.call.name,
+        shapes=describe_shapes(first.call),
+        dtypes=describe_dtypes(first.call),
+        count=count,
+        time_s=time_s,
+        kernel_s=kernel_s,
+        fixed_s=fixed_s,
+        flops=flops,
+        bytes=moved,
+        intensity=work.intensity if work is not None else None,
+        flops_per_s=flops / kernel_s if flops is not None and kernel_s > 0 else None,
+        bytes_per_s=moved / kernel_s if moved is not None and kernel_s > 0 else None,
+        regime=regime,
+        roof_s=roof_s if known else None,
+        roof_fraction=roof_s / time_s if known and time_s > 0 else None,
+        below_s=_sum(shares.below_ns, index) if known else None,
+        page_faults_s=_sum(shares.page_faults_ns, index),
+        dtype=work.compute_dtype if work is not None else None,
+        memory_level=(roof.level or None) if roof is not None else None,
+        unit=_unit(roof),
+        op_class=work.op_class if work is not None else None,
+        module=_common([m.module for m in members]),
+        source=_common([m.source for m in members]),
+        phase=_common([PHASE_NAMES[m.phase] for m in members]),
+    )
+
+
+def _unit(roof: Roof | None) -> str | None:
+    if roof is None:
+        return None
+    return "matrix" if roof.matrix_s >= roof.vector_s and roof.matrix_s > 0 else "vector"
+
+
+def _regime(index: NDArray[np.int64], shares: KernelShares) -> str:
+    totals: dict[str, float] = defaultdict(float)
+    totals["overhead"] = float(shares.fixed_ns[index].sum())
+    totals["memory"] = float(shares.page_faults_ns[index].sum())
+    for regime in np.unique(shares.regime[index]):
+        chosen = index[shares.regime[index] == regime]
+        totals[REGIME_NAMES[regime]] += float(
+            (shares.roof_ns[chosen] + shares.below_ns[chosen]).sum()
+        )
+    return max(totals, key=lambda name: totals[name])
+
+
+def _sum(column: NDArray[np.float64], index: NDArray[np.int64]) -> float:
+    return float(column[index].sum()) * 1e-9
+
+
+def _common(values: list[str]) -> str | None:
+    distinct = set(values)
+    return (distinct.pop() or None) if len(distinct) == 1 else None
+
+
+def group_rows(
+    items: Sequence[OpShare],
+    shares: KernelShares,
+    key: Callable[[OpShare], tuple[str, str | None]],
+    step_s: float,
+    *,
+    trailing_host_s: float = 0.0,
+    trailing_name: str = "",
+) -> list[GroupRow]:
+    """Rows by ``key`` (name, phase), the most time first; they sum to the step.
+
+    ``trailing_host_s`` is overhead after the last op, which belongs to no op.
+    """
+    groups: dict[tuple[str, str | None], list[OpShare]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    total_flops = sum(_flops(item) or 0.0 for item in items)
+    rows = [
+        _group_row(name, phase, members, shares, step_s, total_flops)
+        for (name, phase), members in groups.items()
+    ]
+    if trailing_host_s > 0:
+        rows.append(
+            GroupRow(
+                name=trailing_name, count=0, time_s=trailing_host_s, compute_s=0.0, memory_s=0.0,
+                overhead_s=trailing_host_s, unmodelled_s=0.0, flops=0.0, bytes=0.0,
+                flops_share=0.0, time_share=trailing_host_s / step_s if step_s else None,
+                regime="overhead",
+            )
+        )  # fmt: skip
+    rows.sort(key=lambda row: -row.time_s)
+    return rows[:MOST_ROWS]
+
+
+def _flops(item: OpShare) -> float | None:
+    if item.work is None or item.work.flops is None:
+        return None
+    return item.work.flops * item.count
+
+
+def _group_row(
+    name: str,
+    phase: str | None,
+    members: list[OpShare],
+    shares: KernelShares,
+    step_s: float,
+    total_flops: float,
+) -> GroupRow:
+    split = {"compute": 0.0, "memory": 0.0, "overhead": 0.0, "unmodelled": 0.0}
+    split["overhead"] = sum(m.host_ns for m in members) * 1e-9
+    index = np.array([m.share for m in members if m.share >= 0], np.int64)
+    split["overhead"] += _sum(shares.fixed_ns, index)
+    split["memory"] += _sum(shares.page_faults_ns, index)
+    for regime in np.unique(shares.regime[index]):
+        chosen = index[shares.regime[index] == regime]
+        split[REGIME_NAMES[regime]] += _sum(shares.roof_ns + shares.below_ns, chosen)
+    kernel_s = split["compute"] + split["memory"] + split["unmodelled"]
+    time_s = sum(split.values())
+    all_flops = [_flops(m) for m in members if m.share >= 0]
+    all_bytes = [
+        None if m.work is None or m.work.bytes_moved is None else m.work.bytes_moved * m.count
+        for m in members
+        if m.share >= 0
+    ]
+    flops = None if None in all_flops else float(sum(f for f in all_flops if f is not None))
+    moved = None if None in all_bytes else float(sum(b for b in all_bytes if b is not None))
+    return GroupRow(
+        name=name,
+        phase=phase,
+        count=sum(m.count for m in members),
+        time_s=time_s,
+        compute_s=split["compute"],
+        memory_s=split["memory"],
+        overhead_s=split["overhead"],
+        unmodelled_s=split["unmodelled"],
+        flops=flops,
+        bytes=moved,
+        flops_share=flops / total_flops if flops is not None and total_flops > 0 else None,
+        time_share=time_s / step_s if step_s > 0 else None,
+        flops_per_s=flops / kernel_s if flops is not None and kernel_s > 0 else None,
+        regime=max(split, key=lambda level: split[level]),
+    )
+
+
+def coverage_of(items: Sequence[OpShare], shares: KernelShares, unlinked_s: float) -> Coverage:
+    """Share of kernel time that has a formula and a ceiling, and the ops that have not."""
+    kernel = shares.roof_ns + shares.below_ns + shares.page_faults_ns
+    total = float(kernel.sum())
+    missing: dict[str, list[Any]] = {}
+    for item in items:
+        if item.share < 0 or item.roof is not None:
+            continue
+        reason = "no formula" if item.work is None else "work or ceiling unknown"
+        entry = missing.setdefault(item.call.name, [0.0, reason])
+        entry[0] += float(kernel[item.share]) * 1e-9
+    rows = [UnmodelledOp(op=name, time_s=t, reason=why) for name, (t, why) in missing.items()]
+    rows.sort(key=lambda row: -row.time_s)
+    lost = sum(row.time_s for row in rows) * 1e9
+    fraction = None if total <= 0 else max(0.0, 1.0 - lost / total)
+    return Coverage(modelled_time_fraction=fraction, unmodelled=rows, unlinked_s=unlinked_s)
+
+
+def above_ceiling_rows(items: Sequence[OpShare], shares: KernelShares) -> list[AboveCeiling]:
+    """Ops that, summed over the step, ran faster than fixed cost plus roof."""
+    groups: dict[Hashable, list[OpShare]] = defaultdict(list)
+    for item in items:
+        if item.share >= 0 and item.roof is not None:
+            groups[item.call.name, item.call.args].append(item)
+    rows = []
+    for members in groups.values():
+        index = np.array([m.share for m in members], np.int64)
+        time_s = _sum(shares.duration_ns, index)
+        bound_s = _sum(shares.full_roof_ns + shares.fixed_ns, index)
+        if bound_s > time_s:
+            call = members[0].call
+            rows.append(
+                AboveCeiling(
+                    op=call.name, shapes=describe_shapes(call), time_s=time_s,
+                    roof_s=_sum(shares.full_roof_ns, index),
+                )
+            )  # fmt: skip
+    rows.sort(key=lambda row: row.time_s - row.roof_s)
+    return rows[:50]

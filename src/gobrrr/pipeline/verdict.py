@@ -1,0 +1,118 @@
+"""The diagnosis in two or three sentences that a newcomer understands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gobrrr.attribution.leaves import top_levels
+from gobrrr.diagnosis.schema import Diagnosis, Split
+
+# A margin between the two largest top levels under this share of the step is a close call.
+CLOSE_MARGIN = 0.05
+
+REMEDIES = {
+    "overhead": (
+        "More work per op (a larger batch), fewer ops (torch.compile, fused optimizers, CUDA "
+        "graphs) or less Python would help; faster arithmetic would not."
+    ),
+    "memory": (
+        "Moving fewer bytes would help: fusing pointwise chains (torch.compile), smaller dtypes, "
+        "reusing buffers; more FLOP/s or less Python would not."
+    ),
+    "compute": (
+        "Faster arithmetic would help: smaller dtypes on the matrix unit, shapes that suit it, "
+        "less work, or a faster device; fusing or less Python would not."
+    ),
+    "unmodelled": "Most kernel time has no work formula here, so no remedy can be derived from it.",
+}
+_MEANING = {
+    "compute": "the processor is doing arithmetic",
+    "memory": "the processor waits for bytes to move",
+    "overhead": "the processor neither computes nor moves data",
+    "unmodelled": "it is unknown what the processor does",
+}
+
+
+def split_of(leaves_s: Mapping[str, float]) -> Split:
+    """Top-level sums of leaves in seconds."""
+    sums = top_levels(leaves_s)
+    return Split(
+        compute_s=sums["compute"],
+        memory_s=sums["memory"],
+        overhead_s=sums["overhead"],
+        unmodelled_s=sums["unmodelled"],
+    )
+
+
+def regime_of(leaves_s: Mapping[str, float]) -> tuple[str, bool]:
+    """The largest top level, and whether the margin to the next is under 5 % of the step."""
+    sums = top_levels(leaves_s)
+    ordered = sorted(sums, key=lambda name: -sums[name])
+    step_s = sum(sums.values())
+    close = sums[ordered[0]] - sums[ordered[1]] < CLOSE_MARGIN * step_s
+    return ordered[0], close
+
+
+def verdict_of(diagnosis: Diagnosis) -> str:
+    """Regime and its share, what most of it is, and what can help."""
+    sums = top_levels(diagnosis.leaves)
+    step_s = diagnosis.step_s
+    regime = diagnosis.regime
+    share = sums[regime] / step_s if step_s else 0.0
+    first = f"{regime.capitalize()}-bound. {share:.0%} of each step {_MEANING[regime]}"
+    detail = _detail(diagnosis, regime)
+    sentences = [f"{first}: {detail}." if detail else f"{first}."]
+    if diagnosis.close:
+        other = sorted(sums, key=lambda name: -sums[name])[1]
+        sentences.append(
+            f"It is a close call: {other} takes {sums[other] / step_s:.0%}, so remedies for both "
+            "apply."
+        )
+    sentences.append(REMEDIES[regime])
+    return " ".join(sentences)
+
+
+def _detail(diagnosis: Diagnosis, regime: str) -> str:
+    step_s = diagnosis.step_s
+    if regime == "overhead":
+        return _overhead_detail(diagnosis)
+    rows = [row for row in diagnosis.ops if row.regime == regime]
+    if not rows:
+        return ""
+    largest = rows[0]
+    text = (
+        f"{largest.name} {largest.shapes} alone takes {largest.time_s / step_s:.0%} of the step"
+    )
+    if largest.roof_fraction is not None:
+        text += f", at {min(1.0, largest.roof_fraction):.0%} of its roof"
+    if regime == "memory":
+        faults = diagnosis.leaves.get("memory.page_faults", 0.0)
+        if faults > 0.1 * step_s:
+            text += f"; page faults of fresh outputs take {faults / step_s:.0%}"
+    return text
+
+
+def _overhead_detail(diagnosis: Diagnosis) -> str:
+    causes = sorted(
+        (
+            (time_s, name.removeprefix("overhead."))
+            for name, time_s in diagnosis.leaves.items()
+            if name.startswith("overhead.") and time_s > 0
+        ),
+        reverse=True,
+    )
+    if not causes:
+        return ""
+    time_s, cause = causes[0]
+    share = f"{time_s / diagnosis.step_s:.0%}"
+    line = next((row.source for row in diagnosis.idle if row.cause == cause and row.source), None)
+    count = sum(row.count for row in diagnosis.ops)
+    words = {
+        "python": f"Python takes {share}",
+        "dispatch": f"dispatching {count:,.0f} ops takes {share}",
+        "data_loading": f"waiting for data takes {share}",
+        "launch": f"launching kernels takes {share}",
+        "synchronisation": f"waiting in synchronisations takes {share}",
+    }
+    text = words.get(cause, f"{cause.replace('_', ' ')} takes {share}")
+    return f"{text}, most of it at {line}" if line and cause != "dispatch" else text
