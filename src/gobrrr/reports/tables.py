@@ -122,7 +122,7 @@ def _group_table(
 
     def row(group: GroupRow) -> Row:
         cells = (
-            plain_name(group.name),
+            plain_name(group.name) or f"(no {first})",
             PHASE_SHORT.get(group.phase or "", group.phase or ""),
             scale.number(group.time_s),
             share(group.time_s, step_s),
