@@ -225,6 +225,9 @@ def _device(columns: TraceColumns, texts: tuple[str, ...]) -> Device:
         index = 0
     listed = columns.header.device_properties
     found: dict[str, Any] = next((d for d in listed if d.get("id") == index), {})
+    if not found and len({str(d.get("name")) for d in listed}) == 1:
+        # ROCm numbers kernels' devices by agent, CPUs included, and lists GPUs from 0.
+        found = listed[0]
     name = found.get("name")
     memory, units = found.get("totalGlobalMem"), found.get("numSms")
     is_hip = any(_HIP.match(text) for text in texts) or "AMD" in str(name)

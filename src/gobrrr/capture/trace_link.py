@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from gobrrr.capture.trace_columns import Numbering, TraceColumns
 from gobrrr.capture.trace_names import (
-    BACKWARD_PREFIX,
     MODULE_PREFIX,
     OPTIMIZER_PREFIX,
     Route,
     frame_source,
     is_annotation,
+    is_backward,
     is_blocking_copy,
     runtime_kind,
     special_kind,
@@ -190,8 +190,7 @@ def locate(
     is_module &= route == Route.PYTHON
     module = _module_paths(names, texts, name, parent, is_module)
     source = _sources(columns, names, texts, parent)
-    is_backward = _names_that(texts, lambda text: text.startswith(BACKWARD_PREFIX))[name]
-    backward = nearest(parent, is_backward)
+    backward = nearest(parent, _names_that(texts, is_backward)[name] & (kind == HostKind.OP))
     lanes = _backward_threads(host.column("thread"), kind, parent, backward)
     in_backward = (backward >= 0) | lanes[host.column("thread")]
     is_optimizer = _names_that(texts, lambda text: text.startswith(OPTIMIZER_PREFIX))[name]

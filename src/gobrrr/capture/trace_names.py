@@ -113,8 +113,18 @@ def special_kind(name: str) -> HostKind | None:
 STEP_PREFIX = "ProfilerStep#"
 OPTIMIZER_PREFIX = "Optimizer."
 OPTIMIZER_STEP_PREFIX = "Optimizer.step#"
-BACKWARD_PREFIX = "autograd::engine::evaluate_function"
 MODULE_PREFIX = "nn.Module: "
+
+
+# Autograd's nodes: under their own range since PyTorch 1.10, bare before.
+_BACKWARD = re.compile(
+    r"^(?:autograd::engine::evaluate_function|torch::autograd::|\w+Backward\d*$)"
+)
+
+
+def is_backward(name: str) -> bool:
+    """Whether an operator is a node of the backward graph."""
+    return _BACKWARD.search(name) is not None
 
 
 def is_annotation(name: str) -> bool:
