@@ -1,0 +1,193 @@
+"""``gobrrr run``: a script, a module or a function, diagnosed while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli.parsing import add_report_options, natural, positive
+from gobrrr.cli.progress import Progress
+from gobrrr.timeline.errors import InputError, UserCodeError
+
+if TYPE_CHECKING:
+    pass
+
+DESCRIPTION = """Run a PyTorch program unmodified and say what its steps' time is made of.
+
+gobrrr's options stand before the script; everything after it is the script's own.
+With file.py:function they may stand on either side."""
+EXAMPLES = """examples:
+  gobrrr run train.py --epochs 3
+  gobrrr run --json d.json --stop train.py
+  gobrrr run -m package.train --config small.yaml
+  gobrrr run bench.py:make_step --top 20
+
+A training step ends where an optimizer's step returns; where none steps, a step is
+one outermost module call; with gobrrr.step(): ... in the script says it outright.
+"""
+
+_FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to run: ``kind`` is ``script``, ``module`` or ``function``."""
+
+    kind: str
+    name: str
+    argv: tuple[str, ...] = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gobrrr run``; the target is taken apart by ``split_target``."""
+    parser.usage = (
+        "gobrrr run [options] SCRIPT [its arguments]\n"
+        "       gobrrr run [options] -m MODULE [its arguments]\n"
+        "       gobrrr run [options] FILE.py:FUNCTION [options]"
+    )
+    group = parser.add_argument_group("measuring")
+    group.add_argument("--steps", type=positive, metavar="N", help="steps to time")
+    group.add_argument("--warmup", type=natural, metavar="N", help="steps to let pass before")
+    group.add_argument("--stop", action="store_true", help="end the script once it is diagnosed")
+    group.add_argument("--threads", type=positive, metavar="N", help="torch.set_num_threads(N)")
+    group.add_argument(
+        "--no-batch-test", action="store_true", help="do not run the batch-doubling test"
+    )
+    group.add_argument(
+        "--refresh-ceilings", action="store_true", help="measure this machine's ceilings anew"
+    )
+    group.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    add_report_options(parser)
+
+
+def split_target(
+    arguments: Sequence[str], takes_value: frozenset[str]
+) -> tuple[list[str], Target | None]:
+    """Gobrrr's own options, and the target with what is its own.
+
+    ``takes_value`` are the options of gobrrr that are followed by a value.
+    """
+    own: list[str] = []
+    i = 0
+    while i < len(arguments):
+        token = arguments[i]
+        if token == "--" and i + 1 < len(arguments):
+            return own, _target(arguments[i + 1], arguments[i + 2 :], own)
+        if token == "-m":
+            if i + 1 == len(arguments):
+                raise InputError("-m needs a module: gobrrr run -m package.train")
+            return own, Target("module", arguments[i + 1], tuple(arguments[i + 2 :]))
+        if token.startswith("-m") and not token.startswith("--"):
+            return own, Target("module", token[2:], tuple(arguments[i + 1 :]))
+        if not token.startswith("-"):
+            return own, _target(token, arguments[i + 1 :], own)
+        own.append(token)
+        if token in takes_value and i + 1 < len(arguments):
+            i += 1
+            own.append(arguments[i])
+        i += 1
+    return own, None
+
+
+def _target(name: str, rest: Sequence[str], own: list[str]) -> Target:
+    if _FUNCTION.match(name) and not Path(name).exists():
+        own.extend(rest)
+        return Target("function", name)
+    return Target("script", name, tuple(rest))
+
+
+def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """Runs the target; reports when it has ended. Exit codes: DESIGN section 5."""
+    takes_value = frozenset(
+        flag for action in parser._actions if action.nargs is None for flag in action.option_strings
+    )
+    own, target = split_target(arguments, takes_value)
+    parsed = parser.parse_args(own)
+    if target is None:
+        raise InputError("nothing to run: gobrrr run SCRIPT (see gobrrr run --help)")
+    if importlib.util.find_spec("torch") is None:
+        raise InputError("gobrrr run needs torch: pip install 'gobrrr[torch]'")
+    progress = Progress(None if parsed.quiet else sys.stderr)
+    if parsed.threads is not None:
+        import torch
+
+        torch.set_num_threads(parsed.threads)
+    try:
+        if target.kind == "function":
+            return _run_function(target, parsed, progress)
+        return _run_script(target, parsed, progress)
+    finally:
+        progress.end()
+
+
+def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
+    from gobrrr.capture.workload import load_function
+    from gobrrr.cli.output import show, write_files
+    from gobrrr.pipeline.live import diagnose
+
+    diagnosis = diagnose(
+        load_function(target.name),
+        steps=parsed.steps,
+        warmup=parsed.warmup,
+        batch_test=not parsed.no_batch_test,
+        # Nothing runs after us in this process that could miss the state.
+        restore=False,
+        refresh_ceilings=parsed.refresh_ceilings,
+        name=Path(target.name).name,
+        progress=progress,
+    )
+    progress.end()
+    write_files(diagnosis, parsed)
+    show(diagnosis, parsed)
+    return 0
+
+
+def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
+    from gobrrr.cli.output import show, write_files
+    from gobrrr.pipeline.live import diagnose_script
+
+    trouble: list[InputError] = []
+
+    def write_now(diagnosis: Diagnosis) -> None:
+        # Long before the script ends, and whatever becomes of it.
+        try:
+            write_files(diagnosis, parsed)
+        except InputError as error:
+            trouble.append(error)
+
+    outcome = diagnose_script(
+        target.name,
+        list(target.argv),
+        is_module=target.kind == "module",
+        steps=parsed.steps,
+        warmup=parsed.warmup,
+        stop=parsed.stop,
+        refresh_ceilings=parsed.refresh_ceilings,
+        progress=progress,
+        on_diagnosis=write_now,
+    )
+    progress.end()
+    if outcome.diagnosis is not None:
+        sys.stdout.flush()
+        print("-" * shutil.get_terminal_size().columns if sys.stdout.isatty() else "-" * 80)
+        show(outcome.diagnosis, parsed)
+    if outcome.exit.interrupted:
+        raise KeyboardInterrupt
+    if outcome.exit.raised:
+        raise UserCodeError(f"{target.name} raised, see above")
+    if outcome.exit.code:
+        if outcome.diagnosis is None and outcome.problem:
+            progress.say(outcome.problem)
+        return outcome.exit.code
+    if outcome.diagnosis is None:
+        raise InputError(outcome.problem or "the script ended before it could be diagnosed")
+    if trouble:
+        raise trouble[0]
+    return 0
