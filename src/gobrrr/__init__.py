@@ -6,8 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gobrrr.capture.steps import step as step
+    from gobrrr.capture.trace import read_trace as read_trace
+    from gobrrr.capture.workload import Workload as Workload
     from gobrrr.diagnosis.schema import Diagnosis as Diagnosis
     from gobrrr.diagnosis.storage import load as load
+    from gobrrr.pipeline.live import diagnose as diagnose
     from gobrrr.timeline.errors import GateFailure as GateFailure
     from gobrrr.timeline.errors import GobrrrError as GobrrrError
     from gobrrr.timeline.errors import InputError as InputError
@@ -19,6 +23,10 @@ __version__ = "0.1.0"
 # ``gobrrr --help`` load neither torch nor numpy.
 _HOMES: dict[str, str] = {
     "Diagnosis": "gobrrr.diagnosis.schema",
+    "Workload": "gobrrr.capture.workload",
+    "diagnose": "gobrrr.pipeline.live",
+    "read_trace": "gobrrr.capture.trace",
+    "step": "gobrrr.capture.steps",
     "load": "gobrrr.diagnosis.storage",
     "GateFailure": "gobrrr.timeline.errors",
     "GobrrrError": "gobrrr.timeline.errors",
