@@ -17,7 +17,7 @@ from gobrrr.cli.progress import Progress
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 if TYPE_CHECKING:
-    pass
+    from gobrrr.diagnosis.schema import Diagnosis
 
 DESCRIPTION = """Run a PyTorch program unmodified and say what its steps' time is made of.
 

@@ -1,0 +1,165 @@
+"""Commands, exit codes, and one line for every error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gobrrr
+from gobrrr.cli import COMMANDS, main
+from gobrrr.cli.parsing import TABLE_NAMES
+from gobrrr.reports.tables import TABLES
+
+
+def gobrrr_process(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gobrrr", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["help"]])
+def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"  {name} " in shown
+    assert "examples:" in shown
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_has_help_with_examples(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: gobrrr") and f"gobrrr {command}" in shown.split("examples:")[1]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, gobrrr.cli; gobrrr.cli.main(['--help']); gobrrr.cli.main(['run', '--help']);"
+        "print([m for m in ('torch', 'numpy', 'rich', 'msgspec') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gobrrr {gobrrr.__version__}\n"
+
+
+def test_table_names_are_those_of_the_reports() -> None:
+    assert tuple(TABLES) == TABLE_NAMES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rum"], "no command 'rum'; did you mean run? (see gobrrr --help)"),
+        (["zzz"], "no command 'zzz'; there are run, trace, report,"),
+        (["--json", "x"], "unrecognized arguments: --json (see gobrrr --help)"),
+        (["report"], "the following arguments are required: FILE (see gobrrr report --help)"),
+        (["report", "no.json"], "cannot read no.json: No such file or directory"),
+        (["report", "x", "--top", "0"], "argument --top: '0' is not a positive whole number"),
+        (["report", "x", "--by", "ops"], "no table 'ops'; there are op, module, line,"),
+        (["report", "x", "--json", "no/d.json"], "the folder no does not exist"),
+        (["report", "x", "--js", "d.json"], "unrecognized arguments: --js d.json"),
+    ],
+)
+def test_bad_usage_is_one_line_and_2(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("gobrrr: ") and message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_script_named_as_command_is_pointed_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train.py"]) == 2
+    assert "did you mean gobrrr run train.py?" in capsys.readouterr().err
+
+
+def test_report_shows_and_converts(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again, summary = tmp_path / "again.json", tmp_path / "summary.md"
+    code = main(
+        ["report", str(data / "training.json"), "--json", str(again), "--markdown", str(summary),
+         "--by", "module,line", "--top", "1"]
+    )  # fmt: skip
+    shown = capsys.readouterr().out
+    assert code == 0
+    assert "Modules" in shown and "Source lines" in shown and "\nOps\n" not in shown
+    assert shown.endswith(f"Saved: {again}\n")
+    assert gobrrr.load(again) == gobrrr.load(data / "training.json")
+    assert summary.read_text().startswith("### train\\_gpt.py")
+
+
+def test_python_m_gobrrr(data: Path) -> None:
+    done = gobrrr_process("report", str(data / "training.json"))
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout == str(gobrrr.load(data / "training.json"))
+
+
+def test_ascii_stdout(data: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = gobrrr_process("report", str(data / "training.json"), env=environment)
+    assert done.returncode == 0 and done.stdout.isascii()
+
+
+def test_closed_pipe_is_quiet(data: Path) -> None:
+    # The reader leaves before anything is written; the report is larger than no buffer at all.
+    command = [sys.executable, "-u", "-m", "gobrrr", "report", str(data / "training.json")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_interrupt_is_one_line_and_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gobrrr.cli.report.execute", interrupted)
+    assert main(["report", "x"]) == 130
+    assert capsys.readouterr().err == "gobrrr: interrupted\n"
+
+
+def test_json_is_not_touched_when_the_input_is_bad(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    kept.write_text("before")
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps({"schema_version": 99}))
+    assert main(["report", str(bad), "--json", str(kept)]) == 2
+    assert kept.read_text() == "before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.json", "kept.json"]
+
+
+def test_doctor_always_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "Python" in shown and "What works" in shown and "gobrrr trace" in shown

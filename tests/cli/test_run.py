@@ -1,0 +1,242 @@
+"""``gobrrr run``: whose option is whose, exit codes, and when what is written."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gobrrr
+from gobrrr.cli import main
+from gobrrr.cli.progress import Progress
+from gobrrr.cli.run import Target, split_target
+from gobrrr.timeline.errors import InputError, UserCodeError
+
+TAKES_VALUE = frozenset({"--steps", "--json", "--by"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own", "target"),
+    [
+        (["t.py"], [], Target("script", "t.py")),
+        (["t.py", "--steps", "3"], [], Target("script", "t.py", ("--steps", "3"))),
+        (["--steps", "3", "t.py", "-m"], ["--steps", "3"], Target("script", "t.py", ("-m",))),
+        (["--steps=3", "t.py", "x"], ["--steps=3"], Target("script", "t.py", ("x",))),
+        (["--stop", "t.py", "--", "x"], ["--stop"], Target("script", "t.py", ("--", "x"))),
+        (["--stop", "--", "-odd.py", "y"], ["--stop"], Target("script", "-odd.py", ("y",))),
+        (["-m", "a.b", "--steps", "3"], [], Target("module", "a.b", ("--steps", "3"))),
+        (["-ma.b", "x"], [], Target("module", "a.b", ("x",))),
+        (["--stop", "-m", "a", "-m", "b"], ["--stop"], Target("module", "a", ("-m", "b"))),
+        (["b.py:f"], [], Target("function", "b.py:f")),
+        (["--stop", "b.py:f", "--steps", "3"], ["--stop", "--steps", "3"],
+         Target("function", "b.py:f")),
+        (["d/b.py:make_step"], [], Target("function", "d/b.py:make_step")),
+        (["b.py:1f"], [], Target("script", "b.py:1f")),
+        (["--steps", "3"], ["--steps", "3"], None),
+        ([], [], None),
+    ],
+)  # fmt: skip
+def test_whose_argument_is_whose(
+    arguments: list[str], own: list[str], target: Target | None
+) -> None:
+    assert split_target(arguments, TAKES_VALUE) == (own, target)
+
+
+def test_a_file_that_is_really_called_that_is_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.py:f").write_text("")
+    assert split_target(["b.py:f"], TAKES_VALUE)[1] == Target("script", "b.py:f")
+
+
+@dataclass
+class Exit:
+    code: int = 0
+    raised: bool = False
+    interrupted: bool = False
+
+
+@dataclass
+class Outcome:
+    exit: Exit
+    diagnosis: Any
+    problem: str | None = None
+
+
+@pytest.fixture
+def pipeline(monkeypatch: pytest.MonkeyPatch, data: Path) -> types.SimpleNamespace:
+    """In place of ``gobrrr.pipeline.live``: records its calls, and behaves as it is told."""
+    state = types.SimpleNamespace(
+        outcome=Outcome(Exit(), gobrrr.load(data / "training.json")), calls=[], during=None
+    )
+
+    def diagnose_script(target: str, argv: list[str], **options: Any) -> Outcome:
+        state.calls.append((target, argv, options))
+        print("from the script")
+        if state.outcome.diagnosis is not None:
+            options["on_diagnosis"](state.outcome.diagnosis)
+        if state.during is not None:
+            state.during()
+        return state.outcome
+
+    def diagnose(target: Any, **options: Any) -> Any:
+        state.calls.append((target, options))
+        return state.outcome.diagnosis
+
+    fake = types.ModuleType("gobrrr.pipeline.live")
+    fake.diagnose_script, fake.diagnose = diagnose_script, diagnose  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gobrrr.pipeline.live", fake)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    return state
+
+
+def test_report_follows_the_script(
+    pipeline: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--steps", "5", "--stop", "train.py", "--epochs", "3"]) == 0
+    target, argv, options = pipeline.calls[0]
+    assert (target, argv) == ("train.py", ["--epochs", "3"])
+    assert options["is_module"] is False and options["steps"] == 5 and options["stop"] is True
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "from the script"
+    assert lines[1] == "-" * 80
+    assert lines[2].startswith("train_gpt.py · training step")
+
+
+def test_module(pipeline: types.SimpleNamespace) -> None:
+    assert main(["run", "-m", "package.train", "--steps", "x"]) == 0
+    target, argv, options = pipeline.calls[0]
+    assert (target, argv, options["is_module"]) == ("package.train", ["--steps", "x"], True)
+
+
+def test_files_are_written_while_the_script_still_runs(
+    pipeline: types.SimpleNamespace, tmp_path: Path
+) -> None:
+    path = tmp_path / "d.json"
+    pipeline.during = lambda: pipeline.calls.append(gobrrr.load(path).regime)
+    assert main(["run", "--json", str(path), "train.py"]) == 0
+    assert pipeline.calls[-1] == "compute"
+
+
+def test_unwritable_output_is_refused_before_anything_runs(
+    pipeline: types.SimpleNamespace, tmp_path: Path
+) -> None:
+    assert main(["run", "--json", str(tmp_path / "no" / "d.json"), "train.py"]) == 2
+    assert pipeline.calls == []
+
+
+@pytest.mark.parametrize(
+    ("exit_", "has_diagnosis", "code", "message"),
+    [
+        (Exit(0), True, 0, ""),
+        (Exit(7), True, 7, ""),
+        (Exit(7), False, 7, "gobrrr: no step was seen\n"),
+        (Exit(0), False, 2, "gobrrr: no step was seen\n"),
+        (Exit(3, raised=True), True, 3, "gobrrr: train.py raised, see above\n"),
+        (Exit(3, raised=True), False, 3, "gobrrr: train.py raised, see above\n"),
+        (Exit(130, interrupted=True), False, 130, "gobrrr: interrupted\n"),
+    ],
+)
+def test_exit_codes(
+    pipeline: types.SimpleNamespace,
+    capsys: pytest.CaptureFixture[str],
+    exit_: Exit,
+    has_diagnosis: bool,
+    code: int,
+    message: str,
+) -> None:
+    diagnosis = pipeline.outcome.diagnosis if has_diagnosis else None
+    pipeline.outcome = Outcome(exit_, diagnosis, None if has_diagnosis else "no step was seen")
+    assert main(["run", "train.py"]) == code
+    captured = capsys.readouterr()
+    assert captured.err == message
+    # A diagnosis is shown however the script ended.
+    assert ("Compute-bound" in captured.out) == has_diagnosis
+
+
+def test_errors_of_the_users_code_keep_their_traceback(
+    pipeline: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        try:
+            raise ZeroDivisionError("their own")
+        except ZeroDivisionError as error:
+            raise UserCodeError("the step raised ZeroDivisionError") from error
+
+    pipeline.during = fail
+    assert main(["run", "train.py"]) == 3
+    err = capsys.readouterr().err
+    assert "Traceback" in err and "ZeroDivisionError: their own" in err
+    assert err.endswith("gobrrr: the step raised ZeroDivisionError\n")
+
+
+def test_input_errors_have_none(
+    pipeline: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise InputError("train.py: no such\nfile")
+
+    pipeline.during = fail
+    assert main(["run", "train.py"]) == 2
+    assert capsys.readouterr().err == "gobrrr: train.py: no such file\n"
+
+
+def test_function_takes_options_on_both_sides(
+    pipeline: types.SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = tmp_path / "bench.py"
+    bench.write_text("def make_step():\n    return lambda: None\n")
+    target = f"{bench}:make_step"
+    assert main(["run", "--quiet", target, "--steps", "4", "--no-batch-test"]) == 0
+    step, options = pipeline.calls[0]
+    assert callable(step)
+    assert options["steps"] == 4 and options["batch_test"] is False
+    assert options["name"] == "bench.py:make_step"
+    assert main(["run", target, "stray"]) == 2
+    assert "unrecognized arguments: stray" in capsys.readouterr().err
+
+
+def test_without_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["run", "train.py"]) == 2
+    assert "gobrrr run needs torch: pip install" in capsys.readouterr().err
+
+
+def test_progress_is_a_line_per_phase(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(sys.stderr)
+    for done in range(3):
+        progress("warm-up", done, 3)
+    for what in ("matrix", "copy"):
+        progress(f"ceilings: {what}", 1, 2)
+    progress("timing", 0, 12)
+    progress.end()
+    assert capsys.readouterr().err.splitlines() == [
+        "gobrrr: warming up, 3 steps",
+        "gobrrr: measuring this machine's ceilings (once; cached afterwards)",
+        "gobrrr: timing plain steps, 12 steps",
+    ]
+
+
+def test_progress_in_a_terminal_has_a_bar_for_ceilings_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    progress = Progress(sys.stderr)
+    progress("ceilings: matrix float32", 6, 12)
+    progress("ceilings: copy dram", 12, 12)
+    progress("warm-up", 0, 3)
+    drawn = capsys.readouterr().err
+    assert "\rgobrrr: measuring ceilings [############------------] 6/12 matrix float32" in drawn
+    assert drawn.endswith("\ngobrrr: warming up, 3 steps\n")
+
+
+def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(None)
+    progress("warm-up", 0, 3)
+    progress.end()
+    assert capsys.readouterr().err == ""
