@@ -12,7 +12,7 @@ import pytest
 
 import gobrrr
 from gobrrr.cli import COMMANDS, main
-from gobrrr.cli.parsing import TABLE_NAMES
+from gobrrr.reports import TABLE_NAMES
 from gobrrr.reports.tables import TABLES
 
 
@@ -111,7 +111,7 @@ def test_report_shows_and_converts(
     shown = capsys.readouterr().out
     assert code == 0
     assert "Modules" in shown and "Source lines" in shown and "\nOps\n" not in shown
-    assert shown.endswith(f"Saved: {again}\n")
+    assert shown.endswith(f"Saved: {again}, {summary}\n")
     assert gobrrr.load(again) == gobrrr.load(data / "training.json")
     assert summary.read_text().startswith("### train\\_gpt.py")
 

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
+from pathlib import Path
 
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.storage import write_atomically
-from gobrrr.reports.markdown import report_markdown
+from gobrrr.reports import FORMATS, Format
 from gobrrr.reports.terminal import options_for, print_report
 
 
 def write_files(diagnosis: Diagnosis, arguments: argparse.Namespace) -> None:
-    """Writes ``--json`` and ``--markdown``.
+    """Writes every file that was asked for (``--json PATH`` and the like).
 
     Raises:
         InputError: a file cannot be written.
         AccountingError: the leaves do not sum to the step.
     """
-    if arguments.json is not None:
-        diagnosis.save(arguments.json)
-    if arguments.markdown is not None:
-        by = {"by": arguments.by} if arguments.by else {}
-        top = {"top": arguments.top} if arguments.top else {}
-        text = report_markdown(diagnosis, **top, **by)
-        write_atomically(arguments.markdown, text.encode())
+    for form, path in _asked_for(arguments):
+        render = import_module(form.module).render
+        write_atomically(path, render(diagnosis, top=arguments.top, by=arguments.by))
+
+
+def _asked_for(arguments: argparse.Namespace) -> list[tuple[Format, Path]]:
+    paths = ((form, getattr(arguments, form.option)) for form in FORMATS)
+    return [(form, path) for form, path in paths if path is not None]
 
 
 def show(diagnosis: Diagnosis, arguments: argparse.Namespace) -> None:
     """Prints the report to stdout, as it suits that stream."""
     options = options_for(sys.stdout, top=arguments.top, by=arguments.by)
     print_report(diagnosis, sys.stdout, options)
-    if arguments.json is not None:
-        print(f"Saved: {arguments.json}")
+    written = [str(path) for _, path in _asked_for(arguments)]
+    if written:
+        print(f"Saved: {', '.join(written)}")

@@ -9,11 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from gobrrr.reports import FORMATS, TABLE_NAMES
 from gobrrr.timeline.errors import InputError
-
-# Names of gobrrr.reports.tables.TABLES, repeated here because that room takes 0.1 s to import;
-# a test compares the two.
-TABLE_NAMES = ("op", "module", "line", "class", "phase", "cause", "batch")
 
 
 class Parser(argparse.ArgumentParser):
@@ -109,8 +106,8 @@ def output_path(text: str) -> Path:
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """What to show and where to write it: the options of every command that has a diagnosis."""
     group = parser.add_argument_group("report")
-    group.add_argument("--json", type=output_path, metavar="PATH", help="write the diagnosis")
-    group.add_argument("--markdown", type=output_path, metavar="PATH", help="write a summary")
+    for form in FORMATS:
+        group.add_argument(f"--{form.option}", type=output_path, metavar="PATH", help=form.help)
     group.add_argument("--top", type=positive, metavar="N", help="rows per table (default 8)")
     group.add_argument(
         "--by",

@@ -14,6 +14,11 @@ from gobrrr.reports.tables import TABLES, TextTable, time_scale
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-])")
 
 
+def render(diagnosis: Diagnosis, *, top: int | None = None, by: Sequence[str] = ()) -> bytes:
+    """The report as UTF-8: the ten largest rows of ops and classes unless told otherwise."""
+    return report_markdown(diagnosis, top=top or 10, by=by or ("op", "class")).encode()
+
+
 def report_markdown(
     diagnosis: Diagnosis, *, top: int = 10, by: Sequence[str] = ("op", "class")
 ) -> str:
