@@ -1,0 +1,167 @@
+"""CPU attribution on hand-written steps: the arithmetic stands beside each expectation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gobrrr.attribution.cpu import attribute_cpu, reconcile
+from gobrrr.attribution.leaves import LEAVES
+from gobrrr.capture.cpu_timeline import build_cpu_capture
+from gobrrr.capture.op_recorder import RecordedOp
+from gobrrr.capture.profile import ProfilerCost, RawEvents
+from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.timeline.data import Device, Phase
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+
+CPU = Device("test processor", "cpu")
+FREE = ProfilerCost(0.0, 0.0)
+
+
+def ceilings() -> Ceilings:
+    """1 FLOP/ns on the matrix unit and the vector unit, 1 byte/ns of memory."""
+    rows = {
+        name: Ceiling(name, 1e9, "FLOP/s", "given", "test")
+        for name in ("matrix.float32", "vector.float32")
+    }
+    return Ceilings("test processor", rows, (MemoryLevel("dram", None, ((0.0, 1e9),)),))
+
+
+def op(name: str, size: int = 1) -> RecordedOp:
+    return RecordedOp(
+        OpCall(name, (TensorSpec((size,), "float32"),)), "net", "a.py:1 in f", Phase.FORWARD, 1
+    )
+
+
+def step(length: int, *events: tuple[str, int, int], gc: tuple[int, int] | None = None,
+         annotations: tuple[str, ...] = ()) -> RawEvents:  # fmt: skip
+    """Events as (name, start, end), parents before children."""
+    names = tuple(dict.fromkeys(name for name, _, _ in events))
+    return RawEvents(
+        names=names,
+        start_ns=np.array([start for _, start, _ in events], np.int64),
+        end_ns=np.array([end for _, _, end in events], np.int64),
+        name=np.array([names.index(name) for name, _, _ in events], np.int32),
+        thread=np.zeros(len(events), np.int32),
+        annotation=np.array([name in annotations for name, _, _ in events], bool),
+        length_ns=length,
+        gc_ns=(gc,) if gc else (),
+    )
+
+
+def matmul(flops: float) -> Work:
+    return Work(flops, 0.0, 1, 0, 1, "float32", "contraction")
+
+
+def stream(moved: int) -> Work:
+    return Work(0.0, 0.0, moved, 0, moved, "float32", "elementwise")
+
+
+VIEW = Work(0.0, 0.0, 0, 0, 0, "float32", "movement")
+
+
+def leaves_of(steps, recorded, works, fixed, step_ns, faults=None, cost=FREE):  # type: ignore[no-untyped-def]
+    capture = build_cpu_capture(steps, recorded, CPU)
+    count = len(recorded)
+    result = attribute_cpu(
+        capture, works, np.array(fixed, float), np.array(faults or [0] * count, float),
+        ceilings(), cost, step_ns,
+    )  # fmt: skip
+    leaves = dict(result.attribution.leaves_ns)
+    assert set(leaves) == set(LEAVES)
+    return {name: pytest.approx(value) for name, value in leaves.items() if value > 1e-9}
+
+
+def test_an_op_is_dispatch_then_roof_then_below() -> None:
+    # linear 10..110 holds mm 20..100. mm: 80 ns, fixed 10, roof 50 (50 FLOP at 1 FLOP/ns), so 20
+    # below. linear's own 20 ns are dispatch, with mm's 10 that makes 30; 40 ns are outside.
+    steps = [step(140, ("aten::linear", 10, 110), ("aten::mm", 20, 100))]
+    assert leaves_of(steps, [op("aten::mm")], [matmul(50)], [10], 140) == {
+        "compute.matrix.roof": 50,
+        "compute.matrix.below": 20,
+        "overhead.dispatch": 30,
+        "overhead.python": 40,
+    }
+
+
+def test_page_faults_come_out_before_the_roof() -> None:
+    # 100 ns: fixed 10, faults 60, roof min(50, 30) = 30, below 0.
+    steps = [step(100, ("aten::mul", 0, 100))]
+    assert leaves_of(steps, [op("aten::mul")], [stream(50)], [10], 100, faults=[60]) == {
+        "overhead.dispatch": 10,
+        "memory.page_faults": 60,
+        "memory.device.roof": 30,
+    }
+
+
+def test_a_view_is_dispatch() -> None:
+    steps = [step(100, ("aten::view", 0, 30))]
+    assert leaves_of(steps, [op("aten::view")], [VIEW], [np.nan], 100) == {
+        "overhead.dispatch": 30,
+        "overhead.python": 70,
+    }
+
+
+def test_an_op_without_a_formula_is_unmodelled_not_free() -> None:
+    steps = [step(100, ("mine::op", 0, 60))]
+    assert leaves_of(steps, [op("mine::op")], [None], [20], 100) == {
+        "overhead.dispatch": 20,
+        "unmodelled": 40,
+        "overhead.python": 40,
+    }
+
+
+def test_collection_owns_before_loading_before_python() -> None:
+    # The loader's range is 0..50 with a kernel 10..20 in it; a collection runs 30..60.
+    # kernel 10; collection 30; loading 50 - 10 - 20 = 20; Python the rest of 100: 40.
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    steps = [
+        step(100, (loader, 0, 50), ("aten::cat", 10, 20), gc=(30, 60), annotations=(loader,))
+    ]
+    assert leaves_of(steps, [op("aten::cat")], [stream(10)], [0], 100) == {
+        "memory.device.roof": 10,
+        "overhead.garbage_collection": 30,
+        "overhead.data_loading": 20,
+        "overhead.python": 40,
+    }
+
+
+def test_the_profilers_cost_is_taken_from_the_owner_that_paid_it() -> None:
+    # Each event costs 2 inside and 3 outside. relu (kernel, top level) 10..30: 20 - 2 = 18 ns of
+    # kernel; its 3 outside were Python's: 80 - 3 = 77. The step was 100 - 5 = 95 unprofiled.
+    steps = [step(100, ("aten::relu", 10, 30))]
+    assert leaves_of(
+        steps, [op("aten::relu")], [stream(18)], [0], 95, cost=ProfilerCost(2.0, 3.0)
+    ) == {"memory.device.roof": 18, "overhead.python": 77}
+
+
+def test_kernels_are_medians_over_steps() -> None:
+    # 20, 30 and 90 ns: the median is 30; the Python around it is 70 in each.
+    steps = [step(70 + d, ("aten::relu", 35, 35 + d)) for d in (20, 30, 90)]
+    assert leaves_of(steps, [op("aten::relu")], [stream(30)], [0], 100) == {
+        "memory.device.roof": 30,
+        "overhead.python": 70,
+    }
+
+
+def test_what_the_cost_cannot_explain_is_drift_and_scales_everything() -> None:
+    # Profiled 100 + 100, cost 20. At 190 unprofiled half the cost explains it; at 360 the cost
+    # is taken at its least (half: 10) and all is scaled by 360 / 190.
+    exact = reconcile(100, 100, 20, 190)
+    assert (exact.cost_share, exact.scale) == (0.5, 1.0)
+    drift = reconcile(100, 100, 20, 360)
+    assert (drift.cost_share, drift.scale) == (0.5, pytest.approx(360 / 190))
+
+
+def test_the_same_ops_in_other_steps_stay_apart() -> None:
+    # Only one of two steps runs the branch: it counts by half (20 ns in half of the steps).
+    steps = [
+        step(100, ("aten::relu", 0, 40), ("aten::mul", 50, 70)),
+        step(100, ("aten::relu", 0, 40)),
+    ]
+    leaves = leaves_of(
+        steps, [op("aten::relu"), op("aten::mul")], [stream(40), stream(20)], [0, 0], 100
+    )
+    # Kernels 40 + 10; Python's median of 40 and 60 is 50.
+    assert leaves == {"memory.device.roof": 50, "overhead.python": 50}
