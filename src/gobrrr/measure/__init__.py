@@ -1,0 +1,20 @@
+"""Run, synchronise, warm up, repeat, interleave; samples with their spread."""
+
+from __future__ import annotations
+
+from gobrrr.measure.clock import Clock, FakeClock, SystemClock
+from gobrrr.measure.summary import Interval, Summary, ratio_interval, summarise
+from gobrrr.measure.timing import Series, time_interleaved, warm_up
+
+__all__ = [
+    "Clock",
+    "FakeClock",
+    "Interval",
+    "Series",
+    "Summary",
+    "SystemClock",
+    "ratio_interval",
+    "summarise",
+    "time_interleaved",
+    "warm_up",
+]
