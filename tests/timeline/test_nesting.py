@@ -27,6 +27,18 @@ def test_nested_spans_on_two_threads() -> None:
     assert nesting.parents(start, end, thread).tolist() == [-1, 0, 1, -1, 0]
 
 
+def test_a_range_that_begins_inside_a_call_and_outlives_it_is_not_inside_it() -> None:
+    # f[0, 90000) > enter[10, 5000); range[4000, 80000) begins in enter; op[6000, 7000)
+    start = np.array([0, 10, 4000, 6000])
+    end = np.array([90_000, 5000, 80_000, 7000])
+    parent = nesting.parents(start, end, np.zeros(4))
+    assert parent.tolist() == [-1, 0, 0, 2]
+    time, span = nesting.innermost_segments(start, end, parent)
+    assert list(zip(time.tolist(), span.tolist())) == [
+        (0, 0), (10, 1), (4000, 2), (6000, 3), (7000, 2), (80_000, 0), (90_000, -1),
+    ]  # fmt: skip
+
+
 def test_a_child_that_outlives_its_parent_by_rounding_keeps_it() -> None:
     # Whole microseconds: the child of [0, 21) ends at 22.
     assert nesting.parents(np.array([0, 20]), np.array([21, 22]), np.array([0, 0])).tolist() == [
@@ -35,14 +47,20 @@ def test_a_child_that_outlives_its_parent_by_rounding_keeps_it() -> None:
     ]
 
 
-@given(SPANS)
-def test_parent_is_the_last_started_that_still_runs(spans: list[tuple[int, int, int]]) -> None:
+@given(SPANS, st.integers(0, 2))
+def test_parent_is_the_last_started_that_contains_the_span(
+    spans: list[tuple[int, int, int]], rounding: int
+) -> None:
     start, end, thread = sorted_columns(spans)
     expected = []
     for i in range(len(start)):
-        running = [j for j in range(i) if thread[j] == thread[i] and end[j] > start[i]]
-        expected.append(running[-1] if running else -1)
-    assert nesting.parents(start, end, thread).tolist() == expected
+        around = [
+            j
+            for j in range(i)
+            if thread[j] == thread[i] and end[j] > start[i] and end[j] + rounding >= end[i]
+        ]
+        expected.append(around[-1] if around else -1)
+    assert nesting.parents(start, end, thread, rounding).tolist() == expected
 
 
 @given(SPANS, st.data())
@@ -79,12 +97,11 @@ def test_segments_agree_with_the_instant_by_instant_answer(
     spans: list[tuple[int, int, int]],
 ) -> None:
     start, end, _ = sorted_columns(spans)
-    parent = nesting.parents(start, end, np.zeros(len(start)))
-    shut = nesting.inherited_minimum(parent, end)
-    time, span = nesting.innermost_segments(start, end, parent)
+    parent = nesting.parents(start, end, np.zeros(len(start)), 0)
+    time, span = nesting.innermost_segments(start, end, parent, 0)
     assert (np.diff(time) > 0).all()
     for t in range(34):
         at = int(np.searchsorted(time, t, side="right")) - 1
         got = int(span[at]) if at >= 0 else -1
-        running = [j for j in range(len(start)) if start[j] <= t < shut[j]]
+        running = [j for j in range(len(start)) if start[j] <= t < end[j]]
         assert got == (running[-1] if running else -1)

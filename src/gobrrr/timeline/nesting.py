@@ -1,8 +1,10 @@
 """Which span encloses which, for whole columns of spans at a time.
 
-Spans of one thread nest. Recorded clocks round, so a child may end a little after its parent; the
-parent of a span is therefore the span that started last before it and has not yet ended when it
-starts (ties: the longer one is the parent).
+Spans of one thread mostly nest. Two things break it: clocks round, so that a child may end up to a
+microsecond after its parent; and ranges that a program opens and closes itself begin inside one
+call and end inside another. So the parent of a span is the span that started last before it, still
+runs when it starts, and does not end before it by more than the rounding (ties: the longer one is
+the parent).
 """
 
 from __future__ import annotations
@@ -15,12 +17,19 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 
 
-def parents(start: Int64, end: Int64, thread: NDArray[Any]) -> Int64:
+# Whole microseconds (PyTorch up to 2.2): start and duration are each cut off.
+ROUNDING_NS = 1000
+
+
+def parents(
+    start: Int64, end: Int64, thread: NDArray[Any], rounding_ns: int = ROUNDING_NS
+) -> Int64:
     """The index of each span's parent, -1 for outermost spans.
 
     The columns are sorted by start, ties by the longer span first (as in ``HostSpans``).
-    Every candidate that has ended is replaced by *its* candidate, all rows at once. That is
-    sound because all spans between a row and its candidate ended before the row started.
+    Every candidate that cannot be the parent is replaced by *its* candidate, all rows at once.
+    That is sound: a span between a row and its candidate had ended when the row started, or ends
+    before it; whatever then rejects the row for a later span rejects that one too.
     """
     n = len(start)
     order = np.argsort(thread, kind="stable")
@@ -31,7 +40,8 @@ def parents(start: Int64, end: Int64, thread: NDArray[Any]) -> Int64:
         candidate[0] = -1
     open_rows = np.flatnonzero(candidate >= 0)
     while len(open_rows):
-        over = high[candidate[open_rows]] <= low[open_rows]
+        reach = high[candidate[open_rows]]
+        over = (reach <= low[open_rows]) | (reach + rounding_ns < high[open_rows])
         open_rows = open_rows[over]
         candidate[open_rows] = candidate[candidate[open_rows]]
         open_rows = open_rows[candidate[open_rows] >= 0]
@@ -70,15 +80,35 @@ def inherited_minimum(parent: Int64, value: NDArray[Any]) -> NDArray[Any]:
     return best[:n]
 
 
-def innermost_segments(start: Int64, end: Int64, parent: Int64) -> tuple[Int64, Int64]:
-    """The innermost span at every instant of *one* thread.
+def _hidden_from(start: Int64, end: Int64, rounding_ns: int) -> Int64:
+    """Where each span of one thread is hidden for good: at its end, or at the start of the first
+    later span that begins inside it and outlives it.
+    """
+    n = len(start)
+    # The next span that ends later, found like parents, from the right; n stands for none.
+    reach = np.append(end, np.iinfo(np.int64).max)
+    candidate = np.append(np.arange(1, n + 1, dtype=np.int64), n)
+    open_rows = np.arange(n)
+    while len(open_rows):
+        over = reach[candidate[open_rows]] <= end[open_rows] + rounding_ns
+        open_rows = open_rows[over]
+        candidate[open_rows] = candidate[candidate[open_rows]]
+    begins = np.append(start, np.iinfo(np.int64).max)[candidate[:n]]
+    result: Int64 = np.minimum(end, begins)
+    return result
+
+
+def innermost_segments(
+    start: Int64, end: Int64, parent: Int64, rounding_ns: int = ROUNDING_NS
+) -> tuple[Int64, Int64]:
+    """The innermost span at every instant of *one* thread: the one that started last.
 
     The columns are those of one thread, sorted as for ``parents``, and ``parent`` indexes them.
     Returns ``(time, span)``: from ``time[i]`` to ``time[i + 1]`` the innermost span is
     ``span[i]`` (-1: none); the last entry has no end and is -1.
     """
     # A child that outlives its parent by a clock's rounding is cut where the parent ends.
-    shut = inherited_minimum(parent, end)
+    shut = inherited_minimum(parent, _hidden_from(start, end, rounding_ns))
     row = np.flatnonzero(shut > start)
     if len(row) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)

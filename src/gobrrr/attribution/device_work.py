@@ -1,0 +1,196 @@
+"""What each kernel had to do: an operator's work, divided among the kernels that it launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.attribution.kernel_names import uses_tf32
+from gobrrr.attribution.leaves import COMPUTE_MATRIX
+from gobrrr.attribution.roof import Roof, roof_of
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.timeline.data import HostKind, KernelKind, Timeline
+from gobrrr.timeline.nesting import nearest, parents
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+WorkOf = Callable[[OpCall], "Work | None"]
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """Work and roof of every kernel; rows are those of ``Timeline.kernels``.
+
+    ``op`` is the host row of the operator whose work it is (of the innermost operator where none
+    has a formula; -1: not linked). ``share`` is the kernel's part of that operator's work: an
+    operator's kernels divide its work in proportion to their time, so that it counts once.
+    ``roof_ns`` is NaN where there is no formula or no ceiling.
+    """
+
+    op: Int64
+    share: Float64
+    works: tuple[Work | None, ...]
+    roofs: tuple[Roof | None, ...]
+    roof_ns: Float64
+
+
+def work_of_kernels(timeline: Timeline, ceilings: Ceilings | None, work_of: WorkOf) -> DeviceWork:
+    """Finds the work of every kernel that an operator launched.
+
+    A kernel takes the work of the innermost operator around its launch that has a formula with
+    something to do: ``aten::cudnn_convolution`` may have none where ``aten::convolution`` has.
+    Kernels that Triton compiled take theirs from their arguments (``fused_work``).
+    """
+    kernels, host = timeline.kernels, timeline.host
+    count = len(kernels)
+    is_kernel = kernels.kind == KernelKind.KERNEL
+    work_by_call = [_usable(_work(call, work_of)) for call in timeline.calls]
+    has_work = np.array([work is not None for work in work_by_call] + [False], bool)
+    is_op = host.kind == HostKind.OP
+    parent = parents(host.start_ns, host.end_ns, host.thread)
+    with_work = nearest(parent, is_op & has_work[host.call])
+    linked = is_kernel & (kernels.op >= 0)
+    op = np.where(linked, kernels.op, -1)
+    if len(with_work):
+        worker = with_work[op]
+        op = np.where(linked & (worker >= 0), worker, op)
+    call = np.where(op >= 0, host.call[op] if len(host) else -1, -1)
+    worked = has_work[call] & linked
+
+    duration = np.maximum(kernels.end_ns - kernels.start_ns, 0).astype(np.float64)
+    share = np.ones(count)
+    rows = np.flatnonzero(worked)
+    total = np.bincount(op[rows], weights=duration[rows], minlength=len(host) or 1)
+    launched = np.bincount(op[rows], minlength=len(host) or 1)
+    of_op = total[op[rows]]
+    share[rows] = np.where(
+        of_op > 0, duration[rows] / np.where(of_op > 0, of_op, 1.0), 1.0 / launched[op[rows]]
+    )
+
+    tf32 = np.array([uses_tf32(name) for name in timeline.names] or [False], bool)
+    works: list[Work | None] = [None] * count
+    roofs: list[Roof | None] = [None] * count
+    roof_ns = np.full(count, np.nan)
+    known: dict[tuple[int, bool, float], tuple[Work, Roof | None]] = {}
+    for row in rows.tolist():
+        key = (int(call[row]), bool(tf32[kernels.name[row]]), round(float(share[row]), 12))
+        found = known.get(key)
+        if found is None:
+            work = work_by_call[key[0]]
+            assert work is not None
+            found = known[key] = _share_of(work, key[1], key[2], ceilings)
+        works[row], roofs[row] = found
+        if found[1] is not None:
+            roof_ns[row] = found[1].time_s * 1e9
+    return DeviceWork(op, share, tuple(works), tuple(roofs), roof_ns)
+
+
+def _work(call: OpCall, work_of: WorkOf) -> Work | None:
+    found = work_of(call)
+    return fused_work(call) if found is None else found
+
+
+def _usable(work: Work | None) -> Work | None:
+    """Work that a kernel can have done: an operator that only allocates or views has none."""
+    if work is None or work.flops is None or work.bytes_moved is None:
+        return None
+    return work if work.flops > 0 or work.bytes_moved > 0 else None
+
+
+def _share_of(
+    work: Work, tf32: bool, share: float, ceilings: Ceilings | None
+) -> tuple[Work, Roof | None]:
+    tf32 = tf32 and work.compute_dtype == "float32"
+    roof = None
+    if ceilings is not None:
+        roof = _tf32_roof(work, ceilings) if tf32 else roof_of(work, ceilings)
+    if tf32:
+        work = replace(work, compute_dtype="tf32")
+    if share == 1.0:
+        return work, roof
+    # The roof of a part is the part of the roof: the level of memory is that of the whole.
+    part = replace(
+        work,
+        matrix_flops=_scaled(work.matrix_flops, share),
+        vector_flops=_scaled(work.vector_flops, share),
+        special=work.special * share,
+        bytes_read=_rounded(work.bytes_read, share),
+        bytes_written=_rounded(work.bytes_written, share),
+        unique_bytes=_rounded(work.unique_bytes, share),
+        fresh_bytes=_rounded(work.fresh_bytes, share) or 0,
+    )
+    if roof is not None:
+        roof = Roof(
+            roof.time_s * share, roof.regime, roof.matrix_s * share, roof.vector_s * share,
+            roof.memory_s * share, roof.level,
+        )  # fmt: skip
+    return part, roof
+
+
+def _tf32_roof(work: Work, ceilings: Ceilings) -> Roof | None:
+    """Roof of a float32 op whose multiplications run in TF32, a format of the matrix unit alone."""
+    rate = ceilings.matrix_flops_per_s("tf32")
+    rest = roof_of(replace(work, matrix_flops=0.0), ceilings)
+    if rate is None or rest is None or not work.matrix_flops:
+        return roof_of(work, ceilings)
+    matrix_s = work.matrix_flops / rate
+    regime = COMPUTE_MATRIX if matrix_s > rest.time_s else rest.regime
+    return Roof(
+        max(matrix_s, rest.time_s), regime, matrix_s, rest.vector_s, rest.memory_s, rest.level
+    )
+
+
+def _scaled(value: float | None, share: float) -> float | None:
+    return None if value is None else value * share
+
+
+def _rounded(value: int | None, share: float) -> int | None:
+    return None if value is None else round(value * share)
+
+
+# Operations that Inductor lists in a fused kernel's name and that compute nothing there.
+_FREE = frozenset(
+    ("view", "unsafe_view", "clone", "copy", "to_copy", "to", "permute", "transpose", "expand",
+     "unsqueeze", "squeeze", "slice", "select", "cat", "t", "alias", "detach", "empty", "full",
+     "zeros", "ones", "constant", "pad", "nd", "index", "embedding", "unsafe", "as", "strided",
+     "lift", "fresh", "reshape", "arange", "split", "stack", "where")
+)  # fmt: skip
+_KERNEL_PREFIXES = ("triton_poi_fused_", "triton_red_fused_", "triton_per_fused_")
+
+
+def fused_work(call: OpCall) -> Work | None:
+    """Work of a kernel that Inductor fused, from its name and arguments; ``None`` for others.
+
+    Bytes: each pointer argument once, the last one as written (Inductor puts outputs last; one
+    that is read and written counts once, so this is a lower bound). FLOPs: one per operation in
+    the kernel's name and element of the largest argument; Inductor cuts long names off, so this
+    too is a lower bound.
+    """
+    prefix = next((p for p in _KERNEL_PREFIXES if call.name.startswith(p)), None)
+    if prefix is None:
+        return None
+    tensors = [arg for arg in call.args if isinstance(arg, TensorSpec)]
+    sizes = [tensor.unique_bytes for tensor in tensors]
+    if not tensors or any(size is None for size in sizes):
+        return None
+    moved = [size for size in sizes if size is not None]
+    words = [word for word in call.name[len(prefix) :].split("_") if word and not word.isdigit()]
+    operations = sum(word not in _FREE for word in words)
+    largest = max(tensor.unique_elements for tensor in tensors)
+    return Work(
+        matrix_flops=0.0,
+        vector_flops=float(operations * largest),
+        bytes_read=sum(moved[:-1]),
+        bytes_written=moved[-1],
+        unique_bytes=sum(moved),
+        # Inductor computes 16-bit floats in float32.
+        compute_dtype="float32"
+        if tensors[0].dtype in ("bfloat16", "float16")
+        else tensors[0].dtype,
+        op_class="normalisation" if "red_" in prefix or "per_" in prefix else "elementwise",
+    )

@@ -1,0 +1,237 @@
+"""Why a device was idle: each gap by what the thread that ended it was doing meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.attribution.leaves import IdleGap
+from gobrrr.timeline import intervals
+from gobrrr.timeline.data import HostKind, Timeline
+from gobrrr.timeline.intervals import IntervalSet
+from gobrrr.timeline.nesting import inherited_minimum, innermost_segments, nearest, parents
+
+Int64 = NDArray[np.int64]
+UInt8 = NDArray[np.uint8]
+
+# Causes, the strongest first: a span counts as the strongest cause among itself and what encloses
+# it (an operator that the data loader calls is data loading).
+(LAUNCH, SYNCHRONISATION, ALLOCATION, DATA_LOADING, GARBAGE_COLLECTION, COMPILATION, DISPATCH,
+ PYTHON, UNEXPLAINED) = range(9)  # fmt: skip
+CAUSE_LEAVES: tuple[str, ...] = (
+    "overhead.launch", "overhead.synchronisation", "overhead.allocation", "overhead.data_loading",
+    "overhead.garbage_collection", "overhead.compilation", "overhead.dispatch", "overhead.python",
+    "overhead.unexplained",
+)  # fmt: skip
+_CAUSE_OF_KIND = {
+    HostKind.LAUNCH: LAUNCH,
+    HostKind.SYNCHRONISE: SYNCHRONISATION,
+    HostKind.ALLOCATE: ALLOCATION,
+    HostKind.DATA_LOADING: DATA_LOADING,
+    HostKind.GARBAGE_COLLECTION: GARBAGE_COLLECTION,
+    HostKind.COMPILATION: COMPILATION,
+}
+
+
+@dataclass(frozen=True)
+class IdlePieces:
+    """Idle time in pieces that tile it, sorted by start.
+
+    ``cause`` indexes ``CAUSE_LEAVES``; ``kernel`` is the kernel that ended the gap (-1: none);
+    ``span`` is the innermost host span at the time (-1: none; after the launch call: the call).
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    cause: UInt8
+    kernel: Int64
+    span: Int64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+def span_causes(timeline: Timeline, parent: Int64) -> UInt8:
+    """The cause that each host span stands for.
+
+    A Python frame inside an operator (a custom operator, an autograd function) is Python: the
+    nearer of the two decides.
+    """
+    host = timeline.host
+    own = np.full(len(host), UNEXPLAINED, np.uint8)
+    for kind, cause in _CAUSE_OF_KIND.items():
+        own[host.kind == kind] = cause
+    strongest = inherited_minimum(parent, own).astype(np.uint8)
+    is_op, is_python = host.kind == HostKind.OP, host.kind == HostKind.PYTHON
+    near = nearest(parent, is_op | is_python)
+    base = np.full(len(host), PYTHON, np.uint8)
+    if len(near):
+        base[(near >= 0) & is_op[near]] = DISPATCH
+    return np.minimum(strongest, base)
+
+
+def find_idle(timeline: Timeline, busy: IntervalSet, parent: Int64 | None = None) -> IdlePieces:
+    """All time inside the step windows that ``busy`` leaves free, with its causes.
+
+    A gap ends with a kernel K. From the return of K's launch call to K's start: launch. Before
+    that: what the launching thread was doing, instant by instant; where that thread (autograd's)
+    was not yet at work, what the step's thread was doing. Without K or its launch: the step's
+    thread. Outside the span of what was recorded of a thread: unexplained.
+    """
+    host, kernels = timeline.host, timeline.kernels
+    low, high = int(timeline.steps[0, 0]), int(timeline.steps[-1, 1])
+    gaps = intervals.complement(busy, low, high)
+    count = len(gaps.start)
+    kernel = np.searchsorted(kernels.start_ns, gaps.end, side="left")
+    exists = kernel < len(kernels)
+    exists[exists] = kernels.start_ns[kernel[exists]] == gaps.end[exists]
+    kernel = np.where(exists, kernel, -1).astype(np.int64)
+    launch = np.where(exists, kernels.launch[kernel] if len(kernels) else -1, -1)
+    has_launch = launch >= 0
+    returned = np.where(has_launch, host.end_ns[launch] if len(host) else 0, gaps.end)
+    split = np.clip(returned, gaps.start, gaps.end)
+
+    waits = np.flatnonzero(split < gaps.end)
+    parts = [
+        IdlePieces(
+            split[waits], gaps.end[waits], np.full(len(waits), LAUNCH, np.uint8), kernel[waits],
+            launch[waits],
+        )
+    ]  # fmt: skip
+    if len(host) == 0:
+        nothing = np.full(count, -1, np.int64)
+        causes = np.full(count, UNEXPLAINED, np.uint8)
+        parts.append(IdlePieces(gaps.start, split, causes, kernel, nothing))
+        return _joined(parts)
+    if parent is None:
+        parent = parents(host.start_ns, host.end_ns, host.thread)
+    lanes = _Lanes(timeline, parent)
+    thread = np.where(has_launch, host.thread[launch], timeline.step_thread)
+    for lane in np.unique(thread).tolist():
+        rows = np.flatnonzero((thread == lane) & (split > gaps.start))
+        parts.append(lanes.causes(lane, gaps.start[rows], split[rows], kernel[rows]))
+    return _joined(parts)
+
+
+class _Lanes:
+    """Per thread, computed once: the innermost span and its cause at every instant."""
+
+    def __init__(self, timeline: Timeline, parent: Int64) -> None:
+        self._timeline = timeline
+        self._parent = parent
+        self._cause = span_causes(timeline, parent)
+        self._known: dict[int, tuple[Int64, Int64]] = {}
+
+    def _segments(self, lane: int) -> tuple[Int64, Int64]:
+        found = self._known.get(lane)
+        if found is None:
+            host = self._timeline.host
+            rows = np.flatnonzero(host.thread == lane)
+            local = np.full(len(host) + 1, -1, np.int64)
+            local[rows] = np.arange(len(rows))
+            # Row -1 (no parent) reads the last entry, -1.
+            time, span = innermost_segments(
+                host.start_ns[rows], host.end_ns[rows], local[self._parent[rows]]
+            )
+            found = time, np.append(rows, -1)[span]
+            self._known[lane] = found
+        return found
+
+    def causes(self, lane: int, start: Int64, end: Int64, kernel: Int64) -> IdlePieces:
+        """Cuts intervals at the borders of a thread's spans and names the cause of each piece."""
+        time, span = self._segments(lane)
+        step_thread = self._timeline.step_thread
+        if len(time) == 0:
+            if lane != step_thread:
+                return self.causes(step_thread, start, end, kernel)
+            nothing = np.full(len(start), -1, np.int64)
+            return IdlePieces(
+                start, end, np.full(len(start), UNEXPLAINED, np.uint8), kernel, nothing
+            )
+        # Segments tile all time, with one before the first span and one after the last.
+        far = np.iinfo(np.int64).max
+        borders = IntervalSet(
+            np.concatenate(([-far], time)), np.concatenate((time, [far])).astype(np.int64)
+        )
+        pieces = intervals.intersect_rows(start, end, borders)
+        at = np.searchsorted(time, pieces.start, side="right") - 1
+        inner = np.where(at >= 0, span[np.maximum(at, 0)], -1)
+        outside = (at < 0) | (at == len(time) - 1)
+        cause = np.where(inner >= 0, self._cause[inner], PYTHON).astype(np.uint8)
+        cause[outside] = UNEXPLAINED
+        result = IdlePieces(pieces.start, pieces.end, cause, kernel[pieces.row], inner)
+        if lane == step_thread:
+            return result
+        idle = inner < 0
+        if not idle.any():
+            return result
+        other = self.causes(
+            step_thread, pieces.start[idle], pieces.end[idle], kernel[pieces.row][idle]
+        )
+        return _joined([_taken(result, ~idle), other])
+
+
+def _taken(pieces: IdlePieces, rows: NDArray[np.bool_]) -> IdlePieces:
+    return IdlePieces(
+        pieces.start_ns[rows], pieces.end_ns[rows], pieces.cause[rows], pieces.kernel[rows],
+        pieces.span[rows],
+    )  # fmt: skip
+
+
+def _joined(parts: list[IdlePieces]) -> IdlePieces:
+    columns = [
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("start_ns", "end_ns", "cause", "kernel", "span")
+    ]
+    keep = columns[1] > columns[0]
+    order = np.flatnonzero(keep)
+    order = order[np.argsort(columns[0][order], kind="stable")]
+    return IdlePieces(*(column[order] for column in columns))
+
+
+def summarise_idle(timeline: Timeline, pieces: IdlePieces, steps: int) -> tuple[IdleGap, ...]:
+    """Idle time by cause, line and call: mean ns per step, the longest first.
+
+    ``start_ns`` is where the first piece of the group lies.
+    """
+    host, names = timeline.host, timeline.names
+    span = pieces.span
+    if len(host):
+        source = np.where(span >= 0, host.source[span], -1)
+        parent = parents(host.start_ns, host.end_ns, host.thread)
+        op = nearest(parent, host.kind == HostKind.OP)
+        op_name = np.where(op >= 0, host.name[op], -1)
+        around = np.where(span >= 0, op_name[span], -1)
+        called = np.where(span >= 0, host.name[span], -1)
+        fetch = nearest(parent, host.kind == HostKind.DATA_LOADING)
+        fetch = np.where(span >= 0, fetch[span], -1)
+        loader = np.where(fetch >= 0, host.name[fetch], -1)
+    else:
+        source = around = called = loader = np.full(len(span), -1, np.int64)
+    # Which call, only where the call is the cause; elsewhere every operator would be a row.
+    blocked = np.isin(pieces.cause, (SYNCHRONISATION, ALLOCATION))
+    loading = pieces.cause == DATA_LOADING
+    called = np.where(blocked, called, np.where(loading, loader, -1))
+    around = np.where(blocked, around, -1)
+    key = np.stack((pieces.cause.astype(np.int64), source, called, around), axis=1)
+    groups, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    length = (pieces.end_ns - pieces.start_ns).astype(np.float64)
+    total = np.bincount(inverse.reshape(-1), weights=length, minlength=len(groups)) / max(steps, 1)
+    gaps = []
+    for group in np.argsort(-total, kind="stable").tolist():
+        cause, line, call, op_row = groups[group].tolist()
+        detail = names[call] if call >= 0 else None
+        if detail is not None and op_row >= 0 and op_row != call:
+            detail = f"{detail} in {names[op_row]}"
+        gaps.append(
+            IdleGap(
+                start_ns=int(pieces.start_ns[first[group]]),
+                duration_ns=float(total[group]),
+                leaf=CAUSE_LEAVES[cause],
+                source=names[line] if line >= 0 else None,
+                detail=detail,
+            )
+        )
+    return tuple(gaps)
