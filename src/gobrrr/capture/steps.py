@@ -50,7 +50,7 @@ class StepWatcher:
         self._known_cycle: tuple[Any, ...] = ()
         self._thread = 0
         self._undo: dict[str, Callable[[], None]] = {}
-        self._inside = threading.local()
+        self._restart_pending = False
         self._hooked: weakref.ref[Any] | None = None
         self.outermost: weakref.ref[Any] | None = None
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -99,24 +99,22 @@ class StepWatcher:
 
     def _watch_modules(self) -> None:
         # A wrapper around Module.__call__ rather than global hooks: those make every module of a
-        # forward take the slow path (29 % on 161 modules) and unbalance on exceptions. It stays
-        # until the step's outermost module is known; then that one instance gets a hook.
+        # forward take the slow path (29 % on 161 modules) and unbalance on exceptions. It steps
+        # aside while an outermost call runs, so that inner modules and torch.compile never see it,
+        # and stays only until the step's outermost module is known; that instance gets a hook.
         import torch
 
         module_class = torch.nn.Module
         original = module_class.__call__
-        is_compiling = torch.compiler.is_compiling
 
         def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or getattr(self._inside, "module", False):
-                return original(module, *args, **kwargs)
-            self._inside.module = True
+            module_class.__call__ = original
             try:
-                result = original(module, *args, **kwargs)
+                return original(module, *args, **kwargs)
             finally:
-                self._inside.module = False
-            self._outermost_ended(module)
-            return result
+                if "module call" in self._undo:
+                    module_class.__call__ = outermost_call
+                    self._outermost_ended(module)
 
         module_class.__call__ = outermost_call
 
@@ -157,9 +155,8 @@ class StepWatcher:
         weaker = self._source and PRECEDENCE.index(source) < PRECEDENCE.index(self._source)
         if weaker:
             return
-        restarted = False
         if source != self._source:
-            restarted = self._source != ""
+            self._restart_pending = self._source != ""
             self._source = source
             self._known_cycle = ()
             if source != MODULE:
@@ -167,14 +164,15 @@ class StepWatcher:
                 self._drop("module hook")
         thread = threading.get_ident()
         if thread != self._thread:
-            restarted = restarted or self._thread != 0
+            self._restart_pending = self._restart_pending or self._thread != 0
             self._thread = thread
         finder = self._cycles.get(source)
         if finder is not None:
             ends = finder.push(event)
             if finder.cycle != self._known_cycle:
-                restarted = restarted or bool(self._known_cycle)
+                self._restart_pending = self._restart_pending or bool(self._known_cycle)
                 self._known_cycle = finder.cycle
             if not ends:
                 return
+        restarted, self._restart_pending = self._restart_pending, False
         self._on_boundary(source, restarted)

@@ -1,0 +1,115 @@
+"""Where steps end, in real loops of every kind."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+import gobrrr  # noqa: E402
+from gobrrr.capture import steps as watching  # noqa: E402
+from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
+from gobrrr.capture.steps import StepWatcher  # noqa: E402
+
+
+class Boundaries:
+    """Counts boundaries since the meaning of a step last changed."""
+
+    def __init__(self) -> None:
+        self.sources: list[str] = []
+        self.restarts = 0
+
+    def __call__(self, source: str, restarted: bool) -> None:
+        if restarted:
+            self.restarts += 1
+            self.sources.clear()
+        self.sources.append(source)
+
+
+@pytest.fixture
+def boundaries():  # type: ignore[no-untyped-def]
+    call = torch.nn.Module.__call__
+    profiler_step = torch.profiler.profile.step
+    found = Boundaries()
+    watcher = StepWatcher(found)
+    watcher.install()
+    yield found
+    watcher.remove()
+    assert torch.nn.Module.__call__ is call
+    assert torch.profiler.profile.step is profiler_step
+    assert not watching._active
+
+
+def make_net() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+
+
+def test_a_training_step_ends_where_the_optimizer_steps(boundaries) -> None:  # type: ignore[no-untyped-def]
+    net = make_net()
+    optimizer = torch.optim.SGD(net.parameters())
+    for _ in range(6):
+        for _ in range(3):  # gradient accumulation: three forwards are one step
+            net(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+    # The first step is needed to see that the optimizer repeats.
+    assert boundaries.sources == ["optimizer"] * 5
+
+
+def test_a_gan_steps_once_for_both_optimizers(boundaries) -> None:  # type: ignore[no-untyped-def]
+    nets = make_net(), make_net()
+    optimizers = [torch.optim.Adam(net.parameters()) for net in nets]
+    for _ in range(6):
+        for net, optimizer in zip(nets, optimizers):
+            net(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+    assert boundaries.sources == ["optimizer"] * 5
+
+
+def test_inference_steps_are_outermost_module_calls(boundaries) -> None:  # type: ignore[no-untyped-def]
+    net = make_net().eval()
+    with torch.no_grad():
+        for _ in range(6):
+            net(torch.randn(2, 4))
+    # Three calls show the cycle, the third ends it; inner modules never count.
+    assert boundaries.sources == ["module"] * 4
+    assert not net._forward_hooks or len(net._forward_hooks) == 1
+
+
+def test_a_step_block_takes_over(boundaries) -> None:  # type: ignore[no-untyped-def]
+    net = make_net()
+    for _ in range(5):
+        with gobrrr.step():
+            net(torch.randn(2, 4))
+            net(torch.randn(2, 4))
+    assert boundaries.sources == ["explicit"] * 5
+
+
+def test_a_module_that_raises_does_not_unbalance(boundaries) -> None:  # type: ignore[no-untyped-def]
+    net = make_net()
+    for size in (4, 3, 4, 3, 4, 4, 4):
+        try:
+            net(torch.randn(2, size))
+        except RuntimeError:
+            continue
+    assert boundaries.sources[-1] == "module"
+    assert len(boundaries.sources) >= 2
+
+
+def test_a_compiled_module_is_not_compiled_again(boundaries) -> None:  # type: ignore[no-untyped-def]
+    frames = []
+
+    def backend(graph, inputs):  # type: ignore[no-untyped-def]
+        frames.append(graph)
+        return graph.forward
+
+    net = torch.compile(make_net(), backend=backend)
+    for _ in range(8):
+        net(torch.randn(2, 4))
+    with OpRecorder() as recorder:
+        net(torch.randn(2, 4))
+    net(torch.randn(2, 4))
+    assert len(frames) == 1
+    assert len(boundaries.sources) >= 4
+    # Under the recorder the program runs eagerly: its own ops, not the compiled graph.
+    assert "aten::addmm" in [op.call.name for op in recorder.stop()]
