@@ -50,7 +50,9 @@ def double_batch(
     return compare_growth(single.analysis, analysis, once_ns, twice_ns)
 
 
-def _alternate(once: Workload, twice: Workload, seconds: float = 2.0) -> tuple[list[int], list[int]]:
+def _alternate(
+    once: Workload, twice: Workload, seconds: float = 2.0
+) -> tuple[list[int], list[int]]:
     from time import perf_counter_ns
 
     def timed(step: Any) -> int:
@@ -88,9 +90,7 @@ def compare_growth(
     scale = step_s / single.step.median
     rows = _growth_rows(single, doubled)
     kernels_s = sum(row.time_s for row in rows) * scale
-    expected_growth_s = (
-        sum((row.expected_s or row.time_s) - row.time_s for row in rows) * scale
-    )
+    expected_growth_s = sum((row.expected_s or row.time_s) - row.time_s for row in rows) * scale
     growth_s = twice.median - once.median
     leaves = single.result.attribution.leaves_ns
     split_overhead_s = top_levels(leaves)["overhead"] * 1e-9 * scale

@@ -29,11 +29,9 @@ from gobrrr.capture.profile import ProfilerCost, RawEvents, calibrate_profiler_c
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import (
-    CeilingRow,
     DeviceRecord,
     Diagnosis,
     IdleRow,
-    LevelRow,
     SlowStep,
     Spread,
     StepRecord,
@@ -42,6 +40,7 @@ from gobrrr.diagnosis.schema import (
 from gobrrr.measure import summarise
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.lines import python_time_by_line
+from gobrrr.pipeline.records import ceiling_rows, level_rows, spread_record
 from gobrrr.pipeline.tables import (
     PHASE_NAMES,
     OpShare,
@@ -51,7 +50,7 @@ from gobrrr.pipeline.tables import (
     op_rows,
 )
 from gobrrr.pipeline.verdict import regime_of, split_of, verdict_of
-from gobrrr.timeline.data import Device, HostKind
+from gobrrr.timeline.data import Device, HostKind, Phase
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
@@ -87,10 +86,7 @@ def works_of(recorded: Sequence[RecordedOp]) -> tuple[Work | None, ...]:
 
 def spread_of(samples_ns: Sequence[int]) -> Spread:
     """Median, mean and interval of step times, in seconds."""
-    summary = summarise([sample * 1e-9 for sample in samples_ns])
-    return Spread(
-        median=summary.median, mean=summary.mean, low=summary.low, high=summary.high, n=summary.n
-    )
+    return spread_record(summarise([sample * 1e-9 for sample in samples_ns]))
 
 
 def analyse_cpu(
@@ -126,14 +122,8 @@ def device_record(device: Device, ceilings: Ceilings, threads: int | None) -> De
         kind=device.kind,
         threads=threads,
         memory_bytes=device.memory_bytes,
-        ceilings=[
-            CeilingRow(name=c.name, value=c.value, unit=c.unit, how=c.how, source=c.source)
-            for c in ceilings.rows.values()
-        ],
-        levels=[
-            LevelRow(name=v.name, capacity_bytes=v.capacity_bytes, rates=list(v.rates))
-            for v in ceilings.levels
-        ],
+        ceilings=ceiling_rows(ceilings),
+        levels=level_rows(ceilings),
     )
 
 
@@ -213,8 +203,6 @@ def _op_shares(analysis: CpuAnalysis) -> list[OpShare]:
         for position, op in enumerate(analysis.capture.recorded)
     ]
     first_other = len(shares) - len(result.other_kernels)
-    from gobrrr.timeline.data import Phase
-
     for offset, name in enumerate(result.other_kernels):
         items.append(
             OpShare(OpCall(name), None, None, first_other + offset, 0.0, "", "", Phase.OTHER)
@@ -280,9 +268,7 @@ def _sampled_pieces(measured: Measurements, analysis: CpuAnalysis) -> list[Any]:
     raws: list[RawEvents] = [raw for raw, _ in measured.sampled]
     if not raws:
         return []
-    capture = build_cpu_capture(
-        raws, analysis.capture.recorded, analysis.capture.timeline.device
-    )
+    capture = build_cpu_capture(raws, analysis.capture.recorded, analysis.capture.timeline.device)
     has_work = np.array([works_on(work) for work in analysis.works], bool)
     return [
         (cut_step(capture, (int(low), int(high)), has_work, analysis.cost), samples)

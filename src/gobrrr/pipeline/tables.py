@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.attribution.leaves import REGIME_NAMES, KernelShares
+from gobrrr.attribution.leaves import COLLECTIVE, COPY, REGIME_NAMES, KernelShares
 from gobrrr.attribution.roof import Roof
 from gobrrr.diagnosis.schema import AboveCeiling, Coverage, GroupRow, OpRow, UnmodelledOp
 from gobrrr.timeline.data import Phase
@@ -36,7 +35,9 @@ class OpShare:
     """One kernel (on a CPU: op) of the step, ready to be grouped.
 
     ``share`` is its row in ``KernelShares`` (-1: none, an op without work); ``host_ns`` the
-    overhead that leads to it.
+    overhead that leads to it. ``count`` is how many calls per step the row stands for, ``weight``
+    how often per step its work is done (a kernel that does a part of an op's work stands for a
+    part of a call).
     """
 
     call: OpCall
@@ -48,6 +49,7 @@ class OpShare:
     source: str
     phase: Phase
     count: float = 1.0
+    weight: float = 1.0
 
 
 def describe_shapes(call: OpCall) -> str:
@@ -90,8 +92,7 @@ def _op_row(members: list[OpShare], shares: KernelShares) -> OpRow:
     roof_s = _sum(shares.roof_ns, index)
     time_s = kernel_s + fixed_s
     work, roof = first.work, first.roof
-    flops = None if work is None or work.flops is None else work.flops * count
-    moved = None if work is None or work.bytes_moved is None else float(work.bytes_moved) * count
+    flops, moved = _total_flops(members), _total_bytes(members)
     known = roof is not None
     regime = _regime(index, shares) if len(index) else "overhead"
     return OpRow(
@@ -104,7 +105,7 @@ def _op_row(members: list[OpShare], shares: KernelShares) -> OpRow:
         fixed_s=fixed_s,
         flops=flops,
         bytes=moved,
-        intensity=work.intensity if work is not None else None,
+        intensity=flops / moved if flops is not None and moved else None,
         flops_per_s=flops / kernel_s if flops is not None and kernel_s > 0 else None,
         bytes_per_s=moved / kernel_s if moved is not None and kernel_s > 0 else None,
         regime=regime,
@@ -165,7 +166,7 @@ def group_rows(
     groups: dict[tuple[str, str | None], list[OpShare]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)
-    total_flops = sum(_flops(item) or 0.0 for item in items)
+    total_flops = sum(_total_flops([item]) or 0.0 for item in items)
     rows = [
         _group_row(name, phase, members, shares, step_s, total_flops)
         for (name, phase), members in groups.items()
@@ -183,10 +184,28 @@ def group_rows(
     return rows[:MOST_ROWS]
 
 
-def _flops(item: OpShare) -> float | None:
-    if item.work is None or item.work.flops is None:
-        return None
-    return item.work.flops * item.count
+def _total_flops(members: Sequence[OpShare]) -> float | None:
+    """FLOPs per step; ``None`` if any member's are unknown."""
+    total = 0.0
+    for member in members:
+        if member.share < 0:
+            continue
+        if member.work is None or member.work.flops is None:
+            return None
+        total += member.work.flops * member.weight
+    return total
+
+
+def _total_bytes(members: Sequence[OpShare]) -> float | None:
+    """Bytes per step; ``None`` if any member's are unknown."""
+    total = 0.0
+    for member in members:
+        if member.share < 0:
+            continue
+        if member.work is None or member.work.bytes_moved is None:
+            return None
+        total += member.work.bytes_moved * member.weight
+    return total
 
 
 def _group_row(
@@ -207,14 +226,7 @@ def _group_row(
         split[REGIME_NAMES[regime]] += _sum(shares.roof_ns + shares.below_ns, chosen)
     kernel_s = split["compute"] + split["memory"] + split["unmodelled"]
     time_s = sum(split.values())
-    all_flops = [_flops(m) for m in members if m.share >= 0]
-    all_bytes = [
-        None if m.work is None or m.work.bytes_moved is None else m.work.bytes_moved * m.count
-        for m in members
-        if m.share >= 0
-    ]
-    flops = None if None in all_flops else float(sum(f for f in all_flops if f is not None))
-    moved = None if None in all_bytes else float(sum(b for b in all_bytes if b is not None))
+    flops, moved = _total_flops(members), _total_bytes(members)
     return GroupRow(
         name=name,
         phase=phase,
@@ -234,16 +246,20 @@ def _group_row(
 
 
 def coverage_of(items: Sequence[OpShare], shares: KernelShares, unlinked_s: float) -> Coverage:
-    """Share of kernel time that has a formula and a ceiling, and the ops that have not."""
+    """Share of kernel time that has a formula and a ceiling, and the ops that have not.
+
+    Copies and collectives are no kernels: they have leaves of their own.
+    """
     kernel = shares.roof_ns + shares.below_ns + shares.page_faults_ns
-    total = float(kernel.sum())
-    missing: dict[str, list[Any]] = {}
+    counted = ~np.isin(shares.regime, (COPY, COLLECTIVE))
+    total = float(kernel[counted].sum())
+    missing: dict[str, tuple[float, str]] = {}
     for item in items:
-        if item.share < 0 or item.roof is not None:
+        if item.share < 0 or item.roof is not None or not counted[item.share]:
             continue
         reason = "no formula" if item.work is None else "work or ceiling unknown"
-        entry = missing.setdefault(item.call.name, [0.0, reason])
-        entry[0] += float(kernel[item.share]) * 1e-9
+        before, why = missing.get(item.call.name, (0.0, reason))
+        missing[item.call.name] = (before + float(kernel[item.share]) * 1e-9, why)
     rows = [UnmodelledOp(op=name, time_s=t, reason=why) for name, (t, why) in missing.items()]
     rows.sort(key=lambda row: -row.time_s)
     lost = sum(row.time_s for row in rows) * 1e9

@@ -80,9 +80,7 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
     if not rows:
         return ""
     largest = rows[0]
-    text = (
-        f"{largest.name} {largest.shapes} alone takes {largest.time_s / step_s:.0%} of the step"
-    )
+    text = f"{largest.name} {largest.shapes} alone takes {largest.time_s / step_s:.0%} of the step"
     if largest.roof_fraction is not None:
         text += f", at {min(1.0, largest.roof_fraction):.0%} of its roof"
     if regime == "memory":

@@ -1,0 +1,251 @@
+"""Spike recovery: add work of known kind and size to a real step; does the right leaf grow by it?
+
+Three steps x three kinds of spike x two sizes. Each spike is timed alone, outside any profiler.
+Base and spiked step are diagnosed in turn, several rounds, and the growth of every top level is
+the median over rounds. Errors are shares of the spiked step.
+
+    python benchmarks/spikes/run.py --out benchmarks/results/spikes_<hardware>_<date>.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gobrrr
+from gobrrr.attribution.leaves import top_levels
+from gobrrr.devices import ceilings_for_this_machine, identify
+
+Step = Callable[[], Any]
+RIGHT_LEVEL = {"matmul": "compute", "stream": "memory", "python": "overhead"}
+RIGHT_LEAVES = {
+    "matmul": ("compute.matrix.roof", "compute.matrix.below"),
+    "stream": ("memory.device.roof", "memory.device.below"),
+    "python": ("overhead.python",),
+}
+
+
+def gpt_training() -> Step:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=2048, n_positions=128, n_embd=256, n_layer=4, n_head=4)
+    model = GPT2LMHeadModel(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    tokens = torch.randint(0, 2048, (4, 128))
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def resnet_inference() -> Step:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    torch.manual_seed(0)
+    model = ResNetForImageClassification(ResNetConfig()).eval()
+    images = torch.randn(2, 3, 160, 160)
+
+    def step() -> Any:
+        with torch.no_grad():
+            return model(images).logits
+
+    return step
+
+
+def dit_inference() -> Step:
+    from diffusers import DiTTransformer2DModel
+
+    torch.manual_seed(0)
+    model = DiTTransformer2DModel(
+        num_attention_heads=8, attention_head_dim=64, in_channels=4, num_layers=2, sample_size=32,
+        num_embeds_ada_norm=1000,
+    ).eval()  # fmt: skip
+    latents, when = torch.randn(2, 4, 32, 32), torch.tensor([10, 10])
+    labels = torch.tensor([1, 2])
+
+    def step() -> Any:
+        with torch.no_grad():
+            return model(latents, timestep=when, class_labels=labels).sample
+
+    return step
+
+
+STEPS: dict[str, Callable[[], Step]] = {
+    "gpt_training": gpt_training,
+    "resnet_inference": resnet_inference,
+    "dit_inference": dit_inference,
+}
+
+
+def matmul_chain(seconds: float) -> Step:
+    weight = torch.randn(512, 512) / 512**0.5
+    start = torch.randn(512, 512)
+
+    def chain(repeats: int) -> Any:
+        value = start
+        for _ in range(repeats):
+            value = value @ weight
+        return value
+
+    return sized(chain, seconds)
+
+
+def streaming_pass(seconds: float) -> Step:
+    # 192 MiB: six times the last cache, in place, so that no page is fresh.
+    buffer = torch.ones(48 * 2**20)
+
+    def stream(parts: int) -> Any:
+        # Sixteenths of the buffer, round and round.
+        length = buffer.numel() // 16
+        for part in range(parts):
+            buffer[(part % 16) * length : (part % 16 + 1) * length].mul_(1.0)
+        return buffer
+
+    return sized(stream, seconds)
+
+
+def python_loop(seconds: float) -> Step:
+    def loop(repeats: int) -> int:
+        total = 0
+        for i in range(repeats * 1000):
+            total += i & 3
+        return total
+
+    return sized(loop, seconds)
+
+
+def sized(work: Callable[[int], Any], seconds: float) -> Step:
+    """The work repeated so often that it takes about ``seconds``."""
+    work(2)
+    begin = time.perf_counter()
+    work(8)
+    each = (time.perf_counter() - begin) / 8
+    repeats = max(1, round(seconds / each))
+    return lambda: work(repeats)
+
+
+SPIKES: dict[str, Callable[[float], Step]] = {
+    "matmul": matmul_chain,
+    "stream": streaming_pass,
+    "python": python_loop,
+}
+
+
+def median_time(step: Step, seconds: float = 1.0) -> float:
+    samples: list[float] = []
+    step()
+    while len(samples) < 5 or sum(samples) < seconds:
+        begin = time.perf_counter()
+        step()
+        samples.append(time.perf_counter() - begin)
+    return statistics.median(samples)
+
+
+@dataclass
+class Recovery:
+    step: str
+    spike: str
+    size: float
+    step_s: float
+    spike_s: float
+    recovered_s: float
+    error: float
+    leaf_error: float
+    others: dict[str, float]
+
+
+def recover(name: str, kind: str, size: float, rounds: int, ceilings: Any) -> Recovery:
+    base = STEPS[name]()
+    base_s = median_time(base)
+    spike = SPIKES[kind](base_s * size)
+
+    def spiked() -> Any:
+        result = base()
+        spike()
+        return result
+
+    growth: list[dict[str, float]] = []
+    leaf_growth, spikes, lengths = [], [], []
+    for _ in range(rounds):
+        alone = median_time(spike, 0.5)
+        before, after = (
+            gobrrr.diagnose(step, batch_test=False, restore=False, ceilings=ceilings)
+            for step in (base, spiked)
+        )
+        spikes.append((alone + median_time(spike, 0.5)) / 2)
+        one, two = top_levels(before.leaves), top_levels(after.leaves)
+        growth.append({level: two[level] - one[level] for level in one})
+        leaf_growth.append(
+            sum(after.leaves[leaf] - before.leaves[leaf] for leaf in RIGHT_LEAVES[kind])
+        )
+        lengths.append(after.step_s)
+    spike_s, step_s = statistics.median(spikes), statistics.median(lengths)
+    moved = {level: statistics.median(g[level] for g in growth) for level in growth[0]}
+    right = RIGHT_LEVEL[kind]
+    return Recovery(
+        step=name, spike=kind, size=size, step_s=step_s, spike_s=spike_s,
+        recovered_s=moved[right],
+        error=(moved[right] - spike_s) / step_s,
+        leaf_error=(statistics.median(leaf_growth) - spike_s) / step_s,
+        others={level: value / step_s for level, value in moved.items() if level != right},
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", help="a step's name")
+    options = parser.parse_args()
+    ceilings = ceilings_for_this_machine(threads=torch.get_num_threads())
+    rows = []
+    for name in [options.only] if options.only else STEPS:
+        for kind in SPIKES:
+            for size in (0.1, 0.5):
+                row = recover(name, kind, size, options.rounds, ceilings)
+                rows.append(row)
+                others = ", ".join(f"{k} {v:+.1%}" for k, v in row.others.items())
+                print(
+                    f"{name:17} {kind:7} {size:4.0%}  step {row.step_s * 1e3:7.1f} ms  spike "
+                    f"{row.spike_s * 1e3:6.1f}  recovered {row.recovered_s * 1e3:6.1f}  error "
+                    f"{row.error:+.1%} (leaf {row.leaf_error:+.1%})  others {others}",
+                    flush=True,
+                )
+    errors = [abs(row.error) for row in rows]
+    moved = [abs(value) for row in rows for value in row.others.values()]
+    result = {
+        "topic": "spike recovery",
+        "hardware": identify().name,
+        "threads": torch.get_num_threads(),
+        "versions": {"torch": torch.__version__, "python": platform.python_version()},
+        "unit": "errors are shares of the spiked step",
+        "summary": {
+            "median_error": statistics.median(errors),
+            "worst_error": max(errors),
+            "worst_leaf_error": max(abs(row.leaf_error) for row in rows),
+            "worst_other_level": max(moved),
+        },
+        "rows": [asdict(row) for row in rows],
+    }
+    print(json.dumps(result["summary"], indent=2))
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
