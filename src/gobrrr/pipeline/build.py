@@ -100,12 +100,30 @@ def analyse_cpu(
     fixed = calibrate_fixed_costs(
         recorded, wanted, cost, on_progress=lambda done, of: progress("calibrating", done, of)
     )
+    return attribute_measurements(measured, works, cost, fixed, ceilings, device)
+
+
+def attribute_measurements(
+    measured: Measurements,
+    works: tuple[Work | None, ...],
+    cost: ProfilerCost,
+    fixed: FixedCosts,
+    ceilings: Ceilings,
+    device: Device,
+) -> CpuAnalysis:
+    """Match and attribute what was measured and calibrated: plain data in, plain data out."""
+    recorded = measured.recorded or []
     capture = build_cpu_capture(measured.profiled, recorded, device)
     step = spread_of(measured.all_plain_ns)
     result = attribute_cpu(
-        capture, works, fixed.time_ns, fault_times(recorded, ceilings), ceilings, cost,
+        capture,
+        works,
+        fixed.time_ns,
+        fault_times(recorded, ceilings),
+        ceilings,
+        cost,
         step.median * 1e9,
-    )  # fmt: skip
+    )
     return CpuAnalysis(capture, works, fixed, cost, result, step)
 
 
