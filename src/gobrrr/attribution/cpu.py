@@ -136,9 +136,7 @@ def cut_step(
     np.add.at(cost_ns, strongest[inner], cost.inside_ns)
     parents_region = np.where(parent >= 0, strongest[np.maximum(parent, 0)], PYTHON)
     np.add.at(cost_ns, parents_region[visible], cost.outside_ns)
-    return StepPieces(
-        kernel_ns, other, host_ns, cost_ns, owner, leads_to, pieces.start, pieces.end
-    )
+    return StepPieces(kernel_ns, other, host_ns, cost_ns, owner, leads_to, pieces.start, pieces.end)
 
 
 def is_generated_kernel(name: str) -> bool:
@@ -229,9 +227,10 @@ def attribute_cpu(
 
     roofs = [roof_of(work, ceilings) if work is not None else None for work in works]
     rows = np.flatnonzero(has_work)
+    chosen_rows = rows.tolist()
     shares = split_kernels(
         rows, np.concatenate([kernel_ns[rows], other_ns]) * reconciled.scale,
-        np.nan_to_num(fixed_ns[rows]), fault_ns[rows], [roofs[i] for i in rows], len(names),
+        np.nan_to_num(fixed_ns[rows]), fault_ns[rows], [roofs[i] for i in chosen_rows], len(names),
     )  # fmt: skip
     leaves = empty_leaves()
     for owner, leaf in OVERHEAD_LEAF.items():
@@ -252,7 +251,7 @@ def attribute_cpu(
         step_ns=step_ns,
         leaves_ns=leaves,
         kernels=shares,
-        works=tuple(works[i] for i in rows) + (None,) * len(names),
+        works=tuple(works[i] for i in chosen_rows) + (None,) * len(names),
         above_ceiling=tuple(int(i) for i in above),
     )
     attribution.check()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from gobrrr.capture.op_recorder import RecordedOp
 from numpy.typing import NDArray
 
 from gobrrr.capture.align import candidate_rows, match
+from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import RawEvents
 from gobrrr.timeline.data import (
     Device,
@@ -69,7 +70,7 @@ def build_cpu_capture(
     source_of = np.array([intern(op.source) for op in recorded], np.int32)
     phase_of = np.array([int(op.phase) for op in recorded], np.uint8)
 
-    columns: dict[str, list[NDArray[np.generic]]] = {
+    columns: dict[str, list[NDArray[Any]]] = {
         key: []
         for key in ("start", "end", "thread", "kind", "name", "call", "module", "source",
                     "phase", "position")
@@ -90,7 +91,7 @@ def build_cpu_capture(
         kind = np.where(step.annotation, kinds[step.name, 1], kinds[step.name, 0])
         collections = np.array(step.gc_ns, np.int64).reshape(-1, 2)
         extra = len(collections)
-        parts = {
+        parts: dict[str, NDArray[Any]] = {
             "start": np.append(step.start_ns, collections[:, 0]) + offset,
             "end": np.append(step.end_ns, collections[:, 1]) + offset,
             "thread": np.append(step.thread, np.zeros(extra, np.int32)),

@@ -28,7 +28,7 @@ class CycleFinder:
         return self._cycle
 
     def push(self, event: Hashable) -> bool:
-        """Add an event; true if it ends a cycle. A surprise forgets the cycle and searches again."""
+        """Add an event; true if it ends a cycle. A surprise forgets the cycle."""
         self._events.append(event)
         self._seen[event] += 1
         if self._cycle:

@@ -56,7 +56,7 @@ def calibrate_fixed_costs(
     failed: dict[str, str] = {}
     cache: dict[Any, TinyCall | None] = {}
     with torch.random.fork_rng(devices=[]):
-        for index in np.flatnonzero(wanted):
+        for index in np.flatnonzero(wanted).tolist():
             if len(calls) >= EVENTS_PER_REPLAY // 4:
                 break
             op = ops[index]
@@ -66,7 +66,7 @@ def calibrate_fixed_costs(
                 cache[key] = _valid_tiny_call(op, with_grad, failed)
             made = cache[key]
             if made is not None:
-                calls.append((int(index), made))
+                calls.append((index, made))
         times = _replay([call for _, call in calls], cost, on_progress)
     per_op = np.full(len(ops), np.nan)
     by_key: dict[Any, list[float]] = defaultdict(list)
@@ -80,7 +80,7 @@ def calibrate_fixed_costs(
         by_name[op.call.name].append(time_ns)
     everything = [time_ns for values in by_name.values() for time_ns in values]
     estimated = 0
-    for index in np.flatnonzero(wanted & np.isnan(per_op)):
+    for index in np.flatnonzero(wanted & np.isnan(per_op)).tolist():
         call = ops[index].call
         known = by_key.get((call.name, call.args)) or by_name.get(call.name)
         if known is None:

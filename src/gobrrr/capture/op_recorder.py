@@ -7,7 +7,6 @@ program's own, not those of the generated code.
 
 from __future__ import annotations
 
-import resource
 import sys
 import threading
 import weakref
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.source_lines import user_line
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
@@ -195,7 +195,7 @@ class OpRecorder:
 def _make_mode(recorder: OpRecorder) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class RecordingMode(TorchDispatchMode):
+    class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
         active = True
 
         def __torch_dispatch__(
@@ -208,13 +208,11 @@ def _make_mode(recorder: OpRecorder) -> Any:
                 return func(*args, **kwargs)
             module, source, phase = recorder.place(sys._getframe(1))
             described = describe_arguments(schema, args, kwargs)
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            before = minor_faults()
             result = func(*args, **kwargs)
-            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+            faults = minor_faults() - before
             call = OpCall(name, described, _outputs(result), schema.overload_name)
-            recorder.add(
-                RecordedOp(call, module, source, phase, threading.get_native_id(), faults)
-            )
+            recorder.add(RecordedOp(call, module, source, phase, threading.get_native_id(), faults))
             return result
 
     return RecordingMode()
@@ -257,9 +255,10 @@ def describe_tensor(tensor: Any) -> TensorSpec:
     """Shape, dtype, strides, storage and device of a tensor (no strides for sparse layouts)."""
     import torch
 
-    strides = storage = None
+    strides = storage = offset = None
     if tensor.layout is torch.strided:
         strides = tuple(int(s) for s in tensor.stride())
+        offset = int(tensor.storage_offset())
         try:
             storage = tensor.untyped_storage()._cdata
         except (RuntimeError, NotImplementedError):
@@ -270,6 +269,7 @@ def describe_tensor(tensor: Any) -> TensorSpec:
         strides=strides,
         storage=storage,
         device=str(tensor.device),
+        offset=offset,
     )
 
 
@@ -302,4 +302,4 @@ def _autograd_node() -> Any:
 def _grad_enabled() -> bool:
     import torch
 
-    return torch.is_grad_enabled()
+    return bool(torch.is_grad_enabled())

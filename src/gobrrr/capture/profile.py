@@ -1,8 +1,9 @@
-"""torch's profiler on a few steps, read as raw events (``prof.events()`` takes ten times as long)."""
+"""torch's profiler on a few steps, read as raw events (``prof.events()`` takes 10x as long)."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -134,7 +135,7 @@ def split_at_marks(
     # The caller's clock against the profiler's, from the marks themselves.
     offset = int(median(int(start[m]) - before for m, (before, _) in zip(marks, marks_ns)))
     steps = []
-    for first, last in zip(marks[:-1], marks[1:]):
+    for first, last in itertools.pairwise(marks):
         begin, end = int(start[first] + duration[first]), int(start[last])
         low = int(np.searchsorted(start, begin, "left"))
         high = int(np.searchsorted(start, end, "left"))

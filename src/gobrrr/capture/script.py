@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import os
 import sys
 import traceback
 import types
@@ -23,7 +22,7 @@ class StopScript(SystemExit):
 
 @dataclass(frozen=True, slots=True)
 class ScriptExit:
-    """How a script ended: its exit code, and whether an exception ended it (3, DESIGN section 5)."""
+    """How a script ended: its exit code, and whether an exception ended it (code 3)."""
 
     code: int
     raised: bool = False
@@ -68,8 +67,8 @@ def load_script(path: str) -> Script:
 
 def load_module(name: str) -> Script:
     """Find and compile a module as ``python -m`` does. Raises InputError."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -78,12 +77,12 @@ def load_module(name: str) -> Script:
     except (ImportError, ValueError) as error:
         raise InputError(f"-m {name}: {error}") from None
     if spec is None or spec.loader is None:
-        raise InputError(f"-m {name}: no such module (looked in {os.getcwd()} and sys.path)")
+        raise InputError(f"-m {name}: no such module (looked in {Path.cwd()} and sys.path)")
     get_code = getattr(spec.loader, "get_code", None)
     code = get_code(name) if get_code is not None else None
     if code is None:
         raise InputError(f"-m {name}: the module has no Python source to run")
-    return Script(code, str(spec.origin or name), name, os.getcwd(), spec)
+    return Script(code, str(spec.origin or name), name, str(Path.cwd()), spec)
 
 
 def run_script(script: Script, argv: list[str]) -> ScriptExit:

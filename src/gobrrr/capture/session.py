@@ -15,8 +15,10 @@ from statistics import median
 from typing import Any
 
 from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.process_counters import involuntary_switches
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.capture.sampler import LineSample, LineSampler
+from gobrrr.timeline.data import Timeline
 
 WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
     "warm-up", "recording ops", "timing", "profiling", "sampling lines", "done",
@@ -43,6 +45,8 @@ class Measurements:
     """What a session has gathered so far.
 
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
+    ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
+    ``switches`` counts how often a thread lost its processor during those steps.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
     """
 
@@ -53,7 +57,9 @@ class Measurements:
     sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
     recorded: list[RecordedOp] | None = None
     record_length_ns: int = 0
+    device_timeline: Timeline | None = None
     thread: int = 0
+    switches: int = 0
     notices: list[str] = field(default_factory=list)
 
     @property
@@ -107,6 +113,7 @@ class Session:
         make_recorder: Callable[[], Any] | None = None,
         make_profiler: Callable[[], Any] = HostProfiler,
         make_sampler: Callable[[int], Any] = LineSampler,
+        find_device: Callable[[], Any] = lambda: None,
     ) -> None:
         self._plan = plan
         self._clock = clock
@@ -115,6 +122,8 @@ class Session:
         self._make_recorder = make_recorder or (lambda: OpRecorder(roots=self._modules))
         self._make_profiler = make_profiler
         self._make_sampler = make_sampler
+        self._find_device = find_device
+        self._device: Any = None
         self._profiler: Any = None
         self._recorder: Any = None
         self._sampler: Any = None
@@ -125,10 +134,10 @@ class Session:
         self.phase = WARMUP
         self._steps_in_phase = 0
         self._wanted = self._plan.warmup if self._plan.warmup is not None else 3
-        self._settling = False
         self._block = 0
         self._profiled_wanted = 0
         self._since_ns: int | None = None
+        self._switches = 0
 
     @property
     def done(self) -> bool:
@@ -184,12 +193,12 @@ class Session:
     def _warmup_ended(self, length_ns: int) -> None:
         lengths = self.result.warmup_ns
         lengths.append(length_ns)
-        self._settling = True
         if len(lengths) < self._wanted:
             return
         if self._plan.warmup is None and not self._settled(lengths):
             self._wanted = len(lengths) + 1
             return
+        self._device = self._find_device()
         self._enter(RECORD, 1)
         self._start_recording()
 
@@ -223,22 +232,34 @@ class Session:
         steps = self._plan.steps
         wanted = plain_steps_wanted(self._step_s()) if steps is None else max(1, (steps + 1) // 2)
         self._enter(TIME, wanted)
+        self._switches = involuntary_switches()
+        if self._device is not None:
+            self._device.start_block()
 
     def _time_ended(self, length_ns: int) -> None:
         self.result.plain_ns[self._block].append(length_ns)
+        if self._device is not None:
+            self._device.mark()
         if self._steps_in_phase < self._wanted:
             return
+        self.result.switches += involuntary_switches() - self._switches
+        if self._device is not None:
+            # The host runs ahead of a device: its own clock says when steps were issued, not done.
+            self.result.plain_ns[self._block] = self._device.end_block()
         if self._block == 0:
             wanted = self._plan.profiled or profiled_steps_wanted(self._step_s())
             self._profiled_wanted = wanted
             self._enter(PROFILE, wanted + 1)
             self._start_profiling(sample=False)
+        elif self._device is not None:
+            self._enter(DONE, 0)
         else:
             self._enter(SAMPLE, 3 if self._step_s() < 2 else 2)
             self._start_profiling(sample=True)
 
     def _start_profiling(self, *, sample: bool) -> None:
-        self._profiler = self._make_profiler()
+        device = self._device
+        self._profiler = self._make_profiler() if device is None else device.make_profiler()
         try:
             self._profiler.start()
         except RuntimeError as error:
@@ -256,6 +277,11 @@ class Session:
         # About three events an op: composites and views have their own.
         full = (self._steps_in_phase + 1) * max(1, 3 * ops) > EVENTS_PER_PROFILE
         if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase >= 2):
+            return
+        if self._device is not None:
+            self.result.device_timeline = self._profiler.stop()
+            self._profiler = None
+            self._enter_timing(1)
             return
         samples = self._sampler.stop() if self._sampler is not None else None
         self._sampler = None

@@ -135,9 +135,7 @@ def _convolution_backward_shapes(call: OpCall) -> list[tuple[int, ...]]:
             for n, s, p, d, k, o in zip(extent, stride, padding, dilation, kernel, extra)
         ]
     else:
-        extent = [
-            max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation)
-        ]
+        extent = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation)]
         out = [
             (n + 2 * p - d * (k - 1) - 1) // s + 1
             for n, s, p, d, k in zip(extent, stride, padding, dilation, kernel)

@@ -70,7 +70,7 @@ class Workload:
         return loss
 
     def batch_size(self) -> int | None:
-        """Length of the dimension that all batched inputs share (the first); ``None`` if unclear."""
+        """Length of the first dimension, if all inputs share it; else ``None``."""
         sizes = {t.shape[0] for t in _tensors((self.inputs, self.targets)) if t.dim() > 0}
         return sizes.pop() if len(sizes) == 1 else None
 

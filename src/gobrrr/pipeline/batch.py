@@ -1,4 +1,4 @@
-"""The article's test: double the data; what does not grow, and has no reason not to, is overhead."""
+"""The article's test: double the data; what does not grow without a reason is overhead."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def double_batch(
         doubled = work.with_batch_repeated(2)
     except GobrrrError as error:
         return f"No batch test: {error}."
+    assert single.analysis is not None
     modules = {"": work.model} if hasattr(work.model, "named_modules") else None
 
     def show(phase: str, done: int, wanted: int) -> None:

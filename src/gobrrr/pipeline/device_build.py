@@ -11,6 +11,7 @@ import numpy as np
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.idle import CAUSE_LEAVES
 from gobrrr.attribution.leaves import COLLECTIVE, COPY, REGIME_NAMES
+from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import (
     DeviceRecord,
@@ -18,6 +19,7 @@ from gobrrr.diagnosis.schema import (
     Diagnosis,
     IdleRow,
     SlowStep,
+    Spread,
     StepRecord,
     TimelineColumns,
 )
@@ -46,12 +48,20 @@ def build_device_diagnosis(
     ceilings: Ceilings | None,
     source: dict[str, Any],
     environment: dict[str, Any],
+    unprofiled: Spread | None = None,
 ) -> tuple[Diagnosis, DeviceAttribution]:
     """Attribute the timeline and lay the result out as tables.
+
+    ``unprofiled``: step time measured without the profiler, where there is one (a live run): the
+    leaves are brought to its median.
 
     Raises ValueError if the timeline has no device work.
     """
     found = attribute_device(timeline, ceilings, work_of)
+    step = _step_record(timeline, found.attribution.step_ns * 1e-9)
+    if unprofiled is not None:
+        found, scales = scale_to_step(found, unprofiled.median * 1e9)
+        step.time_s, step.host_scale, step.kernel_scale = unprofiled, scales.host, scales.kernel
     attribution = found.attribution
     shares = attribution.kernels
     leaves = {name: ns * 1e-9 for name, ns in attribution.leaves_ns.items()}
@@ -77,7 +87,7 @@ def build_device_diagnosis(
             ceilings=[] if ceilings is None else ceiling_rows(ceilings),
             levels=[] if ceilings is None else level_rows(ceilings),
         ),
-        step=_step_record(timeline, step_s),
+        step=step,
         split=split_of(leaves),
         leaves=leaves,
         regime=regime,

@@ -30,7 +30,7 @@ def python_time_by_line(
         gap = np.searchsorted(start, times, "right") - 1
         valid = (gap >= 0) & (times < end[np.maximum(gap, 0)]) if len(start) else times < 0
         sampled: dict[int, list[str]] = defaultdict(list)
-        for index in np.flatnonzero(valid):
+        for index in np.flatnonzero(valid).tolist():
             sampled[int(gap[index])].append(samples[index].line or UNKNOWN_LINE)
         for index, lines in sampled.items():
             length = float(end[index] - start[index])
@@ -41,7 +41,7 @@ def python_time_by_line(
         for index in sampled:
             position = pieces.piece_leads_to[chosen[index]]
             by_op[position] -= float(end[index] - start[index])
-        for position in np.flatnonzero(by_op > 0):
+        for position in np.flatnonzero(by_op > 0).tolist():
             known = position < len(op_sources) and op_sources[position]
             total[op_sources[position] if known else UNKNOWN_LINE] += float(by_op[position])
     everything = sum(total.values())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.script import (
     Script,
     ScriptExit,
@@ -24,7 +25,15 @@ from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.devices import ceilings_for_this_machine, identify
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.build import CpuAnalysis, Progress, analyse_cpu, build_cpu_diagnosis
+from gobrrr.pipeline.build import (
+    CpuAnalysis,
+    Progress,
+    analyse_cpu,
+    build_cpu_diagnosis,
+    spread_of,
+)
+from gobrrr.pipeline.device_build import build_device_diagnosis
+from gobrrr.pipeline.environment import describe_environment
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
 
@@ -37,7 +46,7 @@ def _silent(phase: str, done: int, wanted: int) -> None:
 
 
 def load_ceilings(*, refresh: bool, progress: Progress) -> Ceilings:
-    """This machine's ceilings for the threads torch uses now: cached, or measured."""
+    """Ceilings of this machine for the threads torch uses now: cached, or measured."""
     import torch
 
     return ceilings_for_this_machine(
@@ -58,7 +67,7 @@ class Diagnosed:
     """A diagnosis with the analysis behind it (for the batch test and for fixes)."""
 
     diagnosis: Diagnosis
-    analysis: CpuAnalysis
+    analysis: CpuAnalysis | None
     measured: Measurements
 
 
@@ -70,7 +79,7 @@ def measure_step(
     progress: Progress = _silent,
 ) -> Measurements:
     """Run a callable through every phase. What it raises comes back as ``UserCodeError``."""
-    session = Session(plan, on_phase=progress, modules=modules)
+    session = Session(plan, on_phase=progress, modules=modules, find_device=device_in_use)
     result = None
     try:
         session.boundary("function")
@@ -115,7 +124,7 @@ def diagnose(
     notices: list[str] = []
     with _state_put_back(work, restore, notices):
         done = _diagnose_work(work, Plan(warmup, steps), ceilings, name, progress)
-        if batch_test and isinstance(work, Workload):
+        if batch_test and isinstance(work, Workload) and done.analysis is not None:
             from gobrrr.pipeline.batch import double_batch
 
             outcome = double_batch(work, done, ceilings, this_device(), progress)
@@ -143,11 +152,32 @@ def _diagnose_work(
     else:
         step, title = work, getattr(work, "__qualname__", type(work).__name__)
     measured = measure_step(step, plan, modules=modules, progress=progress)
+    source = {"kind": "function", "name": name or title}
+    if measured.device_timeline is not None:
+        return Diagnosed(diagnose_on_device(measured, source, progress), None, measured)
     device = this_device()
     analysis = analyse_cpu(measured, ceilings, device, progress)
-    source = {"kind": "function", "name": name or title}
     diagnosis = build_cpu_diagnosis(measured, analysis, ceilings, device, source)
     return Diagnosed(diagnosis, analysis, measured)
+
+
+def diagnose_on_device(
+    measured: Measurements, source: dict[str, Any], progress: Progress
+) -> Diagnosis:
+    """The diagnosis of steps that ran on a GPU, from their timeline and their unprofiled times."""
+    timeline = measured.device_timeline
+    assert timeline is not None
+    name = timeline.device.name
+    ceilings = ceilings_for_this_machine(
+        device=timeline.device.kind,
+        progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
+    )
+    unprofiled = spread_of(measured.all_plain_ns)
+    diagnosis, _ = build_device_diagnosis(
+        timeline, ceilings, source, describe_environment(), unprofiled
+    )
+    diagnosis.notices += measured.notices
+    return diagnosis
 
 
 @contextmanager
@@ -237,7 +267,7 @@ class _ScriptRun:
         self._stop = stop
         self._progress = progress
         self._on_diagnosis = on_diagnosis
-        self.session = Session(plan, on_phase=progress)
+        self.session = Session(plan, on_phase=progress, find_device=device_in_use)
         self.watcher = StepWatcher(self._on_boundary)
         self.diagnosis: Diagnosis | None = None
         self.problem: str | None = None
@@ -252,7 +282,7 @@ class _ScriptRun:
                 raise StopScript
 
     def conclude_early(self) -> None:
-        """The script ended before all phases were over: use what there is, or say what is missing."""
+        """Use what there is of a script that ended too soon, or say what is missing."""
         measured = self.session.result
         if not measured.source:
             self.problem = (
@@ -261,7 +291,10 @@ class _ScriptRun:
                 "loop."
             )
             return
-        timed, profiled = len(measured.all_plain_ns), len(measured.profiled)
+        timed = len(measured.all_plain_ns)
+        profiled = len(measured.profiled)
+        if measured.device_timeline is not None:
+            profiled = len(measured.device_timeline.steps)
         if timed >= FEWEST_STEPS and profiled >= 1 and measured.recorded is not None:
             measured.notices.append(
                 f"The script ended while {self.session.phase}: {timed} steps timed, "
@@ -279,17 +312,20 @@ class _ScriptRun:
         import torch
 
         measured = self.session.result
-        if self.session.phase == DONE and not measured.profiled:
+        if self.session.phase == DONE and not (measured.profiled or measured.device_timeline):
             self.problem = " ".join(measured.notices) or "no step could be profiled"
             return
         ceilings = self._ceilings
         try:
             # The script may have set the threads, or may be inside inference mode here.
             with torch.inference_mode(False), torch.enable_grad():
-                ceilings = load_ceilings(refresh=False, progress=self._progress)
-                device = this_device()
-                analysis = analyse_cpu(measured, ceilings, device, self._progress)
-                found = build_cpu_diagnosis(measured, analysis, ceilings, device, self._source)
+                if measured.device_timeline is not None:
+                    found = diagnose_on_device(measured, self._source, self._progress)
+                else:
+                    ceilings = load_ceilings(refresh=False, progress=self._progress)
+                    device = this_device()
+                    analysis = analyse_cpu(measured, ceilings, device, self._progress)
+                    found = build_cpu_diagnosis(measured, analysis, ceilings, device, self._source)
         except GobrrrError as error:
             self.problem = str(error)
             return

@@ -1,0 +1,77 @@
+"""What gobrrr costs the program it looks at: while it times, and after it has left.
+
+Runs ``loop.py`` with and without gobrrr, alternately, in fresh processes. The loop reports its own
+step times; those while gobrrr was timing plain steps and those after it had left are compared with
+the same steps of the run without it, as ratios of medians with a bootstrap interval over pairs.
+
+    python benchmarks/own_cost/run.py --out benchmarks/results/own_cost_<hardware>_<date>.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gobrrr.devices import identify
+from gobrrr.measure import ratio_interval
+
+LOOP = Path(__file__).with_name("loop.py")
+# warm-up 5, recorded 2, timed 60, profiled 8, timed 60, sampled 3: then gobrrr is gone.
+WARMUP, TIMED, STEPS = 5, 120, 260
+FIRST_BLOCK = slice(WARMUP + 2 + 1, WARMUP + 2 + TIMED // 2 - 1)
+AFTER = slice(WARMUP + 2 + TIMED + 8 + 3 + 10, None)
+
+
+def run(size: int, with_gobrrr: bool) -> list[float]:
+    program = [str(LOOP), str(size), str(STEPS)]
+    if not with_gobrrr:
+        command = [sys.executable, *program]
+        return json.loads(subprocess.check_output(command, text=True))["steps_s"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "d.json"
+        command = [
+            sys.executable, "-m", "gobrrr", "run", "--quiet", "--warmup", str(WARMUP), "--steps",
+            str(TIMED), "--json", str(out), *program,
+        ]  # fmt: skip
+        text = subprocess.check_output(command, text=True)
+    return json.loads(text.splitlines()[0])["steps_s"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--pairs", type=int, default=8)
+    options = parser.parse_args()
+    rows = []
+    for size in (256, 1024):
+        pairs: dict[str, list[list[float]]] = {"while timing": [[], []], "after leaving": [[], []]}
+        for _ in range(options.pairs):
+            plain, watched = run(size, False), run(size, True)
+            for name, part in (("while timing", FIRST_BLOCK), ("after leaving", AFTER)):
+                pairs[name][0].append(statistics.median(plain[part]))
+                pairs[name][1].append(statistics.median(watched[part]))
+        for name, (before, after) in pairs.items():
+            middle, low, high = ratio_interval(after, before)
+            rows.append(
+                {"width": size, "when": name, "step_s": statistics.median(before),
+                 "ratio": middle, "low": low, "high": high}
+            )  # fmt: skip
+            print(rows[-1], flush=True)
+    result = {
+        "topic": "gobrrr's own cost: step time with gobrrr over step time without",
+        "hardware": identify().name,
+        "versions": {"python": platform.python_version()},
+        "rows": rows,
+    }
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
