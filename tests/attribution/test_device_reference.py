@@ -1,4 +1,4 @@
-"""Exact figures of recorded traces: unions of intervals computed elsewhere, in whole nanoseconds."""
+"""Exact figures of recorded traces: unions of intervals computed elsewhere, in whole ns."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from trace_writing import OURS, SHARED
 
 from gobrrr.attribution.device_time import device_time
 from gobrrr.capture.trace import read_trace
+from trace_writing import OURS, SHARED
 
 
 def references() -> list[tuple[Path, dict[str, float]]]:
