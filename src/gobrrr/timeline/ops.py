@@ -32,6 +32,8 @@ class TensorSpec:
         storage: an id that two tensors share exactly if they share memory; ``None`` if unknown.
             Not part of equality, so that calls of the same shape group together.
         device: ``"cpu"``, ``"cuda:0"``; ``""`` where not recorded.
+        offset: first element within the storage, in elements; ``None`` where not recorded. Tells
+            two views of one storage (q, k and v of one projection) from one tensor used twice.
     """
 
     shape: tuple[int, ...]
@@ -39,6 +41,7 @@ class TensorSpec:
     strides: tuple[int, ...] | None = None
     storage: int | None = field(default=None, compare=False)
     device: str = field(default="", compare=False)
+    offset: int | None = field(default=None, compare=False)
 
     @property
     def numel(self) -> int:

@@ -1,0 +1,56 @@
+"""The least work of an operator call: FLOPs by unit, and bytes moved.
+
+Formulas register themselves when the package is imported; ``work_of`` looks one up.
+"""
+
+from __future__ import annotations
+
+from gobrrr.work import (
+    attention,
+    contractions,
+    copies,
+    indexing,
+    losses,
+    normalisations,
+    optimizers,
+    pointwise,
+    random_numbers,
+    reductions,
+    views,
+)
+from gobrrr.work.estimate import OpClass, Work
+from gobrrr.work.registry import (
+    formula_names,
+    has_formula,
+    is_composite,
+    register_work,
+    unregister_work,
+    work_of,
+)
+
+# Imported for the formulas that they register.
+FORMULA_MODULES = (
+    attention,
+    contractions,
+    copies,
+    indexing,
+    losses,
+    normalisations,
+    optimizers,
+    pointwise,
+    random_numbers,
+    reductions,
+    views,
+)
+
+__all__ = [
+    "FORMULA_MODULES",
+    "OpClass",
+    "Work",
+    "formula_names",
+    "has_formula",
+    "is_composite",
+    "register_work",
+    "unregister_work",
+    "work_of",
+]

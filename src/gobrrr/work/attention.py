@@ -1,0 +1,207 @@
+"""Scaled dot-product attention, every backend: fused, so scores never travel through memory.
+
+Forward, per head: scores ``q k^T`` and ``p v``, 2 (d + dv) FLOPs for each pair of a query and a
+key it may see. Backward: five products, scores again, ``dv = p^T do``, ``dp = do v^T``,
+``dq = ds k``, ``dk = ds^T q``: 2 (3 d + 2 dv) (Dao, "FlashAttention-2", 2023, section 2.3).
+``torch.utils.flop_counter`` counts the same, except that it ignores ``is_causal``; here a causal
+mask leaves only the pairs on or below the diagonal, since a kernel need not compute the others.
+"""
+
+from __future__ import annotations
+
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+from gobrrr.work.registry import formula
+from gobrrr.work.traffic import account, arithmetic_dtype, need, product, tensor_at
+from gobrrr.work.weights import DIVIDE, FUNCTION
+
+# Per pair: scale, running maximum, subtraction, exp, sum. Backward: scale, subtraction, exp for
+# the probabilities, then (dp - delta) * p and the scale again.
+FORWARD_VECTOR, FORWARD_SPECIAL = 4 + FUNCTION, 1
+BACKWARD_VECTOR, BACKWARD_SPECIAL = 5 + FUNCTION, 1
+
+
+def visible_pairs(queries: int, keys: int, causal: bool) -> int:
+    """Pairs of a query and a key it sees, one head.
+
+    Causal as in PyTorch: ``tril`` from the top left corner, query i sees keys 0 to i.
+    """
+    if not causal:
+        return queries * keys
+    square = min(queries, keys)
+    # 1 + 2 + ... + square, and whole rows for queries beyond the last key.
+    return square * (square + 1) // 2 + (queries - square) * keys
+
+
+def _true(args: tuple[Arg, ...], index: int) -> bool:
+    return len(args) > index and args[index] is True
+
+
+def forward_work(
+    call: OpCall,
+    q: TensorSpec,
+    k: TensorSpec,
+    v: TensorSpec,
+    *,
+    causal: bool,
+    mask: TensorSpec | None = None,
+    statistics: int = 1,
+) -> Work:
+    """``q (..., h, s, d)``, ``k (..., hk, t, d)``, ``v (..., hk, t, dv)`` -> ``(..., h, s, dv)``.
+
+    ``statistics``: float32 numbers kept per query for the backward (the log-sum-exp).
+    """
+    heads, s, d = product(q.shape[:-2]), q.shape[-2], q.shape[-1]
+    t, dv = k.shape[-2], v.shape[-1]
+    pairs = heads * visible_pairs(s, t, causal)
+    out = [TensorSpec((*q.shape[:-1], dv), q.dtype)]
+    if statistics:
+        out.append(TensorSpec((*q.shape[:-1],), arithmetic_dtype(q.dtype)))
+    if call.outputs:
+        # Of the other outputs, seeds, lengths and an unused mask are not the kernel's traffic.
+        out = [spec for spec in call.outputs if len(spec.shape) > 1 and spec.numel]
+    reads = [q, k, v, *((mask,) if mask is not None else ())]
+    masked = 1 if mask is not None else 0
+    return account(
+        reads,
+        out,
+        matrix=2.0 * pairs * (d + dv),
+        vector=float(pairs * (FORWARD_VECTOR + masked) + heads * s * (dv + DIVIDE)),
+        special=float(pairs * FORWARD_SPECIAL + heads * s),
+        dtype=q.dtype,
+        op_class="contraction",
+    )
+
+
+def backward_work(
+    grad: TensorSpec,
+    q: TensorSpec,
+    k: TensorSpec,
+    v: TensorSpec,
+    out: TensorSpec,
+    statistics: TensorSpec | None,
+    *,
+    causal: bool,
+    mask: TensorSpec | None = None,
+    writes: tuple[TensorSpec, ...] | None = None,
+) -> Work:
+    """Gradients of q, k and v; scores are computed again from q and k."""
+    heads, s, d = product(q.shape[:-2]), q.shape[-2], q.shape[-1]
+    t, dv = k.shape[-2], v.shape[-1]
+    pairs = heads * visible_pairs(s, t, causal)
+    reads = [spec for spec in (grad, q, k, v, out, statistics, mask) if spec is not None]
+    gradients = writes or tuple(TensorSpec(spec.shape, spec.dtype) for spec in (q, k, v))
+    return account(
+        reads,
+        gradients,
+        matrix=2.0 * pairs * (3 * d + 2 * dv),
+        # And delta = sum(do * o) for each query.
+        vector=float(pairs * (BACKWARD_VECTOR + (mask is not None)) + 2 * heads * s * dv),
+        special=float(pairs * BACKWARD_SPECIAL),
+        dtype=q.dtype,
+        op_class="contraction",
+    )
+
+
+def _written(call: OpCall) -> tuple[TensorSpec, ...] | None:
+    return tuple(spec for spec in call.outputs if spec.numel) if call.outputs else None
+
+
+@formula("aten::_scaled_dot_product_flash_attention")
+def flash(call: OpCall) -> Work:
+    """``(q, k, v, dropout_p, is_causal, ...)``."""
+    return forward_work(
+        call, need(call, 0), need(call, 1), need(call, 2), causal=_true(call.args, 4)
+    )
+
+
+@formula("aten::_scaled_dot_product_flash_attention_for_cpu")
+def flash_cpu(call: OpCall) -> Work:
+    """``(q, k, v, dropout_p, is_causal, attn_mask, scale)``."""
+    return forward_work(
+        call, need(call, 0), need(call, 1), need(call, 2), causal=_true(call.args, 4),
+        mask=tensor_at(call, 5),
+    )  # fmt: skip
+
+
+@formula(
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_fused_attention_overrideable",
+)
+def with_bias(call: OpCall) -> Work:
+    """``(q, k, v, attn_bias, compute_log_sumexp, dropout_p, is_causal, ...)``.
+
+    The overrideable one has no ``compute_log_sumexp``: ``is_causal`` comes one earlier.
+    """
+    override = call.name.endswith("overrideable")
+    return forward_work(
+        call, need(call, 0), need(call, 1), need(call, 2),
+        causal=_true(call.args, 5 if override else 6), mask=tensor_at(call, 3),
+        statistics=1 if override or _true(call.args, 4) else 0,
+    )  # fmt: skip
+
+
+@formula(
+    "aten::scaled_dot_product_attention",
+    "aten::_scaled_dot_product_attention_math",
+    "aten::_scaled_dot_product_attention_math_for_mps",
+    composite=True,
+)
+def composite(call: OpCall) -> Work:
+    """``(q, k, v, attn_mask, dropout_p, is_causal, ...)``."""
+    return forward_work(
+        call, need(call, 0), need(call, 1), need(call, 2), causal=_true(call.args, 5),
+        mask=tensor_at(call, 3), statistics=0,
+    )  # fmt: skip
+
+
+@formula("aten::_scaled_dot_product_flash_attention_backward")
+def flash_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, p,
+    is_causal, ...)``.
+    """
+    return _backward(call, causal_at=11)
+
+
+@formula("aten::_scaled_dot_product_flash_attention_for_cpu_backward")
+def flash_cpu_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, out, logsumexp, dropout_p, is_causal, attn_mask, scale)``."""
+    return _backward(call, causal_at=7, mask=tensor_at(call, 8))
+
+
+def _backward(call: OpCall, causal_at: int, mask: TensorSpec | None = None) -> Work:
+    return backward_work(
+        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4),
+        tensor_at(call, 5), causal=_true(call.args, causal_at), mask=mask, writes=_written(call),
+    )  # fmt: skip
+
+
+@formula("aten::_scaled_dot_product_efficient_attention_backward")
+def efficient_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, bias, out, logsumexp, seed, offset, p,
+    grad_input_mask, is_causal, ...)``.
+    """
+    return backward_work(
+        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 5),
+        tensor_at(call, 6), causal=_true(call.args, 11), mask=tensor_at(call, 4),
+        writes=_written(call),
+    )  # fmt: skip
+
+
+@formula("aten::_scaled_dot_product_cudnn_attention_backward")
+def cudnn_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, out, logsumexp, seed, offset, bias, cu_q, cu_k,
+    max_q, max_k, p, is_causal)``.
+    """
+    return _backward(call, causal_at=14, mask=tensor_at(call, 8))
+
+
+@formula("aten::_scaled_dot_product_fused_attention_overrideable_backward")
+def overrideable_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, bias, mask, out, lse, cu_q, cu_k, max_q, max_k, p, is_causal, ...)``."""
+    return backward_work(
+        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 6),
+        tensor_at(call, 7), causal=_true(call.args, 13), mask=tensor_at(call, 4),
+        writes=_written(call),
+    )  # fmt: skip

@@ -1,0 +1,329 @@
+"""Matrix products: multiply-adds count two, as in ``torch.utils.flop_counter``.
+
+``m x k`` by ``k x n``: 2 m n k. Adding a bias or a scaled result rides on the same multiply-adds
+and is not counted, as there. Complex numbers: a multiply-add is 4 multiplications and 4 additions
+of reals, 8 m n k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+from gobrrr.work.registry import formula
+from gobrrr.work.traffic import account, broadcast, need, product, results, tensor_at
+
+
+def matrix_work(
+    call: OpCall,
+    reads: Sequence[TensorSpec],
+    multiply_adds: float,
+    shape: Sequence[int],
+    arity: int,
+    *,
+    dtype: str | None = None,
+    out_dtype: str | None = None,
+) -> Work:
+    """Work of a contraction of ``reads`` into one result of ``shape``."""
+    dtype = reads[-1].dtype if dtype is None else dtype
+    out, fresh = results(call, arity, shape, out_dtype or dtype)
+    factor = 2.0
+    if dtype.startswith("complex"):
+        factor = 8.0
+        dtype = "float64" if dtype == "complex128" else "float32"
+    # An in-place product with a factor for ``self`` reads it; the other formulas pass it in reads.
+    return account(
+        reads, out, matrix=factor * multiply_adds, dtype=dtype, op_class="contraction", fresh=fresh
+    )
+
+
+@formula("aten::mm", "aten::_sparse_mm")
+def mm(call: OpCall) -> Work:
+    """``(m, k) @ (k, n)``."""
+    a, b = need(call, 0), need(call, 1)
+    m, k = a.shape
+    n = b.shape[1]
+    return matrix_work(call, (a, b), m * n * k, (m, n), 2)
+
+
+@formula("aten::_int_mm")
+def int_mm(call: OpCall) -> Work:
+    """``(m, k) @ (k, n)`` of int8 into int32: operations of the matrix unit, counted alike."""
+    a, b = need(call, 0), need(call, 1)
+    m, k = a.shape
+    n = b.shape[1]
+    return matrix_work(call, (a, b), m * n * k, (m, n), 2, out_dtype="int32")
+
+
+@formula("aten::addmm", "aten::addmm_", "aten::_addmm_activation")
+def addmm(call: OpCall) -> Work:
+    """``beta * self + alpha * (m, k) @ (k, n)``; a bias that broadcasts is read once."""
+    bias, a, b = need(call, 0), need(call, 1), need(call, 2)
+    m, k = a.shape
+    n = b.shape[1]
+    arity = 6 if call.name.endswith("activation") else 5
+    return matrix_work(call, (*_addend(call, bias, 3), a, b), m * n * k, (m, n), arity)
+
+
+@formula("aten::bmm")
+def bmm(call: OpCall) -> Work:
+    """``(b, m, k) @ (b, k, n)``."""
+    x, y = need(call, 0), need(call, 1)
+    b, m, k = x.shape
+    n = y.shape[2]
+    return matrix_work(call, (x, y), b * m * n * k, (b, m, n), 2)
+
+
+@formula("aten::baddbmm", "aten::baddbmm_")
+def baddbmm(call: OpCall) -> Work:
+    """``beta * self + alpha * (b, m, k) @ (b, k, n)``."""
+    bias, x, y = need(call, 0), need(call, 1), need(call, 2)
+    b, m, k = x.shape
+    n = y.shape[2]
+    return matrix_work(call, (*_addend(call, bias, 3), x, y), b * m * n * k, (b, m, n), 5)
+
+
+@formula("aten::addbmm", "aten::addbmm_")
+def addbmm(call: OpCall) -> Work:
+    """``beta * self + alpha * sum over b of (b, m, k) @ (b, k, n)``: one ``(m, n)`` result."""
+    bias, x, y = need(call, 0), need(call, 1), need(call, 2)
+    b, m, k = x.shape
+    n = y.shape[2]
+    return matrix_work(call, (*_addend(call, bias, 3), x, y), b * m * n * k, (m, n), 5)
+
+
+@formula("aten::mv")
+def mv(call: OpCall) -> Work:
+    """``(m, k) @ (k,)``."""
+    a, x = need(call, 0), need(call, 1)
+    m, k = a.shape
+    return matrix_work(call, (a, x), m * k, (m,), 2)
+
+
+@formula("aten::addmv", "aten::addmv_")
+def addmv(call: OpCall) -> Work:
+    """``beta * self + alpha * (m, k) @ (k,)``."""
+    bias, a, x = need(call, 0), need(call, 1), need(call, 2)
+    m, k = a.shape
+    return matrix_work(call, (*_addend(call, bias, 3), a, x), m * k, (m,), 5)
+
+
+@formula("aten::dot", "aten::vdot")
+def dot(call: OpCall) -> Work:
+    """Two vectors into a scalar."""
+    x, y = need(call, 0), need(call, 1)
+    return matrix_work(call, (x, y), x.numel, (), 2)
+
+
+@formula("aten::addr", "aten::addr_")
+def addr(call: OpCall) -> Work:
+    """``beta * self + alpha * outer(x, y)``."""
+    bias, x, y = need(call, 0), need(call, 1), need(call, 2)
+    m, n = x.numel, y.numel
+    return matrix_work(call, (*_addend(call, bias, 3), x, y), m * n, (m, n), 5)
+
+
+def _addend(call: OpCall, spec: TensorSpec, beta_at: int) -> tuple[TensorSpec, ...]:
+    # With beta 0 the addend is not read (the documentation of addmm: nan and inf in it are
+    # ignored).
+    beta = call.args[beta_at] if len(call.args) > beta_at else None
+    return () if isinstance(beta, (int, float)) and beta == 0 else (spec,)
+
+
+# Composite and fused linear layers
+
+
+@formula("aten::linear", composite=True)
+def linear(call: OpCall) -> Work:
+    """``input (..., k) @ weight (n, k).T + bias``."""
+    return linear_work(call, need(call, 0), need(call, 1), tensor_at(call, 2), 3)
+
+
+@formula("aten::mkldnn_linear")
+def mkldnn_linear(call: OpCall) -> Work:
+    """As ``linear``, in oneDNN."""
+    return linear_work(call, need(call, 0), need(call, 1), tensor_at(call, 2), 3)
+
+
+@formula("mkldnn::_linear_pointwise", "mkl::_mkl_linear")
+def fused_linear(call: OpCall) -> Work:
+    """Linear layers that Inductor calls on a CPU, with an activation or a second addend fused.
+
+    The activation's FLOPs are not counted. ``_mkl_linear(input, packed, weight, bias, batch)``;
+    ``_linear_pointwise(input, [other,] weight, bias, attr, ...)``.
+    """
+    x = need(call, 0)
+    if call.name == "mkl::_mkl_linear":
+        return linear_work(call, x, need(call, 2), tensor_at(call, 3), 5)
+    second, third = need(call, 1), tensor_at(call, 2)
+    if call.overload.startswith("binary") or (third is not None and len(third.shape) == 2):
+        assert third is not None
+        return linear_work(call, x, third, tensor_at(call, 3), 99, addend=second)
+    return linear_work(call, x, second, third, 99)
+
+
+def linear_work(
+    call: OpCall,
+    x: TensorSpec,
+    weight: TensorSpec,
+    bias: TensorSpec | None,
+    arity: int,
+    addend: TensorSpec | None = None,
+) -> Work:
+    """``x (..., k) @ weight (n, k).T``, with a bias and an addend of the result's shape."""
+    n = weight.shape[0] if len(weight.shape) > 1 else 1
+    reads = [spec for spec in (bias, addend, x, weight) if spec is not None]
+    shape = (*x.shape[:-1], n) if len(weight.shape) > 1 else x.shape[:-1]
+    return matrix_work(call, reads, x.numel * n, shape, arity, dtype=x.dtype)
+
+
+@formula("aten::mkldnn_linear_backward_input")
+def mkldnn_linear_backward_input(call: OpCall) -> Work:
+    """``(input_size, grad_output (..., n), weight (n, k)) -> (..., k)``."""
+    grad, weight = need(call, 1), need(call, 2)
+    k = weight.shape[1]
+    return matrix_work(call, (grad, weight), grad.numel * k, (*grad.shape[:-1], k), 3)
+
+
+@formula("aten::mkldnn_linear_backward_weights")
+def mkldnn_linear_backward_weights(call: OpCall) -> Work:
+    """``(grad_output (..., n), input (..., k), weight (n, k), bias_defined)``: weight and bias."""
+    grad, x, weight = need(call, 0), need(call, 1), need(call, 2)
+    n, k = weight.shape
+    outputs = call.outputs or (weight, TensorSpec((n,), grad.dtype))
+    return account(
+        (grad, x),
+        outputs,
+        matrix=2.0 * grad.numel * k,
+        vector=float(grad.numel) if _flag(call, 3) else 0.0,
+        dtype=x.dtype,
+        op_class="contraction",
+    )
+
+
+@formula("aten::mkldnn_linear_backward", "aten::linear_backward")
+def linear_backward(call: OpCall) -> Work:
+    """``(self (..., k), grad_output (..., n), weight (n, k), output_mask)``."""
+    x, grad, weight = need(call, 0), need(call, 1), need(call, 2)
+    mask = output_mask(call, 3)
+    k = weight.shape[1]
+    products = (1 if mask[0] else 0) + (1 if mask[1] else 0)
+    candidates = (x, weight, TensorSpec((weight.shape[0],), grad.dtype))
+    outputs = [spec for spec, wanted in zip(candidates, mask) if wanted]
+    reads = [grad, *((weight,) if mask[0] else ()), *((x,) if mask[1] else ())]
+    return account(
+        reads,
+        [TensorSpec(spec.shape, spec.dtype) for spec in outputs],
+        matrix=2.0 * products * grad.numel * k,
+        vector=float(grad.numel) if mask[2] else 0.0,
+        dtype=x.dtype,
+        op_class="contraction",
+    )
+
+
+def output_mask(call: OpCall, index: int) -> tuple[bool, bool, bool]:
+    """Which of three gradients are computed.
+
+    Raises:
+        ValueError: it was not recorded.
+    """
+    mask = call.args[index]
+    if not isinstance(mask, tuple) or not all(isinstance(wanted, bool) for wanted in mask):
+        raise ValueError(f"{call.name}: output_mask was not recorded")
+    first, second, third = (*mask, False)[:3]
+    return bool(first), bool(second), bool(third)
+
+
+def _flag(call: OpCall, index: int) -> bool:
+    return len(call.args) > index and call.args[index] is True
+
+
+@formula("aten::matmul", "aten::_unsafe_matmul", composite=True)
+def matmul(call: OpCall) -> Work:
+    """Any ranks: vectors, matrices, broadcast batches."""
+    a, b = need(call, 0), need(call, 1)
+    first = a.shape if len(a.shape) > 1 else (1, *a.shape)
+    second = b.shape if len(b.shape) > 1 else (*b.shape, 1)
+    batch = broadcast((first[:-2], second[:-2]))
+    m, k = first[-2:]
+    n = second[-1]
+    shape = (
+        *batch,
+        *((m,) if len(a.shape) > 1 else ()),
+        *((n,) if len(b.shape) > 1 else ()),
+    )
+    return matrix_work(call, (a, b), product(batch) * m * n * k, shape, 2)
+
+
+@formula("aten::bilinear", "aten::_trilinear", composite=True)
+def bilinear(call: OpCall) -> Work | None:
+    """``bilinear(x (..., i), y (..., j), weight (o, i, j), bias)``; ``_trilinear`` is inside."""
+    if call.name == "aten::_trilinear":
+        return None
+    x, y, weight, bias = need(call, 0), need(call, 1), need(call, 2), tensor_at(call, 3)
+    out, i, j = weight.shape
+    rows = product(x.shape[:-1])
+    reads = [spec for spec in (bias, x, y, weight) if spec is not None]
+    # First x @ weight: o i j per row, then the dot with y: o j.
+    return matrix_work(call, reads, rows * out * (i * j + j), (*x.shape[:-1], out), 4)
+
+
+# Scaled, grouped and weight-only quantised products
+
+
+@formula("aten::_scaled_mm", "aten::_scaled_mm_v2")
+def scaled_mm(call: OpCall) -> Work:
+    """``(m, k) @ (k, n)`` of float8 with scales (read), a bias, and a dtype for the result."""
+    a, b = need(call, 0), need(call, 1)
+    m, k = a.shape
+    n = b.shape[1]
+    extra = [spec for spec in call.tensors if spec is not a and spec is not b]
+    named = [arg for arg in call.args if isinstance(arg, str) and arg in _RESULT_DTYPES]
+    return matrix_work(
+        call, (*extra, a, b), m * n * k, (m, n), 99, dtype=a.dtype,
+        out_dtype=named[-1] if named else "bfloat16",
+    )  # fmt: skip
+
+
+_RESULT_DTYPES = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
+
+
+@formula("aten::_grouped_mm", "aten::_scaled_grouped_mm")
+def grouped_mm(call: OpCall) -> Work | None:
+    """Products over groups: 3-D by 3-D, 2-D rows or inner dimension cut by offsets.
+
+    ``(t, k) @ (g, k, n)``: every row meets one group's matrix, 2 t k n. ``(g, m, k) @ (k, t)``:
+    2 m k t. ``(m, t) @ (t, n)``: the inner dimension is cut, 2 m t n, into ``(g, m, n)``.
+    """
+    a, b = need(call, 0), need(call, 1)
+    others = [spec for spec in call.tensors if spec is not a and spec is not b]
+    offsets = next((spec for spec in others if spec.dtype == "int32"), None)
+    if len(a.shape) == 2 and len(b.shape) == 3:
+        shape: tuple[int, ...] = (a.shape[0], b.shape[2])
+        multiply_adds = a.numel * b.shape[2]
+    elif len(a.shape) == 3 and len(b.shape) == 3:
+        shape = (a.shape[0], a.shape[1], b.shape[2])
+        multiply_adds = a.numel * b.shape[2]
+    elif len(a.shape) == 3:
+        shape = (a.shape[1], b.shape[1])
+        multiply_adds = a.shape[1] * b.numel
+    elif offsets is not None:
+        shape = (offsets.numel, a.shape[0], b.shape[1])
+        multiply_adds = a.numel * b.shape[1]
+    else:
+        return None
+    out_dtype = "bfloat16" if a.dtype.startswith("float8") else a.dtype
+    return matrix_work(
+        call, (*others, a, b), multiply_adds, shape, 99, dtype=a.dtype, out_dtype=out_dtype
+    )
+
+
+@formula("aten::_weight_int8pack_mm", "aten::_weight_int4pack_mm")
+def weight_only_mm(call: OpCall) -> Work:
+    """Activations ``(m, k)`` by packed integer weights, dequantised on the way in."""
+    x, weight = need(call, 0), need(call, 1)
+    m, k = x.shape
+    # int8: (n, k). int4 is tiled (n/8, ...); its elements hold 8 weights of 4 bits in an int32.
+    n = weight.shape[0] * (1 if "int8" in call.name else 8)
+    return matrix_work(call, call.tensors, m * n * k, (m, n), 99, dtype=x.dtype)

@@ -1,0 +1,294 @@
+"""Copies, casts, concatenation, and creation of tensors: bytes and no FLOPs."""
+
+from __future__ import annotations
+
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+from gobrrr.work.registry import formula, qualified
+from gobrrr.work.traffic import (
+    account,
+    arithmetic_dtype,
+    destinations,
+    integers,
+    is_inplace,
+    list_at,
+    need,
+    nothing,
+    results,
+    tensors_in,
+)
+
+# Numbers of ``c10::ScalarType``, which traces record for dtype arguments.
+SCALAR_TYPES: dict[int, str] = {
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32",
+    7: "float64", 8: "complex32", 9: "complex64", 10: "complex128", 11: "bool", 12: "qint8",
+    13: "quint8", 14: "qint32", 15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn",
+    25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz", 27: "uint16", 28: "uint32", 29: "uint64",
+    44: "float8_e8m0fnu",
+}  # fmt: skip
+_NAMES = frozenset(SCALAR_TYPES.values())
+
+
+def dtype_argument(arg: Arg) -> str | None:
+    """The dtype that an argument names: ``"bfloat16"``, or 15 in a trace."""
+    if isinstance(arg, str):
+        return arg if arg in _NAMES else None
+    if isinstance(arg, int) and not isinstance(arg, bool):
+        return SCALAR_TYPES.get(arg)
+    return None
+
+
+def moved(
+    reads: list[TensorSpec],
+    writes: list[TensorSpec],
+    updates: list[TensorSpec] | None = None,
+    *,
+    fresh: bool = True,
+) -> Work:
+    """Work of a call that only moves data."""
+    dtype = (writes or reads or [TensorSpec((), "")])[0].dtype
+    return account(
+        reads, writes, updates or (), dtype=arithmetic_dtype(dtype), op_class="movement",
+        fresh=fresh,
+    )  # fmt: skip
+
+
+@formula(
+    *qualified(
+        "clone _clone flip roll rot90 tril triu tril_ triu_ permute_copy transpose_copy t_copy "
+        "view_copy _reshape_copy alias_copy detach_copy unsqueeze_copy squeeze_copy "
+        "_conj_copy _neg_view_copy view_as_real_copy view_as_complex_copy lift_fresh_copy "
+        "_copy_from _copy_from_and_resize _pin_memory pin_memory channel_shuffle "
+        "native_channel_shuffle pixel_shuffle pixel_unshuffle _to_dense to_dense to_sparse "
+        "to_mkldnn mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight"
+    )
+)
+def copy_of_self(call: OpCall) -> Work:
+    """A tensor of the same elements in another order or place."""
+    x = need(call, 0)
+    out, fresh = results(call, 99, x.shape, x.dtype)
+    return moved([x], out, fresh=fresh)
+
+
+@formula("aten::copy_")
+def copy_into(call: OpCall) -> Work:
+    """``(self, src)``: ``src`` read, ``self`` written and not read; a cast if the dtypes differ."""
+    return moved([need(call, 1)], [need(call, 0)], fresh=False)
+
+
+@formula("aten::copy")
+def copy(call: OpCall) -> Work:
+    """``(self, src)``: a new tensor like ``self`` with the values of ``src``."""
+    x = need(call, 0)
+    out, fresh = results(call, 3, x.shape, x.dtype)
+    return moved([need(call, 1)], out, fresh=fresh)
+
+
+@formula("aten::_to_copy")
+def to_copy(call: OpCall) -> Work:
+    """``(self, dtype, layout, device, ...)``: a cast, or a copy to another device or layout."""
+    x = need(call, 0)
+    wanted = dtype_argument(call.args[1]) if len(call.args) > 1 else None
+    out, _ = results(call, 99, x.shape, wanted or x.dtype)
+    return moved([x], out)
+
+
+@formula("aten::to", composite=True)
+def to(call: OpCall) -> Work:
+    """Copies only if something differs; what it returns, or the dtype asked for, tells."""
+    x = need(call, 0)
+    if _returns_self(call, x):
+        return nothing()
+    wanted = next((d for arg in call.args[1:3] if (d := dtype_argument(arg))), None)
+    if not call.outputs and wanted == x.dtype:
+        return nothing()
+    return moved([x], list(call.outputs or [TensorSpec(x.shape, wanted or x.dtype)]))
+
+
+def _returns_self(call: OpCall, x: TensorSpec) -> bool:
+    if not call.outputs or x.storage is None:
+        return False
+    return call.outputs[0].storage == x.storage
+
+
+@formula(*qualified("contiguous reshape reshape_as flatten_dense_tensors ravel"), composite=True)
+def contiguous(call: OpCall) -> Work:
+    """A view where the layout allows it, else a copy."""
+    x = need(call, 0)
+    if _returns_self(call, x):
+        return nothing()
+    if x.storage is None and x.is_contiguous and "channels_last" not in call.args:
+        return nothing()
+    return moved([x], list(call.outputs or [TensorSpec(x.shape, x.dtype)]))
+
+
+@formula("aten::cat", "aten::_cat", "aten::concat", "aten::concatenate")
+def cat(call: OpCall) -> Work:
+    """``(tensors, dim)``: all read, all written."""
+    parts = list_at(call, 0)
+    # An empty 1-D tensor is skipped, whatever the others' rank.
+    shaped = [spec for spec in parts if spec.numel] or parts
+    dim = call.args[1] if len(call.args) > 1 and isinstance(call.args[1], int) else 0
+    shape = list(shaped[0].shape)
+    shape[dim] = sum(spec.shape[dim] for spec in shaped)
+    out, fresh = results(call, 2, shape, shaped[0].dtype)
+    return moved(parts, out, fresh=fresh)
+
+
+@formula(*qualified("stack _stack block_diag hstack vstack dstack column_stack"))
+def stack(call: OpCall) -> Work:
+    """``(tensors, dim)``: all read, all written."""
+    parts = list_at(call, 0)
+    out, fresh = results(call, 2, (len(parts), *parts[0].shape), parts[0].dtype)
+    return moved(parts, out, fresh=fresh)
+
+
+@formula(
+    *qualified(
+        "split_copy split_with_sizes_copy unbind_copy unsafe_chunk_copy _chunk_cat "
+        "_unsafe_split_copy"
+    )
+)
+def pieces(call: OpCall) -> Work:
+    """One tensor into many: as many bytes written as read."""
+    parts = tensors_in(call.args[:1])
+    given = destinations(call, 1)
+    if given:
+        return moved(parts, given, fresh=False)
+    return moved(parts, list(call.outputs or parts))
+
+
+@formula("aten::repeat", "aten::tile", "aten::expand_copy")
+def repeat(call: OpCall) -> Work | None:
+    """``(self, repeats)``: the input read once, its repetitions written."""
+    x, times = need(call, 0), integers(call.args[1])
+    if call.outputs:
+        return moved([x], list(call.outputs))
+    if times is None:
+        return None
+    if call.name == "aten::expand_copy":
+        shape = [x.shape[i - len(times)] if n == -1 else n for i, n in enumerate(times)]
+    else:
+        rank = max(len(times), len(x.shape))
+        sizes = (1,) * (rank - len(x.shape)) + x.shape
+        shape = [n * r for n, r in zip(sizes, (1,) * (rank - len(times)) + times)]
+    return moved([x], [TensorSpec(tuple(shape), x.dtype)])
+
+
+@formula("aten::constant_pad_nd", "aten::pad")
+def pad(call: OpCall) -> Work | None:
+    """``(self, pad)``: pairs from the last dimension on; negative ones cut."""
+    x, sizes = need(call, 0), integers(call.args[1])
+    if call.outputs:
+        return moved([x], list(call.outputs))
+    if sizes is None:
+        return None
+    shape = list(x.shape)
+    for i in range(len(sizes) // 2):
+        shape[-1 - i] += sizes[2 * i] + sizes[2 * i + 1]
+    return moved([x], [TensorSpec(tuple(shape), x.dtype)])
+
+
+@formula(
+    *qualified(
+        "slice_copy select_copy narrow_copy diagonal_copy as_strided_copy unfold_copy "
+        "diag diag_embed repeat_interleave reflection_pad1d reflection_pad2d reflection_pad3d "
+        "replication_pad1d replication_pad2d replication_pad3d im2col col2im"
+    )
+)
+def part_copy(call: OpCall) -> Work | None:
+    """A part of ``self``, or its elements repeated: what is written was read, at most once each.
+
+    Without the output recorded the size is unknown.
+    """
+    x = need(call, 0)
+    out = destinations(call, 99) or list(call.outputs or ())
+    if not out:
+        return None
+    n = min(out[0].numel, x.unique_elements)
+    return moved([TensorSpec((n,), x.dtype)], out)
+
+
+@formula(*qualified("slice_scatter select_scatter diagonal_scatter as_strided_scatter"))
+def scatter_copy(call: OpCall) -> Work:
+    """``self`` with a part replaced by ``src``: what is replaced need not be read."""
+    x, src = need(call, 0), need(call, 1)
+    kept = TensorSpec((max(x.numel - src.numel, 0),), x.dtype)
+    return moved([kept, src], list(call.outputs or [TensorSpec(x.shape, x.dtype)]))
+
+
+@formula(
+    *qualified(
+        "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward "
+        "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward "
+    )
+)
+def pad_backward(call: OpCall) -> Work:
+    """``(grad_output, self, padding)``: the gradient added up into the shape of ``self``."""
+    grad, x = need(call, 0), need(call, 1)
+    out = list(call.outputs or [TensorSpec(x.shape, grad.dtype)])
+    return account(
+        [grad], out, vector=float(max(grad.numel - x.numel, 0)),
+        dtype=arithmetic_dtype(grad.dtype), op_class="movement",
+    )  # fmt: skip
+
+
+@formula(
+    *qualified("slice_backward select_backward diagonal_backward unfold_backward"),
+)
+def view_backward(call: OpCall) -> Work | None:
+    """``(grad_output, input_sizes, ...)``: zeros, and the gradient written in."""
+    grad, sizes = need(call, 0), integers(call.args[1])
+    if call.outputs:
+        return moved([grad], list(call.outputs))
+    return None if sizes is None else moved([grad], [TensorSpec(sizes, grad.dtype)])
+
+
+# Creation
+
+
+@formula(
+    *qualified(
+        "fill_ zero_ fill zero zeros_like ones_like full_like new_zeros new_ones new_full "
+        "masked_zero_ eye_ fill_diagonal_"
+    )
+)
+def fill(call: OpCall) -> Work | None:
+    """Writes, reads nothing. Like ``self``; for ``new_*`` of the size given."""
+    x = need(call, 0)
+    if call.name == "aten::fill_diagonal_":
+        return moved([], [TensorSpec((min(x.shape),), x.dtype)], fresh=False)
+    if is_inplace(call):
+        return moved([], [x], fresh=False)
+    if call.outputs:
+        return moved([], list(call.outputs))
+    if call.name.startswith("aten::new_"):
+        sizes = integers(call.args[1])
+        return None if sizes is None else moved([], [TensorSpec(sizes, x.dtype)])
+    wanted = next((d for arg in call.args[1:3] if (d := dtype_argument(arg))), x.dtype)
+    return moved([], [TensorSpec(x.shape, wanted)])
+
+
+@formula(*qualified("zeros ones full eye arange range linspace logspace scalar_tensor tri"
+                    " tril_indices triu_indices hann_window hamming_window bartlett_window"
+                    " blackman_window kaiser_window vander"))  # fmt: skip
+def create(call: OpCall) -> Work | None:
+    """Writes the result. Without it recorded: ``size`` and a dtype, else unknown."""
+    given = destinations(call, 0)
+    if given and not call.outputs:
+        return moved([], given, fresh=False)
+    if call.outputs:
+        return moved([], list(call.outputs))
+    name = call.name.removeprefix("aten::")
+    sizes = integers(call.args[0]) if call.args else None
+    if name not in ("zeros", "ones", "full") or sizes is None:
+        return None
+    wanted = dtype_argument(call.args[1 if name != "full" else 2])
+    return moved([], [TensorSpec(sizes, wanted or "float32")])
+
+
+@formula("aten::_local_scalar_dense", "aten::item")
+def scalar(call: OpCall) -> Work:
+    """One element read by the host."""
+    x = need(call, 0)
+    return moved([TensorSpec((), x.dtype)], [])

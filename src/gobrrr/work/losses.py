@@ -1,0 +1,98 @@
+"""Losses and their gradients."""
+
+from __future__ import annotations
+
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+from gobrrr.work.registry import formula, qualified
+from gobrrr.work.traffic import account, arithmetic_dtype, destinations, need, tensor_at
+
+# ``at::Reduction``: 0 none, 1 mean, 2 sum.
+NONE = 0
+
+
+def _class_count(x: TensorSpec) -> int:
+    return x.shape[1] if len(x.shape) > 1 else (x.shape[0] if x.shape else 1)
+
+
+@formula(*qualified("nll_loss_forward nll_loss2d_forward"))
+def nll_loss(call: OpCall) -> Work:
+    """``(log_probs, target, weight, reduction, ignore_index)`` -> loss, total weight.
+
+    One log-probability read per target; a negation and an addition each.
+    """
+    x, target, weight = need(call, 0), need(call, 1), tensor_at(call, 2)
+    picked = TensorSpec((target.numel,), x.dtype)
+    per_target: tuple[int, ...] = target.shape if _reduction(call, 3) == NONE else ()
+    out = destinations(call, 5) or list(call.outputs or ())
+    out = out or [TensorSpec(per_target, x.dtype), TensorSpec((), x.dtype)]
+    reads = [picked, target, *((weight,) if weight is not None else ())]
+    return account(
+        reads, out, vector=2.0 * target.numel, dtype=arithmetic_dtype(x.dtype),
+        op_class="other",
+    )  # fmt: skip
+
+
+def _reduction(call: OpCall, index: int) -> Arg:
+    return call.args[index] if len(call.args) > index else None
+
+
+@formula(*qualified("nll_loss_backward nll_loss2d_backward"))
+def nll_loss_backward(call: OpCall) -> Work:
+    """``(grad, log_probs, target, weight, reduction, ignore_index, total_weight)``.
+
+    The log-probabilities' values are not needed, only their shape: zeros written, and one number
+    per target.
+    """
+    grad, x, target = need(call, 0), need(call, 1), need(call, 2)
+    weight, total = tensor_at(call, 3), tensor_at(call, 6)
+    out = destinations(call, 7) or list(call.outputs or [TensorSpec(x.shape, x.dtype)])
+    reads = [spec for spec in (grad, target, weight, total) if spec is not None]
+    return account(
+        reads, out, vector=2.0 * target.numel, dtype=arithmetic_dtype(x.dtype), op_class="other"
+    )
+
+
+# FLOPs and functions per element, forward and backward, beside one addition to reduce.
+# ``mse``: subtract, square. ``huber``: subtract, compare, and a square or a product. ``bce``: two
+# logarithms and 4. ``kl``: a logarithm, a subtraction, a product.
+_FORWARD: dict[str, tuple[float, int, int]] = {
+    "mse_loss": (2, 0, 3), "l1_loss": (2, 0, 3), "smooth_l1_loss": (4, 0, 4),
+    "huber_loss": (4, 0, 4), "binary_cross_entropy": (4 + 2 * 8, 2, 4),
+    "soft_margin_loss": (3 + 2 * 8, 2, 3),
+}  # fmt: skip
+_BACKWARD: dict[str, tuple[float, int, int]] = {
+    "mse_loss_backward": (3, 0, 4), "l1_loss_backward": (2, 0, 4),
+    "smooth_l1_loss_backward": (3, 0, 5), "huber_loss_backward": (3, 0, 5),
+    "binary_cross_entropy_backward": (4 + 4, 1, 5), "soft_margin_loss_backward": (4 + 8 + 4, 2, 4),
+}  # fmt: skip
+
+
+@formula(*(f"aten::{name}" for name in _FORWARD))
+def elementwise_loss(call: OpCall) -> Work:
+    """``(input, target, [weight,] reduction, ...)``."""
+    flops, special, arity = _FORWARD[call.name.removeprefix("aten::")]
+    x = need(call, 0)
+    inputs = [spec for spec in (tensor_at(call, i) for i in range(arity)) if spec is not None]
+    index = 3 if call.name.endswith("entropy") else 2
+    reduced = _reduction(call, index) != NONE
+    shape: tuple[int, ...] = () if reduced else x.shape
+    out = destinations(call, arity) or list(call.outputs or [TensorSpec(shape, x.dtype)])
+    return account(
+        inputs, out, vector=x.numel * (flops + (1 if reduced else 0)),
+        special=float(special * x.numel), dtype=arithmetic_dtype(x.dtype),
+        op_class="normalisation" if reduced else "elementwise",
+    )  # fmt: skip
+
+
+@formula(*(f"aten::{name}" for name in _BACKWARD))
+def elementwise_loss_backward(call: OpCall) -> Work:
+    """``(grad_output, input, target, [weight,] reduction, ...)``: the input's gradient."""
+    flops, special, arity = _BACKWARD[call.name.removeprefix("aten::")]
+    x = need(call, 1)
+    inputs = [spec for spec in (tensor_at(call, i) for i in range(arity)) if spec is not None]
+    out = destinations(call, arity) or list(call.outputs or [TensorSpec(x.shape, x.dtype)])
+    return account(
+        inputs, out, vector=x.numel * flops, special=float(special * x.numel),
+        dtype=arithmetic_dtype(x.dtype), op_class="elementwise",
+    )  # fmt: skip

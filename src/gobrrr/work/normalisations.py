@@ -1,0 +1,205 @@
+"""Softmax and the norms: statistics over some elements, then a map over all of them.
+
+Least traffic: the input read once and the result written once, whatever the size of a row; a
+kernel can keep a row on the chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.contractions import output_mask
+from gobrrr.work.estimate import Work
+from gobrrr.work.registry import formula
+from gobrrr.work.traffic import (
+    account,
+    arithmetic_dtype,
+    integers,
+    is_float,
+    need,
+    product,
+    results,
+    tensor_at,
+)
+from gobrrr.work.weights import DIVIDE, FUNCTION, SQUARE_ROOT
+
+RSQRT = DIVIDE + SQUARE_ROOT
+
+
+def _normalise(
+    reads: Sequence[TensorSpec | None],
+    writes: Sequence[TensorSpec],
+    updates: Sequence[TensorSpec] = (),
+    *,
+    vector: float,
+    special: float,
+    dtype: str,
+    fresh: bool = True,
+) -> Work:
+    return account(
+        [spec for spec in reads if spec is not None],
+        writes,
+        updates,
+        vector=vector,
+        special=special,
+        dtype=arithmetic_dtype(dtype),
+        op_class="normalisation",
+        fresh=fresh,
+    )
+
+
+def _plain(spec: TensorSpec, dtype: str = "") -> TensorSpec:
+    return TensorSpec(spec.shape, dtype or spec.dtype)
+
+
+# Softmax
+
+
+def _softmax(call: OpCall, per_element: int, per_row: int, arity: int) -> Work:
+    x = need(call, 0)
+    dim = call.args[1] if len(call.args) > 1 else None
+    length = x.shape[dim] if isinstance(dim, int) and x.shape else x.shape[-1] if x.shape else 1
+    rows = x.numel // max(length, 1)
+    # ``softmax(x, dim, dtype)`` converts on the way; only the output tells the dtype.
+    out, fresh = results(call, arity, x.shape, x.dtype if is_float(x.dtype) else "float32")
+    return _normalise(
+        [x],
+        out,
+        vector=float(x.numel * per_element + rows * per_row),
+        special=float(x.numel + rows),
+        dtype=out[0].dtype,
+        fresh=fresh,
+    )
+
+
+@formula("aten::_softmax", "aten::_safe_softmax")
+def softmax(call: OpCall) -> Work:
+    """Per element: maximum, subtraction, exp, sum, times the reciprocal of the row's sum."""
+    return _softmax(call, 4 + FUNCTION, DIVIDE, 3)
+
+
+@formula("aten::softmax", "aten::special_softmax", composite=True)
+def softmax_composite(call: OpCall) -> Work:
+    """As ``_softmax``."""
+    return softmax(call)
+
+
+@formula("aten::_log_softmax")
+def log_softmax(call: OpCall) -> Work:
+    """Per element: maximum, subtraction, exp, sum, subtraction of the row's log."""
+    return _softmax(call, 4 + FUNCTION, FUNCTION + 1, 3)
+
+
+@formula("aten::log_softmax", "aten::special_log_softmax", composite=True)
+def log_softmax_composite(call: OpCall) -> Work:
+    """As ``_log_softmax``."""
+    return log_softmax(call)
+
+
+@formula("aten::_softmax_backward_data")
+def softmax_backward(call: OpCall) -> Work:
+    """``y * (g - sum(g * y))``: 4 per element. ``(grad_output, output, dim, input_dtype)``."""
+    grad, y = need(call, 0), need(call, 1)
+    out, fresh = results(call, 4, y.shape, grad.dtype)
+    return _normalise(
+        [grad, y], out, vector=4.0 * y.numel, special=0.0, dtype=grad.dtype, fresh=fresh
+    )
+
+
+@formula("aten::_log_softmax_backward_data")
+def log_softmax_backward(call: OpCall) -> Work:
+    """``g - exp(y) * sum(g)``: sum, exp, multiplication, subtraction."""
+    grad, y = need(call, 0), need(call, 1)
+    out, fresh = results(call, 4, y.shape, grad.dtype)
+    return _normalise(
+        [grad, y], out, vector=float((3 + FUNCTION) * y.numel), special=float(y.numel),
+        dtype=grad.dtype, fresh=fresh,
+    )  # fmt: skip
+
+
+# Layer and RMS norm
+
+
+@formula("aten::native_layer_norm")
+def layer_norm(call: OpCall) -> Work:
+    """``(x, normalized_shape, weight, bias, eps)`` -> result, mean, rstd.
+
+    Per element: sum; square and sum; subtract, multiply; multiply and add of the affine part.
+    """
+    x, weight, bias = need(call, 0), tensor_at(call, 2), tensor_at(call, 3)
+    sizes = integers(call.args[1])
+    if sizes is None:
+        sizes = weight.shape if weight is not None else x.shape[-1:]
+    rows = x.numel // max(product(sizes), 1)
+    statistic = TensorSpec((rows,), arithmetic_dtype(x.dtype))
+    outputs = call.outputs or (_plain(x), statistic, statistic)
+    affine = (weight is not None) + (bias is not None)
+    return _normalise(
+        [x, weight, bias], outputs, vector=float(x.numel * (5 + affine) + rows * (4 + RSQRT)),
+        special=float(rows), dtype=x.dtype,
+    )  # fmt: skip
+
+
+@formula("aten::layer_norm", composite=True)
+def layer_norm_composite(call: OpCall) -> Work:
+    """As ``native_layer_norm``."""
+    return layer_norm(call)
+
+
+@formula("aten::native_layer_norm_backward")
+def layer_norm_backward(call: OpCall) -> Work:
+    """``(grad, x, normalized_shape, mean, rstd, weight, bias, output_mask)``.
+
+    x-hat: 2 per element. Input: times weight, two sums of products (3), then 4 to combine.
+    Weight: product and sum; bias: sum.
+    """
+    grad, x = need(call, 0), need(call, 1)
+    mean, rstd, weight = tensor_at(call, 3), tensor_at(call, 4), tensor_at(call, 5)
+    mask = output_mask(call, 7)
+    per_element = 2 + (8 if mask[0] else 0) + (2 if mask[1] else 0) + (1 if mask[2] else 0)
+    outputs = [_plain(x)] if mask[0] else []
+    if weight is not None:
+        outputs += [_plain(weight)] * (mask[1] + mask[2])
+    return _normalise(
+        [grad, x, mean, rstd, weight if mask[0] else None], outputs,
+        vector=float(x.numel * per_element), special=0.0, dtype=x.dtype,
+    )  # fmt: skip
+
+
+@formula("aten::_fused_rms_norm")
+def rms_norm(call: OpCall) -> Work:
+    """``(x, normalized_shape, weight, eps)`` -> result, rstd: square, sum, multiply, multiply."""
+    x, weight = need(call, 0), tensor_at(call, 2)
+    sizes = integers(call.args[1]) or (weight.shape if weight is not None else x.shape[-1:])
+    rows = x.numel // max(product(sizes), 1)
+    outputs = call.outputs or (_plain(x), TensorSpec((rows,), arithmetic_dtype(x.dtype)))
+    return _normalise(
+        [x, weight], outputs,
+        vector=float(x.numel * (3 + (weight is not None)) + rows * (2 + RSQRT)),
+        special=float(rows), dtype=x.dtype,
+    )  # fmt: skip
+
+
+@formula("aten::rms_norm", composite=True)
+def rms_norm_composite(call: OpCall) -> Work:
+    """As ``_fused_rms_norm``, without the statistics kept."""
+    x, weight = need(call, 0), tensor_at(call, 2)
+    return rms_norm(OpCall(call.name, (x, call.args[1], weight, None), (_plain(x),)))
+
+
+@formula("aten::_fused_rms_norm_backward")
+def rms_norm_backward(call: OpCall) -> Work:
+    """``(grad, x, normalized_shape, rstd, weight, output_mask)``."""
+    grad, x, rstd, weight = need(call, 0), need(call, 1), tensor_at(call, 3), tensor_at(call, 4)
+    mask = call.args[5]
+    wanted = mask if isinstance(mask, tuple) else (True, weight is not None)
+    # x-hat 1; input: times weight, product and sum, then 3 to combine; weight: product and sum.
+    per_element = 1 + (6 if wanted[0] else 0) + (2 if wanted[1] else 0)
+    outputs = [_plain(x)] if wanted[0] else []
+    if wanted[1] and weight is not None:
+        outputs.append(_plain(weight))
+    return _normalise(
+        [grad, x, rstd, weight], outputs, vector=float(x.numel * per_element), special=0.0,
+        dtype=x.dtype,
+    )  # fmt: skip

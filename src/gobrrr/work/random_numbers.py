@@ -1,0 +1,113 @@
+"""Random numbers: written, not read; the generator's integer work counts no FLOPs."""
+
+from __future__ import annotations
+
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.copies import dtype_argument
+from gobrrr.work.estimate import Work
+from gobrrr.work.registry import add_formula, formula
+from gobrrr.work.traffic import (
+    account,
+    arithmetic_dtype,
+    destinations,
+    integers,
+    is_float,
+    need,
+    tensor_at,
+)
+from gobrrr.work.weights import FUNCTION, NORMAL, UNIFORM
+
+# FLOPs and functions per element.
+_IN_PLACE: dict[str, tuple[float, float]] = {
+    "uniform_": (UNIFORM, 0), "normal_": (NORMAL, 2), "random_": (0, 0),
+    "bernoulli_": (UNIFORM + 1, 0), "exponential_": (UNIFORM + FUNCTION + 2, 1),
+    "geometric_": (UNIFORM + FUNCTION + 2, 1), "log_normal_": (NORMAL + FUNCTION, 3),
+    "cauchy_": (UNIFORM + FUNCTION + 2, 1),
+}  # fmt: skip
+_NEW: dict[str, tuple[float, float]] = {
+    "rand": (UNIFORM, 0), "rand_like": (UNIFORM, 0), "randn": (NORMAL, 2),
+    "randn_like": (NORMAL, 2), "randint": (0, 0), "randint_like": (0, 0), "randperm": (0, 0),
+}  # fmt: skip
+
+
+def fill_random(call: OpCall) -> Work:
+    """``(self, ...)`` in place; a tensor of probabilities is read."""
+    flops, special = _IN_PLACE[call.name.removeprefix("aten::")]
+    x = need(call, 0)
+    probabilities = tensor_at(call, 1)
+    return _random([probabilities] if probabilities is not None else [], [x], flops, special, False)
+
+
+def new_random(call: OpCall) -> Work | None:
+    """A new tensor; of the size given where the result was not recorded."""
+    flops, special = _NEW[call.name.removeprefix("aten::")]
+    if call.outputs:
+        return _random([], list(call.outputs), flops, special, True)
+    given = destinations(call, 0)
+    if given:
+        return _random([], [TensorSpec(given[0].shape, given[0].dtype)], flops, special, True)
+    sizes = integers(call.args[0]) if call.name in ("aten::rand", "aten::randn") else None
+    if sizes is None:
+        return None
+    dtype = next((d for arg in call.args[1:] if (d := dtype_argument(arg))), "float32")
+    return _random([], [TensorSpec(sizes, dtype)], flops, special, True)
+
+
+def _random(
+    reads: list[TensorSpec], writes: list[TensorSpec], flops: float, special: float, fresh: bool
+) -> Work:
+    target = writes[0]
+    counts = is_float(target.dtype) or not target.dtype
+    return account(
+        reads, writes, vector=flops * target.numel if counts else 0.0,
+        special=special * target.numel if counts else 0.0,
+        dtype=arithmetic_dtype(target.dtype), op_class="elementwise", fresh=fresh,
+    )  # fmt: skip
+
+
+add_formula(tuple(f"aten::{name}" for name in _IN_PLACE), fill_random)
+add_formula(tuple(f"aten::{name}" for name in _NEW), new_random)
+
+
+@formula("aten::bernoulli", "aten::normal", "aten::poisson", "aten::binomial")
+def sample_like(call: OpCall) -> Work:
+    """``(self, ...)``: parameters read, a sample of the same shape written."""
+    inputs = call.tensors
+    x = need(call, 0)
+    flops, special = (NORMAL + 2, 2.0) if call.name == "aten::normal" else (UNIFORM + 1, 0.0)
+    return _random(list(inputs), list(call.outputs or [TensorSpec(x.shape, x.dtype)]), flops,
+                   special, True)  # fmt: skip
+
+
+@formula("aten::native_dropout", "aten::_fused_dropout")
+def native_dropout(call: OpCall) -> Work:
+    """``(input, p, train)`` -> result, bool mask: a uniform number, a comparison, two products."""
+    x = need(call, 0)
+    out = list(call.outputs or [TensorSpec(x.shape, x.dtype), TensorSpec(x.shape, "bool")])
+    return account(
+        [x], out, vector=float((UNIFORM + 3) * x.numel), dtype=arithmetic_dtype(x.dtype),
+        op_class="elementwise",
+    )  # fmt: skip
+
+
+@formula("aten::dropout", "aten::dropout_", composite=True)
+def dropout(call: OpCall) -> Work:
+    """As ``native_dropout`` in training, otherwise the input itself."""
+    training = len(call.args) > 2 and call.args[2] is True
+    if not training:
+        return Work(0.0, 0.0, 0, 0, 0, arithmetic_dtype(need(call, 0).dtype), "elementwise")
+    return native_dropout(call)
+
+
+@formula("aten::multinomial")
+def multinomial(call: OpCall) -> Work | None:
+    """``(probabilities, num_samples, ...)``: cumulated, divided by the total, searched."""
+    x = need(call, 0)
+    count = call.args[1]
+    if not call.outputs and not isinstance(count, int):
+        return None
+    shape = (*x.shape[:-1], count if isinstance(count, int) else 0)
+    out = list(call.outputs or [TensorSpec(shape, "int64")])
+    return account(
+        [x], out, vector=2.0 * x.numel, dtype=arithmetic_dtype(x.dtype), op_class="other"
+    )

@@ -1,0 +1,133 @@
+"""Which formula counts which operator, and the rule for operators without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Optional, TypeVar
+
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work.estimate import Work
+from gobrrr.work.traffic import account
+
+# ``None``: the arguments recorded do not determine the work.
+Formula = Callable[[OpCall], Optional[Work]]  # noqa: UP045
+
+_F = TypeVar("_F", bound=Formula)
+
+_FORMULAS: dict[str, Formula] = {}
+_USER_FORMULAS: dict[str, Formula] = {}
+_COMPOSITE: set[str] = set()
+
+# Names that traces carry beside operators: marks of the profiler, of autograd, of frameworks.
+_NOT_OPERATORS = frozenset({"autograd", "profiler", "record_function", "torch", "cuda", "nccl"})
+
+
+def qualified(names: str) -> tuple[str, ...]:
+    """Names separated by white space, each in the namespace ``aten``."""
+    return tuple(f"aten::{name}" for name in names.split())
+
+
+def formula(*names: str, composite: bool = False) -> Callable[[_F], _F]:
+    """Register a function as the formula of these operators (qualified names, no overload).
+
+    ``composite`` marks operators that only call others below autograd: a dispatch recorder sees
+    the inner ones instead.
+
+    Raises:
+        ValueError: a name has a formula already.
+    """
+
+    def register(function: _F) -> _F:
+        add_formula(names, function, composite=composite)
+        return function
+
+    return register
+
+
+def add_formula(names: tuple[str, ...], function: Formula, *, composite: bool = False) -> None:
+    """The same as ``formula``, for tables.
+
+    Raises:
+        ValueError: a name has a formula already.
+    """
+    for name in names:
+        if name in _FORMULAS:
+            raise ValueError(f"{name} has a work formula already")
+        _FORMULAS[name] = function
+    if composite:
+        _COMPOSITE.update(names)
+
+
+def register_work(name: str, fn: Formula) -> None:
+    """Give a custom operator (``"my_ops::attention"``) a formula, or replace a built-in one.
+
+    Args:
+        name: qualified name without overload.
+        fn: takes the ``OpCall`` (arguments in schema order), returns its ``Work``, or ``None``
+            where it cannot tell. What it raises reaches the caller of ``work_of``.
+
+    Raises:
+        ValueError: the name is not qualified, or the user has registered it already.
+    """
+    namespace, _, rest = name.partition("::")
+    if not namespace or not rest:
+        raise ValueError(f"{name!r} is not a qualified operator name like 'my_ops::attention'")
+    if name in _USER_FORMULAS:
+        raise ValueError(f"{name} is registered already")
+    _USER_FORMULAS[name] = fn
+
+
+def unregister_work(name: str) -> None:
+    """Forget a formula given by ``register_work``; built-in formulas stay."""
+    _USER_FORMULAS.pop(name, None)
+
+
+def work_of(call: OpCall) -> Work | None:
+    """The least work of one call; ``None`` where there is no formula or too little was recorded.
+
+    An operator of an unknown namespace (a custom op) gets its bytes counted and FLOPs unknown.
+    """
+    name = call.name
+    own = _USER_FORMULAS.get(name)
+    if own is not None:
+        return own(call)
+    function = _FORMULAS.get(name)
+    if function is None:
+        return _custom_op(call)
+    try:
+        return function(call)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        # Traces leave arguments out; a formula that misses one cannot tell.
+        return None
+
+
+def has_formula(name: str) -> bool:
+    """Whether FLOPs of this operator can be known."""
+    return name in _USER_FORMULAS or name in _FORMULAS
+
+
+def is_composite(name: str) -> bool:
+    """Whether the operator only calls others, so that its work is that of the ops inside it.
+
+    Counting it beside them would count twice.
+    """
+    return name in _COMPOSITE
+
+
+def formula_names() -> frozenset[str]:
+    """Operators with a built-in formula."""
+    return frozenset(_FORMULAS)
+
+
+def _custom_op(call: OpCall) -> Work | None:
+    namespace, _, rest = call.name.partition("::")
+    if not rest or namespace == "aten" or namespace in _NOT_OPERATORS or " " in namespace:
+        return None
+    tensors = call.tensors
+    if not tensors:
+        return None
+    # Without outputs (a trace), what the op wrote is unknown.
+    work = account(tensors, call.outputs or (), dtype="", op_class="other", matrix=None)
+    if call.outputs is None:
+        return Work(None, None, work.bytes_read, None, None, work.compute_dtype, "other")
+    return work
