@@ -35,7 +35,7 @@ class FakeProfiler:
     def mark(self) -> None:
         self.marks.append(self.clock.now_ns)
 
-    def stop(self) -> list[RawEvents]:
+    def stop(self, read_event: Any = None) -> list[RawEvents]:
         self.running = False
         empty = np.empty(0, np.int64)
         return [
@@ -97,9 +97,16 @@ def test_every_phase_gets_its_steps_and_no_other() -> None:
     session, profilers = make(Plan(warmup=2, steps=4, profiled=3), clock)
     phases = run(session, clock, [10] * 17)
     # 2 warm-up, 1 recorded + 1 let pass, 2 timed, 1 + 3 profiled, 2 timed, 1 + 2 sampled.
-    assert phases == [WARMUP] * 2 + [RECORD] * 2 + [TIME] * 2 + [PROFILE] * 4 + [TIME] * 2 + [
-        "sampling lines"
-    ] * 3 + [DONE] * 2
+    assert (
+        phases
+        == [WARMUP] * 2
+        + [RECORD] * 2
+        + [TIME] * 2
+        + [PROFILE] * 4
+        + [TIME] * 2
+        + ["sampling lines"] * 3
+        + [DONE] * 2
+    )
     assert session.done
     assert len(session.result.profiled) == 3
     assert [step.length_ns for step in session.result.profiled] == [10 * MS] * 3

@@ -34,7 +34,7 @@ def tiny_call(call: OpCall, *, with_grad: bool) -> TinyCall:
         raise CannotShrinkError(f"{call.name}: custom operators are not replayed")
     try:
         packet = getattr(getattr(torch.ops, namespace), name)
-        overload = getattr(packet, call.overload or "default")
+        overload = getattr(packet, call.overload) if call.overload else _fitting(packet, call)
     except AttributeError as error:
         raise CannotShrinkError(str(error)) from None
     arguments = overload._schema.arguments
@@ -56,6 +56,20 @@ def tiny_call(call: OpCall, *, with_grad: bool) -> TinyCall:
         else:
             positional.append(made)
     return overload, positional, keywords
+
+
+def _fitting(packet: Any, call: OpCall) -> Any:
+    """The overload with the call's number and kind of arguments (a profile does not name it)."""
+    for name in packet.overloads():
+        overload = getattr(packet, name)
+        arguments = overload._schema.arguments
+        fits = len(arguments) == len(call.args) and all(
+            ("Tensor" in str(argument.type)) >= isinstance(value, TensorSpec)
+            for argument, value in zip(arguments, call.args)
+        )
+        if fits and not name.endswith("out"):
+            return overload
+    raise CannotShrinkError(f"{call.name}: no overload with {len(call.args)} such arguments")
 
 
 def _rebuild(value: Arg, argument: Any, shapes: list[Any], at: int, grad: bool) -> tuple[Any, int]:
