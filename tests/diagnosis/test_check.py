@@ -82,6 +82,11 @@ def test_importing_gobrrr_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_public_names_resolve() -> None:
+    for name in gobrrr.__all__:
+        assert getattr(gobrrr, name) is not None
+
+
 def test_unknown_public_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'diagnoze'"):
         _ = gobrrr.diagnoze  # type: ignore[attr-defined]

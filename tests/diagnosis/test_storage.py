@@ -8,6 +8,7 @@ import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -46,6 +47,12 @@ def test_nan_is_written_as_unknown(training: Diagnosis, tmp_path: Path) -> None:
     text = odd.save(tmp_path / "d.json").read_text()
     written = json.loads(text, parse_constant=pytest.fail)
     assert written["mfu"] is None and written["speed_of_light_s"] is None
+
+
+def test_numpy_scalars_are_numbers(training: Diagnosis) -> None:
+    odd = replace(training, mfu=np.float64(0.25), speed_of_light_s=np.float32("nan"))
+    again = storage.decode(storage.encode(odd))
+    assert (again.mfu, again.speed_of_light_s) == (0.25, None)
 
 
 def test_nan_where_a_number_is_required_is_refused(training: Diagnosis, tmp_path: Path) -> None:

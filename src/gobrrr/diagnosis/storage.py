@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from gobrrr.diagnosis.schema import SCHEMA_VERSION, Diagnosis
 from gobrrr.timeline.errors import InputError
@@ -35,12 +36,19 @@ def encode(diagnosis: Diagnosis) -> bytes:
     Raises:
         UnsavableError: one stands where a number is required; the message names the field.
     """
-    data = msgspec.json.encode(diagnosis)
+    data = msgspec.json.encode(diagnosis, enc_hook=_plain_number)
     try:
         msgspec.json.decode(data, type=Diagnosis)
     except msgspec.ValidationError as error:
         raise UnsavableError(f"the diagnosis would not load again: {error}") from error
     return data
+
+
+def _plain_number(value: object) -> object:
+    # Sums over columns are numpy scalars; the type of a number is not part of what was found.
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"a diagnosis cannot hold a {type(value).__name__}")
 
 
 def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Path:
