@@ -182,7 +182,7 @@ def class_table(diagnosis: Diagnosis, top: int) -> TextTable:
                 percent(group.flops_share, 1),
                 scale.number(group.time_s),
                 percent(group.time_share, 1),
-                si(group.flops_per_s, "FLOP/s"),
+                si(group.flops_per_s or None, "FLOP/s"),
             )
         )
 
