@@ -12,6 +12,7 @@ from gobrrr.reports.quantities import (
     percent,
     plain_name,
     share,
+    short_source,
     si,
     significant,
     time_text,
@@ -92,7 +93,22 @@ def test_percent_and_share() -> None:
 
 
 def test_count() -> None:
-    assert [count(n) for n in (611.0, 2.5, None)] == ["611", "2.5", "-"]
+    assert [count(n) for n in (611.0, 2.5, 3.97, None)] == ["611", "2.5", "4", "-"]
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("train.py:88", "train.py:88"),
+        ("package/models/qwen2.py:61 in forward", "qwen2.py:61"),
+        ("C:\\code\\train.py:7 in <module>", "train.py:7"),
+        ("package/__init__.py:3 in f", "package/__init__.py:3"),
+        ("train.py:41 self.down(x)", "train.py:41 self.down(x)"),
+        ("", ""),
+    ],
+)
+def test_short_source(source: str, text: str) -> None:
+    assert short_source(source) == text
 
 
 def test_names_cannot_steer_a_terminal() -> None:

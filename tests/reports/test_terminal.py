@@ -235,6 +235,19 @@ def test_ascii_where_the_encoding_has_no_blocks(
     ]
 
 
+def test_a_path_keeps_its_end(training: Diagnosis) -> None:
+    line = replace(training.lines[0], name=f"{'folder/' * 20}model.py:61 in forward")
+    text = report_text(replace(training, lines=[line]), Options(by=("line",)))
+    row = next(row for row in text.splitlines() if "model.py:61 in forward" in row)
+    assert row.startswith("  …") and cell_len(row) == 80
+
+
+def test_a_long_op_name_is_on_the_second_line(training: Diagnosis) -> None:
+    name = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+    text = report_text(replace(training, ops=[replace(training.ops[0], name=name)]))
+    assert "    _scaled_dot_product_flash_attention_for_cpu_backward · [1536]" in text
+
+
 def test_top_says_what_it_left_out(training: Diagnosis) -> None:
     text = report_text(training, Options(top=3, by=("op",)))
     assert "  … 4 more: --top 7" in text

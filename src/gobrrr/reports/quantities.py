@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from dataclasses import dataclass
 
@@ -104,7 +105,7 @@ def count(value: float | None) -> str:
     """``"611"``; ``"2.5"`` for a mean over steps that differ."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
 
 
 def plain_name(name: str, limit: int = 400) -> str:
@@ -130,3 +131,17 @@ def plain_name(name: str, limit: int = 400) -> str:
 def op_name(name: str) -> str:
     """``aten::addmm`` -> ``addmm``: the namespace of nearly all ops is noise."""
     return plain_name(name.removeprefix("aten::"))
+
+
+_SOURCE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?: in .*)?\Z")
+
+
+def short_source(source: str) -> str:
+    """``package/model.py:61 in forward`` -> ``model.py:61``, where there is room for no more."""
+    match = _SOURCE.match(source)
+    if match is None:
+        return plain_name(source)
+    parts = re.split(r"[/\\]", match["path"])
+    # __init__.py and __main__.py say nothing without their folder.
+    name = "/".join(parts[-2:]) if parts[-1].startswith("__") else parts[-1]
+    return plain_name(f"{name}:{match['line']}")

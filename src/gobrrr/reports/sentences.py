@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gobrrr.diagnosis.schema import Diagnosis, Finding, IdleRow
+from gobrrr.diagnosis.schema import Diagnosis, Finding
 from gobrrr.reports.quantities import (
     UNKNOWN,
     TimeScale,
@@ -13,6 +13,7 @@ from gobrrr.reports.quantities import (
     percent,
     plain_name,
     share,
+    short_source,
     significant,
     time_text,
 )
@@ -116,12 +117,16 @@ def _lines(diagnosis: Diagnosis, leaf: str) -> str:
     rows = [row for row in diagnosis.idle if row.cause == cause]
     scale = time_scale(diagnosis)
 
-    def text(row: IdleRow) -> str:
-        time = f" {scale.number(row.time_s)}" if len(rows) > 1 else ""
-        return plain_name(row.source or row.detail or "elsewhere") + time
-
-    named = [row for row in rows if row.source or row.detail]
-    return ", ".join(text(row) for row in named[:_LINES_PER_CAUSE])
+    named = [row for row in rows if row.source or row.detail][:_LINES_PER_CAUSE]
+    parts, file = [], ""
+    for row in named:
+        where = short_source(row.source) if row.source else plain_name(row.detail or "")
+        known, _, line = where.rpartition(":")
+        # A second line of the same file is given by its number alone.
+        shown = f":{line}" if row.source and known and known == file else where
+        file = known if row.source else ""
+        parts.append(f"{shown} {scale.number(row.time_s)}" if len(rows) > 1 else shown)
+    return ", ".join(parts)
 
 
 def speed_of_light(diagnosis: Diagnosis) -> str:
@@ -157,7 +162,8 @@ def measuring(diagnosis: Diagnosis) -> str:
     scale, step = time_scale(diagnosis), diagnosis.step
     parts = []
     if step.profiled_time_s is not None:
-        steps = f" over {step.profiled_steps} steps" if step.profiled_steps else ""
+        plural = "s" if step.profiled_steps != 1 else ""
+        steps = f" over {step.profiled_steps} step{plural}" if step.profiled_steps else ""
         parts.append(f"profiled{steps}: {scale.text(step.profiled_time_s)} per step")
     if step.profiler_cost_s is not None:
         parts.append(f"profiler's cost subtracted: {scale.text(step.profiler_cost_s)}")

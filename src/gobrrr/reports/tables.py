@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow
@@ -14,6 +14,7 @@ from gobrrr.reports.quantities import (
     percent,
     plain_name,
     share,
+    short_source,
     si,
     significant,
 )
@@ -24,11 +25,15 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: numbers are flush right; the one flexible column takes what width is left."""
+    """A column: numbers are flush right; the one flexible column takes what width is left.
+
+    ``path`` says that a cell which must be cut tells most at its end.
+    """
 
     header: str
     number: bool = True
     flexible: bool = False
+    path: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table ready to draw. ``left_out`` rows did not fit into ``top``."""
+    """A table ready to draw. ``left_out`` rows did not fit into ``top``.
+
+    ``second_line``: a row may take a second line, for details and for a name that was cut.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     left_out: int = 0
-    note: str = ""
+    second_line: bool = False
 
 
 def time_scale(diagnosis: Diagnosis) -> TimeScale:
@@ -83,7 +91,7 @@ def op_table(diagnosis: Diagnosis, top: int) -> TextTable:
         )
         return Row(cells, _where(op), op.regime)
 
-    return _table("Ops", columns, diagnosis.ops, top, row)
+    return replace(_table("Ops", columns, diagnosis.ops, top, row), second_line=True)
 
 
 def _achieved(op: OpRow) -> str:
@@ -98,14 +106,14 @@ def _where(op: OpRow) -> str:
         op.dtypes if op.dtypes != op.shapes else "",
         plain_name(op.module or ""),
         PHASE_SHORT.get(op.phase or "", ""),
-        plain_name(op.source or ""),
+        short_source(op.source or ""),
     )
     return " · ".join(part for part in parts if part)
 
 
 def _group_columns(first: str, unit: str) -> tuple[Column, ...]:
     return (
-        Column(first, number=False, flexible=True),
+        Column(first, number=False, flexible=True, path=True),
         Column("phase", number=False),
         Column(unit),
         Column("step"),
@@ -148,13 +156,9 @@ def line_table(diagnosis: Diagnosis, top: int) -> TextTable:
 def phase_table(diagnosis: Diagnosis, top: int) -> TextTable:
     """Forward, backward, optimizer and the rest."""
     table = _group_table(diagnosis, "Phases", "phase", diagnosis.phases, top)
-    keep = [i for i in range(len(table.columns)) if i != 1]
-    return TextTable(
-        table.title,
-        tuple(table.columns[i] for i in keep),
-        tuple(Row(tuple(row.cells[i] for i in keep), row.detail, row.regime) for row in table.rows),
-        table.left_out,
-    )
+    # Their names are the phases: the second column would be empty.
+    rows = tuple(replace(row, cells=(row.cells[0], *row.cells[2:])) for row in table.rows)
+    return replace(table, columns=(table.columns[0], *table.columns[2:]), rows=rows)
 
 
 def class_table(diagnosis: Diagnosis, top: int) -> TextTable:
@@ -196,7 +200,7 @@ def cause_table(diagnosis: Diagnosis, top: int) -> TextTable:
         Column("overhead", number=False),
         Column(scale.unit),
         Column("step"),
-        Column("where", number=False, flexible=True),
+        Column("where", number=False, flexible=True, path=True),
     )
     rows = [
         Row(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -202,7 +203,7 @@ def _bar(level: sentences.SplitLevel, step_s: float, full: int) -> Text:
 def _draw_table(table: TextTable, console: Console, options: Options) -> None:
     console.print(Text(table.title, style="bold"))
     widths = [
-        max(len(column.header), *(Text(row.cells[i]).cell_len for row in table.rows))
+        max(len(column.header), *(cell_len(row.cells[i]) for row in table.rows))
         for i, column in enumerate(table.columns)
     ]
     flexible = next(i for i, column in enumerate(table.columns) if column.flexible)
@@ -221,16 +222,15 @@ def _draw_table(table: TextTable, console: Console, options: Options) -> None:
         console.print(
             _cells(table, row.cells, widths, styles, ""), no_wrap=True, overflow="ellipsis"
         )
-        if row.detail:
-            name = row.cells[flexible]
-            cut = f"{name} · " if Text(name).cell_len > widths[flexible] else ""
-            detail = Text(f"    {cut}{row.detail}", style="dim")
+        name = row.cells[flexible]
+        cut = name if table.second_line and cell_len(name) > widths[flexible] else ""
+        second = " · ".join(part for part in (cut, row.detail) if part)
+        if second:
+            detail = Text(f"    {second}", style="dim")
             console.print(detail, no_wrap=True, overflow="ellipsis")
     if table.left_out:
         more = len(table.rows) + table.left_out
         console.print(Text(f"  … {table.left_out} more: --top {more}", style="dim"))
-    if table.note:
-        console.print(Text(f"  {table.note}", style="dim"))
 
 
 def _cells(
@@ -238,14 +238,22 @@ def _cells(
 ) -> Text:
     line = Text("  ", style=base)
     for i, (column, cell) in enumerate(zip(table.columns, cells)):
-        text = Text(cell, style=styles[i])
-        # A path tells most at its end, a number is never cut.
+        text = Text(_last_cells(cell, widths[i]) if column.path else cell, style=styles[i])
         text.truncate(widths[i], overflow="ellipsis")
         text.align("right" if column.number else "left", widths[i])
         line.append_text(text)
         if i + 1 < len(widths):
             line.append("  ")
     return line
+
+
+def _last_cells(text: str, width: int) -> str:
+    """The end of ``text`` that fits into ``width`` columns, after an ellipsis if it was cut."""
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) >= width:
+        text = text[1:]
+    return f"…{text}"
 
 
 def _draw_ranks(diagnosis: Diagnosis, console: Console) -> None:
