@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from gobrrr.work import (
     attention,
+    attention_kernels,
+    batch_norms,
     contractions,
+    convolution,
     copies,
+    gated,
     indexing,
+    linear_algebra,
     losses,
     normalisations,
     optimizers,
+    ordering,
     pointwise,
+    pooling,
     random_numbers,
+    recurrent,
     reductions,
+    spectral,
     views,
 )
 from gobrrr.work.estimate import OpClass, Work
@@ -31,15 +40,24 @@ from gobrrr.work.registry import (
 # Imported for the formulas that they register.
 FORMULA_MODULES = (
     attention,
+    attention_kernels,
+    batch_norms,
     contractions,
+    convolution,
     copies,
+    gated,
     indexing,
+    linear_algebra,
     losses,
     normalisations,
     optimizers,
+    ordering,
     pointwise,
+    pooling,
     random_numbers,
+    recurrent,
     reductions,
+    spectral,
     views,
 )
 

@@ -1,0 +1,146 @@
+"""Attention operators below the dispatcher, with heads after positions, and packed sequences.
+
+Tensors are ``(batch, positions, heads, d)``. With cumulative lengths they are packed, ``(tokens,
+heads, d)`` for flash and a batch of one for the memory-efficient kernel. The lengths' values are
+not recorded: of all lengths with these sums, equal ones have the fewest pairs (for self-attention
+the sum of squares is least), so that is the least work.
+"""
+
+from __future__ import annotations
+
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.work.attention import (
+    BACKWARD_SPECIAL,
+    BACKWARD_VECTOR,
+    FORWARD_SPECIAL,
+    FORWARD_VECTOR,
+    visible_pairs,
+)
+from gobrrr.work.estimate import Work
+from gobrrr.work.registry import formula
+from gobrrr.work.traffic import account, arithmetic_dtype, need, tensor_at
+from gobrrr.work.weights import DIVIDE
+
+# ``custom_mask_type`` of the memory-efficient kernel.
+TOP_LEFT, BOTTOM_RIGHT = 1, 2
+
+
+def pairs_of(
+    q: TensorSpec, k: TensorSpec, sequences: int | None, mask: int
+) -> tuple[float, int, int]:
+    """Pairs of all heads and sequences, heads, and query positions of all sequences."""
+    heads = q.shape[-2]
+    if sequences is None:
+        batch, s, t = q.shape[0], q.shape[1], k.shape[1]
+        return batch * heads * _pairs(s, t, mask), heads, batch * s
+    queries, keys = q.numel // (heads * q.shape[-1]), k.numel // (k.shape[-2] * k.shape[-1])
+    count = max(sequences, 1)
+    s_mean, t_mean = queries / count, keys / count
+    pairs = s_mean * t_mean
+    if mask:
+        # Equal lengths: the triangle of one sequence; of unequal ones, the lower bound alone.
+        pairs = s_mean * (s_mean + 1) / 2 if s_mean == t_mean else s_mean * t_mean / 2
+    return heads * count * pairs, heads, queries
+
+
+def _pairs(s: int, t: int, mask: int) -> int:
+    if mask == BOTTOM_RIGHT:
+        # The last query sees all keys; query i sees t - s + i + 1 of them.
+        return s * t - s * (s - 1) // 2 if t >= s else t * (t + 1) // 2
+    return visible_pairs(s, t, mask == TOP_LEFT)
+
+
+def _sequences(cumulative: TensorSpec | None) -> int | None:
+    return None if cumulative is None else cumulative.numel - 1
+
+
+def _forward(
+    call: OpCall,
+    sequences: int | None,
+    mask: int,
+    bias: TensorSpec | None,
+    first: int = 0,
+) -> Work:
+    q, k, v = need(call, first), need(call, first + 1), need(call, first + 2)
+    pairs, heads, queries = pairs_of(q, k, sequences, mask)
+    d, dv = q.shape[-1], v.shape[-1]
+    out = [TensorSpec((*q.shape[:-1], dv), q.dtype)]
+    statistics = TensorSpec((heads * queries,), arithmetic_dtype(q.dtype))
+    reads = [q, k, v, *((bias,) if bias is not None else ())]
+    return account(
+        reads,
+        [*out, statistics],
+        matrix=2.0 * pairs * (d + dv),
+        vector=pairs * (FORWARD_VECTOR + (bias is not None)) + heads * queries * (dv + DIVIDE),
+        special=pairs * FORWARD_SPECIAL + heads * queries,
+        dtype=q.dtype,
+        op_class="contraction",
+        fresh=first == 0,
+    )
+
+
+def _backward(
+    call: OpCall, at: tuple[int, ...], sequences: int | None, mask: int, bias: TensorSpec | None
+) -> Work:
+    """``at``: positions of grad, q, k, v, out, logsumexp."""
+    grad, q, k, v, out, statistics = (need(call, i) for i in at)
+    pairs, heads, queries = pairs_of(q, k, sequences, mask)
+    d, dv = q.shape[-1], v.shape[-1]
+    reads = [grad, q, k, v, out, statistics, *((bias,) if bias is not None else ())]
+    return account(
+        reads,
+        [TensorSpec(spec.shape, spec.dtype) for spec in (q, k, v)],
+        matrix=2.0 * pairs * (3 * d + 2 * dv),
+        vector=pairs * (BACKWARD_VECTOR + (bias is not None)) + 2 * heads * queries * dv,
+        special=pairs * BACKWARD_SPECIAL,
+        dtype=q.dtype,
+        op_class="contraction",
+    )
+
+
+def _causal(args: tuple[Arg, ...], index: int) -> int:
+    return BOTTOM_RIGHT if len(args) > index and args[index] is True else 0
+
+
+@formula("aten::_flash_attention_forward")
+def flash(call: OpCall) -> Work:
+    """``(q, k, v, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, ...)``."""
+    return _forward(call, _sequences(tensor_at(call, 3)), _causal(call.args, 8), None)
+
+
+@formula("aten::_flash_attention_forward_no_dropout_inplace")
+def flash_inplace(call: OpCall) -> Work:
+    """The same after ``out``."""
+    return _forward(call, _sequences(tensor_at(call, 4)), _causal(call.args, 9), None, first=1)
+
+
+@formula("aten::_flash_attention_backward")
+def flash_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, out, logsumexp, cum_q, cum_k, max_q, max_k, p, is_causal, ...)``."""
+    return _backward(
+        call, (0, 1, 2, 3, 4, 5), _sequences(tensor_at(call, 6)), _causal(call.args, 11), None
+    )
+
+
+def _mask_type(args: tuple[Arg, ...], index: int) -> int:
+    kind = args[index] if len(args) > index else None
+    if not isinstance(kind, int):
+        raise ValueError("custom_mask_type was not recorded")
+    return int(kind)
+
+
+@formula("aten::_efficient_attention_forward")
+def efficient(call: OpCall) -> Work:
+    """``(q, k, v, bias, cu_seqlens_q, cu_seqlens_k, max_q, max_k, p, custom_mask_type, ...)``."""
+    return _forward(
+        call, _sequences(tensor_at(call, 4)), _mask_type(call.args, 9), tensor_at(call, 3)
+    )
+
+
+@formula("aten::_efficient_attention_backward")
+def efficient_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, bias, out, cu_q, cu_k, max_q, max_k, logsumexp, p, .., mask at 14)``."""
+    return _backward(
+        call, (0, 1, 2, 3, 5, 10), _sequences(tensor_at(call, 6)), _mask_type(call.args, 14),
+        tensor_at(call, 4),
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""Factorisations and solvers: leading-order FLOPs, on the matrix unit (they are blocked).
+
+Sources: LAPACK Working Note 41, appendix C, https://www.netlib.org/lapack/lawnspdf/lawn41.pdf
+(Cholesky, LU, QR, triangular solves, inverses), and Golub and Van Loan, *Matrix Computations*, 4th
+ed., section 8.3 (symmetric QR: 4/3 n^3 for values, 9 n^3 with vectors), section 7.5 (general: 10
+n^3, 25 n^3) and figure 8.6.1 (SVD: 4 m n^2 - 4/3 n^3, 14 m n^2 + 8 n^3 with thin U and V).
+"""
+
+from __future__ import annotations
+
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+from gobrrr.work.registry import formula, qualified
+from gobrrr.work.traffic import account, need, product
+
+
+def _work(call: OpCall, flops: float, reads: list[TensorSpec] | None = None) -> Work:
+    x = need(call, 0)
+    batch = product(x.shape[:-2])
+    factor = 4.0 if x.dtype.startswith("complex") else 1.0
+    outputs = call.outputs or (TensorSpec(x.shape, x.dtype),)
+    dtype = {"complex64": "float32", "complex128": "float64"}.get(x.dtype, x.dtype)
+    return account(
+        reads or list(call.tensors), outputs, matrix=factor * batch * flops, dtype=dtype,
+        op_class="other",
+    )  # fmt: skip
+
+
+def _sides(spec: TensorSpec) -> tuple[int, int]:
+    """Rows and columns, the longer first."""
+    m, n = spec.shape[-2:]
+    return max(m, n), min(m, n)
+
+
+@formula(*qualified("linalg_cholesky_ex cholesky"))
+def cholesky(call: OpCall) -> Work:
+    """n^3 / 3."""
+    n = need(call, 0).shape[-1]
+    return _work(call, n**3 / 3)
+
+
+@formula(*qualified("linalg_lu_factor_ex linalg_lu linalg_ldl_factor_ex _linalg_det "
+                    "_linalg_slogdet"))  # fmt: skip
+def lu(call: OpCall) -> Work:
+    """2/3 n^3 of a square matrix; m n^2 - n^3 / 3 of m by n."""
+    m, n = _sides(need(call, 0))
+    return _work(call, m * n**2 - n**3 / 3)
+
+
+@formula(*qualified("linalg_inv_ex inverse cholesky_inverse"))
+def inverse(call: OpCall) -> Work:
+    """LU and two triangular inverses, 2 n^3; from a Cholesky factor 2/3 n^3."""
+    n = need(call, 0).shape[-1]
+    return _work(call, (2 / 3 if "cholesky" in call.name else 2) * n**3)
+
+
+@formula("aten::_linalg_solve_ex")
+def solve(call: OpCall) -> Work:
+    """``(A, B)``: LU, then two triangular solves: 2/3 n^3 + 2 n^2 k."""
+    a, b = need(call, 0), need(call, 1)
+    n = a.shape[-1]
+    return _work(call, 2 / 3 * n**3 + 2 * n**2 * _columns(a, b))
+
+
+def _columns(a: TensorSpec, b: TensorSpec) -> int:
+    return b.shape[-1] if len(b.shape) >= len(a.shape) else 1
+
+
+@formula(*qualified("linalg_solve_triangular triangular_solve"))
+def triangular(call: OpCall) -> Work:
+    """``(A, B)``, or ``triangular_solve(B, A)``: n^2 k; half of A is read."""
+    a, b = need(call, 0), need(call, 1)
+    if call.name.endswith("triangular_solve"):
+        a, b = b, a
+    n = a.shape[-1]
+    half = TensorSpec((*a.shape[:-2], n * (n + 1) // 2), a.dtype)
+    return _work(call, n**2 * _columns(a, b), [half, b])
+
+
+@formula(*qualified("linalg_lu_solve lu_solve cholesky_solve linalg_ldl_solve"))
+def factored_solve(call: OpCall) -> Work:
+    """Two triangular solves: 2 n^2 k. ``linalg_lu_solve(LU, pivots, B)``, else ``(B, LU, ...)``."""
+    if call.name.startswith("aten::linalg"):
+        a, b = need(call, 0), need(call, 2)
+    else:
+        b, a = need(call, 0), need(call, 1)
+    return _work(call, 2 * a.shape[-1] ** 2 * _columns(a, b))
+
+
+@formula(*qualified("linalg_qr geqrf linalg_householder_product ormqr"))
+def qr(call: OpCall) -> Work:
+    """2 m n^2 - 2/3 n^3, and as much again to form Q."""
+    m, n = _sides(need(call, 0))
+    both = call.name.endswith("linalg_qr") and "r" not in call.args
+    return _work(call, (2 * m * n**2 - 2 / 3 * n**3) * (2 if both else 1))
+
+
+@formula("aten::_linalg_eigh", "aten::linalg_eigh")
+def eigh(call: OpCall) -> Work:
+    """``(A, UPLO, compute_v)``."""
+    n = need(call, 0).shape[-1]
+    vectors = len(call.args) < 3 or call.args[2] is not False
+    return _work(call, (9 if vectors else 4 / 3) * n**3)
+
+
+@formula(*qualified("linalg_eig _linalg_eigvals"))
+def eig(call: OpCall) -> Work:
+    """25 n^3 with vectors, 10 n^3 without."""
+    n = need(call, 0).shape[-1]
+    return _work(call, (10 if "eigvals" in call.name else 25) * n**3)
+
+
+@formula("aten::_linalg_svd", "aten::linalg_svd")
+def svd(call: OpCall) -> Work:
+    """``(A, full_matrices, compute_uv)``."""
+    m, n = _sides(need(call, 0))
+    vectors = len(call.args) < 3 or call.args[2] is not False
+    return _work(call, 14 * m * n**2 + 8 * n**3 if vectors else 4 * m * n**2 - 4 / 3 * n**3)
+
+
+@formula("aten::linalg_matrix_exp")
+def matrix_exp(call: OpCall) -> Work:
+    """At least the 5 products of a Taylor polynomial of degree 18 (Bader, Blanes, Casas 2019)."""
+    n = need(call, 0).shape[-1]
+    return _work(call, 5 * 2 * n**3)
+
+
+@formula("aten::linalg_cross")
+def cross(call: OpCall) -> Work:
+    """``(self, other, dim)``: 2 products and a subtraction per element."""
+    x, y = need(call, 0), need(call, 1)
+    out = call.outputs or (TensorSpec(x.shape, x.dtype),)
+    return account([x, y], out, vector=3.0 * x.numel, dtype=x.dtype, op_class="elementwise")
+
+
+@formula("aten::_cdist_forward", "aten::_euclidean_dist")
+def cdist(call: OpCall) -> Work:
+    """``(x1 (..., p, d), x2 (..., r, d), p, mode)``: a difference, a power and a sum, 3 d."""
+    x, y = need(call, 0), need(call, 1)
+    p, d = x.shape[-2:]
+    r = y.shape[-2]
+    batch = product(x.shape[:-2])
+    out = call.outputs or (TensorSpec((*x.shape[:-1], r), x.dtype),)
+    return account(
+        [x, y], out, vector=float(3 * batch * p * r * d + 4 * batch * p * r), dtype=x.dtype,
+        special=float(batch * p * r), op_class="other",
+    )  # fmt: skip
+
+
+@formula("aten::_cdist_backward")
+def cdist_backward(call: OpCall) -> Work:
+    """``(grad, x1, x2, p, cdist)`` -> the gradient of x1: 4 d per pair."""
+    grad, x, y, distances = need(call, 0), need(call, 1), need(call, 2), need(call, 4)
+    out = call.outputs or (TensorSpec(x.shape, x.dtype),)
+    return account(
+        [grad, x, y, distances], out, vector=float(4 * distances.numel * x.shape[-1]),
+        dtype=x.dtype, op_class="other",
+    )  # fmt: skip
