@@ -10,6 +10,9 @@ PIP_LOCK := $(if $(LOCK),--constraint $(LOCK))
 # Only from 25.1 does pip read the dependency groups of pyproject.toml.
 NEW_PIP := pip>=25.1
 STEPS ?= 200
+# Names result files after the device: amd-epyc, nvidia-h100-80gb-hbm3.
+HARDWARE = $(BIN)/python -c "import re; from gobrrr.devices import identify; \
+	print(re.sub('[^a-z0-9]+', '-', identify().name.lower()).strip('-'))"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-no-torch check format bench lock clean
@@ -38,8 +41,11 @@ format: $(VENV)/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff format
 
 bench: $(VENV)/.dev ## Run the benchmarks (ONLY=name for one), writing benchmarks/results
-	@for script in $(if $(ONLY),benchmarks/$(ONLY).py,$(sort $(wildcard benchmarks/*.py))); do \
-		echo "$$script"; $(BIN)/python $$script || exit 1; \
+	@for script in $(if $(ONLY),benchmarks/$(ONLY)/run.py,$(sort $(wildcard benchmarks/*/run.py))); do \
+		topic=$$(basename $$(dirname $$script)); \
+		out=benchmarks/results/$${topic}_$$($(HARDWARE))_$$(date +%F).json; \
+		echo "$$script -> $$out"; \
+		PYTHONPATH=. $(BIN)/python $$script --out $$out || exit 1; \
 	done
 
 lock: $(VENV)/.dev ## Pin what is installed now into constraints.txt
