@@ -9,6 +9,7 @@ from gobrrr.work import (
     attention,
     attention_kernels,
     batch_norms,
+    composites,
     contractions,
     convolution,
     copies,
@@ -28,6 +29,7 @@ from gobrrr.work import (
     views,
 )
 from gobrrr.work.estimate import OpClass, Work
+from gobrrr.work.fused import work_of_fused
 from gobrrr.work.registry import (
     formula_names,
     has_formula,
@@ -42,6 +44,7 @@ FORMULA_MODULES = (
     attention,
     attention_kernels,
     batch_norms,
+    composites,
     contractions,
     convolution,
     copies,
@@ -71,4 +74,5 @@ __all__ = [
     "register_work",
     "unregister_work",
     "work_of",
+    "work_of_fused",
 ]

@@ -280,6 +280,9 @@ def create(call: OpCall) -> Work | None:
     if call.outputs:
         return moved([], list(call.outputs))
     name = call.name.removeprefix("aten::")
+    if name == "scalar_tensor":
+        wanted = dtype_argument(call.args[1]) if len(call.args) > 1 else None
+        return moved([], [TensorSpec((), wanted or "float32")])
     sizes = integers(call.args[0]) if call.args else None
     if name not in ("zeros", "ones", "full") or sizes is None:
         return None

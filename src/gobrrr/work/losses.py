@@ -60,6 +60,8 @@ _FORWARD: dict[str, tuple[float, int, int]] = {
     "mse_loss": (2, 0, 3), "l1_loss": (2, 0, 3), "smooth_l1_loss": (4, 0, 4),
     "huber_loss": (4, 0, 4), "binary_cross_entropy": (4 + 2 * 8, 2, 4),
     "soft_margin_loss": (3 + 2 * 8, 2, 3),
+    # (1 - y) x + log(1 + exp(-x)), kept from overflowing by a minimum.
+    "binary_cross_entropy_with_logits": (6 + 2 * 8, 2, 5),
 }  # fmt: skip
 _BACKWARD: dict[str, tuple[float, int, int]] = {
     "mse_loss_backward": (3, 0, 4), "l1_loss_backward": (2, 0, 4),
@@ -74,7 +76,9 @@ def elementwise_loss(call: OpCall) -> Work:
     flops, special, arity = _FORWARD[call.name.removeprefix("aten::")]
     x = need(call, 0)
     inputs = [spec for spec in (tensor_at(call, i) for i in range(arity)) if spec is not None]
-    index = 3 if call.name.endswith("entropy") else 2
+    index = {"aten::binary_cross_entropy": 3, "aten::binary_cross_entropy_with_logits": 4}.get(
+        call.name, 2
+    )
     reduced = _reduction(call, index) != NONE
     shape: tuple[int, ...] = () if reduced else x.shape
     out = destinations(call, arity) or list(call.outputs or [TensorSpec(shape, x.dtype)])
