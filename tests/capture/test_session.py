@@ -35,7 +35,7 @@ class FakeProfiler:
     def mark(self) -> None:
         self.marks.append(self.clock.now_ns)
 
-    def stop(self, read_event: Any = None) -> list[RawEvents]:
+    def stop(self) -> list[RawEvents]:
         self.running = False
         empty = np.empty(0, np.int64)
         return [

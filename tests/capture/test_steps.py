@@ -111,5 +111,24 @@ def test_a_compiled_module_is_not_compiled_again(boundaries) -> None:  # type: i
     net(torch.randn(2, 4))
     assert len(frames) == 1
     assert len(boundaries.sources) >= 4
-    # Under the recorder the program runs eagerly: its own ops, not the compiled graph.
     assert "aten::addmm" in [op.call.name for op in recorder.stop()]
+
+
+def test_recording_leaves_compiled_code_compiled() -> None:
+    calls = []
+
+    def backend(graph, inputs):  # type: ignore[no-untyped-def]
+        def compiled(*args):  # type: ignore[no-untyped-def]
+            calls.append(1)
+            return graph.forward(*args)
+
+        return compiled
+
+    net = torch.compile(make_net(), backend=backend)
+    data = torch.randn(2, 4)
+    net(data)
+    with OpRecorder():
+        net(data)
+    net(data)
+    # Dynamo skips a frame for good if it meets it under a mode that it does not know.
+    assert len(calls) == 3

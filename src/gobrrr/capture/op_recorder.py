@@ -2,25 +2,34 @@
 
 A separate, untimed pass: a dispatch mode costs two to four times a step. Regions under
 ``torch.compile`` run eagerly while a dispatch mode is active, so the ops recorded are the
-program's own, not those of the generated code.
+program's own, not those of the generated code. A higher-order operator (``flex_attention``,
+``cond``) is one op. Ops on a tensor subclass are those that the subclass makes of them.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.capture.dispatch_stack import enter_below, leave
+from gobrrr.capture.op_arguments import (
+    describe_arguments,
+    describe_outputs,
+    describe_value,
+    signature_of,
+)
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.source_lines import user_line
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.timeline.ops import OpCall
 
 # Markers of the profiler, not operators of the program.
 _IGNORED_NAMESPACES = ("profiler", "prims_profiler")
+# Nodes of autograd that one op may stand for; more come from ops of an unrecorded stretch.
+_MOST_NODES_PER_OP = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +55,40 @@ class RecordedOp:
     page_faults: int = 0
 
 
+class _ThreadState(threading.local):
+    """Where a thread is in the program."""
+
+    def __init__(self) -> None:
+        self.modules: list[str] = []
+        self.optimizers = 0
+        # Autograd numbers its nodes per thread.
+        self.next_sequence = _sequence_number()
+
+
 class OpRecorder:
     """Records between ``start`` and ``stop``, which may be called from different frames.
 
-    ``roots`` names modules known beforehand; others are named from the outermost one called.
+    Both belong in the same thread. ``roots`` names modules known beforehand; others are named
+    from the outermost one called.
     """
 
     def __init__(self, roots: Mapping[str, Any] | None = None) -> None:
         self._ops: list[RecordedOp] = []
-        self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._names: dict[int, str] = {}
+        # Named modules, so that no other one gets the id of one that is gone.
+        self._named: list[Any] = []
         self._roots = 0
         for prefix, module in (roots or {}).items():
             self._name_tree(module, prefix)
         self._parameters: dict[int, str] = {}
-        self._local = threading.local()
         self._forward_of: dict[int, tuple[str, str]] = {}
-        self._in_optimizer = False
-        self._undo: list[Any] = []
+        self._undo: list[Callable[[], None]] = []
         self._mode: Any = None
+
+    @property
+    def ops(self) -> list[RecordedOp]:
+        """What has been recorded so far, in order."""
+        return self._ops
 
     def __enter__(self) -> OpRecorder:
         self.start()
@@ -73,22 +98,28 @@ class OpRecorder:
         self.stop()
 
     def start(self) -> None:
-        """Begin recording in this thread and the autograd threads it starts."""
-        self._next_sequence = _sequence_number()
+        """Begin recording in this thread and the autograd threads that it waits for."""
+        self._here = _ThreadState()
+        self._mode = _make_mode(self)
+        enter_below(self._mode)
         self._track_modules()
         self._track_optimizers()
-        self._mode = _make_mode(self)
-        self._mode.__enter__()
 
     def stop(self) -> list[RecordedOp]:
-        """End recording; leaves no hook behind."""
+        """End recording and leave no hook behind; returns the ops in order.
+
+        From another thread than ``start``'s the mode can only be made inactive.
+        """
         if self._mode is not None:
             self._mode.active = False
-            self._mode.__exit__(None, None, None)
+            leave(self._mode)
             self._mode = None
-        for undo in self._undo:
-            undo()
-        self._undo.clear()
+        while self._undo:
+            self._undo.pop()()
+        self._names.clear()
+        self._named.clear()
+        self._parameters.clear()
+        self._forward_of.clear()
         return self._ops
 
     # Modules and optimizers
@@ -99,9 +130,12 @@ class OpRecorder:
         lead = prefix or (f"{title}." if self._roots else "")
         self._roots += 1
         for name, module in root.named_modules():
-            self._names.setdefault(module, (lead + name) if name else prefix or title)
+            self._names.setdefault(id(module), (lead + name) if name else prefix or title)
+            self._named.append(module)
 
     def _track_modules(self) -> None:
+        # The class's call rather than global hooks: those change how every module runs its
+        # forward, and unbalance when one raises.
         import torch
 
         module_class = torch.nn.Module
@@ -109,14 +143,14 @@ class OpRecorder:
         is_compiling = torch.compiler.is_compiling
 
         def tracked_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
+            if is_compiling() or self._mode is None:
                 return original(module, *args, **kwargs)
-            stack = self._stack()
-            name = self._names.get(module)
+            stack = self._here.modules
+            name = self._names.get(id(module))
             if name is None:
                 if not stack:
                     self._name_tree(module)
-                name = self._names.get(module, stack[-1] if stack else type(module).__name__)
+                name = self._names.get(id(module), stack[-1] if stack else type(module).__name__)
             stack.append(name)
             try:
                 return original(module, *args, **kwargs)
@@ -132,49 +166,65 @@ class OpRecorder:
 
     def _track_optimizers(self) -> None:
         from torch.optim.optimizer import (
+            Optimizer,
             register_optimizer_step_post_hook,
             register_optimizer_step_pre_hook,
         )
 
         def enters(*_: Any) -> None:
-            self._in_optimizer = True
+            self._here.optimizers += 1
 
         def leaves(*_: Any) -> None:
-            self._in_optimizer = False
+            self._here.optimizers = max(0, self._here.optimizers - 1)
 
+        original = Optimizer.zero_grad
+
+        def tracked_zero_grad(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            enters()
+            try:
+                return original(optimizer, *args, **kwargs)
+            finally:
+                leaves()
+
+        Optimizer.zero_grad = tracked_zero_grad
+
+        def undo() -> None:
+            Optimizer.zero_grad = original
+
+        self._undo.append(undo)
         self._undo.append(register_optimizer_step_pre_hook(enters).remove)
         self._undo.append(register_optimizer_step_post_hook(leaves).remove)
-
-    def _stack(self) -> list[str]:
-        stack: list[str] | None = getattr(self._local, "stack", None)
-        if stack is None:
-            stack = self._local.stack = []
-        return stack
 
     # Ops
 
     def place(self, frame: Any) -> tuple[str, str, Phase]:
         """Module, source line and phase of the op being dispatched."""
-        stack = self._stack()
-        node = _autograd_node()
-        if node is not None:
-            if stack:
-                # Recomputation of a forward (activation checkpointing) inside the backward.
-                return stack[-1], user_line(frame) or "", Phase.BACKWARD
-            module, source = self._forward_of.get(_node_sequence(node), ("", ""))
-            if not module:
-                module = self._module_of_gradient(node)
-            return module, source or user_line(frame) or "", Phase.BACKWARD
+        here = self._here
         source = user_line(frame) or ""
-        module = stack[-1] if stack else ""
+        module = here.modules[-1] if here.modules else ""
+        node = _autograd_node()
+        if node is None:
+            if here.modules:
+                phase = Phase.FORWARD
+            elif here.optimizers:
+                phase = Phase.OPTIMIZER
+            else:
+                phase = Phase.FORWARD if _grad_enabled() else Phase.OTHER
+        else:
+            phase = Phase.BACKWARD
+            # With a module on the stack: a forward computed again (activation checkpointing).
+            if not here.modules:
+                module, caused = self._forward_of.get(_node_sequence(node), ("", ""))
+                module = module or self._module_of_gradient(node)
+                source = caused or source
+        # Autograd makes an op's node before it calls the op.
         sequence = _sequence_number()
-        for number in range(self._next_sequence, min(sequence, self._next_sequence + 64)):
-            self._forward_of[number] = (module, source)
-        self._next_sequence = max(sequence, self._next_sequence)
-        if self._in_optimizer:
-            return "", source, Phase.OPTIMIZER
-        forward = bool(stack) or _grad_enabled()
-        return module, source, Phase.FORWARD if forward else Phase.OTHER
+        if sequence != here.next_sequence:
+            first = max(here.next_sequence, sequence - _MOST_NODES_PER_OP)
+            for number in range(first, sequence):
+                self._forward_of[number] = (module, source)
+            here.next_sequence = sequence
+        return module, source, phase
 
     def _module_of_gradient(self, node: Any) -> str:
         # AccumulateGrad has no forward op: its parameter says where it belongs.
@@ -182,105 +232,90 @@ class OpRecorder:
         if variable is None:
             return ""
         if not self._parameters:
-            for module, name in list(self._names.items()):
+            for module in self._named:
                 for parameter in module.parameters(recurse=False):
-                    self._parameters.setdefault(id(parameter), name)
+                    self._parameters.setdefault(id(parameter), self._names[id(module)])
         return self._parameters.get(id(variable), "")
 
-    def add(self, op: RecordedOp) -> None:
+    def add(self, call: OpCall, place: tuple[str, str, Phase], page_faults: int) -> None:
         """Keep one op."""
-        self._ops.append(op)
+        self._ops.append(RecordedOp(call, *place, threading.get_native_id(), page_faults))
 
 
 def _make_mode(recorder: OpRecorder) -> Any:
+    from torch._ops import OpOverload
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True
         active = True
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
-            schema = func._schema
-            name: str = schema.name
-            if not self.active or name.partition("::")[0] in _IGNORED_NAMESPACES:
+            if not self.active:
                 return func(*args, **kwargs)
-            module, source, phase = recorder.place(sys._getframe(1))
-            described = describe_arguments(schema, args, kwargs)
+            if not isinstance(func, OpOverload):
+                return self._record_higher_order(func, args, kwargs)
+            if types:
+                # A tensor subclass: what it dispatches to comes back here.
+                return NotImplemented
+            if _only_calls_others(func):
+                # Without autograd (inference mode) composites arrive whole.
+                with self:
+                    return func._op_dk(_composite_key(), *args, **kwargs)
+            signature = signature_of(func)
+            if signature.name.partition("::")[0] in _IGNORED_NAMESPACES:
+                return func(*args, **kwargs)
+            place = recorder.place(sys._getframe(1))
+            described = describe_arguments(signature, args, kwargs)
             before = minor_faults()
             result = func(*args, **kwargs)
             faults = minor_faults() - before
-            call = OpCall(name, described, _outputs(result), schema.overload_name)
-            recorder.add(RecordedOp(call, module, source, phase, threading.get_native_id(), faults))
+            call = OpCall(signature.name, described, describe_outputs(result), signature.overload)
+            recorder.add(call, place, faults)
+            return result
+
+        def _record_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+            place = recorder.place(sys._getframe(2))
+            described = tuple(describe_value(value) for value in (*args, *kwargs.values()))
+            before = minor_faults()
+            result = func(*args, **kwargs)
+            faults = minor_faults() - before
+            name = f"higher_order::{func.name()}"
+            recorder.add(OpCall(name, described, describe_outputs(result)), place, faults)
             return result
 
     return RecordingMode()
 
 
-def describe_arguments(schema: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Arg, ...]:
-    """Arguments in the schema's order, defaults filled in, tensors as ``TensorSpec``."""
-    described = []
-    for position, argument in enumerate(schema.arguments):
-        if position < len(args):
-            value = args[position]
-        elif argument.name in kwargs:
-            value = kwargs[argument.name]
-        else:
-            value = argument.default_value
-        described.append(describe_value(value))
-    return tuple(described)
+_COMPOSITES: dict[Any, bool] = {}
 
 
-def describe_value(value: Any) -> Arg:
-    """One argument as plain data; what has no plain form (a generator) is ``None``."""
+def _only_calls_others(func: Any) -> bool:
+    """Whether the op's only kernel is the composite one, for CPUs and GPUs alike."""
+    known = _COMPOSITES.get(func)
+    if known is None:
+        import torch
+
+        name = func.name()
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        # A kernel of a backend's own comes before the composite one; so does a Python function
+        # that a custom op registered.
+        known = _COMPOSITES[func] = (
+            hasattr(func, "_op_dk")
+            and has_kernel(name, "CompositeImplicitAutograd")
+            and not any(has_kernel(name, key) for key in ("CPU", "CUDA", "XPU", "MPS"))
+            and not func.py_kernels
+        )
+    return known
+
+
+def _composite_key() -> Any:
     import torch
 
-    if isinstance(value, torch.Tensor):
-        return describe_tensor(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return tuple(describe_value(item) for item in value)
-    if isinstance(value, torch.SymInt):
-        return int(value)
-    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
-        return str(value).removeprefix("torch.")
-    if isinstance(value, torch.device):
-        return str(value)
-    return None
-
-
-def describe_tensor(tensor: Any) -> TensorSpec:
-    """Shape, dtype, strides, storage and device of a tensor (no strides for sparse layouts)."""
-    import torch
-
-    strides = storage = offset = None
-    if tensor.layout is torch.strided:
-        strides = tuple(int(s) for s in tensor.stride())
-        offset = int(tensor.storage_offset())
-        try:
-            storage = tensor.untyped_storage()._cdata
-        except (RuntimeError, NotImplementedError):
-            storage = None
-    return TensorSpec(
-        shape=tuple(int(n) for n in tensor.shape),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        strides=strides,
-        storage=storage,
-        device=str(tensor.device),
-        offset=offset,
-    )
-
-
-def _outputs(result: Any) -> tuple[TensorSpec, ...]:
-    import torch
-
-    if isinstance(result, torch.Tensor):
-        return (describe_tensor(result),)
-    if isinstance(result, (list, tuple)):
-        return tuple(spec for item in result for spec in _outputs(item))
-    return ()
+    return torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def _sequence_number() -> int:

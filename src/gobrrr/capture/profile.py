@@ -25,7 +25,6 @@ class RawEvents:
     ``start_ns`` and ``end_ns`` count from the step's start; ``name`` indexes ``names``; ``thread``
     0 is the step's own. ``annotation`` marks ranges that are not operators. ``length_ns`` is the
     step's window. ``gc_ns`` are (start, end) of garbage collections in the window.
-    ``details`` is what ``read_event`` made of each event (empty without one).
     """
 
     names: tuple[str, ...]
@@ -36,7 +35,6 @@ class RawEvents:
     annotation: np.ndarray[Any, np.dtype[np.bool_]]
     length_ns: int
     gc_ns: tuple[tuple[int, int], ...] = ()
-    details: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -48,11 +46,8 @@ class HostProfiler:
     The first step under a fresh profiler pays its start-up: the caller discards it.
     """
 
-    def __init__(
-        self, clock: Callable[[], int] = time.perf_counter_ns, *, record_shapes: bool = False
-    ) -> None:
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
-        self._record_shapes = record_shapes
         self._profile: Any = None
         self._marks_ns: list[tuple[int, int]] = []
         self._gc_ns: list[list[int]] = []
@@ -65,9 +60,7 @@ class HostProfiler:
 
         if torch.autograd._profiler_enabled():
             raise RuntimeError("another profiler is running in this program")
-        self._profile = torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=self._record_shapes
-        )
+        self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
         gc.callbacks.append(self._on_gc)
         self._profile.start()
         self.mark()
@@ -87,17 +80,14 @@ class HostProfiler:
         elif self._gc_ns:
             self._gc_ns[-1][1] = self._clock()
 
-    def stop(self, read_event: Callable[[Any], Any] | None = None) -> list[RawEvents]:
-        """End profiling and return the steps between marks, the first included.
-
-        ``read_event`` makes each event's ``details`` from kineto's.
-        """
+    def stop(self) -> list[RawEvents]:
+        """End profiling and return the steps between marks, the first included."""
         if self._on_gc in gc.callbacks:
             gc.callbacks.remove(self._on_gc)
         self._profile.stop()
         events = self._profile.profiler.kineto_results.events()
         collections = tuple((begin, end) for begin, end in self._gc_ns)
-        steps = split_at_marks(events, tuple(self._marks_ns), collections, read_event)
+        steps = split_at_marks(events, tuple(self._marks_ns), collections)
         self._profile = None
         return steps
 
@@ -118,7 +108,6 @@ def split_at_marks(
     events: Any,
     marks_ns: tuple[tuple[int, int], ...],
     gc_ns: tuple[tuple[int, int], ...],
-    read_event: Callable[[Any], Any] | None = None,
 ) -> list[RawEvents]:
     """Raw kineto events -> one ``RawEvents`` per stretch between marks of the marking thread.
 
@@ -132,15 +121,12 @@ def split_at_marks(
     name = np.empty(count, np.int32)
     thread = np.empty(count, np.int64)
     annotation = np.zeros(count, bool)
-    details: list[Any] = []
     for i, event in enumerate(events):
         start[i] = event.start_ns()
         duration[i] = event.duration_ns()
         name[i] = name_of.setdefault(event.name(), len(name_of))
         thread[i] = event.device_resource_id()
         annotation[i] = event.is_user_annotation()
-        if read_event is not None:
-            details.append(read_event(event))
     order = np.lexsort((-duration, start))
     start, duration, name = start[order], duration[order], name[order]
     thread, annotation = thread[order], annotation[order]
@@ -174,7 +160,6 @@ def split_at_marks(
                 annotation=annotation[rows],
                 length_ns=end - begin,
                 gc_ns=collections,
-                details=tuple(details[order[row]] for row in rows) if details else (),
             )
         )
     return steps

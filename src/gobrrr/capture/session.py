@@ -14,11 +14,6 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from gobrrr.capture.compiled_ops import (
-    call_of_event,
-    ops_of_compiled_step,
-    runs_compiled_code,
-)
 from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
 from gobrrr.capture.process_counters import involuntary_switches
 from gobrrr.capture.profile import HostProfiler, RawEvents
@@ -264,12 +259,7 @@ class Session:
 
     def _start_profiling(self, *, sample: bool) -> None:
         device = self._device
-        if device is not None:
-            self._profiler = device.make_profiler()
-        elif sample and self._compiled():
-            self._profiler = self._make_profiler(record_shapes=True)
-        else:
-            self._profiler = self._make_profiler()
+        self._profiler = self._make_profiler() if device is None else device.make_profiler()
         try:
             self._profiler.start()
         except RuntimeError as error:
@@ -280,9 +270,6 @@ class Session:
         if sample:
             self._sampler = self._make_sampler(self.result.thread)
             self._sampler.start()
-
-    def _compiled(self) -> bool:
-        return bool(self.result.profiled) and runs_compiled_code(self.result.profiled[0])
 
     def _profile_ended(self) -> None:
         self._profiler.mark()
@@ -298,9 +285,7 @@ class Session:
             return
         samples = self._sampler.stop() if self._sampler is not None else None
         self._sampler = None
-        by_shapes = samples is not None and self._compiled()
-        read = call_of_event if by_shapes else None
-        steps = self._profiler.stop(read)[1:]
+        steps = self._profiler.stop()[1:]
         marks = self._profiler.step_starts_ns()[1:]
         self._profiler = None
         if samples is None:
@@ -311,12 +296,6 @@ class Session:
                 return
             self._enter_timing(1)
             return
-        if by_shapes and steps:
-            self.result.recorded = ops_of_compiled_step(steps[-1], steps[-1].details)
-            self.result.notices.append(
-                "Steps run compiled code: modules and lines of its ops are not known, and its "
-                "generated kernels have no work formula."
-            )
         for raw, begin in zip(steps, marks):
             inside = [
                 LineSample(s.time_ns - begin, s.line)

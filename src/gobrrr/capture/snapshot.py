@@ -16,6 +16,11 @@ _ATOMS = (
     types.BuiltinFunctionType, types.CodeType, range, slice,
 )  # fmt: skip
 MOST_OBJECTS = 200_000
+# Objects of these packages hold the interpreter's or torch's machinery, not the program's state.
+_MACHINERY = (
+    "logging", "threading", "concurrent", "asyncio", "multiprocessing", "importlib",
+    "torch._dynamo", "torch._inductor", "torch._functorch", "torch._C", "torch._ops",
+)  # fmt: skip
 
 
 class Snapshot:
@@ -79,7 +84,8 @@ class Snapshot:
             python_state = value.getstate()
             self._restorers.append(lambda: value.setstate(python_state))
         elif isinstance(value, types.FunctionType):
-            yield from _reached_by_function(value, path)
+            if not (value.__module__ or "").startswith(_MACHINERY):
+                yield from _reached_by_function(value, path)
         elif isinstance(value, types.MethodType):
             yield value.__self__, path
             yield value.__func__, path
@@ -96,7 +102,7 @@ class Snapshot:
             self._restorers.append(lambda: value.__setitem__(..., array_copy))
         elif _is_iterator(value):
             self.not_rewound.append(path or type(value).__name__)
-        else:
+        elif not type(value).__module__.startswith(_MACHINERY):
             yield from self._take_object(value, path)
 
     def _take_tensor(self, tensor: Any) -> None:

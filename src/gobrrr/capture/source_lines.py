@@ -26,9 +26,11 @@ def is_gobrrr_file(path: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def is_user_file(path: str) -> bool:
-    """Whether the file is the user's own: not Python's, not an installed package, not gobrrr's."""
+    """Whether the file is the user's: not Python's, an installed package, generated or ours."""
     if path.startswith("<"):
         return path.startswith(("<ipython", "<stdin"))
+    if "torchinductor_" in path:
+        return False
     return not is_gobrrr_file(path) and not path.startswith(_library_prefixes())
 
 

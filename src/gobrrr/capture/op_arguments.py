@@ -1,0 +1,117 @@
+"""Arguments and results of an operator as plain data; nothing here keeps a tensor alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from gobrrr.timeline.ops import Arg, TensorSpec
+
+
+class Signature(NamedTuple):
+    """What a schema says of an overload: qualified name, overload, arguments with defaults."""
+
+    name: str
+    overload: str
+    arguments: tuple[tuple[str, Arg], ...]
+
+
+@lru_cache(maxsize=4096)
+def signature_of(func: Any) -> Signature:
+    """The signature of an ``OpOverload`` (read once: each access crosses into C++)."""
+    schema = func._schema
+    arguments = tuple((a.name, describe_value(a.default_value)) for a in schema.arguments)
+    return Signature(schema.name, schema.overload_name, arguments)
+
+
+def describe_arguments(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Arg, ...]:
+    """Arguments in the schema's order, defaults filled in, tensors as ``TensorSpec``."""
+    described = [describe_value(value) for value in args]
+    for name, default in signature.arguments[len(args) :]:
+        described.append(describe_value(kwargs[name]) if name in kwargs else default)
+    return tuple(described)
+
+
+def describe_value(value: Any) -> Arg:
+    """One argument as plain data; what has no plain form (a generator, a callable) is ``None``."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return describe_tensor(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(describe_value(item) for item in value)
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, torch.device):
+        return str(value)
+    for kind in (int, float):
+        if isinstance(value, getattr(torch, f"Sym{kind.__name__.capitalize()}")):
+            return _plain_number(value, kind)
+    return None
+
+
+def _plain_number(value: Any, kind: type[int] | type[float]) -> int | float | None:
+    try:
+        return kind(value)
+    except Exception:  # a symbol without a value raises an error of torch's symbolic shapes
+        return None
+
+
+def describe_tensor(tensor: Any) -> TensorSpec | None:
+    """Shape, dtype, strides, storage, offset and device of a tensor.
+
+    ``None`` for layouts whose bytes do not follow from a shape (sparse, nested). A storage's id
+    can come back for another tensor once the first is freed.
+    """
+    import torch
+
+    layout = tensor.layout
+    if layout not in (torch.strided, torch._mkldnn):
+        return None
+    strides = storage = offset = None
+    try:
+        if layout is torch.strided:
+            strides = tuple(int(s) for s in tensor.stride())
+            offset = int(tensor.storage_offset())
+            storage = _storage_of(tensor)
+        return TensorSpec(
+            shape=tuple(int(n) for n in tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            strides=strides,
+            storage=storage,
+            device=str(tensor.device),
+            offset=offset,
+        )
+    except (RuntimeError, NotImplementedError, TypeError):
+        # Nested tensors of the strided layout have neither sizes nor strides.
+        return None
+
+
+def _storage_of(tensor: Any) -> int | None:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def describe_outputs(result: Any) -> tuple[TensorSpec, ...] | None:
+    """The tensors of a result, lists flattened; ``None`` if one of them has no plain form."""
+    import torch
+
+    found: list[TensorSpec] = []
+    pending = [result]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, torch.Tensor):
+            spec = describe_tensor(item)
+            if spec is None:
+                return None
+            found.append(spec)
+        elif isinstance(item, (list, tuple)):
+            pending.extend(reversed(item))
+    return tuple(found)
