@@ -1,0 +1,139 @@
+"""Find a device in the data-sheet table, and turn its row into ceilings."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+
+from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.devices.datasheets import SHEETS
+from gobrrr.devices.datasheets.sheet import DeviceSheet, Figure
+
+
+def all_datasheets() -> tuple[DeviceSheet, ...]:
+    """Every row, in the order of the tables."""
+    return SHEETS
+
+
+def find_datasheet(name: str, *, multiprocessors: int | None = None) -> DeviceSheet | None:
+    """The row of a device, by its key, its full name, a driver's name or an alias.
+
+    Names match whole, without regard to case, spaces, hyphens or "(R)": a laptop part, a slice of
+    a GPU ("... MIG 1g.10gb") or a successor is another device, not a close one.
+
+    Args:
+        name: ``"H100-SXM"``, ``"NVIDIA H100 80GB HBM3"``.
+        multiprocessors: SMs or compute units, if known. Decides where a driver's name means
+            several devices (``AMD Instinct MI250X / MI250``), and refuses a device that has
+            fewer than its row says (a slice, or one with parts fused off).
+
+    Returns:
+        ``None`` if no row has the name.
+    """
+    rows = _index().get(_normal(name), ())
+    if multiprocessors is None:
+        return rows[0] if rows else None
+    for row in rows:
+        if row.multiprocessors is None or row.multiprocessors.value == multiprocessors:
+            return row
+    return None
+
+
+def closest_devices(name: str, count: int = 3) -> tuple[str, ...]:
+    """Keys of the rows whose names look most like ``name``, best first; possibly none."""
+    wanted = _normal(name)
+    scores: dict[str, float] = {}
+    for known, rows in _index().items():
+        score = difflib.SequenceMatcher(None, wanted, known).ratio()
+        if wanted and (wanted in known or known in wanted):
+            score += 0.5
+        for row in rows:
+            scores[row.key] = max(score, scores.get(row.key, 0.0))
+    ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(key for key, score in ranked[:count] if score >= 0.5)
+
+
+def ceilings_from_datasheet(
+    device_name: str, *, multiprocessors: int | None = None
+) -> Ceilings | None:
+    """Ceilings of a device that need not be here; ``None`` if it is not in the table.
+
+    What no sheet states has no row. Bandwidths are one rate for every mix of reads and writes.
+    """
+    sheet = find_datasheet(device_name, multiprocessors=multiprocessors)
+    return None if sheet is None else ceilings_of_sheet(sheet)
+
+
+def ceilings_of_sheet(sheet: DeviceSheet) -> Ceilings:
+    """The ceilings that one row of the table states."""
+    rows: dict[str, Ceiling] = {}
+
+    def add(name: str, figure: Figure | None, unit: str, factor: float = 1.0) -> None:
+        if figure is not None:
+            rows[name] = Ceiling(name, figure.value * factor, unit, "datasheet", figure.source)
+
+    for dtype, rate in sheet.matrix.items():
+        add(f"matrix.{dtype}", rate, "FLOP/s")
+    for dtype in ("float32", "float64"):
+        if dtype in sheet.vector and f"matrix.{dtype}" not in rows:
+            vector = sheet.vector[dtype]
+            add(
+                f"matrix.{dtype}",
+                Figure(vector.value, f"no matrix unit takes it: vector rate; {vector.source}"),
+                "FLOP/s",
+            )
+    for dtype, rate in sheet.vector.items():
+        floating = "float" in dtype
+        add(f"vector.{dtype}", rate, "FLOP/s" if floating else "op/s")
+        if floating:
+            # A multiplication fills the slot of a fused multiply-add, which counts two.
+            add(f"vector.{dtype}.multiply", rate, "FLOP/s", 0.5)
+    add("vector.float32.exp", sheet.exp_per_s, "op/s")
+    for level in sheet.caches:
+        add(f"memory.{level.name}.capacity", level.capacity_bytes, "B")
+        add(f"memory.{level.name}.read", level.bytes_per_s, "B/s")
+    add("memory.dram.capacity", sheet.memory_bytes, "B")
+    for pattern in ("read", "copy", "write", "triad"):
+        add(f"memory.dram.{pattern}", sheet.memory_bytes_per_s, "B/s")
+    for link, rate in sheet.interconnect.items():
+        add(f"interconnect.{link}", rate, "B/s")
+    add("kernel.fixed", sheet.kernel_fixed_s, "s")
+    return Ceilings(sheet.name, rows, _levels(sheet), _notices(sheet))
+
+
+def _levels(sheet: DeviceSheet) -> tuple[MemoryLevel, ...]:
+    levels = []
+    for level in sheet.caches:
+        if level.bytes_per_s is not None:
+            holds = level.usable_bytes or level.capacity_bytes
+            levels.append(
+                MemoryLevel(level.name, int(holds.value), ((0.0, level.bytes_per_s.value),))
+            )
+    levels.append(MemoryLevel("dram", None, ((0.0, sheet.memory_bytes_per_s.value),)))
+    return tuple(levels)
+
+
+def _notices(sheet: DeviceSheet) -> tuple[str, ...]:
+    found = [sheet.note] if sheet.note else []
+    if not sheet.vector:
+        found.append(f"No vector rate is known for {sheet.name}.")
+    if sheet.kind != "cpu" and sheet.kernel_fixed_s is None:
+        found.append(f"The fixed cost of a kernel is not known for {sheet.name}.")
+    return tuple(found)
+
+
+@cache
+def _index() -> dict[str, tuple[DeviceSheet, ...]]:
+    found: dict[str, list[DeviceSheet]] = {}
+    for sheet in SHEETS:
+        for name in (sheet.key, sheet.name, *sheet.driver_names, *sheet.aliases):
+            rows = found.setdefault(_normal(name), [])
+            if sheet not in rows:
+                rows.append(sheet)
+    return {name: tuple(rows) for name, rows in found.items()}
+
+
+def _normal(name: str) -> str:
+    """Lower case, without trade marks, and without what separates words."""
+    return re.sub(r"[^a-z0-9+/.]", "", re.sub(r"\((r|tm)\)", "", name.lower()))
