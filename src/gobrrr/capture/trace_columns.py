@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gobrrr.capture.trace_events import (
     NO_ARGS,
+    NOTHING,
     Event,
     InexactTimesError,
     nanoseconds,
@@ -29,6 +30,18 @@ class Numbering(dict[Any, int]):
 
     def __missing__(self, key: Any) -> int:
         number = self[key] = len(self)
+        return number
+
+
+class ThreadNumbering(dict[Any, int]):
+    """(pid, tid) -> number. PyTorch 1.9 writes one thread as text here and as a number there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts = Numbering()
+
+    def __missing__(self, pair: tuple[Any, Any]) -> int:
+        number = self[pair] = self.texts[str(pair[0]), str(pair[1])]
         return number
 
 
@@ -86,7 +99,7 @@ class TraceColumns:
     names: Numbering = field(default_factory=Numbering)
     keys: Numbering = field(default_factory=Numbering)
     stacks: Numbering = field(default_factory=Numbering)
-    threads: Numbering = field(default_factory=Numbering)
+    threads: ThreadNumbering = field(default_factory=ThreadNumbering)
     collectives: Numbering = field(default_factory=Numbering)
     host: Growing = field(
         default_factory=lambda: Growing(
@@ -119,26 +132,36 @@ class TraceColumns:
             self.ignored[why] = self.ignored.get(why, 0) + count
 
 
-def read_columns(path: Path) -> TraceColumns:
+def read_columns(path: Path, launch_flows: bool = False) -> TraceColumns:
     """Reads a whole trace file.
+
+    ``launch_flows``: keep the arrows from calls to device work as well. They say what correlation
+    ids say, so a trace is read again with them only if device work without an id turns up.
 
     Raises ``InputError``.
     """
     reader = TraceReader(path)
     columns = TraceColumns(reader.header)
+    unread = {Route.DROP, Route.FOREIGN}
+    if not launch_flows:
+        unread.add(Route.LAUNCH_FLOW)
+    skipped = 0
     for chunk in reader.chunks():
         try:
-            _add_chunk(columns, chunk, reader.exact)
+            skipped += _add_chunk(columns, chunk, reader.exact, unread)
         except InexactTimesError:
             reader.exact = True
-            _add_chunk(columns, Chunk(chunk.again(), chunk.again), True)
+            skipped += _add_chunk(columns, Chunk(chunk.again(), chunk.again), True, unread)
     columns.events = reader.events_read
     if columns.events == 0:
         raise InputError(f"{path}: holds no events; was the profiler stopped before any step ran?")
+    if skipped and (columns.device.column("correlation") == -1).any():
+        return read_columns(path, launch_flows=True)
     return columns
 
 
-def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool) -> None:
+def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool, unread: set[Route]) -> int:
+    """Adds the events of a chunk; returns how many arrows were left out."""
     lists: dict[Route, list[Event]] = {route: [] for route in Route}
     routes = _Routes(lists)
     for event in chunk.events:
@@ -147,7 +170,7 @@ def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool) -> None:
     timed = {
         route: _timed(lists[route], exact)
         for route in Route
-        if lists[route] and route not in (Route.DROP, Route.FOREIGN)
+        if lists[route] and route not in unread
     }
     for event in lists[Route.FOREIGN]:
         columns.ignore(f"{event.cat.split('_')[0].upper()} events are not read", 1)
@@ -159,13 +182,14 @@ def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool) -> None:
             _add_device(columns, route, events, start, end)
         else:
             _add_host(columns, route, events, start, end)
+    return len(lists[Route.LAUNCH_FLOW]) if Route.LAUNCH_FLOW in unread else 0
 
 
 def _timed(events: list[Event], exact: bool) -> tuple[list[Event], Int64, Int64, int]:
     """Events that last, with start and end in ns, and how many had to be left out."""
     flow = events[0].cat and route_of(events[0].cat) in (Route.LAUNCH_FLOW, Route.BACKWARD_FLOW)
     phases = ("s", "f", "t") if flow else ("X",)
-    if any(event.ph not in phases for event in events):
+    if not {event.ph for event in events}.issubset(phases):
         events = [event for event in events if event.ph in phases]
     starts: Sequence[Any] = [event.ts for event in events]
     durations: Sequence[Any] = [event.dur for event in events]
@@ -185,12 +209,13 @@ def _timed(events: list[Event], exact: bool) -> tuple[list[Event], Int64, Int64,
 
 
 def _add_flows(columns: TraceColumns, route: Route, events: list[Event], start: Int64) -> None:
+    threads = columns.threads
     columns.flows.add(
         start=start,
         route=np.full(len(events), route),
         begins=[event.ph == "s" for event in events],
         id=_identifiers([event.id for event in events], columns.other_ids),
-        thread=_threads(columns, events),
+        thread=[threads[event.pid, event.tid] for event in events],
     )
 
 
@@ -239,22 +264,6 @@ def _sizes(values: list[Any]) -> Int64:
     )
 
 
-def _threads(columns: TraceColumns, events: Iterable[Event]) -> list[int]:
-    threads = columns.threads
-    pairs = [(event.pid, event.tid) for event in events]
-    # PyTorch 1.9 writes a thread as text in some events and as a number in others.
-    renamed = {pair: (str(pair[0]), str(pair[1])) for pair in set(pairs)}
-    numbers = {pair: threads[name] for pair, name in sorted_by_first(pairs, renamed)}
-    return [numbers[pair] for pair in pairs]
-
-
-def sorted_by_first(
-    pairs: list[Any], renamed: dict[Any, tuple[str, str]]
-) -> list[tuple[Any, tuple[str, str]]]:
-    """Distinct pairs in order of appearance, so that numbers do not depend on hashing."""
-    return [(pair, renamed[pair]) for pair in dict.fromkeys(pairs)]
-
-
 def _add_device(
     columns: TraceColumns, route: Route, events: list[Event], start: Int64, end: Int64
 ) -> None:
@@ -276,7 +285,7 @@ def _add_device(
         correlation=_identifiers([args.correlation for args in arguments], columns.other_ids),
         external=_externals(columns, arguments),
         bytes=_sizes([args.bytes for args in arguments]),
-        collective=[_collective(columns, args) for args in arguments],
+        collective=_collectives(columns, arguments),
     )
 
 
@@ -287,13 +296,36 @@ def _externals(columns: TraceColumns, arguments: list[Any]) -> Int64:
     )
 
 
-def _collective(columns: TraceColumns, args: Any) -> int:
-    if args.collective is None:
-        return -1
-    return columns.collectives[
-        (args.collective, args.elements_in, args.elements_out, args.dtype, args.group_size,
-         args.group)
-    ]  # fmt: skip
+def _collectives(columns: TraceColumns, arguments: list[Any]) -> NDArray[np.int32]:
+    """The number of each event's collective, -1 for the many that are none."""
+    known = columns.collectives
+    return np.array(
+        [
+            -1
+            if args.collective is None
+            else known[
+                args.collective, args.elements_in, args.elements_out, args.dtype,
+                args.group_size, args.group,
+            ]
+            for args in arguments
+        ],
+        np.int32,
+    )  # fmt: skip
+
+
+def _call_keys(columns: TraceColumns, name: list[int], arguments: list[Any]) -> NDArray[np.int32]:
+    """The number of each operator call, equal for equal raw arguments."""
+    keys = columns.keys
+    if any(args.strides is not NOTHING or args.concrete is not NOTHING for args in arguments):
+        numbers = [
+            keys[n, bytes(a.dims), bytes(a.types), bytes(a.strides), bytes(a.concrete)]
+            for n, a in zip(name, arguments)
+        ]
+    else:
+        numbers = [
+            keys[n, bytes(a.dims), bytes(a.types), b"", b""] for n, a in zip(name, arguments)
+        ]
+    return np.array(numbers, np.int32)
 
 
 def _add_host(
@@ -301,7 +333,7 @@ def _add_host(
 ) -> None:
     count = len(events)
     absent = np.full(count, -1)
-    names = columns.names
+    names, threads = columns.names, columns.threads
     name = [names[event.name] for event in events]
     correlation = external = sequence = forward_thread = key = stack = collective = absent
     if route is Route.RUNTIME:
@@ -315,19 +347,14 @@ def _add_host(
         forward_thread = _identifiers(
             [args.forward_thread for args in arguments], columns.other_ids
         )
-        keys, stacks = columns.keys, columns.stacks
-        key = np.array(
-            [
-                keys[n, bytes(a.dims), bytes(a.types), bytes(a.strides), bytes(a.concrete)]
-                for n, a in zip(name, arguments)
-            ],
-            np.int32,
-        )
+        key = _call_keys(columns, name, arguments)
+        stacks = columns.stacks
         stack = np.array([stacks[bytes(args.stack)] for args in arguments], np.int32)
-        collective = np.array([_collective(columns, args) for args in arguments], np.int32)
+        collective = _collectives(columns, arguments)
     columns.host.add(
         start=start, end=end, route=np.full(count, route), name=name,
-        thread=_threads(columns, events), correlation=correlation, external=external,
+        thread=[threads[event.pid, event.tid] for event in events],
+        correlation=correlation, external=external,
         sequence=sequence, forward_thread=forward_thread, key=key, stack=stack,
         collective=collective,
     )  # fmt: skip

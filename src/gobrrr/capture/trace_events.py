@@ -20,7 +20,7 @@ Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 Scalar: TypeAlias = "int | float | str | None"
 
-_NOTHING = msgspec.Raw(b"")
+NOTHING = msgspec.Raw(b"")
 
 # A microsecond count below this has a double that is closer than half a nanosecond to it.
 DOUBLE_HOLDS_NS_BELOW_US = 2.0**43
@@ -39,11 +39,11 @@ class Args(msgspec.Struct, gc=False):
     bytes: Scalar = None
     sequence: Scalar = msgspec.field(default=None, name="Sequence number")
     forward_thread: Scalar = msgspec.field(default=None, name="Fwd thread id")
-    dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
-    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
-    strides: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Strides")
-    concrete: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
-    stack: msgspec.Raw = msgspec.field(default=_NOTHING, name="Call stack")
+    dims: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=NOTHING, name="Input type")
+    strides: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Strides")
+    concrete: msgspec.Raw = msgspec.field(default=NOTHING, name="Concrete Inputs")
+    stack: msgspec.Raw = msgspec.field(default=NOTHING, name="Call stack")
     collective: Scalar = msgspec.field(default=None, name="Collective name")
     elements_in: Scalar = msgspec.field(default=None, name="In msg nelems")
     elements_out: Scalar = msgspec.field(default=None, name="Out msg nelems")
@@ -73,8 +73,8 @@ class Event(msgspec.Struct, gc=False):
 class ExactEvent(Event, gc=False):
     """An event whose times stay text: for clocks that a double cannot hold to the nanosecond."""
 
-    ts: msgspec.Raw = _NOTHING  # type: ignore[assignment]
-    dur: msgspec.Raw = _NOTHING  # type: ignore[assignment]
+    ts: msgspec.Raw = NOTHING  # type: ignore[assignment]
+    dur: msgspec.Raw = NOTHING  # type: ignore[assignment]
 
 
 _DECODER = msgspec.json.Decoder(list[Event])
@@ -135,7 +135,7 @@ def _text(value: Any) -> str:
 
 
 def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value)) if isinstance(value, (list, str)) else _NOTHING
+    return msgspec.Raw(msgspec.json.encode(value)) if isinstance(value, (list, str)) else NOTHING
 
 
 _RAW_FIELDS = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs", "Call stack")
@@ -161,7 +161,7 @@ def as_event(item: dict[str, Any], exact: bool = False) -> Event:
 
 
 def _number_text(value: Scalar) -> Any:
-    return _NOTHING if value is None else msgspec.Raw(str(value).encode())
+    return NOTHING if value is None else msgspec.Raw(str(value).encode())
 
 
 def exact_ns(value: Scalar) -> int | None:

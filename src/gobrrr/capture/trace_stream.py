@@ -32,7 +32,8 @@ from gobrrr.capture.trace_events import (
 )
 from gobrrr.timeline.errors import InputError
 
-CHUNK_BYTES = 8 << 20
+# Small enough that the parsed objects stay in the cache and are reused by the next chunk.
+CHUNK_BYTES = 2 << 20
 # No event is that long; a chunk without a cut is no list of events.
 LONGEST_EVENT_BYTES = 256 << 20
 # Real traces compress 10 to 40 times (a step repeated exactly, 100 times).
@@ -215,7 +216,8 @@ class TraceReader:
         while self._fill(wanted):
             cut = _last_cut(buffer)
             if cut >= 0:
-                text = b"[" + bytes(buffer[: cut + 1]) + b"]"
+                with memoryview(buffer) as view, view[: cut + 1] as part:
+                    text = b"".join((b"[", part, b"]"))
                 try:
                     events = decode_events(text, self.exact)
                 except MalformedError:
