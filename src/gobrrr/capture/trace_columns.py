@@ -104,7 +104,7 @@ class TraceColumns:
     host: Growing = field(
         default_factory=lambda: Growing(
             start=np.int64, end=np.int64, route=np.uint8, name=np.int32, thread=np.int32,
-            correlation=np.int64, external=np.int64, sequence=np.int64, forward_thread=np.int64,
+            correlation=np.int64, external=np.int64, sequence=np.int64,
             key=np.int32, stack=np.int32, collective=np.int32,
         )
     )  # fmt: skip
@@ -222,8 +222,7 @@ def _add_flows(columns: TraceColumns, route: Route, events: list[Event], start: 
 def _identifiers(values: list[Any], others: Numbering) -> Int64:
     """Identifiers as integers; -1 where absent. What is no integer gets a number of its own."""
     try:
-        # Most columns are whole numbers with gaps.
-        column = np.array([-1 if value is None else value for value in values])
+        column = np.array(values)
         if column.dtype == np.int64:
             return column
     except (OverflowError, ValueError):
@@ -249,7 +248,7 @@ def _identifier(value: Any, others: Numbering) -> int:
 def _sizes(values: list[Any]) -> Int64:
     """Counts and byte sizes; -1 where absent or senseless."""
     try:
-        column = np.array([-1 if value is None else value for value in values])
+        column = np.array(values)
         if column.dtype == np.int64:
             known: Int64 = np.maximum(column, -1)
             return known
@@ -290,19 +289,22 @@ def _add_device(
 
 
 def _externals(columns: TraceColumns, arguments: list[Any]) -> Int64:
-    return _identifiers(
-        [args.external_old if args.external is None else args.external for args in arguments],
-        columns.other_ids,
-    )
+    newer = _identifiers([args.external for args in arguments], columns.other_ids)
+    if (newer != -1).all():
+        return newer
+    older = _identifiers([args.external_old for args in arguments], columns.other_ids)
+    return np.where(newer == -1, older, newer)
 
 
 def _collectives(columns: TraceColumns, arguments: list[Any]) -> NDArray[np.int32]:
     """The number of each event's collective, -1 for the many that are none."""
     known = columns.collectives
+    if not any(args.collective for args in arguments):
+        return np.full(len(arguments), -1, np.int32)
     return np.array(
         [
             -1
-            if args.collective is None
+            if not args.collective
             else known[
                 args.collective, args.elements_in, args.elements_out, args.dtype,
                 args.group_size, args.group,
@@ -335,26 +337,24 @@ def _add_host(
     absent = np.full(count, -1)
     names, threads = columns.names, columns.threads
     name = [names[event.name] for event in events]
-    correlation = external = sequence = forward_thread = key = stack = collective = absent
+    correlation = external = sequence = key = stack = collective = absent
     if route is Route.RUNTIME:
         arguments = [event.args or NO_ARGS for event in events]
         correlation = _identifiers([args.correlation for args in arguments], columns.other_ids)
-        external = _externals(columns, arguments)
     elif route is Route.OP or route is Route.ANNOTATION:
         arguments = [event.args or NO_ARGS for event in events]
         external = _externals(columns, arguments)
         sequence = _identifiers([args.sequence for args in arguments], columns.other_ids)
-        forward_thread = _identifiers(
-            [args.forward_thread for args in arguments], columns.other_ids
-        )
         key = _call_keys(columns, name, arguments)
         stacks = columns.stacks
-        stack = np.array([stacks[bytes(args.stack)] for args in arguments], np.int32)
+        stack = np.array(
+            [-1 if a.stack is NOTHING else stacks[bytes(a.stack)] for a in arguments], np.int32
+        )
         collective = _collectives(columns, arguments)
     columns.host.add(
         start=start, end=end, route=np.full(count, route), name=name,
         thread=[threads[event.pid, event.tid] for event in events],
         correlation=correlation, external=external,
-        sequence=sequence, forward_thread=forward_thread, key=key, stack=stack,
+        sequence=sequence, key=key, stack=stack,
         collective=collective,
     )  # fmt: skip

@@ -29,16 +29,18 @@ LIMIT_NS = 2**62
 
 
 class Args(msgspec.Struct, gc=False):
-    """The arguments that matter; shapes and stacks stay raw, so that equal ones are parsed once."""
+    """The arguments that matter; shapes and stacks stay raw, so that equal ones are parsed once.
 
-    correlation: Scalar = None
-    external: Scalar = msgspec.field(default=None, name="External id")
-    external_old: Scalar = msgspec.field(default=None, name="external id")
+    Whole numbers default to -1, which says "absent" in the columns that they go to.
+    """
+
+    correlation: Scalar = -1
+    external: Scalar = msgspec.field(default=-1, name="External id")
+    external_old: Scalar = msgspec.field(default=-1, name="external id")
     stream: Scalar = None
     device: Scalar = None
-    bytes: Scalar = None
-    sequence: Scalar = msgspec.field(default=None, name="Sequence number")
-    forward_thread: Scalar = msgspec.field(default=None, name="Fwd thread id")
+    bytes: Scalar = -1
+    sequence: Scalar = msgspec.field(default=-1, name="Sequence number")
     dims: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=NOTHING, name="Input type")
     strides: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Strides")
