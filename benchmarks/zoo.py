@@ -133,7 +133,8 @@ def dit(tiny: bool = False) -> Network:
         out_channels=8, num_layers=layers, sample_size=size, num_embeds_ada_norm=1000,
     )  # fmt: skip
     inputs = (torch.randn(2, 4, size, size), torch.tensor([10, 500]), torch.tensor([1, 7]))
-    return Network(_Keywords(model, ("timestep", "class_labels")), inputs, _noise_loss(2, 4, size, size))
+    named = _Keywords(model, ("timestep", "class_labels"))
+    return Network(named, inputs, _noise_loss(2, 4, size, size))
 
 
 def unet(tiny: bool = False) -> Network:

@@ -160,7 +160,9 @@ class OpRecorder:
         module_class.__call__ = tracked_call
 
         def undo() -> None:
-            module_class.__call__ = original
+            # What somebody wrapped around it in between stays, and finds it inactive.
+            if module_class.__call__ is tracked_call:
+                module_class.__call__ = original
 
         self._undo.append(undo)
 
@@ -189,7 +191,8 @@ class OpRecorder:
         Optimizer.zero_grad = tracked_zero_grad
 
         def undo() -> None:
-            Optimizer.zero_grad = original
+            if Optimizer.zero_grad is tracked_zero_grad:
+                Optimizer.zero_grad = original
 
         self._undo.append(undo)
         self._undo.append(register_optimizer_step_pre_hook(enters).remove)
@@ -243,13 +246,19 @@ class OpRecorder:
 
 
 def _make_mode(recorder: OpRecorder) -> Any:
+    import torch
     from torch._ops import OpOverload
+    from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import TorchDispatchMode
+
+    not_overridden = torch.Tensor.__torch_dispatch__
 
     class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
         supports_higher_order_operators = True
         active = True
 
+        # Dynamo's frame hook is live while compiled code runs: it must not compile the recorder.
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -258,7 +267,10 @@ def _make_mode(recorder: OpRecorder) -> Any:
                 return func(*args, **kwargs)
             if not isinstance(func, OpOverload):
                 return self._record_higher_order(func, args, kwargs)
-            if types:
+            if any(
+                kind.__torch_dispatch__ is not not_overridden and kind is not FakeTensor
+                for kind in types
+            ):
                 # A tensor subclass: what it dispatches to comes back here.
                 return NotImplemented
             if _only_calls_others(func):
@@ -301,13 +313,11 @@ def _only_calls_others(func: Any) -> bool:
 
         name = func.name()
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-        # A kernel of a backend's own comes before the composite one; so does a Python function
-        # that a custom op registered.
+        # A kernel of a backend's own comes before the composite one.
         known = _COMPOSITES[func] = (
             hasattr(func, "_op_dk")
             and has_kernel(name, "CompositeImplicitAutograd")
             and not any(has_kernel(name, key) for key in ("CPU", "CUDA", "XPU", "MPS"))
-            and not func.py_kernels
         )
     return known
 

@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.ops import TensorSpec
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_behind() -> Iterator[None]:
+    """No mode, hook or wrapper may outlive a test."""
+    from torch.utils import _python_dispatch as dispatch
+
+    call, zero_grad = nn.Module.__call__, torch.optim.Optimizer.zero_grad
+    yield
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert not dispatch._is_in_torch_dispatch_mode
+    assert nn.Module.__call__ is call
+    assert torch.optim.Optimizer.zero_grad is zero_grad
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(4)
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + torch.relu(self.layer(self.norm(x)))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def names(ops: list[RecordedOp], phase: Phase | None = None) -> list[str]:
+    return [op.call.name for op in ops if phase is None or op.phase == phase]
+
+
+def find(ops: list[RecordedOp], name: str, phase: Phase | None = None) -> RecordedOp:
+    return next(op for op in ops if op.call.name == name and phase in (None, op.phase))
+
+
+def line_of(text: str) -> str:
+    lines = Path(__file__).read_text().splitlines()
+    return next(f":{i} " for i, line in enumerate(lines, 1) if line.strip() == text)
+
+
+def test_arguments_in_schema_order_with_defaults() -> None:
+    bias, a, b = torch.ones(5), torch.ones(2, 3), torch.ones(5, 3)
+    with OpRecorder() as recorder:
+        torch.addmm(bias, a, b.t(), alpha=2)
+    call = find(recorder.ops, "aten::addmm").call
+    # addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1)
+    assert call.args == (
+        TensorSpec((5,), "float32", (1,)),
+        TensorSpec((2, 3), "float32", (3, 1)),
+        TensorSpec((3, 5), "float32", (1, 3)),
+        1,
+        2,
+    )
+    assert call.outputs == (TensorSpec((2, 5), "float32", (5, 1)),)
+    assert call.overload == ""
+    assert call.args[2].storage == b.untyped_storage()._cdata  # type: ignore[union-attr]
+    assert call.args[0].device == "cpu"  # type: ignore[union-attr]
+
+
+def test_lists_dtypes_and_offsets() -> None:
+    x = torch.ones(4, 6)
+    with OpRecorder() as recorder:
+        torch.cat([x[1:], x[:1]], dim=0).to(torch.bfloat16)
+    cat = find(recorder.ops, "aten::cat").call
+    first, second = cat.args[0]  # type: ignore[misc]
+    assert (first.offset, second.offset) == (6, 0)
+    assert first.storage == second.storage
+    assert find(recorder.ops, "aten::_to_copy").call.args[1] == "bfloat16"
+
+
+def test_modules_phases_and_lines_of_a_training_step() -> None:
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    recorder = OpRecorder()
+    recorder.start()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    ops = recorder.stop()
+    forward = [op.module for op in ops if op.call.name == "aten::addmm"]
+    assert forward == ["blocks.0.layer", "blocks.1.layer", "head"]
+    # Each layer's backward multiplies twice, but for the first one: its input needs a gradient
+    # too, as the norm before it has weights.
+    backward = [op.module for op in ops if op.call.name == "aten::mm"]
+    assert backward == [name for name in reversed(forward) for _ in range(2)]
+    mm = find(ops, "aten::mm", Phase.BACKWARD)
+    assert line_of("return self.head(x)") in mm.source
+    assert mm.source.endswith(" in forward")
+    relu = find(ops, "aten::threshold_backward")
+    assert relu.module == "blocks.1"
+    assert line_of("return x + torch.relu(self.layer(self.norm(x)))") in relu.source
+    assert find(ops, "aten::addcdiv_").phase == Phase.OPTIMIZER
+    assert line_of("optimizer.step()") in find(ops, "aten::addcdiv_").source
+    assert find(ops, "aten::zero_").phase == Phase.OPTIMIZER
+    assert find(ops, "aten::ones").phase == Phase.FORWARD
+    order = [op.phase for op in ops if op.phase != Phase.OTHER]
+    assert order == sorted(order)
+
+
+def test_gradients_accumulate_in_the_parameters_module() -> None:
+    model = Net()
+    model(torch.ones(2, 4)).sum().backward()
+    with OpRecorder({"": model}) as recorder:
+        model(torch.ones(2, 4)).sum().backward()
+    modules = {op.module for op in recorder.ops if op.call.name == "aten::add_"}
+    assert {"head", "blocks.0.norm", "blocks.1.layer"} <= modules
+
+
+def test_roots_name_what_is_called_without_them() -> None:
+    model = Net()
+    with OpRecorder({"net.": model}) as recorder:
+        model.blocks[1](torch.ones(1, 4))
+    assert find(recorder.ops, "aten::addmm").module == "net.blocks.1.layer"
+
+
+def test_a_module_that_raises_does_not_unbalance() -> None:
+    class Fails(nn.Module):
+        def forward(self, x: Any) -> Any:
+            raise ValueError("no")
+
+    model = nn.Sequential(nn.Linear(2, 2), Fails())
+    layer = nn.Linear(2, 2)
+    with OpRecorder() as recorder:
+        with pytest.raises(ValueError, match="no"):
+            model(torch.ones(1, 2))
+        torch.ones(1) + 1
+        layer(torch.ones(1, 2))
+    assert find(recorder.ops, "aten::add").module == ""
+    assert [op.module for op in recorder.ops if op.call.name == "aten::addmm"] == ["0", "Linear"]
+
+
+def test_an_op_that_raises_reaches_the_user_unchanged() -> None:
+    with OpRecorder() as recorder, pytest.raises(RuntimeError, match="size of tensor"):
+        torch.ones(2) + torch.ones(3)
+    assert "aten::add" not in names(recorder.ops)
+
+
+def test_results_and_random_numbers_are_those_without_it() -> None:
+    def step() -> tuple[Any, Any]:
+        torch.manual_seed(3)
+        model = nn.Sequential(Net(), nn.Dropout(0.5))
+        loss = model(torch.randn(8, 4)).square().sum()
+        loss.backward()
+        return loss.detach(), torch.rand(4)
+
+    plain = step()
+    with OpRecorder():
+        recorded = step()
+    assert torch.equal(plain[0], recorded[0])
+    assert torch.equal(plain[1], recorded[1])
+
+
+def test_no_tensor_is_kept_alive() -> None:
+    recorder = OpRecorder()
+    recorder.start()
+    x = torch.ones(10, 10)
+    y = x * 2
+    alive = weakref.ref(y)
+    del x, y
+    gc.collect()
+    assert alive() is None
+    recorder.stop()
+    model = Net()
+    with OpRecorder({"": model}) as recorder:
+        model(torch.ones(1, 4))
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_inference_mode_is_seen_below_the_composites() -> None:
+    model = Net()
+    with OpRecorder() as recorder, torch.inference_mode():
+        model(torch.ones(2, 4))
+    seen = names(recorder.ops)
+    assert seen.count("aten::addmm") == 3
+    assert "aten::linear" not in seen
+    assert find(recorder.ops, "aten::addmm").module == "blocks.0.layer"
+
+
+def test_recomputed_forward_belongs_to_its_module_and_the_backward() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Block()
+
+        def forward(self, x: Any) -> Any:
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    model = Outer()
+    with OpRecorder() as recorder:
+        model(torch.ones(2, 4)).sum().backward()
+    again = [op for op in recorder.ops if op.call.name == "aten::addmm"]
+    assert [(op.module, op.phase) for op in again] == [
+        ("inner.layer", Phase.FORWARD),
+        ("inner.layer", Phase.BACKWARD),
+    ]
+    assert {op.module for op in recorder.ops if op.call.name == "aten::mm"} == {"inner.layer"}
+
+
+def test_custom_functions_map_back() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return torch.sin(grad)
+
+    class Twice(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return Double.apply(x)
+
+    model = nn.Sequential(nn.Linear(2, 2), Twice())
+    with OpRecorder() as recorder:
+        model(torch.ones(1, 2)).sum().backward()
+    sine = find(recorder.ops, "aten::sin")
+    assert (sine.module, sine.phase) == ("1", Phase.BACKWARD)
+
+
+def test_higher_order_gradients() -> None:
+    layer = nn.Linear(2, 1)
+    x = torch.ones(3, 2, requires_grad=True)
+    with OpRecorder() as recorder:
+        (grad,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+        grad.square().sum().backward()
+    assert {op.module for op in recorder.ops if op.call.name == "aten::mm"} == {"Linear"}
+
+
+# Other modes and subclasses
+
+
+def _counting_mode() -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counts(TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.seen += 1
+            return func(*args, **(kwargs or {}))
+
+    return Counts()
+
+
+def test_a_users_mode_that_was_there_first_may_leave_first() -> None:
+    recorder, mode = OpRecorder(), _counting_mode()
+    with mode:
+        recorder.start()
+        torch.ones(2)
+    torch.ones(3)
+    ops = recorder.stop()
+    assert names(ops) == ["aten::ones", "aten::ones"]
+    assert mode.seen == 1
+
+
+def test_a_users_mode_that_came_later_may_stay_longer() -> None:
+    recorder, mode = OpRecorder(), _counting_mode()
+    recorder.start()
+    with mode:
+        torch.ones(2)
+        ops = recorder.stop()
+        torch.ones(3)
+    assert names(ops) == ["aten::ones"]
+    assert mode.seen == 2
+
+
+def test_a_fake_tensor_mode_may_be_active() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), OpRecorder() as recorder:
+        torch.mm(torch.ones(2, 3), torch.ones(3, 4))
+    assert find(recorder.ops, "aten::mm").call.outputs == (TensorSpec((2, 4), "float32", (4, 1)),)
+
+
+def test_ops_of_a_tensor_subclass_are_those_inside_it() -> None:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    pair = TwoTensor(torch.ones(2, 3), torch.zeros(2, 3))
+    with OpRecorder() as recorder:
+        result = pair @ torch.ones(3, 4)
+    assert type(result) is TwoTensor
+    assert names(recorder.ops).count("aten::mm") == 2
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_sparse_and_nested_tensors_are_not_described() -> None:
+    sparse = torch.eye(3).to_sparse()
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with OpRecorder() as recorder:
+        torch.sparse.mm(sparse, torch.ones(3, 2))
+        nested + nested
+    product = find(recorder.ops, "aten::_sparse_addmm").call
+    assert product.args[1] is None
+    assert product.args[2] == TensorSpec((3, 2), "float32", (2, 1))
+    assert find(recorder.ops, "aten::add").call.outputs is None
+
+
+def test_higher_order_operators_are_one_op() -> None:
+    from torch._higher_order_ops.strict_mode import strict_mode
+
+    with OpRecorder() as recorder:
+        result = strict_mode(lambda x: (x * 2,), (torch.ones(2),))
+    assert result[0].tolist() == [2.0, 2.0]
+    assert any(name.startswith("higher_order::") for name in names(recorder.ops))
+
+
+def test_compiled_regions_run_eagerly_and_are_not_compiled_again() -> None:
+    compiled: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(len(inputs))
+        return graph.forward
+
+    model = Net()
+    fast = torch.compile(model, backend=backend)
+    x = torch.ones(2, 4)
+    fast(x)
+    before = list(compiled)
+    with OpRecorder() as recorder:
+        fast(x)
+    fast(x)
+    assert compiled == before
+    assert names(recorder.ops).count("aten::addmm") == 3
+    assert find(recorder.ops, "aten::addmm").module.endswith("blocks.0.layer")
