@@ -135,7 +135,7 @@ def test_gradients_accumulate_in_the_parameters_module() -> None:
 
 def test_roots_name_what_is_called_without_them() -> None:
     model = Net()
-    with OpRecorder({"net.": model}) as recorder:
+    with OpRecorder({"net": model}) as recorder:
         model.blocks[1](torch.ones(1, 4))
     assert find(recorder.ops, "aten::addmm").module == "net.blocks.1.layer"
 

@@ -127,10 +127,12 @@ class OpRecorder:
     def _name_tree(self, root: Any, prefix: str = "") -> None:
         title = type(root).__name__
         # A second root (a loss module, a discriminator) is told apart by its class name.
-        lead = prefix or (f"{title}." if self._roots else "")
+        lead = prefix or (title if self._roots else "")
         self._roots += 1
         for name, module in root.named_modules():
-            self._names.setdefault(id(module), (lead + name) if name else prefix or title)
+            self._names.setdefault(
+                id(module), (f"{lead}.{name}" if lead and name else name or lead or title)
+            )
             self._named.append(module)
 
     def _track_modules(self) -> None:
