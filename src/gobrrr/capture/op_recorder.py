@@ -259,6 +259,16 @@ def _make_mode(recorder: OpRecorder) -> Any:
         supports_higher_order_operators = True
         active = True
 
+        # Compiled code stays compiled: without these, Dynamo would mark its frames to be skipped,
+        # for good. (Older versions of torch ask the second question only.)
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True
+
+        @classmethod
+        def is_infra_mode(cls) -> bool:
+            return not hasattr(TorchDispatchMode, "ignore_compile_internals")
+
         # Dynamo's frame hook is live while compiled code runs: it must not compile the recorder.
         @torch.compiler.disable  # type: ignore[untyped-decorator]
         def __torch_dispatch__(
