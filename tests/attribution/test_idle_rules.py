@@ -9,6 +9,7 @@ from gobrrr.attribution.idle import CAUSE_LEAVES, find_idle, summarise_idle
 from gobrrr.capture.trace import read_trace
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.nesting import parents
 from trace_writing import WrittenTrace
 
 
@@ -30,7 +31,14 @@ def causes(trace: WrittenTrace, tmp_path: Path) -> list[tuple[float, float, str]
 
 def idle_of(timeline: Timeline):
     kernels = timeline.kernels
-    return find_idle(timeline, intervals.union(kernels.start_ns, kernels.end_ns))
+    return find_idle(
+        timeline, intervals.union(kernels.start_ns, kernels.end_ns), parents_of(timeline)
+    )
+
+
+def parents_of(timeline: Timeline):  # noqa: ANN201
+    host = timeline.host
+    return parents(host.start_ns, host.end_ns, host.thread)
 
 
 def test_after_the_call_returned_it_is_launch_latency(tmp_path: Path) -> None:
@@ -162,7 +170,7 @@ def test_idle_by_line_and_by_blocking_call(tmp_path: Path) -> None:
         trace.call("cudaStreamSynchronize", base + 20, 40, 50 + step)
         trace.launch("k", base + 100, base + 105, 895, correlation=step)
     timeline = read_trace(trace.write(tmp_path))
-    gaps = summarise_idle(timeline, idle_of(timeline), steps=2)
+    gaps = summarise_idle(timeline, idle_of(timeline), steps=2, parent=parents_of(timeline))
     found = {(g.leaf.removeprefix("overhead."), g.source, g.detail): g.duration_ns for g in gaps}
     line = "train.py:7 in step"
     # per step: python 10 + 30; dispatch 10 + 10; blocked 40; launch 5

@@ -87,7 +87,8 @@ def attribute_device(
     figures = device_time(timeline)
     if figures is None:
         raise ValueError("a timeline without device work")
-    work = work_of_kernels(timeline, ceilings, work_of)
+    parent = parents(timeline.host.start_ns, timeline.host.end_ns, timeline.host.thread)
+    work = work_of_kernels(timeline, ceilings, work_of, parent)
     families = _families(timeline)
     regime = _regimes(timeline, work, families)
     fixed_s = None if ceilings is None else ceilings.kernel_fixed_s
@@ -109,7 +110,6 @@ def attribute_device(
     ):
         np.add.at(per_window, (window, leaf), amount[row] * part)
 
-    parent = parents(timeline.host.start_ns, timeline.host.end_ns, timeline.host.thread)
     busy = intervals.union(kernels.start_ns, kernels.end_ns)
     idle = find_idle(timeline, busy, parent)
     idle_pieces, idle_window = intervals.clip_to_windows(idle.start_ns, idle.end_ns, windows)
@@ -138,7 +138,7 @@ def attribute_device(
         leaves_ns=dict(zip(LEAVES, mean.tolist())),
         kernels=shares,
         works=work.works,
-        idle=summarise_idle(timeline, idle, steps),
+        idle=summarise_idle(timeline, idle, steps, parent),
         windows=tuple(dict(zip(LEAVES, leaves)) for leaves in per_window.tolist()),
         above_ceiling=tuple(np.flatnonzero(work.roof_ns + fixed > duration).tolist()),
     )
@@ -161,23 +161,20 @@ def _leaf_table(leaves: tuple[str, ...]) -> Int64:
 
 
 def _families(timeline: Timeline) -> tuple[Family, ...]:
-    known: dict[int, Family] = {}
-    found = []
-    for name in timeline.kernels.name.tolist():
-        family = known.get(name)
-        if family is None:
-            family = known[name] = family_of(timeline.names[name])
-        found.append(family)
-    return tuple(found)
+    name = timeline.kernels.name
+    known = {number: family_of(timeline.names[number]) for number in np.unique(name).tolist()}
+    return tuple(known[number] for number in name.tolist())
 
 
 def _regimes(timeline: Timeline, work: DeviceWork, families: tuple[Family, ...]) -> UInt8:
     kind = timeline.kernels.kind
-    regime = np.array([family.regime for family in families], np.uint8)
-    for row in np.flatnonzero(~np.isnan(work.roof_ns)).tolist():
-        roof = work.roofs[row]
-        if roof is not None:
-            regime[row] = roof.regime
+    regime = np.array(
+        [
+            family.regime if roof is None else roof.regime
+            for family, roof in zip(families, work.roofs)
+        ],
+        np.uint8,
+    )
     regime[kind == KernelKind.COLLECTIVE] = COLLECTIVE
     regime[(kind == KernelKind.COPY) | (kind == KernelKind.MEMSET)] = COPY
     return regime

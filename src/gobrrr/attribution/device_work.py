@@ -13,7 +13,7 @@ from gobrrr.attribution.leaves import COMPUTE_MATRIX
 from gobrrr.attribution.roof import Roof, roof_of
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import HostKind, KernelKind, Timeline
-from gobrrr.timeline.nesting import nearest, parents
+from gobrrr.timeline.nesting import nearest
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 
@@ -39,8 +39,10 @@ class DeviceWork:
     roof_ns: Float64
 
 
-def work_of_kernels(timeline: Timeline, ceilings: Ceilings | None, work_of: WorkOf) -> DeviceWork:
-    """Finds the work of every kernel that an operator launched.
+def work_of_kernels(
+    timeline: Timeline, ceilings: Ceilings | None, work_of: WorkOf, parent: Int64
+) -> DeviceWork:
+    """Finds the work of every kernel that an operator launched; ``parent`` is the host's nesting.
 
     A kernel takes the work of the innermost operator around its launch that has a formula with
     something to do: ``aten::cudnn_convolution`` may have none where ``aten::convolution`` has.
@@ -52,7 +54,6 @@ def work_of_kernels(timeline: Timeline, ceilings: Ceilings | None, work_of: Work
     work_by_call = [_usable(_work(call, work_of)) for call in timeline.calls]
     has_work = np.array([work is not None for work in work_by_call] + [False], bool)
     is_op = host.kind == HostKind.OP
-    parent = parents(host.start_ns, host.end_ns, host.thread)
     with_work = nearest(parent, is_op & has_work[host.call])
     linked = is_kernel & (kernels.op >= 0)
     op = np.where(linked, kernels.op, -1)

@@ -11,7 +11,7 @@ from gobrrr.attribution.leaves import IdleGap
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import HostKind, Timeline
 from gobrrr.timeline.intervals import IntervalSet
-from gobrrr.timeline.nesting import inherited_minimum, innermost_segments, nearest, parents
+from gobrrr.timeline.nesting import inherited_minimum, innermost_segments, nearest
 
 Int64 = NDArray[np.int64]
 UInt8 = NDArray[np.uint8]
@@ -72,7 +72,7 @@ def span_causes(timeline: Timeline, parent: Int64) -> UInt8:
     return np.minimum(strongest, base)
 
 
-def find_idle(timeline: Timeline, busy: IntervalSet, parent: Int64 | None = None) -> IdlePieces:
+def find_idle(timeline: Timeline, busy: IntervalSet, parent: Int64) -> IdlePieces:
     """All time inside the step windows that ``busy`` leaves free, with its causes.
 
     A gap ends with a kernel K. From the return of K's launch call to K's start: launch. Before
@@ -105,8 +105,6 @@ def find_idle(timeline: Timeline, busy: IntervalSet, parent: Int64 | None = None
         causes = np.full(count, UNEXPLAINED, np.uint8)
         parts.append(IdlePieces(gaps.start, split, causes, kernel, nothing))
         return _joined(parts)
-    if parent is None:
-        parent = parents(host.start_ns, host.end_ns, host.thread)
     lanes = _Lanes(timeline, parent)
     thread = np.where(has_launch, host.thread[launch], timeline.step_thread)
     for lane in np.unique(thread).tolist():
@@ -191,7 +189,9 @@ def _joined(parts: list[IdlePieces]) -> IdlePieces:
     return IdlePieces(*(column[order] for column in columns))
 
 
-def summarise_idle(timeline: Timeline, pieces: IdlePieces, steps: int) -> tuple[IdleGap, ...]:
+def summarise_idle(
+    timeline: Timeline, pieces: IdlePieces, steps: int, parent: Int64
+) -> tuple[IdleGap, ...]:
     """Idle time by cause, line and call: mean ns per step, the longest first.
 
     ``start_ns`` is where the first piece of the group lies.
@@ -200,10 +200,8 @@ def summarise_idle(timeline: Timeline, pieces: IdlePieces, steps: int) -> tuple[
     span = pieces.span
     if len(host):
         source = np.where(span >= 0, host.source[span], -1)
-        parent = parents(host.start_ns, host.end_ns, host.thread)
         op = nearest(parent, host.kind == HostKind.OP)
-        op_name = np.where(op >= 0, host.name[op], -1)
-        around = np.where(span >= 0, op_name[span], -1)
+        around = np.where(span >= 0, np.where(op >= 0, host.name[op], -1)[span], -1)
         called = np.where(span >= 0, host.name[span], -1)
         fetch = nearest(parent, host.kind == HostKind.DATA_LOADING)
         fetch = np.where(span >= 0, fetch[span], -1)
@@ -215,19 +213,23 @@ def summarise_idle(timeline: Timeline, pieces: IdlePieces, steps: int) -> tuple[
     loading = pieces.cause == DATA_LOADING
     called = np.where(blocked, called, np.where(loading, loader, -1))
     around = np.where(blocked, around, -1)
-    key = np.stack((pieces.cause.astype(np.int64), source, called, around), axis=1)
-    groups, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    # One number per combination: names are numbered, and -1 counts as one more.
+    base = len(names) + 1
+    key = ((pieces.cause.astype(np.int64) * base + source + 1) * base + called + 1) * base
+    groups, first, inverse = np.unique(key + around + 1, return_index=True, return_inverse=True)
     length = (pieces.end_ns - pieces.start_ns).astype(np.float64)
     total = np.bincount(inverse.reshape(-1), weights=length, minlength=len(groups)) / max(steps, 1)
     gaps = []
     for group in np.argsort(-total, kind="stable").tolist():
-        cause, line, call, op_row = groups[group].tolist()
+        row = int(first[group])
+        cause, line = int(pieces.cause[row]), int(source[row])
+        call, op_name = int(called[row]), int(around[row])
         detail = names[call] if call >= 0 else None
-        if detail is not None and op_row >= 0 and op_row != call:
-            detail = f"{detail} in {names[op_row]}"
+        if detail is not None and op_name >= 0 and op_name != call:
+            detail = f"{detail} in {names[op_name]}"
         gaps.append(
             IdleGap(
-                start_ns=int(pieces.start_ns[first[group]]),
+                start_ns=int(pieces.start_ns[row]),
                 duration_ns=float(total[group]),
                 leaf=CAUSE_LEAVES[cause],
                 source=names[line] if line >= 0 else None,
