@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import gobrrr.work as work_room
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work import Work, is_composite, register_work, unregister_work, work_of
+from gobrrr.work.registry import add_formula
+
+from .calls import tensor
+
+MINE = "mine::attention"
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    register_work(MINE, lambda call: Work(7.0, 0.0, 1, 2, 3, "float32", "contraction"))
+    yield
+    unregister_work(MINE)
+
+
+def test_an_unknown_aten_operator_is_unknown() -> None:
+    assert work_of(OpCall("aten::there_is_no_such_op", (tensor(4),))) is None
+
+
+def test_a_custom_operator_moves_its_arguments_and_results() -> None:
+    found = work_of(OpCall(MINE, (tensor(4), (tensor(2),), 3), (tensor(8),)))
+    assert found is not None
+    assert (found.flops, found.bytes_read, found.bytes_written) == (None, 24, 32)
+
+
+def test_what_a_custom_operator_of_a_trace_wrote_is_unknown() -> None:
+    found = work_of(OpCall(MINE, (tensor(4),)))
+    assert found is not None
+    assert (found.flops, found.bytes_read, found.bytes_written) == (None, 16, None)
+
+
+@pytest.mark.parametrize(
+    "name", ["MmBackward0", "autograd::engine::evaluate_function: MmBackward0", "my range"]
+)
+def test_marks_of_a_trace_are_not_operators(name: str) -> None:
+    assert work_of(OpCall(name, (tensor(4),))) is None
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_users_formula_is_used() -> None:
+    found = work_of(OpCall(MINE, ()))
+    assert found is not None
+    assert found.flops == 7
+    with pytest.raises(ValueError, match="registered already"):
+        register_work(MINE, lambda call: None)
+
+
+def test_a_users_formula_may_replace_a_built_in_one() -> None:
+    register_work("aten::mm", lambda call: None)
+    try:
+        assert work_of(OpCall("aten::mm", (tensor(2, 3), tensor(3, 4)))) is None
+    finally:
+        unregister_work("aten::mm")
+    assert work_of(OpCall("aten::mm", (tensor(2, 3), tensor(3, 4)))) is not None
+
+
+def test_a_users_error_is_not_hidden() -> None:
+    def broken(call: OpCall) -> Work:
+        raise IndexError("mine")
+
+    register_work(MINE, broken)
+    try:
+        with pytest.raises(IndexError, match="mine"):
+            work_of(OpCall(MINE, ()))
+    finally:
+        unregister_work(MINE)
+
+
+def test_names_must_be_qualified_and_unique() -> None:
+    with pytest.raises(ValueError, match="qualified"):
+        register_work("attention", lambda call: None)
+    with pytest.raises(ValueError, match="already"):
+        add_formula(("aten::mm",), lambda call: None)
+
+
+def test_composites_are_told_apart() -> None:
+    composites = {"linear", "matmul", "layer_norm", "conv2d", "scaled_dot_product_attention"}
+    assert all(is_composite(f"aten::{name}") for name in composites)
+    assert not any(is_composite(f"aten::{name}") for name in ("mm", "add", "convolution", "copy_"))
+
+
+def test_everything_public_is_there() -> None:
+    assert all(hasattr(work_room, name) for name in work_room.__all__)
+
+
+def test_aliases_have_the_work_of_what_they_name() -> None:
+    x = tensor(4, 8)
+    for alias, name in (("multiply", "mul"), ("true_divide", "div"), ("greater", "gt")):
+        assert work_of(OpCall(f"aten::{alias}", (x, x))) == work_of(OpCall(f"aten::{name}", (x, x)))
+    first = work_of(OpCall("aten::multiply_", (x, x)))
+    assert first == work_of(OpCall("aten::mul_", (x, x)))
