@@ -36,7 +36,7 @@ def idle_of(timeline: Timeline):
     )
 
 
-def parents_of(timeline: Timeline):  # noqa: ANN201
+def parents_of(timeline: Timeline):
     host = timeline.host
     return parents(host.start_ns, host.end_ns, host.thread)
 

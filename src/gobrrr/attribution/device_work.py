@@ -14,8 +14,9 @@ from gobrrr.attribution.roof import Roof, roof_of
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import HostKind, KernelKind, Timeline
 from gobrrr.timeline.nesting import nearest
-from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work
+from gobrrr.work.fused import work_of_fused
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -46,7 +47,7 @@ def work_of_kernels(
 
     A kernel takes the work of the innermost operator around its launch that has a formula with
     something to do: ``aten::cudnn_convolution`` may have none where ``aten::convolution`` has.
-    Kernels that Triton compiled take theirs from their arguments (``fused_work``).
+    Kernels that Inductor generated take theirs from their names and arguments.
     """
     kernels, host = timeline.kernels, timeline.host
     count = len(kernels)
@@ -93,7 +94,7 @@ def work_of_kernels(
 
 def _work(call: OpCall, work_of: WorkOf) -> Work | None:
     found = work_of(call)
-    return fused_work(call) if found is None else found
+    return work_of_fused(call.name, call.tensors) if found is None else found
 
 
 def _usable(work: Work | None) -> Work | None:
@@ -152,46 +153,3 @@ def _scaled(value: float | None, share: float) -> float | None:
 
 def _rounded(value: int | None, share: float) -> int | None:
     return None if value is None else round(value * share)
-
-
-# Operations that Inductor lists in a fused kernel's name and that compute nothing there.
-_FREE = frozenset(
-    ("view", "unsafe_view", "clone", "copy", "to_copy", "to", "permute", "transpose", "expand",
-     "unsqueeze", "squeeze", "slice", "select", "cat", "t", "alias", "detach", "empty", "full",
-     "zeros", "ones", "constant", "pad", "nd", "index", "embedding", "unsafe", "as", "strided",
-     "lift", "fresh", "reshape", "arange", "split", "stack", "where")
-)  # fmt: skip
-_KERNEL_PREFIXES = ("triton_poi_fused_", "triton_red_fused_", "triton_per_fused_")
-
-
-def fused_work(call: OpCall) -> Work | None:
-    """Work of a kernel that Inductor fused, from its name and arguments; ``None`` for others.
-
-    Bytes: each pointer argument once, the last one as written (Inductor puts outputs last; one
-    that is read and written counts once, so this is a lower bound). FLOPs: one per operation in
-    the kernel's name and element of the largest argument; Inductor cuts long names off, so this
-    too is a lower bound.
-    """
-    prefix = next((p for p in _KERNEL_PREFIXES if call.name.startswith(p)), None)
-    if prefix is None:
-        return None
-    tensors = [arg for arg in call.args if isinstance(arg, TensorSpec)]
-    sizes = [tensor.unique_bytes for tensor in tensors]
-    if not tensors or any(size is None for size in sizes):
-        return None
-    moved = [size for size in sizes if size is not None]
-    words = [word for word in call.name[len(prefix) :].split("_") if word and not word.isdigit()]
-    operations = sum(word not in _FREE for word in words)
-    largest = max(tensor.unique_elements for tensor in tensors)
-    return Work(
-        matrix_flops=0.0,
-        vector_flops=float(operations * largest),
-        bytes_read=sum(moved[:-1]),
-        bytes_written=moved[-1],
-        unique_bytes=sum(moved),
-        # Inductor computes 16-bit floats in float32.
-        compute_dtype="float32"
-        if tensors[0].dtype in ("bfloat16", "float16")
-        else tensors[0].dtype,
-        op_class="normalisation" if "red_" in prefix or "per_" in prefix else "elementwise",
-    )
