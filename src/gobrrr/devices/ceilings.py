@@ -38,11 +38,34 @@ class MemoryLevel:
         rates: (fraction of the bytes that are writes, bytes/s), sorted by fraction. Between two
             measured mixes time per byte is interpolated linearly; a data sheet has one entry,
             used for every mix.
+        update_bytes_per_s: rate of an update in place (half read, half written, the same
+            bytes); ``None`` where it was not measured. It is above that of a copy: the store finds
+            its line in the cache, where a copy's must fetch it first.
     """
 
     name: str
     capacity_bytes: int | None
     rates: tuple[tuple[float, float], ...]
+    update_bytes_per_s: float | None = None
+
+    def seconds(self, bytes_read: float, bytes_written: float, unique_bytes: float) -> float:
+        """Least seconds for reads and writes of ``unique_bytes`` different bytes.
+
+        Bytes counted twice (``bytes_read + bytes_written - unique_bytes``, at most the lesser of
+        the two) are updated in place and go at that rate; the rest at the rate of its mix.
+        """
+        moved = bytes_read + bytes_written
+        if moved <= 0:
+            return 0.0
+        rate = self.update_bytes_per_s
+        updated = min(max(moved - unique_bytes, 0.0), bytes_read, bytes_written)
+        if rate is None or not updated:
+            return moved / self.bandwidth_bytes_per_s(bytes_written / moved)
+        rest = moved - 2 * updated
+        seconds = 2 * updated / rate
+        if rest > 0:
+            seconds += rest / self.bandwidth_bytes_per_s((bytes_written - updated) / rest)
+        return seconds
 
     def bandwidth_bytes_per_s(self, write_fraction: float) -> float:
         """Bytes per second for a mix with ``write_fraction`` (0 to 1) of its bytes written."""
@@ -66,12 +89,12 @@ class Ceilings:
     - ``matrix.<dtype>`` FLOP/s (``matrix.tf32`` for float32 inputs with TF32 allowed),
     - ``vector.<dtype>`` FLOP/s with fused multiply-add, ``vector.<dtype>.multiply`` without,
       ``vector.<dtype>.exp`` evaluations/s (``op/s``) of a transcendental,
-    - ``memory.<level>.{read,copy,write,triad,copy_nontemporal}`` B/s,
+    - ``memory.<level>.{read,copy,write,triad,update,copy_nontemporal}`` B/s,
       ``memory.<level>.capacity`` B, with level ``l1``, ``l2``, ``l3``, ``dram``;
       ``...read.1thread`` for one thread,
     - ``kernel.fixed`` s (a kernel that does nothing), ``launch.latency`` s, ``synchronise`` s,
       ``copy.h2d``, ``copy.d2h`` B/s, ``host.python_adds`` op/s, ``host.dispatches`` op/s,
-      ``page_fault`` s.
+      ``parallel.fork_join`` s, ``page_fault`` s.
     """
 
     device: str

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -161,6 +161,21 @@ def read_caches(folder: Path) -> tuple[Cache, ...]:
             shared = len(list(_parse_cpu_list(_read(index / "shared_cpu_list")))) or 1
             caches[int(level)] = Cache(int(level), size, shared)
     return tuple(caches[level] for level in sorted(caches))
+
+
+def cache_instances(cache: Cache, threads: int, cpus: Sequence[int]) -> int:
+    """Instances of ``cache`` that ``threads`` threads on the first of ``cpus`` use together."""
+    if cpus:
+        shared = {
+            _read(index / "shared_cpu_list")
+            for cpu in cpus[:threads]
+            for index in (_SYSTEM_CPUS / f"cpu{cpu}" / "cache").glob("index*")
+            if _read(index / "level") == str(cache.level)
+            and _read(index / "type") in ("Data", "Unified")
+        }
+        if shared:
+            return len(shared)
+    return -(-threads // max(cache.shared_by, 1))
 
 
 def _parse_size(text: str) -> int:

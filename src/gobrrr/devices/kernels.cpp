@@ -235,6 +235,14 @@ void triad(const Streams& s) {
     for (int j = 0; j < 4; ++j) s.a[i + j] = s.b[i + j] + scale * s.c[i + j];
 }
 
+void update(const Streams& s) {
+  Floats scale = broadcast(1.0f);
+  keep(scale);
+  for (int64_t i = 0; i < s.count; i += 8)
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) s.a[i + j] = s.a[i + j] * scale;
+}
+
 #if defined(__clang__)
 constexpr bool kNonTemporal = true;
 inline void stream(Floats* to, Floats value) { __builtin_nontemporal_store(value, to); }
@@ -377,14 +385,14 @@ void gobrrr_exp_values(const float* from, float* to, int64_t count) {
   }
 }
 
-// kind: 0 read (sum), 1 write, 2 copy, 3 triad, 4 copy with non-temporal stores, 5 load. `bytes` is
-// the working set of one thread, all its arrays together; `moved` gets the bytes that all threads
-// move in one pass. Returns 0, -1 if this CPU or compiler has no such loop, -2 without memory.
+// kind: 0 read (sum), 1 write, 2 copy, 3 triad, 4 copy with non-temporal stores, 5 load, 6 update
+// in place. `bytes` is the working set of one thread, all its arrays together; `moved` gets the
+// bytes that all threads read and write in one pass. Returns 0, -1 if this CPU or compiler has no such loop, -2 without memory.
 int gobrrr_stream(int kind, int64_t bytes, int64_t passes, int threads, const int* cpus, int trials,
                   double* out, int64_t* moved) {
-  void (*const loops[])(const Streams&) = {read, write, copy, triad, copy_nontemporal, load};
-  const int arrays_of[] = {1, 1, 2, 3, 2, 1};
-  if (kind < 0 || kind > 5 || (kind == 4 && !kNonTemporal)) return -1;
+  void (*const loops[])(const Streams&) = {read, write, copy, triad, copy_nontemporal, load, update};
+  const int arrays_of[] = {1, 1, 2, 3, 2, 1, 1}, touches_of[] = {1, 1, 2, 3, 2, 1, 2};
+  if (kind < 0 || kind > 6 || (kind == 4 && !kNonTemporal)) return -1;
   const int arrays = arrays_of[kind];
   std::vector<Streams> streams(threads);
   std::atomic<bool> failed{false};
@@ -402,7 +410,7 @@ int gobrrr_stream(int kind, int64_t bytes, int64_t passes, int threads, const in
         }
       });
   if (failed) return -2;
-  *moved = streams[0].count * kVectorBytes * arrays * threads;
+  *moved = streams[0].count * kVectorBytes * touches_of[kind] * threads;
   return 0;
 }
 

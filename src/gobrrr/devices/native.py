@@ -15,7 +15,7 @@ from typing import Literal
 
 Element = Literal["float32", "float64", "float16", "int8", "int16", "int32", "int64"]
 Operation = Literal["multiply_add", "multiply", "add"]
-Stream = Literal["read", "write", "copy", "triad", "copy_nontemporal", "load"]
+Stream = Literal["read", "write", "copy", "triad", "copy_nontemporal", "load", "update"]
 
 _ELEMENTS: dict[Element, tuple[int, int]] = {
     "float32": (0, 4),
@@ -34,6 +34,7 @@ _STREAMS: dict[Stream, int] = {
     "triad": 3,
     "copy_nontemporal": 4,
     "load": 5,
+    "update": 6,
 }
 _FLAGS = ("-O3", "-std=gnu++17", "-fPIC", "-shared", "-pthread", "-ffp-contract=fast")
 _TUNING = (("-march=native",), ("-mcpu=native",), ())

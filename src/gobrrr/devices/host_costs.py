@@ -1,0 +1,110 @@
+"""Fixed costs of the host: Python, the framework's dispatch, threads, page faults."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gobrrr.devices.ceilings import Ceiling
+
+_FAULT_BYTES = 64 << 20
+# PyTorch runs an elementwise op in one thread up to this many elements (at::internal::GRAIN_SIZE).
+_GRAIN = 32768
+
+
+def python_adds(repeats: int = 20) -> Ceiling:
+    """Integer additions per second of a plain Python loop, the loop's own cost in it."""
+    count = 20_000
+    value = count / min(_seconds(lambda: _add(count)) for _ in range(repeats))
+    return Ceiling("host.python_adds", value, "op/s", "measured", "total += 1 in a for loop")
+
+
+def _add(count: int) -> int:
+    total = 0
+    for _ in range(count):
+        total += 1
+    return total
+
+
+def dispatches(torch: Any, repeats: int = 40) -> Ceiling:
+    """Calls per second of the smallest operator."""
+    a, b, out = torch.ones(1), torch.ones(1), torch.empty(1)
+    count = 500
+
+    def loop() -> None:
+        add = torch.add
+        for _ in range(count):
+            add(a, b, out=out)
+
+    value = count / min(_seconds(loop) for _ in range(repeats))
+    return Ceiling("host.dispatches", value, "op/s", "measured", "torch.add of one element")
+
+
+def fork_join(torch: Any, threads: int, repeats: int = 200) -> Ceiling | None:
+    """Seconds that PyTorch pays to spread one operator over its threads; ``None`` for one thread.
+
+    The time of an addition with one grain for each thread minus that of one grain in one thread.
+    """
+    if threads < 2:
+        return None
+
+    def best(count: int) -> float:
+        a = torch.ones(count)
+        return min(_seconds(lambda: a.add_(1.0)) for _ in range(repeats))
+
+    value = max(best(_GRAIN * threads) - best(_GRAIN), 0.0)
+    return Ceiling("parallel.fork_join", value, "s", "measured", f"add_ on {threads} threads")
+
+
+def page_fault() -> Ceiling | None:
+    """Seconds per minor page fault: first touch of fresh memory minus the second, per fault.
+
+    The kernel counts the faults (``ru_minflt``), so huge pages show as few and dear ones. ``None``
+    where the system does not count.
+    """
+    try:
+        import resource
+    except ImportError:
+        return None
+    best: tuple[float, float] | None = None
+    for _ in range(3):
+        with mmap.mmap(-1, _FAULT_BYTES) as memory:
+            pages = np.frombuffer(memory, dtype=np.uint8)[:: mmap.PAGESIZE]
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            first_s = _seconds(partial(_touch, pages))
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+            again_s = _seconds(partial(_touch, pages))
+            del pages
+        if faults < 1 or first_s <= again_s:
+            continue
+        cost_s = (first_s - again_s) / faults
+        if best is None or cost_s < best[0]:
+            best = (cost_s, _FAULT_BYTES / faults)
+    if best is None:
+        return None
+    source = f"first touch of 64 MiB, {best[1] / 1024:.3g} KiB per fault"
+    return Ceiling("page_fault", best[0], "s", "measured", source)
+
+
+def _touch(pages: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    pages[:] = 1
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def host_costs(torch: Any, threads: int) -> Iterator[Ceiling]:
+    """All of them."""
+    yield python_adds()
+    yield dispatches(torch)
+    for row in (fork_join(torch, threads), page_fault()):
+        if row is not None:
+            yield row

@@ -1,0 +1,163 @@
+"""The ceilings of this machine: measured once, then from the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.devices.identity import DeviceIdentity, identify
+from gobrrr.devices.native import compiler
+from gobrrr.devices.storage import CeilingsFileError, ceilings_from_file, save_ceilings
+
+# Changes when a probe does, so that old files are measured anew.
+CEILINGS_VERSION = 1
+
+Progress = Callable[[int, int, str], None]
+
+_LOCK_WAIT_S = 180.0
+
+
+def ceilings_for_this_machine(
+    *,
+    refresh: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    kind: Literal["cpu", "gpu"] | None = None,
+) -> Ceilings:
+    """Ceilings of the device PyTorch uses here, from the cache or measured (under a minute).
+
+    Cached as JSON by device, driver, PyTorch version, thread count and compiler. Two processes at
+    once: one measures, the other waits for it and reads its file.
+
+    Args:
+        refresh: measure even if there is a file.
+        threads: of PyTorch's operators; its current setting by default. No matter on a GPU.
+        progress: called as ``progress(done, total, what)`` while it measures.
+        kind: ``cpu`` or ``gpu`` instead of the device PyTorch would use.
+
+    Raises:
+        ImportError: PyTorch is not installed and there is no file.
+        LookupError: ``gpu`` was asked for and there is none.
+    """
+    import torch
+
+    device = identify(kind)
+    used = (threads or torch.get_num_threads()) if device.kind == "cpu" else 1
+    path = cache_path(device, torch.__version__, used)
+    report = progress or _silent
+    cached = None if refresh else _read(path)
+    if cached is not None:
+        return cached
+    notices: list[str] = []
+    with _only_one(path, report) as waited:
+        # Who waited asked for what the other has just measured.
+        cached = _read(path) if waited else None
+        if cached is not None:
+            return cached
+        ceilings = _measure(device, used, report)
+        try:
+            save_ceilings(ceilings, path)
+        except OSError as error:
+            notices.append(
+                f"the ceilings could not be kept in {path.parent} ({error.strerror or error}): "
+                "they are measured again next time"
+            )
+    return replace(ceilings, notices=(*ceilings.notices, *notices))
+
+
+def _measure(device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
+    if device.kind == "cpu":
+        from gobrrr.devices.cpu_measure import measure_cpu
+
+        return measure_cpu(device, threads, progress)
+    from gobrrr.devices.gpu_measure import measure_gpu
+
+    return measure_gpu(device, progress)
+
+
+def _silent(done: int, total: int, what: str) -> None:
+    pass
+
+
+def _read(path: Path) -> Ceilings | None:
+    try:
+        return ceilings_from_file(path)
+    except (OSError, CeilingsFileError):
+        # Not there, or damaged: it is measured and written anew.
+        return None
+
+
+def cache_folder() -> Path:
+    """Where gobrrr keeps files between runs: ``gobrrr`` in the user's cache folder."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    if chosen and Path(chosen).is_absolute():
+        return Path(chosen) / "gobrrr"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "gobrrr" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "gobrrr"
+    return Path.home() / ".cache" / "gobrrr"
+
+
+def cache_path(device: DeviceIdentity, torch_version: str, threads: int) -> Path:
+    """The file for this device, PyTorch and number of threads.
+
+    The name shows them; a hash adds what does not fit: caches, memory, driver, compiler.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-") or device.kind
+    key = repr((device, torch_version, threads, compiler(), CEILINGS_VERSION))
+    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+    torch_part = re.sub(r"[^a-z0-9.]+", "-", torch_version.lower())
+    return cache_folder() / f"ceilings-{name}-{threads}t-torch{torch_part}-{digest}.json"
+
+
+@contextmanager
+def _only_one(path: Path, progress: Progress) -> Iterator[bool]:
+    """Hold the machine for one measurement; yields whether another process had it.
+
+    Without a lock (no ``fcntl``, a folder that cannot be written) it goes on at once: two
+    measurements disturb each other, but the file stays whole.
+    """
+    lock = _open_lock(path.with_suffix(".lock"))
+    if lock is None:
+        yield False
+        return
+    import fcntl
+
+    waited = False
+    end = time.monotonic() + _LOCK_WAIT_S
+    with lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > end:
+                    break
+                if not waited:
+                    progress(0, 1, "waiting for another gobrrr that measures")
+                waited = True
+                time.sleep(0.2)
+        yield waited
+
+
+def _open_lock(path: Path) -> Any:
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w")
+    except OSError:
+        return None
