@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.devices.datasheet import ceilings_from_datasheet, closest_devices
 from gobrrr.devices.identity import Cache, DeviceIdentity, identify
 from gobrrr.devices.machine import ceilings_for_this_machine
 from gobrrr.devices.storage import CeilingsFileError, ceilings_from_file, save_ceilings
@@ -15,7 +16,9 @@ __all__ = [
     "DeviceIdentity",
     "MemoryLevel",
     "ceilings_for_this_machine",
+    "ceilings_from_datasheet",
     "ceilings_from_file",
+    "closest_devices",
     "identify",
     "save_ceilings",
 ]

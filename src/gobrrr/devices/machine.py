@@ -79,9 +79,11 @@ def _measure(device: DeviceIdentity, threads: int, progress: Progress) -> Ceilin
         from gobrrr.devices.cpu_measure import measure_cpu
 
         return measure_cpu(device, threads, progress)
+    import torch
+
     from gobrrr.devices.gpu_measure import measure_gpu
 
-    return measure_gpu(device, progress)
+    return measure_gpu(torch, torch.cuda.current_device(), progress=progress)
 
 
 def _silent(done: int, total: int, what: str) -> None:
