@@ -10,6 +10,7 @@ from gobrrr.attribution.leaves import COMPUTE_MATRIX, MEMORY
 from gobrrr.capture.trace import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work
 from trace_writing import WrittenTrace
 
@@ -241,8 +242,55 @@ def test_a_kernel_that_inductor_generated_is_modelled_from_its_arguments(tmp_pat
     trace.op(name, 0, 10, **tensors)
     trace.launch(name, 1, 20, 50, correlation=1)
     _, found = attributed(trace, tmp_path)
-    # two arguments of 4000 bytes at 1 byte per ns
-    assert found.work.roof_ns.tolist() == [8000]
+    # 2 x 4000 bytes at 1 byte per ns = 8 us; 1000 additions at 0.1 per ns = 10 us
+    assert found.work.roof_ns.tolist() == [10_000]
+
+
+def test_a_list_of_tensors_gets_its_dtype_from_the_kernels_name(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    lists = {"Input Dims": [[[100], [50]], []], "Input type": ["TensorList", "Scalar"]}
+    template = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<{}, unsigned int, 1>(x)"
+    for i, element in enumerate(("float", "at::native::(anonymous namespace)::OpaqueType<2u>")):
+        trace.op("aten::cat", 100 * i, 10, **lists, **{"Concrete Inputs": ["", str(i)]})
+        trace.launch(template.format(element), 100 * i + 1, 100 * i + 20, 10, correlation=i)
+    timeline = read_trace(trace.write(tmp_path))
+
+    def bytes_of(call: OpCall) -> Work | None:
+        sizes = [tensor.unique_bytes for tensor in call.tensors]
+        return None if None in sizes else work(moved=sum(size for size in sizes if size))
+
+    found = attribute_device(timeline, DEVICE, bytes_of)
+    # 150 elements of 4 bytes, then of 2
+    assert found.work.roof_ns.tolist() == [600, 300]
+
+
+def test_kernels_launched_before_the_recording_take_the_work_of_their_twins(
+    tmp_path: Path,
+) -> None:
+    trace = WrittenTrace()
+    names = ["gemm", "add", "gemm", "norm", "head"]
+    for i, name in enumerate(names[1:]):  # the end of the step before, its launches not recorded
+        trace.kernel(name, 10 * i, 10, 900 + i)
+    trace.note("ProfilerStep#1", 50, 100)
+    for i, name in enumerate(names):
+        if name in ("gemm", "add"):
+            trace.op("aten::mm" if name == "gemm" else "aten::add", 50 + 20 * i, 8)
+        trace.launch(name, 51 + 20 * i, 100 + 20 * i, 10, correlation=i)
+    timeline, found = attributed(trace, tmp_path)
+    assert timeline.extra["twin"].tolist() == [5, 6, 7, 8] + [-1] * 5
+    assert found.work.works[:4] == (WORKS["aten::add"], WORKS["aten::mm"], None, None)
+    # They stay unlinked: add and gemm, norm and head of 10 us each.
+    assert found.unlinked_ns == 40_000 + 20_000
+
+
+def test_a_run_of_kernels_that_does_not_come_again_has_no_twins(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    for i, name in enumerate(["a", "b", "c", "d"]):
+        trace.kernel(name, 10 * i, 10, 900 + i)
+    for i, name in enumerate(["a", "b", "x", "d", "a", "b", "c"]):
+        trace.launch(name, 50 + 20 * i, 60 + 20 * i, 10, correlation=i)
+    timeline = read_trace(trace.write(tmp_path))
+    assert (timeline.extra["twin"] == -1).all()
 
 
 def test_a_kernel_without_operator_is_reported_as_unlinked(tmp_path: Path) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.attribution.kernel_names import uses_tf32
+from gobrrr.attribution.kernel_names import element_of, uses_tf32
 from gobrrr.attribution.leaves import COMPUTE_MATRIX
 from gobrrr.attribution.roof import Roof, roof_of
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import HostKind, KernelKind, Timeline
 from gobrrr.timeline.nesting import nearest
-from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.ops import ITEM_SIZE_BYTES, Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.fused import work_of_fused
 
@@ -53,6 +54,7 @@ def work_of_kernels(
     count = len(kernels)
     is_kernel = kernels.kind == KernelKind.KERNEL
     work_by_call = [_usable(_work(call, work_of)) for call in timeline.calls]
+    _infer_dtypes(timeline, work_by_call, work_of)
     has_work = np.array([work is not None for work in work_by_call] + [False], bool)
     is_op = host.kind == HostKind.OP
     with_work = nearest(parent, is_op & has_work[host.call])
@@ -89,7 +91,51 @@ def work_of_kernels(
         works[row], roofs[row] = found
         if found[1] is not None:
             roof_ns[row] = found[1].time_s * 1e9
+    twin = timeline.extra.get("twin")
+    if twin is not None:
+        for row in np.flatnonzero(is_kernel & (kernels.op < 0) & (twin >= 0)).tolist():
+            same = int(twin[row])
+            works[row], roofs[row], roof_ns[row] = works[same], roofs[same], roof_ns[same]
     return DeviceWork(op, share, tuple(works), tuple(roofs), roof_ns)
+
+
+def _infer_dtypes(timeline: Timeline, work_by_call: list[Work | None], work_of: WorkOf) -> None:
+    """Fills in work that only lacks dtypes, from the names of the kernels launched.
+
+    The profiler gives lists of tensors (``aten::cat``) shapes but no dtypes; the kernel's template
+    names its element, or at least the element's bytes.
+    """
+    kernels, host = timeline.kernels, timeline.host
+    rows = np.flatnonzero((kernels.kind == KernelKind.KERNEL) & (kernels.op >= 0))
+    if len(rows) == 0:
+        return
+    calls, first = np.unique(host.call[kernels.op[rows]], return_index=True)
+    for index, at in zip(calls.tolist(), first.tolist()):
+        if index < 0 or work_by_call[index] is not None:
+            continue
+        call = timeline.calls[index]
+        if all(tensor.dtype for tensor in call.tensors):
+            continue
+        element = element_of(timeline.names[kernels.name[rows[at]]])
+        dtype = _dtype_of_size(timeline, element) if isinstance(element, int) else element
+        if dtype is not None:
+            args = tuple(_with_dtype(arg, dtype) for arg in call.args)
+            work_by_call[index] = _usable(_work(replace(call, args=args), work_of))
+
+
+def _dtype_of_size(timeline: Timeline, size: int) -> str | None:
+    """The commonest dtype of the trace with elements of ``size`` bytes; any where none is."""
+    seen = Counter(tensor.dtype for call in timeline.calls for tensor in call.tensors)
+    fitting = [dtype for dtype, bytes_ in ITEM_SIZE_BYTES.items() if bytes_ == size]
+    return max(fitting, key=lambda dtype: seen[dtype], default=None)
+
+
+def _with_dtype(arg: Arg, dtype: str) -> Arg:
+    if isinstance(arg, TensorSpec):
+        return arg if arg.dtype else replace(arg, dtype=dtype)
+    if isinstance(arg, tuple):
+        return tuple(_with_dtype(item, dtype) for item in arg)
+    return arg
 
 
 def _work(call: OpCall, work_of: WorkOf) -> Work | None:

@@ -131,3 +131,21 @@ _TF32 = re.compile(r"tf32|(?<!f16_)(?<!fp16_)(?<!bf16_)s1688(?:gemm|fprop|dgrad|
 def uses_tf32(kernel_name: str) -> bool:
     """Whether a float32 kernel says that it multiplies in TF32."""
     return _TF32.search(kernel_name) is not None
+
+
+_DTYPE_TOKENS = re.compile(
+    r"(?P<bfloat16>c10::BFloat16|__(?:nv|hip)_bfloat16|\bbfloat16)|(?P<float16>c10::Half|__half\b)"
+    r"|OpaqueType<(?P<bytes>\d+)u?>|(?P<float64>\bdouble\b)|(?P<float32>\bfloat\b)"
+)
+
+
+def element_of(kernel_name: str) -> str | int | None:
+    """What a template kernel's name says of its elements: a dtype, or only their bytes.
+
+    The first type among the template's arguments: that of the tensors in PyTorch's own kernels.
+    ``None`` if the name does not tell.
+    """
+    match = _DTYPE_TOKENS.search(kernel_name)
+    if match is None:
+        return None
+    return int(match["bytes"]) if match["bytes"] else match.lastgroup

@@ -14,6 +14,7 @@ from gobrrr.capture import trace_link
 from gobrrr.capture.trace_args import DTYPES, parse_call
 from gobrrr.capture.trace_columns import TraceColumns, read_columns
 from gobrrr.capture.trace_names import STEP_PREFIX, Route, kernel_kind
+from gobrrr.capture.trace_repeats import repeated_by
 from gobrrr.capture.trace_steps import find_steps
 from gobrrr.timeline.data import Device, HostKind, HostSpans, KernelKind, Kernels, Phase, Timeline
 from gobrrr.timeline.nesting import nearest, parents
@@ -33,8 +34,9 @@ def read_trace(path: str | os.PathLike[str]) -> Timeline:
         trace's own clock. Metadata, environment and host names in the file are not read.
         ``extra`` holds ``source`` (the file's name), ``events``, ``base_ns`` (what to add for
         wall-clock time, or ``None``), ``steps_how``, ``recorded`` (whether shapes, strides, values
-        and stacks were), ``collectives`` (what each distinct collective did), and ``collective``
-        (int32 per kernel: an index into it, or -1).
+        and stacks were), ``collectives`` (what each distinct collective did), ``collective``
+        (int32 per kernel: an index into it, or -1), and ``twin`` (int64 per kernel: for one that
+        was launched before the recording, the later kernel that does the same; or -1).
 
     Raises:
         InputError: the file is missing, damaged, cut short, too large for the memory, or no trace.
@@ -67,6 +69,12 @@ def read_trace(path: str | os.PathLike[str]) -> Timeline:
     step_thread = _step_thread(spans, names)
     steps = find_steps(spans, kernels, names, step_thread)
     recorded = _recorded(columns, kind, program)
+    twin = repeated_by(kernels)
+    if (early := int((twin >= 0).sum())) > 0:
+        notices.append(
+            f"{early} kernels were launched before the recording began; their work is that of the "
+            "same kernels, in the same order, of a later step."
+        )
     return Timeline(
         names=names,
         calls=calls,
@@ -88,6 +96,7 @@ def read_trace(path: str | os.PathLike[str]) -> Timeline:
             "recorded": recorded,
             "collectives": collectives,
             "collective": collective,
+            "twin": twin,
         },
     )
 
