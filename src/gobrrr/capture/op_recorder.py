@@ -21,6 +21,7 @@ from gobrrr.capture.op_arguments import (
     describe_value,
     signature_of,
 )
+from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.source_lines import user_line
 from gobrrr.timeline.data import Phase
@@ -169,11 +170,7 @@ class OpRecorder:
         self._undo.append(undo)
 
     def _track_optimizers(self) -> None:
-        from torch.optim.optimizer import (
-            Optimizer,
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
+        from torch.optim.optimizer import Optimizer
 
         def enters(*_: Any) -> None:
             self._here.optimizers += 1
@@ -197,8 +194,7 @@ class OpRecorder:
                 Optimizer.zero_grad = original
 
         self._undo.append(undo)
-        self._undo.append(register_optimizer_step_pre_hook(enters).remove)
-        self._undo.append(register_optimizer_step_post_hook(leaves).remove)
+        self._undo.append(around_optimizer_steps(before=enters, after=leaves))
 
     # Ops
 

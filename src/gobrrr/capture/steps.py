@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gobrrr.capture.cycle import CycleFinder
+from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 
 # Sources of boundaries, weakest first.
 MODULE, OPTIMIZER, PROFILER, EXPLICIT = "module", "optimizer", "profiler", "explicit"
@@ -73,13 +74,11 @@ class StepWatcher:
     # Sources
 
     def _watch_optimizers(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
         def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             self.optimizers.add(optimizer)
             self._ended(OPTIMIZER, id(optimizer))
 
-        self._undo[OPTIMIZER] = register_optimizer_step_post_hook(after_step).remove
+        self._undo[OPTIMIZER] = around_optimizer_steps(after=after_step)
 
     def _watch_profilers(self) -> None:
         from torch.profiler import profile
