@@ -26,6 +26,7 @@ from gobrrr.work import (
     recurrent,
     reductions,
     spectral,
+    transformer_layers,
     views,
 )
 from gobrrr.work.estimate import OpClass, Work
@@ -61,6 +62,7 @@ FORMULA_MODULES = (
     recurrent,
     reductions,
     spectral,
+    transformer_layers,
     views,
 )
 

@@ -14,6 +14,8 @@ from gobrrr.work.attention import (
     BACKWARD_VECTOR,
     FORWARD_SPECIAL,
     FORWARD_VECTOR,
+    backward_work,
+    forward_work,
     visible_pairs,
 )
 from gobrrr.work.estimate import Work
@@ -143,4 +145,26 @@ def efficient_backward(call: OpCall) -> Work:
     return _backward(
         call, (0, 1, 2, 3, 5, 10), _sequences(tensor_at(call, 6)), _mask_type(call.args, 14),
         tensor_at(call, 4),
+    )  # fmt: skip
+
+
+@formula("aten::_cudnn_attention_forward")
+def cudnn_forward(call: OpCall) -> Work:
+    """``(q, k, v, bias, cum_q, cum_k, max_q, max_k, compute_lse, p, is_causal, ...)``, dense."""
+    if tensor_at(call, 4) is not None:
+        raise ValueError("packed sequences of this operator are not described")
+    return forward_work(
+        call, need(call, 0), need(call, 1), need(call, 2), causal=call.args[10] is True,
+        mask=tensor_at(call, 3), statistics=1 if call.args[8] is True else 0,
+    )  # fmt: skip
+
+
+@formula("aten::_cudnn_attention_backward")
+def cudnn_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, out, lse, seed, offset, bias, cum_q, cum_k, max_q, max_k, p, causal)``."""
+    if tensor_at(call, 9) is not None:
+        raise ValueError("packed sequences of this operator are not described")
+    return backward_work(
+        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4),
+        tensor_at(call, 5), causal=call.args[14] is True, mask=tensor_at(call, 8),
     )  # fmt: skip

@@ -60,7 +60,8 @@ def moved(
         "_conj_copy _neg_view_copy view_as_real_copy view_as_complex_copy lift_fresh_copy "
         "_copy_from _copy_from_and_resize _pin_memory pin_memory channel_shuffle "
         "native_channel_shuffle pixel_shuffle pixel_unshuffle _to_dense to_dense to_sparse "
-        "to_mkldnn mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight"
+        "to_mkldnn _mkldnn_transpose _reshape_alias_copy values_copy indices_copy "
+        "mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight"
     )
 )
 def copy_of_self(call: OpCall) -> Work:
@@ -244,6 +245,23 @@ def view_backward(call: OpCall) -> Work | None:
     return None if sizes is None else moved([grad], [TensorSpec(sizes, grad.dtype)])
 
 
+@formula(
+    *qualified(
+        "_pack_padded_sequence _pad_packed_sequence _nested_from_padded_tensor to_padded_tensor "
+        "_jagged_to_padded_dense_forward _padded_dense_to_jagged_forward "
+        "_nested_tensor_from_tensor_list _nested_tensor_from_mask masked_scatter_backward one_hot"
+    )
+)
+def repack(call: OpCall) -> Work | None:
+    """Padded into packed and back: lengths are values, so only the result tells the size."""
+    if not call.outputs:
+        return None
+    first, *others = call.tensors
+    # Padding is neither read nor, on the way back, found in the input.
+    n = min(first.unique_elements, call.outputs[0].numel)
+    return moved([TensorSpec((n,), first.dtype), *others], list(call.outputs))
+
+
 # Creation
 
 
@@ -290,8 +308,14 @@ def create(call: OpCall) -> Work | None:
     return moved([], [TensorSpec(sizes, wanted or "float32")])
 
 
-@formula("aten::_local_scalar_dense", "aten::item")
+@formula("aten::_local_scalar_dense")
 def scalar(call: OpCall) -> Work:
     """One element read by the host."""
     x = need(call, 0)
     return moved([TensorSpec((), x.dtype)], [])
+
+
+@formula("aten::item", "aten::is_nonzero", composite=True)
+def item(call: OpCall) -> Work:
+    """As ``_local_scalar_dense``."""
+    return scalar(call)

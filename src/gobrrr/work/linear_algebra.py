@@ -156,3 +156,14 @@ def cdist_backward(call: OpCall) -> Work:
         [grad, x, y, distances], out, vector=float(4 * distances.numel * x.shape[-1]),
         dtype=x.dtype, op_class="other",
     )  # fmt: skip
+
+
+@formula("aten::dist")
+def dist(call: OpCall) -> Work:
+    """``(self, other, p)``: a difference, a power, a sum, and one root."""
+    x, y = need(call, 0), need(call, 1)
+    out = call.outputs or (TensorSpec((), x.dtype),)
+    return account(
+        [x, y], out, vector=3.0 * max(x.numel, y.numel) + 4, special=1.0,
+        dtype=x.dtype, op_class="normalisation",
+    )  # fmt: skip

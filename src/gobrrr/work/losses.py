@@ -6,6 +6,7 @@ from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula, qualified
 from gobrrr.work.traffic import account, arithmetic_dtype, destinations, need, tensor_at
+from gobrrr.work.weights import FUNCTION
 
 # ``at::Reduction``: 0 none, 1 mean, 2 sum.
 NONE = 0
@@ -99,4 +100,33 @@ def elementwise_loss_backward(call: OpCall) -> Work:
     return account(
         inputs, out, vector=x.numel * flops, special=float(special * x.numel),
         dtype=arithmetic_dtype(x.dtype), op_class="elementwise",
+    )  # fmt: skip
+
+
+@formula("aten::_ctc_loss")
+def ctc_loss(call: OpCall) -> Work:
+    """``(log_probs (t, b, c), targets, ...)`` -> loss, log_alpha ``(b, t, 2 s + 1)``.
+
+    The forward recursion adds three terms in the log domain for each state: 3 exp, a log, 6 more.
+    """
+    x = need(call, 0)
+    if not call.outputs:
+        raise ValueError("the length of the targets was not recorded")
+    states = call.outputs[-1].numel
+    return account(
+        call.tensors, call.outputs, vector=float(states * (4 * FUNCTION + 6)),
+        special=4.0 * states, dtype=arithmetic_dtype(x.dtype), op_class="other",
+    )  # fmt: skip
+
+
+@formula("aten::_ctc_loss_backward")
+def ctc_loss_backward(call: OpCall) -> Work:
+    """``(grad, log_probs, ..., log_alpha, ...)``: the same recursion, and a term per class."""
+    x = need(call, 1)
+    states = max((spec.numel for spec in call.tensors[2:] if len(spec.shape) == 3), default=0)
+    out = call.outputs or (TensorSpec(x.shape, x.dtype),)
+    return account(
+        call.tensors, out,
+        vector=float(states * (5 * FUNCTION + 8) + x.numel * (FUNCTION + 3)),
+        special=float(5 * states + x.numel), dtype=arithmetic_dtype(x.dtype), op_class="other",
     )  # fmt: skip

@@ -133,4 +133,5 @@ for _name, _entry in POINTWISE.items():
     _pair = (_entry, cost_of(_entry))
     for _variant in (f"aten::{_name}", f"aten::{_name}_"):
         _COSTS[_variant] = _pair
-        add_formula((_variant,), pointwise)
+        # ``__and__`` calls ``bitwise_and``.
+        add_formula((_variant,), pointwise, composite=_name.startswith("__"))

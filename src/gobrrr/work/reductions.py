@@ -73,6 +73,9 @@ REDUCTIONS: dict[str, Reduction] = {
     # Of one argument or with a dimension; of two tensors they are element-wise.
     "max": Reduction(3, 1, dtypes=("same", "int64")),
     "min": Reduction(3, 1, dtypes=("same", "int64")),
+    "native_norm": Reduction(5, 2, last=("sqrt",), dims_at=2, keep_at=3, dtypes=("float",)),
+    "_is_all_true": Reduction(1, 0, dtypes=("bool",)),
+    "_is_any_true": Reduction(1, 0, dtypes=("bool",)),
     "trace": Reduction(1, 1),
     "equal": Reduction(2, 1, dtypes=("bool",)),
 }
