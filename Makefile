@@ -15,7 +15,7 @@ HARDWARE = $(BIN)/python -c "import re; from gobrrr.devices import identify; \
 	print(re.sub('[^a-z0-9]+', '-', identify().name.lower()).strip('-'))"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-no-torch check format bench lock clean
+.PHONY: help demo test test-no-torch check format bench assets lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ bench: $(VENV)/.dev ## Run the benchmarks (ONLY=name for one), writing benchmark
 		echo "$$script -> $$out"; \
 		PYTHONPATH=. $(BIN)/python $$script --out $$out || exit 1; \
 	done
+
+assets: ## Rebuild the HTML report's script and style from assets/ (needs node 20 and npm)
+	cd assets && npm ci --ignore-scripts --no-audit --no-fund
+	cd assets && npm run --silent check && npm run --silent build
 
 lock: $(VENV)/.dev ## Pin what is installed now into constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip --exclude setuptools \

@@ -245,7 +245,10 @@ class Verification(Record, kw_only=True):
 
 
 class Finding(Record, kw_only=True):
-    """A fix with its prediction and, once tried, its verification."""
+    """A fix with its prediction and, once tried, its verification.
+
+    ``leaves`` are those that it takes time from, so that a report can point from one to the other.
+    """
 
     fix: str
     prediction: Prediction | None
@@ -253,6 +256,7 @@ class Finding(Record, kw_only=True):
     verification: Verification | None = None
     title: str | None = None
     sources: list[str] = []
+    leaves: list[str] = []
 
 
 class RankRow(Record, kw_only=True):

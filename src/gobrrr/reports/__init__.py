@@ -23,6 +23,9 @@ class Format:
 
 FORMATS: tuple[Format, ...] = (
     Format("json", "write the diagnosis, to be read again", "gobrrr.reports.json"),
+    Format(
+        "html", "write a page with charts, in one file that opens offline", "gobrrr.reports.html"
+    ),
     Format("markdown", "write a summary for a pull request", "gobrrr.reports.markdown"),
 )
 

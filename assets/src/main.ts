@@ -1,0 +1,46 @@
+import { readReport } from "./data";
+import { byId, h, whenNear } from "./dom";
+import { startFilters } from "./filters";
+import { startOpTable } from "./op_table";
+import { startRoofline } from "./roofline";
+import { State } from "./state";
+import { startTheme } from "./theme";
+import { startTimeline } from "./timeline/view";
+import { startWhere } from "./where";
+
+startTheme(byId("theme"));
+const data = document.getElementById("data");
+if (data) {
+  const report = readReport(data.textContent ?? "");
+  const state = new State(report.ops);
+  panel("filters", (host) => startFilters(host, report, state));
+  panel("op-table", (host) => startOpTable(host, report, state));
+  panel("roofline-chart", (host) => startRoofline(host, report, state));
+  panel("where-view", (host) => startWhere(host, report));
+  const packed = document.getElementById("timeline-data");
+  const host = document.getElementById("timeline-view");
+  if (packed && host) {
+    whenNear(host, () => {
+      startTimeline(host, JSON.parse(packed.textContent ?? ""), report, state).then(
+        () => (host.dataset.ready = ""),
+        (error) => fail(host, error),
+      );
+    });
+  }
+}
+
+/** A panel that breaks says so in its own place and leaves the others alone. */
+function panel(id: string, start: (host: HTMLElement) => void): void {
+  const host = byId(id);
+  try {
+    start(host);
+    host.dataset.ready = "";
+  } catch (error) {
+    fail(host, error);
+  }
+}
+
+function fail(host: HTMLElement, error: unknown): void {
+  console.error(error);
+  host.replaceChildren(h("p", { class: "none" }, `This panel could not be drawn: ${error}`));
+}

@@ -1,0 +1,358 @@
+// The roofline: log-log, in SVG, so that it prints and follows the theme.
+
+import { scaleLog, type ScaleLogarithmic } from "d3-scale";
+import { symbol, symbolCircle, symbolDiamond, symbolSquare, symbolTriangle } from "d3-shape";
+import { regimeOf, type Op, type Report } from "./data";
+import { describeOp } from "./describe";
+import { byId, h, onWidth, s } from "./dom";
+import { si, timeText } from "./quantities";
+import { computeRoofs, memoryRoofs, place, type ComputeRoof, type MemoryRoof } from "./roofs";
+import type { State } from "./state";
+import { hideTip, showTip } from "./tooltip";
+
+// A shape per regime, so that colour is not needed to tell them apart.
+const SHAPES = {
+  compute: symbolCircle,
+  memory: symbolSquare,
+  overhead: symbolTriangle,
+  unmodelled: symbolDiamond,
+} as const;
+const NEAR = 26;
+// Ops that together take less than this share of the time may lie on the lower edge.
+const EDGE_SHARE = 0.004;
+
+interface Mark {
+  op: Op;
+  x: number;
+  y: number;
+  radius: number;
+  node: SVGPathElement;
+}
+
+interface Frame {
+  x: ScaleLogarithmic<number, number>;
+  y: ScaleLogarithmic<number, number>;
+  left: number;
+  gutter: number;
+  right: number;
+  top: number;
+  bottom: number;
+}
+
+export function startRoofline(host: HTMLElement, report: Report, state: State): void {
+  const compute = computeRoofs(report);
+  const memory = memoryRoofs(report);
+  const roofs = [...memory, ...compute];
+  const on = new Set(roofs.filter((roof) => roof.used).map((roof) => roof.key));
+  if (!on.size) roofs.forEach((roof) => on.add(roof.key));
+  const placed = report.ops.flatMap((op) => {
+    const at = place(op);
+    return at ? [{ op, at }] : [];
+  });
+  note(report, placed.length);
+  if (!placed.length) {
+    host.replaceChildren(h("p", { class: "none" }, "No op has a known amount of work to place."));
+    return;
+  }
+
+  let marks: Mark[] = [];
+  let width = 0;
+  const redraw = () => width && draw();
+  const svg = s("svg", { class: "roofline", tabindex: 0, role: "application" });
+  svg.setAttribute(
+    "aria-label",
+    "Roofline. Left and right arrows go from op to op by time, Enter selects; the table below lists the same ops.",
+  );
+  host.replaceChildren(svg);
+  if (roofs.length) byId("roofs").append(roofChoice(roofs, on, redraw));
+  onWidth(host, (now) => {
+    width = now;
+    draw();
+  });
+  state.onFilter(redraw);
+  state.onSelect(() => highlight());
+
+  function draw(): void {
+    const frame = frameOf(width);
+    marks = [];
+    svg.replaceChildren();
+    svg.setAttribute("viewBox", `0 0 ${width} ${frame.bottom + 46}`);
+    svg.setAttribute("height", String(frame.bottom + 46));
+    drawAxes(svg, frame, width);
+    drawRoofs(svg, frame, memory.filter((r) => on.has(r.key)), compute.filter((r) => on.has(r.key)));
+    const most = Math.max(...placed.map(({ op }) => op.time_s));
+    const largest = Math.max(12, Math.min(30, width / 32));
+    const layer = s("g", { class: "marks" });
+    // The largest first, so that small marks stay on top and can be reached.
+    for (const { op, at } of [...placed].sort((a, b) => b.op.time_s - a.op.time_s)) {
+      if (!state.passes(op)) continue;
+      const radius = Math.max(2.6, largest * Math.sqrt(op.time_s / most));
+      const x = at.bytesOnly ? frame.left + (frame.gutter - frame.left) / 2 : frame.x(at.x);
+      const lowest = frame.y.domain()[0];
+      const rate = at.bytesOnly ? at.y * frame.x.domain()[0] : at.y;
+      const y = frame.y(Math.max(rate, lowest));
+      const regime = regimeOf(op.regime) as keyof typeof SHAPES;
+      const node = s("path", {
+        d: symbol(SHAPES[regime], Math.PI * radius * radius)() ?? "",
+        transform: `translate(${x.toFixed(1)},${y.toFixed(1)})`,
+        class: regime,
+      });
+      layer.append(node);
+      marks.push({ op, x, y, radius, node });
+    }
+    svg.append(s("g", { class: "focus" }), layer);
+    highlight();
+  }
+
+  function frameOf(width: number): Frame {
+    const narrow = width < 560;
+    const xs = placed.filter((p) => !p.at.bytesOnly).map((p) => p.at.x);
+    const ridges = compute.flatMap((c) =>
+      on.has(c.key) ? memory.filter((m) => on.has(m.key)).map((m) => c.flops_per_s / m.bytes_per_s) : [],
+    );
+    const smallest = Math.min(...xs, ...ridges, 1);
+    const x0 = 10 ** Math.floor(Math.log10(Math.max(smallest * 0.7, 1e-4)));
+    const x1 = Math.max(...xs, ...ridges.map((ridge) => ridge * 6), 10) * 2;
+    const rates = placed.map((p) => [p.at.bytesOnly ? p.at.y * x0 : p.at.y, p.op.time_s]);
+    rates.sort((a, b) => a[0] - b[0]);
+    const total = rates.reduce((sum, [, time]) => sum + time, 0);
+    let below = 0;
+    let y0 = rates[0][0];
+    for (const [rate, time] of rates) {
+      y0 = rate;
+      if ((below += time) > EDGE_SHARE * total) break;
+    }
+    const tops = compute.filter((c) => on.has(c.key)).map((c) => c.flops_per_s);
+    const feet = memory.filter((m) => on.has(m.key)).map((m) => m.bytes_per_s * x0);
+    const y1 = Math.max(...tops, rates[rates.length - 1][0], ...feet) * 2.2;
+    const left = narrow ? 46 : 62;
+    const gutter = left + (placed.some((p) => p.at.bytesOnly) ? (narrow ? 34 : 54) : 0);
+    const frame = { left, gutter, right: width - 12, top: 10, bottom: narrow ? 340 : 460 };
+    return {
+      ...frame,
+      x: scaleLog([x0, x1], [gutter, frame.right]),
+      y: scaleLog([Math.min(y0, ...feet) / 1.6, y1], [frame.bottom, frame.top]),
+    };
+  }
+
+  function nearest(event: PointerEvent | MouseEvent): Mark | null {
+    const box = svg.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    let best: Mark | null = null;
+    let least = NEAR;
+    for (const mark of marks) {
+      // Inside a mark counts as nearer the nearer its centre is in its own size.
+      const away = Math.hypot(mark.x - x, mark.y - y);
+      const distance = away <= mark.radius ? (away / mark.radius) * 4 : away - mark.radius + 4;
+      if (distance < least) [best, least] = [mark, distance];
+    }
+    return best;
+  }
+
+  function tell(mark: Mark, x: number, y: number): void {
+    showTip(x, y, mark.op.name, describeOp(mark.op, report));
+  }
+
+  let hovered: Mark | null = null;
+  svg.addEventListener("pointermove", (event) => {
+    hovered = nearest(event);
+    svg.style.cursor = hovered ? "pointer" : "";
+    if (hovered) tell(hovered, event.clientX, event.clientY);
+    else hideTip();
+    highlight();
+  });
+  svg.addEventListener("pointerleave", () => {
+    hovered = null;
+    hideTip();
+    highlight();
+  });
+  svg.addEventListener("click", (event) => {
+    const mark = nearest(event);
+    if (mark) state.select(mark.op, "roofline");
+  });
+  svg.addEventListener("keydown", (event) => {
+    const order = [...marks].sort((a, b) => b.op.time_s - a.op.time_s);
+    const current = hovered?.op ?? state.selected;
+    const at = order.findIndex((mark) => mark.op === current);
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step && order.length) {
+      event.preventDefault();
+      hovered = order[Math.min(Math.max(at + step, 0), order.length - 1)];
+      const box = svg.getBoundingClientRect();
+      tell(hovered, box.left + hovered.x, box.top + hovered.y);
+      highlight();
+    } else if (event.key === "Enter" && hovered) {
+      state.select(hovered.op, "roofline");
+    }
+  });
+  svg.addEventListener("blur", hideTip);
+
+  function highlight(): void {
+    const selected = marks.find((mark) => mark.op === state.selected);
+    for (const mark of marks) {
+      mark.node.classList.toggle("selected", mark === selected);
+      mark.node.classList.toggle("hovered", mark === hovered);
+    }
+    svg.classList.toggle("picking", !!selected);
+    const focus = svg.querySelector(".focus");
+    focus?.replaceChildren(...toRoof(hovered ?? selected));
+  }
+
+  /** A line from the mark up to the roof that gobrrr holds it against. */
+  function toRoof(mark: Mark | null | undefined): SVGElement[] {
+    const op = mark?.op;
+    if (!mark || !op?.roof_s || !op.kernel_s || op.roof_s >= op.kernel_s) return [];
+    const frame = frameOf(width);
+    const up = Math.log10(op.kernel_s / op.roof_s);
+    const domain = frame.y.domain().map(Math.log10);
+    const y = mark.y - (up / (domain[1] - domain[0])) * (frame.bottom - frame.top);
+    const words = s("text", { x: mark.x + 6, y: y + 11 }, `${timeText(op.roof_s)} at the roof`);
+    if (mark.x > width - 160) {
+      words.setAttribute("x", String(mark.x - 6));
+      words.setAttribute("text-anchor", "end");
+    }
+    return [
+      s("line", { x1: mark.x, x2: mark.x, y1: mark.y, y2: y }),
+      s("line", { x1: mark.x - 7, x2: mark.x + 7, y1: y, y2: y }),
+      words,
+    ];
+  }
+}
+
+function note(report: Report, placed: number): void {
+  const missing = report.ops.filter((op) => !place(op));
+  const time = missing.reduce((sum, op) => sum + op.time_s, 0);
+  const words: string[] = [];
+  if (!report.ceilings.length) words.push("No ceilings are known for this device, so there is no roof.");
+  if (placed && missing.length && time > 0)
+    words.push(
+      `${missing.length} ops (${timeText(time)}) have no known amount of work and are only in the table.`,
+    );
+  if (report.ops.some((op) => op.flops === 0))
+    words.push("Ops without arithmetic stand left of the axis, at the bytes they move per second.");
+  byId("roofline-note").textContent = words.join(" ");
+}
+
+function drawAxes(svg: SVGElement, frame: Frame, width: number): void {
+  const g = s("g", { class: "axes" });
+  const { x, y, left, gutter, right, top, bottom } = frame;
+  const decades = (domain: number[], room: number) => {
+    const [low, high] = domain.map(Math.log10);
+    const every = Math.max(1, Math.ceil((high - low) / Math.max(2, room)));
+    const ticks: number[] = [];
+    for (let e = Math.ceil(low); e <= high; e++) if (e % every === 0) ticks.push(10 ** e);
+    return ticks;
+  };
+  for (const tick of decades(x.domain(), (right - gutter) / 54)) {
+    g.append(
+      s("line", { x1: x(tick), x2: x(tick), y1: top, y2: bottom }),
+      s("text", { x: x(tick), y: bottom + 17, "text-anchor": "middle" }, plainTick(tick)),
+    );
+  }
+  for (const tick of decades(y.domain(), (bottom - top) / 40)) {
+    g.append(
+      s("line", { x1: left, x2: right, y1: y(tick), y2: y(tick) }),
+      s("text", { x: left - 7, y: y(tick) + 4, "text-anchor": "end" }, si(tick)),
+    );
+  }
+  if (gutter > left) {
+    const middle = (left + gutter) / 2;
+    g.append(
+      s("rect", { class: "gutter", x: left, y: top, width: gutter - left, height: bottom - top }),
+      s("text", { x: middle, y: bottom + 17, "text-anchor": "middle" }, "0"),
+    );
+  }
+  g.append(
+    s("path", { class: "frame", d: `M${left},${top}V${bottom}H${right}` }),
+    s("text", { class: "title", x: right, y: bottom + 37, "text-anchor": "end" },
+      "arithmetic intensity, FLOP/B"),
+    s("text", { class: "title", x: left + 8, y: top + 10 }, width < 560 ? "FLOP/s" : "achieved, FLOP/s"),
+  );
+  svg.append(g);
+}
+
+function plainTick(value: number): string {
+  return value >= 0.01 && value < 1e4 ? String(Number(value.toPrecision(1))) : si(value);
+}
+
+function drawRoofs(
+  svg: SVGElement,
+  frame: Frame,
+  memory: MemoryRoof[],
+  compute: ComputeRoof[],
+): void {
+  const g = s("g", { class: "roofs" });
+  const { x, y, gutter, left, right, bottom } = frame;
+  const [x0, x1] = x.domain();
+  const [y0, y1] = y.domain();
+  const top = compute[0]?.flops_per_s ?? y1;
+  const fastest = memory[0]?.bytes_per_s;
+  if (memory.length && compute.length) {
+    const ridge = top / (fastest as number);
+    const points = [[x0, (fastest as number) * x0], [ridge, top], [x1, top], [x1, y0], [x0, y0]];
+    g.append(
+      s("path", {
+        class: "under",
+        d: `M${points.map(([a, b]) => `${x(a)},${y(Math.max(b, y0))}`).join("L")}Z`,
+      }),
+    );
+  }
+  // The angle of any bandwidth line on these axes, for its label.
+  const slope = (Math.atan2(y(y0 * 10) - y(y0), x(x0 * 10) - x(x0)) * 180) / Math.PI;
+  for (const roof of memory) {
+    const end = Math.min(top / roof.bytes_per_s, x1);
+    const from = Math.max(x0, y0 / roof.bytes_per_s);
+    const label = s(
+      "text",
+      {
+        transform: `translate(${x(from) + 10},${y(roof.bytes_per_s * from)}) rotate(${slope}) translate(14,-6)`,
+      },
+      `${roof.label}${roof.how ? ` · ${roof.how}` : ""}`,
+    );
+    g.append(
+      s("path", {
+        class: `roof ${roof.how}`,
+        d:
+          (gutter > left && from === x0 ? `M${left},${y(roof.bytes_per_s * x0)}H${gutter}` : "") +
+          `M${x(from)},${y(roof.bytes_per_s * from)}L${x(end)},${y(roof.bytes_per_s * end)}`,
+      }),
+      label,
+    );
+  }
+  const taken: number[] = [];
+  for (const roof of compute) {
+    const from = fastest ? Math.max(roof.flops_per_s / fastest, x0) : x0;
+    const height = y(roof.flops_per_s);
+    if (height > bottom) continue;
+    g.append(s("path", { class: `roof ${roof.how}`, d: `M${x(from)},${height}H${right}` }));
+    if (taken.some((other) => Math.abs(other - height) < 13)) continue;
+    taken.push(height);
+    g.append(
+      s("text", { x: right - 2, y: height - 5, "text-anchor": "end" },
+        `${roof.label}${roof.how ? ` · ${roof.how}` : ""}`),
+    );
+  }
+  svg.append(g);
+}
+
+function roofChoice(
+  roofs: (ComputeRoof | MemoryRoof)[],
+  on: Set<string>,
+  redraw: () => void,
+): HTMLElement {
+  const summary = h("summary", {});
+  const say = () => (summary.textContent = `Roofs: ${on.size} of ${roofs.length} drawn`);
+  const list = h("div", { class: "checks" });
+  for (const roof of roofs) {
+    const box = h("input", { type: "checkbox", checked: on.has(roof.key) });
+    box.addEventListener("change", () => {
+      if (box.checked) on.add(roof.key);
+      else on.delete(roof.key);
+      say();
+      redraw();
+    });
+    list.append(h("label", {}, box, ` ${roof.label}`, h("small", {}, ` ${roof.how}`)));
+  }
+  say();
+  return h("details", {}, summary, list);
+}
