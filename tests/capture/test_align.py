@@ -13,3 +13,7 @@ def test_what_only_one_side_has_is_left_out() -> None:
 def test_nothing_recorded_matches_nothing() -> None:
     assert match(["a"], []).tolist() == [-1]
     assert match([], ["a"]).tolist() == []
+
+
+def test_gradients_summed_in_place_are_the_sums_recorded_out_of_place() -> None:
+    assert match(["mm", "aten::add_"], ["mm", "aten::add"]).tolist() == [0, 1]

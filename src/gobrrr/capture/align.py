@@ -15,6 +15,10 @@ from gobrrr.timeline.nesting import inherited_minimum, parents
 # Beyond this, what differs in the middle is left unmatched rather than searched in n^2.
 MOST_DIFFERENT = 4000
 
+# Autograd sums two gradients in place where nothing else holds the first, but never while a
+# dispatch mode watches (``can_accumulate_inplace`` in torch/csrc/autograd/input_buffer.cpp).
+RECORDED_AS = {"aten::add_": "aten::add"}
+
 
 def candidate_rows(step: RawEvents, recorded_names: set[str]) -> Int64:
     """Rows of the events that a dispatch recorder would have seen, in order.
@@ -22,7 +26,10 @@ def candidate_rows(step: RawEvents, recorded_names: set[str]) -> Int64:
     These are the outermost events with a recorded name in the step's thread: an ``aten::copy_``
     inside an ``aten::_to_copy`` is part of it, a composite such as ``aten::linear`` is not seen.
     """
-    wanted_names = np.array([name in recorded_names for name in step.names], dtype=bool)
+    wanted_names = np.array(
+        [name in recorded_names or RECORDED_AS.get(name) in recorded_names for name in step.names],
+        dtype=bool,
+    )
     if not len(step):
         return np.empty(0, np.int64)
     wanted = wanted_names[step.name] & (step.thread == 0) & ~step.annotation
@@ -36,6 +43,8 @@ def candidate_rows(step: RawEvents, recorded_names: set[str]) -> Int64:
 
 def match(seen: Sequence[str], recorded: Sequence[str]) -> NDArray[np.int64]:
     """For each name seen: the position of the recorded op that it is, -1 for none."""
+    seen = [RECORDED_AS.get(name, name) for name in seen]
+    recorded = [RECORDED_AS.get(name, name) for name in recorded]
     found = np.full(len(seen), -1, np.int64)
     common = min(len(seen), len(recorded))
     head = 0
