@@ -364,3 +364,14 @@ def test_compiled_regions_stay_compiled() -> None:
     assert compiled == before
     assert len(runs) == 3 * len(before)
     assert names(recorder.ops).count("aten::addmm") == 3
+
+
+def test_detaches_that_only_exist_under_a_dispatch_mode_are_left_out() -> None:
+    # relu saves its output for the backward; autograd detaches it through the mode.
+    x = torch.ones(2, requires_grad=True)
+    with OpRecorder() as recorder:
+        x.relu()
+    assert names(recorder.ops) == ["aten::relu"]
+    with OpRecorder() as recorder:
+        x.detach()
+    assert names(recorder.ops) == ["aten::detach"]

@@ -275,12 +275,13 @@ def _make_mode(recorder: OpRecorder) -> Any:
                 return func(*args, **kwargs)
             if not isinstance(func, OpOverload):
                 return self._record_higher_order(func, args, kwargs)
-            if any(
-                kind.__torch_dispatch__ is not not_overridden and kind is not FakeTensor
-                for kind in types
-            ):
-                # A tensor subclass: what it dispatches to comes back here.
-                return NotImplemented
+            if types:
+                if all(kind.__torch_dispatch__ is not_overridden for kind in types):
+                    # Autograd saving an output: a ``detach`` that exists under dispatch modes only.
+                    return func(*args, **kwargs)
+                if FakeTensor not in types:
+                    # A tensor subclass: what it dispatches to comes back here.
+                    return NotImplemented
             if _only_calls_others(func):
                 # Without autograd (inference mode) composites arrive whole.
                 with self:
