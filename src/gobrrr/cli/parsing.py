@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,6 +58,12 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"no command {name!r}; did you mean gobrrr run {name}?")
             self.error(f"no command {name!r}; there are {', '.join(self._commands)}")
         return name, list(arguments[1:])
+
+
+def require_torch(command: str) -> None:
+    """Raises ``InputError`` where torch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        raise InputError(f"{command} needs torch: pip install 'gobrrr[torch]'")
 
 
 def positive(text: str) -> int:

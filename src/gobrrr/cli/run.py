@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
 import shutil
 import sys
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli.parsing import add_report_options, natural, positive
+from gobrrr.cli.parsing import add_report_options, natural, positive, require_torch
 from gobrrr.cli.progress import Progress
 from gobrrr.timeline.errors import InputError, UserCodeError
 
@@ -112,8 +111,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     parsed = parser.parse_args(own)
     if target is None:
         raise InputError("nothing to run: gobrrr run SCRIPT (see gobrrr run --help)")
-    if importlib.util.find_spec("torch") is None:
-        raise InputError("gobrrr run needs torch: pip install 'gobrrr[torch]'")
+    require_torch("gobrrr run")
     progress = Progress(None if parsed.quiet else sys.stderr)
     if parsed.threads is not None:
         import torch

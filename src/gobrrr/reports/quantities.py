@@ -74,6 +74,11 @@ def si(value: float | None, unit: str = "") -> str:
     return f"{significant(value / factor)} {prefix}{unit}".rstrip()
 
 
+def quantity(value: float | None, unit: str) -> str:
+    """A value in ``unit`` as people read it: seconds by ``time_text``, the rest by ``si``."""
+    return time_text(value) if unit == "s" else si(value, unit)
+
+
 def significant(value: float | None) -> str:
     """Three significant digits, no exponent: ``0.318``, ``3.18``, ``31.8``, ``318``, ``3184``."""
     if value is None or not math.isfinite(value):

@@ -1,0 +1,77 @@
+"""``gobrrr devices``: the device here, and the data sheets that stand in for those that are not."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from gobrrr.timeline.errors import InputError
+
+if TYPE_CHECKING:
+    from gobrrr.devices.datasheets.sheet import DeviceSheet
+
+DESCRIPTION = """List the device here and the devices whose data sheets gobrrr knows; with a name,
+everything that is stated of that one, each figure with its source. Rates are dense."""
+EXAMPLES = """examples:
+  gobrrr devices
+  gobrrr devices H100-SXM
+  gobrrr devices "NVIDIA H100 80GB HBM3"
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gobrrr devices``."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a key, a full or a driver's name")
+
+
+def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """Prints the list, or one sheet."""
+    parsed = parser.parse_args(arguments)
+    if parsed.name is None:
+        _list_all()
+    else:
+        _show_one(parsed.name)
+    return 0
+
+
+def _list_all() -> None:
+    from gobrrr.devices.datasheet import all_datasheets
+    from gobrrr.devices.identity import identify
+    from gobrrr.reports.quantities import plain_name, si
+
+    here = identify()
+    cores = f", {here.cores} cores" if here.cores else ""
+    memory = f", {si(here.memory_bytes, 'B')}" if here.memory_bytes else ""
+    print(f"Here: {plain_name(here.name)} ({here.kind}{cores}{memory})\n")
+    sheets = all_datasheets()
+    width = max(len(sheet.key) for sheet in sheets)
+    print(f"{'data sheets':<{width}}  {'bf16 matrix':>12}  {'fp32 vector':>12}  {'memory':>9}")
+    for sheet in sheets:
+        matrix, vector = sheet.matrix.get("bfloat16"), sheet.vector.get("float32")
+        cells = (
+            si(matrix.value if matrix else None, "FLOP/s"),
+            si(vector.value if vector else None, "FLOP/s"),
+            si(sheet.memory_bytes_per_s.value, "B/s"),
+        )
+        print(f"{sheet.key:<{width}}  {cells[0]:>12}  {cells[1]:>12}  {cells[2]:>9}")
+
+
+def _show_one(name: str) -> None:
+    from gobrrr.devices.datasheet import ceilings_of_sheet, closest_devices, find_datasheet
+    from gobrrr.reports.quantities import quantity, si
+
+    sheet: DeviceSheet | None = find_datasheet(name)
+    if sheet is None:
+        near = closest_devices(name)
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; gobrrr devices lists them"
+        raise InputError(f"no data sheet for {name!r}{hint}")
+    parts = [f"{sheet.name} ({sheet.architecture}, {sheet.kind})"]
+    if sheet.memory_bytes is not None:
+        parts.append(si(sheet.memory_bytes.value, "B"))
+    print(", ".join(parts))
+    rows = ceilings_of_sheet(sheet).rows.values()
+    width = max(len(row.name) for row in rows)
+    for row in rows:
+        print(f"  {row.name:<{width}}  {quantity(row.value, row.unit):>14}  {row.source}")
+    if sheet.note:
+        print(f"  {sheet.note}")
