@@ -1,3 +1,6 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gobrrr.capture.align import match
 
 
@@ -17,3 +20,25 @@ def test_nothing_recorded_matches_nothing() -> None:
 
 def test_gradients_summed_in_place_are_the_sums_recorded_out_of_place() -> None:
     assert match(["mm", "aten::add_"], ["mm", "aten::add"]).tolist() == [0, 1]
+
+
+def test_repeated_layers_are_not_matched_one_layer_off() -> None:
+    # The recorder saw one op more (b) in the first layer, none in the others.
+    layer = ["x", "y", "z"]
+    seen = ["a", *layer, *layer, *layer, "c"]
+    recorded = ["a", "b", *layer, *layer, "d", *layer, "c"]
+    assert match(seen, recorded).tolist() == [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abc"), max_size=12))
+def test_a_match_is_a_longest_common_subsequence(seen: list[str], recorded: list[str]) -> None:
+    longest = [[0] * (len(recorded) + 1) for _ in range(len(seen) + 1)]
+    for i, a in enumerate(seen):
+        for j, b in enumerate(recorded):
+            same = longest[i][j] + 1 if a == b else 0
+            longest[i + 1][j + 1] = max(longest[i][j + 1], longest[i + 1][j], same)
+    found = [position for position in match(seen, recorded).tolist() if position >= 0]
+    assert len(found) == longest[-1][-1]
+    assert found == sorted(set(found))
+    pairs = [(seen[i], recorded[j]) for i, j in enumerate(match(seen, recorded).tolist()) if j >= 0]
+    assert all(a == b for a, b in pairs)
