@@ -117,15 +117,19 @@ def _lines(diagnosis: Diagnosis, leaf: str) -> str:
     rows = [row for row in diagnosis.idle if row.cause == cause]
     scale = time_scale(diagnosis)
 
-    named = [row for row in rows if row.source or row.detail][:_LINES_PER_CAUSE]
-    parts, file = [], ""
-    for row in named:
+    # One line of the program may stand there several times, with different details.
+    times: dict[str, float] = {}
+    for row in rows:
         where = short_source(row.source) if row.source else plain_name(row.detail or "")
-        known, _, line = where.rpartition(":")
+        times[where] = times.get(where, 0.0) + row.time_s
+    named = [(where, time_s) for where, time_s in times.items() if where][:_LINES_PER_CAUSE]
+    parts, file = [], ""
+    for where, time_s in named:
+        of_file, colon, line = where.rpartition(":")
         # A second line of the same file is given by its number alone.
-        shown = f":{line}" if row.source and known and known == file else where
-        file = known if row.source else ""
-        parts.append(f"{shown} {scale.number(row.time_s)}" if len(rows) > 1 else shown)
+        shown = f":{line}" if colon and of_file == file else where
+        file = of_file
+        parts.append(f"{shown} {scale.number(time_s)}" if len(times) > 1 else shown)
     return ", ".join(parts)
 
 

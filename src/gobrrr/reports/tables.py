@@ -190,7 +190,9 @@ def class_table(diagnosis: Diagnosis, top: int) -> TextTable:
             )
         )
 
-    return _table("Share of FLOPs beside share of time", columns, diagnosis.classes, top, row)
+    # A handful of classes, of which the small ones matter too: never cut.
+    rows = len(diagnosis.classes)
+    return _table("Share of FLOPs beside share of time", columns, diagnosis.classes, rows, row)
 
 
 def cause_table(diagnosis: Diagnosis, top: int) -> TextTable:

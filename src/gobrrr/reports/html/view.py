@@ -202,7 +202,8 @@ def regime_class(regime: str) -> str:
 
 def split_verdict(diagnosis: Diagnosis) -> tuple[str, str]:
     """The first sentence of the verdict, and the rest; the regime alone if there is no verdict."""
-    verdict = plain_name(diagnosis.verdict, 4000)
+    # A number and its percent sign stay on one line.
+    verdict = plain_name(diagnosis.verdict, 4000).replace(" %", "\u00a0%")
     if not verdict:
         return f"{plain_name(diagnosis.regime).capitalize()}-bound.", ""
     found = _SENTENCE.match(verdict)
