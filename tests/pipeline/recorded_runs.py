@@ -90,11 +90,11 @@ def save_run(
             for raw, samples in measured.sampled[:1]
         ],
         "ops": ops,
-        "cost": [cost.inside_ns, cost.outside_ns],
-        "fixed_ns": [None if np.isnan(t) else t for t in fixed.time_ns],
-        "ceilings": [[c.name, c.value, c.unit, c.how, c.source] for c in ceilings.rows.values()],
+        "cost": [float(cost.inside_ns), float(cost.outside_ns)],
+        "fixed_ns": [None if np.isnan(t) else round(float(t), 1) for t in fixed.time_ns],
+        "ceilings": [[c.name, float(c.value), c.unit, c.how, c.source] for c in ceilings.rows.values()],
         "levels": [
-            [v.name, v.capacity_bytes, [list(r) for r in v.rates]] for v in ceilings.levels
+            [v.name, v.capacity_bytes, [[float(x) for x in r] for r in v.rates]] for v in ceilings.levels
         ],
         "device": [device.name, device.kind],
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.pipeline.recorded_runs import diagnose_run
 
 DATA = Path(__file__).parents[1] / "data" / "regimes"
