@@ -44,6 +44,8 @@ class GemmSweep:
         self._dtype = dtype
         # FLOP/s by (shape, layout); what was not tried yet is guessed from the last that was.
         self._rates: dict[tuple[tuple[int, int, int], str], float] = {}
+        self._last = dict.fromkeys(_LAYOUTS, 0.0)
+        self._slower: set[str] = set()
 
     def run(self, budget_s: float) -> Ceiling | None:
         """Sweep for about ``budget_s`` seconds.
@@ -53,17 +55,14 @@ class GemmSweep:
         """
         best: tuple[float, str] | None = None
         end = time.perf_counter() + budget_s
-        guess = dict.fromkeys(_LAYOUTS, 0.0)
-        top = dict.fromkeys(_LAYOUTS, 0.0)
-        slower: set[str] = set()
         known = sorted(self._rates, key=lambda case: -self._rates[case])
         fresh = [(shape, layout) for shape in _SHAPES for layout in _LAYOUTS]
         cases = known[:3] + [case for case in fresh if case not in self._rates]
         for case in cases:
             shape, layout = case
             flops = 2.0 * shape[0] * shape[1] * shape[2]
-            rate = self._rates.get(case) or guess[layout]
-            if layout in slower and case not in self._rates:
+            rate = self._rates.get(case) or self._last[layout]
+            if layout in self._slower and case not in self._rates:
                 continue
             # Two calls at the least; an unknown rate starts with the smallest shape.
             if time.perf_counter() > end or (rate and 2 * flops / rate > budget_s / 3):
@@ -76,11 +75,10 @@ class GemmSweep:
             calls = max(1, min(20, int(0.05 * budget_s / once_s)))
             rate = flops / min(_seconds(call) for _ in range(calls))
             self._rates[case] = max(rate, self._rates.get(case, 0.0))
-            top[layout] = max(top[layout], rate)
-            if rate < top[layout] / 3:
+            self._last[layout] = rate
+            if rate < max(self._rates[tried] for tried in self._rates if tried[1] == layout) / 3:
                 # A path without blocking: larger matrices only get slower.
-                slower.add(layout)
-            guess[layout] = rate
+                self._slower.add(layout)
             if best is None or rate > best[0]:
                 m, k, n = shape
                 source = f"torch, {m}x{k} by {k}x{n}{' transposed' if layout == 'nt' else ''}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,9 +35,11 @@ Progress = Callable[[int, int, str], None]
 # What slows a machine down (other tenants, other programs) comes in stretches of seconds: three
 # passes over all probes see more of its quiet moments than three times as long at one probe.
 PASSES = 3
-_GEMM_BUDGET_S = 0.9
+_GEMM_BUDGET_S = 0.7
 # A rate that differs by more between passes was disturbed.
 _STEADY = 0.15
+
+_ONE_THREAD = ".1thread"
 
 # Costs are the best where they are the least.
 _SMALLEST_IS_BEST = ("s",)
@@ -83,7 +85,7 @@ def _measure(torch: Any, device: DeviceIdentity, threads: int, progress: Progres
         notices.append(
             f"{error}: vector rates are those of GEMMs, bandwidths those of PyTorch's operators"
         )
-    probes = list(_probes(torch, native, plans, threads, cpus))
+    probes = list(_probes(torch, native, device, plans, threads, cpus))
     total = sum(probe.passes for probe in probes) + 1
     rows: dict[str, Ceiling] = {}
     seen: dict[str, list[float]] = {}
@@ -102,6 +104,8 @@ def _measure(torch: Any, device: DeviceIdentity, threads: int, progress: Progres
     if native is None and not _has_matrix_unit():
         rows.update((row.name, row) for row in vector_from_gemm(rows))
     rows.update((row.name, row) for row in rows_computed_alike(rows))
+    if threads == 1:
+        rows.update((row.name, row) for row in _rows_of_one_thread(rows))
     notices += _disturbed(seen)
     if len(plans) == 1:
         notices.append("the system lists no caches: every operator is held against DRAM")
@@ -112,6 +116,7 @@ def _measure(torch: Any, device: DeviceIdentity, threads: int, progress: Progres
 def _probes(
     torch: Any,
     native: NativeKernels | None,
+    device: DeviceIdentity,
     plans: list[LevelPlan],
     threads: int,
     cpus: list[int],
@@ -128,23 +133,23 @@ def _probes(
         if native is None or plan.name not in ("l1", "l2"):
             yield _Probe(
                 f"{plan.name} bandwidth in PyTorch",
-                partial(torch_streams, torch, plan, threads),
+                partial(torch_streams, torch, plan),
             )
-    if threads > 1:
-        for plan in _share_of_one(plans, threads):
-            if native is not None:
-                yield _Probe(
-                    f"{plan.name} bandwidth of one thread",
-                    partial(native_streams, native, plan, 1),
-                )
+    if threads > 1 and native is not None:
+        for plan in plan_levels(device, 1, cpus):
+            yield _Probe(
+                f"{plan.name} bandwidth of one thread",
+                partial(native_streams, native, plan, 1, _ONE_THREAD),
+            )
     yield _Probe("host costs", partial(host_costs, torch, threads))
 
 
-def _share_of_one(plans: list[LevelPlan], threads: int) -> list[LevelPlan]:
-    """The same levels with the share of one thread as working set."""
+def _rows_of_one_thread(rows: dict[str, Ceiling]) -> list[Ceiling]:
+    """With one thread in all, its rows under both names."""
     return [
-        LevelPlan(plan.name, plan.capacity_bytes, tuple(s // threads for s in plan.sets_bytes[-1:]))
-        for plan in plans
+        replace(row, name=name + _ONE_THREAD)
+        for name, row in rows.items()
+        if name.startswith("memory.") and not name.endswith(".capacity")
     ]
 
 

@@ -64,11 +64,13 @@ def plan_levels(device: DeviceIdentity, threads: int, cpus: Sequence[int]) -> li
 
 
 def native_streams(
-    native: NativeKernels, level: LevelPlan, threads: int, kinds: Sequence[Stream] = STREAMS
+    native: NativeKernels, level: LevelPlan, threads: int, suffix: str = ""
 ) -> Iterator[Ceiling]:
-    """Best bandwidth of each stream in one level, over its working sets."""
-    suffix = "" if threads > 1 else ".1thread"
-    for kind in kinds:
+    """Best bandwidth of each stream in one level, over its working sets.
+
+    ``suffix`` ends the rows' names: ``.1thread`` for one thread beside all.
+    """
+    for kind in STREAMS:
         best: tuple[float, int] | None = None
         for size in level.sets_bytes:
             rate = native.stream(
@@ -88,13 +90,12 @@ def _size_text(size: float) -> str:
     return f"{size / 2**20:.4g} MiB" if size >= 1 << 20 else f"{size / 2**10:.4g} KiB"
 
 
-def torch_streams(torch: Any, level: LevelPlan, threads: int) -> Iterator[Ceiling]:
+def torch_streams(torch: Any, level: LevelPlan) -> Iterator[Ceiling]:
     """PyTorch's own copy, sum, addition, fill and scaling in place, on arrays that exist already.
 
     Where they beat the loops (or there are none) they are the ceiling: a ceiling below what the
     framework reaches is none.
     """
-    suffix = "" if threads > 1 else ".1thread"
     for size in level.sets_bytes[-1:]:
         half, third = (torch.ones(max(1, size // 4 // parts)) for parts in (2, 3))
         other_half, second, out = torch.empty_like(half), torch.ones_like(third), third.clone()
@@ -107,7 +108,7 @@ def torch_streams(torch: Any, level: LevelPlan, threads: int) -> Iterator[Ceilin
             ("triad", "torch.add", size, lambda a=third, b=second, c=out: torch.add(a, b, out=c)),
         ):
             rate = moved / _best_seconds(call)
-            yield _bandwidth(f"memory.{level.name}.{kind}{suffix}", rate, by, size)
+            yield _bandwidth(f"memory.{level.name}.{kind}", rate, by, size)
 
 
 def _best_seconds(call: Callable[[], object]) -> float:
@@ -166,9 +167,7 @@ def build_levels(
         if plan.name == "l1":
             continue
         for kind, fraction in _WRITE_FRACTION.items():
-            row = rows.get(f"memory.{plan.name}.{kind}") or rows.get(
-                f"memory.{plan.name}.{kind}.1thread"
-            )
+            row = rows.get(f"memory.{plan.name}.{kind}")
             if row is not None:
                 floor[fraction] = max(floor.get(fraction, 0.0), row.value)
         update = rows.get(f"memory.{plan.name}.update")
