@@ -165,3 +165,15 @@ def test_the_same_ops_in_other_steps_stay_apart() -> None:
     )
     # Kernels 40 + 10; Python's median of 40 and 60 is 50.
     assert leaves == {"memory.device.roof": 50, "overhead.python": 50}
+
+
+def test_giving_pages_back_is_allocation_and_never_more_than_the_time_between_ops() -> None:
+    # 100 ns with a kernel of 60: 40 between ops, of which 15 are the release of pages.
+    capture = build_cpu_capture([step(100, ("aten::mul", 0, 60))], [op("aten::mul")], CPU)
+    for release, python in ((15, 25), (70, 0)):
+        result = attribute_cpu(
+            capture, [stream(60)], np.zeros(1), np.zeros(1), ceilings(), FREE, 100, release
+        )
+        leaves = result.attribution.leaves_ns
+        assert leaves["overhead.allocation"] == pytest.approx(40 - python)
+        assert leaves["overhead.python"] == pytest.approx(python)

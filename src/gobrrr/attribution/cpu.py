@@ -140,7 +140,7 @@ def cut_step(
 
 
 def is_generated_kernel(name: str) -> bool:
-    """Whether an event is a kernel that Inductor generated for the CPU (``graph_0_cpp_fused_x``)."""
+    """Whether an event is a CPU kernel that Inductor generated (``graph_0_cpp_fused_x``)."""
     return "cpp_fused_" in name
 
 
@@ -195,11 +195,13 @@ def attribute_cpu(
     ceilings: Ceilings,
     cost: ProfilerCost,
     step_ns: float,
+    release_ns: float = 0.0,
 ) -> CpuAttribution:
     """Attribute the profiled steps and scale them to ``step_ns``, the unprofiled median.
 
     ``works``, ``fixed_ns`` (NaN: unknown, taken as 0) and ``fault_ns`` (page-fault time) are per
-    recorded op. Kernel and host times are medians over the profiled steps, except collection,
+    recorded op. ``release_ns``: giving back the pages that a step faults in. It happens where
+    tensors die, between ops, where it would pass for Python; it is ``overhead.allocation``. Kernel and host times are medians over the profiled steps, except collection,
     loading and compilation, which come and go: those are means.
     """
     has_work = np.array([works_on(work) for work in works], bool)
@@ -235,6 +237,9 @@ def attribute_cpu(
     leaves = empty_leaves()
     for owner, leaf in OVERHEAD_LEAF.items():
         leaves[leaf] += float(host_ns[owner].sum())
+    released = min(release_ns, leaves["overhead.python"])
+    leaves["overhead.python"] -= released
+    leaves["overhead.allocation"] += released
     leaves["overhead.dispatch"] += float(shares.fixed_ns.sum())
     leaves["memory.page_faults"] += float(shares.page_faults_ns.sum())
     for regime in np.unique(shares.regime):

@@ -1,4 +1,4 @@
-"""The accounting: every nanosecond of a step in exactly one leaf, the leaves summing to the step."""
+"""The accounting: every nanosecond of a step in exactly one leaf; leaves sum to the step."""
 
 from __future__ import annotations
 

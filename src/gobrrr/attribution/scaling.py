@@ -1,4 +1,4 @@
-"""Bring a profiled device step to the length of the unprofiled one (DESIGN section 3, "The step")."""
+"""Bring a profiled device step to the length of the unprofiled one."""
 
 from __future__ import annotations
 

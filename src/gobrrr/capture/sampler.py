@@ -12,12 +12,13 @@ import threading
 import time
 from dataclasses import dataclass
 
-from gobrrr.capture.source_lines import frame_of_thread, user_line
+from gobrrr.capture.source_lines import stack_of_thread, user_line_of_stack
 
 INTERVAL_S = 0.0005
-# How long the step's thread may keep the lock once the sampler wants it (Python's default 5 ms
-# would only ever show lines that happen to release it).
-SWITCH_INTERVAL_S = 0.0002
+# How long a thread may keep the interpreter's lock once another wants it. Python's default of 5 ms
+# would only ever show lines that happen to release it. Much less, and the sampled thread could get
+# the lock back while its frames are being read, which CPython does not survive.
+SWITCH_INTERVAL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,6 @@ class LineSampler:
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL_S):
-            frame = frame_of_thread(self._thread)
-            self._samples.append(LineSample(time.perf_counter_ns(), user_line(frame)))
-            del frame
+            stack = stack_of_thread(self._thread)
+            now = time.perf_counter_ns()
+            self._samples.append(LineSample(now, user_line_of_stack(stack)))

@@ -62,6 +62,27 @@ def user_line(frame: FrameType | None) -> str | None:
     return None
 
 
-def frame_of_thread(thread: int) -> FrameType | None:
-    """The frame that a thread is executing now; ``None`` if the thread has ended."""
-    return sys._current_frames().get(thread)
+Stack = list[tuple[str, int, str]]
+
+
+def stack_of_thread(thread: int) -> Stack:
+    """File, line and function of every frame of another thread, the innermost first.
+
+    Nothing but the walk happens here: the frames are that thread's own and stay valid only while
+    it waits for the interpreter's lock.
+    """
+    frame = sys._current_frames().get(thread)
+    stack: Stack = []
+    while frame is not None:
+        code = frame.f_code
+        stack.append((code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return stack
+
+
+def user_line_of_stack(stack: Stack) -> str | None:
+    """The innermost line of the user's own code in a stack; ``None`` if there is none."""
+    for path, line, function in stack:
+        if is_user_file(path):
+            return format_line(path, line, function)
+    return None

@@ -26,6 +26,7 @@ from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
 from gobrrr.capture.fixed_cost import FixedCosts, calibrate_fixed_costs, most_common_failures
 from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import ProfilerCost, RawEvents, calibrate_profiler_cost
+from gobrrr.capture.release_cost import measure_release_ns_per_fault
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import (
@@ -102,7 +103,8 @@ def analyse_cpu(
     fixed = calibrate_fixed_costs(
         recorded, wanted, cost, on_progress=lambda done, of: progress("calibrating", done, of)
     )
-    return attribute_measurements(measured, works, cost, fixed, ceilings, device)
+    release_ns = measure_release_ns_per_fault()
+    return attribute_measurements(measured, works, cost, fixed, ceilings, device, release_ns)
 
 
 def attribute_measurements(
@@ -112,6 +114,7 @@ def attribute_measurements(
     fixed: FixedCosts,
     ceilings: Ceilings,
     device: Device,
+    release_ns_per_fault: float = 0.0,
 ) -> CpuAnalysis:
     """Match and attribute what was measured and calibrated: plain data in, plain data out."""
     recorded = measured.recorded or []
@@ -125,6 +128,7 @@ def attribute_measurements(
         ceilings,
         cost,
         step.median * 1e9,
+        release_ns_per_fault * sum(op.page_faults for op in recorded),
     )
     return CpuAnalysis(capture, works, fixed, cost, result, step)
 
@@ -276,8 +280,7 @@ def _idle_rows(measured: Measurements, analysis: CpuAnalysis) -> list[IdleRow]:
     for line, time_ns in dispatch.items():
         if time_ns > 0:
             rows.append(IdleRow(cause="dispatch", time_s=time_ns * 1e-9, source=line or None))
-    for owner in (COLLECTING, LOADING):
-        leaf = OVERHEAD_LEAF[owner]
+    for leaf in (OVERHEAD_LEAF[COLLECTING], OVERHEAD_LEAF[LOADING], "overhead.allocation"):
         if leaves[leaf] > 0:
             rows.append(IdleRow(cause=leaf.removeprefix("overhead."), time_s=leaves[leaf] * 1e-9))
     rows.sort(key=lambda row: -row.time_s)
