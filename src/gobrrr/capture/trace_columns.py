@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ def read_columns(path: Path, launch_flows: bool = False) -> TraceColumns:
             skipped += _add_chunk(columns, chunk, reader.exact, unread)
         except InexactTimesError:
             reader.exact = True
-            skipped += _add_chunk(columns, Chunk(chunk.again(), chunk.again), True, unread)
+            skipped += _add_chunk(columns, replace(chunk, events=chunk.again()), True, unread)
     columns.events = reader.events_read
     if columns.events == 0:
         raise InputError(f"{path}: holds no events; was the profiler stopped before any step ran?")

@@ -43,6 +43,14 @@ EXPANSION_MATTERS_FROM_BYTES = 1 << 30
 COLUMN_BYTES_PER_EVENT = 600
 GZIP_MAGIC = b"\x1f\x8b"
 
+# The top-level fields that say nothing about who recorded a trace, or where.
+HARMLESS_FIELDS = frozenset(
+    ("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds", "record_shapes", "with_stack",
+     "with_flops", "with_modules", "profile_memory", "cuda_runtime_version", "cuda_driver_version",
+     "cupti_version", "hip_runtime_version", "hip_driver_version", "roctracer_version",
+     "pytorch_version", "torch_version")
+)  # fmt: skip
+
 _KEYS = rb"ph|cat|name|pid|tid|ts|dur|args|id|bp|s"
 _CUT = re.compile(rb"\}\s*,\s*\{\s*\"(?:" + _KEYS + rb")\"\s*:")
 _EVENTS_KEY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
@@ -76,7 +84,7 @@ class TraceHeader:
     distributed: dict[str, Any] = field(default_factory=dict)
     base_ns: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
-    recorded: dict[str, bool] = field(default_factory=dict)
+    plain: dict[str, str | int | float] = field(default_factory=dict)
 
     def update(self, found: dict[str, Any]) -> None:
         """Takes what is known from ``found``, a JSON object; ignores all else."""
@@ -92,9 +100,9 @@ class TraceHeader:
         for key in ("pytorch_version", "torch_version"):
             if isinstance(found.get(key), str):
                 self.versions[key] = found[key]
-        for key in ("record_shapes", "with_stack", "with_modules", "profile_memory"):
-            if key in found:
-                self.recorded[key] = bool(found[key])
+        for key in HARMLESS_FIELDS & found.keys():
+            if isinstance(found[key], (str, int, float)):
+                self.plain[key] = found[key]
 
 
 def file_error(path: Path, what: str) -> InputError:
@@ -183,10 +191,14 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some events in file order. ``again`` decodes the same text with times kept as text."""
+    """Some events in file order. ``again`` decodes the same text with times kept as text.
+
+    ``text`` is a JSON array of the events; of a file's last, an object with ``traceEvents``.
+    """
 
     events: list[Any]
     again: Callable[[], list[Any]]
+    text: bytes
 
 
 class TraceReader:
@@ -225,7 +237,7 @@ class TraceReader:
                     # names), or behind the array: more text will tell.
                     cut = -1
                 else:
-                    yield self._count(Chunk(events, partial(decode_events, text, True)))
+                    yield self._count(Chunk(events, partial(decode_events, text, True), text))
                     del buffer[: buffer.index(b",", cut) + 1]
                     wanted = CHUNK_BYTES
             if cut < 0:
@@ -240,7 +252,8 @@ class TraceReader:
         text = opening + bytes(buffer)
         where = self.bytes_read - len(buffer) - len(opening)
         buffer.clear()
-        yield self._count(Chunk(self._tail(text, where), partial(self._tail, text, where, True)))
+        again = partial(self._tail, text, where, True)
+        yield self._count(Chunk(self._tail(text, where), again, text))
 
     def _fill(self, wanted: int) -> bool:
         """Reads until ``wanted`` bytes wait; false at the end of the file."""
