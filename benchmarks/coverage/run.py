@@ -26,14 +26,14 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from zoo import MODELS, Network, build
-
 from gobrrr.capture.align import candidate_rows, match
 from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.devices.identity import identify
 from gobrrr.timeline.nesting import nearest, parents
 from gobrrr.work import has_formula, is_composite, work_of
+from gobrrr.work.views import NO_WORK
+from zoo import MODELS, Network, build
 
 Step = Callable[[], Any]
 PROFILED_STEPS = 5
@@ -152,9 +152,13 @@ def _times(raw: RawEvents, recorded: list[RecordedOp]) -> tuple[float, Counter[s
                 modelled += own
             else:
                 unmodelled[op.call.name] += own
-        elif raw.annotation[row] or "::" not in name or name.startswith("autograd::"):
-            overhead += own
-        elif is_composite(name):
+        elif (
+            raw.annotation[row]
+            or "::" not in name
+            or "autograd::" in name
+            or is_composite(name)
+            or name in NO_WORK
+        ):
             overhead += own
         elif has_formula(name):
             # Known, but not part of the recorded step: the step of this pass differs from it.

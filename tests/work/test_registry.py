@@ -6,7 +6,14 @@ import pytest
 
 import gobrrr.work as work_room
 from gobrrr.timeline.ops import OpCall
-from gobrrr.work import Work, is_composite, register_work, unregister_work, work_of
+from gobrrr.work import (
+    Work,
+    formula_names,
+    is_composite,
+    register_work,
+    unregister_work,
+    work_of,
+)
 from gobrrr.work.registry import add_formula
 
 from .calls import tensor
@@ -97,3 +104,33 @@ def test_aliases_have_the_work_of_what_they_name() -> None:
         assert work_of(OpCall(f"aten::{alias}", (x, x))) == work_of(OpCall(f"aten::{name}", (x, x)))
     first = work_of(OpCall("aten::multiply_", (x, x)))
     assert first == work_of(OpCall("aten::mul_", (x, x)))
+
+
+@pytest.mark.torch
+def test_what_torch_implements_by_calling_others_is_marked_composite() -> None:
+    import torch
+
+    # Recorded whole, or with a kernel of their own on a GPU; and sizes and flags.
+    whole = {"empty", "randn", "_fused_rms_norm", "native_channel_shuffle", "conj"}
+    key = "CompositeImplicitAutograd"
+    kernels: dict[str, list[bool]] = {}
+    for schema in torch._C._jit_get_all_schemas():
+        returns_tensor = any("Tensor" in str(value.type) for value in schema.returns)
+        packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::"), None)
+        op = getattr(packet, schema.overload_name or "default", None)
+        if op is None or not returns_tensor or not schema.name.startswith("aten::"):
+            continue
+        if not torch._C._dispatch_has_kernel(op.name()):
+            continue
+        has = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+        kernels.setdefault(schema.name.removeprefix("aten::"), []).append(has)
+    names = {name for name, found in kernels.items() if all(found)}
+    unmarked = {
+        name
+        for name in names
+        if f"aten::{name}" in formula_names() and not is_composite(f"aten::{name}")
+    }
+    assert unmarked <= whole | {"requires_grad_", "retain_grad"}
+    marked = {name for name, found in kernels.items() if not any(found)}
+    marked = {name for name in marked if is_composite(f"aten::{name}")}
+    assert marked <= {"_trilinear", "_scaled_dot_product_attention_math_for_mps"}

@@ -12,7 +12,7 @@ from gobrrr.work.contractions import matrix_work
 from gobrrr.work.estimate import Work
 from gobrrr.work.indexing import embedding_bag
 from gobrrr.work.losses import nll_loss
-from gobrrr.work.registry import add_formula, formula, qualified, work_of
+from gobrrr.work.registry import add_formula, formula, mark_composite, qualified, work_of
 from gobrrr.work.traffic import account, arithmetic_dtype, list_at, need, product
 from gobrrr.work.weights import FUNCTION
 
@@ -173,3 +173,20 @@ def row_distance(call: OpCall) -> Work:
         [x, y], out, vector=float(per_element * x.numel), dtype=arithmetic_dtype(x.dtype),
         op_class="normalisation",
     )  # fmt: skip
+
+
+# Formulas for these stand with their kind; torch 2.13 implements them by calling others.
+mark_composite(
+    qualified(
+        """
+adjoint argsort argwhere atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to chunk clip
+clip_ column_stack concat concatenate diag dsplit dstack embedding_backward expand_as fill_diagonal_
+flatten float_power float_power_ gather_backward hsplit hstack imag index_select_backward inverse
+isfinite l1_loss linalg_eigh linalg_svd lu_solve mH mT matrix_H meshgrid mish_backward moveaxis
+movedim msort nanmean narrow numpy_T one_hot pad pin_memory positive real relu6 relu6_ resolve_conj
+resolve_neg rrelu rrelu_ selu selu_ slow_conv3d square square_ swapaxes swapdims tensor_split
+thnn_conv2d tile to_dense to_sparse unflatten unsafe_chunk vander view_as vsplit vstack
+_embedding_bag_sparse_backward _pad_packed_sequence _sparse_mm _thnn_fused_lstm_cell_backward
+        """
+    )
+)

@@ -133,5 +133,6 @@ for _name, _entry in POINTWISE.items():
     _pair = (_entry, cost_of(_entry))
     for _variant in (f"aten::{_name}", f"aten::{_name}_"):
         _COSTS[_variant] = _pair
-        # ``__and__`` calls ``bitwise_and``.
-        add_formula((_variant,), pointwise, composite=_name.startswith("__"))
+        # ``__and__`` calls ``bitwise_and``; shifts have kernels of their own.
+        calls_another = _name.startswith("__") and "shift" not in _name
+        add_formula((_variant,), pointwise, composite=calls_another)

@@ -58,6 +58,11 @@ def add_formula(names: tuple[str, ...], function: Formula, *, composite: bool = 
         _COMPOSITE.update(names)
 
 
+def mark_composite(names: tuple[str, ...]) -> None:
+    """Say that these operators, whose formulas stand elsewhere, only call others."""
+    _COMPOSITE.update(names)
+
+
 def register_work(name: str, fn: Formula) -> None:
     """Give a custom operator (``"my_ops::attention"``) a formula, or replace a built-in one.
 

@@ -44,4 +44,7 @@ def view(call: OpCall) -> Work:
     return _NOTHING
 
 
+# Operators that never have work.
+NO_WORK = frozenset((*VIEWS, *QUERIES))
+
 add_formula((*VIEWS, *QUERIES), view)
