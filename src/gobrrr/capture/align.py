@@ -17,9 +17,21 @@ MOST_EDITS = 1000
 # Beyond this, what differs in the middle is left unmatched rather than searched in n^2.
 MOST_DIFFERENT = 4000
 
-# Autograd sums two gradients in place where nothing else holds the first, but never while a
-# dispatch mode watches (``can_accumulate_inplace`` in torch/csrc/autograd/input_buffer.cpp).
-RECORDED_AS = {"aten::add_": "aten::add"}
+# PyTorch works in place where nothing else can tell, but never while a dispatch mode watches:
+# autograd sums gradients (``can_accumulate_inplace`` in torch/csrc/autograd/input_buffer.cpp), and
+# derivatives are written in place unless ``isTensorSubclassLike`` (FunctionsManual.cpp).
+RECORDED_AS = {
+    "aten::add_": "aten::add",
+    "aten::sub_": "aten::sub",
+    "aten::mul_": "aten::mul",
+    "aten::div_": "aten::div",
+    "aten::masked_fill_": "aten::masked_fill",
+    "aten::index_add_": "aten::index_add",
+    "aten::index_copy_": "aten::index_copy",
+    "aten::_index_put_impl_": "aten::index_put",
+    "aten::scatter_": "aten::scatter",
+    "aten::scatter_add_": "aten::scatter_add",
+}
 
 
 def candidate_rows(step: RawEvents, recorded_names: set[str]) -> Int64:
