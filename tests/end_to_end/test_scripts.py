@@ -1,0 +1,292 @@
+"""Real scripts in processes of their own, run as a user would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+NET = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+data = torch.randn(32, 64)
+"""
+TRAIN = NET + """
+optimizer = torch.optim.AdamW(net.parameters())
+def train_step():
+    optimizer.zero_grad()
+    loss = net(data).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+# Few steps in every phase: 2 + 2 + 2 * 2 + 8 + 3, and the one that shows where a step ends.
+FEW = ("--quiet", "--warmup", "2", "--steps", "4")
+
+
+def gobrrr(*arguments: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gobrrr", *arguments],
+        cwd=cwd, capture_output=True, text=True, timeout=timeout,
+    )  # fmt: skip
+
+
+def write(folder: Path, source: str, name: str = "script.py") -> str:
+    (folder / name).write_text(textwrap.dedent(source))
+    return name
+
+
+def test_a_training_script_is_diagnosed_and_keeps_everything_that_is_its_own(
+    tmp_path: Path,
+) -> None:
+    script = write(
+        tmp_path,
+        TRAIN
+        + """
+import atexit, os, pickle, __main__
+class Config: pass
+assert __name__ == "__main__" and __file__ == "script.py" and sys.argv == ["script.py", "--n", "40"]
+assert sys.path[0] == os.getcwd()
+atexit.register(lambda: print("at exit", pickle.loads(pickle.dumps(Config())).__class__.__name__))
+for _ in range(int(sys.argv[2])):
+    loss = train_step()
+print("trained", __main__.net is net)
+sys.exit(0)
+""",
+    )
+    done = gobrrr("run", *FEW, "--json", "d.json", script, "--n", "40", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("trained True\n")
+    assert done.stdout.endswith("at exit Config\n")
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["step"]["kind"] == "training step"
+    assert found["step"]["time_s"]["n"] == 4
+    assert sum(found["leaves"].values()) == pytest.approx(found["step"]["time_s"]["median"])
+    # Two linear layers of 64 x 64 on 32 rows: 2 * 32 * 64 * 64 each, forward and both gradients,
+    # without the gradient of the data: 2 * 3 - 1 = 5 products.
+    matmuls = [op for op in found["ops"] if op["name"] in ("aten::addmm", "aten::mm")]
+    assert sum(op["flops"] for op in matmuls) == 5 * 2 * 32 * 64 * 64
+    assert sum(op["count"] for op in matmuls) == 5
+    assert {op["phase"] for op in found["ops"]} >= {"forward", "backward", "optimizer"}
+    assert any(row["name"] == "2" and row["phase"] == "backward" for row in found["modules"])
+    assert any("script.py" in (op["source"] or "") for op in found["ops"])
+
+
+def test_a_script_that_raises_keeps_its_traceback_and_gives_3(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        TRAIN + "\nfor i in range(40):\n    train_step()\n    if i == 9: raise KeyError('mine')\n",
+    )
+    done = gobrrr("run", *FEW, "--json", "d.json", script, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "KeyError: 'mine'" in done.stderr
+    assert 'File "script.py"' in done.stderr
+    assert "gobrrr/capture" not in done.stderr
+    assert not (tmp_path / "d.json").exists()
+
+
+def test_an_exit_code_of_the_script_is_passed_on(tmp_path: Path) -> None:
+    script = write(tmp_path, TRAIN + "\nfor i in range(40): train_step()\nsys.exit(5)\n")
+    done = gobrrr("run", *FEW, "--json", "d.json", script, cwd=tmp_path)
+    assert done.returncode == 5
+    assert json.loads((tmp_path / "d.json").read_text())["regime"]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("print('no torch here')\n", "never ran a step"),
+        (TRAIN + "\nfor i in range(6): train_step()\n", "too few to diagnose"),
+    ],
+)
+def test_a_script_without_enough_steps_is_told_so_in_one_line(
+    tmp_path: Path, source: str, says: str
+) -> None:
+    done = gobrrr("run", *FEW, write(tmp_path, source), cwd=tmp_path)
+    assert done.returncode == 2
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert says in lines[0]
+
+
+def test_stop_ends_the_script_once_it_is_diagnosed(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        TRAIN
+        + """
+import atexit
+steps = 0
+atexit.register(lambda: print("left after", steps < 60))
+try:
+    for _ in range(10_000):
+        train_step()
+        steps += 1
+finally:
+    print("cleaned up")
+""",
+    )
+    done = gobrrr("run", *FEW, "--stop", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "cleaned up\n" in done.stdout
+    assert done.stdout.endswith("left after True\n")
+    assert "-bound." in done.stdout
+
+
+def test_decode_calls_of_an_inference_loop_are_steps(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        NET + "\nwith torch.inference_mode():\n    for _ in range(40): data = net(data)\n",
+    )
+    done = gobrrr("run", *FEW, "--json", "d.json", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["step"]["kind"] == "step"
+    assert sum(op["count"] for op in found["ops"] if op["name"] == "aten::addmm") == 2
+
+
+def test_spawned_workers_find_the_main_module(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        TRAIN
+        + """
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 1280
+    def __getitem__(self, i): return torch.full((64,), float(i))
+if __name__ == "__main__":
+    loader = torch.utils.data.DataLoader(
+        Rows(), batch_size=32, num_workers=1, multiprocessing_context="spawn")
+    for data in loader:
+        train_step()
+    print("loaded")
+""",
+    )
+    done = gobrrr("run", *FEW, "--json", "d.json", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "loaded\n" in done.stdout
+    assert json.loads((tmp_path / "d.json").read_text())["leaves"]["overhead.data_loading"] > 0
+
+
+def test_a_gan_is_one_step_of_two_optimizers(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        NET
+        + """
+other = nn.Linear(64, 64)
+optimizers = [torch.optim.SGD(m.parameters(), lr=1e-3) for m in (net, other)]
+for _ in range(40):
+    for model, optimizer in zip((net, other), optimizers):
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+""",
+    )
+    done = gobrrr("run", *FEW, "--json", "d.json", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ops = json.loads((tmp_path / "d.json").read_text())["ops"]
+    # Two layers of net and one of the other, once each per step.
+    assert sum(op["count"] for op in ops if op["name"] == "aten::addmm") == 3
+
+
+def test_branches_that_differ_between_steps_are_survived(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        TRAIN
+        + """
+import random
+for i in range(60):
+    train_step()
+    if random.random() < 0.5:
+        (data @ data.T).relu().sum()
+    if i > 20: data = data * float("nan")
+""",
+    )
+    done = gobrrr("run", *FEW, "--json", "d.json", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert sum(found["leaves"].values()) == pytest.approx(found["step"]["time_s"]["median"])
+
+
+def test_a_module_runs_as_python_m_runs_it(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    write(package, TRAIN + "\nfrom package import size\nprint(__spec__.name, size.ROWS)\n"
+          "for _ in range(40): train_step()\n", "train.py")  # fmt: skip
+    write(package, "ROWS = 32\n", "size.py")
+    done = gobrrr("run", *FEW, "-m", "package.train", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("package.train 32\n")
+
+
+def test_a_function_is_diagnosed_with_the_batch_test(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        NET + "\nimport gobrrr\ndef make_step():\n    return gobrrr.Workload(net, data)\n",
+    )
+    done = gobrrr("run", f"{script}:make_step", "--quiet", "--json", "d.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["batch_doubling"]["work_ratio"] > 1
+    assert found["batch_doubling"]["sentence"] in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("nowhere.py", "no such file"),
+        ("broken.py", "broken.py:1 is not valid Python"),
+        ("steps.py:missing", "has no function 'missing'; it has make_none"),
+        ("steps.py:make_none", "returned None"),
+        ("steps.py:needs_arguments", "must be callable without arguments"),
+        (".", "is a directory without a __main__.py"),
+    ],
+)
+def test_bad_targets_are_one_sentence_and_2(tmp_path: Path, target: str, says: str) -> None:
+    write(tmp_path, "def (:\n", "broken.py")
+    write(tmp_path, "def make_none(): pass\ndef needs_arguments(a): pass\n", "steps.py")
+    done = gobrrr("run", target, cwd=tmp_path)
+    assert done.returncode == 2
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert says in lines[0]
+
+
+def test_a_step_that_raises_gives_3(tmp_path: Path) -> None:
+    script = write(tmp_path, "def make_step():\n    return lambda: 1 / 0\n")
+    done = gobrrr("run", f"{script}:make_step", "--quiet", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize("after_s", [0.0, 1.0])
+def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, after_s: float) -> None:
+    script = write(
+        tmp_path,
+        TRAIN + "\nprint('go', flush=True)\nimport time\nfor _ in range(10_000):\n"
+        "    train_step(); time.sleep(0.05)\n",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gobrrr", "run", "--json", "d.json", script],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "go\n"
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert [path.name for path in tmp_path.iterdir() if path.name != "script.py"] == []
