@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture import trace_link
-from gobrrr.capture.trace_args import DTYPES, parse_call
+from gobrrr.capture.trace_args import parse_call
+from gobrrr.capture.trace_collectives import find_collectives, moved_bytes
 from gobrrr.capture.trace_columns import TraceColumns, read_columns
 from gobrrr.capture.trace_names import STEP_PREFIX, Route, kernel_kind
 from gobrrr.capture.trace_repeats import repeated_by
 from gobrrr.capture.trace_steps import find_steps
 from gobrrr.timeline.data import Device, HostKind, HostSpans, KernelKind, Kernels, Phase, Timeline
-from gobrrr.timeline.nesting import nearest, parents
-from gobrrr.timeline.ops import ITEM_SIZE_BYTES, OpCall
+from gobrrr.timeline.nesting import parents
+from gobrrr.timeline.ops import OpCall
 
 Int64 = NDArray[np.int64]
 
@@ -60,11 +61,11 @@ def read_trace(path: str | os.PathLike[str]) -> Timeline:
         host.column("start"), host.column("end"), host.column("thread"), kind, host.column("name"),
         call, program.module, program.source, program.phase, host.column("sequence"),
     )  # fmt: skip
-    collectives, collective = _collectives(columns, parent, launch)
+    collectives, collective = find_collectives(columns, texts, parent, launch)
     kernels = Kernels(
         device.column("start"), device.column("end"), _ranked(device.column("stream")),
         _kernel_kinds(columns, texts), device.column("name"), op, launch,
-        _moved_bytes(device.column("bytes"), collectives, collective),
+        moved_bytes(device.column("bytes"), collectives, collective),
     )  # fmt: skip
     step_thread = _step_thread(spans, names)
     steps = find_steps(spans, kernels, names, step_thread)
@@ -155,54 +156,6 @@ def _kernel_kinds(columns: TraceColumns, texts: tuple[str, ...]) -> NDArray[np.u
     kind[route == Route.COPY] = KernelKind.COPY
     kind[route == Route.MEMSET] = KernelKind.MEMSET
     return kind
-
-
-_COLLECTIVE_DTYPES = {
-    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16",
-    "Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8",
-    "Bool": "bool", "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2",
-}  # fmt: skip
-
-
-def _collectives(
-    columns: TraceColumns, parent: Int64, launch: Int64
-) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int32]]:
-    """Distinct collectives and each device row's: its own record, else that around its launch."""
-    own = columns.device.column("collective").copy()
-    host = columns.host.column("collective")
-    around = nearest(parent, host >= 0)
-    if len(around):
-        of_launch = np.where(launch >= 0, around[launch], -1)
-        inherited = np.where(of_launch >= 0, host[of_launch], -1)
-        own = np.where(own >= 0, own, inherited).astype(np.int32)
-    records = []
-    for name, elements_in, elements_out, dtype, size, group in columns.collectives:
-        known = _COLLECTIVE_DTYPES.get(str(dtype), DTYPES.get(str(dtype), ""))
-        item = ITEM_SIZE_BYTES.get(known)
-        records.append(
-            {
-                "name": str(name),
-                "bytes_in": _times(elements_in, item),
-                "bytes_out": _times(elements_out, item),
-                "dtype": known,
-                "group_size": size if isinstance(size, int) else None,
-                "group": None if group is None else str(group),
-            }
-        )
-    return tuple(records), own
-
-
-def _times(count: Any, item: int | None) -> int | None:
-    return count * item if isinstance(count, int) and count >= 0 and item is not None else None
-
-
-def _moved_bytes(
-    recorded: Int64, collectives: tuple[dict[str, Any], ...], collective: NDArray[np.int32]
-) -> Int64:
-    """Sizes of copies as recorded; of collectives the larger of what goes in and comes out."""
-    sizes = [max(c["bytes_in"] or -1, c["bytes_out"] or -1) for c in collectives]
-    table = np.array([*sizes, -1], np.int64)
-    return np.where(recorded >= 0, recorded, table[collective])
 
 
 def _step_thread(host: HostSpans, names: tuple[str, ...]) -> int:
