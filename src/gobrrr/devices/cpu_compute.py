@@ -70,7 +70,7 @@ class GemmSweep:
             try:
                 call = self._gemm(shape, layout)
                 once_s = _seconds(call)
-            except (RuntimeError, NotImplementedError):
+            except (RuntimeError, NotImplementedError, AttributeError):
                 continue
             calls = max(1, min(20, int(0.05 * budget_s / once_s)))
             rate = flops / min(_seconds(call) for _ in range(calls))

@@ -308,7 +308,7 @@ void exponentials(T* to, const T* from, int64_t count, const T* coefficients) {
 #pragma GCC unroll 16
     for (int k = E::degree - 1; k >= 0; --k) p = p * r + c[k];
     *reinterpret_cast<Vector<T>*>(to + i) =
-        (Vector<T>)((Vector<I>)p + ((Vector<I>)shifted << E::mantissa));
+        (Vector<T>)((Vector<I>)p + ((Vector<I>)shifted << I(E::mantissa)));
   }
 }
 
@@ -354,7 +354,7 @@ int gobrrr_chains(int type, int operation, int64_t rounds, int threads, const in
   switch (type) {
     case 0: run_chains<float>(operation, rounds, threads, cpus, trials, out); return 0;
     case 1: run_chains<double>(operation, rounds, threads, cpus, trials, out); return 0;
-#if defined(__AVX512FP16__)
+#if defined(__AVX512FP16__) || defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
     case 2: run_chains<_Float16>(operation, rounds, threads, cpus, trials, out); return 0;
 #endif
     case 3: run_chains<int8_t>(operation, rounds, threads, cpus, trials, out); return 0;

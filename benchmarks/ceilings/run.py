@@ -1,0 +1,124 @@
+"""Hold the measured ceilings against likwid-bench, PyTorch's own operators, and themselves.
+
+    python benchmarks/ceilings/run.py --out benchmarks/results/ceilings_<hardware>_<date>.json
+
+Three parts, each added to the file (``--part`` runs one of them alone, for machines that are quiet
+for a minute at a time):
+
+- ``likwid``: one round of likwid-bench and of gobrrr's loops in turns, at the same working sets.
+  Needs ``likwid-bench`` (Debian package ``likwid``).
+- ``torch``: one round of operators against the roof that the cached ceilings give them.
+- ``repeat``: one full measurement of the ceilings.
+
+Rounds add up over runs; the summary is made anew each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gobrrr.devices import ceilings_for_this_machine, identify
+from gobrrr.devices.machine import CEILINGS_VERSION
+
+sys.path.insert(0, str(Path(__file__).parent))
+import against_likwid
+import against_operators
+
+GOAL = 0.95
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--part", choices=("likwid", "torch", "repeat"))
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    result = json.loads(given.out.read_text()) if given.out.exists() else _head()
+    for part in (given.part,) if given.part else ("likwid", "torch", "repeat"):
+        if part == "likwid" and shutil.which("likwid-bench") is None:
+            print("likwid-bench is not installed: apt-get install likwid", file=sys.stderr)
+            continue
+        for _ in range(given.rounds):
+            print(f"{part}: round {len(result[part]['rounds']) + 1}", file=sys.stderr, flush=True)
+            result[part]["rounds"].append(_ROUNDS[part]())
+            result[part]["summary"] = _SUMMARIES[part](result[part]["rounds"])
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+            given.out.write_text(json.dumps(result, indent=1) + "\n")
+    _show(result)
+
+
+def _head() -> dict[str, Any]:
+    device = identify("cpu")
+    return {
+        "topic": "ceilings",
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "device": device.name,
+        "threads": torch.get_num_threads(),
+        "isa": list(device.isa),
+        "caches": [
+            {"level": c.level, "size_bytes": c.size_bytes, "shared_by": c.shared_by}
+            for c in device.caches
+        ],
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "ceilings": CEILINGS_VERSION,
+            "likwid-bench": against_likwid.version(),
+        },
+        "goal": f"at least {GOAL} of likwid-bench",
+        **{part: {"rounds": [], "summary": {}} for part in ("likwid", "torch", "repeat")},
+    }
+
+
+def _repeat() -> dict[str, float]:
+    found = ceilings_for_this_machine(refresh=True, kind="cpu")
+    return {name: row.value for name, row in found.rows.items()}
+
+
+def _spread(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """How far the runs lie apart: (largest - smallest) / largest."""
+    summary = {}
+    for name in rounds[-1]:
+        values = [measured[name] for measured in rounds if name in measured]
+        summary[name] = {
+            "smallest": min(values),
+            "largest": max(values),
+            "spread": 1 - min(values) / max(values),
+        }
+    return summary
+
+
+_ROUNDS = {
+    "likwid": against_likwid.one_round,
+    "torch": against_operators.one_round,
+    "repeat": _repeat,
+}
+_SUMMARIES = {
+    "likwid": against_likwid.summarise_rounds,
+    "torch": against_operators.summarise_rounds,
+    "repeat": _spread,
+}
+
+
+def _show(result: dict[str, Any]) -> None:
+    for name, row in result["likwid"]["summary"].items():
+        mark = "" if row["ratio"] >= GOAL else "  below the goal"
+        print(f"{name:36s} {row['ours']:11.4g} likwid {row['likwid']:11.4g} "
+              f"ratio {row['ratio']:.3f}{mark}")  # fmt: skip
+    for name, row in result["torch"]["summary"].items():
+        print(f"{name:36s} {row['share_of_roof']:6.1%} of its roof ({row['roof_from']})")
+    for name, row in result["repeat"]["summary"].items():
+        print(f"{name:36s} {row['largest']:11.4g} spread {row['spread']:.1%}")
+
+
+if __name__ == "__main__":
+    main()
