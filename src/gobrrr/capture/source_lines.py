@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import sysconfig
 from pathlib import Path
 from types import FrameType
@@ -59,30 +58,4 @@ def user_line(frame: FrameType | None) -> str | None:
         if is_user_file(code.co_filename):
             return format_line(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
-    return None
-
-
-Stack = list[tuple[str, int, str]]
-
-
-def stack_of_thread(thread: int) -> Stack:
-    """File, line and function of every frame of another thread, the innermost first.
-
-    Nothing but the walk happens here: the frames are that thread's own and stay valid only while
-    it waits for the interpreter's lock.
-    """
-    frame = sys._current_frames().get(thread)
-    stack: Stack = []
-    while frame is not None:
-        code = frame.f_code
-        stack.append((code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    return stack
-
-
-def user_line_of_stack(stack: Stack) -> str | None:
-    """The innermost line of the user's own code in a stack; ``None`` if there is none."""
-    for path, line, function in stack:
-        if is_user_file(path):
-            return format_line(path, line, function)
     return None
