@@ -1,5 +1,6 @@
 """A loop that times its own steps: the program under test of ``run.py``. Prints JSON at its end."""
 
+import itertools
 import json
 import sys
 import time
@@ -18,4 +19,4 @@ for _ in range(steps):
     model(data).square().mean().backward()
     optimizer.step()
     ends.append(time.perf_counter())
-print(json.dumps({"steps_s": [b - a for a, b in zip(ends, ends[1:])]}))
+print(json.dumps({"steps_s": [b - a for a, b in itertools.pairwise(ends)]}))

@@ -1,6 +1,6 @@
 """Record the programs of known regime as files for the test suite, and print their verdicts.
 
-    python benchmarks/regimes/record.py tests/data/regimes
+python benchmarks/regimes/record.py tests/data/regimes
 """
 
 from __future__ import annotations

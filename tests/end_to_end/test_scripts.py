@@ -23,7 +23,9 @@ torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 data = torch.randn(32, 64)
 """
-TRAIN = NET + """
+TRAIN = (
+    NET
+    + """
 optimizer = torch.optim.AdamW(net.parameters())
 def train_step():
     optimizer.zero_grad()
@@ -32,6 +34,7 @@ def train_step():
     optimizer.step()
     return loss
 """
+)
 # Few steps in every phase: 2 + 2 + 2 * 2 + 8 + 3, and the one that shows where a step ends.
 FEW = ("--quiet", "--warmup", "2", "--steps", "4")
 

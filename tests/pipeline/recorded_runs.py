@@ -67,6 +67,12 @@ def _arg_from_plain(plain: Any) -> Any:
     return tuple(map(_arg_from_plain, plain)) if isinstance(plain, list) else plain
 
 
+def _op_from_plain(row: list[Any]) -> RecordedOp:
+    name, overload, args, outputs, module, source, phase, faults = row
+    call = OpCall(name, _arg_from_plain(args), _arg_from_plain(outputs), overload)
+    return RecordedOp(call, module, source, Phase(phase), 1, faults)
+
+
 def save_run(
     path: Path,
     measured: Measurements,
@@ -92,9 +98,12 @@ def save_run(
         "ops": ops,
         "cost": [float(cost.inside_ns), float(cost.outside_ns)],
         "fixed_ns": [None if np.isnan(t) else round(float(t), 1) for t in fixed.time_ns],
-        "ceilings": [[c.name, float(c.value), c.unit, c.how, c.source] for c in ceilings.rows.values()],
+        "ceilings": [
+            [c.name, float(c.value), c.unit, c.how, c.source] for c in ceilings.rows.values()
+        ],
         "levels": [
-            [v.name, v.capacity_bytes, [[float(x) for x in r] for r in v.rates]] for v in ceilings.levels
+            [v.name, v.capacity_bytes, [[float(x) for x in r] for r in v.rates]]
+            for v in ceilings.levels
         ],
         "device": [device.name, device.kind],
     }
@@ -111,13 +120,7 @@ def diagnose_run(path: Path) -> Diagnosis:
         (_raw_from_plain(raw), [LineSample(t, line) for t, line in samples])
         for raw, samples in plain["sampled"]
     ]
-    measured.recorded = [
-        RecordedOp(
-            OpCall(name, tuple(map(_arg_from_plain, args)), tuple(map(_arg_from_plain, outs)), over),
-            module, source, Phase(phase), 1, faults,
-        )
-        for name, over, args, outs, module, source, phase, faults in plain["ops"]
-    ]  # fmt: skip
+    measured.recorded = [_op_from_plain(row) for row in plain["ops"]]
     rows = {row[0]: Ceiling(*row) for row in plain["ceilings"]}
     levels = tuple(
         MemoryLevel(name, capacity, tuple((f, r) for f, r in rates))

@@ -201,7 +201,8 @@ def attribute_cpu(
 
     ``works``, ``fixed_ns`` (NaN: unknown, taken as 0) and ``fault_ns`` (page-fault time) are per
     recorded op. ``release_ns``: giving back the pages that a step faults in. It happens where
-    tensors die, between ops, where it would pass for Python; it is ``overhead.allocation``. Kernel and host times are medians over the profiled steps, except collection,
+    tensors die, between ops, where it would pass for Python; it is ``overhead.allocation``.
+    Kernel and host times are medians over the profiled steps, except collection,
     loading and compilation, which come and go: those are means.
     """
     has_work = np.array([works_on(work) for work in works], bool)

@@ -18,7 +18,7 @@ _TABLES = {"before": "_global_optimizer_pre_hooks", "after": "_global_optimizer_
 def around_optimizer_steps(
     *, before: Hook | None = None, after: Hook | None = None
 ) -> Callable[[], None]:
-    """Call ``before(optimizer, args, kwargs)`` and ``after(...)`` around each step of any optimizer.
+    """Call ``before(optimizer, args, kwargs)`` and ``after(...)`` around each optimizer step.
 
     Returns the function that undoes it. Raises AttributeError if this version of torch keeps its
     hooks elsewhere.

@@ -169,7 +169,7 @@ def diagnose_on_device(
     assert timeline is not None
     name = timeline.device.name
     ceilings = ceilings_for_this_machine(
-        device=timeline.device.kind,
+        kind="gpu",
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
     unprofiled = spread_of(measured.all_plain_ns)

@@ -1,0 +1,1 @@
+"""A callable, a script or a trace file -> a timeline of what ran."""

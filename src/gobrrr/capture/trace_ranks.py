@@ -1,0 +1,90 @@
+"""The traces of one run, a file per rank, read in parallel and put in order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from gobrrr.capture.trace import read_trace
+from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.errors import InputError
+
+_RANK_IN_NAME = re.compile(r"rank[\s_.=-]*(\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+
+
+def read_traces(
+    paths: Sequence[str | os.PathLike[str]], processes: int | None = None
+) -> tuple[Timeline, ...]:
+    """Reads one trace per rank and sorts by rank; ``Timeline.rank`` is set on each.
+
+    The rank is what the trace says of itself (``distributedInfo``), else what the file names say
+    (``rank3``, or the one number in which they differ), else their order.
+
+    Args:
+        paths: one file per rank.
+        processes: how many to read with at once; by default one per file, at most one per core.
+
+    Raises:
+        InputError: a file cannot be read, or two are of one rank.
+    """
+    files = [Path(path) for path in paths]
+    workers = min(len(files), processes or os.cpu_count() or 1)
+    if workers > 1 and "fork" in multiprocessing.get_all_start_methods():
+        # fork: a script without a main guard would run again in every spawned process. Reading
+        # uses no threads, and the children only read.
+        with (
+            warnings.catch_warnings(),
+            ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool,
+        ):
+            warnings.simplefilter("ignore", DeprecationWarning)
+            timelines = list(pool.map(read_trace, files))
+    else:
+        timelines = [read_trace(path) for path in files]
+    ranks = _ranks(timelines, [path.name for path in files])
+    for rank in ranks:
+        if ranks.count(rank) > 1:
+            same = [str(path) for path, r in zip(files, ranks) if r == rank]
+            raise InputError(f"{' and '.join(same)}: both are of rank {rank}; give each rank once")
+    ranked = [replace(timeline, rank=rank) for timeline, rank in zip(timelines, ranks)]
+    return tuple(sorted(ranked, key=lambda timeline: timeline.rank or 0))
+
+
+def _ranks(timelines: Sequence[Timeline], names: Sequence[str]) -> list[int]:
+    recorded = [timeline.rank for timeline in timelines]
+    known = [rank for rank in recorded if rank is not None]
+    if len(known) == len(timelines):
+        return known
+    named = _ranks_of_names(names)
+    if named is not None:
+        return named
+    return list(range(len(timelines)))
+
+
+def _ranks_of_names(names: Sequence[str]) -> list[int] | None:
+    """Ranks from file names, if each name has one and no two are equal."""
+    marked = [_RANK_IN_NAME.search(name) for name in names]
+    found = [int(match[1]) for match in marked if match is not None]
+    if len(found) == len(names) and len(set(found)) == len(names):
+        return found
+    numbers = [_NUMBER.findall(name) for name in names]
+    if len({len(row) for row in numbers}) != 1:
+        return None
+    columns = [[int(value) for value in column] for column in zip(*numbers)]
+    varying = [column for column in columns if len(set(column)) > 1]
+    if len(varying) == 1 and len(set(varying[0])) == len(names):
+        return varying[0]
+    return None
+
+
+def missing_ranks(timelines: Sequence[Timeline]) -> tuple[int, ...]:
+    """Ranks of the run that no trace was given for, as far as the traces say how many there are."""
+    sizes = [timeline.world_size for timeline in timelines if timeline.world_size]
+    present = {timeline.rank for timeline in timelines}
+    return tuple(rank for rank in range(max(sizes, default=0)) if rank not in present)
