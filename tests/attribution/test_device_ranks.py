@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.ranks import RankComparison, compare_ranks
+from gobrrr.capture.trace_ranks import missing_ranks, read_traces
+from gobrrr.timeline.errors import InputError
+from trace_writing import SHARED, WrittenTrace
+
+COMMS = {
+    "Collective name": "allreduce", "In msg nelems": 1_000_000, "Out msg nelems": 1_000_000,
+    "dtype": "Float", "Group size": 2,
+}  # fmt: skip
+
+
+def rank_trace(rank: int | None, late_us: float = 0.0, world: int = 2) -> WrittenTrace:
+    """Two steps: data loading for ``late_us``, 100 us of compute, then an all-reduce.
+
+    All ranks finish it together, 40 us after the last (late by 60) arrives.
+    """
+    info = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": world}}
+    trace = WrittenTrace(**info)
+    for step in range(2):
+        base = 1000 * step
+        trace.note(f"ProfilerStep#{step}", base, 900)
+        trace.note("enumerate(DataLoader)#x.__next__", base, late_us or 1)
+        trace.op("aten::mm", base + late_us + 1, 8)
+        trace.launch("gemm", base + late_us + 2, base + late_us + 10, 100, correlation=10 * step)
+        trace.op("record_param_comms", base + late_us + 20, 9, **COMMS)
+        arrives, ends = base + late_us + 110, base + 60 + 110 + 40
+        trace.launch(
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", base + late_us + 21, arrives,
+            ends - arrives, correlation=10 * step + 1, stream=20,
+        )  # fmt: skip
+    return trace
+
+
+def compared(tmp_path: Path, *traces: WrittenTrace) -> RankComparison:
+    paths = [trace.write(tmp_path, f"rank{i}.json") for i, trace in enumerate(traces)]
+    timelines = read_traces(paths, processes=1)
+    found = [attribute_device(timeline, None, lambda call: None) for timeline in timelines]
+    return compare_ranks(timelines, found, missing_ranks(timelines))
+
+
+def test_the_rank_that_arrives_last_is_found_and_why(tmp_path: Path) -> None:
+    result = compared(tmp_path, rank_trace(0), rank_trace(1, late_us=60))
+    assert result.slowest == 1
+    (reduce,) = result.collectives
+    assert (reduce.name, reduce.bytes_moved, reduce.calls) == ("allreduce", 4_000_000, 2)
+    # rank 0: 100 us from its arrival, 60 of them waiting; rank 1: 40 us
+    assert reduce.duration_ns == (100_000, 40_000)
+    assert reduce.transfer_ns == 40_000
+    assert reduce.wait_ns == (60_000, 0)
+    assert reduce.skew_ns == 60_000
+    assert reduce.last_rank == 1
+    # 4 MB in 40 us = 100 GB/s; of 2 ranks 2 * (2 - 1) / 2 = 1 of it crosses the bus
+    assert reduce.algorithm_bytes_per_s == pytest.approx(100e9)
+    assert reduce.bus_bytes_per_s == pytest.approx(100e9)
+    assert result.ranks[0].wait_ns == 60_000
+    assert result.ranks[0].why == ("waits 0.060 ms per step in collectives, most of it for rank 1")
+    # 60 us of loading against 1 us, less what the first step's idle time before it differs by
+    assert result.ranks[1].why.startswith("arrives last: its input takes 0.059 ms more")
+
+
+def test_waiting_is_apart_from_transfer_where_all_ranks_are_present(tmp_path: Path) -> None:
+    result = compared(tmp_path, rank_trace(0), rank_trace(1, late_us=60))
+    early, late = (r.attribution.leaves_ns for r in result.ranks)
+    assert (early["memory.network_wait"], early["memory.network"]) == (60_000, 40_000)
+    assert (late["memory.network_wait"], late["memory.network"]) == (0, 40_000)
+
+
+def test_with_a_rank_missing_waiting_stays_part_of_the_network(tmp_path: Path) -> None:
+    result = compared(tmp_path, rank_trace(0, world=4), rank_trace(1, late_us=60, world=4))
+    assert result.missing == (2, 3)
+    assert "2 ranks are missing (2, 3)" in result.notices[0]
+    assert result.ranks[0].attribution.leaves_ns["memory.network_wait"] == 0
+    assert result.ranks[0].attribution.leaves_ns["memory.network"] == 100_000
+
+
+def test_ranks_that_arrive_together_have_no_slowest(tmp_path: Path) -> None:
+    result = compared(tmp_path, rank_trace(0, late_us=60), rank_trace(1, late_us=60))
+    assert result.slowest is None
+    assert [r.why for r in result.ranks] == ["", ""]
+
+
+def test_an_overlapped_collective_is_not_exposed(tmp_path: Path) -> None:
+    traces = []
+    for rank in range(2):
+        trace = rank_trace(rank, late_us=60)
+        # A kernel over 30 of the 40 us of each all-reduce.
+        for step in range(2):
+            trace.kernel("gemm", 1000 * step + 170, 30, 500 + step)
+        traces.append(trace)
+    result = compared(tmp_path, *traces)
+    (reduce,) = result.collectives
+    assert reduce.exposed_ns == (10_000, 10_000)
+    assert reduce.overlapped_ns == (30_000, 30_000)
+
+
+def test_collectives_that_differ_between_ranks_are_not_compared(tmp_path: Path) -> None:
+    more = rank_trace(1)
+    for step in range(2):
+        more.op("record_param_comms", 1000 * step + 300, 9, **COMMS)
+        more.launch(
+            "ncclDevKernel_AllReduce(x)", 1000 * step + 301, 1000 * step + 310, 9, 700 + step
+        )
+    result = compared(tmp_path, rank_trace(0), more)
+    assert [f.matched for f in result.collectives] == [False]
+    assert result.slowest is None
+    assert "not compared" in result.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("rank10.json", "rank2.json"), (2, 10)),
+        (("t_3_of_8.json", "t_1_of_8.json"), (1, 3)),
+        (("b.json", "a.json"), (0, 1)),
+    ],
+)
+def test_ranks_from_file_names_else_order(
+    tmp_path: Path, names: tuple[str, ...], expected: tuple[int, ...]
+) -> None:
+    paths = [rank_trace(None).write(tmp_path, name) for name in names]
+    assert tuple(t.rank for t in read_traces(paths, processes=1)) == expected
+
+
+def test_what_the_trace_says_goes_before_its_name(tmp_path: Path) -> None:
+    paths = [rank_trace(r).write(tmp_path, f"rank{1 - r}.json") for r in range(2)]
+    found = read_traces(paths, processes=1)
+    assert [(t.rank, t.extra["source"]) for t in found] == [(0, "rank1.json"), (1, "rank0.json")]
+
+
+def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
+    paths = [rank_trace(0).write(tmp_path, name) for name in ("a.json", "b.json")]
+    with pytest.raises(InputError, match="both are of rank 0"):
+        read_traces(paths, processes=1)
+
+
+def test_in_parallel_processes_the_same_and_errors_come_through(tmp_path: Path) -> None:
+    paths = [rank_trace(r, 30.0 * r).write(tmp_path, f"rank{r}.json") for r in range(2)]
+    alone, together = read_traces(paths, processes=1), read_traces(paths, processes=2)
+    for a, b in zip(alone, together):
+        assert a.kernels.start_ns.tolist() == b.kernels.start_ns.tolist()
+        assert a.calls == b.calls
+    with pytest.raises(InputError, match="no such file"):
+        read_traces([*paths, tmp_path / "none.json"], processes=2)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not beside the repository")
+def test_two_sampled_ranks_of_128() -> None:
+    paths = [SHARED / f"sampled_training_rank{r}.json.gz" for r in (0, 1)]
+    timelines = read_traces(paths, processes=1)
+    found = [attribute_device(timeline, None, lambda call: None) for timeline in timelines]
+    result = compare_ranks(timelines, found, missing_ranks(timelines))
+    assert len(result.missing) == 126
+    assert [r.rank for r in result.ranks] == [0, 1]
+    for rank, before in zip(result.ranks, found):
+        assert rank.attribution.leaves_ns == before.attribution.leaves_ns
