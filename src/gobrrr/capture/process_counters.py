@@ -11,8 +11,3 @@ except ImportError:  # Windows
 def minor_faults() -> int:
     """Page faults served without reading a file: first touches of fresh memory."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-
-def involuntary_switches() -> int:
-    """How often a thread of this process lost its processor to another."""
-    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
-from gobrrr.capture.process_counters import involuntary_switches
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.capture.sampler import LineSample, LineSampler
+from gobrrr.measure.load import LoadWatch
 from gobrrr.timeline.data import Timeline
 
 WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
@@ -46,7 +46,7 @@ class Measurements:
 
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
     ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
-    ``switches`` counts how often a thread lost its processor during those steps.
+    ``disturbance`` says what else used the processors during those steps, if anything did.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
     """
 
@@ -59,7 +59,7 @@ class Measurements:
     record_length_ns: int = 0
     device_timeline: Timeline | None = None
     thread: int = 0
-    switches: int = 0
+    disturbance: str | None = None
     notices: list[str] = field(default_factory=list)
 
     @property
@@ -135,9 +135,9 @@ class Session:
         self._steps_in_phase = 0
         self._wanted = self._plan.warmup if self._plan.warmup is not None else 3
         self._block = 0
+        self._watch = LoadWatch()
         self._profiled_wanted = 0
         self._since_ns: int | None = None
-        self._switches = 0
 
     @property
     def done(self) -> bool:
@@ -232,7 +232,7 @@ class Session:
         steps = self._plan.steps
         wanted = plain_steps_wanted(self._step_s()) if steps is None else max(1, (steps + 1) // 2)
         self._enter(TIME, wanted)
-        self._switches = involuntary_switches()
+        self._watch = LoadWatch()
         if self._device is not None:
             self._device.start_block()
 
@@ -242,7 +242,8 @@ class Session:
             self._device.mark()
         if self._steps_in_phase < self._wanted:
             return
-        self.result.switches += involuntary_switches() - self._switches
+        found = self._watch.so_far().disturbance()
+        self.result.disturbance = self.result.disturbance or found
         if self._device is not None:
             # The host runs ahead of a device: its own clock says when steps were issued, not done.
             self.result.plain_ns[self._block] = self._device.end_block()

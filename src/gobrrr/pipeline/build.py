@@ -58,8 +58,6 @@ from gobrrr.work.estimate import Work
 
 # A step longer than this many medians is slow (DESIGN section 3).
 SLOW_STEP = 1.5
-# On an idle machine the timed steps are interrupted a few times a second.
-BUSY_SWITCHES_PER_S = 60.0
 TRAILING = "(after the last op)"
 Progress = Callable[[str, int, int], None]
 
@@ -373,13 +371,9 @@ def _counters(analysis: CpuAnalysis) -> dict[str, float]:
 
 def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) -> list[str]:
     notices = [*measured.notices, *ceilings.notices]
-    busy = measured.switches / max(1e-9, sum(measured.all_plain_ns) * 1e-9)
-    if busy > BUSY_SWITCHES_PER_S:
-        notices.append(
-            f"Other programs were using this machine: the timed steps lost their processor "
-            f"{busy:.0f} times a second. Threads that wait for each other suffer most; times are "
-            "too long by an unknown amount."
-        )
+    if measured.disturbance:
+        cause = measured.disturbance[0].upper() + measured.disturbance[1:]
+        notices.append(f"{cause}: times are too long by an unknown amount.")
     matched = analysis.capture.matched_fraction
     if matched < 0.98:
         notices.append(
