@@ -10,7 +10,10 @@ import { startWhere } from "./where";
 
 startTheme(byId("theme"));
 const data = document.getElementById("data");
-if (data) {
+// The verdict is painted first: it is in the markup and needs nothing of what follows.
+if (data) requestAnimationFrame(() => setTimeout(() => start(data)));
+
+function start(data: HTMLElement): void {
   const report = readReport(data.textContent ?? "");
   const state = new State(report.ops);
   panel("filters", (host) => startFilters(host, report, state));

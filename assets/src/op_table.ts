@@ -23,6 +23,7 @@ export function startOpTable(host: HTMLElement, report: Report, state: State): v
     return;
   }
   const scale = report.scale;
+  const most = Math.max(...report.ops.map((op) => op.time_s)) || 1;
   const share = (op: Op) => (report.step_s ? op.time_s / report.step_s : 0);
   const columns: Column[] = [
     { title: "op", number: false, value: (op) => op.name, text: (op) => op.name },
@@ -99,7 +100,7 @@ export function startOpTable(host: HTMLElement, report: Report, state: State): v
         else if (column.title === "of step")
           cell.append(
             column.text(op),
-            h("span", { class: "track" }, h("i", { class: regimeOf(op.regime), style: `width:${Math.min(100, 100 * share(op))}%` })),
+            h("span", { class: "track" }, h("i", { class: regimeOf(op.regime), style: `width:${(100 * op.time_s) / most}%` })),
           );
         else cell.append(column.text(op));
         return cell;

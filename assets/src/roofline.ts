@@ -79,7 +79,12 @@ export function startRoofline(host: HTMLElement, report: Report, state: State): 
     svg.setAttribute("viewBox", `0 0 ${width} ${frame.bottom + 46}`);
     svg.setAttribute("height", String(frame.bottom + 46));
     drawAxes(svg, frame, width);
-    drawRoofs(svg, frame, memory.filter((r) => on.has(r.key)), compute.filter((r) => on.has(r.key)));
+    const roofNames = drawRoofs(
+      svg,
+      frame,
+      memory.filter((r) => on.has(r.key)),
+      compute.filter((r) => on.has(r.key)),
+    );
     const most = Math.max(...placed.map(({ op }) => op.time_s));
     const largest = Math.max(12, Math.min(30, width / 32));
     const layer = s("g", { class: "marks" });
@@ -100,7 +105,7 @@ export function startRoofline(host: HTMLElement, report: Report, state: State): 
       layer.append(node);
       marks.push({ op, x, y, radius, node });
     }
-    svg.append(s("g", { class: "focus" }), layer);
+    svg.append(layer, roofNames, s("g", { class: "focus" }));
     highlight();
   }
 
@@ -244,8 +249,10 @@ function drawAxes(svg: SVGElement, frame: Frame, width: number): void {
     return ticks;
   };
   for (const tick of decades(x.domain(), (right - gutter) / 54)) {
+    g.append(s("line", { x1: x(tick), x2: x(tick), y1: top, y2: bottom }));
+    // Beside the 0 of ops without arithmetic there is no room for another number.
+    if (gutter > left && x(tick) - gutter < 16) continue;
     g.append(
-      s("line", { x1: x(tick), x2: x(tick), y1: top, y2: bottom }),
       s("text", { x: x(tick), y: bottom + 17, "text-anchor": "middle" }, plainTick(tick)),
     );
   }
@@ -280,8 +287,10 @@ function drawRoofs(
   frame: Frame,
   memory: MemoryRoof[],
   compute: ComputeRoof[],
-): void {
+): SVGElement {
   const g = s("g", { class: "roofs" });
+  // Names go on top of the marks, in a group of their own.
+  const names = s("g", { class: "roof-names" });
   const { x, y, gutter, left, right, bottom } = frame;
   const [x0, x1] = x.domain();
   const [y0, y1] = y.domain();
@@ -299,13 +308,14 @@ function drawRoofs(
   }
   // The angle of any bandwidth line on these axes, for its label.
   const slope = (Math.atan2(y(y0 * 10) - y(y0), x(x0 * 10) - x(x0)) * 180) / Math.PI;
-  for (const roof of memory) {
+  memory.forEach((roof, i) => {
+    const below = i > 0 && i === memory.length - 1;
     const end = Math.min(top / roof.bytes_per_s, x1);
     const from = Math.max(x0, y0 / roof.bytes_per_s);
     const label = s(
       "text",
       {
-        transform: `translate(${x(from) + 10},${y(roof.bytes_per_s * from)}) rotate(${slope}) translate(14,-6)`,
+        transform: `translate(${x(from) + 10},${y(roof.bytes_per_s * from)}) rotate(${slope}) translate(14,${below ? 15 : -6})`,
       },
       `${roof.label}${roof.how ? ` · ${roof.how}` : ""}`,
     );
@@ -316,9 +326,9 @@ function drawRoofs(
           (gutter > left && from === x0 ? `M${left},${y(roof.bytes_per_s * x0)}H${gutter}` : "") +
           `M${x(from)},${y(roof.bytes_per_s * from)}L${x(end)},${y(roof.bytes_per_s * end)}`,
       }),
-      label,
     );
-  }
+    names.append(label);
+  });
   const taken: number[] = [];
   for (const roof of compute) {
     const from = fastest ? Math.max(roof.flops_per_s / fastest, x0) : x0;
@@ -327,12 +337,13 @@ function drawRoofs(
     g.append(s("path", { class: `roof ${roof.how}`, d: `M${x(from)},${height}H${right}` }));
     if (taken.some((other) => Math.abs(other - height) < 13)) continue;
     taken.push(height);
-    g.append(
+    names.append(
       s("text", { x: right - 2, y: height - 5, "text-anchor": "end" },
         `${roof.label}${roof.how ? ` · ${roof.how}` : ""}`),
     );
   }
   svg.append(g);
+  return names;
 }
 
 function roofChoice(

@@ -23,10 +23,12 @@ export function startTheme(button: HTMLElement): void {
     else document.documentElement.dataset.theme = theme;
     changed();
   };
+  const words = button.querySelector("span") ?? button;
   button.hidden = false;
   button.addEventListener("click", () => {
     chosen = (chosen + 1) % THEMES.length;
-    button.textContent = `Theme: ${THEMES[chosen]}`;
+    words.textContent = THEMES[chosen];
+    button.setAttribute("aria-label", `Theme: ${THEMES[chosen]}`);
     apply(THEMES[chosen]);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);

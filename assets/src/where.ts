@@ -10,6 +10,8 @@ const ROW = 30;
 const DEPTH = 7;
 // Of the drawing's width: what is narrower than half a pixel on a wide screen.
 const THINNEST = 0.0006;
+// Numbered modules beyond which they are drawn as one per kind at first.
+const MANY = 6;
 const PARTS = ["compute_s", "memory_s", "overhead_s", "unmodelled_s"] as const;
 
 interface Tree {
@@ -23,8 +25,11 @@ interface Tree {
 type Cell = HierarchyRectangularNode<Tree>;
 
 export function startWhere(host: HTMLElement, report: Report): void {
+  const numbered = report.modules.filter((group) => folded(group.name ?? "") !== group.name).length;
+  let fold = numbered > MANY;
+  const modulePath = (name: string) => (fold ? folded(name) : name).split(".");
   const views: [string, () => Tree][] = [
-    ["module", () => treeOf(report.modules, (name) => name.split("."), "(no module)", ".")],
+    ["module", () => treeOf(report.modules, modulePath, "(no module)", ".")],
     ["source line", () => treeOf(report.lines, linePath, "(no line)", ":")],
   ];
   const tabs = h("div", { class: "chips", role: "group", "aria-label": "Divide time by" });
@@ -36,6 +41,12 @@ export function startWhere(host: HTMLElement, report: Report): void {
     tabs.append(button);
     return button;
   });
+  const box = h("input", { type: "checkbox", checked: fold });
+  box.addEventListener("change", () => {
+    fold = box.checked;
+    show(0, views[0][1]());
+  });
+  if (numbered > MANY) tabs.append(h("label", { class: "check" }, box, " numbered modules as one"));
   host.append(tabs, crumbs, chart);
 
   function show(chosen: number, tree: Tree): void {
@@ -145,6 +156,14 @@ function neighbour(cell: Cell, key: string, made: Map<Cell, unknown>): Cell | un
   };
   const next = found[key];
   return next && made.has(next) ? next : undefined;
+}
+
+/** `Decoder_3.Linear_17` and `layers.3.fc` without the numbers of repeated modules. */
+function folded(name: string): string {
+  return name
+    .split(".")
+    .map((part) => part.replace(/^\d+$/, "*").replace(/_\d+$/, "_*"))
+    .join(".");
 }
 
 /** `a/b/train.py:41 in f` -> folder and file, then the line. */

@@ -9,15 +9,76 @@ from gobrrr.reports.quantities import share
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import PARTS
 
-# Leaves under this share of the step share one row.
-_LEAST_STEP = 0.005
+# Leaves under this share of the step share one row; under a tenth of it that row is left out.
+_LEAST_SHARE = 0.005
+_NO_ROOF = "no formula, or no ceiling"
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    label: str
+    name: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Leaves of one colour; ``rest`` labels those too small for a row each."""
+
+    colour: str
+    rest: str
+    leaves: tuple[_Leaf, ...]
+
+
+_GROUPS: tuple[_Group, ...] = (
+    _Group(
+        "overhead",
+        "other overhead",
+        tuple(_Leaf(part.label, part.leaf, part.meaning) for part in PARTS["overhead"]),
+    ),
+    _Group(
+        "memory",
+        "other memory",
+        tuple(
+            _Leaf(part.label, part.leaf, part.meaning)
+            for part in PARTS["memory"]
+            if part.leaf and part.leaf != "memory.unmodelled"
+        ),
+    ),
+    _Group(
+        "memory",
+        "traffic below the bandwidth",
+        (_Leaf("traffic below the bandwidth", "memory.device.below"),),
+    ),
+    _Group(
+        "compute",
+        "arithmetic below the roof",
+        (
+            _Leaf("matrix below the roof", "compute.matrix.below"),
+            _Leaf("vector below the roof", "compute.vector.below"),
+        ),
+    ),
+    _Group(
+        "unmodelled",
+        "without a roof",
+        (
+            _Leaf("arithmetic without a roof", "compute.unmodelled", _NO_ROOF),
+            _Leaf("traffic without a roof", "memory.unmodelled", _NO_ROOF),
+            _Leaf("unmodelled", "unmodelled", _NO_ROOF),
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """One row of the waterfall: a bar from ``left``, ``width`` wide, in percent of the step."""
+    """One row: a bar from ``left``, ``width`` wide, in percent of the step.
+
+    ``findings`` are positions in ``Diagnosis.findings`` of those that act on this leaf.
+    """
 
     label: str
+    time_s: float
     time: str
     share: str
     left: float
@@ -29,81 +90,76 @@ class Fall:
 
 
 def percent_of(part: float, whole: float) -> float:
-    """``part`` in percent of ``whole``, at most 100; 0 where either is nothing."""
+    """``part`` in percent of ``whole``, 0 to 100; 0 where either is nothing."""
     if not whole > 0 or not part > 0:
         return 0.0
     return round(min(100.0, 100.0 * part / whole), 3)
 
 
 def waterfall_of(diagnosis: Diagnosis) -> tuple[tuple[Fall, ...], str]:
-    """Measured, minus what is not work at a ceiling, largest first within a group."""
-    scale = time_scale(diagnosis)
-    leaves, step_s = diagnosis.leaves, diagnosis.accounted_s
+    """Measured, minus all that is not work at a ceiling, down to that work; and a note on it.
+
+    Within a group the largest leaf comes first. No rows for a step that took no time.
+    """
+    step_s, light_s = diagnosis.accounted_s, diagnosis.speed_of_light_s
     if not step_s > 0:
         return (), ""
-    groups: list[tuple[str, list[tuple[str, str, str]]]] = [
-        ("overhead", [(f"{p.label}", p.leaf, p.meaning) for p in PARTS["overhead"]]),
-        (
-            "memory",
-            [(p.label, p.leaf, p.meaning) for p in PARTS["memory"] if p.leaf.count(".") == 1
-             and not p.leaf.endswith("unmodelled")],
-        ),
-        ("memory", [("traffic below the bandwidth", "memory.device.below", "")]),
-        (
-            "compute",
-            [("matrix below the roof", "compute.matrix.below", ""),
-             ("vector below the roof", "compute.vector.below", "")],
-        ),
-        (
-            "unmodelled",
-            [("arithmetic without a roof", "compute.unmodelled", "no formula, or no ceiling"),
-             ("traffic without a roof", "memory.unmodelled", "no formula, or no ceiling"),
-             ("unmodelled", "unmodelled", "no formula, or no ceiling")],
-        ),
-    ]  # fmt: skip
-    rows = [Fall("measured", scale.text(step_s), "100 %", 0.0, 100.0, "total", total=True)]
+    rows = [_total(diagnosis, "measured", step_s)]
     left_s = step_s
-    for colour, members in groups:
-        known = [(label, leaf, note, leaves.get(leaf, 0.0)) for label, leaf, note in members]
-        shown = [row for row in known if row[3] >= _LEAST_STEP * step_s]
-        small_s = sum(row[3] for row in known if row not in shown and row[3] > 0)
-        shown.sort(key=lambda row: -row[3])
-        if small_s >= 0.1 * _LEAST_STEP * step_s:
-            names = {"unmodelled": "rest without a roof", "compute": "rest below the roof"}
-            shown.append((names.get(colour, f"other {colour}"), "", "", small_s))
-        for label, leaf, note, time_s in shown:
+    for group in _GROUPS:
+        for leaf, time_s in _drops(diagnosis, group):
             left_s -= time_s
-            rows.append(
-                Fall(
-                    label, f"−{scale.text(time_s)}", share(time_s, step_s, 1),
-                    percent_of(left_s, step_s), percent_of(time_s, step_s), colour, note=note,
-                    findings=_findings_for(diagnosis, leaf),
-                )
-            )  # fmt: skip
-    roofs_s = sum(time_s for name, time_s in leaves.items() if name.endswith(".roof"))
-    light_s = diagnosis.speed_of_light_s
+            rows.append(_drop(diagnosis, leaf, time_s, left_s, group.colour))
+    roofs_s = sum(s for name, s in diagnosis.leaves.items() if name.endswith(".roof"))
     if light_s is None:
-        end = Fall(
-            "work with a known roof", scale.text(roofs_s), share(roofs_s, step_s, 1), 0.0,
-            percent_of(roofs_s, step_s), "total", total=True,
-        )  # fmt: skip
-        why = "There is no speed of light to state: too much kernel time has no known roof."
-        return (*rows, end), why
-    saved_s = roofs_s - light_s
-    if saved_s > _LEAST_STEP * step_s:
-        rows.append(
-            Fall(
-                "work that need not be done", f"−{scale.text(saved_s)}", share(saved_s, step_s, 1),
-                percent_of(light_s, step_s), percent_of(saved_s, step_s), "work",
-                note="unfused traffic, wider dtypes than needed",
-            )
-        )  # fmt: skip
-    end = Fall(
-        "speed of light", scale.text(light_s), share(light_s, step_s, 1), 0.0,
-        percent_of(light_s, step_s), "total", total=True,
-    )  # fmt: skip
-    return (*rows, end), "This work at the ceilings of this device, and nothing else."
+        rows.append(_total(diagnosis, "work with a known roof", roofs_s))
+        return tuple(rows), (
+            "There is no speed of light to state: too much kernel time has no known roof."
+        )
+    avoidable_s = roofs_s - light_s
+    if avoidable_s > _LEAST_SHARE * step_s:
+        leaf = _Leaf("work that need not be done", "", "unfused traffic, wider dtypes than needed")
+        rows.append(_drop(diagnosis, leaf, avoidable_s, light_s, "work"))
+    rows.append(_total(diagnosis, "speed of light", light_s))
+    return tuple(rows), "This work at the ceilings of this device, and nothing else."
 
 
-def _findings_for(diagnosis: Diagnosis, leaf: str) -> tuple[int, ...]:
-    return tuple(i for i, f in enumerate(diagnosis.findings) if leaf and leaf in f.leaves)
+def _drops(diagnosis: Diagnosis, group: _Group) -> list[tuple[_Leaf, float]]:
+    least_s = _LEAST_SHARE * diagnosis.accounted_s
+    known = [(leaf, diagnosis.leaves.get(leaf.name, 0.0)) for leaf in group.leaves]
+    shown = sorted((row for row in known if row[1] >= least_s), key=lambda row: -row[1])
+    rest_s = sum(time_s for _, time_s in known if 0 < time_s < least_s)
+    if rest_s >= 0.1 * least_s:
+        shown.append((_Leaf(group.rest, ""), rest_s))
+    return shown
+
+
+def _drop(diagnosis: Diagnosis, leaf: _Leaf, time_s: float, left_s: float, colour: str) -> Fall:
+    step_s = diagnosis.accounted_s
+    return Fall(
+        leaf.label,
+        time_s,
+        f"−{time_scale(diagnosis).text(time_s)}",
+        share(time_s, step_s, 1),
+        percent_of(left_s, step_s),
+        percent_of(time_s, step_s),
+        colour,
+        note=leaf.note,
+        findings=tuple(
+            i for i, f in enumerate(diagnosis.findings) if leaf.name and leaf.name in f.leaves
+        ),
+    )
+
+
+def _total(diagnosis: Diagnosis, label: str, time_s: float) -> Fall:
+    step_s = diagnosis.accounted_s
+    return Fall(
+        label,
+        time_s,
+        time_scale(diagnosis).text(time_s),
+        share(time_s, step_s),
+        0.0,
+        percent_of(time_s, step_s),
+        "total",
+        total=True,
+    )
