@@ -171,9 +171,12 @@ def measuring(diagnosis: Diagnosis) -> str:
         parts.append(f"profiled{steps}: {scale.text(step.profiled_time_s)} per step")
     if step.profiler_cost_s is not None:
         parts.append(f"profiler's cost subtracted: {scale.text(step.profiler_cost_s)}")
-    for what, factor in (("host", step.host_scale), ("kernel", step.kernel_scale)):
-        if factor is not None:
-            parts.append(f"{what} leaves scaled by {factor:.3f}")
+    if step.host_scale is not None and step.host_scale == step.kernel_scale:
+        parts.append(f"all leaves scaled by {step.host_scale:.3f}")
+    else:
+        for what, factor in (("host", step.host_scale), ("kernel", step.kernel_scale)):
+            if factor is not None:
+                parts.append(f"{what} leaves scaled by {factor:.3f}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
@@ -193,8 +196,8 @@ def coverage(diagnosis: Diagnosis) -> list[str]:
         unlinked = scale.text(diagnosis.coverage.unlinked_s)
         lines.append(f"Kernels that no op could be found for: {unlinked}.")
     above = [
-        f"{op_name(op.op)} {plain_name(op.shapes, 60)} {scale.number(op.time_s)} "
-        f"against {scale.text(op.roof_s)}"
+        f"{op_name(op.op)} {plain_name(op.shapes, 60)} {time_text(op.time_s)} "
+        f"against {time_text(op.roof_s)}"
         for op in diagnosis.above_ceiling
     ]
     if above:
