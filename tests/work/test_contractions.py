@@ -154,3 +154,17 @@ def test_multi_dot_takes_the_cheapest_order() -> None:
     # 10x100, 100x5, 5x50 (the textbook chain): 5000 + 2500 = 7500 multiply-adds
     found = work("linalg_multi_dot", (tensor(10, 100), tensor(100, 5), tensor(5, 50)))
     assert found.matrix_flops == 15000
+
+
+def test_addmm_in_place_touches_its_result_once() -> None:
+    found = work("addmm_", tensor(2, 4), tensor(2, 3), tensor(3, 4), 1, 1)
+    assert moved(found) == (32 + 72, 32, 32 + 72)
+    assert found.fresh_bytes == 0
+    # With beta 0 the result is only written.
+    assert moved(work("addmm_", tensor(2, 4), tensor(2, 3), tensor(3, 4), 0, 1)) == (72, 32, 104)
+
+
+def test_overlapping_windows_are_read_once() -> None:
+    # 8 windows of 3 over 10 numbers, as ``unfold`` makes them
+    windows = tensor(8, 3, strides=(1, 1))
+    assert work("mv", windows, tensor(3)).bytes_read == (10 + 3) * 4

@@ -50,10 +50,17 @@ class TensorSpec:
 
     @property
     def unique_elements(self) -> int:
-        """Elements in memory: a dimension of stride 0 (an expanded one) counts once."""
+        """Elements in memory: an expanded dimension counts once, overlapping windows their span."""
         if self.strides is None:
             return self.numel
-        return prod(n for n, s in zip(self.shape, self.strides) if s != 0 or n == 0)
+        count = span = 1
+        for n, stride in zip(self.shape, self.strides):
+            if n == 0:
+                return 0
+            if stride:
+                count *= n
+                span += (n - 1) * stride
+        return min(count, span)
 
     @property
     def item_size_bytes(self) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
-from gobrrr.work.traffic import account, broadcast, need, product, results, tensor_at
+from gobrrr.work.traffic import account, broadcast, is_inplace, need, product, results, tensor_at
 
 
 def matrix_work(
@@ -32,10 +32,14 @@ def matrix_work(
     if dtype.startswith("complex"):
         factor = 8.0
         dtype = "float64" if dtype == "complex128" else "float32"
-    # An in-place product with a factor for ``self`` reads it; the other formulas pass it in reads.
+    updates: list[TensorSpec] = []
+    if is_inplace(call) and any(spec is out[0] for spec in reads):
+        updates, out = out, []
+        reads = [spec for spec in reads if spec is not updates[0]]
     return account(
-        reads, out, matrix=factor * multiply_adds, dtype=dtype, op_class="contraction", fresh=fresh
-    )
+        reads, out, updates, matrix=factor * multiply_adds, dtype=dtype, op_class="contraction",
+        fresh=fresh,
+    )  # fmt: skip
 
 
 @formula("aten::mm", "aten::_sparse_mm")
