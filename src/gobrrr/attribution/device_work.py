@@ -31,10 +31,12 @@ class DeviceWork:
     ``op`` is the host row of the operator whose work it is (of the innermost operator where none
     has a formula; -1: not linked). ``share`` is the kernel's part of that operator's work: an
     operator's kernels divide its work in proportion to their time, so that it counts once.
+    ``call`` indexes ``Timeline.calls``: the call whose work it is (-1: none, or none linked).
     ``roof_ns`` is NaN where there is no formula or no ceiling.
     """
 
     op: Int64
+    call: Int64
     share: Float64
     works: tuple[Work | None, ...]
     roofs: tuple[Roof | None, ...]
@@ -63,7 +65,7 @@ def work_of_kernels(
     if len(with_work):
         worker = with_work[op]
         op = np.where(linked & (worker >= 0), worker, op)
-    call = np.where(op >= 0, host.call[op] if len(host) else -1, -1)
+    call = np.where(op >= 0, host.call[op] if len(host) else -1, -1).astype(np.int64)
     worked = has_work[call] & linked
 
     duration = np.maximum(kernels.end_ns - kernels.start_ns, 0).astype(np.float64)
@@ -96,7 +98,8 @@ def work_of_kernels(
         for row in np.flatnonzero(is_kernel & (kernels.op < 0) & (twin >= 0)).tolist():
             same = int(twin[row])
             works[row], roofs[row], roof_ns[row] = works[same], roofs[same], roof_ns[same]
-    return DeviceWork(op, share, tuple(works), tuple(roofs), roof_ns)
+            call[row], share[row] = call[same], share[same]
+    return DeviceWork(op, call, share, tuple(works), tuple(roofs), roof_ns)
 
 
 def _infer_dtypes(timeline: Timeline, work_by_call: list[Work | None], work_of: WorkOf) -> None:

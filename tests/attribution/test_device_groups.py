@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device_groups import group_kernels
+from gobrrr.capture.trace import read_trace
+from gobrrr.devices.datasheet import ceilings_from_datasheet
+from gobrrr.work import work_of
+from trace_writing import OURS, SHARED
+
+TRACES = {
+    path.name: path
+    for folder in (OURS, SHARED)
+    if folder.exists()
+    for path in sorted(folder.glob("*.json.gz"))
+}
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=p.stem) for p in {p.name: p for p in NAMES}.values()]
+)
+def test_groups_hold_what_the_kernels_hold(path) -> None:
+    timeline = read_trace(path)
+    found = attribute_device(timeline, ceilings_from_datasheet(timeline.device.name), work_of)
+    groups = group_kernels(timeline, found)
+    shares, steps = found.attribution.kernels, len(timeline.steps)
+    for column in ("duration_ns", "owned_ns", "fixed_ns", "roof_ns", "below_ns"):
+        assert getattr(groups.shares, column).sum() == pytest.approx(getattr(shares, column).sum())
+    known = ~np.isnan(shares.full_roof_ns)
+    assert np.nansum(groups.shares.full_roof_ns) == pytest.approx(shares.full_roof_ns[known].sum())
+    assert groups.idle_before_ns.sum() == pytest.approx(found.idle_before_ns.sum())
+    flops = sum(w.flops or 0.0 for w in found.work.works if w is not None) / steps
+    grouped = sum(
+        (work.flops or 0.0) * weight
+        for work, weight in zip(groups.works, groups.weight.tolist())
+        if work is not None
+    )
+    assert grouped == pytest.approx(flops)
+    # Calls: each linked operator once, each other kernel once.
+    op = found.work.op
+    assert groups.count.sum() * steps == pytest.approx(len(np.unique(op[op >= 0])) + (op < 0).sum())
+    assert len(groups) <= len(timeline.kernels)
