@@ -18,10 +18,8 @@ TRACES = {
 }
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(p, id=p.stem) for p in {p.name: p for p in NAMES}.values()]
-)
-def test_groups_hold_what_the_kernels_hold(path) -> None:
+@pytest.mark.parametrize("path", TRACES.values(), ids=TRACES)
+def test_groups_hold_what_the_kernels_hold(path: Path) -> None:
     timeline = read_trace(path)
     found = attribute_device(timeline, ceilings_from_datasheet(timeline.device.name), work_of)
     groups = group_kernels(timeline, found)
