@@ -18,6 +18,12 @@ _FORMULAS: dict[str, Formula] = {}
 _USER_FORMULAS: dict[str, Formula] = {}
 _COMPOSITE: set[str] = set()
 
+# Traces leave arguments out, or give what does not fit together; a formula then cannot tell.
+_UNTELLING = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError,
+    ValueError,
+)  # fmt: skip
+
 # Names that traces carry beside operators: marks of the profiler, of autograd, of frameworks.
 _NOT_OPERATORS = frozenset({"autograd", "profiler", "record_function", "torch", "cuda", "nccl"})
 
@@ -101,8 +107,7 @@ def work_of(call: OpCall) -> Work | None:
         return _custom_op(call)
     try:
         return function(call)
-    except (AttributeError, IndexError, TypeError, ValueError):
-        # Traces leave arguments out; a formula that misses one cannot tell.
+    except _UNTELLING:
         return None
 
 

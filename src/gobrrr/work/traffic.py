@@ -37,6 +37,9 @@ def account(
     A tensor named twice with the same storage, offset and layout moves once each way. ``fresh``:
     ``writes`` are newly allocated (those that share a known storage with an input are not).
     ``matrix=None`` says that no FLOPs are known.
+
+    Raises:
+        ValueError: an amount comes out negative (a window larger than its tensor).
     """
     touched: set[object] = set()
     read = written = unique = new = 0
@@ -70,6 +73,8 @@ def account(
             unique += size
         if fresh and (spec.storage is None or spec.storage not in sources):
             new += size
+    if min(read, written, matrix or 0.0, vector or 0.0, special) < 0:
+        raise ValueError("sizes that do not fit together")
     return Work(
         matrix,
         None if matrix is None else vector,
