@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(MODELS))
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    # On a busy machine several threads wait for each other inside ops, which are then all that counts.
+    # On a busy machine several threads wait for each other inside ops, and nothing else counts.
     torch.set_num_threads(options.threads)
     rows = []
     for name in [options.only] if options.only else MODELS:
