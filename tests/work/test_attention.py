@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gobrrr.timeline.ops import Arg, OpCall
+from gobrrr.work import work_of
 from gobrrr.work.attention import visible_pairs
 
 from .calls import moved, tensor, work
@@ -99,3 +101,23 @@ def test_packed_sequences_of_equal_length_are_the_least_work() -> None:
     args = (q, q, q, cumulative, cumulative, 16, 16, 0.0)
     assert work("_flash_attention_forward", *args, False, False).matrix_flops == 65536
     assert work("_flash_attention_forward", *args, True, False).matrix_flops == 34816
+
+
+def test_the_package_flash_attn() -> None:
+    q, lse = tensor(2, 16, 4, 8), tensor(2, 4, 16)
+
+    def flops(name: str, *args: Arg) -> float | None:
+        found = work_of(OpCall(f"flash_attn::_flash_attn_{name}", args))
+        return None if found is None else found.matrix_flops
+
+    assert flops("forward", q, q, q, 0.0, 0.35, False, -1, -1, 0.0, None, False) == 65536
+    assert flops("forward", q, q, q, 0.0, 0.35, True, -1, 0, 0.0, None, False) == 34816
+    given = (q, q, q, q, q, lse, q, q, q)
+    assert flops("backward", *given, 0.0, 0.35, False, -1, -1, 0.0, None, False) == 163840
+    packed, lengths = tensor(32, 4, 8), tensor(3, dtype="int32")
+    rest = (lengths, lengths, 16, 16, 0.0, 0.35, True, -1, 0)
+    assert flops("varlen_forward", packed, packed, packed, *rest) == 34816
+    assert flops("varlen_backward", *(packed,) * 5, lse, *(packed,) * 3, *rest) == 2.5 * 34816
+    # A sliding window sees fewer pairs; a fork may mean something else.
+    assert flops("forward", q, q, q, 0.0, 0.35, True, 4, 0, 0.0, None, False) is None
+    assert flops("forward", q, q, q, q, q, q, q, q) is None

@@ -168,3 +168,40 @@ def cudnn_backward(call: OpCall) -> Work:
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4),
         tensor_at(call, 5), causal=call.args[14] is True, mask=tensor_at(call, 8),
     )  # fmt: skip
+
+
+# The package flash-attn (flash_attn/flash_attn_interface.py of
+# https://github.com/Dao-AILab/flash-attention, 2.7 and later) under its own namespace. Forks reuse
+# the names for other arguments: what does not look like the original is unknown.
+
+
+def _original(call: OpCall, causal_at: int) -> int:
+    causal, left, right = call.args[causal_at : causal_at + 3]
+    if not isinstance(causal, bool) or (left, right) not in ((-1, -1), (-1, 0)):
+        raise ValueError("another signature, or a sliding window")
+    return BOTTOM_RIGHT if causal or right == 0 else 0
+
+
+@formula("flash_attn::_flash_attn_forward")
+def package_forward(call: OpCall) -> Work:
+    """``(q, k, v, dropout_p, softmax_scale, causal, window_left, window_right, ...)``."""
+    return _forward(call, None, _original(call, 5), None)
+
+
+@formula("flash_attn::_flash_attn_varlen_forward")
+def package_varlen_forward(call: OpCall) -> Work:
+    """``(q, k, v, cu_q, cu_k, max_q, max_k, dropout_p, softmax_scale, causal, windows, ...)``."""
+    return _forward(call, _sequences(need(call, 3)), _original(call, 9), None)
+
+
+@formula("flash_attn::_flash_attn_backward")
+def package_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, out, lse, dq, dk, dv, dropout_p, softmax_scale, causal, windows, ...)``."""
+    return _backward(call, (0, 1, 2, 3, 4, 5), None, _original(call, 11), None)
+
+
+@formula("flash_attn::_flash_attn_varlen_backward")
+def package_varlen_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, out, lse, dq, dk, dv, cq, ck, max_q, max_k, p, scale, ...)``."""
+    sequences = _sequences(need(call, 9))
+    return _backward(call, (0, 1, 2, 3, 4, 5), sequences, _original(call, 15), None)
