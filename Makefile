@@ -15,7 +15,7 @@ HARDWARE = $(BIN)/python -c "import re; from gobrrr.devices import identify; \
 	print(re.sub('[^a-z0-9]+', '-', identify().name.lower()).strip('-'))"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-no-torch check format bench assets lock clean
+.PHONY: help demo test test-no-torch check format bench assets browser lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ bench: $(VENV)/.dev ## Run the benchmarks (ONLY=name for one), writing benchmark
 assets: ## Rebuild the HTML report's script and style from assets/ (needs node 20 and npm)
 	cd assets && npm ci --ignore-scripts --no-audit --no-fund
 	cd assets && npm run --silent check && npm run --silent build
+
+browser: ## Install the Chromium that tests/browser uses (Debian packages; needs root)
+	@command -v chromium && command -v chromedriver || (apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-noto-core)
 
 lock: $(VENV)/.dev ## Pin what is installed now into constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip --exclude setuptools \

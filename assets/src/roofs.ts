@@ -19,6 +19,10 @@ export interface MemoryRoof {
   used: boolean;
 }
 
+function short(name: string): string {
+  return name.length > 32 ? `${name.slice(0, 31)}…` : name;
+}
+
 /** `matrix.<dtype>` and `vector.<dtype>`, highest first; used if an op computes there. */
 export function computeRoofs(report: Report): ComputeRoof[] {
   const used = new Set(report.ops.map((op) => `${op.unit}.${op.dtype}`));
@@ -27,7 +31,7 @@ export function computeRoofs(report: Report): ComputeRoof[] {
     .filter((row) => (row.value ?? 0) > 0)
     .map((row) => ({
       key: row.name,
-      label: `${row.name.replace(".", " ")} ${si(row.value, "FLOP/s")}`,
+      label: `${short(row.name.replace(".", " "))} ${si(row.value, "FLOP/s")}`,
       flops_per_s: row.value as number,
       how: row.how,
       used: used.has(row.name),
@@ -45,7 +49,7 @@ export function memoryRoofs(report: Report): MemoryRoof[] {
     const row = report.ceilings.find((ceiling) => ceiling.name.startsWith(`memory.${level.name}.`));
     roofs.push({
       key: `memory.${level.name}`,
-      label: `${level.name} ${si(best, "B/s")}`,
+      label: `${short(level.name)} ${si(best, "B/s")}`,
       bytes_per_s: best,
       how: row?.how ?? "",
       used: used.has(level.name),

@@ -43,7 +43,7 @@ export async function startTimeline(
   // Frames of Python stand deep above everything else; they are one click away.
   if (present.has("python") && present.has("op")) hiddenKinds.add("python");
 
-  const canvas = h("canvas", { tabindex: 0, role: "application" });
+  const canvas = h("canvas", { class: "lanes", tabindex: 0, role: "application" });
   canvas.setAttribute(
     "aria-label",
     "Timeline of one step. Arrow keys move, plus and minus zoom, 0 shows all, n and p go to the next and previous idle gap by length.",
@@ -178,6 +178,7 @@ export async function startTimeline(
     drawLanes(context, placed, view, palette);
     if (picked) outline(context, picked);
     drawOverview();
+    canvas.dataset.view = `${view.from} ${view.to}`;
   }
 
   function outline(context: CanvasRenderingContext2D, { lane, span }: { lane: Lane; span: number }): void {

@@ -1,0 +1,290 @@
+"""The report in a real browser: every panel there and reacting, nothing asked for, no error."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import pytest
+from tests.browser.page import Page
+
+from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, GrowthRow, RankRow, Split, Spread
+from gobrrr.reports.html import render
+
+Open = Callable[..., Page]
+PANELS = ["filters", "op-table", "roofline-chart", "where-view"]
+EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 2'>\"'& \u202e"
+
+
+def complete(diagnosis: Diagnosis) -> Diagnosis:
+    """With every optional panel."""
+    spread = Spread(median=0.1, mean=0.1, low=0.09, high=0.11, n=20)
+    diagnosis.batch_doubling = BatchDoubling(
+        time_s=spread,
+        doubled_time_s=Spread(median=0.13, mean=0.13, low=0.12, high=0.14, n=20),
+        ratio=1.3, work_ratio=1.9, expected_s=0.19, overhead_s=0.06, split_overhead_s=0.055,
+        agrees=True, sentence="Twice the batch took 1.30x the time; its work grew 1.90x.",
+        ops=[GrowthRow(name="aten::mm", shapes="[2x2]", count=3, time_s=0.01, doubled_s=0.012,
+                       expected_s=0.02)],
+    )  # fmt: skip
+    diagnosis.ranks = [
+        RankRow(
+            rank=rank, step_s=0.1 + rank / 100, leaves={}, why="late at all_reduce" if rank else "",
+            split=Split(compute_s=0.05, memory_s=0.03, overhead_s=0.02, unmodelled_s=0.0),
+        )
+        for rank in range(4)
+    ]  # fmt: skip
+    return diagnosis
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_panel_is_drawn(
+    open_page: Open, recorded: Diagnosis, training: Diagnosis, width: int, dark: bool
+) -> None:
+    training = complete(training)
+    training.timeline = recorded.timeline
+    page = open_page(training, width, dark)
+    page.show_timeline()
+    for panel in PANELS:
+        assert page.js("'ready' in document.getElementById(arguments[0]).dataset", panel), panel
+    for section in ("verdict", "waterfall", "findings", "roofline", "ops", "timeline", "where",
+                    "classes", "scaling", "ranks", "machine"):  # fmt: skip
+        box = page.one(f"#{section}").size
+        assert box["height"] > 50, section
+    # Nothing sticks out sideways; tables scroll in their own box.
+    assert page.js("document.documentElement.scrollWidth") <= width
+    assert len(page.all(".marks path")) == 6  # 7 ops, one without a formula
+    assert not page.all(".none")
+    theme = "dark" if dark else "light"
+    page.screenshot(f"complete_{width}_{theme}")
+    assert page.errors() == []
+    assert page.requests() == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_recorded_step(open_page: Open, recorded: Diagnosis, width: int) -> None:
+    page = open_page(recorded, width)
+    page.show_timeline()
+    assert page.js("document.documentElement.scrollWidth") <= width
+    page.screenshot(f"recorded_{width}")
+    assert (page.errors(), page.requests()) == ([], [])
+
+
+def test_nothing_known_is_still_a_page(open_page: Open, minimal: Diagnosis) -> None:
+    page = open_page(minimal)
+    assert len(page.all(".none")) >= 5
+    assert page.errors() == []
+
+
+def test_pointing_at_a_mark_tells_about_it(open_page: Open, training: Diagnosis) -> None:
+    page = open_page(training)
+    x, y = page.js(
+        "document.querySelector('.marks .memory').getAttribute('transform').match(/[\\d.]+/g)"
+    )
+    page.point(".roofline", float(x), float(y))
+    tip = page.one("#tip")
+    assert tip.is_displayed()
+    assert "_foreach_addcdiv_" in tip.text
+    assert "train_gpt.py:97" in tip.text
+    page.point(".roofline", 300, 5)
+    assert not tip.is_displayed()
+
+
+def test_a_click_on_a_mark_opens_its_row(open_page: Open, training: Diagnosis) -> None:
+    page = open_page(training)
+    x, y = page.js(
+        "document.querySelector('.marks .memory').getAttribute('transform').match(/[\\d.]+/g)"
+    )
+    page.point(".roofline", float(x), float(y), click=True)
+    selected = page.one("tr.selected")
+    assert "_foreach_addcdiv_" in selected.text
+    assert "170 MB" in page.one("tr.details").text
+    assert len(page.all(".marks .selected")) == 1
+    page.click("tr.selected td.n")
+    assert page.all("tr.selected") == []
+
+
+def test_marks_are_reached_by_keys(open_page: Open, training: Diagnosis) -> None:
+    page = open_page(training)
+    page.press(".roofline", "\ue014")  # right: the op with the most time
+    assert "addmm" in page.one("#tip").text
+    page.press(".roofline", "\ue014", "\ue007")  # the next, enter
+    assert page.one("tr.selected .name").text == "mm"
+
+
+def test_filters_act_on_the_roofline_and_the_table(open_page: Open, training: Diagnosis) -> None:
+    page = open_page(training)
+    before = len(page.all(".ops tbody tr"))
+    assert before == 7
+    page.click('[data-regime="memory"]')
+    assert page.all(".marks .memory") == []
+    assert len(page.all(".ops tbody tr")) == 4  # 3 of 7 are bound by memory
+    page.click('[data-regime="memory"]')
+    page.run(
+        "const s = document.getElementById('by-phase'); s.value = 'backward';"
+        "s.dispatchEvent(new Event('change'))"
+    )
+    assert [cell.text for cell in page.all(".ops .name")] == ["mm"]
+    assert len(page.all(".marks path")) == 1
+    page.run(
+        "const s = document.getElementById('by-phase'); s.value = '';"
+        "s.dispatchEvent(new Event('change'))"
+    )
+    page.press("#search", "layer")
+    assert [cell.text for cell in page.all(".ops .name")] == ["native_layer_norm"]
+
+
+def test_the_table_sorts(open_page: Open, training: Diagnosis) -> None:
+    page = open_page(training)
+    names = [cell.text for cell in page.all(".ops .name")]
+    assert names[0] == "addmm"  # the most time first
+    page.click(".ops th button", 0)
+    names = [cell.text for cell in page.all(".ops .name")]
+    assert names == sorted(names, key=str.casefold)
+    head = page.all(".ops th")[1]
+    head.find_element("css selector", "button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    head.find_element("css selector", "button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert page.all(".ops .name")[0].text == "mylib::fused_rope"  # 1.5 ms, the least
+
+
+def test_the_timeline_zooms_and_goes_to_gaps(open_page: Open, recorded: Diagnosis) -> None:
+    page = open_page(recorded)
+    page.show_timeline()
+    whole = page.view()
+    page.press("canvas.lanes", "+")
+    low, high = page.view()
+    assert high - low == pytest.approx((whole[1] - whole[0]) / 2, rel=0.01)
+    page.press("canvas.lanes", "\ue014")
+    moved = page.view()
+    # A fifth of what is seen.
+    assert moved[0] - low == pytest.approx((high - low) / 5, rel=0.01)
+    page.press("canvas.lanes", "n")
+    idle = recorded.timeline.idle_duration_ns if recorded.timeline else []
+    low, high = page.view()
+    assert high - low == pytest.approx(2.2 * max(idle), rel=0.02)
+    assert "Idle gap 1" in page.one(".said").text
+    page.press("canvas.lanes", "0")
+    assert page.view() == whole
+
+
+def test_the_wheel_scrolls_until_the_timeline_is_clicked(
+    open_page: Open, recorded: Diagnosis
+) -> None:
+    page = open_page(recorded)
+    page.show_timeline()
+    whole = page.view()
+    page.point("canvas.lanes", 600, 60)
+    wheel = {"type": "mouseWheel", "deltaX": 0, "deltaY": -240}
+    x, y = page.run(
+        "const b = document.querySelector('canvas.lanes').getBoundingClientRect();"
+        "return [b.left + 600, b.top + 60]"
+    )
+    page.cdp("Input.dispatchMouseEvent", x=x, y=y, **wheel)
+    assert page.view() == whole
+    page.point("canvas.lanes", 600, 60, click=True)
+    x, y = page.run(
+        "const b = document.querySelector('canvas.lanes').getBoundingClientRect();"
+        "return [b.left + 600, b.top + 60]"
+    )
+    page.cdp("Input.dispatchMouseEvent", x=x, y=y, **wheel)
+    low, high = page.view()
+    assert high - low < 0.8 * (whole[1] - whole[0])
+
+
+def test_a_kernel_tells_about_itself(open_page: Open, recorded: Diagnosis) -> None:
+    page = open_page(recorded)
+    page.show_timeline()
+    timeline = recorded.timeline
+    assert timeline is not None
+    longest = max(
+        range(len(timeline.kernel_start_ns)), key=lambda i: timeline.kernel_duration_ns[i]
+    )
+    middle = timeline.kernel_start_ns[longest] + timeline.kernel_duration_ns[longest] / 2
+    width = page.one("canvas.lanes").size["width"]
+    low, high = page.view()
+    # The first lane: 24 of axis, 16 of title, then the row.
+    page.point("canvas.lanes", (middle - low) / (high - low) * width, 24 + 16 + 6, click=True)
+    name = timeline.names[timeline.kernel_name[longest]]
+    assert name[:40] in page.one(".said").text
+    assert "duration" in page.one("#tip").text
+
+
+def test_where_zooms_and_switches(open_page: Open, recorded: Diagnosis) -> None:
+    page = open_page(recorded)
+    before = page.js("document.querySelectorAll('.icicle button').length")
+    deepest = page.all(".icicle button")[2]
+    name = deepest.find_element("css selector", "span").get_attribute("textContent")
+    page.run("arguments[0].click()", deepest)
+    assert page.all(".crumbs button")[-1].text == name
+    page.click(".crumbs button", 0)
+    assert page.js("document.querySelectorAll('.icicle button').length") == before
+    page.press(".icicle button", "\ue015")  # down
+    assert page.js("document.activeElement.querySelector('span').textContent") != "step"
+    page.click("#where-view .chip", 1)
+    lines = page.all("#where-view .chip")[1]
+    assert lines.get_attribute("aria-pressed") == "true"
+    assert page.all(".icicle button")
+
+
+def test_themes_and_print(open_page: Open, training: Diagnosis) -> None:
+    page = open_page(training)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.js(ground)
+    for _ in range(2):
+        page.click("#theme")
+    assert page.js("document.documentElement.dataset.theme") == "dark"
+    assert page.js(ground) != light
+    pdf = base64.b64decode(page.cdp("Page.printToPDF", printBackground=True)["data"])
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 20_000
+    assert page.errors() == []
+
+
+def test_hostile_names_are_inert(open_page: Open, recorded: Diagnosis, training: Diagnosis) -> None:
+    training.verdict = training.source["name"] = training.device.name = EVIL
+    training.timeline = recorded.timeline
+    assert training.timeline is not None
+    names = training.timeline.names
+    training.timeline.names = [EVIL + "x" * 10_000 for _ in names]
+    training.timeline.idle_cause = [EVIL for _ in training.timeline.idle_cause]
+    training.timeline.kernel_regime = [EVIL for _ in training.timeline.kernel_regime]
+    for op in training.ops:
+        op.name = op.shapes = op.module = op.source = op.phase = op.regime = EVIL + "y" * 10_000
+        op.intensity = float("nan")
+    training.ops[1].name = ""
+    for group in [*training.modules, *training.lines]:
+        group.name = EVIL
+    training.device.ceilings[0].name = training.device.levels[0].name = EVIL
+    try:
+        page = open_page(training)
+        page.show_timeline()
+        page.point(".roofline", 300, 200)
+        page.press("canvas.lanes", "n", "p")
+        page.click(".ops .open")
+        for at in (0, 1):
+            page.click("#where-view .chip", at)
+        assert page.js("window.ran") is None
+        assert page.js("document.scripts.length") == 3
+        assert page.all("img") == []
+        assert page.js("document.documentElement.scrollWidth") <= 1280
+        page.screenshot("hostile_1280")
+        assert (page.errors(), page.requests()) == ([], [])
+    finally:
+        training.timeline.names = names
+
+
+def test_a_hundred_thousand_events(open_page: Open, large: Diagnosis) -> None:
+    data = render(large)
+    assert len(data) < 10_000_000
+    page = open_page(data)
+    page.show_timeline()
+    whole = page.view()
+    page.press("canvas.lanes", *"++++++")
+    low, high = page.view()
+    assert high - low == pytest.approx((whole[1] - whole[0]) / 64, rel=0.01)
+    page.click(".more")
+    assert len(page.all(".ops tbody tr")) == 2000
+    assert page.errors() == []
