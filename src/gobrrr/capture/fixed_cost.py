@@ -79,15 +79,16 @@ def calibrate_fixed_costs(
         by_key[op.call.name, op.call.args].append(time_ns)
         by_name[op.call.name].append(time_ns)
     everything = [time_ns for values in by_name.values() for time_ns in values]
+    typical = float(np.median(everything)) if everything else np.nan
+    medians: dict[Any, float] = {
+        key: float(np.median(values)) for key, values in [*by_key.items(), *by_name.items()]
+    }
     estimated = 0
     for index in np.flatnonzero(wanted & np.isnan(per_op)).tolist():
         call = ops[index].call
-        known = by_key.get((call.name, call.args)) or by_name.get(call.name)
-        if known is None:
-            estimated += 1
-            known = everything
-        if known:
-            per_op[index] = float(np.median(known))
+        known = medians.get((call.name, call.args), medians.get(call.name))
+        estimated += known is None
+        per_op[index] = typical if known is None else known
     return FixedCosts(per_op, failed, estimated)
 
 

@@ -88,8 +88,15 @@ class HostProfiler:
         events = self._profile.profiler.kineto_results.events()
         collections = tuple((begin, end) for begin, end in self._gc_ns)
         steps = split_at_marks(events, tuple(self._marks_ns), collections)
-        self._profile = None
+        del events
+        self._forget()
         return steps
+
+    def _forget(self) -> None:
+        # The profile refers to itself, and its results take some 4 kB an event: waiting for
+        # the collector would hold the results of several runs.
+        self._profile.profiler.kineto_results = None
+        self._profile = None
 
     def step_starts_ns(self) -> list[int]:
         """Where each step began, on the caller's clock."""
@@ -101,7 +108,7 @@ class HostProfiler:
             gc.callbacks.remove(self._on_gc)
         if self._profile is not None:
             self._profile.stop()
-            self._profile = None
+            self._forget()
 
 
 def split_at_marks(

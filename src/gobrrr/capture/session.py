@@ -24,8 +24,10 @@ WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
     "warm-up", "recording ops", "timing", "profiling", "sampling lines", "done",
 )  # fmt: skip
 
-# Events that one profiling run may hold: kineto keeps about 0.5 kB for each.
-EVENTS_PER_PROFILE = 400_000
+# Events that one profiling run may hold: kineto keeps about 4 kB for each until it is read.
+EVENTS_PER_PROFILE = 150_000
+# Steps with more ops than this are profiled three times rather than seven.
+MANY_OPS = 20_000
 # Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
 SETTLED_SPREAD = 0.10
 WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 20.0
@@ -249,6 +251,8 @@ class Session:
             self.result.plain_ns[self._block] = self._device.end_block()
         if self._block == 0:
             wanted = self._plan.profiled or profiled_steps_wanted(self._step_s())
+            if len(self.result.recorded or ()) > MANY_OPS:
+                wanted = min(wanted, 3)
             self._profiled_wanted = wanted
             self._enter(PROFILE, wanted + 1)
             self._start_profiling(sample=False)
@@ -275,9 +279,10 @@ class Session:
     def _profile_ended(self) -> None:
         self._profiler.mark()
         ops = len(self.result.recorded or ())
-        # About three events an op: composites and views have their own.
-        full = (self._steps_in_phase + 1) * max(1, 3 * ops) > EVENTS_PER_PROFILE
-        if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase >= 2):
+        # About two events an op: composites have their own.
+        full = (self._steps_in_phase + 1) * max(1, 2 * ops) > EVENTS_PER_PROFILE
+        fewest = 1 if ops > MANY_OPS else 2
+        if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase >= fewest):
             return
         if self._device is not None:
             self.result.device_timeline = self._profiler.stop()
@@ -286,13 +291,15 @@ class Session:
             return
         samples = self._sampler.stop() if self._sampler is not None else None
         self._sampler = None
-        steps = self._profiler.stop()[1:]
-        marks = self._profiler.step_starts_ns()[1:]
+        # The first step pays for the profiler's start, which a step of many ops does not notice.
+        first = 1 if fewest == 2 else 0
+        steps = self._profiler.stop()[first:]
+        marks = self._profiler.step_starts_ns()[first:]
         self._profiler = None
         if samples is None:
             self.result.profiled += steps
             if len(self.result.profiled) < self._profiled_wanted and full:
-                self._enter(PROFILE, self._profiled_wanted - len(self.result.profiled) + 1)
+                self._enter(PROFILE, self._profiled_wanted - len(self.result.profiled) + first)
                 self._start_profiling(sample=False)
                 return
             self._enter_timing(1)
