@@ -30,6 +30,7 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import KernelKind, Timeline
 from gobrrr.timeline.nesting import parents
+from gobrrr.work.estimate import Work
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -170,14 +171,21 @@ def _regimes(timeline: Timeline, work: DeviceWork, families: tuple[Family, ...])
     kind = timeline.kernels.kind
     regime = np.array(
         [
-            family.regime if roof is None else roof.regime
-            for family, roof in zip(families, work.roofs)
+            roof.regime if roof is not None else _class_regime(done, family)
+            for family, roof, done in zip(families, work.roofs, work.works)
         ],
         np.uint8,
     )
     regime[kind == KernelKind.COLLECTIVE] = COLLECTIVE
     regime[(kind == KernelKind.COPY) | (kind == KernelKind.MEMSET)] = COPY
     return regime
+
+
+def _class_regime(work: Work | None, family: Family) -> int:
+    """Regime without a roof: the formula's class where there is one, else the name's family."""
+    if work is None or work.op_class == "other":
+        return family.regime
+    return COMPUTE_UNMODELLED if work.op_class == "contraction" else MEMORY_UNMODELLED
 
 
 def _split(

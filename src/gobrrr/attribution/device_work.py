@@ -55,7 +55,7 @@ def work_of_kernels(
     kernels, host = timeline.kernels, timeline.host
     count = len(kernels)
     is_kernel = kernels.kind == KernelKind.KERNEL
-    work_by_call = [_usable(_work(call, work_of)) for call in timeline.calls]
+    work_by_call = [usable_work(call, work_of) for call in timeline.calls]
     _infer_dtypes(timeline, work_by_call, work_of)
     has_work = np.array([work is not None for work in work_by_call] + [False], bool)
     is_op = host.kind == HostKind.OP
@@ -123,7 +123,7 @@ def _infer_dtypes(timeline: Timeline, work_by_call: list[Work | None], work_of: 
         dtype = _dtype_of_size(timeline, element) if isinstance(element, int) else element
         if dtype is not None:
             args = tuple(_with_dtype(arg, dtype) for arg in call.args)
-            work_by_call[index] = _usable(_work(replace(call, args=args), work_of))
+            work_by_call[index] = usable_work(replace(call, args=args), work_of)
 
 
 def _dtype_of_size(timeline: Timeline, size: int) -> str | None:
@@ -141,13 +141,11 @@ def _with_dtype(arg: Arg, dtype: str) -> Arg:
     return arg
 
 
-def _work(call: OpCall, work_of: WorkOf) -> Work | None:
-    found = work_of(call)
-    return work_of_fused(call.name, call.tensors) if found is None else found
-
-
-def _usable(work: Work | None) -> Work | None:
-    """Work that a kernel can have done: an operator that only allocates or views has none."""
+def usable_work(call: OpCall, work_of: WorkOf) -> Work | None:
+    """Work that a kernel can have done: known, and not of an op that only allocates or views."""
+    work = work_of(call)
+    if work is None:
+        work = work_of_fused(call.name, call.tensors)
     if work is None or work.flops is None or work.bytes_moved is None:
         return None
     return work if work.flops > 0 or work.bytes_moved > 0 else None

@@ -49,11 +49,12 @@ _FAMILIES: tuple[tuple[Family, str], ...] = (
     ),
     (
         Family("gemv", MEMORY_UNMODELLED),
-        r"gemv|_dot_kernel|dot_kernel|reduce_1Block",
+        r"^aten::(?:mv|dot|addmv)$|gemv|_dot_kernel|dot_kernel|reduce_1Block",
     ),
     (
         Family("gemm", COMPUTE_UNMODELLED),
-        r"gemm|cutlass|^Cijk_|nvjet|cublas|wgmma|matmul|triton_tem_|_mm_|ck::.*tensor_operation"
+        r"^aten::(?:mm|addmm|bmm|baddbmm|addbmm|linear|matmul|mkldnn_linear|einsum)$"
+        r"|gemm|cutlass|^Cijk_|nvjet|cublas|wgmma|matmul|triton_tem_|_mm_|ck::.*tensor_operation"
         r"|tensor_operation6device|\brocblas_(?:ge|sy)|\bmm_kernel|marlin|machete|fused_moe",
     ),
     (
@@ -72,7 +73,7 @@ _FAMILIES: tuple[tuple[Family, str], ...] = (
     ),
     (
         Family("reduction", MEMORY_UNMODELLED),
-        r"reduce|reduction|nll_?(?:loss|criterion)|cross_entropy|argmax|argmin|_sum_",
+        r"^aten::(?:sum|mean|amax|amin|max|min|norm)$|reduce|reduction|nll_?(?:loss|criterion)|cross_entropy|argmax|argmin|_sum_",
     ),
     (
         Family("pooling", MEMORY_UNMODELLED),
@@ -85,7 +86,8 @@ _FAMILIES: tuple[tuple[Family, str], ...] = (
     ),
     (
         Family("elementwise", MEMORY_UNMODELLED),
-        r"elementwise|pointwise|unrolled|dropout|silu|gelu|relu|sigmoid|tanh|rotary"
+        r"^aten::(?:add|sub|mul|div|pow|sqrt|rsqrt|exp|neg|threshold_backward|erf|where)_?$"
+        r"|elementwise|pointwise|unrolled|dropout|silu|gelu|relu|sigmoid|tanh|rotary"
         r"|rope|act_and_mul|activation|scale|bias|philox|distribution|op_tensor|OpTensor|fp8|where"
         r"|CUDAFunctor",
     ),
