@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from gobrrr.devices import identify
@@ -43,6 +44,17 @@ def run(size: int, with_gobrrr: bool) -> list[float]:
     return json.loads(text.splitlines()[0])["steps_s"]
 
 
+def demo_seconds() -> float:
+    """The whole demo, start of the interpreter included, with cached ceilings."""
+    root = LOOP.parents[2]
+    command = [
+        sys.executable, "-m", "gobrrr", "run", "--quiet", "examples/train_gpt.py", "--steps", "60",
+    ]  # fmt: skip
+    begin = time.perf_counter()
+    subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begin
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
@@ -68,7 +80,12 @@ def main() -> None:
         "hardware": identify().name,
         "versions": {"python": platform.python_version()},
         "rows": rows,
+        "many_ops": json.loads(
+            subprocess.check_output([sys.executable, str(LOOP.with_name("many_ops.py"))], text=True)
+        ),
+        "demo_s": demo_seconds(),
     }
+    print(result["many_ops"], result["demo_s"])
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 
