@@ -195,3 +195,19 @@ def test_pieces_tile_the_idle_time(tmp_path: Path) -> None:
     assert int((pieces.end_ns - pieces.start_ns).sum()) == int(high - low) - busy.total
     assert (np.diff(pieces.start_ns) > 0).all()
     assert (pieces.start_ns[1:] >= pieces.end_ns[:-1]).all()
+
+
+def test_data_loading_is_named_by_the_loaders_range(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    trace.note("ProfilerStep#1", 0, 900)
+    trace.python("torch/utils/data/dataloader.py(720): __next__", 0, 60)
+    trace.note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 10, 40)
+    trace.python("torch/utils/data/_utils/collate.py(118): collate", 20, 20)
+    trace.launch("k", 60, 62, 100, correlation=1)
+    timeline = read_trace(trace.write(tmp_path))
+    gaps = summarise_idle(timeline, idle_of(timeline), steps=1, parent=parents_of(timeline))
+    found = {g.detail: g.duration_ns for g in gaps if g.leaf == "overhead.data_loading"}
+    assert found == {
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": 40_000,
+        "torch/utils/data/dataloader.py(720): __next__": 20_000,
+    }

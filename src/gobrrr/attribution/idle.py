@@ -203,7 +203,7 @@ def summarise_idle(
         op = nearest(parent, host.kind == HostKind.OP)
         around = np.where(span >= 0, np.where(op >= 0, host.name[op], -1)[span], -1)
         called = np.where(span >= 0, host.name[span], -1)
-        fetch = nearest(parent, host.kind == HostKind.DATA_LOADING)
+        fetch = _loader_ranges(timeline, parent)
         fetch = np.where(span >= 0, fetch[span], -1)
         loader = np.where(fetch >= 0, host.name[fetch], -1)
     else:
@@ -237,3 +237,15 @@ def summarise_idle(
             )
         )
     return tuple(gaps)
+
+
+def _loader_ranges(timeline: Timeline, parent: Int64) -> Int64:
+    """The data loader's span around each host span: the range it opens, else the outermost."""
+    host = timeline.host
+    loading = host.kind == HostKind.DATA_LOADING
+    named = np.array([name.startswith("enumerate(") for name in timeline.names], bool)
+    opened = nearest(parent, loading & named[host.name])
+    above = nearest(parent, loading)
+    # A loader's span is outermost if none encloses its parent.
+    outer = loading & np.where(parent >= 0, above[parent] < 0, True)
+    return np.where(opened >= 0, opened, nearest(parent, outer))
