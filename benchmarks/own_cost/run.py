@@ -23,9 +23,9 @@ from gobrrr.devices import identify
 from gobrrr.measure import ratio_interval
 
 LOOP = Path(__file__).with_name("loop.py")
-# warm-up 5, recorded 2, timed 60, profiled 8, timed 60, sampled 3: then gobrrr is gone.
+# warm-up 5, recorded 2, timed 10, profiled 8, timed 110, sampled 3: then gobrrr is gone.
 WARMUP, TIMED, STEPS = 5, 120, 260
-FIRST_BLOCK = slice(WARMUP + 2 + 1, WARMUP + 2 + TIMED // 2 - 1)
+SECOND_BLOCK = slice(WARMUP + 2 + 10 + 8 + 1, WARMUP + 2 + TIMED + 8 - 1)
 AFTER = slice(WARMUP + 2 + TIMED + 8 + 3 + 10, None)
 
 
@@ -65,7 +65,7 @@ def main() -> None:
         pairs: dict[str, list[list[float]]] = {"while timing": [[], []], "after leaving": [[], []]}
         for _ in range(options.pairs):
             plain, watched = run(size, False), run(size, True)
-            for name, part in (("while timing", FIRST_BLOCK), ("after leaving", AFTER)):
+            for name, part in (("while timing", SECOND_BLOCK), ("after leaving", AFTER)):
                 pairs[name][0].append(statistics.median(plain[part]))
                 pairs[name][1].append(statistics.median(watched[part]))
         for name, (before, after) in pairs.items():

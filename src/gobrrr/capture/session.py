@@ -26,6 +26,7 @@ WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
 
 # Events that one profiling run may hold: kineto keeps about 4 kB for each until it is read.
 EVENTS_PER_PROFILE = 150_000
+FIRST_BLOCK_MOST_STEPS = 10
 # Steps with more ops than this are profiled three times rather than seven.
 MANY_OPS = 20_000
 # Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
@@ -232,7 +233,10 @@ class Session:
     def _enter_timing(self, block: int) -> None:
         self._block = block
         steps = self._plan.steps
-        wanted = plain_steps_wanted(self._step_s()) if steps is None else max(1, (steps + 1) // 2)
+        total = 2 * plain_steps_wanted(self._step_s()) if steps is None else steps
+        # The first block is short: a program that ends soon should have been profiled by then.
+        first = min(FIRST_BLOCK_MOST_STEPS, (total + 1) // 2)
+        wanted = first if block == 0 else max(1, total - first)
         self._enter(TIME, wanted)
         self._watch = LoadWatch()
         if self._device is not None:
