@@ -116,9 +116,7 @@ def test_collection_owns_before_loading_before_python() -> None:
     # The loader's range is 0..50 with a kernel 10..20 in it; a collection runs 30..60.
     # kernel 10; collection 30; loading 50 - 10 - 20 = 20; Python the rest of 100: 40.
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    steps = [
-        step(100, (loader, 0, 50), ("aten::cat", 10, 20), gc=(30, 60), annotations=(loader,))
-    ]
+    steps = [step(100, (loader, 0, 50), ("aten::cat", 10, 20), gc=(30, 60), annotations=(loader,))]
     assert leaves_of(steps, [op("aten::cat")], [stream(10)], [0], 100) == {
         "memory.device.roof": 10,
         "overhead.garbage_collection": 30,

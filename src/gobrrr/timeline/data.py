@@ -25,7 +25,9 @@ class HostKind(IntEnum):
 
     OP = 0  # a framework operator (cpu_op)
     LAUNCH = 1  # a runtime call that puts work on a stream (kernel, graph, async copy, memset)
-    SYNCHRONISE = 2  # a runtime call that waits for the device, a blocking copy to the host included
+    SYNCHRONISE = (
+        2  # a runtime call that waits for the device, a blocking copy to the host included
+    )
     ALLOCATE = 3  # device malloc/free, host register/pin
     RUNTIME = 4  # any other runtime or driver call
     PYTHON = 5  # a Python frame

@@ -86,7 +86,7 @@ class TensorSpec:
         return True
 
 
-Arg = Union[TensorSpec, int, float, bool, str, None, tuple["Arg", ...]]
+Arg = Union[TensorSpec, int, float, bool, str, None, tuple["Arg", ...]]  # noqa: UP007
 
 
 @dataclass(frozen=True, slots=True)
