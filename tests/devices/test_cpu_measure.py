@@ -51,6 +51,22 @@ def test_without_a_compiler_pytorch_shows_what_it_can(monkeypatch: pytest.Monkey
     assert done == sorted(done)
 
 
+def test_the_programs_own_defaults_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_measure, "load_native_kernels", without_compiler)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    try:
+        found = cpu_measure.measure_cpu(DEVICE, 1, lambda *_: None)
+    finally:
+        torch.set_default_dtype(before)
+        torch.set_default_device(None)
+    # On the meta device a copy of 16 MiB would take microseconds: 10 TB/s.
+    copy = found.value("memory.dram.copy")
+    assert copy is not None
+    assert copy < 1e12
+
+
 def test_a_matrix_unit_says_nothing_on_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_measure, "load_native_kernels", without_compiler)
     monkeypatch.setattr(cpu_measure, "_has_matrix_unit", lambda: True)

@@ -28,7 +28,12 @@ _LAYOUTS = ("nn", "nt")
 
 # On a busy machine a short trial is more likely to have all cores for itself.
 _TRIAL_S = 0.004
-_TRIALS = 24
+_TRIALS = 16
+
+
+def float32_on_cpu(torch: Any) -> dict[str, Any]:
+    """Keywords for a new tensor, whatever the program has set as default dtype and device."""
+    return {"dtype": torch.float32, "device": torch.device("cpu")}
 
 
 class GemmSweep:
@@ -45,7 +50,6 @@ class GemmSweep:
         # FLOP/s by (shape, layout); what was not tried yet is guessed from the last that was.
         self._rates: dict[tuple[tuple[int, int, int], str], float] = {}
         self._last = dict.fromkeys(_LAYOUTS, 0.0)
-        self._slower: set[str] = set()
 
     def run(self, budget_s: float) -> Ceiling | None:
         """Sweep for about ``budget_s`` seconds.
@@ -62,8 +66,6 @@ class GemmSweep:
             shape, layout = case
             flops = 2.0 * shape[0] * shape[1] * shape[2]
             rate = self._rates.get(case) or self._last[layout]
-            if layout in self._slower and case not in self._rates:
-                continue
             # Two calls at the least; an unknown rate starts with the smallest shape.
             if time.perf_counter() > end or (rate and 2 * flops / rate > budget_s / 3):
                 continue
@@ -76,9 +78,6 @@ class GemmSweep:
             rate = flops / min(_seconds(call) for _ in range(calls))
             self._rates[case] = max(rate, self._rates.get(case, 0.0))
             self._last[layout] = rate
-            if rate < max(self._rates[tried] for tried in self._rates if tried[1] == layout) / 3:
-                # A path without blocking: larger matrices only get slower.
-                self._slower.add(layout)
             if best is None or rate > best[0]:
                 m, k, n = shape
                 source = f"torch, {m}x{k} by {k}x{n}{' transposed' if layout == 'nt' else ''}"
@@ -94,11 +93,11 @@ class GemmSweep:
         dtype = getattr(torch, self._dtype)
         integer = self._dtype == "int8"
         a, b = (
-            torch.ones(size, dtype=torch.float32).to(dtype)
+            torch.ones(size, **float32_on_cpu(torch)).to(dtype)
             for size in ((m, k), (k, n) if layout == "nn" else (n, k))
         )
         right = b if layout == "nn" else b.t()
-        out = torch.empty((m, n), dtype=torch.int32 if integer else dtype)
+        out = torch.empty((m, n), dtype=torch.int32 if integer else dtype, device="cpu")
         product = torch._int_mm if integer else torch.mm
         return lambda: product(a, right, out=out)
 
@@ -150,7 +149,7 @@ def torch_exponentials(torch: Any, threads: int) -> Iterator[Ceiling]:
     for dtype in ("float32", "float64"):
         # One of PyTorch's grains (32768 elements) and more for each thread.
         count = 65536 * threads
-        given = torch.linspace(-4, 4, count, dtype=getattr(torch, dtype))
+        given = torch.linspace(-4, 4, count, dtype=getattr(torch, dtype), device="cpu")
         out = torch.empty_like(given)
         call = _Bound(torch.exp, given, out)
         call()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.devices.ceilings import Ceiling, MemoryLevel
+from gobrrr.devices.cpu_compute import float32_on_cpu
 from gobrrr.devices.identity import DeviceIdentity, cache_instances
 from gobrrr.devices.native import NativeKernels, Stream
 
@@ -101,9 +102,11 @@ def torch_streams(torch: Any, level: LevelPlan) -> Iterator[Ceiling]:
     framework reaches is none.
     """
     for size in level.sets_bytes[-1:]:
-        half, third = (torch.ones(max(1, size // 4 // parts)) for parts in (2, 3))
+        half, third = (
+            torch.ones(max(1, size // 4 // parts), **float32_on_cpu(torch)) for parts in (2, 3)
+        )
         other_half, second, out = torch.empty_like(half), torch.ones_like(third), third.clone()
-        whole = torch.ones(size // 4)
+        whole = torch.ones(size // 4, **float32_on_cpu(torch))
         for kind, by, moved, call in (
             ("read", "torch.sum", size, whole.sum),
             ("write", "fill_", size, lambda whole=whole: whole.fill_(1.0)),

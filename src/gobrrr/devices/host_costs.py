@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.devices.ceilings import Ceiling
+from gobrrr.devices.cpu_compute import float32_on_cpu
 
 _FAULT_BYTES = 64 << 20
 # PyTorch runs an elementwise op in one thread up to this many elements (at::internal::GRAIN_SIZE).
@@ -33,7 +34,7 @@ def _add(count: int) -> int:
 
 def dispatches(torch: Any, repeats: int = 40) -> Ceiling:
     """Calls per second of the smallest operator."""
-    a, b, out = torch.ones(1), torch.ones(1), torch.empty(1)
+    a, b, out = (torch.ones(1, **float32_on_cpu(torch)) for _ in range(3))
     count = 500
 
     def loop() -> None:
@@ -54,7 +55,7 @@ def fork_join(torch: Any, threads: int, repeats: int = 200) -> Ceiling | None:
         return None
 
     def best(count: int) -> float:
-        a = torch.ones(count)
+        a = torch.ones(count, **float32_on_cpu(torch))
         return min(_seconds(lambda: a.add_(1.0)) for _ in range(repeats))
 
     value = max(best(_GRAIN * threads) - best(_GRAIN), 0.0)
