@@ -9,25 +9,43 @@ if TYPE_CHECKING:
     from gobrrr.capture.steps import step as step
     from gobrrr.capture.trace import read_trace as read_trace
     from gobrrr.capture.workload import Workload as Workload
+    from gobrrr.devices.ceilings import Ceilings as Ceilings
+    from gobrrr.devices.datasheet import ceilings_from_datasheet as ceilings_from_datasheet
+    from gobrrr.devices.machine import ceilings_for_this_machine as ceilings_for_this_machine
+    from gobrrr.devices.storage import ceilings_from_file as ceilings_from_file
     from gobrrr.diagnosis.schema import Diagnosis as Diagnosis
     from gobrrr.diagnosis.storage import load as load
     from gobrrr.pipeline.live import diagnose as diagnose
+    from gobrrr.pipeline.trace import diagnose_trace as diagnose_trace
     from gobrrr.timeline.errors import GateFailure as GateFailure
     from gobrrr.timeline.errors import GobrrrError as GobrrrError
     from gobrrr.timeline.errors import InputError as InputError
     from gobrrr.timeline.errors import UserCodeError as UserCodeError
+    from gobrrr.timeline.ops import OpCall as OpCall
+    from gobrrr.timeline.ops import TensorSpec as TensorSpec
+    from gobrrr.work.estimate import Work as Work
+    from gobrrr.work.registry import register_work as register_work
 
 __version__ = "0.1.0"
 
 # Public name -> where it is defined. Imported on first use (PEP 562), so that ``import gobrrr`` and
 # ``gobrrr --help`` load neither torch nor numpy.
 _HOMES: dict[str, str] = {
-    "Diagnosis": "gobrrr.diagnosis.schema",
-    "Workload": "gobrrr.capture.workload",
     "diagnose": "gobrrr.pipeline.live",
-    "read_trace": "gobrrr.capture.trace",
+    "Workload": "gobrrr.capture.workload",
     "step": "gobrrr.capture.steps",
+    "diagnose_trace": "gobrrr.pipeline.trace",
+    "read_trace": "gobrrr.capture.trace",
+    "Diagnosis": "gobrrr.diagnosis.schema",
     "load": "gobrrr.diagnosis.storage",
+    "Ceilings": "gobrrr.devices.ceilings",
+    "ceilings_for_this_machine": "gobrrr.devices.machine",
+    "ceilings_from_datasheet": "gobrrr.devices.datasheet",
+    "ceilings_from_file": "gobrrr.devices.storage",
+    "register_work": "gobrrr.work.registry",
+    "Work": "gobrrr.work.estimate",
+    "OpCall": "gobrrr.timeline.ops",
+    "TensorSpec": "gobrrr.timeline.ops",
     "GateFailure": "gobrrr.timeline.errors",
     "GobrrrError": "gobrrr.timeline.errors",
     "InputError": "gobrrr.timeline.errors",
