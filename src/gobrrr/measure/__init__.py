@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.measure.clock import Clock, FakeClock, SystemClock
+from gobrrr.measure.load import Load, LoadWatch
 from gobrrr.measure.summary import Interval, Summary, ratio_interval, summarise
 from gobrrr.measure.timing import Series, time_interleaved, warm_up
 
@@ -10,6 +11,8 @@ __all__ = [
     "Clock",
     "FakeClock",
     "Interval",
+    "Load",
+    "LoadWatch",
     "Series",
     "Summary",
     "SystemClock",
