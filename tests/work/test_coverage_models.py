@@ -71,6 +71,15 @@ def test_every_op_has_a_formula(recorded: tuple[str, list[RecordedOp]]) -> None:
     assert missing == Counter()
 
 
+def test_amounts_fit_together(recorded: tuple[str, list[RecordedOp]]) -> None:
+    for op in recorded[1]:
+        work = work_of(op.call)
+        assert work is not None and work.bytes_moved is not None and work.unique_bytes is not None
+        assert 0 <= work.unique_bytes <= work.bytes_moved, op.call
+        assert 0 <= work.fresh_bytes <= (work.bytes_written or 0), op.call
+        assert 0 <= work.special <= (work.vector_flops or 0), op.call
+
+
 def test_ops_belong_to_a_phase_and_a_module(recorded: tuple[str, list[RecordedOp]]) -> None:
     name, ops = recorded
     phases = Counter(op.phase for op in ops)
