@@ -121,5 +121,5 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
         type=table_names,
         default=(),
         metavar="TABLE,...",
-        help=f"tables to show: {', '.join(TABLE_NAMES)} or all (default op,class)",
+        help=f"tables to show: {', '.join(TABLE_NAMES)} or all (default module,op,class)",
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow
+from gobrrr.reports.blocks import join_blocks
 from gobrrr.reports.quantities import (
     TimeScale,
     count,
@@ -144,8 +145,8 @@ def _group_table(
 
 
 def module_table(diagnosis: Diagnosis, top: int) -> TextTable:
-    """Modules by path, backward time with the forward module that caused it."""
-    return _group_table(diagnosis, "Modules", "module", diagnosis.modules, top)
+    """Modules by path, backward time with the forward module that caused it; blocks joined."""
+    return _group_table(diagnosis, "Modules", "module", join_blocks(diagnosis.modules), top)
 
 
 def line_table(diagnosis: Diagnosis, top: int) -> TextTable:

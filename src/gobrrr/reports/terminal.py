@@ -27,7 +27,7 @@ from gobrrr.reports.tables import TABLES, TextTable, time_scale
 # Below 80 the columns of numbers alone would not fit; such a terminal wraps.
 MIN_WIDTH, DEFAULT_WIDTH, MAX_WIDTH = 80, 80, 200
 DEFAULT_TOP = 8
-DEFAULT_TABLES = ("op", "class")
+DEFAULT_TABLES = ("module", "op", "class")
 
 # Distinguishable with the common colour deficiencies, and on dark and light grounds.
 _COLOURS = {
