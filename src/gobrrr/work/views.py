@@ -17,7 +17,7 @@ _reshape_alias _unsafe_view _nested_view_from_buffer _nested_view_from_jagged te
 vsplit dsplit broadcast_to broadcast_tensors lift lift_fresh _conj conj _neg_view resolve_conj
 resolve_neg real imag positive_view swap_axes matrix_H values indices crow_indices col_indices
 ccol_indices row_indices _values _indices atleast_1d atleast_2d atleast_3d meshgrid
-slice_inverse _mkldnn_reshape _mkldnn_transpose_
+slice_inverse cudnn_is_acceptable _mkldnn_reshape _mkldnn_transpose_
     """
 )
 
