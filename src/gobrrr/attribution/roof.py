@@ -66,7 +66,7 @@ def roof_of(work: Work, ceilings: Ceilings) -> Roof | None:
         level = ceilings.level_for(unique)
         if level is None:
             return None
-        memory_s = moved / level.bandwidth_bytes_per_s(work.bytes_written / moved)
+        memory_s = level.seconds(work.bytes_read, work.bytes_written, unique)
         level_name = level.name
     time_s = max(matrix_s, vector_s, memory_s)
     if time_s == memory_s:

@@ -50,6 +50,7 @@ def load_ceilings(*, refresh: bool, progress: Progress) -> Ceilings:
     import torch
 
     return ceilings_for_this_machine(
+        kind="cpu",
         refresh=refresh,
         threads=torch.get_num_threads(),
         progress=lambda done, total, what: progress(f"ceilings: {what}", done, total),
@@ -58,7 +59,7 @@ def load_ceilings(*, refresh: bool, progress: Progress) -> Ceilings:
 
 def this_device() -> Device:
     """The processor as a ``Device``."""
-    found = identify()
+    found = identify("cpu")
     return Device(name=found.name, kind=found.kind, memory_bytes=found.memory_bytes)
 
 
