@@ -171,6 +171,8 @@ def test_interrupt(environment: dict[str, str], tmp_path: Path) -> None:
         [sys.executable, "-m", "gobrrr", "run", "--warmup", "100000000", "--json", "d.json",
          "train.py", "100000000"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment,
+        # A shell's background job ignores Ctrl-C, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stderr is not None
     assert "warming up" in process.stderr.readline()

@@ -284,6 +284,8 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, after_s: float) -> N
         [sys.executable, "-m", "gobrrr", "run", "--json", "d.json", script],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        # A shell's background job ignores Ctrl-C, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "go\n"
