@@ -37,22 +37,29 @@ def describe_arguments(
 
 def describe_value(value: Any) -> Arg:
     """One argument as plain data; what has no plain form (a generator, a callable) is ``None``."""
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple([describe_value(item) for item in value])
     import torch
 
     if isinstance(value, torch.Tensor):
         return describe_tensor(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return tuple(describe_value(item) for item in value)
-    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
-        return str(value).removeprefix("torch.")
-    if isinstance(value, torch.device):
-        return str(value)
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
+        return short_name(value)
     for kind in (int, float):
         if isinstance(value, getattr(torch, f"Sym{kind.__name__.capitalize()}")):
             return _plain_number(value, kind)
     return None
+
+
+_PLAIN = (bool, int, float, str)
+
+
+@lru_cache(maxsize=256)
+def short_name(value: Any) -> str:
+    """``torch.float32`` -> ``float32``, ``device(type="cuda", index=0)`` -> ``cuda:0``."""
+    return str(value).removeprefix("torch.")
 
 
 def _plain_number(value: Any, kind: type[int] | type[float]) -> int | float | None:
@@ -76,20 +83,26 @@ def describe_tensor(tensor: Any) -> TensorSpec | None:
     strides = storage = offset = None
     try:
         if layout is torch.strided:
-            strides = tuple(int(s) for s in tensor.stride())
+            strides = _integers(tensor.stride())
             offset = int(tensor.storage_offset())
             storage = _storage_of(tensor)
         return TensorSpec(
-            shape=tuple(int(n) for n in tensor.shape),
-            dtype=str(tensor.dtype).removeprefix("torch."),
-            strides=strides,
-            storage=storage,
-            device=str(tensor.device),
-            offset=offset,
+            _integers(tensor.shape),
+            short_name(tensor.dtype),
+            strides,
+            storage,
+            short_name(tensor.device),
+            offset,
         )
     except (RuntimeError, NotImplementedError, TypeError):
         # Nested tensors of the strided layout have neither sizes nor strides.
         return None
+
+
+def _integers(values: Any) -> tuple[int, ...]:
+    plain = tuple(values)
+    # Symbolic sizes (of jagged tensors) stand for integers.
+    return plain if all(type(n) is int for n in plain) else tuple([int(n) for n in plain])
 
 
 def _storage_of(tensor: Any) -> int | None:
