@@ -8,6 +8,8 @@ environments and host names stay behind.
 from __future__ import annotations
 
 import gzip
+import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -105,9 +107,8 @@ def _copy(
 
     def write(item: Any) -> None:
         nonlocal separator
-        if item is not None:
-            text = bytes(item) if isinstance(item, msgspec.Raw) else msgspec.json.encode(item)
-            file.write(separator + text)
+        if item is not None and not _endless(item):
+            file.write(separator + _json(item))
             separator = b",\n"
 
     for chunk in reader.chunks():
@@ -126,6 +127,22 @@ def _copy(
     for key, value in _top_level(beside).items():
         file.write(b",\n" + msgspec.json.encode(key) + b": " + msgspec.json.encode(value))
     file.write(b"}\n")
+
+
+def _endless(item: Any) -> bool:
+    """Whether a time is NaN or infinite: no JSON, and no event for a reader."""
+    times = (item.get("ts"), item.get("dur")) if isinstance(item, dict) else ()
+    return any(isinstance(time, float) and not math.isfinite(time) for time in times)
+
+
+def _json(item: Any) -> bytes:
+    if isinstance(item, msgspec.Raw):
+        return bytes(item)
+    try:
+        return msgspec.json.encode(item)
+    except (OverflowError, UnicodeEncodeError):
+        # Integers beyond 64 bits and lone surrogates: what was read leniently is written so.
+        return json.dumps(item, default=lambda raw: float(bytes(raw))).encode()
 
 
 class _RawTail(msgspec.Struct):
@@ -153,7 +170,8 @@ def _items(chunk: Chunk) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _value(raw: msgspec.Raw) -> Any:
-    return msgspec.json.decode(raw)
+    # Raw text was split off without a look at its strings, which need not be UTF-8.
+    return decode_leniently(bytes(raw))
 
 
 def _top_level(found: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +244,7 @@ def _scrubbed(item: Any, paths: bool) -> dict[str, Any] | None:
     given = event.get("args")
     args: dict[str, Any] = given if isinstance(given, dict) else {}
     if event.get("ph") == "M":
-        if event.get("name") not in _LAYOUT_EVENTS:
+        if str(event.get("name")) not in _LAYOUT_EVENTS:
             return None
         if "labels" in args and not _HARMLESS_LABEL.match(str(args["labels"])):
             return None

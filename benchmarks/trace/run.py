@@ -1,0 +1,186 @@
+"""Reading and diagnosing a large trace: gobrrr beside HolisticTraceAnalysis, time and peak memory.
+
+    python benchmarks/trace/run.py --hta /path/to/venv/bin/python \
+        --out benchmarks/results/trace_speed_<cpu>_<date>.json
+
+The trace is a shared one repeated with shifted times and ids (make_trace.py). Every measurement is
+a fresh process, pinned to one core; the two take turns. HolisticTraceAnalysis (``pip install
+traceinsight`` in a virtual environment of its own) loads the trace and computes its temporal,
+kernel and idle breakdowns; gobrrr reads it and makes the whole diagnosis. Imports are counted
+apart for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from make_trace import repeat
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+SMALL = SHARED / "a100_8rank_training_rank3.json.gz"
+
+GOBRRR = """
+import json, resource, sys, time
+start = time.perf_counter()
+from gobrrr.pipeline.trace import diagnose_trace
+imported = time.perf_counter()
+diagnosis = diagnose_trace(sys.argv[1])
+done = time.perf_counter()
+figures = diagnosis.device_time
+print(json.dumps({
+    "import_s": imported - start, "work_s": done - imported,
+    "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "idle_s": figures.window_s - figures.busy_s,
+}))
+"""
+READ_ONLY = """
+import json, resource, sys, time
+from gobrrr.capture.trace import read_trace
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device_groups import group_kernels
+from gobrrr.work import work_of
+start = time.perf_counter()
+timeline = read_trace(sys.argv[1])
+read = time.perf_counter()
+group_kernels(timeline, attribute_device(timeline, None, work_of))
+done = time.perf_counter()
+print(json.dumps({
+    "read_s": read - start, "attribute_s": done - read, "events": timeline.extra["events"],
+    "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+}))
+"""
+HTA = """
+import contextlib, io, json, resource, sys, time, warnings
+warnings.filterwarnings("ignore")
+start = time.perf_counter()
+from hta.trace_analysis import TraceAnalysis
+imported = time.perf_counter()
+with contextlib.redirect_stdout(io.StringIO()):
+    analysis = TraceAnalysis(trace_files={0: sys.argv[1]})
+    loaded = time.perf_counter()
+    temporal = analysis.get_temporal_breakdown(visualize=False)
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+    analysis.get_idle_time_breakdown(ranks=[0], visualize=False)
+    done = time.perf_counter()
+print(json.dumps({
+    "import_s": imported - start, "load_s": loaded - imported, "work_s": done - imported,
+    "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "idle_s": float(temporal["idle_time(us)"].iloc[0]) / 1e6,
+}))
+"""
+
+
+def measure(python: str, script: str, trace: Path) -> dict[str, float]:
+    """One fresh process on one core; its last line is what it measured."""
+    command = [python, "-c", script, str(trace)]
+    if Path("/usr/bin/taskset").exists():
+        command = ["/usr/bin/taskset", "-c", str(max(os.sched_getaffinity(0))), *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
+    """The median of each figure, and all times."""
+    found: dict[str, Any] = {
+        key: round(statistics.median(row[key] for row in rows), 4) for key in rows[0]
+    }
+    found["all_work_s"] = [round(row["work_s"], 3) for row in rows]
+    return found
+
+
+def processor() -> str:
+    """The processor's name as the kernel gives it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def version_in(python: str, package: str) -> str:
+    """Version of a package in another environment."""
+    code = f"from importlib.metadata import version; print(version({package!r}))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+
+
+def start_up(rounds: int) -> dict[str, Any]:
+    """From the shell to the verdict on a trace of about 1 MB, interpreter start included."""
+    import time
+
+    trace = SHARED / "h100_vit_nsfw_inference.json.gz"
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "gobrrr", "trace", str(trace)], capture_output=True, check=True
+        )
+        times.append(time.perf_counter() - start)
+    return {"trace_mb": 1.25, "median_s": round(statistics.median(times), 3),
+            "all_s": [round(t, 3) for t in times]}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hta", help="Python of an environment with traceinsight")
+    parser.add_argument("--megabytes", type=float, default=320.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sizes", type=float, nargs="*", default=[40.0, 160.0, 640.0])
+    parser.add_argument("--folder", type=Path, help="keep the traces here (default: a new one)")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="gobrrr-trace-"))
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def trace_of(megabytes: float) -> Path:
+        path = folder / f"{megabytes:.0f}mb.json.gz"
+        if not path.exists():
+            repeat(SMALL, path, megabytes)
+        return path
+
+    big = trace_of(given.megabytes)
+    ours, theirs = [], []
+    for _ in range(given.rounds):
+        ours.append(measure(sys.executable, GOBRRR, big))
+        if given.hta:
+            theirs.append(measure(given.hta, HTA, big))
+    result: dict[str, Any] = {
+        "topic": "trace_speed",
+        "processor": processor(),
+        "cores_used": 1,
+        "trace": {"from": SMALL.name, "megabytes": given.megabytes,
+                  "gzip_megabytes": round(big.stat().st_size / 1e6, 1)},
+        "versions": {name: version(name) for name in ("gobrrr", "msgspec", "numpy", "isal")}
+        | {"python": platform.python_version()},
+        "gobrrr": summary(ours),
+    }  # fmt: skip
+    if theirs:
+        result["versions"]["traceinsight (HolisticTraceAnalysis)"] = version_in(
+            given.hta, "traceinsight"
+        )
+        result["hta"] = summary(theirs)
+        result["times_faster"] = round(result["hta"]["work_s"] / result["gobrrr"]["work_s"], 2)
+        result["memory_share"] = round(result["gobrrr"]["peak_mib"] / result["hta"]["peak_mib"], 3)
+    result["by_size"] = [
+        {"megabytes": size, **measure(sys.executable, READ_ONLY, trace_of(size))}
+        for size in given.sizes
+    ]
+    result["start_up"] = start_up(5)
+    text = json.dumps(result, indent=1)
+    print(text)
+    if given.out:
+        given.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
