@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,15 @@ class Page:
         elements = self.all(selector)
         assert elements, selector
         return elements[0]
+
+    def says(self, selector: str, text: str, seconds: float = 10.0) -> bool:
+        """Whether the element shows the text, at once or soon: a page draws when it gets to it."""
+        end = time.monotonic() + seconds
+        while text not in self.one(selector).text:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
 
     def click(self, selector: str, at: int = 0) -> None:
         """Clicks the element where it is not under the bar that stays on top."""
