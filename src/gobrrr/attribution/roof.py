@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gobrrr.attribution.leaves import COMPUTE_MATRIX, COMPUTE_VECTOR, MEMORY
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.work.estimate import Work
+from gobrrr.work.traffic import arithmetic_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,18 @@ def roof_of(work: Work, ceilings: Ceilings) -> Roof | None:
         if rate is None:
             return None
         matrix_s = work.matrix_flops / rate
+    # The softmax of a bfloat16 attention, the bias gradient of a bfloat16 convolution: PyTorch
+    # computes what is not a product in float32.
+    vector_dtype = arithmetic_dtype(work.compute_dtype)
     if work.vector_flops:
-        rate = ceilings.vector_flops_per_s(work.compute_dtype)
+        rate = ceilings.vector_flops_per_s(vector_dtype)
         if rate is None:
             return None
         vector_s = work.vector_flops / rate
     if work.special:
         # Transcendentals are already weighted into vector_flops; where the device's own rate was
         # measured, the slower of the two is the roof.
-        rate = ceilings.value(f"vector.{work.compute_dtype}.exp")
+        rate = ceilings.value(f"vector.{vector_dtype}.exp")
         if rate is not None:
             vector_s = max(vector_s, work.special / rate)
     moved = work.bytes_read + work.bytes_written

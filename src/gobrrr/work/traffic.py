@@ -247,7 +247,7 @@ def arithmetic_dtype(dtype: str) -> str:
         return dtype
     if dtype in _REAL_OF:
         return _REAL_OF[dtype]
-    return "float32" if dtype in _FLOAT_RANK else dtype
+    return "float32" if dtype in _FLOAT_RANK or dtype == "tf32" else dtype
 
 
 def product(shape: Sequence[int]) -> int:
