@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobrrr.timeline import intervals
@@ -11,6 +11,7 @@ from gobrrr.timeline.intervals import IntervalSet
 
 # Small coordinates, so that touching, equal and nested intervals are common; the brute-force side
 # of every property counts unit cells.
+QUICK = settings(deadline=None, max_examples=80)
 TIMES = st.integers(0, 24)
 INTERVALS = st.lists(st.tuples(TIMES, TIMES), max_size=12)
 
@@ -48,6 +49,7 @@ def test_nanoseconds_beyond_a_double_stay_exact() -> None:
     assert intervals.overlap(got, np.array([base]), np.array([base + 4])).tolist() == [1 + 1]
 
 
+@QUICK
 @given(INTERVALS)
 def test_union_covers_the_same_time(pairs: list[tuple[int, int]]) -> None:
     got = intervals.union(*columns(pairs))
@@ -55,6 +57,7 @@ def test_union_covers_the_same_time(pairs: list[tuple[int, int]]) -> None:
     assert cells_of(got) == cells(pairs)
 
 
+@QUICK
 @given(INTERVALS, INTERVALS)
 def test_set_operations_agree_with_sets(
     first: list[tuple[int, int]], second: list[tuple[int, int]]
@@ -71,6 +74,7 @@ def test_set_operations_agree_with_sets(
     assert without.total + both.total == a.total
 
 
+@QUICK
 @given(INTERVALS, INTERVALS)
 def test_overlap_counts_covered_nanoseconds(
     first: list[tuple[int, int]], second: list[tuple[int, int]]
@@ -81,6 +85,7 @@ def test_overlap_counts_covered_nanoseconds(
     assert intervals.overlap(covered, start, end).tolist() == expected
 
 
+@QUICK
 @given(INTERVALS, st.lists(TIMES, min_size=2, max_size=6, unique=True))
 def test_windows_that_tile_lose_nothing(pairs: list[tuple[int, int]], borders: list[int]) -> None:
     borders = sorted(borders)
@@ -108,6 +113,7 @@ def test_ownership_by_rank_then_by_start() -> None:
     ]
 
 
+@QUICK
 @given(st.lists(st.tuples(TIMES, TIMES, st.integers(0, 3)), max_size=10))
 def test_every_instant_has_exactly_one_owner(rows: list[tuple[int, int, int]]) -> None:
     start, end = columns([(low, high) for low, high, _ in rows])

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobrrr.timeline import nesting
 
+QUICK = settings(deadline=None, max_examples=80)
 SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12), st.integers(0, 1)), max_size=14)
 
 
@@ -47,6 +48,7 @@ def test_a_child_that_outlives_its_parent_by_rounding_keeps_it() -> None:
     ]
 
 
+@QUICK
 @given(SPANS, st.integers(0, 2))
 def test_parent_is_the_last_started_that_contains_the_span(
     spans: list[tuple[int, int, int]], rounding: int
@@ -63,6 +65,7 @@ def test_parent_is_the_last_started_that_contains_the_span(
     assert nesting.parents(start, end, thread, rounding).tolist() == expected
 
 
+@QUICK
 @given(SPANS, st.data())
 def test_nearest_and_inherited_minimum_walk_the_chain(
     spans: list[tuple[int, int, int]], data: st.DataObject
@@ -92,6 +95,7 @@ def test_innermost_segments() -> None:
     ]  # fmt: skip
 
 
+@QUICK
 @given(SPANS)
 def test_segments_agree_with_the_instant_by_instant_answer(
     spans: list[tuple[int, int, int]],
