@@ -45,8 +45,7 @@ using Floats = Vector<float>;
 namespace {
 
 double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 void pin(int cpu) {
@@ -81,17 +80,24 @@ class Barrier {
 };
 
 // Runs work(thread) on every thread `trials` times after one warm-up; seconds from the first start
-// to the last end go to `out`. prepare(thread) runs first, on the thread that will do the work, so
+// to the last end go to `out`. Trials that have not begun after `limit` seconds are left out (their
+// seconds stay 0). prepare(thread) runs first, on the thread that will do the work, so
 // that its memory is near.
 template <class Prepare, class Work>
-void run_threads(int threads, const int* cpus, int trials, double* out, Prepare prepare, Work work) {
+void run_threads(int threads, const int* cpus, int trials, double limit, double* out,
+                 Prepare prepare, Work work) {
   Barrier barrier(threads);
+  std::atomic<bool> late{false};
+  double begin = 0;
+  for (int i = 0; i < trials; ++i) out[i] = 0;
   std::vector<double> start(threads), end(threads);
   auto body = [&](int thread) {
     pin(cpus ? cpus[thread] : -1);
     prepare(thread);
     for (int trial = -1; trial < trials; ++trial) {
       barrier.wait();
+      if (late) return;
+      if (thread == 0 && trial < 0) begin = now();
       start[thread] = now();
       work(thread);
       end[thread] = now();
@@ -103,6 +109,7 @@ void run_threads(int threads, const int* cpus, int trials, double* out, Prepare 
           if (end[i] > last) last = end[i];
         }
         out[trial] = last - first;
+        late = last - begin > limit;
       }
     }
   };
@@ -148,16 +155,16 @@ template <class T, int operation, size_t... i>
 void chains(int64_t rounds, T factor, T summand, std::index_sequence<i...>) {
   Vector<T> value[] = {broadcast(T(i + 1))...};
   const Vector<T> a = broadcast(factor), b = broadcast(summand);
-  for (int64_t round = 0; round < rounds; ++round)
-    (advance<T, operation>(value[i], a, b), ...);
+  for (int64_t round = 0; round < rounds; ++round) (advance<T, operation>(value[i], a, b), ...);
 }
 
 template <class T, int operation>
-void run_chains(int64_t rounds, int threads, const int* cpus, int trials, double* out) {
+void run_chains(int64_t rounds, int threads, const int* cpus, int trials, double limit,
+                double* out) {
   volatile int one = 1, zero = 0;
   const T factor = T(one), summand = T(zero);
   run_threads(
-      threads, cpus, trials, out, [](int) {},
+      threads, cpus, trials, limit, out, [](int) {},
       [=](int) {
         chains<T, operation>(rounds, factor, summand, std::make_index_sequence<kChains>());
       });
@@ -165,10 +172,11 @@ void run_chains(int64_t rounds, int threads, const int* cpus, int trials, double
 
 template <class T>
 void run_chains(int operation, int64_t rounds, int threads, const int* cpus, int trials,
-                double* out) {
-  if (operation == kMultiplyAdd) run_chains<T, kMultiplyAdd>(rounds, threads, cpus, trials, out);
-  if (operation == kMultiply) run_chains<T, kMultiply>(rounds, threads, cpus, trials, out);
-  if (operation == kAdd) run_chains<T, kAdd>(rounds, threads, cpus, trials, out);
+                double limit, double* out) {
+  if (operation == kMultiplyAdd)
+    run_chains<T, kMultiplyAdd>(rounds, threads, cpus, trials, limit, out);
+  if (operation == kMultiply) run_chains<T, kMultiply>(rounds, threads, cpus, trials, limit, out);
+  if (operation == kAdd) run_chains<T, kAdd>(rounds, threads, cpus, trials, limit, out);
 }
 
 struct Streams {
@@ -315,7 +323,8 @@ void exponentials(T* to, const T* from, int64_t count, const T* coefficients) {
 constexpr int64_t kExpElements = 1024;
 
 template <class T, class I>
-void run_exponentials(int64_t rounds, int threads, const int* cpus, int trials, double* out) {
+void run_exponentials(int64_t rounds, int threads, const int* cpus, int trials, double limit,
+                      double* out) {
   T coefficients[Exp<T, I>::degree + 1];
   double factorial = 1;
   for (int k = 0; k <= Exp<T, I>::degree; ++k) {
@@ -323,7 +332,7 @@ void run_exponentials(int64_t rounds, int threads, const int* cpus, int trials, 
     coefficients[k] = T(1 / factorial);
   }
   run_threads(
-      threads, cpus, trials, out, [](int) {},
+      threads, cpus, trials, limit, out, [](int) {},
       [&](int) {
         alignas(64) T from[kExpElements], to[kExpElements];
         for (int i = 0; i < kExpElements; ++i) from[i] = T(i % 64) / 8 - 4;
@@ -350,27 +359,45 @@ int gobrrr_vector_bytes() { return kVectorBytes; }
 // type: 0 float32, 1 float64, 2 float16 (where the CPU computes in it), 3.. int8, int16, int32,
 // int64. Returns 0, or -1 if this CPU or compiler has no such arithmetic.
 int gobrrr_chains(int type, int operation, int64_t rounds, int threads, const int* cpus, int trials,
-                  double* out) {
+                  double limit, double* out) {
   switch (type) {
-    case 0: run_chains<float>(operation, rounds, threads, cpus, trials, out); return 0;
-    case 1: run_chains<double>(operation, rounds, threads, cpus, trials, out); return 0;
+    case 0:
+      run_chains<float>(operation, rounds, threads, cpus, trials, limit, out);
+      return 0;
+    case 1:
+      run_chains<double>(operation, rounds, threads, cpus, trials, limit, out);
+      return 0;
 #if defined(__AVX512FP16__) || defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
-    case 2: run_chains<_Float16>(operation, rounds, threads, cpus, trials, out); return 0;
+    case 2:
+      run_chains<_Float16>(operation, rounds, threads, cpus, trials, limit, out);
+      return 0;
 #endif
-    case 3: run_chains<int8_t>(operation, rounds, threads, cpus, trials, out); return 0;
-    case 4: run_chains<int16_t>(operation, rounds, threads, cpus, trials, out); return 0;
-    case 5: run_chains<int32_t>(operation, rounds, threads, cpus, trials, out); return 0;
-    case 6: run_chains<int64_t>(operation, rounds, threads, cpus, trials, out); return 0;
+    case 3:
+      run_chains<int8_t>(operation, rounds, threads, cpus, trials, limit, out);
+      return 0;
+    case 4:
+      run_chains<int16_t>(operation, rounds, threads, cpus, trials, limit, out);
+      return 0;
+    case 5:
+      run_chains<int32_t>(operation, rounds, threads, cpus, trials, limit, out);
+      return 0;
+    case 6:
+      run_chains<int64_t>(operation, rounds, threads, cpus, trials, limit, out);
+      return 0;
   }
   return -1;
 }
 
 int64_t gobrrr_exp_elements() { return kExpElements; }
 
-int gobrrr_exp(int type, int64_t rounds, int threads, const int* cpus, int trials, double* out) {
-  if (type == 0) run_exponentials<float, int32_t>(rounds, threads, cpus, trials, out);
-  else if (type == 1) run_exponentials<double, int64_t>(rounds, threads, cpus, trials, out);
-  else return -1;
+int gobrrr_exp(int type, int64_t rounds, int threads, const int* cpus, int trials, double limit,
+               double* out) {
+  if (type == 0)
+    run_exponentials<float, int32_t>(rounds, threads, cpus, trials, limit, out);
+  else if (type == 1)
+    run_exponentials<double, int64_t>(rounds, threads, cpus, trials, limit, out);
+  else
+    return -1;
   return 0;
 }
 
@@ -387,10 +414,12 @@ void gobrrr_exp_values(const float* from, float* to, int64_t count) {
 
 // kind: 0 read (sum), 1 write, 2 copy, 3 triad, 4 copy with non-temporal stores, 5 load, 6 update
 // in place. `bytes` is the working set of one thread, all its arrays together; `moved` gets the
-// bytes that all threads read and write in one pass. Returns 0, -1 if this CPU or compiler has no such loop, -2 without memory.
+// bytes that all threads read and write in one pass. Returns 0, -1 if this CPU or compiler has no
+// such loop, -2 without memory.
 int gobrrr_stream(int kind, int64_t bytes, int64_t passes, int threads, const int* cpus, int trials,
-                  double* out, int64_t* moved) {
-  void (*const loops[])(const Streams&) = {read, write, copy, triad, copy_nontemporal, load, update};
+                  double limit, double* out, int64_t* moved) {
+  void (*const loops[])(const Streams&) = {read, write, copy, triad, copy_nontemporal,
+                                           load, update};
   const int arrays_of[] = {1, 1, 2, 3, 2, 1, 1}, touches_of[] = {1, 1, 2, 3, 2, 1, 2};
   if (kind < 0 || kind > 6 || (kind == 4 && !kNonTemporal)) return -1;
   const int arrays = arrays_of[kind];
@@ -398,7 +427,7 @@ int gobrrr_stream(int kind, int64_t bytes, int64_t passes, int threads, const in
   std::atomic<bool> failed{false};
   auto loop = loops[kind];
   run_threads(
-      threads, cpus, trials, out,
+      threads, cpus, trials, limit, out,
       [&](int thread) {
         if (!allocate(streams[thread], arrays, bytes / arrays)) failed = true;
       },

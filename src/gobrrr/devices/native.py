@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Literal
@@ -59,6 +59,7 @@ class NativeKernels:
     def __init__(self, library: ctypes.CDLL, compiler: str, cpus: Sequence[int]) -> None:
         self._library = library
         self._cpus = tuple(cpus)
+        self._rounds: dict[Hashable, int] = {}
         self.compiler = compiler
         library.gobrrr_operations_per_round.restype = ctypes.c_int64
         library.gobrrr_exp_elements.restype = ctypes.c_int64
@@ -79,11 +80,11 @@ class NativeKernels:
             out = (ctypes.c_double * count)()
             status = self._library.gobrrr_chains(
                 code, _OPERATIONS[operation], ctypes.c_int64(rounds), threads,
-                self._cpu_list(threads), count, out,
+                self._cpu_list(threads), count, _limit(seconds, count), out,
             )  # fmt: skip
-            return None if status else list(out)
+            return None if status else _taken(out)
 
-        return _best_rate(run, per_round, seconds, trials)
+        return self._best_rate((element, operation, threads), run, per_round, seconds, trials)
 
     def exponentials(
         self, element: Element, *, threads: int, seconds: float, trials: int
@@ -95,11 +96,11 @@ class NativeKernels:
             out = (ctypes.c_double * count)()
             status = self._library.gobrrr_exp(
                 _ELEMENTS[element][0], ctypes.c_int64(rounds), threads,
-                self._cpu_list(threads), count, out,
+                self._cpu_list(threads), count, _limit(seconds, count), out,
             )  # fmt: skip
-            return None if status else list(out)
+            return None if status else _taken(out)
 
-        return _best_rate(run, per_round, seconds, trials)
+        return self._best_rate((element, "exp", threads), run, per_round, seconds, trials)
 
     def stream(
         self, kind: Stream, bytes_per_thread: int, *, threads: int, seconds: float, trials: int
@@ -118,17 +119,17 @@ class NativeKernels:
             out = (ctypes.c_double * count)()
             status = self._library.gobrrr_stream(
                 _STREAMS[kind], ctypes.c_int64(bytes_per_thread), ctypes.c_int64(passes), threads,
-                self._cpu_list(threads), count, out, ctypes.byref(moved),
+                self._cpu_list(threads), count, _limit(seconds, count), out, ctypes.byref(moved),
             )  # fmt: skip
             if status == -2:
                 raise MemoryError(f"no {bytes_per_thread * threads} bytes for a bandwidth test")
-            return None if status else list(out)
+            return None if status else _taken(out)
 
         # A large array is one pass anyhow: allocating it twice would take longer than the pass.
         if bytes_per_thread >= 32 << 20:
             times = run(1, trials)
             return None if times is None else moved.value / min(times)
-        best = _best_rate(run, 1.0, seconds, trials)
+        best = self._best_rate((kind, bytes_per_thread, threads), run, 1.0, seconds, trials)
         return None if best is None else best * moved.value
 
     def exp_values(self, values: Sequence[float]) -> list[float]:
@@ -145,20 +146,37 @@ class NativeKernels:
             return None
         return (ctypes.c_int * threads)(*self._cpus[:threads])
 
+    def _best_rate(
+        self, key: Hashable, run: _Run, work_per_round: float, seconds: float, trials: int
+    ) -> float | None:
+        """Work per second of the fastest trial.
 
-def _best_rate(run: _Run, work_per_round: float, seconds: float, trials: int) -> float | None:
-    """Work per second of the fastest trial; rounds grow until one trial takes ``seconds``."""
-    rounds = 1
-    while True:
-        times = run(rounds, 1)
-        if times is None:
-            return None
-        if times[0] >= seconds / 4 or rounds >= 1 << 40:
-            break
-        rounds *= 8 if times[0] < seconds / 32 else 2
-    rounds = max(1, round(rounds * seconds / times[0]))
-    timed = run(rounds, trials)
-    return None if timed is None else work_per_round * rounds / min(timed)
+        Rounds grow until one trial takes ``seconds``; the next call with the same key starts there.
+        """
+        rounds = self._rounds.get((key, seconds))
+        if rounds is None:
+            rounds = 1
+            while True:
+                times = run(rounds, 1)
+                if times is None:
+                    return None
+                if times[0] >= seconds / 4 or rounds >= 1 << 40:
+                    break
+                rounds *= 8 if times[0] < seconds / 32 else 2
+            rounds = max(1, round(rounds * seconds / times[0]))
+            self._rounds[key, seconds] = rounds
+        timed = run(rounds, trials)
+        return None if timed is None else work_per_round * rounds / min(timed)
+
+
+def _limit(seconds: float, trials: int) -> ctypes.c_double:
+    """Seconds after which no trial starts: on a busy machine threads wait for each other."""
+    return ctypes.c_double(0.02 + 4 * seconds * trials)
+
+
+def _taken(times: Iterable[float]) -> list[float]:
+    """Trials that were made: the first always is."""
+    return [time for time in times if time > 0]
 
 
 def compiler() -> str | None:
