@@ -18,6 +18,8 @@ COMMANDS: dict[str, str] = {
     "run": "diagnose a script, a module or a function: where each step's time goes",
     "trace": "diagnose recorded PyTorch profiler traces",
     "report": "show a saved diagnosis again, in any format",
+    "compare": "what moved between two diagnoses",
+    "check": "hold a diagnosis against a baseline or limits: a gate for CI",
     "ceilings": "what this machine can do, measured once and cached",
     "devices": "the devices here, and the data sheets gobrrr knows",
     "doctor": "versions, device, compilers; what works here and what does not",

@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 
 # Reports come after this room, so the one behind ``print(diagnosis)`` is named, not imported.
 _TEXT_REPORT = "gobrrr.reports.terminal"
+_NOTEBOOK_REPORT = "gobrrr.reports.notebook"
 
 
 class Record(msgspec.Struct):
@@ -395,6 +396,11 @@ class Diagnosis(Record, kw_only=True):
     def __str__(self) -> str:
         text: str = import_module(_TEXT_REPORT).report_text(self)
         return text
+
+    def _repr_html_(self) -> str:
+        """Verdict, split and roofline for a notebook; no script, no request."""
+        html: str = import_module(_NOTEBOOK_REPORT).notebook_html(self)
+        return html
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{level} {getattr(self.split, f'{level}_s'):.3g} s"

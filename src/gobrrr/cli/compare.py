@@ -1,0 +1,46 @@
+"""``gobrrr compare``: two saved diagnoses, what moved between them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gobrrr.cli.parsing import output_path, positive
+from gobrrr.diagnosis.comparison import compare
+from gobrrr.diagnosis.storage import load, write_atomically
+from gobrrr.reports.compare import comparison_json, comparison_text
+from gobrrr.reports.terminal import options_for
+
+DESCRIPTION = "Show what moved between two diagnoses: per leaf, per op, per counter."
+EXAMPLES = """examples:
+  gobrrr compare before.json after.json
+  gobrrr compare before.json after.json --html compared.html --top 20
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gobrrr compare``."""
+    parser.add_argument("before", metavar="BEFORE", help="a file that --json wrote")
+    parser.add_argument("after", metavar="AFTER", help="another")
+    group = parser.add_argument_group("report")
+    group.add_argument("--json", type=output_path, metavar="PATH", help="write the comparison")
+    group.add_argument("--html", type=output_path, metavar="PATH", help="write it as a page")
+    group.add_argument("--top", type=positive, metavar="N", help="rows per table (default 8)")
+
+
+def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """Loads both, writes, shows. A difference is no failure: ``gobrrr check`` is the gate."""
+    parsed = parser.parse_args(arguments)
+    before, after = load(parsed.before), load(parsed.after)
+    comparison = compare(before, after)
+    saved = []
+    if parsed.json is not None:
+        saved.append(str(write_atomically(parsed.json, comparison_json(comparison))))
+    if parsed.html is not None:
+        from gobrrr.reports.html.comparison import comparison_html
+
+        saved.append(str(write_atomically(parsed.html, comparison_html(comparison).encode())))
+    sys.stdout.write(comparison_text(comparison, options_for(sys.stdout, top=parsed.top)))
+    if saved:
+        print(f"Saved: {', '.join(saved)}")
+    return 0

@@ -1,0 +1,150 @@
+"""Gates: what a step may not exceed, and what it may not grow by.
+
+What is counted (FLOPs, bytes, kernels, synchronisations, ...) is the same on any machine, so it is
+held exactly; times are held with a tolerance, and only on the device of the baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gobrrr.attribution.leaves import TOP_LEVELS
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.timeline.errors import InputError
+
+# Counters that depend on the program alone. Page faults depend on the allocator and the system.
+COUNTED: tuple[str, ...] = (
+    "flops", "bytes", "ops", "kernels", "copies", "collectives", "synchronisations",
+    "reads_of_one_value", "graph_breaks", "recompilations",
+)  # fmt: skip
+# Sums of floats in another order; far under one op of the smallest step.
+_ROUNDING = 1e-9
+DEFAULT_TIME_TOLERANCE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a step may not exceed; ``None`` is no limit.
+
+    Attributes:
+        counters: the most per step, by name of a counter (``Diagnosis.counters``).
+        regime: ``compute``, ``memory`` or ``overhead``.
+        max_overhead: the largest share of the step (0 to 1) that may be overhead.
+        max_step_s: seconds per step. A time: flaky on a machine that does other things too.
+    """
+
+    counters: Mapping[str, float] = field(default_factory=dict)
+    regime: str | None = None
+    max_overhead: float | None = None
+    max_step_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.regime is not None and self.regime not in TOP_LEVELS:
+            raise InputError(f"no regime {self.regime!r}; there are {', '.join(TOP_LEVELS)}")
+        if self.max_overhead is not None and not 0 <= self.max_overhead <= 1:
+            raise InputError(f"max_overhead is a share from 0 to 1, not {self.max_overhead}")
+
+
+def over_limits(diagnosis: Diagnosis, limits: Limits) -> list[str]:
+    """One line per limit that does not hold; a limit on what was not counted does not hold."""
+    breaches = []
+    for name, most in limits.counters.items():
+        value = diagnosis.counters.get(name)
+        if value is None:
+            known = ", ".join(sorted(diagnosis.counters)) or "nothing"
+            breaches.append(f"{name}: not counted in this diagnosis (it counts {known})")
+        elif not value <= most * (1 + _ROUNDING):
+            breaches.append(f"{name}: {_plain(value)} per step, at most {_plain(most)} allowed")
+    if limits.regime is not None and diagnosis.regime != limits.regime:
+        breaches.append(f"regime: {diagnosis.regime}, expected {limits.regime}")
+    if limits.max_overhead is not None and diagnosis.accounted_s > 0:
+        share = diagnosis.split.overhead_s / diagnosis.accounted_s
+        if not share <= limits.max_overhead:
+            breaches.append(
+                f"overhead: {share:.1%} of the step, at most {limits.max_overhead:.1%} allowed"
+            )
+    if limits.max_step_s is not None and not diagnosis.step_s <= limits.max_step_s:
+        breaches.append(
+            f"step: {diagnosis.step_s * 1e3:.4g} ms, at most {limits.max_step_s * 1e3:.4g} allowed"
+        )
+    return breaches
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """``breaches``: one line each, none if the gate holds. ``notes``: what else there is to say."""
+
+    breaches: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def against_baseline(
+    diagnosis: Diagnosis,
+    baseline: Diagnosis,
+    *,
+    exact: bool = False,
+    times: bool = True,
+    time_tolerance: float = DEFAULT_TIME_TOLERANCE,
+) -> GateResult:
+    """Counters that grew (``exact``: changed) and, on the same device, times that grew.
+
+    The step time is in breach if it grew by more than ``time_tolerance`` (0.1 is 10 %) and the two
+    95 % intervals lie apart; with fewer than three steps on a side the first alone decides.
+
+    Raises:
+        InputError: there is nothing in the baseline to hold this diagnosis against.
+    """
+    breaches, notes = [], []
+    held = [name for name in COUNTED if name in baseline.counters]
+    if not held and not times:
+        raise InputError("the baseline has no counters, and times are not to be compared")
+    for name in held:
+        before, now = baseline.counters[name], diagnosis.counters.get(name)
+        if now is None:
+            breaches.append(f"{name}: {_plain(before)} per step in the baseline, not counted here")
+            continue
+        slack = _ROUNDING * abs(before)
+        line = f"{name}: {_plain(now)} per step, {_plain(before)} in the baseline"
+        if now > before + slack or (exact and now < before - slack):
+            breaches.append(f"{line}{_growth(before, now)}")
+        elif now < before - slack:
+            notes.append(f"{line}{_growth(before, now)}; write a new baseline to hold it there")
+    if not times:
+        return GateResult(tuple(breaches), tuple(notes))
+    if not _same_device(diagnosis, baseline):
+        here, there = diagnosis.device.name or "unknown", baseline.device.name or "unknown"
+        notes.append(f"times not compared: this is {here}, the baseline {there}")
+    else:
+        breaches += _slower(diagnosis, baseline, time_tolerance)
+    return GateResult(tuple(breaches), tuple(notes))
+
+
+def _same_device(a: Diagnosis, b: Diagnosis) -> bool:
+    def of(diagnosis: Diagnosis) -> tuple[str, str, int | None]:
+        return diagnosis.device.name, diagnosis.device.kind, diagnosis.device.threads
+
+    return of(a) == of(b)
+
+
+def _slower(diagnosis: Diagnosis, baseline: Diagnosis, tolerance: float) -> list[str]:
+    before, now = baseline.accounted_s, diagnosis.accounted_s
+    if not before > 0 or now <= before * (1 + tolerance):
+        return []
+    old, new = baseline.step.time_s, diagnosis.step.time_s
+    if min(old.n, new.n) >= 3 and new.low <= old.high:
+        return []
+    return [
+        f"step: {now * 1e3:.4g} ms, {before * 1e3:.4g} in the baseline{_growth(before, now)}, "
+        f"more than {tolerance:.0%} allowed"
+    ]
+
+
+def _growth(before: float, now: float) -> str:
+    return f" ({(now - before) / before:+.1%})" if before else ""
+
+
+def _plain(value: float) -> str:
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.6g}"

@@ -1,0 +1,193 @@
+"""Two diagnoses side by side, in a terminal and as JSON; the page is ``reports/html``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gobrrr.diagnosis.comparison import Change, Comparison, OpChange
+from gobrrr.reports.quantities import UNKNOWN, TimeScale, count, op_name, percent, plain_name, si
+from gobrrr.reports.terminal import Options
+from gobrrr.reports.words import PARTS
+
+LEVELS = ("compute", "memory", "overhead", "unmodelled")
+_VERDICTS = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "no difference beyond the spread of the steps",
+    "unknown": "too few steps to tell how sure that is",
+}
+_WORDS = {
+    name: f"{level} · {part.label}{suffix}"
+    for level, parts in PARTS.items()
+    for part in parts
+    for name, suffix in ((part.leaf, ""), (part.roof, " at the roof"), (part.below, " below it"))
+    if name
+}
+
+
+def comparison_json(comparison: Comparison) -> bytes:
+    """The comparison as JSON; times in seconds."""
+    return msgspec.json.encode(comparison)
+
+
+def scale_of(comparison: Comparison) -> TimeScale:
+    """One unit for both sides."""
+    return TimeScale.of(max(comparison.before.step_s, comparison.after.step_s))
+
+
+def headline(comparison: Comparison) -> str:
+    """``100.0 → 80.0 ms per step: 1.25x (1.20 to 1.31), faster``."""
+    scale = scale_of(comparison)
+    before, after = comparison.before.step_s, comparison.after.step_s
+    text = f"{scale.number(before)} → {scale.text(after)} per step"
+    if comparison.ratio is None:
+        return text
+    interval = ""
+    if comparison.speedup is not None:
+        interval = f" ({comparison.speedup.low:.2f} to {comparison.speedup.high:.2f})"
+    return f"{text}: {comparison.ratio:.2f}x{interval}, {_VERDICTS[comparison.verdict]}"
+
+
+def leaf_label(name: str) -> str:
+    """``overhead.python`` -> ``overhead · python``; the fourth level is one word."""
+    return "unmodelled" if name == "unmodelled" else _WORDS.get(name, name)
+
+
+def moved_leaves(comparison: Comparison) -> list[Change]:
+    """Leaves that are not nothing on both sides, the largest change first."""
+    shown = [leaf for leaf in comparison.leaves if leaf.before or leaf.after]
+    return sorted(shown, key=lambda leaf: -abs((leaf.after or 0.0) - (leaf.before or 0.0)))
+
+
+def levels(comparison: Comparison) -> list[Change]:
+    """The top levels; the fourth only where it is not nothing."""
+    changes = [
+        Change(
+            name=name,
+            before=getattr(comparison.before.split, f"{name}_s"),
+            after=getattr(comparison.after.split, f"{name}_s"),
+        )
+        for name in LEVELS
+    ]
+    return [c for c in changes if c.name != "unmodelled" or c.before or c.after]
+
+
+def delta_text(before: float | None, after: float | None, scale: TimeScale) -> str:
+    """``-12.0``, ``+0.4``; a dash where a side is unknown."""
+    if before is None or after is None:
+        return UNKNOWN
+    change = after - before
+    sign = "-" if change < 0 else "+" if change > 0 else ""
+    return f"{sign}{scale.number(abs(change))}"
+
+
+def relative_text(before: float | None, after: float | None) -> str:
+    """``-23 %``; ``new`` and ``gone`` where one side is nothing."""
+    if not before or not after:
+        return "" if bool(before) == bool(after) else "gone" if before else "new"
+    change = after / before - 1
+    if not change:
+        return ""
+    return f"{'-' if change < 0 else '+'}{percent(abs(change))}"
+
+
+def op_where(change: OpChange) -> str:
+    """Shapes (both if they changed), module and phase."""
+    shapes = [text for text in (change.shapes_before, change.shapes_after) if text]
+    parts = (
+        " → ".join(plain_name(text, 120) for text in dict.fromkeys(shapes)),
+        plain_name(change.module or ""),
+        change.phase or "",
+    )
+    return " · ".join(part for part in parts if part)
+
+
+def counter_text(name: str, value: float | None) -> str:
+    """FLOPs and bytes with their unit; everything else as a count."""
+    units = {"flops": "FLOP", "bytes": "B"}
+    return si(value, units[name]) if name in units else count(value)
+
+
+def comparison_text(comparison: Comparison, options: Options) -> str:
+    """The comparison for a terminal: step, levels and leaves, ops, counters."""
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer, width=options.width, force_terminal=options.colour, legacy_windows=False,
+        color_system="standard" if options.colour else None, highlight=False, markup=False,
+        emoji=False,
+    )  # fmt: skip
+    scale = scale_of(comparison)
+    names = [plain_name(side.name) for side in (comparison.before, comparison.after)]
+    console.print(Text(" → ".join(dict.fromkeys(names)), style="bold"))
+    console.print(Text(headline(comparison), style="bold"))
+    for notice in comparison.notices:
+        console.print(Text(f"! {plain_name(notice)}", style="yellow"))
+    times = [[_row(level, level.name, scale)] for level in levels(comparison)]
+    _draw(console, ("", "before", "after", scale.unit, ""), [row for rows in times for row in rows])
+    leaves = [
+        _row(leaf, leaf_label(leaf.name), scale)
+        for leaf in moved_leaves(comparison)
+        if leaf.before != leaf.after
+    ]
+    _draw(console, ("leaf", "before", "after", scale.unit, ""), leaves[: max(options.top, 12)])
+    shown = [change for change in comparison.ops if change.delta_s][: options.top]
+    ops = [
+        (
+            f"{op_name(change.name)} {op_where(change)}",
+            scale.number(change.before_s),
+            scale.number(change.after_s),
+            delta_text(change.before_s or 0.0, change.after_s or 0.0, scale),
+            relative_text(change.before_s, change.after_s),
+        )
+        for change in shown
+    ]
+    _draw(console, ("op", "before", "after", scale.unit, ""), ops)
+    counters = [
+        (
+            counter.name.replace("_", " "),
+            counter_text(counter.name, counter.before),
+            counter_text(counter.name, counter.after),
+            "",
+            relative_text(counter.before, counter.after),
+        )
+        for counter in comparison.counters
+        if counter.before != counter.after
+    ]
+    _draw(console, ("counted per step", "before", "after", "", ""), counters)
+    text = "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    if options.ascii_only:
+        text = text.replace("→", "->").encode("ascii", "replace").decode("ascii")
+    return text
+
+
+def _row(change: Change, label: str, scale: TimeScale) -> tuple[str, ...]:
+    return (
+        label,
+        scale.number(change.before),
+        scale.number(change.after),
+        delta_text(change.before, change.after, scale),
+        relative_text(change.before, change.after),
+    )
+
+
+def _draw(console: Console, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if not rows:
+        return
+    console.print()
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    columns = list(zip(headers, *rows))
+    widths = [max(cell_len(cell) for cell in column) for column in columns]
+    left = console.width - sum(widths[1:]) - 2 * len(widths)
+    table.add_column(headers[0], no_wrap=True, overflow="ellipsis", width=min(widths[0], left))
+    for header, width in zip(headers[1:], widths[1:]):
+        table.add_column(header, justify="right", no_wrap=True, width=width)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)

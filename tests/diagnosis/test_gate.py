@@ -1,0 +1,123 @@
+"""Gates: what is a breach, what is only said, and what cannot be checked."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+import gobrrr
+from gobrrr.diagnosis.gate import Limits, against_baseline, over_limits
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.timeline.errors import InputError
+
+
+@pytest.fixture
+def baseline(data: Path) -> Diagnosis:
+    return gobrrr.load(data / "training.json")
+
+
+@pytest.fixture
+def now(baseline: Diagnosis) -> Diagnosis:
+    return copy.deepcopy(baseline)
+
+
+def slow_down(diagnosis: Diagnosis, factor: float) -> None:
+    time = diagnosis.step.time_s
+    for name in ("low", "median", "mean", "high"):
+        setattr(time, name, getattr(time, name) * factor)
+
+
+def test_itself_holds(baseline: Diagnosis, now: Diagnosis) -> None:
+    result = against_baseline(now, baseline, exact=True)
+    assert (result.breaches, result.notes) == ((), ())
+
+
+def test_one_more_kernel_is_a_breach(baseline: Diagnosis, now: Diagnosis) -> None:
+    now.counters["kernels"] += 1
+    assert against_baseline(now, baseline).breaches == (
+        "kernels: 381 per step, 380 in the baseline (+0.3%)",
+    )
+
+
+def test_fewer_is_a_note_unless_exact(baseline: Diagnosis, now: Diagnosis) -> None:
+    now.counters["kernels"] -= 1
+    result = against_baseline(now, baseline)
+    assert result.breaches == ()
+    assert "new baseline" in result.notes[0]
+    assert len(against_baseline(now, baseline, exact=True).breaches) == 1
+
+
+def test_rounding_is_no_change(baseline: Diagnosis, now: Diagnosis) -> None:
+    now.counters["flops"] *= 1 + 1e-12
+    assert against_baseline(now, baseline, exact=True).breaches == ()
+
+
+def test_what_is_no_longer_counted_is_a_breach(baseline: Diagnosis, now: Diagnosis) -> None:
+    del now.counters["ops"]
+    assert against_baseline(now, baseline).breaches == (
+        "ops: 611 per step in the baseline, not counted here",
+    )
+
+
+def test_page_faults_are_not_held(baseline: Diagnosis, now: Diagnosis) -> None:
+    baseline.counters["page_faults"], now.counters["page_faults"] = 10, 1000
+    assert against_baseline(now, baseline).breaches == ()
+
+
+def test_a_slower_step_is_a_breach_beyond_the_tolerance(
+    baseline: Diagnosis, now: Diagnosis
+) -> None:
+    slow_down(now, 1.09)
+    assert against_baseline(now, baseline).breaches == ()
+    slow_down(now, 1.1)
+    # 100 * 1.09 * 1.1 = 119.9 ms.
+    assert against_baseline(now, baseline).breaches == (
+        "step: 119.9 ms, 100 in the baseline (+19.9%), more than 10% allowed",
+    )
+    assert against_baseline(now, baseline, time_tolerance=0.2).breaches == ()
+    assert against_baseline(now, baseline, times=False).breaches == ()
+
+
+def test_overlapping_intervals_are_no_breach(baseline: Diagnosis, now: Diagnosis) -> None:
+    slow_down(now, 1.2)
+    now.step.time_s.low = 0.1
+    assert against_baseline(now, baseline).breaches == ()
+
+
+def test_times_of_another_device_are_not_compared(baseline: Diagnosis, now: Diagnosis) -> None:
+    slow_down(now, 3)
+    now.device.name = "another"
+    result = against_baseline(now, baseline)
+    assert result.breaches == ()
+    assert result.notes == ("times not compared: this is another, the baseline AMD EPYC 9R14",)
+
+
+def test_an_empty_baseline_is_refused(baseline: Diagnosis, now: Diagnosis) -> None:
+    baseline.counters = {}
+    with pytest.raises(InputError, match="no counters"):
+        against_baseline(now, baseline, times=False)
+
+
+def test_limits(now: Diagnosis) -> None:
+    limits = Limits(
+        counters={"kernels": 380, "ops": 600, "graph_breaks": 0},
+        regime="memory", max_overhead=0.2, max_step_s=0.09,
+    )  # fmt: skip
+    assert over_limits(now, limits) == [
+        "ops: 611 per step, at most 600 allowed",
+        "graph_breaks: not counted in this diagnosis (it counts flops, kernels, ops)",
+        "regime: compute, expected memory",
+        # 27.5 of 100 ms.
+        "overhead: 27.5% of the step, at most 20.0% allowed",
+        "step: 100 ms, at most 90 allowed",
+    ]
+    assert over_limits(now, Limits(counters={"kernels": 380}, regime="compute")) == []
+
+
+def test_a_limit_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InputError, match="no regime 'cpu'"):
+        Limits(regime="cpu")
+    with pytest.raises(InputError, match="from 0 to 1"):
+        Limits(max_overhead=40)

@@ -1,0 +1,125 @@
+"""The comparison as text, as JSON and as a page; the two commands."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from gobrrr.cli import main
+from gobrrr.diagnosis.comparison import compare
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports.compare import comparison_json, comparison_text, headline
+from gobrrr.reports.html.comparison import comparison_html
+from gobrrr.reports.terminal import Options
+
+EVIL = "</td><script>alert(1)</script>\u202e"
+
+
+@pytest.fixture
+def after(training: Diagnosis) -> Diagnosis:
+    """Dispatch took 9 of 15 ms less, addmm 3.2 ms less, one op is gone."""
+    later = copy.deepcopy(training)
+    later.leaves["overhead.dispatch"] -= 0.009
+    later.split.overhead_s -= 0.009
+    time = later.step.time_s
+    time.low, time.median, time.mean, time.high = 0.0895, 0.091, 0.091, 0.0923
+    later.ops[0].time_s -= 0.0032
+    later.ops.pop()
+    later.counters["ops"] = 200
+    return later
+
+
+def test_text(training: Diagnosis, after: Diagnosis) -> None:
+    assert comparison_text(compare(training, after), Options(width=80)) == (
+        """train_gpt.py
+100.0 → 91.0 ms per step: 1.10x (1.07 to 1.13), faster
+
+            before  after    ms
+compute       46.0   46.0   0.0
+memory        25.0   25.0   0.0
+overhead      27.5   18.5  -9.0  -33 %
+unmodelled     1.5    1.5   0.0
+
+leaf                 before  after    ms
+overhead · dispatch    15.0    6.0  -9.0  -60 %
+
+op                                                  before  after    ms
+addmm [1536] [512x384] [384x1536] · blocks.*.mlp.…    16.0   12.8  -3.2  -20 %
+mylib::fused_rope [8x64x6x64] · blocks.*.attn · f…     1.5      -  -1.5   gone
+
+counted per step  before  after
+ops                  611    200    -67 %
+"""
+    )
+
+
+def test_no_interval_no_claim(training: Diagnosis, after: Diagnosis) -> None:
+    after.step.time_s.n = 1
+    text = headline(compare(training, after))
+    assert text == "100.0 → 91.0 ms per step: 1.10x, too few steps to tell how sure that is"
+
+
+def test_json(training: Diagnosis, after: Diagnosis) -> None:
+    data = json.loads(comparison_json(compare(training, after)))
+    assert data["comparison_version"] == 1
+    assert data["verdict"] == "faster"
+    assert data["ops"][0]["before_s"] == 0.016
+
+
+def test_page(training: Diagnosis, after: Diagnosis) -> None:
+    after.ops[0].module = training.ops[0].module = EVIL
+    after.source["name"] = after.device.name = EVIL
+    text = comparison_html(compare(training, after))
+    assert text.count("<script>") == 1
+    assert "alert(1)" in text
+    assert "\u202e" not in text
+    assert 'id="data"' not in text
+
+
+def test_page_of_nothing(minimal: Diagnosis) -> None:
+    assert "No op moved." in comparison_html(compare(minimal, minimal))
+
+
+def saved(diagnosis: Diagnosis, path: Path) -> str:
+    return str(diagnosis.save(path))
+
+
+def test_compare_command(
+    training: Diagnosis, after: Diagnosis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = saved(training, tmp_path / "old.json"), saved(after, tmp_path / "new.json")
+    page = tmp_path / "c.html"
+    assert main(["compare", old, new, "--html", str(page), "--json", str(tmp_path / "c.json")]) == 0
+    assert "1.10x" in capsys.readouterr().out
+    assert page.read_text().startswith("<!doctype html>")
+    assert json.loads((tmp_path / "c.json").read_text())["ratio"] == pytest.approx(1.0989, abs=1e-4)
+
+
+def test_check_command(
+    training: Diagnosis, after: Diagnosis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = saved(training, tmp_path / "old.json"), saved(after, tmp_path / "new.json")
+    assert main(["check", new, "--baseline", old]) == 0
+    assert "new.json holds" in capsys.readouterr().out
+    assert main(["check", old, "--baseline", new, "--max", "kernels=10"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "breach: kernels: 380 per step, at most 10 allowed",
+        "breach: ops: 611 per step, 200 in the baseline (+205.5%)",
+    ]
+    assert main(["check", old, "--max-overhead", "30", "--regime", "compute"]) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--max", "kernels"], ["--regime", "fast"], ["--time-tolerance", "-3"],
+     ["--baseline", "/nowhere.json"]],
+)  # fmt: skip
+def test_check_refuses_what_it_cannot_check(
+    training: Diagnosis, tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(training, tmp_path / "d.json")
+    assert main(["check", path, *arguments]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
