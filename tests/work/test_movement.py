@@ -59,6 +59,17 @@ def test_what_is_created_is_only_written() -> None:
     assert moved(work("fill_", tensor(4, 8), 1.0)) == (0, 128, 128)
     assert work("zero_", tensor(4, 8)).fresh_bytes == 0
     assert work("zeros", (4, 8), "float64").bytes_written == 256
+    # Sizes follow from numbers: arange(3, 10, 2) has 4 elements of 8 bytes, eye(3) 9 of 4 bytes.
+    rest = (None, None, "cpu", None)
+    assert work("arange", 10, *rest).bytes_written == 80
+    assert work("arange", 3, 10, 2, *rest).bytes_written == 32
+    assert work("arange", 0.0, 1.0, 0.25, *rest).bytes_written == 16
+    assert work("eye", 3, *rest).bytes_written == 36
+    assert work("linspace", 0, 1, 7, "float64", None, "cpu", None).bytes_written == 56
+    # The value of full_like is not its dtype, which comes after.
+    assert work("full_like", tensor(4), 1, None).bytes_written == 16
+    assert work("new_full", tensor(4), (2,), 1, "float64").bytes_written == 16
+    assert work("new_zeros", tensor(4), (2,), "bool").bytes_written == 2
     assert (
         work(
             "arange", 10, None, None, None, None, outputs=(tensor(10, dtype="int64"),)
@@ -68,7 +79,7 @@ def test_what_is_created_is_only_written() -> None:
 
 
 def test_the_size_of_a_range_is_unknown_without_its_result() -> None:
-    assert work_of(OpCall("aten::arange", (10, None))) is None
+    assert work_of(OpCall("aten::arange", (None, None, None, None, None))) is None
 
 
 def test_repeat_and_pad_derive_their_shapes() -> None:
@@ -117,12 +128,18 @@ def test_gather_index_select_and_index() -> None:
     found = work("index_select", tensor(100, 8), 0, tensor(5, dtype="int64"))
     assert moved(found) == (160 + 40, 160, 360)
     assert moved(work("index", tensor(100, 8), (tensor(5, dtype="int64"),))) == (200, 160, 360)
-    # x[:, i] looks like this in a recording, and is not told from x[i] in a trace.
-    some = work(
-        "index", tensor(100, 8), (None, tensor(5, dtype="int64")), outputs=(tensor(100, 5),)
-    )
-    assert some.bytes_written == 2000
-    assert work_of(OpCall("aten::index", (tensor(100, 8), (None, tensor(5))))) is None
+    # x[:, i] of 100 x 5 elements looks like this in a recording, and like x[0-d tensor, i] in a
+    # trace.
+    columns = (None, tensor(5, dtype="int64"))
+    assert moved(work("index", tensor(100, 8), columns)) == (2000 + 40, 2000, 4040)
+    in_trace = (tensor(dtype=""), tensor(5, dtype=""))
+    assert work_of(OpCall("aten::index", (tensor(100, 8), in_trace))) is None
+    # x[:, i] = 1.0 writes all 500 of them: 2000 bytes, and reads the indices and the value.
+    put = work("index_put_", tensor(100, 8), columns, tensor())
+    assert moved(put) == (40 + 4, 2000, 2044)
+    # x[i, :, j] of 4 x 8 x 6 with 5 indices each: 5 * 8 elements.
+    i = tensor(5, dtype="int64")
+    assert work("index", tensor(4, 8, 6), (i, None, i)).bytes_written == 160
     mask = tensor(100, dtype="bool")
     assert work_of(OpCall("aten::index", (tensor(100, 8), (mask,)))) is None
 

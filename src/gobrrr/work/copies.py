@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil, prod
+
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula, qualified
@@ -176,12 +178,18 @@ def repeat(call: OpCall) -> Work | None:
     return moved([x], [TensorSpec(tuple(shape), x.dtype)])
 
 
-@formula("aten::constant_pad_nd", "aten::pad")
+@formula(
+    *qualified(
+        "constant_pad_nd pad reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
+        "replication_pad2d replication_pad3d"
+    )
+)
 def pad(call: OpCall) -> Work | None:
     """``(self, pad)``: pairs from the last dimension on; negative ones cut."""
     x, sizes = need(call, 0), integers(call.args[1])
-    if call.outputs:
-        return moved([x], list(call.outputs))
+    given = destinations(call, 2)
+    if given or call.outputs:
+        return moved([x], given or list(call.outputs or ()), fresh=not given)
     if sizes is None:
         return None
     shape = list(x.shape)
@@ -193,8 +201,7 @@ def pad(call: OpCall) -> Work | None:
 @formula(
     *qualified(
         "slice_copy select_copy narrow_copy diagonal_copy as_strided_copy unfold_copy "
-        "diag diag_embed repeat_interleave reflection_pad1d reflection_pad2d reflection_pad3d "
-        "replication_pad1d replication_pad2d replication_pad3d im2col col2im"
+        "diag diag_embed repeat_interleave im2col col2im lu_unpack"
     )
 )
 def part_copy(call: OpCall) -> Work | None:
@@ -203,18 +210,41 @@ def part_copy(call: OpCall) -> Work | None:
     Without the output recorded the size is unknown.
     """
     x = need(call, 0)
-    out = destinations(call, 99) or list(call.outputs or ())
+    out = list(call.outputs or _part_shape(call, x))
     if not out:
         return None
     n = min(out[0].numel, x.unique_elements)
     return moved([TensorSpec((n,), x.dtype)], out)
 
 
+def _part_shape(call: OpCall, x: TensorSpec) -> list[TensorSpec]:
+    if call.name == "aten::col2im":
+        sizes, kernel = integers(call.args[1]), integers(call.args[2])
+        if sizes is None or kernel is None:
+            return []
+        channels = x.shape[-2] // prod(kernel)
+        return [TensorSpec((*x.shape[:-2], channels, *sizes), x.dtype)]
+    if call.name == "aten::im2col":
+        kernel, dilation, padding, stride = (integers(arg) for arg in call.args[1:5])
+        if kernel is None or dilation is None or padding is None or stride is None:
+            return []
+        places = [
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, k, d, p, s in zip(x.shape[-2:], kernel, dilation, padding, stride)
+        ]
+        shape = (*x.shape[:-3], x.shape[-3] * prod(kernel), prod(places))
+        return [TensorSpec(shape, x.dtype)]
+    if call.name == "aten::diag_embed" and isinstance(call.args[1], int):
+        n = x.shape[-1] + abs(call.args[1])
+        return [TensorSpec((*x.shape[:-1], n, n), x.dtype)]
+    return []
+
+
 @formula(*qualified("slice_scatter select_scatter diagonal_scatter as_strided_scatter"))
 def scatter_copy(call: OpCall) -> Work:
     """``self`` with a part replaced by ``src``: what is replaced need not be read."""
     x, src = need(call, 0), need(call, 1)
-    kept = TensorSpec((max(x.numel - src.numel, 0),), x.dtype)
+    kept = TensorSpec((min(max(x.numel - src.numel, 0), x.unique_elements),), x.dtype)
     return moved([kept, src], list(call.outputs or [TensorSpec(x.shape, x.dtype)]))
 
 
@@ -280,11 +310,12 @@ def fill(call: OpCall) -> Work | None:
         return moved([], [x], fresh=False)
     if call.outputs:
         return moved([], list(call.outputs))
-    if call.name.startswith("aten::new_"):
-        sizes = integers(call.args[1])
-        return None if sizes is None else moved([], [TensorSpec(sizes, x.dtype)])
-    wanted = next((d for arg in call.args[1:3] if (d := dtype_argument(arg))), x.dtype)
-    return moved([], [TensorSpec(x.shape, wanted)])
+    # ``new_full(self, size, value, dtype)``, ``full_like(self, value, dtype)``, others no value.
+    is_new = call.name.startswith("aten::new_")
+    dtype_at = 1 + is_new + ("full" in call.name)
+    wanted = dtype_argument(call.args[dtype_at]) if len(call.args) > dtype_at else None
+    sizes = integers(call.args[1]) if is_new else x.shape
+    return None if sizes is None else moved([], [TensorSpec(sizes, wanted or x.dtype)])
 
 
 @formula(*qualified("zeros ones full eye arange range linspace logspace scalar_tensor tri"
@@ -301,11 +332,35 @@ def create(call: OpCall) -> Work | None:
     if name == "scalar_tensor":
         wanted = dtype_argument(call.args[1]) if len(call.args) > 1 else None
         return moved([], [TensorSpec((), wanted or "float32")])
-    sizes = integers(call.args[0]) if call.args else None
-    if name not in ("zeros", "ones", "full") or sizes is None:
+    values, wanted = creation_arguments(call)
+    sizes = _created_shape(name, values)
+    if sizes is None:
         return None
-    wanted = dtype_argument(call.args[1 if name != "full" else 2])
+    if wanted is None and name == "arange" and all(isinstance(v, int) for v in values):
+        wanted = "int64"
     return moved([], [TensorSpec(sizes, wanted or "float32")])
+
+
+def creation_arguments(call: OpCall) -> tuple[tuple[Arg, ...], str | None]:
+    """What comes before the last four arguments (dtype, layout, device, pin_memory); the dtype."""
+    cut = max(len(call.args) - 4, 1)
+    return call.args[:cut], dtype_argument(call.args[cut]) if len(call.args) > cut else None
+
+
+def _created_shape(name: str, values: tuple[Arg, ...]) -> tuple[int, ...] | None:
+    if name in ("zeros", "ones", "full"):
+        return integers(values[0])
+    numbers = [v for v in values if isinstance(v, (int, float))]
+    if len(numbers) < len(values):
+        return None
+    if name == "arange":
+        start, end, step = {1: (0, *numbers, 1), 2: (*numbers, 1)}.get(len(numbers), numbers)
+        return (max(0, ceil((end - start) / step)),)
+    if name == "eye":
+        return (int(numbers[0]), int(numbers[-1]))
+    if name in ("linspace", "logspace"):
+        return (int(numbers[2]),)
+    return (int(numbers[0]),) if name.endswith("_window") else None
 
 
 @formula("aten::_local_scalar_dense")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import OpClass, Work
 from gobrrr.work.registry import formula, qualified
 from gobrrr.work.traffic import (
@@ -101,14 +101,16 @@ def take(call: OpCall) -> Work:
     return _move([touched(x, index.numel), index], [out], dtype=x.dtype, fresh=fresh)
 
 
-def _index_shape(x: TensorSpec, indices: Sequence[TensorSpec]) -> tuple[int, ...] | None:
-    # A mask selects a number of elements that only its values tell.
-    if any(spec.dtype in ("bool", "uint8") for spec in indices):
+def _index_shape(x: TensorSpec, arg: Arg) -> tuple[int, ...] | None:
+    """Sizes of what ``x[arg]`` names, indexed dimensions first; ``None`` in ``arg`` takes all."""
+    listed = arg if isinstance(arg, tuple) else ()
+    indices = tensors_in(listed)
+    # A mask selects a number of elements that only its values tell. Traces write an absent index
+    # like one without dimensions, and no dtypes of lists.
+    if any(spec.dtype in ("bool", "uint8") or not (spec.dtype or spec.shape) for spec in indices):
         return None
-    picked = broadcast([spec.shape for spec in indices])
-    # Which dimensions are indexed does not change the count when the rest are taken whole, only
-    # that as many leading ones go as there are indices: exact for ``x[i]`` and ``x[i, j]``.
-    return (*picked, *x.shape[len(indices) :])
+    whole = [n for n, index in zip(x.shape, listed) if index is None]
+    return (*broadcast([spec.shape for spec in indices]), *whole, *x.shape[len(listed) :])
 
 
 @formula("aten::index", "aten::_unsafe_index")
@@ -119,17 +121,11 @@ def index(call: OpCall) -> Work | None:
     if call.outputs or destinations(call, 2):
         out, fresh = _result(call, 2, (), x.dtype)
     else:
-        shape = _index_shape(x, indices)
-        # Positions of dimensions taken whole (``x[:, i]``) are not recorded in traces.
-        if shape is None or len(tensors_in(call.args[1:2])) != _recorded(call):
+        shape = _index_shape(x, call.args[1])
+        if shape is None:
             return None
         out, fresh = TensorSpec(shape, x.dtype), True
     return _move([touched(x, out.numel), *indices], [out], dtype=x.dtype, fresh=fresh)
-
-
-def _recorded(call: OpCall) -> int:
-    indices = call.args[1]
-    return len(indices) if isinstance(indices, tuple) else -1
 
 
 @formula("aten::masked_select", "aten::nonzero", "aten::nonzero_static", "aten::argwhere")
@@ -156,7 +152,7 @@ def index_put(call: OpCall) -> Work:
     accumulate = len(call.args) > 3 and call.args[3] is True
     count = values.numel
     if not any(spec.dtype in ("bool", "uint8") for spec in indices):
-        rows = _index_shape(x, indices)
+        rows = _index_shape(x, call.args[1])
         # Values broadcast over what the indices name.
         count = max(count, product(rows)) if rows is not None else count
     return _put(call, x, [values, *indices], count, accumulate)
@@ -285,11 +281,16 @@ def embedding_bag(call: OpCall) -> Work:
 def embedding_bag_backward(call: OpCall) -> Work:
     """``(grad (bags, d), indices, offset2bag, ..., num_weights, ...)``: dense ``(v, d)``."""
     grad, indices = need(call, 0), need(call, 1)
-    if not call.outputs:
-        raise ValueError("the output was not recorded")
+    rows = call.args[5 if call.name.endswith("dense_backward") else 6]
+    if call.outputs:
+        out = call.outputs
+    elif isinstance(rows, int) and not call.name.endswith("sparse_backward"):
+        out = (TensorSpec((rows, grad.shape[-1]), grad.dtype),)
+    else:
+        raise ValueError("neither the output nor num_weights was recorded")
     others = [spec for spec in call.tensors if spec is not grad]
     flops = float(indices.numel * grad.shape[-1])
-    return _move([grad, *others], call.outputs, vector=flops, dtype=grad.dtype)
+    return _move([grad, *others], out, vector=flops, dtype=grad.dtype)
 
 
 @formula(*qualified("_embedding_bag_per_sample_weights_backward"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gobrrr.timeline.ops import OpCall, TensorSpec
-from gobrrr.work.copies import dtype_argument
+from gobrrr.work.copies import creation_arguments, dtype_argument
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import add_formula, formula
 from gobrrr.work.traffic import (
     account,
     arithmetic_dtype,
+    broadcast,
     destinations,
     integers,
     is_float,
@@ -45,11 +46,20 @@ def new_random(call: OpCall) -> Work | None:
         return _random([], list(call.outputs), flops, special, True)
     given = destinations(call, 0)
     if given:
-        return _random([], [TensorSpec(given[0].shape, given[0].dtype)], flops, special, True)
-    sizes = integers(call.args[0]) if call.name in ("aten::rand", "aten::randn") else None
+        # ``rand_like(self, dtype, ...)``; ``randint_like`` has its bounds before the dtype.
+        at = 1 if "randint" not in call.name else len(call.args) - 5
+        wanted = dtype_argument(call.args[at]) if len(call.args) > at else None
+        made = TensorSpec(given[0].shape, wanted or given[0].dtype)
+        return _random([], [made], flops, special, True)
+    # ``rand(size, ...)``, ``randint(high, size, ...)``, ``randperm(n, ...)``.
+    values, wanted = creation_arguments(call)
+    sizes = next((integers(arg) for arg in values if isinstance(arg, tuple)), None)
+    if call.name == "aten::randperm":
+        sizes = integers(values[0])
     if sizes is None:
         return None
-    dtype = next((d for arg in call.args[1:] if (d := dtype_argument(arg))), "float32")
+    default = "int64" if call.name in ("aten::randint", "aten::randperm") else "float32"
+    dtype = wanted or default
     return _random([], [TensorSpec(sizes, dtype)], flops, special, True)
 
 
@@ -75,8 +85,9 @@ def sample_like(call: OpCall) -> Work:
     inputs = call.tensors
     x = need(call, 0)
     flops, special = (NORMAL + 2, 2.0) if call.name == "aten::normal" else (UNIFORM + 1, 0.0)
-    return _random(list(inputs), list(call.outputs or [TensorSpec(x.shape, x.dtype)]), flops,
-                   special, True)  # fmt: skip
+    shape = broadcast([spec.shape for spec in inputs])
+    out = list(call.outputs or [TensorSpec(shape, x.dtype)])
+    return _random(list(inputs), out, flops, special, True)
 
 
 @formula("aten::native_dropout", "aten::_fused_dropout")

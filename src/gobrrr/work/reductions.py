@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.work.copies import dtype_argument
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import add_formula
 from gobrrr.work.traffic import (
@@ -150,7 +151,10 @@ def _written(
         return given, False
     if call.outputs:
         return list(call.outputs), True
-    return [TensorSpec(shape, _result_dtype(kind, dtype)) for kind in kinds], True
+    # ``sum(self, dtype)``, ``sum(self, dims, keepdim, dtype)``; norms have ``p`` before.
+    at = 1 if len(call.args) == 2 and entry.arity == 4 else entry.keep_at + 1
+    wanted = dtype_argument(call.args[at]) if at < min(len(call.args), entry.arity) else None
+    return [TensorSpec(shape, wanted or _result_dtype(kind, dtype)) for kind in kinds], True
 
 
 def _elementwise_extremum(call: OpCall, inputs: list[TensorSpec]) -> Work:
