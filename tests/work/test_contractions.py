@@ -168,3 +168,14 @@ def test_overlapping_windows_are_read_once() -> None:
     # 8 windows of 3 over 10 numbers, as ``unfold`` makes them
     windows = tensor(8, 3, strides=(1, 1))
     assert work("mv", windows, tensor(3)).bytes_read == (10 + 3) * 4
+
+
+def test_bilinear_arrives_as_a_sum_of_triple_products() -> None:
+    # bilinear of x (2, 3), weight (4, 3, 5), y (2, 5): dimensions (batch 2, out 4, i 3, j 5) = 120
+    # points; the longest summed one, j, goes with the first product: 120 + 120 / 5 = 144.
+    found = work(
+        "_trilinear", tensor(2, 3), tensor(4, 3, 5), tensor(2, 5), (1, 3), (0,), (1, 2), (2, 3), 1
+    )
+    assert found.matrix_flops == 2 * 144
+    # Reads (6 + 60 + 10) * 4 bytes, writes 2 x 4 numbers.
+    assert (found.bytes_read, found.bytes_written) == (304, 32)

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
-from gobrrr.work.traffic import account, broadcast, is_inplace, need, product, results, tensor_at
+from gobrrr.work.traffic import (
+    account,
+    broadcast,
+    integers,
+    is_inplace,
+    need,
+    product,
+    results,
+    tensor_at,
+)
 
 
 def matrix_work(
@@ -260,11 +269,33 @@ def matmul(call: OpCall) -> Work:
     return matrix_work(call, (a, b), product(batch) * m * n * k, shape, 2)
 
 
-@formula("aten::bilinear", "aten::_trilinear", composite=True)
-def bilinear(call: OpCall) -> Work | None:
-    """``bilinear(x (..., i), y (..., j), weight (o, i, j), bias)``; ``_trilinear`` is inside."""
-    if call.name == "aten::_trilinear":
+@formula("aten::_trilinear")
+def trilinear(call: OpCall) -> Work | None:
+    """``(a, b, c, expand_a, expand_b, expand_c, sumdim, unroll_dim)``: sums of a * b * c.
+
+    Each gets dimensions of size 1 where ``expand`` says so. One of the summed dimensions goes with
+    the first product, the rest with the second.
+    """
+    factors = [need(call, i) for i in range(3)]
+    expanded = []
+    for i, spec in enumerate(factors):
+        shape = list(spec.shape)
+        for dim in sorted(integers(call.args[3 + i]) or ()):
+            shape.insert(dim, 1)
+        expanded.append(tuple(shape))
+    space = broadcast(expanded)
+    summed = integers(call.args[6])
+    if summed is None:
         return None
+    longest = max((space[dim] for dim in summed), default=1)
+    points = product(space)
+    shape = [n for dim, n in enumerate(space) if dim not in summed]
+    return matrix_work(call, factors, points + points / max(longest, 1), shape, 8)
+
+
+@formula("aten::bilinear", composite=True)
+def bilinear(call: OpCall) -> Work:
+    """``bilinear(x (..., i), y (..., j), weight (o, i, j), bias)``; ``_trilinear`` is inside."""
     x, y, weight, bias = need(call, 0), need(call, 1), need(call, 2), tensor_at(call, 3)
     out, i, j = weight.shape
     rows = product(x.shape[:-1])

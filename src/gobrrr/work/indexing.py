@@ -199,6 +199,16 @@ def index_add(call: OpCall) -> Work:
     return _put(call, x, [source, index], source.numel, True)
 
 
+@formula("aten::segment_reduce", "aten::_segment_reduce_backward")
+def segment_reduce(call: OpCall) -> Work | None:
+    """``(data, reduce, lengths, ...)``: an operation per element; ``(grad, output, data, ...)``."""
+    if call.outputs is None:
+        return None
+    x = need(call, 2 if call.name.endswith("backward") else 0)
+    return _move(call.tensors, call.outputs, vector=float(x.numel), dtype=x.dtype,
+                 op_class="normalisation")  # fmt: skip
+
+
 @formula(*qualified("index_copy_ index_copy index_fill_ index_fill"))
 def index_copy(call: OpCall) -> Work:
     """``(self, dim, index, source or value)``."""

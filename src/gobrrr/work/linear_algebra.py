@@ -11,7 +11,7 @@ from __future__ import annotations
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula, qualified
-from gobrrr.work.traffic import account, need, product
+from gobrrr.work.traffic import account, need, product, results
 
 
 def _work(call: OpCall, flops: float, reads: list[TensorSpec] | None = None) -> Work:
@@ -118,6 +118,28 @@ def svd(call: OpCall) -> Work:
     return _work(call, 14 * m * n**2 + 8 * n**3 if vectors else 4 * m * n**2 - 4 / 3 * n**3)
 
 
+@formula("aten::linalg_lstsq")
+def least_squares(call: OpCall) -> Work:
+    """``(A (m, n), B (m, k), ...)``: QR, Q^T B (4 m n k - 2 n^2 k), a triangular solve (n^2 k)."""
+    a, b = need(call, 0), need(call, 1)
+    m, n = _sides(a)
+    k = _columns(a, b)
+    return _work(call, 2 * m * n**2 - 2 / 3 * n**3 + 4 * m * n * k - n**2 * k)
+
+
+@formula("aten::linalg_pinv", "aten::pinverse", composite=True)
+def pseudo_inverse(call: OpCall) -> Work:
+    """A thin SVD, and a product of its factors: 14 m n^2 + 8 n^3 + 2 m n^2."""
+    m, n = _sides(need(call, 0))
+    return _work(call, 16 * m * n**2 + 8 * n**3)
+
+
+@formula("aten::_linalg_check_errors")
+def check_errors(call: OpCall) -> Work:
+    """``(info, ...)``: the error codes are read."""
+    return account([need(call, 0)], dtype="int32", op_class="other")
+
+
 @formula("aten::linalg_matrix_exp")
 def matrix_exp(call: OpCall) -> Work:
     """At least the 5 products of a Taylor polynomial of degree 18 (Bader, Blanes, Casas 2019)."""
@@ -156,6 +178,40 @@ def cdist_backward(call: OpCall) -> Work:
         [grad, x, y, distances], out, vector=float(4 * distances.numel * x.shape[-1]),
         dtype=x.dtype, op_class="other",
     )  # fmt: skip
+
+
+@formula("aten::_pdist_forward")
+def pdist(call: OpCall) -> Work:
+    """``(x (n, d), p)`` -> the n (n - 1) / 2 distances between rows: 3 d each, and a root."""
+    x = need(call, 0)
+    n, d = x.shape
+    pairs = n * (n - 1) // 2
+    out = call.outputs or (TensorSpec((pairs,), x.dtype),)
+    return account(
+        [x], out, vector=float(pairs * (3 * d + 4)), special=float(pairs), dtype=x.dtype,
+        op_class="other",
+    )  # fmt: skip
+
+
+@formula("aten::_pdist_backward")
+def pdist_backward(call: OpCall) -> Work:
+    """``(grad, x, p, distances)``: 4 d per pair, added to one row and taken from the other."""
+    grad, x, distances = need(call, 0), need(call, 1), need(call, 3)
+    out = call.outputs or (TensorSpec(x.shape, x.dtype),)
+    return account(
+        [grad, x, distances], out, vector=float(5 * distances.numel * x.shape[-1]), dtype=x.dtype,
+        op_class="other",
+    )  # fmt: skip
+
+
+@formula("aten::renorm", "aten::renorm_")
+def renorm(call: OpCall) -> Work:
+    """``(self, p, dim, maxnorm)``: norms of slices (a power and a sum), and a product each."""
+    x = need(call, 0)
+    out, fresh = results(call, 4, x.shape, x.dtype)
+    return account(
+        [x], out, vector=3.0 * x.numel, dtype=x.dtype, op_class="normalisation", fresh=fresh
+    )
 
 
 @formula("aten::dist")

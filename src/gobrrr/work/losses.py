@@ -103,6 +103,25 @@ def elementwise_loss_backward(call: OpCall) -> Work:
     )  # fmt: skip
 
 
+@formula("aten::multi_margin_loss", "aten::multi_margin_loss_backward")
+def multi_margin_loss(call: OpCall) -> Work:
+    """``([grad,] input (n, c), target, p, margin, weight, reduction)``.
+
+    For each class: subtract the target's score, add the margin, compare with 0, and a sum or, in
+    the gradient, a product.
+    """
+    backward = call.name.endswith("backward")
+    x = need(call, 1 if backward else 0)
+    reads = list(call.tensors[: 4 if backward else 3])
+    rows = x.shape[:1] if len(x.shape) > 1 else ()
+    reduced = _reduction(call, 6 if backward else 5) != NONE
+    shape = x.shape if backward else (() if reduced else rows)
+    out = list(call.outputs or [TensorSpec(shape, x.dtype)])
+    return account(
+        reads, out, vector=4.0 * x.numel, dtype=arithmetic_dtype(x.dtype), op_class="other"
+    )
+
+
 @formula("aten::_ctc_loss")
 def ctc_loss(call: OpCall) -> Work:
     """``(log_probs (t, b, c), targets, ...)`` -> loss, log_alpha ``(b, t, 2 s + 1)``.

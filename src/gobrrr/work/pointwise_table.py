@@ -88,7 +88,14 @@ POINTWISE: dict[str, Pointwise] = {
             "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 "
             "special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 "
             "special_spherical_bessel_j0", 1, 0, "gamma", result="float"),
-    **_rows("polygamma mvlgamma igamma igammac special_zeta", 2, 0, "gamma", result="float"),
+    # Recurrences of as many terms as the order says, which is data.
+    **_rows("polygamma mvlgamma igamma igammac special_zeta special_chebyshev_polynomial_t "
+            "special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
+            "special_chebyshev_polynomial_w special_hermite_polynomial_h "
+            "special_hermite_polynomial_he special_laguerre_polynomial_l "
+            "special_legendre_polynomial_p special_shifted_chebyshev_polynomial_t "
+            "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
+            "special_shifted_chebyshev_polynomial_w", 2, 0, "gamma", result="float"),
     **_rows("pow", 2, 0, "pow"),
     **_rows("float_power", 2, 0, "pow", result="float"),
     **_rows("sinc", 1, 1, "sin", "div", result="float"),

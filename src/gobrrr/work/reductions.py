@@ -130,6 +130,10 @@ def reduction(call: OpCall) -> Work:
     kinds = entry.dtypes if dims is not None or len(call.args) > 2 else entry.dtypes[:1]
     if name in ("aminmax", "_aminmax", "var_mean", "std_mean"):
         kinds = entry.dtypes
+    if name == "equal":
+        # A Python bool comes back, not a tensor.
+        return account(inputs, vector=float(x.numel) if is_float(x.dtype) else 0.0,
+                       dtype=arithmetic_dtype(x.dtype), op_class="normalisation")  # fmt: skip
     out, fresh = _written(call, entry, kinds, shape, x.dtype)
     counts = is_float(x.dtype) or not x.dtype or is_float(out[0].dtype)
     n_in, n_out = x.numel, out[0].numel
