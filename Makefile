@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP_LOCK := $(if $(LOCK),--constraint $(LOCK))
 # Only from 25.1 does pip read the dependency groups of pyproject.toml.
 NEW_PIP := pip>=25.1
-STEPS ?= 200
+STEPS ?= 100
 # Names result files after the device: amd-epyc, nvidia-h100-80gb-hbm3.
 HARDWARE = $(BIN)/python -c "import re; from gobrrr.devices import identify; \
 	print(re.sub('[^a-z0-9]+', '-', identify().name.lower()).strip('-'))"
