@@ -179,3 +179,18 @@ def test_bilinear_arrives_as_a_sum_of_triple_products() -> None:
     assert found.matrix_flops == 2 * 144
     # Reads (6 + 60 + 10) * 4 bytes, writes 2 x 4 numbers.
     assert (found.bytes_read, found.bytes_written) == (304, 32)
+
+
+def test_linear_cross_entropy_computes_its_gradients_at_once() -> None:
+    rest = ("mean", -100, 0.0, 4, "compact", "float32", True)
+    x, weight, target = tensor(4, 8), tensor(16, 8), tensor(4, dtype="int64")
+    call = OpCall(
+        "torch_nn::_linear_cross_entropy_batch_chunked",
+        (x, weight, target, None, None, *rest, True, True, False),
+    )
+    found = work_of(call)
+    assert found is not None
+    # Three products of 4 x 16 x 8: 3 * 2 * 512 = 3072.
+    assert found.matrix_flops == 3072
+    # Reads 32 and 128 floats and 4 int64; writes the loss and both gradients.
+    assert moved(found) == (128 + 512 + 32, 4 + 128 + 512, 672 + 644)

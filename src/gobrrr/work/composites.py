@@ -14,7 +14,7 @@ from gobrrr.work.indexing import embedding_bag
 from gobrrr.work.losses import nll_loss
 from gobrrr.work.registry import add_formula, formula, mark_composite, qualified, work_of
 from gobrrr.work.traffic import account, arithmetic_dtype, list_at, need, product
-from gobrrr.work.weights import FUNCTION
+from gobrrr.work.weights import DIVIDE, FUNCTION
 
 # Another name -> the operator it calls with the same arguments.
 ALIASES: dict[str, str] = {
@@ -172,6 +172,39 @@ def row_distance(call: OpCall) -> Work:
     return account(
         [x, y], out, vector=float(per_element * x.numel), dtype=arithmetic_dtype(x.dtype),
         op_class="normalisation",
+    )  # fmt: skip
+
+
+@formula(
+    "torch_nn::_linear_cross_entropy_batch_chunked",
+    "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction",
+    composite=True,
+)
+def linear_cross_entropy(call: OpCall) -> Work:
+    """``(input (n, d), weight (c, d), target, bias, ...)``, in chunks whose logits need not move.
+
+    2 n c d, and as much for each of the two gradients that the reduced form computes at once (its
+    last three arguments say which). Each logit: maximum, subtraction, exp and sum; in a gradient a
+    division besides.
+    """
+    x, weight = need(call, 0), need(call, 1)
+    n, d = x.shape
+    classes = weight.shape[0]
+    wanted: tuple[bool, ...] = (False, False, False)
+    if not call.name.endswith("no_reduction"):
+        wanted = tuple(arg is True for arg in call.args[12:15])
+    made = [
+        TensorSpec(n_out, x.dtype)
+        for n_out, is_made in zip((x.shape, weight.shape, (classes,)), wanted)
+        if is_made
+    ]
+    loss = TensorSpec((n,) if call.name.endswith("no_reduction") else (), x.dtype)
+    products = 1 + wanted[0] + wanted[1]
+    per_logit = 3 + FUNCTION + (DIVIDE + 1 if any(wanted) else 0)
+    return account(
+        list(call.tensors), list(call.outputs or (loss, *made)),
+        matrix=2.0 * products * n * classes * d, vector=float(per_logit * n * classes),
+        special=float(n * classes), dtype=x.dtype, op_class="contraction",
     )  # fmt: skip
 
 
