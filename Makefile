@@ -15,7 +15,7 @@ HARDWARE = $(BIN)/python -c "import re; from gobrrr.devices import identify; \
 	print(re.sub('[^a-z0-9]+', '-', identify().name.lower()).strip('-'))"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-no-torch check format bench assets browser lock clean
+.PHONY: help demo test test-browser test-no-torch check format bench assets browser lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ demo: $(VENV)/.torch ## Diagnose examples/train_gpt.py, print the verdict, write
 
 test: $(VENV)/.dev ## Run the whole test suite
 	$(BIN)/python -m pytest $(ARGS)
+
+test-browser: $(VENV)/.dev browser ## Look at the HTML report in a headless Chromium
+	GOBRRR_BROWSER=1 $(BIN)/python -m pytest tests/browser $(ARGS)
 
 test-no-torch: $(BARE)/.dev ## Run the tests that need no torch, in an environment without it
 	$(BARE)/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None"

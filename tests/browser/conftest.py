@@ -26,6 +26,9 @@ SOURCE = "NVIDIA H100 Tensor Core GPU data sheet, SXM5"
 def chromium() -> Iterator[Any]:
     """A driver; the tests are skipped where there is no selenium or no browser."""
     pytest.importorskip("selenium", reason="selenium is not installed")
+    if os.environ.get("CI") and os.environ.get("GOBRRR_BROWSER") != "1":
+        # A shared runner may draw later than a test can wait: a person or a job of its own decides.
+        pytest.skip("browser tests run in CI only with GOBRRR_BROWSER=1 (make test-browser)")
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     service = shutil.which("chromedriver")
     if browser is None or service is None:
