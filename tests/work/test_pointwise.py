@@ -96,6 +96,7 @@ def test_transcendentals_by_their_weight() -> None:
 
 def test_powers_are_what_the_kernel_computes() -> None:
     assert work("pow", tensor(10), 2).vector_flops == 10
+    assert work("pow", tensor(10), 1.0).vector_flops == 0  # a copy, as in the gradient of x ** 2
     assert work("pow", tensor(10), 0.5).vector_flops == 40
     assert work("pow", tensor(10), 2.5).vector_flops == 170  # exp(2.5 * log(x)): 8 + 8 + 1
 

@@ -157,6 +157,8 @@ GELU_TANH_BACKWARD = Pointwise(3, 17, ("tanh",))
 ADD_SCALED = Pointwise(3, 2)
 # What ``pow`` computes for these exponents (aten/src/ATen/native/cpu/PowKernel.cpp).
 POW_OF_EXPONENT: dict[float, Pointwise] = {
+    0.0: Pointwise(2, 0),
+    1.0: Pointwise(2, 0),
     2.0: Pointwise(2, 1, complex_factor=6.0),
     3.0: Pointwise(2, 2, complex_factor=6.0),
     0.5: Pointwise(2, 0, ("sqrt",)),
