@@ -71,6 +71,8 @@ export interface Report {
   device: { kind: string };
   ops: Op[];
   modules: Group[];
+  /** The modules with repeated blocks joined, `blocks.*.attn`. */
+  joined: Group[];
   lines: Group[];
   ceilings: Ceiling[];
   levels: Level[];
@@ -102,6 +104,7 @@ export function readReport(text: string): Report {
     ...data,
     ops: rows<Op>(data.ops),
     modules: rows<Group>(data.modules),
+    joined: rows<Group>(data.joined),
     lines: rows<Group>(data.lines),
   };
   for (const op of report.ops) {
@@ -109,6 +112,6 @@ export function readReport(text: string): Report {
     op.time_s ??= 0;
     op.regime ??= "unmodelled";
   }
-  for (const group of [...report.modules, ...report.lines]) group.time_s ??= 0;
+  for (const group of [...report.modules, ...report.joined, ...report.lines]) group.time_s ??= 0;
   return report;
 }

@@ -315,7 +315,7 @@ function drawRoofs(
     const label = s(
       "text",
       {
-        transform: `translate(${x(from) + 10},${y(roof.bytes_per_s * from)}) rotate(${slope}) translate(14,${below ? 15 : -6})`,
+        transform: `translate(${x(from) + 10},${y(roof.bytes_per_s * from)}) rotate(${slope}) translate(${below ? 14 : 14 + i * 150},${below ? 15 : -6})`,
       },
       `${roof.label}${roof.how ? ` · ${roof.how}` : ""}`,
     );
@@ -335,10 +335,12 @@ function drawRoofs(
     const height = y(roof.flops_per_s);
     if (height > bottom) continue;
     g.append(s("path", { class: `roof ${roof.how}`, d: `M${x(from)},${height}H${right}` }));
-    if (taken.some((other) => Math.abs(other - height) < 13)) continue;
-    taken.push(height);
+    // Above its line, else under it, else only in the list of roofs.
+    const at = [height - 5, height + 14].find((y) => taken.every((other) => Math.abs(other - y) >= 13));
+    if (at === undefined) continue;
+    taken.push(at);
     names.append(
-      s("text", { x: right - 2, y: height - 5, "text-anchor": "end" },
+      s("text", { x: right - 2, y: at, "text-anchor": "end" },
         `${roof.label}${roof.how ? ` · ${roof.how}` : ""}`),
     );
   }

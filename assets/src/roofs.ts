@@ -39,10 +39,11 @@ export function computeRoofs(report: Report): ComputeRoof[] {
     .sort((a, b) => b.flops_per_s - a.flops_per_s);
 }
 
-/** One line per memory level, at the best of its rates. */
+/** One line per memory level, at the best of its rates; the last level always counts as used. */
 export function memoryRoofs(report: Report): MemoryRoof[] {
   const used = new Set(report.ops.map((op) => op.memory_level));
   const roofs: MemoryRoof[] = [];
+  const last = report.levels[report.levels.length - 1]?.name;
   for (const level of report.levels) {
     const best = Math.max(...level.rates.map(([, rate]) => rate ?? 0), 0);
     if (!(best > 0)) continue;
@@ -52,7 +53,7 @@ export function memoryRoofs(report: Report): MemoryRoof[] {
       label: `${short(level.name)} ${si(best, "B/s")}`,
       bytes_per_s: best,
       how: row?.how ?? "",
-      used: used.has(level.name),
+      used: used.has(level.name) || level.name === last,
     });
   }
   return roofs.sort((a, b) => b.bytes_per_s - a.bytes_per_s);

@@ -10,8 +10,6 @@ const ROW = 30;
 const DEPTH = 7;
 // Of the drawing's width: what is narrower than half a pixel on a wide screen.
 const THINNEST = 0.0006;
-// Numbered modules beyond which they are drawn as one per kind at first.
-const MANY = 6;
 const PARTS = ["compute_s", "memory_s", "overhead_s", "unmodelled_s"] as const;
 
 interface Tree {
@@ -25,11 +23,11 @@ interface Tree {
 type Cell = HierarchyRectangularNode<Tree>;
 
 export function startWhere(host: HTMLElement, report: Report): void {
-  const numbered = report.modules.filter((group) => folded(group.name ?? "") !== group.name).length;
-  let fold = numbered > MANY;
-  const modulePath = (name: string) => (fold ? folded(name) : name).split(".");
+  const repeated = report.joined.length < report.modules.length;
+  let join = repeated;
+  const modules = () => (join ? report.joined : report.modules);
   const views: [string, () => Tree][] = [
-    ["module", () => treeOf(report.modules, modulePath, "(no module)", ".")],
+    ["module", () => treeOf(modules(), (name) => modulePath(name, join), "(no module)", ".")],
     ["source line", () => treeOf(report.lines, linePath, "(no line)", ":")],
   ];
   const tabs = h("div", { class: "chips", role: "group", "aria-label": "Divide time by" });
@@ -41,12 +39,12 @@ export function startWhere(host: HTMLElement, report: Report): void {
     tabs.append(button);
     return button;
   });
-  const box = h("input", { type: "checkbox", checked: fold });
+  const box = h("input", { type: "checkbox", checked: join });
   box.addEventListener("change", () => {
-    fold = box.checked;
+    join = box.checked;
     show(0, views[0][1]());
   });
-  if (numbered > MANY) tabs.append(h("label", { class: "check" }, box, " numbered modules as one"));
+  if (repeated) tabs.append(h("label", { class: "check" }, box, " repeated blocks as one"));
   host.append(tabs, crumbs, chart);
 
   function show(chosen: number, tree: Tree): void {
@@ -158,12 +156,9 @@ function neighbour(cell: Cell, key: string, made: Map<Cell, unknown>): Cell | un
   return next && made.has(next) ? next : undefined;
 }
 
-/** `Decoder_3.Linear_17` and `layers.3.fc` without the numbers of repeated modules. */
-function folded(name: string): string {
-  return name
-    .split(".")
-    .map((part) => part.replace(/^\d+$/, "*").replace(/_\d+$/, "_*"))
-    .join(".");
+/** Joined rows say how many they are, `blocks.*.attn x4`; without that they meet in the tree. */
+function modulePath(name: string, joined: boolean): string[] {
+  return (joined ? name.replace(/ x\d+$/, "") : name).split(".");
 }
 
 /** `a/b/train.py:41 in f` -> folder and file, then the line. */

@@ -71,10 +71,12 @@ class Page:
 
     def point(self, selector: str, x: float, y: float, *, click: bool = False) -> None:
         """Moves the mouse to a point of an element, from its top left corner."""
-        left, top = self.run(
-            "const e = document.querySelector(arguments[0]);"
+        # The event of this scroll comes with the next frame, and hides what pointing shows.
+        left, top = self.driver.execute_async_script(
+            "const e = document.querySelector(arguments[0]), done = arguments[1];"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
-            "const b = e.getBoundingClientRect(); return [b.left, b.top];",
+            "requestAnimationFrame(() => requestAnimationFrame(() => {"
+            "  const b = e.getBoundingClientRect(); done([b.left, b.top]); }));",
             selector,
         )
         at = {"x": left + x, "y": top + y, "button": "left", "clickCount": 1}

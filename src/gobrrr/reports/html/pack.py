@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow, TimelineColumns
+from gobrrr.reports.blocks import join_blocks
 from gobrrr.reports.quantities import op_name, plain_name
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import CAUSE_LABELS, CLASS_MEANINGS
@@ -50,6 +51,7 @@ def chart_data(diagnosis: Diagnosis) -> dict[str, Any]:
         "device": {"kind": diagnosis.device.kind},
         "ops": _op_columns(diagnosis.ops),
         "modules": _group_columns(diagnosis.modules),
+        "joined": _group_columns(join_blocks(diagnosis.modules)),
         "lines": _group_columns(diagnosis.lines),
         "ceilings": [
             {"name": plain_name(row.name), "value": number(row.value), "unit": row.unit,
