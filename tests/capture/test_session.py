@@ -142,3 +142,15 @@ def test_a_changed_step_starts_over_and_stops_what_was_running() -> None:
     assert session.phase == WARMUP
     assert session.result.all_plain_ns == []
     assert not profilers[-1].running
+
+
+def test_a_program_that_ends_while_profiled_keeps_the_steps_profiled_so_far() -> None:
+    clock = FakeClock()
+    session, profilers = make(Plan(warmup=1, steps=2, profiled=5), clock)
+    # 1 warm-up, 2 recorded, 1 timed, then 4 of the 1 + 5 to be profiled.
+    run(session, clock, [10] * 8)
+    assert session.phase == PROFILE
+    session.salvage()
+    session.abandon()
+    assert len(session.result.profiled) == 3
+    assert not profilers[-1].running

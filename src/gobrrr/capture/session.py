@@ -27,6 +27,7 @@ WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
 # Events that one profiling run may hold: kineto keeps about 4 kB for each until it is read.
 EVENTS_PER_PROFILE = 150_000
 FIRST_BLOCK_MOST_STEPS = 10
+PROFILED_STEPS = 7
 # Steps with more ops than this are profiled three times rather than seven.
 MANY_OPS = 20_000
 # Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
@@ -96,7 +97,7 @@ profiled_steps_wanted(90)
         return 1
     if step_s > 2:
         return 3
-    return max(7, min(40, math.ceil(0.010 / step_s)))
+    return max(PROFILED_STEPS, min(40, math.ceil(0.010 / step_s)))
 
 
 class Session:
@@ -151,6 +152,13 @@ class Session:
         """Forget everything: what a step is has changed."""
         self.abandon()
         self._begin()
+
+    def salvage(self) -> None:
+        """The program has ended: keep the steps that were profiled so far."""
+        profiling = self.phase == PROFILE and self._profiler is not None
+        if profiling and self._device is None and self._steps_in_phase >= 2:
+            self.result.profiled += self._profiler.stop()[1:]
+            self._profiler = None
 
     def abandon(self) -> None:
         """Stop whatever is running; results so far stay readable."""
@@ -255,6 +263,9 @@ class Session:
             self.result.plain_ns[self._block] = self._device.end_block()
         if self._block == 0:
             wanted = self._plan.profiled or profiled_steps_wanted(self._step_s())
+            if self._plan.profiled is None and self._plan.steps is not None:
+                # Who asks for few steps has few: the usual number, also of very short ones.
+                wanted = min(wanted, PROFILED_STEPS)
             if len(self.result.recorded or ()) > MANY_OPS:
                 wanted = min(wanted, 3)
             self._profiled_wanted = wanted

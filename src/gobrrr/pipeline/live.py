@@ -245,8 +245,10 @@ def diagnose_script(
         ended = run_script(script, argv)
     finally:
         run.watcher.remove()
+        run.session.salvage()
         run.session.abandon()
-    if run.diagnosis is None and run.problem is None and not ended.raised:
+    unfinished = run.diagnosis is None and run.problem is None
+    if unfinished and not (ended.raised or ended.interrupted):
         run.conclude_early()
     return ScriptOutcome(ended, run.diagnosis, run.problem)
 
