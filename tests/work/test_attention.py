@@ -20,7 +20,7 @@ def test_forward_is_two_products() -> None:
     assert moved(found) == (3 * 4096, 4096 + 512, 4 * 4096 + 512)
     # per pair scale, maximum, subtraction, exp (8), sum = 12; per query a division and 8 products
     assert found.vector_flops == 2048 * 12 + 128 * (8 + 4)
-    assert found.special == 2048 + 128
+    assert found.special == 2048
 
 
 def test_causal_sees_the_triangle() -> None:

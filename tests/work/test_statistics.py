@@ -14,8 +14,11 @@ def test_softmax_reads_once_and_writes_once() -> None:
     found = work("_softmax", tensor(4, 8), -1, False)
     assert moved(found) == (128, 128, 256)
     # 32 elements: maximum, subtraction, exp (8), sum, product; 4 rows: a division
-    assert (found.vector_flops, found.special) == (32 * 12 + 4 * 4, 36)
+    assert (found.vector_flops, found.special) == (32 * 12 + 4 * 4, 32)
     assert found.op_class == "normalisation"
+    # the logarithm of each row's sum, 8 and a subtraction
+    found = work("_log_softmax", tensor(4, 8), -1, False)
+    assert (found.vector_flops, found.special) == (32 * 12 + 4 * 9, 36)
     back = work("_softmax_backward_data", tensor(4, 8), tensor(4, 8), -1, "float32")
     assert (moved(back), back.vector_flops) == ((256, 128, 384), 128)
 
@@ -24,7 +27,7 @@ def test_layer_norm_keeps_two_numbers_a_row() -> None:
     found = work("native_layer_norm", tensor(4, 8), (8,), tensor(8), tensor(8), 1e-5)
     assert moved(found) == (128 + 64, 128 + 32, 352)
     # per element 5 and 2 of the affine part; per row 4 and a reciprocal root (8)
-    assert (found.vector_flops, found.special) == (32 * 7 + 4 * 12, 4)
+    assert (found.vector_flops, found.special) == (32 * 7 + 4 * 12, 0)
     mixed = work("native_layer_norm", tensor(4, 8, dtype="bfloat16"), (8,), None, None, 1e-5)
     assert (mixed.bytes_written, mixed.compute_dtype) == (64 + 32, "float32")
 
@@ -54,7 +57,8 @@ def test_group_norm() -> None:
     found = work("native_group_norm", tensor(2, 4, 3, 3), tensor(4), tensor(4), 2, 4, 9, 2, 1e-5)
     # 72 elements, 2 * 2 groups
     assert moved(found)[:2] == (288 + 32, 288 + 32)
-    assert found.special == 4
+    # per element 4 for the statistics, 2 for scale and shift; per group 4 and a root (8)
+    assert found.vector_flops == 72 * 6 + 4 * 12
 
 
 def test_rms_norm() -> None:

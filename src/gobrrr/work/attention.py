@@ -67,7 +67,7 @@ def forward_work(
         out,
         matrix=2.0 * pairs * (d + dv),
         vector=float(pairs * (FORWARD_VECTOR + masked) + heads * s * (dv + DIVIDE)),
-        special=float(pairs * FORWARD_SPECIAL + heads * s),
+        special=float(pairs * FORWARD_SPECIAL),
         dtype=q.dtype,
         op_class="contraction",
     )

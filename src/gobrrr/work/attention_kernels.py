@@ -74,7 +74,7 @@ def _forward(
         [*out, statistics],
         matrix=2.0 * pairs * (d + dv),
         vector=pairs * (FORWARD_VECTOR + (bias is not None)) + heads * queries * (dv + DIVIDE),
-        special=pairs * FORWARD_SPECIAL + heads * queries,
+        special=pairs * FORWARD_SPECIAL,
         dtype=q.dtype,
         op_class="contraction",
         fresh=first == 0,

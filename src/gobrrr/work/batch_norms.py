@@ -67,7 +67,6 @@ def batch_norm(call: OpCall) -> Work:
         [spec for spec in outputs if spec.numel],
         running if flag else (),
         vector=float(x.numel * per_element + channels * (4 + RSQRT)),
-        special=float(channels),
         dtype=arithmetic_dtype(x.dtype),
         op_class="normalisation",
     )
@@ -152,7 +151,7 @@ def _group_norm(
     return account(
         [x, *(spec for spec in (weight, bias) if spec is not None)], outputs,
         vector=float(x.numel * (STATISTICS + SCALE_AND_SHIFT) + rows * (4 + RSQRT)),
-        special=float(rows), dtype=arithmetic_dtype(x.dtype), op_class="normalisation",
+        dtype=arithmetic_dtype(x.dtype), op_class="normalisation",
     )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ class Work:
     Attributes:
         matrix_flops: multiply-adds count two, on the matrix unit; ``None`` if unknown.
         vector_flops: everything else, transcendentals at their stated weight; ``None`` if unknown.
-        special: evaluations of a transcendental (exp, tanh, erf, sin, log, sqrt, division are
-            stated in ``work.weights``) among ``vector_flops``.
+        special: evaluations of a transcendental (``work.weights.TRANSCENDENTALS``: exp, log, tanh,
+            erf, sin, not division or square root) among ``vector_flops``.
         bytes_read: unique bytes read, from real dtypes and strides; ``None`` if unknown.
         bytes_written: unique bytes written; ``None`` if unknown.
         unique_bytes: bytes of distinct memory touched (an in-place op reads and writes the same

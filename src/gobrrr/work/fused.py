@@ -17,7 +17,7 @@ from gobrrr.work.pointwise import cost_of
 from gobrrr.work.pointwise_table import POINTWISE
 from gobrrr.work.reductions import REDUCTIONS, SCANS
 from gobrrr.work.traffic import account, arithmetic_dtype, is_float
-from gobrrr.work.weights import FUNCTION, UNIFORM, WEIGHTS
+from gobrrr.work.weights import FUNCTION, UNIFORM, WEIGHTS, transcendentals_in
 
 _NAME = re.compile(
     r"^(?:graph_\d+_)?(?:triton_(?P<kind>poi|red|per)|cpp)_fused_(?P<ops>.+?)(?:_\d+)?$"
@@ -33,7 +33,7 @@ _WHOLE: dict[str, tuple[float, int]] = {
     "_native_batch_norm_legit_functional": (6, 0), "_native_batch_norm_legit_no_training": (2, 0),
     "native_batch_norm_backward": (8, 0), "_fused_rms_norm": (4, 0),
     "_fused_rms_norm_backward": (9, 0), "native_dropout": (UNIFORM + 3, 0),
-    "nll_loss_forward": (2, 0), "mse_loss": (3, 0), "glu": (3 + FUNCTION + 4, 2),
+    "nll_loss_forward": (2, 0), "mse_loss": (3, 0), "glu": (3 + FUNCTION + 4, 1),
 }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def _costs() -> dict[str, tuple[float, int]]:
         found[name] = cost_of(entry)
     for name, reduction in (*REDUCTIONS.items(), *SCANS.items()):
         weight = sum(WEIGHTS[function] for function in reduction.functions)
-        found[name] = (reduction.per_input + weight, len(reduction.functions))
+        found[name] = (reduction.per_input + weight, transcendentals_in(reduction.functions))
     found.update(_WHOLE)
     return found
 

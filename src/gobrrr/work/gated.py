@@ -34,7 +34,7 @@ def glu(call: OpCall) -> Work:
     shape = list(x.shape)
     shape[dim] //= 2
     out, fresh = results(call, 2, shape, x.dtype)
-    return _map([x], out, x.numel // 2, 3 + FUNCTION + DIVIDE, 2, fresh=fresh)
+    return _map([x], out, x.numel // 2, 3 + FUNCTION + DIVIDE, 1, fresh=fresh)
 
 
 @formula("aten::glu_backward")
@@ -42,7 +42,7 @@ def glu_backward(call: OpCall) -> Work:
     """``(grad, self, dim)``: both halves' gradients from one sigmoid."""
     grad, x = need(call, 0), need(call, 1)
     out, fresh = results(call, 3, x.shape, x.dtype)
-    return _map([grad, x], out, grad.numel, 7 + FUNCTION + DIVIDE, 2, fresh=fresh)
+    return _map([grad, x], out, grad.numel, 7 + FUNCTION + DIVIDE, 1, fresh=fresh)
 
 
 @formula("aten::log_sigmoid_forward")
@@ -88,7 +88,7 @@ def weight_norm(call: OpCall) -> Work:
     out = call.outputs or (TensorSpec(v.shape, v.dtype), TensorSpec(g.shape, g.dtype))
     return account(
         [v, g], out, vector=float(3 * v.numel + (SQUARE_ROOT + DIVIDE) * g.numel),
-        special=2.0 * g.numel, dtype=arithmetic_dtype(v.dtype), op_class="normalisation",
+        dtype=arithmetic_dtype(v.dtype), op_class="normalisation",
     )  # fmt: skip
 
 

@@ -165,7 +165,7 @@ def cdist(call: OpCall) -> Work:
     out = call.outputs or (TensorSpec((*x.shape[:-1], r), x.dtype),)
     return account(
         [x, y], out, vector=float(3 * batch * p * r * d + 4 * batch * p * r), dtype=x.dtype,
-        special=float(batch * p * r), op_class="other",
+        op_class="other",
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def pdist(call: OpCall) -> Work:
     pairs = n * (n - 1) // 2
     out = call.outputs or (TensorSpec((pairs,), x.dtype),)
     return account(
-        [x], out, vector=float(pairs * (3 * d + 4)), special=float(pairs), dtype=x.dtype,
+        [x], out, vector=float(pairs * (3 * d + 4)), dtype=x.dtype,
         op_class="other",
     )  # fmt: skip
 
@@ -220,6 +220,6 @@ def dist(call: OpCall) -> Work:
     x, y = need(call, 0), need(call, 1)
     out = call.outputs or (TensorSpec((), x.dtype),)
     return account(
-        [x, y], out, vector=3.0 * max(x.numel, y.numel) + 4, special=1.0,
+        [x, y], out, vector=3.0 * max(x.numel, y.numel) + 4,
         dtype=x.dtype, op_class="normalisation",
     )  # fmt: skip

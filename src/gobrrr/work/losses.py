@@ -67,7 +67,7 @@ _FORWARD: dict[str, tuple[float, int, int]] = {
 _BACKWARD: dict[str, tuple[float, int, int]] = {
     "mse_loss_backward": (3, 0, 4), "l1_loss_backward": (2, 0, 4),
     "smooth_l1_loss_backward": (3, 0, 5), "huber_loss_backward": (3, 0, 5),
-    "binary_cross_entropy_backward": (4 + 4, 1, 5), "soft_margin_loss_backward": (4 + 8 + 4, 2, 4),
+    "binary_cross_entropy_backward": (4 + 4, 0, 5), "soft_margin_loss_backward": (4 + 8 + 4, 1, 4),
 }  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def _plain(spec: TensorSpec, dtype: str = "") -> TensorSpec:
 # Softmax
 
 
-def _softmax(call: OpCall, per_element: int, per_row: int, arity: int) -> Work:
+def _softmax(call: OpCall, arity: int, per_element: int, per_row: int, *, logarithm: bool) -> Work:
     x = need(call, 0)
     dim = call.args[1] if len(call.args) > 1 else None
     length = x.shape[dim] if isinstance(dim, int) and x.shape else x.shape[-1] if x.shape else 1
@@ -67,7 +67,7 @@ def _softmax(call: OpCall, per_element: int, per_row: int, arity: int) -> Work:
         [x],
         out,
         vector=float(x.numel * per_element + rows * per_row),
-        special=float(x.numel + rows),
+        special=float(x.numel + (rows if logarithm else 0)),
         dtype=out[0].dtype,
         fresh=fresh,
     )
@@ -76,7 +76,7 @@ def _softmax(call: OpCall, per_element: int, per_row: int, arity: int) -> Work:
 @formula("aten::_softmax", "aten::_safe_softmax")
 def softmax(call: OpCall) -> Work:
     """Per element: maximum, subtraction, exp, sum, times the reciprocal of the row's sum."""
-    return _softmax(call, 4 + FUNCTION, DIVIDE, 3)
+    return _softmax(call, 3, 4 + FUNCTION, DIVIDE, logarithm=False)
 
 
 @formula("aten::softmax", "aten::special_softmax", composite=True)
@@ -88,7 +88,7 @@ def softmax_composite(call: OpCall) -> Work:
 @formula("aten::_log_softmax")
 def log_softmax(call: OpCall) -> Work:
     """Per element: maximum, subtraction, exp, sum, subtraction of the row's log."""
-    return _softmax(call, 4 + FUNCTION, FUNCTION + 1, 3)
+    return _softmax(call, 3, 4 + FUNCTION, FUNCTION + 1, logarithm=True)
 
 
 @formula("aten::log_softmax", "aten::special_log_softmax", composite=True)
@@ -137,7 +137,7 @@ def layer_norm(call: OpCall) -> Work:
     affine = (weight is not None) + (bias is not None)
     return _normalise(
         [x, weight, bias], outputs, vector=float(x.numel * (5 + affine) + rows * (4 + RSQRT)),
-        special=float(rows), dtype=x.dtype,
+        special=0.0, dtype=x.dtype,
     )  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def rms_norm(call: OpCall) -> Work:
     return _normalise(
         [x, weight], outputs,
         vector=float(x.numel * (3 + (weight is not None)) + rows * (2 + RSQRT)),
-        special=float(rows), dtype=x.dtype,
+        special=0.0, dtype=x.dtype,
     )  # fmt: skip
 
 

@@ -95,7 +95,6 @@ def foreach_norm(call: OpCall) -> Work:
     return account(
         targets, outputs,
         vector=per_element * _float_elements(targets) + (SQUARE_ROOT * len(targets) if root else 0),
-        special=float(len(targets)) if root else 0.0,
         dtype=arithmetic_dtype(targets[0].dtype) if targets else "", op_class="normalisation",
     )  # fmt: skip
 
@@ -118,7 +117,7 @@ def fused_adam(call: OpCall) -> Work:
         per_element += 1 if "adamw" in call.name else 2
     per_element += 1 if v_max else 0
     # The steps and a gradient scale are scalars: read, of no weight.
-    return _fused(params, [*grads, *list_at(call, 5)], [*params, *m, *v, *v_max], per_element, 2)
+    return _fused(params, [*grads, *list_at(call, 5)], [*params, *m, *v, *v_max], per_element)
 
 
 @formula("aten::_fused_sgd_", "aten::_fused_sgd")
@@ -131,7 +130,7 @@ def fused_sgd(call: OpCall) -> Work:
     decay = call.args[3] if len(call.args) > 3 else None
     nesterov = len(call.args) > 7 and call.args[7] is True
     per_element = 2 + (3 if buffers else 0) + (2 if decay != 0 else 0) + (2 if nesterov else 0)
-    return _fused(params, grads, [*params, *buffers], per_element, 0)
+    return _fused(params, grads, [*params, *buffers], per_element)
 
 
 @formula("aten::_fused_adagrad_", "aten::_fused_adagrad")
@@ -144,7 +143,7 @@ def fused_adagrad(call: OpCall) -> Work:
     params, grads, sums, steps = (list_at(call, i) for i in range(4))
     decay = call.args[6] if len(call.args) > 6 else None
     per_element = 2 + SQUARE_ROOT + DIVIDE + 3 + (2 if decay != 0 else 0)
-    return _fused(params, [*grads, *steps], [*params, *sums], per_element, 2)
+    return _fused(params, [*grads, *steps], [*params, *sums], per_element)
 
 
 def _fused(
@@ -152,11 +151,10 @@ def _fused(
     reads: list[TensorSpec],
     updates: list[TensorSpec],
     per_element: float,
-    special: int,
 ) -> Work:
     elements = _float_elements(params)
     return account(
-        reads, (), updates, vector=per_element * elements, special=special * elements,
+        reads, (), updates, vector=per_element * elements,
         dtype=arithmetic_dtype(params[0].dtype) if params else "", op_class="elementwise",
         fresh=False,
     )  # fmt: skip
@@ -166,7 +164,7 @@ def _fused(
 def amp_unscale(call: OpCall) -> Work:
     """``(grads, found_inf, inv_scale)``: a comparison and a multiplication per gradient."""
     grads = list_at(call, 0)
-    return _fused(grads, [], [*grads, *tensors_in(call.args[1:])], 2, 0)
+    return _fused(grads, [], [*grads, *tensors_in(call.args[1:])], 2)
 
 
 @formula("aten::_amp_update_scale_")

@@ -27,7 +27,7 @@ from gobrrr.work.traffic import (
     results,
     tensors_in,
 )
-from gobrrr.work.weights import WEIGHTS
+from gobrrr.work.weights import WEIGHTS, transcendentals_in
 
 
 class Cost(NamedTuple):
@@ -39,7 +39,8 @@ class Cost(NamedTuple):
 
 def cost_of(entry: Pointwise) -> Cost:
     """What one element costs: basic operations, and functions at their weight."""
-    return Cost(entry.basic + sum(WEIGHTS[name] for name in entry.functions), len(entry.functions))
+    flops = entry.basic + sum(WEIGHTS[name] for name in entry.functions)
+    return Cost(flops, transcendentals_in(entry.functions))
 
 
 _COSTS: dict[str, tuple[Pointwise, Cost]] = {}

@@ -20,14 +20,14 @@ from gobrrr.work.weights import FUNCTION, NORMAL, UNIFORM
 
 # FLOPs and functions per element.
 _IN_PLACE: dict[str, tuple[float, float]] = {
-    "uniform_": (UNIFORM, 0), "normal_": (NORMAL, 2), "random_": (0, 0),
+    "uniform_": (UNIFORM, 0), "normal_": (NORMAL, 1.5), "random_": (0, 0),
     "bernoulli_": (UNIFORM + 1, 0), "exponential_": (UNIFORM + FUNCTION + 2, 1),
-    "geometric_": (UNIFORM + FUNCTION + 2, 1), "log_normal_": (NORMAL + FUNCTION, 3),
+    "geometric_": (UNIFORM + FUNCTION + 2, 1), "log_normal_": (NORMAL + FUNCTION, 2.5),
     "cauchy_": (UNIFORM + FUNCTION + 2, 1),
 }  # fmt: skip
 _NEW: dict[str, tuple[float, float]] = {
-    "rand": (UNIFORM, 0), "rand_like": (UNIFORM, 0), "randn": (NORMAL, 2),
-    "randn_like": (NORMAL, 2), "randint": (0, 0), "randint_like": (0, 0), "randperm": (0, 0),
+    "rand": (UNIFORM, 0), "rand_like": (UNIFORM, 0), "randn": (NORMAL, 1.5),
+    "randn_like": (NORMAL, 1.5), "randint": (0, 0), "randint_like": (0, 0), "randperm": (0, 0),
 }  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def sample_like(call: OpCall) -> Work:
     """``(self, ...)``: parameters read, a sample of the same shape written."""
     inputs = call.tensors
     x = need(call, 0)
-    flops, special = (NORMAL + 2, 2.0) if call.name == "aten::normal" else (UNIFORM + 1, 0.0)
+    flops, special = (NORMAL + 2, 1.5) if call.name == "aten::normal" else (UNIFORM + 1, 0.0)
     shape = broadcast([spec.shape for spec in inputs])
     out = list(call.outputs or [TensorSpec(shape, x.dtype)])
     return _random(list(inputs), out, flops, special, True)

@@ -19,9 +19,9 @@ SIGMOID = 2 + FUNCTION + DIVIDE
 TANH = FUNCTION
 # Gates per hidden element, FLOPs of the cell per hidden element beside the products, functions.
 # LSTM: three sigmoids, tanh twice, c = f c + i g, h = o tanh(c), and two sums for each gate.
-LSTM = (4, 3 * SIGMOID + 2 * TANH + 3 + 1 + 2 * 4, 8)
+LSTM = (4, 3 * SIGMOID + 2 * TANH + 3 + 1 + 2 * 4, 5)
 # GRU: two sigmoids, a tanh, r * n, h = n + z (h - n), and two sums for each gate.
-GRU = (3, 2 * SIGMOID + TANH + 1 + 3 + 2 * 3, 5)
+GRU = (3, 2 * SIGMOID + TANH + 1 + 3 + 2 * 3, 3)
 PLAIN = (1, TANH + 2, 1)
 # ``at::native`` numbers of the modes of cuDNN, MIOpen and oneDNN.
 MODES = {0: PLAIN, 1: PLAIN, 2: LSTM, 3: GRU}

@@ -18,7 +18,7 @@ from gobrrr.work.traffic import (
     results,
     tensors_in,
 )
-from gobrrr.work.weights import WEIGHTS
+from gobrrr.work.weights import WEIGHTS, transcendentals_in
 
 
 class Reduction(NamedTuple):
@@ -142,7 +142,9 @@ def reduction(call: OpCall) -> Work:
     )
     return account(
         inputs, out, vector=float(vector) if counts else 0.0,
-        special=float(n_in * len(entry.functions) + n_out * len(entry.last)) if counts else 0.0,
+        special=float(
+            n_in * transcendentals_in(entry.functions) + n_out * transcendentals_in(entry.last)
+        ) if counts else 0.0,
         dtype=arithmetic_dtype(x.dtype), op_class="normalisation", fresh=fresh,
     )  # fmt: skip
 
@@ -180,7 +182,7 @@ def scan(call: OpCall) -> Work:
     return account(
         [x], out,
         vector=x.numel * (entry.per_input + _functions(entry.functions)) if counts else 0.0,
-        special=float(x.numel * len(entry.functions)) if counts else 0.0,
+        special=float(x.numel * transcendentals_in(entry.functions)) if counts else 0.0,
         dtype=arithmetic_dtype(x.dtype), op_class="normalisation", fresh=fresh,
     )  # fmt: skip
 

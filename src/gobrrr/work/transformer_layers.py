@@ -43,7 +43,7 @@ def encoder_layer(call: OpCall) -> Work:
         vector=2.0 * NORM_AND_RESIDUAL * tokens * width
         + activation * tokens * hidden
         + heads * pairs * FORWARD_VECTOR,
-        special=float(special * tokens * hidden + heads * pairs + 2 * tokens),
+        special=float(special * tokens * hidden + heads * pairs),
         dtype=src.dtype,
         op_class="contraction",
     )
@@ -93,7 +93,7 @@ def masked_softmax(call: OpCall) -> Work:
     out = call.outputs or (TensorSpec(x.shape, x.dtype),)
     return account(
         [x, mask], out, vector=float((4 + FUNCTION) * x.numel + DIVIDE * rows),
-        special=float(x.numel + rows), dtype=arithmetic_dtype(x.dtype), op_class="normalisation",
+        special=float(x.numel), dtype=arithmetic_dtype(x.dtype), op_class="normalisation",
     )  # fmt: skip
 
 
