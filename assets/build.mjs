@@ -2,7 +2,7 @@
 import { build } from "esbuild";
 import { readFile, writeFile } from "node:fs/promises";
 
-const target = "../src/gobrrr/reports/html";
+const target = process.argv[2] ?? "../src/gobrrr/reports/html";
 const options = {
   bundle: true,
   minify: true,

@@ -231,7 +231,7 @@ function note(report: Report, placed: number): void {
   if (!report.ceilings.length) words.push("No ceilings are known for this device, so there is no roof.");
   if (placed && missing.length && time > 0)
     words.push(
-      `${missing.length} ops (${timeText(time)}) have no known amount of work and are only in the table.`,
+      `Without a known amount of work, so only in the table: ${missing.length} of ${report.ops.length} ops (${timeText(time)}).`,
     );
   if (report.ops.some((op) => op.flops === 0))
     words.push("Ops without arithmetic stand left of the axis, at the bytes they move per second.");
