@@ -23,10 +23,10 @@ class KernelGroups:
 
     ``first`` is one member, a row of ``Timeline.kernels``; its operator, module, line and phase
     are the group's. ``shares`` are sums over the members (means per step, like the members'; its
-    ``kernel`` column repeats ``first``). ``works`` and ``roofs`` are one member's, and
-    ``weight`` is how often per step that work is done. ``count`` is calls per step: an operator
-    that launches three kernels counts a third with each. ``idle_before_ns`` is idle time per step
-    that the members ended.
+    ``kernel`` column repeats ``first``). ``works`` are those of whole calls and ``weight`` is how
+    many of them per step the members do; ``roofs`` are the first member's. ``count`` is calls per
+    step: an operator that launches three kernels counts a third with each. ``idle_before_ns`` is
+    idle time per step that the members ended.
     """
 
     first: Int64
@@ -63,9 +63,6 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
     def total(values: Float64) -> Float64:
         return np.asarray(np.bincount(group, weights=values, minlength=count), np.float64)
 
-    # The member with the largest part of its operator's work: a part of nothing has no ratio.
-    by_share = np.lexsort((-work.share, group))
-    worker = by_share[np.searchsorted(group[by_share], np.arange(count))]
     launched = np.bincount(op[linked], minlength=len(host) or 1)
     calls = np.where(linked, 1.0 / np.maximum(launched[op], 1), 1.0)
     return KernelGroups(
@@ -81,9 +78,9 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
             full_roof_ns=total(shares.full_roof_ns),
             regime=shares.regime[first],
         ),
-        works=tuple(work.works[row] for row in worker.tolist()),
-        roofs=tuple(work.roofs[row] for row in worker.tolist()),
-        weight=total(work.share / work.share[worker][group]) / steps,
+        works=tuple(work.whole[row] for row in first.tolist()),
+        roofs=tuple(work.roofs[row] for row in first.tolist()),
+        weight=total(work.share) / steps,
         count=total(calls) / steps,
         idle_before_ns=total(found.idle_before_ns),
     )

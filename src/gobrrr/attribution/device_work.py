@@ -32,12 +32,14 @@ class DeviceWork:
     has a formula; -1: not linked). ``share`` is the kernel's part of that operator's work: an
     operator's kernels divide its work in proportion to their time, so that it counts once.
     ``call`` indexes ``Timeline.calls``: the call whose work it is (-1: none, or none linked).
+    ``whole`` is the work of the whole operator, ``works`` and ``roofs`` the kernel's part.
     ``roof_ns`` is NaN where there is no formula or no ceiling.
     """
 
     op: Int64
     call: Int64
     share: Float64
+    whole: tuple[Work | None, ...]
     works: tuple[Work | None, ...]
     roofs: tuple[Roof | None, ...]
     roof_ns: Float64
@@ -79,10 +81,11 @@ def work_of_kernels(
     )
 
     tf32 = np.array([uses_tf32(name) for name in timeline.names] or [False], bool)
+    whole: list[Work | None] = [None] * count
     works: list[Work | None] = [None] * count
     roofs: list[Roof | None] = [None] * count
     roof_ns = np.full(count, np.nan)
-    known: dict[tuple[int, bool, float], tuple[Work, Roof | None]] = {}
+    known: dict[tuple[int, bool, float], tuple[Work, Work, Roof | None]] = {}
     for row in rows.tolist():
         key = (int(call[row]), bool(tf32[kernels.name[row]]), round(float(share[row]), 12))
         found = known.get(key)
@@ -90,16 +93,16 @@ def work_of_kernels(
             work = work_by_call[key[0]]
             assert work is not None
             found = known[key] = _share_of(work, key[1], key[2], ceilings)
-        works[row], roofs[row] = found
-        if found[1] is not None:
-            roof_ns[row] = found[1].time_s * 1e9
+        whole[row], works[row], roof = found
+        if roof is not None:
+            roofs[row], roof_ns[row] = roof, roof.time_s * 1e9
     twin = timeline.extra.get("twin")
     if twin is not None:
         for row in np.flatnonzero(is_kernel & (kernels.op < 0) & (twin >= 0)).tolist():
             same = int(twin[row])
             works[row], roofs[row], roof_ns[row] = works[same], roofs[same], roof_ns[same]
-            call[row], share[row] = call[same], share[same]
-    return DeviceWork(op, call, share, tuple(works), tuple(roofs), roof_ns)
+            call[row], share[row], whole[row] = call[same], share[same], whole[same]
+    return DeviceWork(op, call, share, tuple(whole), tuple(works), tuple(roofs), roof_ns)
 
 
 def _infer_dtypes(timeline: Timeline, work_by_call: list[Work | None], work_of: WorkOf) -> None:
@@ -153,7 +156,8 @@ def usable_work(call: OpCall, work_of: WorkOf) -> Work | None:
 
 def _share_of(
     work: Work, tf32: bool, share: float, ceilings: Ceilings | None
-) -> tuple[Work, Roof | None]:
+) -> tuple[Work, Work, Roof | None]:
+    """The operator's work as its kernel computes it, the kernel's part of it, and that's roof."""
     tf32 = tf32 and work.compute_dtype == "float32"
     roof = None
     if ceilings is not None:
@@ -161,7 +165,7 @@ def _share_of(
     if tf32:
         work = replace(work, compute_dtype="tf32")
     if share == 1.0:
-        return work, roof
+        return work, work, roof
     # The roof of a part is the part of the roof: the level of memory is that of the whole.
     part = replace(
         work,
@@ -178,7 +182,7 @@ def _share_of(
             roof.time_s * share, roof.regime, roof.matrix_s * share, roof.vector_s * share,
             roof.memory_s * share, roof.level,
         )  # fmt: skip
-    return part, roof
+    return work, part, roof
 
 
 def _tf32_roof(work: Work, ceilings: Ceilings) -> Roof | None:
