@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+from quiet import Pace
 
 from gobrrr.devices import identify
 from gobrrr.devices.cpu_memory import STREAMS, plan_levels
@@ -33,7 +34,7 @@ _TURNS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """One quantity measured by both; ``rate`` is a guess that sizes likwid's run."""
+    """One quantity measured by both; ``ours`` takes about the seconds it is given."""
 
     name: str
     test: str
@@ -93,11 +94,10 @@ def _cases() -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def one_round() -> dict[str, dict[str, list[float]]]:
+def one_round(pace: Pace) -> dict[str, dict[str, list[float]]]:
     """Rates of both by quantity, in turns: ours, likwid's, ours, likwid's."""
-    threads = torch.get_num_threads()
     round_: dict[str, dict[str, list[float]]] = {}
-    for case in _cases():
+    for case in pace.begin(_cases()):
         ours: list[float] = []
         likwid: list[float] = []
         for _ in range(_TURNS):
@@ -105,18 +105,19 @@ def one_round() -> dict[str, dict[str, list[float]]]:
             if rate is None:
                 break
             ours.append(rate)
-            # 0.5 to 2 FLOPs or bytes per byte of the set and pass: close enough for a run's length.
-            passes = max(2, int(_TRIAL_S * rate / case.bytes))
-            if case.unit == "MFlops/s":
-                # About 16 multiply-adds for each element loaded.
-                passes = max(2, passes // 8)
-            likwid.append(_likwid(case, threads, passes))
+            likwid.append(_likwid(case, max(rate, *likwid, 0.0)))
         if ours:
             round_[case.name] = {"ours": ours, "likwid": likwid}
     return round_
 
 
-def _likwid(case: Case, threads: int, passes: int) -> float:
+def _likwid(case: Case, rate_guess: float) -> float:
+    threads = torch.get_num_threads()
+    # A pass moves about the bytes of the set; a pass of peakflops does 16 multiply-adds for each
+    # element loaded, 8 FLOPs for each byte.
+    passes = max(2, int(_TRIAL_S * rate_guess / case.bytes))
+    if case.unit == "MFlops/s":
+        passes = max(2, passes // 8)
     group = f"N:{case.bytes // 1000}kB:{threads}"
     done = subprocess.run(
         ["likwid-bench", "-t", case.test, "-w", group, "-i", str(passes)],
@@ -134,7 +135,7 @@ def summarise_rounds(
 ) -> dict[str, dict[str, float]]:
     """Best of each over all rounds, and their ratio: both are after what the machine can do."""
     summary = {}
-    for name in rounds[-1]:
+    for name in sorted({name for measured in rounds for name in measured}):
         best = {
             side: max(max(measured[name][side]) for measured in rounds if name in measured)
             for side in ("ours", "likwid")

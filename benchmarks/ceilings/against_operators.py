@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+from quiet import Pace
 
 from gobrrr.attribution.roof import roof_of
 from gobrrr.devices import Ceilings, ceilings_for_this_machine, identify
@@ -71,10 +72,10 @@ def _ceilings() -> Ceilings:
     return ceilings_for_this_machine(kind="cpu")
 
 
-def one_round() -> dict[str, dict[str, float | str]]:
+def one_round(pace: Pace) -> dict[str, dict[str, float | str]]:
     """Best seconds of each operator, its roof in seconds and which side of it decides."""
     found: dict[str, dict[str, float | str]] = {}
-    for case in _cases():
+    for case in pace.begin(tuple(_cases())):
         roof = roof_of(case.work, _ceilings())
         assert roof is not None
         sides = {"matrix": roof.matrix_s, "vector": roof.vector_s, roof.level: roof.memory_s}
@@ -103,11 +104,12 @@ def summarise_rounds(
 ) -> dict[str, dict[str, float | str]]:
     """Share of its roof that each operator reached in its best round."""
     summary: dict[str, dict[str, float | str]] = {}
-    for name, last in rounds[-1].items():
+    last = {name: case for measured in rounds for name, case in measured.items()}
+    for name, case in sorted(last.items()):
         shares = [
             float(measured[name]["roof_s"]) / float(measured[name]["seconds"])
             for measured in rounds
             if name in measured
         ]
-        summary[name] = {"share_of_roof": max(shares), "roof_from": last["roof_from"]}
+        summary[name] = {"share_of_roof": max(shares), "roof_from": case["roof_from"]}
     return summary

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
 import shutil
 import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from gobrrr.devices.machine import CEILINGS_VERSION
 sys.path.insert(0, str(Path(__file__).parent))
 import against_likwid
 import against_operators
+from quiet import Pace, wait_until_quiet
 
 GOAL = 0.95
 
@@ -41,6 +44,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", choices=("likwid", "torch", "repeat"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="wait up to S seconds for an idle machine before each quantity",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no case of a round after so long"
+    )
     given = parser.parse_args()
     result = json.loads(given.out.read_text()) if given.out.exists() else _head()
     for part in (given.part,) if given.part else ("likwid", "torch", "repeat"):
@@ -49,10 +62,13 @@ def main() -> None:
             continue
         for _ in range(given.rounds):
             print(f"{part}: round {len(result[part]['rounds']) + 1}", file=sys.stderr, flush=True)
-            result[part]["rounds"].append(_ROUNDS[part]())
+            pace = Pace(given.patience, time.monotonic() + given.seconds)
+            result[part]["rounds"].append(_ROUNDS[part](pace))
             result[part]["summary"] = _SUMMARIES[part](result[part]["rounds"])
             given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(json.dumps(result, indent=1) + "\n")
+            partial = given.out.with_suffix(".partial")
+            partial.write_text(json.dumps(result, indent=1) + "\n")
+            partial.replace(given.out)
     _show(result)
 
 
@@ -79,7 +95,8 @@ def _head() -> dict[str, Any]:
     }
 
 
-def _repeat() -> dict[str, float]:
+def _repeat(pace: Pace) -> dict[str, float]:
+    wait_until_quiet(pace.patience_s)
     found = ceilings_for_this_machine(refresh=True, kind="cpu")
     return {name: row.value for name, row in found.rows.items()}
 
@@ -87,7 +104,7 @@ def _repeat() -> dict[str, float]:
 def _spread(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     """How far the runs lie apart: (largest - smallest) / largest."""
     summary = {}
-    for name in rounds[-1]:
+    for name in sorted({name for measured in rounds for name in measured}):
         values = [measured[name] for measured in rounds if name in measured]
         summary[name] = {
             "smallest": min(values),
