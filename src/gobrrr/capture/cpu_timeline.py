@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.align import candidate_rows, match
+from gobrrr.capture.align import RECORDED_AS, candidate_rows, match
 from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import RawEvents
 from gobrrr.timeline.data import (
@@ -59,8 +59,8 @@ def build_cpu_capture(
     """Match every profiled step with the recorded ops and lay the steps end to end."""
     names: dict[str, int] = {}
     calls: dict[OpCall, int] = {}
-    recorded_names = [op.call.name for op in recorded]
-    vocabulary = set(recorded_names)
+    matches = _match_all(steps, recorded)
+    recorded = as_executed(recorded, steps, matches)
     call_of = np.array([calls.setdefault(op.call, len(calls)) for op in recorded], np.int32)
 
     def intern(text: str) -> int:
@@ -76,9 +76,7 @@ def build_cpu_capture(
                     "phase", "position")
     }  # fmt: skip
     windows, matched, offset = [], [], 0
-    for step in steps:
-        rows = candidate_rows(step, vocabulary)
-        found = match([step.names[i] for i in step.name[rows]], recorded_names)
+    for step, (rows, found) in zip(steps, matches):
         matched.append(float((found >= 0).mean()) if len(found) else 0.0)
         position = np.full(len(step), -1, np.int64)
         position[rows] = found
@@ -137,6 +135,35 @@ def build_cpu_capture(
     )
     fraction = float(np.median(matched)) if matched else 0.0
     return CpuCapture(timeline, joined["position"].astype(np.int64), tuple(recorded), fraction)
+
+
+def _match_all(
+    steps: Sequence[RawEvents], recorded: Sequence[RecordedOp]
+) -> list[tuple[Int64, Int64]]:
+    """Per step: candidate rows, and the recorded op that each is."""
+    recorded_names = [op.call.name for op in recorded]
+    vocabulary = set(recorded_names)
+    matches = []
+    for step in steps:
+        rows = candidate_rows(step, vocabulary)
+        matches.append((rows, match([step.names[i] for i in step.name[rows]], recorded_names)))
+    return matches
+
+
+def as_executed(
+    recorded: Sequence[RecordedOp],
+    steps: Sequence[RawEvents],
+    matches: Sequence[tuple[Int64, Int64]],
+) -> list[RecordedOp]:
+    """The recorded ops, those in place that ran in place: they allocate nothing to fault in."""
+    result = list(recorded)
+    for step, (rows, found) in zip(steps, matches):
+        for row, index in zip(rows[found >= 0], found[found >= 0]):
+            name = step.names[step.name[row]]
+            op = result[index]
+            if name != op.call.name and RECORDED_AS.get(name) == op.call.name:
+                result[index] = replace(op, call=replace(op.call, name=name), page_faults=0)
+    return result
 
 
 def _taken(
