@@ -115,8 +115,12 @@ def attribute_measurements(
     release_ns_per_fault: float = 0.0,
 ) -> CpuAnalysis:
     """Match and attribute what was measured and calibrated: plain data in, plain data out."""
-    recorded = measured.recorded or []
-    capture = build_cpu_capture(measured.profiled, recorded, device)
+    capture = build_cpu_capture(measured.profiled, measured.recorded or [], device)
+    recorded = capture.recorded
+    works = tuple(
+        work if ran.call is seen.call else work_of(ran.call)
+        for work, ran, seen in zip(works, recorded, measured.recorded or [])
+    )
     step = spread_of(measured.all_plain_ns)
     result = attribute_cpu(
         capture,
