@@ -164,7 +164,7 @@ def _leaf_table(leaves: tuple[str, ...]) -> Int64:
 def _families(timeline: Timeline) -> tuple[Family, ...]:
     name = timeline.kernels.name
     known = {number: family_of(timeline.names[number]) for number in np.unique(name).tolist()}
-    return tuple(known[number] for number in name.tolist())
+    return tuple(map(known.__getitem__, name.tolist()))
 
 
 def _regimes(timeline: Timeline, work: DeviceWork, families: tuple[Family, ...]) -> UInt8:

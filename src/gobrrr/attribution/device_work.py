@@ -86,16 +86,19 @@ def work_of_kernels(
     roofs: list[Roof | None] = [None] * count
     roof_ns = np.full(count, np.nan)
     known: dict[tuple[int, bool, float], tuple[Work, Work, Roof | None]] = {}
-    for row in rows.tolist():
-        key = (int(call[row]), bool(tf32[kernels.name[row]]), round(float(share[row]), 12))
+    keys = zip(
+        call[rows].tolist(), tf32[kernels.name[rows]].tolist(), np.round(share[rows], 12).tolist()
+    )
+    for row, key in zip(rows.tolist(), keys):
         found = known.get(key)
         if found is None:
             work = work_by_call[key[0]]
             assert work is not None
             found = known[key] = _share_of(work, key[1], key[2], ceilings)
-        whole[row], works[row], roof = found
-        if roof is not None:
-            roofs[row], roof_ns[row] = roof, roof.time_s * 1e9
+        whole[row], works[row], roofs[row] = found
+    roof_ns[rows] = [
+        np.nan if roof is None else roof.time_s * 1e9 for roof in map(roofs.__getitem__, rows)
+    ]
     twin = timeline.extra.get("twin")
     if twin is not None:
         for row in np.flatnonzero(is_kernel & (kernels.op < 0) & (twin >= 0)).tolist():

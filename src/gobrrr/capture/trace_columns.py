@@ -299,7 +299,7 @@ def _externals(columns: TraceColumns, arguments: list[Any]) -> Int64:
 def _collectives(columns: TraceColumns, arguments: list[Any]) -> NDArray[np.int32]:
     """The number of each event's collective, -1 for the many that are none."""
     known = columns.collectives
-    if not any(args.collective for args in arguments):
+    if {args.collective for args in arguments} == {None}:
         return np.full(len(arguments), -1, np.int32)
     return np.array(
         [
@@ -318,7 +318,8 @@ def _collectives(columns: TraceColumns, arguments: list[Any]) -> NDArray[np.int3
 def _call_keys(columns: TraceColumns, name: list[int], arguments: list[Any]) -> NDArray[np.int32]:
     """The number of each operator call, equal for equal raw arguments."""
     keys = columns.keys
-    if any(args.strides is not NOTHING or args.concrete is not NOTHING for args in arguments):
+    # Neither before PyTorch 1.13, and then both are absent from all.
+    if {a.strides is NOTHING and a.concrete is NOTHING for a in arguments} != {True}:
         numbers = [
             keys[n, bytes(a.dims), bytes(a.types), bytes(a.strides), bytes(a.concrete)]
             for n, a in zip(name, arguments)
