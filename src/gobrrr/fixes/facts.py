@@ -1,0 +1,171 @@
+"""What a fix may look at: a diagnosis as plain data, and what is known of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# A fix that cannot save this share of the step is not tried: no measurement here could tell it
+# from nothing (a null fix may be 2 % off, DESIGN section 4).
+LEAST_SAVING = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class OpFact:
+    """One op of the step. Times in seconds, ``None`` is unknown.
+
+    ``count`` is 1 where the step's order is known (``Facts.in_order``), otherwise the calls that
+    the row stands for, of which everything else is the sum. ``reads`` and ``writes`` are
+    (storage, bytes) of its tensors; ``stored`` is where its outputs live.
+    """
+
+    name: str
+    count: float = 1.0
+    kernel_s: float = 0.0
+    fixed_s: float = 0.0
+    host_s: float = 0.0
+    roof_s: float | None = None
+    below_s: float | None = None
+    page_faults_s: float = 0.0
+    matrix_flops: float | None = None
+    vector_flops: float | None = None
+    special: float = 0.0
+    bytes_moved: float | None = None
+    fresh_bytes: float = 0.0
+    op_class: str = "other"
+    dtype: str | None = None
+    dtypes: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    reads: tuple[tuple[int, float], ...] = ()
+    writes: tuple[tuple[int, float], ...] = ()
+    module: str = ""
+    source: str = ""
+    phase: str = ""
+    overload: str = ""
+
+    @property
+    def time_s(self) -> float:
+        """Kernel and fixed cost."""
+        return self.kernel_s + self.fixed_s
+
+
+@dataclass(frozen=True, slots=True)
+class IdleFact:
+    """Overhead by cause (a leaf without ``overhead.``) and line, seconds per step."""
+
+    cause: str
+    time_s: float
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerFact:
+    """An optimizer: its class, how it loops over tensors, and how many and how large they are."""
+
+    name: str
+    tensors: int
+    elements: int
+    fused: bool | None = None
+    foreach: bool | None = None
+    sets_to_none: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderFact:
+    """A ``DataLoader`` that the step's loop draws from."""
+
+    workers: int
+    pins: bool
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One diagnosed step.
+
+    Attributes:
+        step_s: median seconds per unprofiled step.
+        leaves: seconds per leaf of the accounting.
+        ops: the step's ops that do work, in order if ``in_order``.
+        idle: overhead by cause and line.
+        ceilings: rates by ceiling name (FLOP/s, B/s, s).
+        memory_rates: bytes/s of the last memory level by write fraction.
+        threads: intra-op threads of torch; ``processors`` are those the process may use.
+        asked: names that the user asked for; some fixes are off unless asked for.
+        is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
+        can_restart: the trial runs in a process of its own, whose environment can be set.
+        workload: the program's parts, where gobrrr has them.
+    """
+
+    step_s: float
+    leaves: Mapping[str, float]
+    ops: tuple[OpFact, ...] = ()
+    in_order: bool = True
+    idle: tuple[IdleFact, ...] = ()
+    counters: Mapping[str, float] = field(default_factory=dict)
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    device_kind: str = "cpu"
+    device_name: str = ""
+    memory_bytes: int | None = None
+    threads: int = 1
+    processors: int = 1
+    torch_version: str = ""
+    has_compiler: bool = False
+    trains: bool = False
+    compiled: bool = False
+    is_script: bool = False
+    can_restart: bool = False
+    in_no_grad: bool = False
+    parameter_dtypes: tuple[str, ...] = ()
+    parameter_bytes: float | None = None
+    parameters_read: tuple[int, ...] = ()
+    modules: tuple[str, ...] = ()
+    optimizers: tuple[OptimizerFact, ...] = ()
+    loaders: tuple[LoaderFact, ...] = ()
+    asked: frozenset[str] = frozenset()
+    applied: frozenset[str] = frozenset()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    batch_size: int | None = None
+    input_channels_last: bool = False
+    random: bool = False
+    workload: Any = None
+
+    def leaf_s(self, *names: str) -> float:
+        """Sum of the leaves whose names are, or start with, one of ``names``."""
+        return sum(
+            value
+            for leaf, value in self.leaves.items()
+            if any(leaf == name or leaf.startswith(name + ".") for name in names)
+        )
+
+    def rate(self, name: str) -> float | None:
+        """A ceiling's value; ``None`` if there is none."""
+        return self.ceilings.get(name)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the step ran on a GPU."""
+        return self.device_kind not in ("cpu", "")
+
+    @property
+    def dram_bytes_per_s(self) -> float | None:
+        """Rate of a copy between two places of the largest memory level."""
+        return self.rate("memory.dram.copy") or self.rate("memory.hbm.copy")
+
+    def named(self, *names: str) -> tuple[OpFact, ...]:
+        """The ops with one of these names."""
+        return tuple(op for op in self.ops if op.name in names)
+
+    def of_class(self, *classes: str) -> tuple[OpFact, ...]:
+        """The ops of one of these classes."""
+        return tuple(op for op in self.ops if op.op_class in classes)
+
+
+def lines_of(ops: Iterable[OpFact], most: int = 3) -> tuple[str, ...]:
+    """The lines that spend the most time on these ops, longest first."""
+    spent: dict[str, float] = {}
+    for op in ops:
+        if op.source:
+            spent[op.source] = spent.get(op.source, 0.0) + op.time_s
+    return tuple(sorted(spent, key=lambda line: -spent[line])[:most])

@@ -1,0 +1,113 @@
+"""A fix: when it applies, what it will save, how to apply it, what it may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import LEAST_SAVING, Facts
+
+# What a fix may change besides time.
+NUMERICS, MEMORY, FIRST_STEP, RANDOMNESS = "numerics", "memory", "first step", "randomness"
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a fix will save, in seconds per step (negative: it will cost), and why.
+
+    ``because`` is the arithmetic as one sentence; ``sources`` are lines of the user's program.
+    """
+
+    low_s: float
+    expected_s: float
+    high_s: float
+    because: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """Why a fix is not tried."""
+
+    reason: str
+
+
+Considered: TypeAlias = "Prospect | RuledOut"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One change that a user can make.
+
+    Attributes:
+        name: what ``--only`` and reports call it.
+        title: one line.
+        leaves: the leaves of the accounting that it takes time from.
+        may_change: of ``numerics``, ``memory``, ``first step``, ``randomness``.
+        consider: what it will save, or why it is ruled out.
+        snippet: the change as a user would write it.
+        apply: entering yields the changed workload (which may share everything with the one given:
+            the caller gives a private deep copy); leaving undoes every global setting. ``None``:
+            advice, or a change of the process's environment alone.
+        in_script: installed in a fresh process before an unmodified script runs.
+        environment: variables that must be set when the process starts.
+        excludes: names of fixes that make no sense beside this one.
+    """
+
+    name: str
+    title: str
+    leaves: tuple[str, ...]
+    may_change: tuple[str, ...]
+    consider: Callable[[Facts], Considered]
+    snippet: str = ""
+    apply: Callable[[Workload], AbstractContextManager[Workload]] | None = None
+    in_script: Callable[[], AbstractContextManager[None]] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    excludes: tuple[str, ...] = ()
+
+    @property
+    def can_be_applied(self) -> bool:
+        """Whether gobrrr can make the change itself; otherwise it is advice."""
+        return self.apply is not None or self.in_script is not None or bool(self.environment)
+
+
+def milliseconds(seconds: float) -> str:
+    """A time for a sentence: three significant digits, in s, ms or us.
+
+    >>> milliseconds(0.0123), milliseconds(2.5), milliseconds(-4e-6)
+    ('12.3 ms', '2.5 s', '-4 us')
+    """
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if abs(seconds) * factor >= 1.0 or unit == "us":
+            return f"{seconds * factor:.3g} {unit}"
+    raise AssertionError("unreachable")
+
+
+def prospect_or_not(
+    facts: Facts,
+    low_s: float,
+    expected_s: float,
+    high_s: float,
+    because: str,
+    sources: tuple[str, ...] = (),
+) -> Considered:
+    """A prospect, or ``RuledOut`` when even the high estimate is under ``LEAST_SAVING``."""
+    if high_s < LEAST_SAVING * facts.step_s:
+        return RuledOut(
+            f"could save at most {milliseconds(max(high_s, 0.0))} of "
+            f"{milliseconds(facts.step_s)} per step ({because})"
+        )
+    low_s, expected_s = min(low_s, expected_s), max(min(expected_s, high_s), low_s)
+    return Prospect(low_s, expected_s, max(high_s, expected_s), because, sources)
+
+
+def too_little(facts: Facts, *leaves: str) -> RuledOut | None:
+    """``RuledOut`` when these leaves together hold less than ``LEAST_SAVING`` of the step."""
+    held_s = facts.leaf_s(*leaves)
+    if held_s >= LEAST_SAVING * facts.step_s:
+        return None
+    what = " and ".join(leaves)
+    return RuledOut(f"{what} holds {held_s / facts.step_s:.1%} of the step: nothing to win there")
