@@ -10,10 +10,10 @@ from functools import cache
 import torch
 from quiet import Pace
 
-from gobrrr.attribution.roof import roof_of
 from gobrrr.devices import Ceilings, ceilings_for_this_machine, identify
 from gobrrr.devices.cpu_memory import plan_levels
 from gobrrr.devices.identity import usable_cpus
+from gobrrr.models.roof import roof_of
 from gobrrr.work.estimate import Work
 
 _CASE_S = 0.06

@@ -23,10 +23,10 @@ from gobrrr.attribution.leaves import (
     KernelShares,
     empty_leaves,
 )
-from gobrrr.attribution.roof import Roof, roof_of
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.profile import ProfilerCost
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.models.roof import Roof, roof_of
 from gobrrr.timeline.data import HostKind, Int64
 from gobrrr.timeline.intervals import ownership
 from gobrrr.timeline.nesting import inherited_minimum, nearest, parents

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.leaves import KernelShares
-from gobrrr.attribution.roof import Roof
+from gobrrr.models.roof import Roof
 from gobrrr.timeline.data import Timeline
 from gobrrr.work.estimate import Work
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gobrrr.attribution.kernel_names import element_of, uses_tf32
 from gobrrr.attribution.leaves import COMPUTE_MATRIX
-from gobrrr.attribution.roof import Roof, roof_of
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.models.roof import Roof, roof_of
 from gobrrr.timeline.data import HostKind, KernelKind, Timeline
 from gobrrr.timeline.nesting import nearest
 from gobrrr.timeline.ops import ITEM_SIZE_BYTES, Arg, OpCall, TensorSpec

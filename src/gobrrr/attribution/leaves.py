@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.models.roof import COMPUTE_MATRIX as COMPUTE_MATRIX
+from gobrrr.models.roof import COMPUTE_VECTOR as COMPUTE_VECTOR
+from gobrrr.models.roof import MEMORY as MEMORY
 from gobrrr.work.estimate import Work
 
 LEAVES: tuple[str, ...] = (
@@ -38,8 +41,8 @@ LEAVES: tuple[str, ...] = (
 TOP_LEVELS: tuple[str, ...] = ("compute", "memory", "overhead", "unmodelled")
 
 # A kernel's regime, as stored per kernel.
-COMPUTE_MATRIX, COMPUTE_VECTOR, MEMORY, COMPUTE_UNMODELLED, MEMORY_UNMODELLED, UNMODELLED = range(6)
-COLLECTIVE, COPY = 6, 7
+# The first three are those of a roof.
+COMPUTE_UNMODELLED, MEMORY_UNMODELLED, UNMODELLED, COLLECTIVE, COPY = range(3, 8)
 REGIME_NAMES: tuple[str, ...] = (
     "compute", "compute", "memory", "compute", "memory", "unmodelled", "memory", "memory",
 )  # fmt: skip

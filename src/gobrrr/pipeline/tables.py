@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.leaves import COLLECTIVE, COPY, REGIME_NAMES, KernelShares
-from gobrrr.attribution.roof import Roof
 from gobrrr.diagnosis.schema import AboveCeiling, Coverage, GroupRow, OpRow, UnmodelledOp
+from gobrrr.models.roof import Roof
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gobrrr.attribution.roof import roof_of
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.models.roof import roof_of
 from gobrrr.work.estimate import Work
 
 

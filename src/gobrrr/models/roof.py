@@ -1,13 +1,15 @@
-"""The roof of one op: the time below which no kernel on this device can go."""
+"""The roof of one op: the time below which no kernel on a device can go."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gobrrr.attribution.leaves import COMPUTE_MATRIX, COMPUTE_VECTOR, MEMORY
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import arithmetic_dtype
+
+# The side of a roof that is largest, as stored per kernel.
+COMPUTE_MATRIX, COMPUTE_VECTOR, MEMORY = range(3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,125 @@
+"""The device that a prediction is for: its ceilings and the few figures that kernels depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.devices.datasheet import (
+    all_datasheets,
+    ceilings_of_sheet,
+    closest_devices,
+    find_datasheet,
+)
+from gobrrr.devices.datasheets.sheet import DeviceSheet
+from gobrrr.timeline.errors import InputError
+
+# The shortest kernels of recorded steps take 0.6 us (MI300X), 1.5 us (H100), 1.9 us (MI210) and
+# 2.2 us (MI250): the table of data sheets has the sources. Between launches of one stream, and on
+# devices without a recorded figure, a kernel is taken to cost what it costs on Hopper.
+TYPICAL_KERNEL_FIXED_S = 1.5e-6
+
+
+@dataclass(frozen=True)
+class TargetDevice:
+    """A device to predict for.
+
+    Attributes:
+        key: short name, ``"H100-SXM"``.
+        name: the vendor's full name.
+        kind: ``cuda``, ``hip``, ``cpu``, ...
+        architecture: ``"Hopper"``; ``""`` if unknown. Coefficients are kept by architecture.
+        ceilings: what it can do at the most.
+        sheet: its row in the data-sheet table; ``None`` for measured ceilings without a row.
+        multiprocessors: SMs or compute units; ``None`` if unknown (no wave quantisation then).
+        memory_bytes: size of its memory; ``None`` if unknown.
+        cache_bytes: what its last-level cache holds between kernels; 0 if unknown.
+        kernel_fixed_s: seconds of a kernel that does nothing.
+        notices: what had to be approximated, as sentences.
+    """
+
+    key: str
+    name: str
+    kind: str
+    architecture: str
+    ceilings: Ceilings
+    sheet: DeviceSheet | None
+    multiprocessors: int | None
+    memory_bytes: int | None
+    cache_bytes: int
+    kernel_fixed_s: float
+    notices: tuple[str, ...] = field(default=())
+
+
+def target_device(name: str) -> TargetDevice:
+    """The device of a data-sheet row, by its key, full name, driver's name or alias.
+
+    Raises:
+        InputError: no row has the name; names the closest ones.
+    """
+    sheet = find_datasheet(name)
+    if sheet is None:
+        close = closest_devices(name)
+        hint = f"; did you mean {', '.join(close)}?" if close else ""
+        raise InputError(f"no data sheet for the device {name!r}{hint} (gobrrr devices lists all)")
+    return target_of_sheet(sheet)
+
+
+def target_of_sheet(sheet: DeviceSheet, ceilings: Ceilings | None = None) -> TargetDevice:
+    """The device of one row; ``ceilings`` stand in for those that the row states."""
+    found = ceilings or ceilings_of_sheet(sheet)
+    notices = list(found.notices)
+    fixed_s = found.kernel_fixed_s
+    if fixed_s is None:
+        fixed_s = TYPICAL_KERNEL_FIXED_S if sheet.kind != "cpu" else 0.0
+        if sheet.kind != "cpu":
+            notices.append(
+                f"A kernel that does nothing is taken to cost {fixed_s * 1e6:.1f} us on "
+                f"{sheet.key}, as measured on other GPUs."
+            )
+    cache = sheet.caches[-1] if sheet.caches else None
+    holds = None if cache is None else (cache.usable_bytes or cache.capacity_bytes)
+    return TargetDevice(
+        key=sheet.key,
+        name=sheet.name,
+        kind=sheet.kind,
+        architecture=sheet.architecture,
+        ceilings=found,
+        sheet=sheet,
+        multiprocessors=None if sheet.multiprocessors is None else int(sheet.multiprocessors.value),
+        memory_bytes=None if sheet.memory_bytes is None else int(sheet.memory_bytes.value),
+        cache_bytes=0 if holds is None else int(holds.value),
+        kernel_fixed_s=fixed_s,
+        notices=tuple(notices),
+    )
+
+
+def target_of_ceilings(ceilings: Ceilings, kind: str) -> TargetDevice:
+    """A device with measured or given ceilings, such as this machine's processor."""
+    sheet = find_datasheet(ceilings.device)
+    if sheet is not None:
+        return target_of_sheet(sheet, ceilings)
+    caches = [level for level in ceilings.levels if level.capacity_bytes is not None]
+    fixed_s = ceilings.kernel_fixed_s
+    notices = ceilings.notices
+    if fixed_s is None:
+        fixed_s = TYPICAL_KERNEL_FIXED_S if kind != "cpu" else 0.0
+    memory = ceilings.value("memory.dram.capacity")
+    return TargetDevice(
+        key=ceilings.device,
+        name=ceilings.device,
+        kind=kind,
+        architecture="",
+        ceilings=ceilings,
+        sheet=None,
+        multiprocessors=None,
+        memory_bytes=None if memory is None else int(memory),
+        cache_bytes=(caches[-1].capacity_bytes or 0) if caches else 0,
+        kernel_fixed_s=fixed_s,
+        notices=notices,
+    )
+
+
+def all_target_devices() -> tuple[TargetDevice, ...]:
+    """One target for every row of the data-sheet table, in its order."""
+    return tuple(target_of_sheet(sheet) for sheet in all_datasheets())
