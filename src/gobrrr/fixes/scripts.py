@@ -1,0 +1,89 @@
+"""Ways to change an unmodified script from outside: its outermost modules and its optimizers.
+
+Installed in a fresh process before the script runs; each undoes itself when it is left.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def before_first_call(change: Callable[[Any], None]) -> Iterator[None]:
+    """``change(module)`` once for each outermost module with parameters, before its first call."""
+    import torch
+
+    module_class = torch.nn.Module
+    original = module_class.__call__
+    seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # Inner modules, and a compiler that reads the code of this one, see no wrapper.
+        wrapped = module_class.__call__
+        module_class.__call__ = original
+        try:
+            if module not in seen:
+                seen.add(module)
+                if next(module.parameters(), None) is not None:
+                    change(module)
+            return original(module, *args, **kwargs)
+        finally:
+            module_class.__call__ = wrapped
+
+    module_class.__call__ = outermost_call
+    try:
+        yield
+    finally:
+        module_class.__call__ = original
+
+
+@contextmanager
+def around_outermost_calls(call: Callable[[Any, Callable[..., Any], Any, Any], Any]) -> Iterator[None]:
+    """``call(module, original, args, kwargs)`` in place of each outermost module call."""
+    import torch
+
+    module_class = torch.nn.Module
+    original = module_class.__call__
+
+    def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        wrapped = module_class.__call__
+        module_class.__call__ = original
+        try:
+            return call(module, original, args, kwargs)
+        finally:
+            module_class.__call__ = wrapped
+
+    module_class.__call__ = outermost_call
+    try:
+        yield
+    finally:
+        module_class.__call__ = original
+
+
+@contextmanager
+def before_optimizer_steps(change: Callable[[Any], None]) -> Iterator[None]:
+    """``change(optimizer)`` before each step of each optimizer."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
+        change(optimizer)
+
+    handle = register_optimizer_step_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """``owner.name = value`` for as long as this is entered."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
