@@ -238,11 +238,22 @@ class Ratio(Record, kw_only=True):
 
 
 class Verification(Record, kw_only=True):
-    """Before against after, measured."""
+    """Before against after, measured. Times in seconds per step, unless they say otherwise.
 
-    speedup: Ratio
+    ``compile_s`` is paid once and won back after ``break_even_steps``.
+    """
+
+    speedup: Ratio | None = None
     verdict: str
+    reason: str = ""
     numerics: dict[str, Any] | None = None
+    before_s: float | None = None
+    after_s: float | None = None
+    first_call_s: float | None = None
+    compile_s: float | None = None
+    break_even_steps: float | None = None
+    peak_memory_bytes: int | None = None
+    notices: list[str] = []
 
 
 class Finding(Record, kw_only=True):

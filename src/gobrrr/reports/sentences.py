@@ -231,8 +231,11 @@ def finding_lines(finding: Finding, scale: TimeScale) -> tuple[str, str, list[st
     lines = [plain_name(finding.because)] if finding.because else []
     if finding.verification is not None:
         ratio = finding.verification.speedup
-        verdict = finding.verification.verdict.replace("_", " ")
-        lines.append(f"tried: {ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}), {verdict}")
+        tried = finding.verification.verdict.replace("_", " ")
+        if ratio is not None:
+            tried = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}), {tried}"
+        reason = plain_name(finding.verification.reason, 500)
+        lines.append(f"tried: {tried}" + (f": {reason}" if reason else ""))
     return plain_name(finding.title or finding.fix), saving, lines
 
 

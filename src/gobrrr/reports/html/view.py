@@ -263,7 +263,9 @@ def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> F
     verified = verdict = ""
     if tried is not None:
         ratio = tried.speedup
-        verified = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+        verified = "not timed"
+        if ratio is not None:
+            verified = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
         verdict = plain_name(tried.verdict).replace("_", " ")
     return FindingView(
         index=index,

@@ -1,0 +1,1 @@
+"""Apply a fix, measure before and after in turns, compare what is computed. Fails closed."""
