@@ -51,10 +51,10 @@ def find_groups(facts: Facts) -> tuple[Group, ...]:
     if not facts.in_order:
         return tuple(_unordered(op) for op in ops if is_fusable(op))
     reads, writes = _values(ops)
-    last_use: dict[tuple[int, int], int] = {}
+    readers: dict[tuple[int, int], list[int]] = {}
     for position, used in enumerate(reads):
         for value in used:
-            last_use[value] = position
+            readers.setdefault(value, []).append(position)
     groups: list[list[int]] = []
     maker: dict[tuple[int, int], int] = {}
     for position, op in enumerate(ops):
@@ -69,7 +69,7 @@ def find_groups(facts: Facts) -> tuple[Group, ...]:
                 groups.append([position])
         for value in writes[position]:
             maker[value] = position
-    return tuple(_measure(members, ops, reads, writes, last_use) for members in groups)
+    return tuple(_measure(members, ops, reads, writes, readers) for members in groups)
 
 
 def _alike(before: OpFact, after: OpFact) -> bool:
@@ -110,7 +110,7 @@ def _measure(
     ops: Sequence[OpFact],
     reads: list[dict[tuple[int, int], float]],
     writes: list[dict[tuple[int, int], float]],
-    last_use: dict[tuple[int, int], int],
+    readers: dict[tuple[int, int], list[int]],
 ) -> Group:
     inside = set(members)
     made: dict[tuple[int, int], float] = {}
@@ -120,22 +120,33 @@ def _measure(
             if value not in made:
                 read[value] = max(size, read.get(value, 0.0))
         made.update(writes[position])
-    used_by_others = {
-        value
-        for position in range(members[0], len(ops))
-        if position not in inside
-        for value in reads[position]
-        if value in made
-    } if len(made) else set()
-    kept = {
-        value: size for value, size in made.items() if value in used_by_others or value not in last_use
-    }
+    # What no one reads within the step is its result, or the next step's.
+    kept = sum(
+        size
+        for value, size in made.items()
+        if value not in readers or not inside.issuperset(readers[value])
+    )
     before = sum(ops[p].bytes_moved or 0.0 for p in members)
-    after = min(before, sum(read.values()) + sum(kept.values()))
     fresh = sum(ops[p].fresh_bytes for p in members)
-    return Group(tuple(ops[p] for p in members), before, after, min(fresh, sum(kept.values())))
+    return Group(
+        tuple(ops[p] for p in members), before, min(before, sum(read.values()) + kept),
+        min(fresh, kept),
+    )  # fmt: skip
 
 
 def _unordered(op: OpFact) -> Group:
     moved = op.bytes_moved or 0.0
     return Group((op,), moved, moved * _LEFT_WITHOUT_ORDER, op.fresh_bytes * _LEFT_WITHOUT_ORDER)
+
+
+def seconds_to_move(facts: Facts, bytes_moved: float) -> float | None:
+    """Least seconds for these bytes, in the smallest memory level that holds them."""
+    if bytes_moved <= 0:
+        return 0.0
+    levels = ("l2", "l3") if not facts.on_gpu else ("l2",)
+    for level in levels:
+        capacity, rate = facts.rate(f"memory.{level}.capacity"), facts.rate(f"memory.{level}.copy")
+        if capacity is not None and rate is not None and bytes_moved <= capacity:
+            return bytes_moved / rate
+    rate = facts.dram_bytes_per_s
+    return None if rate is None else bytes_moved / rate

@@ -1,0 +1,219 @@
+"""Fused attention in place of matmul, softmax, matmul: the scores are never written to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import Facts, OpFact, lines_of
+from gobrrr.fixes.fix import (
+    MEMORY,
+    NUMERICS,
+    RANDOMNESS,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+)
+from gobrrr.fixes.fusion import is_fusable
+from gobrrr.fixes.programs import as_program, is_module
+from gobrrr.fixes.scripts import before_first_call
+
+_PRODUCTS = ("aten::bmm", "aten::baddbmm", "aten::matmul")
+_SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
+# Rate of torch's CPU flash attention against its own matrix ceiling. Measured with torch 2.13 on
+# Zen 4, 2 threads: 8 heads of 64, 128 to 1024 tokens, 0.35 to 0.6 of the float32 ceiling.
+_REACHED = 0.45
+
+
+def find_attention(facts: Facts) -> list[tuple[OpFact, ...]]:
+    """Runs of product, softmax, product over the same scores, with what stands between them."""
+    ops = [op for op in facts.ops if op.time_s > 0 and op.phase != "optimizer"]
+    found = []
+    for position, op in enumerate(ops):
+        if op.name not in _SOFTMAX or not op.shapes:
+            continue
+        before = _reach(ops, position, -1)
+        after = _reach(ops, position, 1)
+        if before is not None and after is not None:
+            found.append(tuple(ops[before : after + 1]))
+    return found
+
+
+def _reach(ops: list[OpFact], position: int, step: int) -> int | None:
+    """The nearest product before or after, with nothing but fusable ops between."""
+    for distance in range(1, 8):
+        other = position + step * distance
+        if not 0 <= other < len(ops):
+            return None
+        if ops[other].name in _PRODUCTS:
+            return other
+        if not is_fusable(ops[other]):
+            return None
+    return None
+
+
+def _consider(facts: Facts) -> Considered:
+    if facts.compiled:
+        return RuledOut("the program is compiled: the compiler fuses the attention it knows")
+    runs = find_attention(facts)
+    if not runs:
+        return RuledOut("no attention of separate matrix product, softmax and product is left")
+    ops = [op for run in runs for op in run]
+    now_s = sum(op.time_s + op.host_s for op in ops)
+    flops = sum(op.matrix_flops or 0.0 for op in ops)
+    exponentials = sum(op.special for op in ops)
+    rate = facts.rate(f"matrix.{ops[0].dtype or 'float32'}") or facts.rate("matrix.float32")
+    if rate is None:
+        return RuledOut("this machine's rate of matrix products is unknown")
+    after_s = flops / rate / _REACHED + len(runs) * 20e-6
+    if facts.trains:
+        # The backward pass does it again: five products in place of two (FlashAttention, 3.1).
+        now_s += 2.0 * now_s
+        after_s *= 3.5
+    per_exponential = facts.rate("vector.float32.exp")
+    if per_exponential:
+        after_s += exponentials / per_exponential
+    saved_s = now_s - after_s
+    sources = lines_of(op for op in ops if op.name in _SOFTMAX)
+    return prospect_or_not(
+        facts, 0.3 * saved_s - 0.05 * now_s, saved_s, now_s - flops / rate,
+        f"{len(runs)} attentions write their scores and read them again: {milliseconds(now_s)}, "
+        f"fused about {milliseconds(after_s)}",
+        sources,
+    )  # fmt: skip
+
+
+def _use(model: Any) -> Any:
+    """The model with fused attention, by its own switch if it has one."""
+    switch = getattr(model, "set_attn_implementation", None)
+    if switch is not None:
+        switch("sdpa")
+        return model
+    import torch
+
+    return torch.compile(model, backend=fuse_attention_in_graph)
+
+
+def fuse_attention_in_graph(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+    """A backend of ``torch.compile`` that rewrites attention and runs the rest as it is.
+
+    softmax(q @ k^T * scale + mask) @ v, without dropout, becomes
+    ``scaled_dot_product_attention``. Anything else is left alone.
+    """
+    for node in list(graph_module.graph.nodes):
+        match = _match(node)
+        if match is not None:
+            _rewrite(graph_module.graph, *match)
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+    forward: Callable[..., Any] = graph_module.forward
+    return forward
+
+
+def _is(node: Any, *names: str) -> bool:
+    import torch
+
+    if not isinstance(node, torch.fx.Node):
+        return False
+    if node.op == "call_method":
+        return node.target in names
+    if node.op != "call_function":
+        return False
+    return getattr(node.target, "__name__", "") in names
+
+
+_Match = tuple[Any, Any, Any, Any, Any, Any]
+
+
+def _match(last: Any) -> _Match | None:
+    """(output node, q, k transposed, v, scale, mask) of an attention that ends in ``last``."""
+    if not _is(last, "matmul", "bmm", "__matmul__"):
+        return None
+    weights, value = last.args[:2]
+    while _is(weights, "to", "type_as", "contiguous") and len(weights.users) == 1:
+        weights = weights.args[0]
+    if _is(weights, "dropout") and not _drops(weights):
+        weights = weights.args[0]
+    if not _is(weights, "softmax") or len(weights.users) != 1:
+        return None
+    if weights.kwargs.get("dim", weights.args[1] if len(weights.args) > 1 else None) != -1:
+        return None
+    scores, mask, scale = weights.args[0], None, None
+    if _is(scores, "masked_fill", "masked_fill_") and _is_minus_infinity(scores.args[2]):
+        mask = ("keep where not", scores.args[1])
+        scores = scores.args[0]
+    elif _is(scores, "add", "__add__", "iadd") and len(scores.args) == 2:
+        mask = ("add", scores.args[1])
+        scores = scores.args[0]
+    if _is(scores, "mul", "__mul__", "imul") and isinstance(scores.args[1], (int, float)):
+        scale, scores = float(scores.args[1]), scores.args[0]
+    elif _is(scores, "truediv", "div", "__truediv__") and isinstance(scores.args[1], (int, float)):
+        scale, scores = 1.0 / float(scores.args[1]), scores.args[0]
+    if not _is(scores, "matmul", "bmm", "__matmul__") or len(scores.users) != 1:
+        return None
+    query, key = scores.args[:2]
+    return last, query, key, value, 1.0 if scale is None else scale, mask
+
+
+def _drops(node: Any) -> bool:
+    training = node.kwargs.get("training", node.args[2] if len(node.args) > 2 else True)
+    rate = node.kwargs.get("p", node.args[1] if len(node.args) > 1 else 0.5)
+    return bool(training) and rate != 0
+
+
+def _is_minus_infinity(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value < -1e4
+
+
+def _rewrite(graph: Any, last: Any, query: Any, key: Any, value: Any, scale: Any, mask: Any) -> None:
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    with graph.inserting_before(last):
+        keys = graph.call_method("transpose", (key, -2, -1))
+        bias = None
+        if mask is not None:
+            bias = mask[1]
+            if mask[0] == "keep where not":
+                bias = graph.call_function(torch.logical_not, (bias,))
+        fused = graph.call_function(
+            scaled_dot_product_attention, (query, keys, value),
+            {"attn_mask": bias, "scale": scale},
+        )  # fmt: skip
+    last.replace_all_uses_with(fused)
+
+
+@contextmanager
+def _apply(work: Workload) -> Iterator[Workload]:
+    program = as_program(work)
+    yield replace(program, model=_use(program.model))
+
+
+@contextmanager
+def _in_script() -> Iterator[None]:
+    def change(module: Any) -> None:
+        if hasattr(module, "set_attn_implementation"):
+            module.set_attn_implementation("sdpa")
+        elif is_module(module):
+            module.compile(backend=fuse_attention_in_graph)
+
+    with before_first_call(change):
+        yield
+
+
+FUSED_ATTENTION = Fix(
+    name="fused_attention",
+    title="Fused attention",
+    leaves=("memory.device.roof", "memory.device.below", "memory.page_faults",
+            "compute.matrix.below", "compute.vector.below", "overhead.dispatch"),
+    may_change=(NUMERICS, MEMORY, RANDOMNESS),
+    consider=_consider,
+    snippet="out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # scale: 1/sqrt(d)",
+    apply=_apply,
+    in_script=_in_script,
+)  # fmt: skip

@@ -1,0 +1,215 @@
+"""``torch.compile`` and its modes: fewer dispatches, no Python between ops, fused kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.fixes.fix import (
+    FIRST_STEP,
+    MEMORY,
+    NUMERICS,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+)
+from gobrrr.fixes.fusion import find_groups, is_fusable, seconds_to_move
+from gobrrr.fixes.programs import as_program
+from gobrrr.fixes.scripts import before_first_call
+
+# What a compiled function costs per call before its first kernel (guards, the runtime wrapper of
+# AOTAutograd), and what is left of the dispatch of an op that stays a library call, which the
+# generated Python calls with ``out=``. Measured with torch 2.13 on a Zen 4 core at 1 thread:
+# a compiled identity-like function of one add, and 32 x mm(32, 32) compiled against eager.
+CALL_S, TRAINING_CALL_S = 25e-6, 80e-6
+LIBRARY_CALL_LEFT = 0.6
+GENERATED_CALL_S = 2.0e-6
+# Share of its roof that a generated kernel reaches: low, expected, high. Measured on the same
+# machine over copy, cos, relu, gelu and 4M-element chains of 1 to 16 operations.
+REACHED = (0.35, 0.6, 0.9)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to call ``torch.compile``: its arguments, and how it differs from the default.
+
+    ``library_left`` is the share of a library call's dispatch that is left.
+    """
+
+    name: str
+    title: str
+    arguments: Mapping[str, Any]
+    code: str
+    rule_out: Callable[[Facts], str | None] = lambda facts: None
+    library_left: float = LIBRARY_CALL_LEFT
+    call_left: float = 1.0
+    graphs: bool = False
+    tuned: float = 0.0
+
+
+def _not_on_cpu(facts: Facts) -> str | None:
+    return None if facts.on_gpu else "on a CPU this mode is the default mode: it adds CUDA graphs"
+
+
+def _not_on_gpu(facts: Facts) -> str | None:
+    return "a setting of the CPU backend" if facts.on_gpu else None
+
+
+def _inference_on_cpu(facts: Facts) -> str | None:
+    return "weights that train cannot be frozen" if facts.trains else _not_on_gpu(facts)
+
+
+MODES = (
+    Mode("compile", "torch.compile", {}, "model = torch.compile(model)"),
+    Mode(
+        "compile_reduce_overhead", "torch.compile with CUDA graphs", {"mode": "reduce-overhead"},
+        'model = torch.compile(model, mode="reduce-overhead")', _not_on_cpu, graphs=True,
+    ),
+    Mode(
+        "compile_max_autotune", "torch.compile, every kernel tuned", {"mode": "max-autotune"},
+        'model = torch.compile(model, mode="max-autotune")', tuned=0.25,
+    ),
+    Mode(
+        "compile_cpp_wrapper", "torch.compile with a C++ wrapper",
+        {"options": {"cpp_wrapper": True}},
+        'model = torch.compile(model, options={"cpp_wrapper": True})', _not_on_gpu,
+        library_left=0.4, call_left=0.9,
+    ),
+    Mode(
+        "compile_freezing", "torch.compile with frozen weights", {"options": {"freezing": True}},
+        'model = torch.compile(model, options={"freezing": True})', _inference_on_cpu, tuned=0.1,
+    ),
+)  # fmt: skip
+NAMES = tuple(mode.name for mode in MODES)
+
+
+def cannot_compile(facts: Facts) -> RuledOut | None:
+    """Why nothing can be compiled here; ``None`` if it can."""
+    if not facts.has_compiler:
+        what = "Triton" if facts.on_gpu else "C++ compiler (g++ or clang++)"
+        return RuledOut(f"no {what} on this machine: torch.compile has nothing to build with")
+    if facts.compiled:
+        return RuledOut("the program compiles already")
+    return None
+
+
+def compiled_overhead_s(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, float, int]:
+    """Overhead of the step's compiled part: (seconds now, seconds compiled, ops)."""
+    part = [op for op in facts.ops if op.phase != "optimizer"]
+    if facts.in_order:
+        now_s = sum(op.host_s + op.fixed_s for op in part)
+    else:
+        now_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.launch",
+                             "overhead.kernel_fixed_cost")  # fmt: skip
+    libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
+    groups = find_groups(facts)
+    call_s = (TRAINING_CALL_S if facts.trains else CALL_S) * mode.call_left
+    after_s = call_s + GENERATED_CALL_S * len(groups)
+    after_s += sum((op.fixed_s + op.host_s) * mode.library_left for op in libraries)
+    if mode.graphs:
+        after_s *= 0.2
+    return now_s, after_s, int(sum(op.count for op in part))
+
+
+def _consider(mode: Mode, facts: Facts) -> Considered:
+    ruled_out = cannot_compile(facts)
+    if ruled_out is not None:
+        return ruled_out
+    reason = mode.rule_out(facts)
+    if reason is not None:
+        return RuledOut(reason)
+    now_s, after_s, ops = compiled_overhead_s(facts, mode)
+    overhead = (0.5 * (now_s - after_s), now_s - after_s, max(now_s - 0.6 * after_s, 0.0))
+    before_s, kernels, moved = _fused_kernels(facts)
+    library_s = sum(op.below_s or 0.0 for op in facts.ops if not is_fusable(op))
+    tuned_s = mode.tuned * library_s
+    savings = [
+        overhead[i] + before_s - kernels[i] + tuned_s * (0.0, 0.5, 1.0)[i] for i in range(3)
+    ]
+    because = (
+        f"{ops} ops cost {milliseconds(now_s)} of Python and dispatch, compiled about "
+        f"{milliseconds(after_s)}; what can be fused moves {_size(moved[0])} in "
+        f"{milliseconds(before_s)}, fused {_size(moved[1])} in about {milliseconds(kernels[1])}"
+    )
+    return prospect_or_not(facts, savings[0], savings[1], savings[2], because)
+
+
+def _fused_kernels(facts: Facts) -> tuple[float, tuple[float, float, float], tuple[float, float]]:
+    """Kernel seconds of fusable ops now; compiled (slow, expected, fast); bytes before, after."""
+    before_s = 0.0
+    after = [0.0, 0.0, 0.0]
+    moved = [0.0, 0.0]
+    for group in find_groups(facts):
+        now_s = sum(op.kernel_s for op in group.ops)
+        before_s += now_s
+        moved[0] += group.bytes_before
+        moved[1] += group.bytes_after
+        memory_s = seconds_to_move(facts, group.bytes_after)
+        if memory_s is None:
+            after = [total + now_s for total in after]
+            continue
+        # An op bound by arithmetic takes its roof, fused or not.
+        arithmetic_s = sum(_arithmetic_s(facts, op) for op in group.ops)
+        faults_s = sum(op.page_faults_s for op in group.ops)
+        if group.fresh_before:
+            faults_s *= group.fresh_after / group.fresh_before
+        roof_s = max(memory_s, arithmetic_s)
+        for i, reached in enumerate(REACHED):
+            after[i] += roof_s / reached + faults_s
+    return before_s, (after[0], after[1], after[2]), (moved[0], moved[1])
+
+
+def _arithmetic_s(facts: Facts, op: OpFact) -> float:
+    rate = facts.rate("vector.float32")
+    exponentials = facts.rate("vector.float32.exp")
+    seconds = (op.vector_flops or 0.0) / rate if rate else 0.0
+    if exponentials:
+        seconds = max(seconds, op.special / exponentials)
+    return seconds
+
+
+def _size(size_bytes: float) -> str:
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def _fix(mode: Mode) -> Fix:
+    @contextmanager
+    def apply(work: Workload) -> Iterator[Workload]:
+        import torch
+
+        program = as_program(work)
+        changed = replace(program, model=torch.compile(program.model, **mode.arguments))
+        if program.trains and program.loss is not None:
+            changed = replace(changed, loss=torch.compile(program.loss, **mode.arguments))
+        yield changed
+
+    @contextmanager
+    def in_script() -> Iterator[None]:
+        with before_first_call(lambda module: module.compile(**mode.arguments)):
+            yield
+
+    return Fix(
+        name=mode.name,
+        title=mode.title,
+        leaves=("overhead.python", "overhead.dispatch", "overhead.launch",
+                "overhead.kernel_fixed_cost", "memory.device.below", "memory.device.roof",
+                "memory.page_faults", "compute.vector.below"),
+        may_change=(NUMERICS, MEMORY, FIRST_STEP),
+        consider=lambda facts: _consider(mode, facts),
+        snippet=mode.code,
+        apply=apply,
+        in_script=in_script,
+        excludes=(*(name for name in NAMES if name != mode.name), "cuda_graph", "aot_inductor"),
+    )  # fmt: skip
+
+
+COMPILE_FIXES: tuple[Fix, ...] = tuple(_fix(mode) for mode in MODES)

@@ -1,0 +1,90 @@
+"""Capture the forward pass in a CUDA graph: one launch in place of one for each kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import (
+    FIRST_STEP,
+    MEMORY,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+    too_little,
+)
+from gobrrr.fixes.programs import as_program, is_module
+from gobrrr.timeline.errors import InputError
+
+_LEAVES = ("overhead.python", "overhead.dispatch", "overhead.launch")
+
+
+def _consider(facts: Facts) -> Considered:
+    if not facts.on_gpu:
+        return RuledOut("a CPU has no launches to capture")
+    nothing = too_little(facts, *_LEAVES)
+    if nothing is not None:
+        return nothing
+    if facts.counters.get("reads_of_one_value", 0):
+        return RuledOut("the step reads values back from the device, which no graph can hold")
+    held_s = facts.leaf_s(*_LEAVES)
+    launch_s = facts.rate("launch.latency") or 0.0
+    saved_s = held_s - launch_s
+    # Kernels inside a graph still start one after another.
+    return prospect_or_not(
+        facts, 0.4 * saved_s, 0.8 * saved_s, saved_s,
+        f"waiting for Python, dispatch and launches takes {milliseconds(held_s)} per step; a graph "
+        f"is one launch of {milliseconds(launch_s)}",
+    )  # fmt: skip
+
+
+@contextmanager
+def _apply(work: Workload) -> Iterator[Workload]:
+    import torch
+
+    program = as_program(work)
+    if not is_module(program.model) or not isinstance(program.inputs, (tuple, list, torch.Tensor)):
+        raise InputError("a CUDA graph needs a module and positional tensor inputs")
+    inputs = program.inputs if isinstance(program.inputs, (tuple, list)) else (program.inputs,)
+    # Copies the inputs into the graph's own, replays, and keeps autograd working.
+    yield replace(program, model=torch.cuda.make_graphed_callables(program.model, tuple(inputs)))
+
+
+@contextmanager
+def _in_script() -> Iterator[None]:
+    import torch
+
+    from gobrrr.fixes.scripts import around_outermost_calls
+
+    graphed: dict[int, Any] = {}
+
+    def call(module: Any, original: Any, args: Any, kwargs: Any) -> Any:
+        shapes = tuple(getattr(arg, "shape", None) for arg in args)
+        if kwargs or None in shapes or next(module.parameters(), None) is None:
+            return original(module, *args, **kwargs)
+        key = hash((id(module), shapes, module.training))
+        if key not in graphed:
+            graphed[key] = torch.cuda.make_graphed_callables(module.forward, args)
+        return graphed[key](*args)
+
+    with around_outermost_calls(call):
+        yield
+
+
+CUDA_GRAPH = Fix(
+    name="cuda_graph",
+    title="Capture the forward pass in a CUDA graph",
+    leaves=_LEAVES,
+    may_change=(MEMORY, FIRST_STEP),
+    consider=_consider,
+    snippet="model = torch.cuda.make_graphed_callables(model, (example_input,))",
+    apply=_apply,
+    in_script=_in_script,
+    excludes=("compile_reduce_overhead", "aot_inductor"),
+)
