@@ -117,7 +117,8 @@ def compiled_overhead_s(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, flo
     return now_s, after_s, int(sum(op.count for op in part))
 
 
-def _consider(mode: Mode, facts: Facts) -> Considered:
+def consider_mode(mode: Mode, facts: Facts) -> Considered:
+    """What this way to compile will save, or why it is not tried."""
     ruled_out = cannot_compile(facts)
     if ruled_out is not None:
         return ruled_out
@@ -204,7 +205,7 @@ def _fix(mode: Mode) -> Fix:
                 "overhead.kernel_fixed_cost", "memory.device.below", "memory.device.roof",
                 "memory.page_faults", "compute.vector.below"),
         may_change=(NUMERICS, MEMORY, FIRST_STEP),
-        consider=lambda facts: _consider(mode, facts),
+        consider=lambda facts: consider_mode(mode, facts),
         snippet=mode.code,
         apply=apply,
         in_script=in_script,

@@ -95,6 +95,7 @@ class Facts:
         asked: names that the user asked for; some fixes are off unless asked for.
         is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
         can_restart: the trial runs in a process of its own, whose environment can be set.
+        unused_gradients: parameters that get gradients and are in no optimizer.
         workload: the program's parts, where gobrrr has them.
     """
 
@@ -119,7 +120,9 @@ class Facts:
     in_no_grad: bool = False
     parameter_dtypes: tuple[str, ...] = ()
     parameter_bytes: float | None = None
-    parameters_read: tuple[int, ...] = ()
+    unused_gradients: int | None = None
+    unused_gradients_share: float | None = None
+    checkpoints: bool = False
     modules: tuple[str, ...] = ()
     optimizers: tuple[OptimizerFact, ...] = ()
     loaders: tuple[LoaderFact, ...] = ()

@@ -1,0 +1,233 @@
+"""What only the program's author can change: gobrrr points at the line and does the sum."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from gobrrr.fixes.facts import Facts, OpFact, lines_of
+from gobrrr.fixes.fix import (
+    MEMORY,
+    NUMERICS,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+    too_little,
+)
+from gobrrr.fixes.fusion import find_groups, seconds_to_move
+
+# A loop is a line that runs the same op at least this often in one step.
+_LEAST_REPEATS = 8
+# An op over all slices at once runs nearer its roof than one slice does.
+_TOGETHER = 0.7
+
+
+def _consider_syncs(facts: Facts) -> Considered:
+    count = int(facts.counters.get("reads_of_one_value", 0))
+    held_s = facts.leaf_s("overhead.synchronisation")
+    if not facts.on_gpu:
+        if not count:
+            return RuledOut("no value is read back")
+        return RuledOut(
+            f"{count} values are read per step, but a CPU has no queue to wait for; for a compiler "
+            "each is a graph break"
+        )
+    nothing = too_little(facts, "overhead.synchronisation")
+    if nothing is not None:
+        return nothing
+    sources = [i.source for i in facts.idle if i.cause == "synchronisation" and i.source]
+    return prospect_or_not(
+        facts, 0.4 * held_s, 0.8 * held_s, held_s + facts.leaf_s("overhead.launch"),
+        f"the device waits {milliseconds(held_s)} per step for the host to read values back "
+        "(.item(), print, boolean masks, copies to the host)",
+        tuple(dict.fromkeys(sources))[:3],
+    )  # fmt: skip
+
+
+def _loops(facts: Facts) -> dict[tuple[str, str], list[OpFact]]:
+    """Ops that one line repeats in one module and phase, by (line, op)."""
+    found: dict[tuple[str, str, str, str], list[OpFact]] = defaultdict(list)
+    for op in facts.ops:
+        if op.source and op.phase in ("forward", "other", "") and op.time_s + op.host_s > 0:
+            found[op.source, op.name, op.module, str(op.shapes)].append(op)
+    loops: dict[tuple[str, str], list[OpFact]] = defaultdict(list)
+    for (source, name, _, _), ops in found.items():
+        if sum(op.count for op in ops) >= _LEAST_REPEATS:
+            loops[source, name] += ops
+    return loops
+
+
+def _consider_loop(facts: Facts) -> Considered:
+    loops = _loops(facts)
+    if not loops:
+        return RuledOut("no line runs the same op again and again within a step")
+    saved: dict[str, float] = defaultdict(float)
+    counts: dict[str, float] = defaultdict(float)
+    for (source, _), ops in loops.items():
+        count = sum(op.count for op in ops)
+        overhead_s = sum(op.host_s + op.fixed_s for op in ops) * (1 - 1 / count)
+        kernel_s = sum(op.kernel_s for op in ops)
+        roof_s = sum(op.roof_s if op.roof_s is not None else op.kernel_s for op in ops)
+        saved[source] += overhead_s + max(kernel_s - roof_s / _TOGETHER, 0.0)
+        counts[source] = max(counts[source], count)
+    sources = sorted(saved, key=lambda line: -saved[line])
+    total_s = sum(saved.values())
+    if facts.trains:
+        # What is done slice by slice is undone slice by slice.
+        total_s *= 2.0
+    first = sources[0]
+    return prospect_or_not(
+        facts, 0.4 * total_s, 0.8 * total_s, 1.2 * total_s,
+        f"{first} runs the same op {counts[first]:.0f} times per step; one op over all slices at "
+        f"once needs the dispatch of one, and wider kernels: {milliseconds(total_s)} in "
+        f"{len(sources)} such line(s)",
+        tuple(sources[:3]),
+    )  # fmt: skip
+
+
+def _consider_reuse(facts: Facts) -> Considered:
+    nothing = too_little(facts, "memory.page_faults", "overhead.allocation", "memory.device")
+    if nothing is not None:
+        return nothing
+    fresh = [op for op in facts.of_class("elementwise") if op.fresh_bytes > 0
+             and op.phase != "backward"]  # fmt: skip
+    if facts.trains:
+        return RuledOut("the backward pass needs what the forward pass computed")
+    faults_s = sum(op.page_faults_s for op in fresh)
+    # An update in place reads and writes one buffer; a store to another one fetches it first.
+    memory_s = sum(op.roof_s or 0.0 for op in fresh if (op.vector_flops or 0) < 64 * op.fresh_bytes)
+    saved_s = faults_s + 0.25 * memory_s
+    return prospect_or_not(
+        facts, 0.5 * faults_s, saved_s, faults_s + 0.4 * memory_s,
+        f"{len(fresh)} elementwise ops write fresh outputs: {milliseconds(faults_s)} of page faults "
+        f"and {milliseconds(memory_s)} of memory traffic, of which updates in place need about "
+        "three quarters",
+        lines_of(fresh),
+    )  # fmt: skip
+
+
+def _consider_kernel(facts: Facts) -> Considered:
+    if not facts.on_gpu:
+        return RuledOut("Triton kernels run on GPUs; on a CPU the compiler writes the kernel")
+    groups = [g for g in find_groups(facts) if g.bytes_before > 0]
+    if not groups:
+        return RuledOut("no elementwise op or normalisation to fuse")
+    worst = max(groups, key=lambda g: sum(op.kernel_s for op in g.ops))
+    now_s = sum(op.kernel_s for op in worst.ops)
+    least_s = seconds_to_move(facts, worst.bytes_after)
+    if least_s is None:
+        return RuledOut("this device's memory rate is unknown")
+    saved_s = now_s - least_s / 0.85
+    names = ", ".join(dict.fromkeys(op.name.removeprefix("aten::") for op in worst.ops))
+    return prospect_or_not(
+        facts, 0.0, saved_s, now_s - least_s,
+        f"{names} take {milliseconds(now_s)}; one kernel has to move {worst.bytes_after:.3g} B, "
+        f"which takes {milliseconds(least_s)} at least: the time to beat",
+        lines_of(worst.ops),
+    )  # fmt: skip
+
+
+def _consider_batch(facts: Facts) -> Considered:
+    fixed_s = facts.leaf_s("overhead") - facts.leaf_s("overhead.data_loading")
+    optimizer_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "optimizer")
+    saved_s = (fixed_s + optimizer_s) / 2
+    if saved_s < 0.02 * facts.step_s:
+        return RuledOut(f"only {fixed_s / facts.step_s:.1%} of the step does not grow with the batch")
+    fresh = sum(op.fresh_bytes for op in facts.ops if op.phase in ("forward", ""))
+    return prospect_or_not(
+        facts, 0.6 * saved_s, saved_s, 1.3 * saved_s,
+        f"{milliseconds(fixed_s)} of overhead and {milliseconds(optimizer_s)} of optimizer do not "
+        f"grow with the batch: twice the batch takes {milliseconds(saved_s)} less per batch of "
+        f"today's size, and up to {fresh / 1e6:,.0f} MB more memory",
+    )  # fmt: skip
+
+
+def _consider_cache(facts: Facts) -> Considered:
+    """Decoding that computes the whole prefix again for each token."""
+    lengths: dict[tuple[str, str], list[OpFact]] = defaultdict(list)
+    for op in facts.ops:
+        if (op.matrix_flops or 0.0) > 0 and op.module and op.phase != "backward":
+            lengths[op.module, op.name].append(op)
+    growing = [ops for ops in lengths.values() if _grows(ops)]
+    if facts.trains or not growing:
+        return RuledOut("no module is run again and again on inputs that grow")
+    again_s = 0.0
+    for ops in growing:
+        rows = [max(n for shape in op.shapes for n in shape[:-1]) for op in ops]
+        # With a cache each call does one row more, not all of them.
+        again_s += sum(op.kernel_s * (1 - 1 / n) for op, n in zip(ops[1:], rows[1:]))
+    share = again_s / max(sum(op.kernel_s for ops in growing for op in ops), 1e-12)
+    kernels_s = sum(op.kernel_s for op in facts.ops)
+    saved_s = kernels_s * share
+    return prospect_or_not(
+        facts, 0.3 * saved_s, 0.6 * saved_s, saved_s,
+        f"{len(growing[0])} calls of the same modules with inputs that grow by a token: "
+        f"{share:.0%} of their work was done before; keys and values can be kept",
+        lines_of(op for ops in growing for op in ops),
+    )  # fmt: skip
+
+
+def _grows(ops: list[OpFact]) -> bool:
+    if len(ops) < 3 or not all(op.shapes for op in ops):
+        return False
+    rows = [max((n for shape in op.shapes[:2] for n in shape[:-1]), default=0) for op in ops]
+    steps = {b - a for a, b in zip(rows, rows[1:])}
+    return len(steps) == 1 and steps.pop() > 0
+
+
+def _consider_shapes(facts: Facts) -> Considered:
+    multiple = 8 if facts.on_gpu else 16
+    uneven = [
+        op for op in facts.ops
+        if (op.matrix_flops or 0.0) > 0 and any(n > 64 and n % multiple for s in op.shapes
+                                                for n in s[-2:])
+    ]  # fmt: skip
+    if not facts.on_gpu:
+        return RuledOut("CPU matrix products handle odd sizes at the edge alone")
+    if not uneven:
+        return RuledOut(f"every matrix product's sizes are multiples of {multiple}")
+    below_s = sum(op.below_s or 0.0 for op in uneven)
+    odd = sorted({n for op in uneven for s in op.shapes for n in s[-2:] if n > 64 and n % multiple})
+    padded = -(-odd[-1] // 64) * 64
+    return prospect_or_not(
+        facts, 0.0, 0.5 * below_s, below_s,
+        f"matrix products with sizes such as {odd[-1]} run {milliseconds(below_s)} below their "
+        f"roofs; {padded} is a multiple of 64",
+        lines_of(uneven),
+    )  # fmt: skip
+
+
+REMOVE_SYNCS = Fix(
+    "remove_syncs", "Read values back less often", ("overhead.synchronisation",), (),
+    _consider_syncs, "total += loss.detach()  # and .item() once, after the loop",
+)  # fmt: skip
+VECTORISE_LOOP = Fix(
+    "vectorise_loop", "One op over all slices in place of a Python loop",
+    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
+    (NUMERICS, MEMORY), _consider_loop, "out = f(batch)  # in place of [f(row) for row in batch]",
+)  # fmt: skip
+REUSE = Fix(
+    "in_place", "Reuse buffers: in place and out=",
+    ("memory.page_faults", "overhead.allocation", "memory.device.roof"), (MEMORY,),
+    _consider_reuse, "x.mul_(2)  # or torch.mul(x, 2, out=buffer)",
+)  # fmt: skip
+TRITON_KERNEL = Fix(
+    "triton_kernel", "A kernel of your own (Triton)",
+    ("memory.device.roof", "memory.device.below"), (NUMERICS,), _consider_kernel,
+    "@triton.jit\ndef fused(...): ...",
+)  # fmt: skip
+LARGER_BATCH = Fix(
+    "larger_batch", "A larger batch",
+    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
+    (NUMERICS, MEMORY), _consider_batch, "DataLoader(dataset, batch_size=2 * batch_size)",
+)  # fmt: skip
+KV_CACHE = Fix(
+    "kv_cache", "Keep keys and values between tokens",
+    ("compute.matrix.roof", "compute.matrix.below", "memory.device.roof"), (MEMORY,),
+    _consider_cache, "model.generate(..., use_cache=True)",
+)  # fmt: skip
+PADDED_SHAPES = Fix(
+    "padded_shapes", "Sizes that fill the matrix unit", ("compute.matrix.below",), (MEMORY,),
+    _consider_shapes, "vocabulary = 50304  # in place of 50257",
+)  # fmt: skip

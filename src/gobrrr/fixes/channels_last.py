@@ -1,0 +1,94 @@
+"""Channels-last memory format for convolutions: no reordering on the way in and out of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import NUMERICS, Considered, Fix, RuledOut, milliseconds, prospect_or_not
+from gobrrr.fixes.fusion import seconds_to_move
+from gobrrr.fixes.programs import as_program, is_module, map_tensors
+from gobrrr.fixes.scripts import before_first_call
+
+_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::mkldnn_convolution")
+# Ops that work channel by channel or over windows, which vectorise when channels are innermost.
+_WINDOWED = ("pool", "upsample", "batch_norm", "group_norm")
+# Share of what these miss their roof by that the other layout wins: low, expected, high.
+_OF_BELOW = (-0.1, 0.3, 0.8)
+
+
+def _consider(facts: Facts) -> Considered:
+    convolutions = [
+        op for op in facts.named(*_CONVOLUTIONS) if op.shapes and len(op.shapes[0]) == 4
+    ]
+    if not convolutions:
+        return RuledOut("no 2-d convolution runs here")
+    if facts.input_channels_last:
+        return RuledOut("the inputs are channels-last already")
+    if not facts.modules:
+        return RuledOut("gobrrr sees no module to convert: give (module, inputs)")
+    reorders = seconds_to_move(facts, 2 * sum(op.bytes_moved or 0.0 for op in convolutions)) or 0.0
+    windowed = [op for op in facts.ops if any(part in op.name for part in _WINDOWED)]
+    below_s = sum(op.below_s or 0.0 for op in (*convolutions, *windowed))
+    reorders = min(reorders, 0.5 * sum(op.below_s or 0.0 for op in convolutions))
+    savings = [share * below_s + reorders * (0.0, 0.3, 0.6)[i] for i, share in enumerate(_OF_BELOW)]
+    time_s = sum(op.time_s for op in convolutions)
+    return prospect_or_not(
+        facts, savings[0], savings[1], savings[2],
+        f"{len(convolutions)} convolutions of NCHW tensors take {milliseconds(time_s)}; they and "
+        f"pooling and normalisation run {milliseconds(below_s)} below their roofs, and to reorder "
+        f"what convolutions read and write takes up to {milliseconds(reorders)}",
+    )  # fmt: skip
+
+
+def _convert(value: Any) -> Any:
+    import torch
+
+    def to_channels_last(tensor: Any) -> Any:
+        return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+    return map_tensors(value, to_channels_last)
+
+
+@contextmanager
+def _apply(work: Workload) -> Iterator[Workload]:
+    import torch
+
+    program = as_program(work)
+    if is_module(program.model):
+        program.model.to(memory_format=torch.channels_last)
+    yield replace(program, inputs=_convert(program.inputs))
+
+
+@contextmanager
+def _in_script() -> Iterator[None]:
+    import torch
+
+    def change(module: Any) -> None:
+        module.to(memory_format=torch.channels_last)
+        module.register_forward_pre_hook(
+            lambda _, args, kwargs: (_convert(args), _convert(kwargs)), with_kwargs=True
+        )
+
+    with before_first_call(change):
+        yield
+
+
+CHANNELS_LAST = Fix(
+    name="channels_last",
+    title="Channels-last convolutions",
+    leaves=("compute.matrix.below", "memory.device.below", "memory.device.roof",
+            "compute.vector.below"),
+    may_change=(NUMERICS,),
+    consider=_consider,
+    snippet=(
+        "model = model.to(memory_format=torch.channels_last)\n"
+        "images = images.to(memory_format=torch.channels_last)"
+    ),
+    apply=_apply,
+    in_script=_in_script,
+)  # fmt: skip

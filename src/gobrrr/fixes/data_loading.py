@@ -1,0 +1,139 @@
+"""Waiting for data: loader workers, pinned memory with non-blocking copies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import (
+    MEMORY,
+    RANDOMNESS,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+    too_little,
+)
+from gobrrr.fixes.scripts import attribute
+from gobrrr.fixes.threads import usable_processors
+
+# What the main process pays per batch from a worker: the queue and mapping its shared memory.
+_HAND_OVER_S = 300e-6
+MOST_WORKERS = 4
+
+
+def workers_wanted() -> int:
+    """One per processor that the training loop leaves, at least 1, at most ``MOST_WORKERS``."""
+    return max(1, min(MOST_WORKERS, usable_processors() - 1))
+
+
+def _consider_workers(facts: Facts) -> Considered:
+    nothing = too_little(facts, "overhead.data_loading")
+    if nothing is not None:
+        return nothing
+    if not facts.loaders:
+        return RuledOut("the data does not come from a DataLoader that gobrrr can see")
+    if any(loader.workers > 0 for loader in facts.loaders):
+        most = max(loader.workers for loader in facts.loaders)
+        return RuledOut(f"the DataLoader has {most} workers already")
+    loading_s = facts.leaf_s("overhead.data_loading")
+    busy_s = facts.step_s - loading_s
+    workers = workers_wanted()
+    # Loading goes on beside the step: what is left is what takes longer than the step itself,
+    # and the processors that both want on a CPU.
+    spare = max(facts.processors - (0 if facts.on_gpu else facts.threads), 0)
+    overlapped_s = max(loading_s / workers - busy_s, 0.0) + _HAND_OVER_S
+    shared_s = overlapped_s + (0.0 if spare >= workers else 0.4 * min(loading_s, busy_s))
+    return prospect_or_not(
+        facts, loading_s - shared_s - 0.3 * loading_s, loading_s - shared_s,
+        loading_s - overlapped_s,
+        f"each step waits {milliseconds(loading_s)} for data; {workers} worker(s) load the next "
+        f"batch during the other {milliseconds(busy_s)}",
+        tuple(i.source for i in facts.idle if i.cause == "data_loading" and i.source),
+    )  # fmt: skip
+
+
+@contextmanager
+def _workers() -> Iterator[None]:
+    from torch.utils.data import DataLoader, IterableDataset
+
+    original = DataLoader.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        # The number of workers is the sixth parameter, after dataset, batch_size, shuffle,
+        # sampler and batch_sampler.
+        given = len(args) > 4 or kwargs.get("num_workers")
+        # Each worker would repeat what an iterable data set yields.
+        if not given and not isinstance(dataset, IterableDataset):
+            kwargs.update(num_workers=workers_wanted(), persistent_workers=True)
+        original(self, dataset, *args, **kwargs)
+
+    with attribute(DataLoader, "__init__", init):
+        yield
+
+
+def _consider_pinned(facts: Facts) -> Considered:
+    if not facts.on_gpu:
+        return RuledOut("nothing is copied to a device")
+    nothing = too_little(facts, "memory.copies", "overhead.synchronisation")
+    if nothing is not None:
+        return nothing
+    if facts.loaders and all(loader.pins for loader in facts.loaders):
+        return RuledOut("the DataLoader pins its memory already")
+    copies_s = facts.leaf_s("memory.copies")
+    waiting_s = facts.leaf_s("overhead.synchronisation")
+    # Pageable memory is first copied to a pinned buffer: about half the rate.
+    return prospect_or_not(
+        facts, 0.2 * copies_s, 0.5 * copies_s, copies_s + waiting_s,
+        f"copies from pageable memory take {milliseconds(copies_s)} where nothing else runs",
+    )  # fmt: skip
+
+
+@contextmanager
+def _pinned() -> Iterator[None]:
+    import torch
+    from torch.utils.data import DataLoader
+
+    original, to = DataLoader.__init__, torch.Tensor.to
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("pin_memory", True)
+        original(self, *args, **kwargs)
+
+    @functools.wraps(to)
+    def to_device(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Only from pinned memory: the copy then keeps its place in the stream.
+        if self.device.type == "cpu" and self.is_pinned():
+            kwargs.setdefault("non_blocking", True)
+        return to(self, *args, **kwargs)
+
+    with attribute(DataLoader, "__init__", init), attribute(torch.Tensor, "to", to_device):
+        yield
+
+
+LOADER_WORKERS = Fix(
+    name="loader_workers",
+    title="Data loader workers",
+    leaves=("overhead.data_loading",),
+    may_change=(MEMORY, RANDOMNESS),
+    consider=_consider_workers,
+    snippet="DataLoader(dataset, ..., num_workers=4, persistent_workers=True)",
+    in_script=_workers,
+)
+PINNED_MEMORY = Fix(
+    name="pinned_memory",
+    title="Pinned memory and copies that do not block",
+    leaves=("memory.copies", "overhead.synchronisation"),
+    may_change=(MEMORY,),
+    consider=_consider_pinned,
+    snippet=(
+        "DataLoader(dataset, ..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)"
+    ),
+    in_script=_pinned,
+)

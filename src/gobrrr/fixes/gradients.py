@@ -1,0 +1,242 @@
+"""Gradients: ``set_to_none``, those that nobody uses, activation checkpointing on and off."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import Facts, lines_of
+from gobrrr.fixes.fix import (
+    MEMORY,
+    RANDOMNESS,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+)
+from gobrrr.fixes.programs import is_module, with_setting
+from gobrrr.fixes.scripts import attribute, before_first_call
+
+
+def _consider_set_to_none(facts: Facts) -> Considered:
+    if not facts.trains:
+        return RuledOut("no gradients are kept here")
+    zeroing = [op for op in facts.named("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
+               if op.phase in ("optimizer", "other", "")]  # fmt: skip
+    if not zeroing:
+        return RuledOut("no gradient is filled with zeros: set_to_none is the default")
+    zero_s = sum(op.time_s + op.host_s for op in zeroing)
+    # With a gradient in place the backward pass adds to it in place of handing it over.
+    adding = [op for op in facts.named("aten::add_", "aten::add") if op.phase == "backward"]
+    add_s = sum(op.time_s + op.host_s for op in adding)
+    return prospect_or_not(
+        facts, 0.3 * zero_s, zero_s + 0.5 * add_s, zero_s + add_s,
+        f"filling gradients with zeros takes {milliseconds(zero_s)}, adding to them "
+        f"{milliseconds(add_s)}",
+        lines_of(zeroing),
+    )  # fmt: skip
+
+
+@contextmanager
+def _setting_to_none() -> Iterator[None]:
+    from torch.optim import Optimizer
+
+    original = Optimizer.zero_grad
+
+    def zero_grad(self: Any, set_to_none: bool = True) -> None:
+        original(self, set_to_none=True)
+
+    with attribute(Optimizer, "zero_grad", zero_grad):
+        yield
+
+
+@contextmanager
+def _apply_set_to_none(work: Workload) -> Iterator[Workload]:
+    yield with_setting(work, _setting_to_none)
+
+
+def _consider_unused(facts: Facts) -> Considered:
+    if not facts.trains:
+        return RuledOut("no gradients are computed here")
+    if facts.unused_gradients is None:
+        return RuledOut("gobrrr cannot see which gradients the optimizer uses: give a Workload")
+    if not facts.unused_gradients:
+        return RuledOut("every parameter with a gradient is in the optimizer")
+    backward = [op for op in facts.ops if op.phase == "backward"]
+    backward_s = sum(op.time_s + op.host_s for op in backward)
+    # A weight's gradient is half of its layer's backward pass; what lies before the first layer
+    # that trains needs no backward pass at all.
+    share = facts.unused_gradients_share or 0.0
+    saved_s = 0.5 * share * backward_s
+    return prospect_or_not(
+        facts, 0.5 * saved_s, saved_s, 2.2 * saved_s,
+        f"{facts.unused_gradients} parameters ({share:.0%} of all elements) get gradients that no "
+        f"optimizer reads; the backward pass takes {milliseconds(backward_s)}, half of it for the "
+        "gradients of weights",
+    )  # fmt: skip
+
+
+@contextmanager
+def _apply_unused(work: Workload) -> Iterator[Workload]:
+    used = {id(p) for group in work.optimizer.param_groups for p in group["params"]}
+    for parameter in work.model.parameters():
+        if id(parameter) not in used:
+            parameter.requires_grad_(False)
+            parameter.grad = None
+    yield work
+
+
+def _matrix_flops(facts: Facts, phase: str) -> float:
+    return sum(op.matrix_flops or 0.0 for op in facts.ops if op.phase == phase)
+
+
+def _consider_no_checkpointing(facts: Facts) -> Considered:
+    if not facts.trains:
+        return RuledOut("nothing is recomputed: there is no backward pass")
+    forward, backward = _matrix_flops(facts, "forward"), _matrix_flops(facts, "backward")
+    if not facts.checkpoints and backward < 2.4 * forward:
+        return RuledOut("nothing is recomputed in the backward pass")
+    again = min(max(backward / forward - 2.0, 0.3), 1.0) if forward > 0 else 1.0
+    forward_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "forward")
+    # Recomputed ops are seen below autograd: they carry the phase they run in.
+    saved_s = again * forward_s
+    return prospect_or_not(
+        facts, 0.5 * saved_s, saved_s, 1.2 * saved_s,
+        f"the backward pass computes {again:.0%} of the forward pass again, which takes "
+        f"{milliseconds(forward_s)} the first time; without, activations stay in memory",
+    )  # fmt: skip
+
+
+@contextmanager
+def _no_checkpoints() -> Iterator[None]:
+    """``checkpoint(f, *args)`` is ``f(*args)``, also where it was imported by name."""
+    from torch.utils import checkpoint as home
+
+    original = home.checkpoint
+
+    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for name in ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop",
+                     "preserve_rng_state"):  # fmt: skip
+            kwargs.pop(name, None)
+        return function(*args, **kwargs)
+
+    with ExitStack() as stack:
+        for module in list(sys.modules.values()):
+            if getattr(module, "__dict__", {}).get("checkpoint") is original:
+                stack.enter_context(attribute(module, "checkpoint", call))
+        yield
+
+
+def _disable_checkpointing(module: Any) -> None:
+    for part in module.modules():
+        if getattr(part, "gradient_checkpointing", False):
+            part.gradient_checkpointing = False
+
+
+@contextmanager
+def _apply_no_checkpointing(work: Workload) -> Iterator[Workload]:
+    if is_module(work.model):
+        _disable_checkpointing(work.model)
+    yield with_setting(work, _no_checkpoints)
+
+
+@contextmanager
+def _no_checkpointing_in_script() -> Iterator[None]:
+    with _no_checkpoints(), before_first_call(_disable_checkpointing):
+        yield
+
+
+def _only_if_asked(name: str, facts: Facts, what: str) -> RuledOut | None:
+    if not facts.trains:
+        return RuledOut("nothing is kept for a backward pass")
+    if name not in facts.asked:
+        return RuledOut(f"{what}: off unless asked for (--only {name})")
+    return None
+
+
+def _consider_checkpointing(facts: Facts) -> Considered:
+    name = "activation_checkpointing"
+    ruled_out = _only_if_asked(name, facts, "spares memory and costs time")
+    if ruled_out is not None:
+        return ruled_out
+    forward_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "forward")
+    return prospect_or_not(
+        facts, -1.2 * forward_s, -forward_s, 0.05 * facts.step_s,
+        f"the forward pass is computed twice: {milliseconds(forward_s)} more",
+    )  # fmt: skip
+
+
+def _checkpoint_blocks(module: Any) -> None:
+    """Checkpoints each block of the longest list of equal blocks."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    lists = [m for m in module.modules() if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential))]
+    if not lists:
+        return
+    longest = max(lists, key=lambda m: sum(p.numel() for p in m.parameters()))
+    for block in longest:
+        forward = block.forward
+        block.forward = partial(checkpoint, forward, use_reentrant=False)
+
+
+@contextmanager
+def _apply_checkpointing(work: Workload) -> Iterator[Workload]:
+    _checkpoint_blocks(work.model)
+    yield work
+
+
+def _checkpointing_in_script() -> AbstractContextManager[None]:
+    return before_first_call(_checkpoint_blocks)
+
+
+
+
+SET_TO_NONE = Fix(
+    name="set_to_none",
+    title="zero_grad(set_to_none=True)",
+    leaves=("memory.device.roof", "memory.device.below", "overhead.dispatch"),
+    may_change=(MEMORY,),
+    consider=_consider_set_to_none,
+    snippet="optimizer.zero_grad(set_to_none=True)",
+    apply=_apply_set_to_none,
+    in_script=_setting_to_none,
+)
+UNUSED_GRADIENTS = Fix(
+    name="unused_gradients",
+    title="No gradients for parameters that do not train",
+    leaves=("compute.matrix.roof", "compute.matrix.below", "memory.device.roof",
+            "overhead.dispatch"),
+    may_change=(MEMORY,),
+    consider=_consider_unused,
+    snippet="for p in frozen.parameters():\n    p.requires_grad_(False)",
+    apply=_apply_unused,
+)  # fmt: skip
+NO_CHECKPOINTING = Fix(
+    name="no_checkpointing",
+    title="No activation checkpointing",
+    leaves=("compute.matrix.roof", "compute.matrix.below", "memory.device.roof",
+            "overhead.dispatch"),
+    may_change=(MEMORY, RANDOMNESS),
+    consider=_consider_no_checkpointing,
+    snippet="output = block(x)  # in place of checkpoint(block, x)",
+    apply=_apply_no_checkpointing,
+    in_script=_no_checkpointing_in_script,
+    excludes=("activation_checkpointing",),
+)  # fmt: skip
+CHECKPOINTING = Fix(
+    name="activation_checkpointing",
+    title="Activation checkpointing",
+    leaves=("memory.page_faults",),
+    may_change=(MEMORY,),
+    consider=_consider_checkpointing,
+    snippet="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+    apply=_apply_checkpointing,
+    in_script=_checkpointing_in_script,
+    excludes=("no_checkpointing",),
+)

@@ -1,0 +1,104 @@
+"""The number of intra-op threads on a CPU: all processors, or one for steps of small ops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import Considered, Fix, RuledOut, milliseconds, prospect_or_not
+from gobrrr.fixes.programs import Setting, with_setting
+
+# Share of the ideal that more threads reach on matrix products and large elementwise ops:
+# 2 threads against 1 on Zen 4, torch 2.13: 1.95x and 1.3x (memory) to 1.9x (cache).
+_MATRIX, _MEMORY = 0.95, 0.5
+
+
+def _consider_all(facts: Facts) -> Considered:
+    if facts.on_gpu:
+        return RuledOut("the step runs on a GPU")
+    if facts.threads >= facts.processors:
+        return RuledOut(f"all {facts.processors} processors are in use already")
+    more = facts.processors / facts.threads
+    compute_s = facts.leaf_s("compute")
+    memory_s = facts.leaf_s("memory.device", "memory.page_faults", "memory.unmodelled")
+    saved_s = compute_s * _MATRIX * (1 - 1 / more) + memory_s * _MEMORY * (1 - 1 / more)
+    ideal_s = (compute_s + memory_s) * (1 - 1 / more)
+    return prospect_or_not(
+        facts, 0.4 * saved_s, saved_s, ideal_s,
+        f"torch uses {facts.threads} of {facts.processors} processors; {milliseconds(compute_s)} of "
+        f"compute and {milliseconds(memory_s)} of memory time can be shared",
+    )  # fmt: skip
+
+
+def _consider_one(facts: Facts) -> Considered:
+    if facts.on_gpu:
+        return RuledOut("the step runs on a GPU")
+    if facts.threads == 1:
+        return RuledOut("one thread is in use already")
+    fork_s = facts.rate("parallel.fork_join")
+    if fork_s is None:
+        return RuledOut("what it costs to start threads is unknown on this machine")
+    # torch spreads elementwise ops over threads from 32768 elements on (at::internal::GRAIN_SIZE),
+    # library calls from far fewer.
+    shared = [op for op in facts.ops if op.kernel_s > 0 and op.kernel_s > 2 * fork_s]
+    small = [op for op in facts.ops if 0 < op.kernel_s <= 8 * fork_s]
+    slower_s = sum(op.kernel_s for op in shared if op.kernel_s > 8 * fork_s) * 0.5
+    saved_s = fork_s * sum(op.count for op in small) - slower_s
+    return prospect_or_not(
+        facts, -slower_s, saved_s, fork_s * sum(op.count for op in small),
+        f"{sum(op.count for op in small):.0f} ops are so small that starting threads "
+        f"({milliseconds(fork_s)}) is not worth it; larger ones would take "
+        f"{milliseconds(slower_s)} longer",
+    )  # fmt: skip
+
+
+def _threads(wanted: Callable[[], int]) -> Setting:
+    @contextmanager
+    def setting() -> Iterator[None]:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(wanted())
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    return setting
+
+
+def usable_processors() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted: Callable[[], int],
+         snippet: str, other: str) -> Fix:  # fmt: skip
+    setting = _threads(wanted)
+
+    @contextmanager
+    def apply(work: Workload) -> Iterator[Workload]:
+        yield with_setting(work, setting)
+
+    return Fix(
+        name=name, title=title,
+        leaves=("compute.matrix.below", "compute.vector.below", "memory.device.below",
+                "overhead.dispatch"),
+        may_change=("numerics",), consider=consider, snippet=snippet, apply=apply,
+        in_script=setting, excludes=(other,),
+    )  # fmt: skip
+
+
+ALL_THREADS = _fix(
+    "all_threads", "All processors for each op", _consider_all, usable_processors,
+    "torch.set_num_threads(len(os.sched_getaffinity(0)))", "one_thread",
+)  # fmt: skip
+ONE_THREAD = _fix(
+    "one_thread", "One thread: ops too small to share", _consider_one, lambda: 1,
+    "torch.set_num_threads(1)", "all_threads",
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""Weights in int8 for decoding at batch 1: a quarter of the bytes that each token streams."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import MEMORY, NUMERICS, Considered, Fix, RuledOut, milliseconds
+from gobrrr.fixes.fix import prospect_or_not
+from gobrrr.fixes.scripts import before_first_call
+
+
+def _consider(facts: Facts) -> Considered:
+    if facts.trains:
+        return RuledOut("int8 weights do not train")
+    if "int8_weights" not in facts.asked:
+        return RuledOut("changes the results: off unless asked for (--only int8_weights)")
+    if importlib.util.find_spec("torchao") is None:
+        return RuledOut("needs torchao: pip install torchao")
+    products = [op for op in facts.ops if (op.matrix_flops or 0.0) > 0 and op.bytes_moved]
+    bound = [op for op in products if (op.matrix_flops or 0.0) < 20 * (op.bytes_moved or 0.0)]
+    if not bound:
+        return RuledOut("no matrix product is bound by reading its weights")
+    time_s = sum(op.kernel_s for op in bound)
+    roof_s = sum(op.roof_s or 0.0 for op in bound)
+    return prospect_or_not(
+        facts, -0.5 * time_s, 0.5 * roof_s, 0.75 * time_s,
+        f"{len(bound)} products take {milliseconds(time_s)} to stream float32 weights; int8 is a "
+        "quarter of the bytes",
+    )  # fmt: skip
+
+
+def _quantise(module: Any) -> None:
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    quantize_(module, Int8WeightOnlyConfig())
+
+
+@contextmanager
+def _apply(work: Workload) -> Iterator[Workload]:
+    _quantise(work.model)
+    yield work
+
+
+def _in_script() -> AbstractContextManager[None]:
+    return before_first_call(_quantise)
+
+
+INT8_WEIGHTS = Fix(
+    name="int8_weights",
+    title="Weights stored in int8 (torchao)",
+    leaves=("memory.device.roof", "memory.device.below"),
+    may_change=(NUMERICS, MEMORY),
+    consider=_consider,
+    snippet="torchao.quantization.quantize_(model, Int8WeightOnlyConfig())",
+    apply=_apply,
+    in_script=_in_script,
+    excludes=("bf16_storage",),
+)
