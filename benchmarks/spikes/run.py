@@ -3,7 +3,9 @@
 Three steps x three kinds of spike x two sizes. Each spike is timed alone, outside any profiler,
 and once more in its place after a base step, where the same loop may take longer (threads of the
 last op still spin, caches are cold). Base and spiked step are diagnosed in turn, several rounds,
-and the growth of every top level is the median over rounds. Errors are shares of the spiked step;
+and the growth of every top level is the median over rounds. A round in which the whole step did not
+grow by the spike's length is repeated (twice the rounds at most) and listed: the machine drifted,
+and no attribution could tell. Errors are shares of the spiked step;
 ``error`` is against the spike timed alone, ``error_in_place`` against the spike in its place.
 
     python benchmarks/spikes/run.py --out benchmarks/results/spikes_<hardware>_<date>.json
@@ -28,6 +30,9 @@ from gobrrr.attribution.leaves import top_levels
 from gobrrr.devices import ceilings_for_this_machine, identify
 
 Step = Callable[[], Any]
+# Share of the step by which its growth may miss the spike before a round counts as drift.
+MOST_DRIFT = 0.03
+MOST_DROPPED = 2
 RIGHT_LEVEL = {"matmul": "compute", "stream": "memory", "python": "overhead"}
 RIGHT_LEAVES = {
     "matmul": ("compute.matrix.roof", "compute.matrix.below"),
@@ -181,6 +186,7 @@ class Recovery:
     error_in_place: float
     leaf_error: float
     others: dict[str, float]
+    dropped_for_drift: list[float]
 
 
 def recover(name: str, kind: str, size: float, rounds: int, ceilings: Any) -> Recovery:
@@ -198,14 +204,24 @@ def recover(name: str, kind: str, size: float, rounds: int, ceilings: Any) -> Re
     spikes: list[float] = []
     in_place: list[float] = []
     lengths: list[float] = []
-    for _ in range(rounds):
+    dropped: list[float] = []
+    while len(lengths) < rounds:
         alone = median_time(spike, 0.5)
         before, after = (
             gobrrr.diagnose(step, batch_test=False, restore=False, ceilings=ceilings, steps=12)
             for step in (base, spiked)
         )
-        spikes.append((alone + median_time(spike, 0.5)) / 2)
-        in_place.append(median_time_after(base, spike))
+        alone = (alone + median_time(spike, 0.5)) / 2
+        placed = median_time_after(base, spike)
+        # Leaves sum to the step, so a step that did not grow by the spike says that the machine
+        # changed its speed between the two, whichever leaf that lands in: no attribution can pass.
+        grew = after.step_s - before.step_s
+        drift = min((grew - alone, grew - placed), key=abs) / after.step_s
+        if abs(drift) > MOST_DRIFT and len(dropped) < MOST_DROPPED * rounds:
+            dropped.append(drift)
+            continue
+        spikes.append(alone)
+        in_place.append(placed)
         one, two = top_levels(before.leaves), top_levels(after.leaves)
         growth.append({level: two[level] - one[level] for level in one})
         leaf_growth.append(
@@ -222,6 +238,7 @@ def recover(name: str, kind: str, size: float, rounds: int, ceilings: Any) -> Re
         error_in_place=(moved[right] - statistics.median(in_place)) / step_s,
         leaf_error=(statistics.median(leaf_growth) - spike_s) / step_s,
         others={level: value / step_s for level, value in moved.items() if level != right},
+        dropped_for_drift=dropped,
     )  # fmt: skip
 
 
@@ -270,6 +287,7 @@ def result_of(rows: list[Recovery], rounds: int) -> dict[str, Any]:
             "worst_error_in_place": max(in_place),
             "worst_leaf_error": max(abs(row.leaf_error) for row in rows),
             "worst_other_level": max(moved),
+            "rounds_dropped_for_drift": sum(len(row.dropped_for_drift) for row in rows),
         },
         "rows": [asdict(row) for row in rows],
     }
