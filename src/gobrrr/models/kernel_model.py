@@ -1,15 +1,24 @@
 """What an op costs on a device: the time of the kernels that run it.
 
-A roof is what no kernel can beat; this is what PyTorch's kernels are expected to take.
+A roof is what no kernel can beat; this is what PyTorch's kernels are expected to take. Each kernel
+costs its fixed time and the larger of its arithmetic and its traffic, at achieved rates: tiles and
+waves for matrix products (``products``), passes over memory for the rest (``walks``), coefficients
+with their sources (``coefficients``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gobrrr.models.roof import MEMORY, Roof, roof_of
+from gobrrr.models.coefficients import Coefficients, coefficients_of
+from gobrrr.models.contraction_shapes import convolution_of, products_of
+from gobrrr.models.passes import Pass, cache_bytes_per_s, dram_bytes_per_s, seconds_of
+from gobrrr.models.products import time_of_product
+from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice, target_device
+from gobrrr.models.walks import walks_of
 from gobrrr.timeline.ops import OpCall
+from gobrrr.work.convolution import COMPOSITE, LAYOUTS
 from gobrrr.work.estimate import Work
 
 __all__ = ["DEFAULT_FLAGS", "Flags", "KernelEstimate", "TargetDevice", "estimate_op",
@@ -70,6 +79,17 @@ class KernelEstimate:
         return self.roof.memory_s
 
 
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """What an op's kernels take besides their fixed cost: ``seconds`` in all, and its sides."""
+
+    seconds: float
+    compute_s: float
+    memory_s: float
+    count: int
+    how: str
+
+
 def estimate_op(
     call: OpCall,
     work: Work,
@@ -77,6 +97,7 @@ def estimate_op(
     *,
     flags: Flags = DEFAULT_FLAGS,
     cold_bytes: float | None = None,
+    coefficients: Coefficients | None = None,
 ) -> KernelEstimate | None:
     """Expected time of one op on ``device``.
 
@@ -85,8 +106,10 @@ def estimate_op(
         work: its least work (``gobrrr.work.work_of``).
         device: what runs it.
         flags: settings of PyTorch that choose kernels.
-        cold_bytes: of the bytes it reads, those that are not in the device's last-level cache;
-            ``None`` where its neighbours are not known: then a working set that fits is in it.
+        cold_bytes: of the bytes it moves, those that come from memory or go there rather than to
+            the last-level cache (``models.residency``); ``None`` where its neighbours are not
+            known: then a working set that fits into the cache is in it.
+        coefficients: achieved fractions; by default those of the device's architecture.
 
     Returns:
         ``None`` where the work or a ceiling is unknown.
@@ -95,24 +118,160 @@ def estimate_op(
     roof = roof_of(done, device.ceilings)
     if roof is None:
         return None
-    if done.flops == 0 and not done.bytes_moved:
+    moved = float(done.bytes_moved or 0)
+    if not done.flops and not moved:
         return KernelEstimate(0.0, roof, 0.0, 0, "overhead", "", "It computes and moves nothing.")
-    fixed_s = device.kernel_fixed_s
-    time_s = fixed_s + roof.time_s
-    if fixed_s > roof.time_s:
+    c = coefficients or coefficients_of(device.sheet, device.kind)
+    cold = _cold(done, device) if cold_bytes is None else min(cold_bytes, moved)
+    kernels = _contraction(call, done, device, c, cold) or _walk(call, done, device, c, cold)
+    if kernels is None:
+        return None
+    fixed_s = device.kernel_fixed_s * kernels.count
+    time_s = max(fixed_s + kernels.seconds, roof.time_s)
+    if fixed_s > kernels.seconds:
         regime = "overhead"
     else:
-        regime = "memory" if roof.regime == MEMORY else "compute"
-    because = f"{roof.time_s * 1e6:.3g} us at the ceilings and {fixed_s * 1e6:.3g} us of fixed cost"
-    return KernelEstimate(time_s, roof, fixed_s, 1, regime, roof.level, because)
+        regime = "memory" if kernels.memory_s >= kernels.compute_s else "compute"
+    level = roof.level if not cold or not moved else device.ceilings.levels[-1].name
+    because = (
+        f"{kernels.how}: {kernels.compute_s * 1e6:.3g} us of arithmetic, "
+        f"{kernels.memory_s * 1e6:.3g} us of traffic, "
+        f"{kernels.count} kernel{'s' if kernels.count != 1 else ''} of "
+        f"{device.kernel_fixed_s * 1e6:.3g} us fixed cost"
+    )
+    return KernelEstimate(time_s, roof, fixed_s, kernels.count, regime, level, because)
 
 
 def work_with_flags(call: OpCall, work: Work, device: TargetDevice, flags: Flags) -> Work:
     """The work in the format that its multiplications run in: TF32 where PyTorch allows it."""
     if work.compute_dtype != "float32" or not work.matrix_flops:
         return work
-    is_convolution = "conv" in call.name or "cudnn" in call.name
-    allowed = flags.tf32_convolution if is_convolution else flags.tf32_matmul
+    allowed = flags.tf32_convolution if "conv" in call.name else flags.tf32_matmul
     if allowed and device.kind == "cuda" and device.ceilings.value("matrix.tf32") is not None:
         return replace(work, compute_dtype="tf32")
     return work
+
+
+def _cold(work: Work, device: TargetDevice) -> float:
+    """Bytes from memory without knowing the neighbours: none if the working set fits."""
+    moved = float(work.bytes_moved or 0)
+    unique = moved if work.unique_bytes is None else work.unique_bytes
+    return 0.0 if unique <= device.cache_bytes else moved
+
+
+def _contraction(
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
+) -> _Kernels | None:
+    """Kernels of matrix products; ``None`` for other ops."""
+    if not work.matrix_flops:
+        return None
+    rate = device.ceilings.matrix_flops_per_s(work.compute_dtype)
+    if rate is None:
+        return None
+    direct = _direct_convolution(call, work, device, c, cold)
+    products = products_of(call, work, c, cold)
+    if not products:
+        return direct or _unshaped(work, device, c, cold, rate)
+    seconds = compute_s = memory_s = 0.0
+    count = 0
+    how = ""
+    for product in products:
+        found = time_of_product(product, device, c, rate)
+        if found is None:
+            return None
+        seconds += found.seconds
+        compute_s += found.compute_s
+        memory_s += found.memory_s
+        count += found.kernels
+        if found.tile[0]:
+            how = f"tiles of {found.tile[0]}x{found.tile[1]} in {found.waves} waves" + (
+                f", k cut in {found.split}" if found.split > 1 else ""
+            )
+        else:
+            how = f"{product.m}x{product.n}x{product.k}"
+    special_s = _beside(work, device, c)
+    kernels = _Kernels(max(seconds, special_s), max(compute_s, special_s), memory_s, count, how)
+    if direct is not None and direct.seconds < kernels.seconds:
+        return direct
+    return kernels
+
+
+def _beside(work: Work, device: TargetDevice, c: Coefficients) -> float:
+    """Time of the arithmetic outside the matrix unit: the softmax of a fused attention."""
+    if not work.vector_flops:
+        return 0.0
+    beside = Pass(vector_flops=work.vector_flops, special=work.special, dtype=work.compute_dtype)
+    return seconds_of(beside, device, c) or 0.0
+
+
+def _unshaped(
+    work: Work, device: TargetDevice, c: Coefficients, cold: float, rate: float
+) -> _Kernels | None:
+    """A contraction whose shapes are not known: its FLOPs at the rate of a large product."""
+    dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
+    if dram is None or cache is None:
+        return None
+    compute_s = (work.matrix_flops or 0.0) / (rate * c.matrix_fraction)
+    memory_s = max(cold / dram, (work.bytes_moved or 0) / cache)
+    return _Kernels(max(compute_s, memory_s), compute_s, memory_s, 1, "a product")
+
+
+def _direct_convolution(
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
+) -> _Kernels | None:
+    """A grouped or depthwise convolution computed without tiles, on the vector path."""
+    if call.name not in LAYOUTS and call.name not in COMPOSITE:
+        return None
+    try:
+        shape = convolution_of(call)
+    except (IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError):
+        return None
+    if shape.groups == 1 or device.kind == "cpu":
+        return None
+    direct = replace(c, vector_fraction=c.direct_fraction)
+    once = Pass(
+        bytes_moved=float(work.bytes_moved or 0),
+        cold_bytes=cold,
+        vector_flops=work.matrix_flops or 0.0,
+        dtype=work.compute_dtype,
+        efficiency=0.8,
+    )
+    compute_s = seconds_of(replace(once, bytes_moved=0.0, cold_bytes=0.0), device, direct)
+    memory_s = seconds_of(replace(once, vector_flops=0.0), device, direct)
+    if compute_s is None or memory_s is None:
+        return None
+    kind = "depthwise" if shape.depthwise else f"{shape.groups} groups"
+    return _Kernels(max(compute_s, memory_s), compute_s, memory_s, 1, f"{kind}, on the vector path")
+
+
+def _walk(
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
+) -> _Kernels | None:
+    """Kernels that walk through memory, one after the other."""
+    read, written = float(work.bytes_read or 0), float(work.bytes_written or 0)
+    moved = max(read + written, 1.0)
+    seconds = compute_s = memory_s = 0.0
+    walks = walks_of(call, work, c.strided_fraction)
+    for walk in walks:
+        traffic = read * walk.reads + written * walk.writes
+        # A second read of what the kernel has just read comes from the cache, if it fits there;
+        # the first read is as cold as the op.
+        first = read * min(walk.reads, 1.0) + written * min(walk.writes, 1.0)
+        once = Pass(
+            bytes_moved=traffic,
+            cold_bytes=cold * first / moved,
+            vector_flops=(work.vector_flops or 0.0) * walk.arithmetic,
+            special=work.special * min(walk.arithmetic, 1.0),
+            dtype=work.compute_dtype,
+            efficiency=walk.efficiency,
+            programs=walk.programs,
+        )
+        arithmetic = seconds_of(replace(once, bytes_moved=0.0, cold_bytes=0.0), device, c)
+        traffic_s = seconds_of(replace(once, vector_flops=0.0, special=0.0), device, c)
+        if arithmetic is None or traffic_s is None:
+            return None
+        seconds += max(arithmetic, traffic_s)
+        compute_s += arithmetic
+        memory_s += traffic_s
+    how = "a pass over memory" if len(walks) == 1 else f"{len(walks)} passes over memory"
+    return _Kernels(seconds, compute_s, memory_s, len(walks), how)

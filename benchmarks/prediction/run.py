@@ -1,0 +1,308 @@
+"""Hold the kernel model and carried traces against recorded H100 and MI300X steps.
+
+    python benchmarks/prediction/run.py TRACES --out RESULT.json
+
+``TRACES`` is a folder with the traces of AMD-AGI/TraceLens named in ``PAIRS``: three models, each
+recorded on both GPUs. Op shapes are dealt into two halves by a hash of op, shapes and dtypes;
+coefficients of the kernel model were fitted on the first (``--fit`` repeats that), and the figures
+that count are those of the second.
+
+- ``model``: an op's measured kernel time against what the model expects from its shapes alone;
+- ``step``: the same, summed over a step (device-busy time);
+- ``carried``: an op's time carried from the other GPU against what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from gobrrr.attribution.device_work import work_of_kernels
+from gobrrr.capture.trace import read_trace
+from gobrrr.models.carrying import CARRIED_POWER
+from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.kernel_model import estimate_op
+from gobrrr.models.target import TargetDevice
+from gobrrr.pipeline.carry import carried_table, carry_timeline, source_device
+from gobrrr.timeline.data import KernelKind, Timeline
+from gobrrr.timeline.nesting import parents
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work import work_of
+from gobrrr.work.estimate import Work
+
+PAIRS = {
+    "bert": ("h100_bert_small_inference", "mi300x_bert_small_inference"),
+    "qwen": ("h100_qwen1.5_0.5b_inference", "mi300x_qwen1.5_0.5b_inference"),
+    "vit": ("h100_vit_nsfw_inference", "mi300x_vit_nsfw_inference"),
+}
+
+
+@dataclass(frozen=True)
+class MeasuredOp:
+    """One op of a trace: its calls' kernel time, mean over the calls, in seconds."""
+
+    trace: str
+    call: OpCall
+    work: Work
+    measured_s: float
+    count: int
+
+    @property
+    def half(self) -> int:
+        """0: coefficients may be fitted on it; 1: reported."""
+        return half_of(self.call)
+
+
+def half_of(call: OpCall) -> int:
+    text = f"{call.name} {[(t.shape, t.dtype) for t in call.tensors]}"
+    return sha256(text.encode()).digest()[0] & 1
+
+
+def load(folder: Path) -> dict[str, Timeline]:
+    return {
+        name: read_trace(folder / f"{name}.json.gz") for pair in PAIRS.values() for name in pair
+    }
+
+
+def measured_ops(name: str, timeline: Timeline, device: TargetDevice) -> list[MeasuredOp]:
+    """Ops with work; kernels of one op add up."""
+    parent = parents(timeline.host.start_ns, timeline.host.end_ns, timeline.host.thread)
+    work = work_of_kernels(timeline, device.ceilings, work_of, parent)
+    kernels = timeline.kernels
+    seconds: dict[int, float] = defaultdict(float)
+    facts: dict[int, tuple[OpCall, Work]] = {}
+    for row in range(len(kernels)):
+        whole, op, call = work.whole[row], int(work.op[row]), int(work.call[row])
+        if whole is None or op < 0 or call < 0:
+            continue
+        seconds[op] += float(kernels.end_ns[row] - kernels.start_ns[row]) * 1e-9
+        facts[op] = (timeline.calls[call], whole)
+    groups: dict[Any, list[float]] = defaultdict(list)
+    keep: dict[Any, tuple[OpCall, Work]] = {}
+    for op, time_s in seconds.items():
+        call_, whole_ = facts[op]
+        key = (call_.name, call_.args)
+        groups[key].append(time_s)
+        keep[key] = (call_, whole_)
+    return [
+        MeasuredOp(name, *keep[key], float(np.mean(times)), len(times))
+        for key, times in groups.items()
+    ]
+
+
+def busy_s(timeline: Timeline) -> float:
+    kernels = timeline.kernels
+    own = (kernels.kind == KernelKind.KERNEL) | (kernels.kind == KernelKind.MEMSET)
+    return float((kernels.end_ns - kernels.start_ns)[own].sum()) * 1e-9
+
+
+def relative(predicted: float, measured: float) -> float:
+    """Signed error as a share of what was measured."""
+    return predicted / measured - 1
+
+
+def spread(errors: list[float], weights: list[float] | None = None) -> dict[str, Any]:
+    if not errors:
+        return {"n": 0}
+    size = sorted(abs(e) for e in errors)
+    found: dict[str, Any] = {
+        "n": len(errors),
+        "median_error": round(median(size), 4),
+        "p90_error": round(size[min(len(size) - 1, int(0.9 * len(size)))], 4),
+        "within_25_percent": round(sum(e <= 0.25 for e in size) / len(size), 4),
+        "within_30_percent": round(sum(e <= 0.30 for e in size) / len(size), 4),
+        "median_signed": round(median(errors), 4),
+    }
+    if weights is not None:
+        order = sorted(zip((abs(e) for e in errors), weights))
+        half, total = sum(weights) / 2, 0.0
+        for size_, weight in order:
+            total += weight
+            if total >= half:
+                found["time_weighted_median_error"] = round(size_, 4)
+                break
+    return found
+
+
+def errors_of(
+    ops: list[MeasuredOp], device: TargetDevice, c: Coefficients | None = None
+) -> list[float]:
+    found = []
+    for op in ops:
+        estimate = estimate_op(op.call, op.work, device, coefficients=c)
+        found.append(float("nan") if estimate is None else relative(estimate.time_s, op.measured_s))
+    return found
+
+
+def model_part(folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = {"ops": [], "steps": {}}
+    halves: dict[str, dict[int, tuple[list[float], list[float]]]] = {}
+    for name, timeline in load(folder).items():
+        device = source_device(timeline, name, None)
+        ops = measured_ops(name, timeline, device)
+        predicted = modelled = 0.0
+        by_half = halves.setdefault(name.partition("_")[0], {0: ([], []), 1: ([], [])})
+        for op in ops:
+            estimate = estimate_op(op.call, op.work, device)
+            if estimate is None:
+                continue
+            predicted += estimate.time_s * op.count
+            modelled += op.measured_s * op.count
+            error = relative(estimate.time_s, op.measured_s)
+            by_half[op.half][0].append(error)
+            by_half[op.half][1].append(op.measured_s * op.count)
+            result["ops"].append(
+                {
+                    "trace": name,
+                    "op": op.call.name,
+                    "shapes": [list(t.shape) for t in op.call.tensors][:4],
+                    "dtype": op.work.compute_dtype,
+                    "count": op.count,
+                    "half": "fitted" if op.half == 0 else "reported",
+                    "measured_us": round(op.measured_s * 1e6, 3),
+                    "predicted_us": round(estimate.time_s * 1e6, 3),
+                    "roof_us": round(estimate.roof.time_s * 1e6, 3),
+                    "because": estimate.because,
+                }
+            )
+        result["steps"][name] = {
+            "measured_ms": round(modelled * 1e3, 4),
+            "predicted_ms": round(predicted * 1e3, 4),
+            "error": round(relative(predicted, modelled), 4),
+            "share_modelled": round(modelled / busy_s(timeline), 4),
+        }
+    result["per_op"] = {
+        gpu: {
+            "fitted": spread(*found[0]),
+            "reported": spread(*found[1]),
+        }
+        for gpu, found in halves.items()
+    }
+    return result
+
+
+def carried_part(folder: Path) -> dict[str, Any]:
+    timelines = load(folder)
+    result: dict[str, Any] = {}
+    every: dict[int, list[float]] = {0: [], 1: []}
+    for model, names in PAIRS.items():
+        for from_, to in (names, names[::-1]):
+            source = source_device(timelines[from_], from_, None)
+            target = source_device(timelines[to], to, None)
+            carried = carry_timeline(timelines[from_], from_, source, target)
+            own = timelines[from_].kernels.kind == KernelKind.KERNEL
+            predicted = float(carried.after_ns[own].sum()) * 1e-9
+            there = timelines[to]
+            measured = busy_s(there)
+            before = busy_s(timelines[from_])
+            # Ops of the same name and shapes on both sides.
+            target_ops = {
+                (op.call.name, shapes(op.call)): op for op in measured_ops(to, there, target)
+            }
+            times: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0])
+            seen: dict[Any, set[int]] = defaultdict(set)
+            calls: dict[Any, OpCall] = {}
+            for row in np.flatnonzero(own).tolist():
+                index = int(carried.work.call[row])
+                if index < 0 or carried.work.whole[row] is None:
+                    continue
+                call = timelines[from_].calls[index]
+                key = (call.name, shapes(call))
+                calls[key] = call
+                times[key][0] += carried.after_ns[row] * 1e-9
+                seen[key].add(int(carried.work.op[row]))
+            errors: dict[int, list[float]] = {0: [], 1: []}
+            weights: dict[int, list[float]] = {0: [], 1: []}
+            for key, (total, _) in times.items():
+                match = target_ops.get(key)
+                if match is None:
+                    continue
+                error = relative(total / len(seen[key]), match.measured_s)
+                half = half_of(calls[key])
+                errors[half].append(error)
+                weights[half].append(match.measured_s * match.count)
+                every[half].append(error)
+            result[f"{model}: {from_.partition('_')[0]} to {to.partition('_')[0]}"] = {
+                "busy_measured_ms": round(measured * 1e3, 4),
+                "busy_carried_ms": round(predicted * 1e3, 4),
+                "busy_on_source_ms": round(before * 1e3, 4),
+                "busy_error": round(relative(predicted, measured), 4),
+                "per_op": {
+                    "fitted": spread(errors[0], weights[0]),
+                    "reported": spread(errors[1], weights[1]),
+                },
+            }
+    result["all"] = {"fitted": spread(every[0]), "reported": spread(every[1])}
+    result["carried_power"] = CARRIED_POWER
+    return result
+
+
+def shapes(call: OpCall) -> tuple[Any, ...]:
+    return tuple((t.shape, t.dtype) for t in call.tensors)
+
+
+def regimes_part(folder: Path) -> dict[str, Any]:
+    """The table of devices for each H100 trace."""
+    return {
+        names[0]: [
+            {
+                "device": row.device,
+                "busy_ms": round(row.busy_s * 1e3, 4),
+                "step_ms": round(row.step_s * 1e3, 4),
+                "ridge_flops_per_byte": row.ridge_flops_per_byte
+                and round(row.ridge_flops_per_byte, 1),
+                "op_time_by_regime_ms": {
+                    k: round(v * 1e3, 4) for k, v in sorted(row.regimes.items())
+                },
+            }
+            for row in carried_table(folder / f"{names[0]}.json.gz")
+        ]
+        for names in PAIRS.values()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--fit", action="store_true", help="fit the coefficients and print them")
+    given = parser.parse_args()
+    if given.fit:
+        from fit import fit
+
+        fit(load(given.traces))
+        return
+    result = {
+        "what": __doc__.splitlines()[0],
+        "made": datetime.now(timezone.utc).date().isoformat(),
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "coefficients": "fitted on the half of op shapes marked fitted; steps hold both halves",
+        "model": model_part(given.traces),
+        "carried": carried_part(given.traces),
+        "regimes": regimes_part(given.traces),
+    }
+    summary = {
+        "per_op": result["model"]["per_op"],
+        "steps": result["model"]["steps"],
+        "carried": result["carried"],
+    }
+    print(json.dumps(summary, indent=1))
+    if given.out is not None:
+        given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""One measured kernel on another device: its time there, from its time here.
+
+What a kernel reached here of what the model expects, it is taken to reach there too: its time
+scales by the ratio of the two estimates, which know both devices' ceilings, tiles, caches and
+achieved fractions. So the roof goes by the ceilings, and what was measured below the roof stays in
+proportion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gobrrr.models.kernel_model import DEFAULT_FLAGS, Flags, estimate_op
+from gobrrr.models.roof import Roof, roof_of
+from gobrrr.models.target import TargetDevice
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work.estimate import Work
+
+# How far one kernel's departure from the model carries over to the other device, as a power: 0
+# would trust the model alone, 1 the measurement alone. A kernel that is slower than modelled is so
+# in part for reasons of its shape, which stay, and in part for reasons of the vendor's library,
+# which do not. Fitted on half of the op shapes of the recorded H100 and MI300X steps.
+CARRIED_POWER = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTime:
+    """A kernel's time on the target.
+
+    ``seconds``: expected. ``source_roof``, ``target_roof``: of its work on either device, ``None``
+    where a ceiling is missing. ``how``: which rule gave the time.
+    """
+
+    seconds: float
+    source_roof: Roof | None
+    target_roof: Roof | None
+    how: str
+
+
+def carry_kernel(
+    measured_s: float,
+    call: OpCall,
+    whole: Work,
+    share: float,
+    source: TargetDevice,
+    target: TargetDevice,
+    flags: Flags = DEFAULT_FLAGS,
+) -> CarriedTime | None:
+    """Time on ``target`` of a kernel that took ``measured_s`` on ``source``.
+
+    Args:
+        measured_s: the kernel's duration, fixed cost included.
+        call: the op it belongs to.
+        whole: the op's work.
+        share: the kernel's part of that work (an op may launch several).
+        source: the device that it was measured on.
+        target: the device to carry it to.
+        flags: settings of PyTorch that choose kernels.
+
+    Returns:
+        ``None`` where either device has no ceiling for the work.
+    """
+    here = estimate_op(call, whole, source, flags=flags)
+    there = estimate_op(call, whole, target, flags=flags)
+    if here is None or there is None or here.time_s <= 0:
+        return None
+    expected_here = max(here.time_s - here.fixed_s, 0.0) * share
+    expected_there = max(there.time_s - there.fixed_s, 0.0) * share
+    beyond_s = max(measured_s - source.kernel_fixed_s, 0.0)
+    # Against the whole with its fixed cost, since a short kernel's rest is mostly noise.
+    departure = (beyond_s + source.kernel_fixed_s) / (expected_here + source.kernel_fixed_s)
+    seconds = target.kernel_fixed_s + expected_there
+    seconds *= departure**CARRIED_POWER
+    roof = roof_of(whole, target.ceilings)
+    if roof is not None:
+        seconds = max(seconds, roof.time_s * share)
+    return CarriedTime(
+        seconds, roof_of(whole, source.ceilings), roof, "scaled by the two devices' estimates"
+    )
+
+
+def carry_unknown(
+    measured_s: float, bound: str, source: TargetDevice, target: TargetDevice, dtype: str = ""
+) -> float | None:
+    """Time of a kernel whose work is not known, from what its name says it is bound by.
+
+    ``bound``: ``memory`` scales by the memories' bandwidth, ``compute`` by the matrix rate of
+    ``dtype``. ``None`` for anything else, or where a ceiling is missing.
+    """
+    beyond_s = max(measured_s - source.kernel_fixed_s, 0.0)
+    if bound == "memory" and source.ceilings.levels and target.ceilings.levels:
+        ratio = source.ceilings.levels[-1].bandwidth_bytes_per_s(0.0) / target.ceilings.levels[
+            -1
+        ].bandwidth_bytes_per_s(0.0)
+        return target.kernel_fixed_s + beyond_s * ratio
+    if bound == "compute":
+        here = source.ceilings.matrix_flops_per_s(dtype or "float16")
+        there = target.ceilings.matrix_flops_per_s(dtype or "float16")
+        if here is not None and there is not None:
+            return target.kernel_fixed_s + beyond_s * here / there
+    return None

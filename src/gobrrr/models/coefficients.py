@@ -1,0 +1,103 @@
+"""The few numbers of the kernel model that no data sheet states, by architecture, with sources.
+
+Everything else in the model is arithmetic on the data sheet. A number here is published, or was
+fitted; it says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gobrrr.devices.datasheets.sheet import DeviceSheet
+
+MAMF = (
+    "https://github.com/stas00/ml-engineering/blob/master/compute/accelerator/README.md"
+    "#maximum-achievable-matmul-flops-comparison-table"
+)
+TRACES = "fitted on half of the op shapes of the recorded H100 and MI300X steps"
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Achieved fractions and fixed times of one architecture.
+
+    Attributes:
+        matrix_fraction: of the dense matrix peak that the best large product reaches: clocks drop
+            under the power of a full chip.
+        float32_fraction: the same for products in float32 on the vector path.
+        vector_fraction: of the vector peak that element-wise kernels reach: beside each useful
+            instruction stand those that load, convert, address and store.
+        dram_fraction: of the memory's peak bandwidth that a long stream reaches.
+        cache_fraction: of the last-level cache's bandwidth.
+        cache_over_dram: bandwidth of the last-level cache over the memory's, where no sheet
+            states one.
+        tile_elements: results in one tile that fills a multiprocessor's matrix unit.
+        vector_tile_elements: the same for the vector path.
+        tile_fill_s: seconds between a tile's start and its first product, and from its last
+            product to its end.
+        lone_share_of_dram: how many times its equal share of the memory's bandwidth one
+            multiprocessor can draw when the others are idle.
+        unaligned_fraction: of the matrix rate, for 16-bit rows that do not start on 16 bytes.
+        convolution_fraction: of a product's rate that a convolution of the same size reaches.
+        attention_fraction: of a product's rate that a fused attention reaches, forward.
+        attention_backward_fraction: the same, backward.
+        direct_fraction: of the vector peak that depthwise and direct convolutions reach.
+        strided_fraction: of the bandwidth, where a tensor is read across its rows.
+    """
+
+    matrix_fraction: float = 0.80
+    float32_fraction: float = 0.80
+    vector_fraction: float = 0.35
+    dram_fraction: float = 0.90
+    cache_fraction: float = 0.60
+    cache_over_dram: float = 3.0
+    tile_elements: int = 128 * 128
+    vector_tile_elements: int = 128 * 64
+    tile_fill_s: float = 1.0e-6
+    lone_share_of_dram: float = 3.0
+    unaligned_fraction: float = 0.5
+    convolution_fraction: float = 0.75
+    attention_fraction: float = 0.65
+    attention_backward_fraction: float = 0.5
+    direct_fraction: float = 0.15
+    strided_fraction: float = 0.5
+
+
+# matrix_fraction: bfloat16, PyTorch 2.5 to 2.10, from the table at MAMF: A100 0.87, H100 0.80,
+# B200 0.78, MI300X 0.51, MI355X 0.68, MI250X 0.77.
+GENERIC = Coefficients()
+BY_ARCHITECTURE: dict[str, Coefficients] = {
+    "Volta": replace(GENERIC, matrix_fraction=0.85),
+    "Turing": replace(GENERIC, matrix_fraction=0.80),
+    "Ampere": replace(GENERIC, matrix_fraction=0.87),
+    "Ada": replace(GENERIC, matrix_fraction=0.90),
+    "Hopper": replace(GENERIC, matrix_fraction=0.80),
+    "Blackwell": replace(GENERIC, matrix_fraction=0.78),
+    "CDNA 2": replace(GENERIC, matrix_fraction=0.77, dram_fraction=0.80),
+    "CDNA 3": replace(GENERIC, matrix_fraction=0.51, dram_fraction=0.80),
+    "CDNA 4": replace(GENERIC, matrix_fraction=0.68, dram_fraction=0.80),
+}
+# A processor's ceilings are measured, not stated: what PyTorch reaches is the ceiling itself, and
+# its operators have no tiles to fill.
+PROCESSOR = Coefficients(
+    matrix_fraction=0.95,
+    float32_fraction=0.95,
+    vector_fraction=0.8,
+    dram_fraction=0.95,
+    cache_fraction=0.9,
+    tile_fill_s=0.0,
+    convolution_fraction=0.7,
+    attention_fraction=0.6,
+)
+
+
+def coefficients_of(sheet: DeviceSheet | None, kind: str) -> Coefficients:
+    """The coefficients of a device's architecture; general ones where it has none of its own.
+
+    "Ada half-rate" and the like take those of the architecture that the name begins with.
+    """
+    if kind == "cpu":
+        return PROCESSOR
+    name = sheet.architecture if sheet is not None else ""
+    known = [key for key in BY_ARCHITECTURE if name.startswith(key)]
+    return BY_ARCHITECTURE[max(known, key=len)] if known else GENERIC

@@ -1,0 +1,217 @@
+"""The matrix products inside contractions: linear layers, convolutions, attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.products import Product
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.work.attention import visible_pairs
+from gobrrr.work.contractions import output_mask
+from gobrrr.work.convolution import COMPOSITE, LAYOUTS, output_shape
+from gobrrr.work.estimate import Work
+from gobrrr.work.traffic import integers
+
+_CONVOLUTIONS = {**LAYOUTS, **COMPOSITE}
+# 16 bytes: what the fast loads of tensor cores take (NVIDIA's guide to matrix multiplication).
+_ALIGNMENT_BYTES = 16
+
+
+def products_of(
+    call: OpCall, work: Work, c: Coefficients, cold_bytes: float
+) -> tuple[Product, ...]:
+    """The products that a contraction computes, one after the other.
+
+    Empty where the op's shapes are not known to this file. The cold bytes are divided among
+    them equally.
+    """
+    try:
+        found = _products(call, work.compute_dtype, c)
+    except (IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError):
+        # A trace that leaves arguments out.
+        return ()
+    return tuple(
+        Product(p.m, p.n, p.k, p.batch, p.dtype, cold_bytes / len(found), p.aligned, p.fraction)
+        for p in found
+    )
+
+
+def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
+    name = call.name.partition("::")[2]
+    tensors = call.tensors
+    if name in ("mm", "_int_mm", "_scaled_mm"):
+        return [_plain(tensors[0], tensors[1], dtype)]
+    if name in ("addmm", "addmm_", "_addmm_activation"):
+        return [_plain(tensors[1], tensors[2], dtype)]
+    if name in ("bmm",):
+        return [_plain(tensors[0], tensors[1], dtype)]
+    if name in ("baddbmm", "baddbmm_"):
+        return [_plain(tensors[1], tensors[2], dtype)]
+    if name in ("linear", "_linear", "mkldnn_linear"):
+        x, weight = tensors[0], tensors[1]
+        rows = prod(x.shape[:-1])
+        return [_product(rows, weight.shape[0], x.shape[-1], 1, dtype)]
+    if name in ("mv", "dot", "vdot", "addmv", "addmv_"):
+        # One column: bandwidth decides, in kernels of their own (gemv).
+        a = next(spec for spec in tensors if len(spec.shape) == (1 if "dot" in name else 2))
+        m, k = (1, a.shape[0]) if "dot" in name else a.shape
+        return [Product(m, 1, k, 1, dtype, 0.0)]
+    if name == "matmul":
+        a, b = tensors[0], tensors[1]
+        if len(b.shape) == 2:
+            return [_product(prod(a.shape[:-1]), b.shape[1], a.shape[-1], 1, dtype)]
+        return [_plain(a, b, dtype)]
+    if call.name in _CONVOLUTIONS:
+        return [convolution_of(call).forward(dtype, c)]
+    if name in ("convolution_backward", "convolution_backward_overrideable"):
+        return _convolution_backward(call, dtype, c)
+    if "attention" in name:
+        return _attention(call, name, dtype, c)
+    return []
+
+
+def _plain(a: TensorSpec, b: TensorSpec, dtype: str) -> Product:
+    m, k = a.shape[-2], a.shape[-1]
+    n = b.shape[-1]
+    return _product(m, n, k, prod(a.shape[:-2]), dtype)
+
+
+def _product(m: int, n: int, k: int, batch: int, dtype: str, fraction: float = 1.0) -> Product:
+    step = _ALIGNMENT_BYTES // (2 if dtype in ("float16", "bfloat16") else 4)
+    aligned = (n % step == 0 or n == 1) and k % step == 0
+    return Product(m, n, k, batch, dtype, 0.0, aligned or dtype == "float32", fraction)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionShape:
+    """A convolution's sizes, those of the plain one whose gradient it is if transposed.
+
+    ``images``: batch; ``inputs``, ``outputs``: channels of one group; ``pixels_in``,
+    ``pixels_out``: positions of an image; ``taps``: positions of the window; ``last``: strides
+    say that channels are the fastest dimension.
+    """
+
+    images: int
+    inputs: int
+    outputs: int
+    groups: int
+    pixels_in: int
+    pixels_out: int
+    taps: int
+    transposed: bool
+    channels_last: bool
+
+    @property
+    def depthwise(self) -> bool:
+        """One input channel for each group."""
+        return self.groups > 1 and self.inputs == 1
+
+    def forward(self, dtype: str, c: Coefficients) -> Product:
+        """Implicit GEMM: positions x output channels, over window positions and input channels."""
+        pixels = self.pixels_in if self.transposed else self.pixels_out
+        k = self.inputs * (1 if self.transposed else self.taps)
+        n = self.outputs * (self.taps if self.transposed else 1)
+        return Product(
+            self.images * pixels, n, k, self.groups, dtype, 0.0, self.aligned,
+            c.convolution_fraction,
+        )  # fmt: skip
+
+    @property
+    def aligned(self) -> bool:
+        """CuDNN pads channels for its tensor cores, except where one image has few of them."""
+        return self.inputs % 4 == 0 or self.inputs < 8
+
+    def data_gradient(self, dtype: str, c: Coefficients) -> Product:
+        """Of the input: positions of the input x its channels, over outputs and the window."""
+        return Product(
+            self.images * self.pixels_in, self.inputs,
+            max(1, self.outputs * self.taps * self.pixels_out // max(self.pixels_in, 1)),
+            self.groups, dtype, 0.0, self.outputs % 4 == 0, c.convolution_fraction,
+        )  # fmt: skip
+
+    def weight_gradient(self, dtype: str, c: Coefficients) -> Product:
+        """Of the weight: outputs x (inputs and window), over all positions."""
+        return Product(
+            self.outputs, self.inputs * self.taps, self.images * self.pixels_out, self.groups,
+            dtype, 0.0, self.aligned, c.convolution_fraction,
+        )  # fmt: skip
+
+
+def convolution_of(call: OpCall) -> ConvolutionShape:
+    """Sizes of a forward convolution.
+
+    Raises:
+        ValueError: strides or padding were not recorded and its output was not either.
+        IndexError: too few arguments.
+    """
+    layout = _CONVOLUTIONS[call.name]
+    x, weight = call.tensors[0], call.tensors[1]
+    transposed = layout.transposed
+    if not isinstance(transposed, bool):
+        transposed = _argument(call, transposed) is True
+    rank = len(weight.shape) - 2
+    if call.outputs:
+        out = call.outputs[0].shape
+    else:
+        out = output_shape(call, layout, x, weight, transposed)
+    return _shape(x, weight, out, rank, transposed, _argument(call, layout.groups))
+
+
+def _shape(
+    x: TensorSpec, weight: TensorSpec, out: tuple[int, ...], rank: int, transposed: bool,
+    groups: Arg,
+) -> ConvolutionShape:  # fmt: skip
+    images = x.shape[0] if len(x.shape) == rank + 2 else 1
+    channels_in, channels_out = x.shape[-rank - 1], out[-rank - 1]
+    if transposed:
+        count = groups if isinstance(groups, int) else channels_out // weight.shape[1]
+    else:
+        count = channels_in // weight.shape[1]
+    count = max(count, 1)
+    last = x.strides is not None and len(x.strides) > rank and x.strides[-rank - 1] == 1
+    return ConvolutionShape(
+        images=images,
+        inputs=channels_in // count,
+        outputs=channels_out // count,
+        groups=count,
+        pixels_in=prod(x.shape[-rank:]),
+        pixels_out=prod(out[-rank:]),
+        taps=prod(weight.shape[2:]),
+        transposed=transposed,
+        channels_last=last and channels_in > 1,
+    )
+
+
+def _convolution_backward(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
+    grad, x, weight = call.tensors[0], call.tensors[1], call.tensors[2]
+    over = call.name.endswith("overrideable")
+    transposed = call.args[6 if over else 7] is True
+    mask = output_mask(call, 9 if over else 10)
+    rank = len(weight.shape) - 2
+    groups = integers(call.args[8 if over else 9])
+    shape = _shape(x, weight, grad.shape, rank, transposed, groups[0] if groups else None)
+    found = []
+    if mask[0]:
+        found.append(shape.data_gradient(dtype, c))
+    if mask[1]:
+        found.append(shape.weight_gradient(dtype, c))
+    return found
+
+
+def _attention(call: OpCall, name: str, dtype: str, c: Coefficients) -> list[Product]:
+    backward = "backward" in name
+    q, k = (call.tensors[1], call.tensors[2]) if backward else (call.tensors[0], call.tensors[1])
+    heads, s, d = prod(q.shape[:-2]), q.shape[-2], q.shape[-1]
+    t = k.shape[-2]
+    causal = any(arg is True for arg in call.args)
+    # Keys that a query sees on average; a block on the diagonal is computed whole.
+    seen = min(t, visible_pairs(s, t, causal) // max(s, 1) + (64 if causal else 0))
+    fraction = c.attention_backward_fraction if backward else c.attention_fraction
+    # Scores and their product with v: two products of s x d x t; five in the backward.
+    return [Product(s, d, (5 if backward else 2) * seen, heads, dtype, 0.0, True, fraction)]
+
+
+def _argument(call: OpCall, index: int) -> Arg:
+    return call.args[index] if 0 <= index < len(call.args) else None

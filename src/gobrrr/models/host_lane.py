@@ -1,0 +1,85 @@
+"""The host's side of a step: when it hands each op's kernels to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.timeline.data import Phase
+
+ARTICLE = "https://horace.io/brrr_intro.html"
+
+
+@dataclass(frozen=True, slots=True)
+class HostCosts:
+    """What the host pays, in seconds.
+
+    Attributes:
+        op_s: Python, dispatch and autograd of one operator that launches work. 280,000 additions
+            of one element per second, the launch included (ARTICLE), are 3.6 us each.
+        view_s: an operator that launches nothing.
+        backward_op_s: an operator that autograd's thread calls, without Python in between.
+        launch_s: a further kernel launch of the same operator (cudaLaunchKernel).
+        latency_s: from a launch call's return to the kernel's start on an idle device.
+        gap_s: between two kernels of one stream when the second waits in the queue.
+        synchronise_s: from the end of the last kernel until the host goes on.
+        source: where these come from.
+    """
+
+    op_s: float = 3.6e-6
+    view_s: float = 1.0e-6
+    backward_op_s: float = 3.6e-6
+    launch_s: float = 2.0e-6
+    latency_s: float = 4.0e-6
+    gap_s: float = 0.8e-6
+    synchronise_s: float = 5.0e-6
+    source: str = f"{ARTICLE}: 280,000 small additions per second"
+
+
+TYPICAL_HOST = HostCosts()
+
+
+def host_costs_of(ceilings: Ceilings) -> HostCosts:
+    """The host of measured ceilings: its own dispatch rate in place of the typical one."""
+    rate = ceilings.value("host.dispatches")
+    if rate is None:
+        return TYPICAL_HOST
+    dispatch_s = 1.0 / rate
+    return HostCosts(
+        op_s=dispatch_s,
+        view_s=0.5 * dispatch_s,
+        backward_op_s=dispatch_s,
+        source="host.dispatches, measured",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """One op as the host sees it: how many kernels it launches, and in which part of the step."""
+
+    kernels: int
+    phase: Phase = Phase.FORWARD
+    synchronises: bool = False
+
+
+def host_seconds(call: HostCall, costs: HostCosts) -> float:
+    """Host time from one op's start to the next one's."""
+    if call.kernels == 0:
+        return costs.view_s
+    one = costs.backward_op_s if call.phase == Phase.BACKWARD else costs.op_s
+    return one + (call.kernels - 1) * costs.launch_s
+
+
+def issue_times(calls: Sequence[HostCall], costs: HostCosts) -> list[float]:
+    """Seconds from the step's start at which each op's last launch call returns.
+
+    Without synchronisation: the host runs ahead of the device as far as it can (``models.replay``
+    holds it back where an op waits).
+    """
+    times = []
+    now = 0.0
+    for call in calls:
+        now += host_seconds(call, costs)
+        times.append(now)
+    return times

@@ -1,0 +1,91 @@
+"""The kernels of an op, each as a pass over memory with arithmetic beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.target import TargetDevice
+from gobrrr.work.traffic import arithmetic_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One kernel: what it moves and computes, besides its fixed cost.
+
+    Attributes:
+        bytes_moved: through the last-level cache, in bytes.
+        cold_bytes: of these, the bytes that come from memory or go there.
+        vector_flops: outside the matrix unit.
+        special: evaluations of a transcendental.
+        dtype: dtype of its inputs.
+        seconds: time that a model of its own gave (a tiled product); 0 where bytes and arithmetic
+            decide.
+        efficiency: of the bandwidth, for its way of walking through memory (1: a stream).
+        programs: independent pieces of work it has, at most one multiprocessor each; ``None``
+            where there are enough for all.
+    """
+
+    bytes_moved: float = 0.0
+    cold_bytes: float = 0.0
+    vector_flops: float = 0.0
+    special: float = 0.0
+    dtype: str = "float32"
+    seconds: float = 0.0
+    efficiency: float = 1.0
+    programs: float | None = None
+
+
+def cache_bytes_per_s(device: TargetDevice, c: Coefficients) -> float | None:
+    """Bandwidth between the last-level cache and the multiprocessors, as reached."""
+    levels = device.ceilings.levels
+    if not levels:
+        return None
+    dram = levels[-1].bandwidth_bytes_per_s(0.0)
+    if len(levels) > 1 and levels[-2].capacity_bytes:
+        return max(levels[-2].bandwidth_bytes_per_s(0.0) * c.cache_fraction, dram)
+    return dram * c.cache_over_dram
+
+
+def dram_bytes_per_s(device: TargetDevice, c: Coefficients) -> float | None:
+    """Bandwidth of the memory, as reached by a long stream."""
+    levels = device.ceilings.levels
+    return levels[-1].bandwidth_bytes_per_s(0.0) * c.dram_fraction if levels else None
+
+
+def reach(programs: float | None, device: TargetDevice, c: Coefficients) -> float:
+    """The share of the memory's bandwidth that ``programs`` pieces of work can draw, up to 1.
+
+    Few multiprocessors cannot keep enough requests in flight (Little's law): each draws at the
+    most ``lone_share_of_dram`` times its equal share.
+    """
+    if programs is None or not device.multiprocessors:
+        return 1.0
+    return min(1.0, programs * c.lone_share_of_dram / device.multiprocessors)
+
+
+def seconds_of(work: Pass, device: TargetDevice, c: Coefficients) -> float | None:
+    """Time of one kernel without its fixed cost; ``None`` where a ceiling is missing.
+
+    The larger of arithmetic and traffic: a kernel that has enough threads does one while it waits
+    for the other.
+    """
+    arithmetic_s = work.seconds
+    dtype = arithmetic_dtype(work.dtype)
+    if work.vector_flops:
+        rate = device.ceilings.vector_flops_per_s(dtype)
+        if rate is None:
+            return None
+        arithmetic_s = max(arithmetic_s, work.vector_flops / (rate * c.vector_fraction))
+    if work.special:
+        rate = device.ceilings.value(f"vector.{dtype}.exp")
+        if rate is not None:
+            arithmetic_s = max(arithmetic_s, work.special / rate)
+    if not work.bytes_moved:
+        return arithmetic_s
+    dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
+    if dram is None or cache is None:
+        return None
+    share = work.efficiency * reach(work.programs, device, c)
+    memory_s = max(work.cold_bytes / dram, work.bytes_moved / cache) / share
+    return max(arithmetic_s, memory_s)

@@ -1,0 +1,154 @@
+"""Matrix products as the tiles that a GPU cuts them into.
+
+A product of m x k by k x n is cut into tiles of the result; each multiprocessor computes tiles one
+after the other, so the time is that of the one with most tiles (wave quantisation), and a tile
+that hangs over the edge costs as much as a whole one (tile quantisation): NVIDIA, "Matrix
+Multiplication Background User's Guide",
+https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/. Where tiles
+are few, k is cut as well and the parts are added up (split-k).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, sqrt
+
+from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
+from gobrrr.models.target import TargetDevice
+
+# Rows and columns of the result per tile, as cuBLAS, CUTLASS, hipBLASLt and cuDNN offer them.
+TILES: tuple[tuple[int, int], ...] = (
+    (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),
+    (128, 32), (32, 128), (64, 32), (32, 64), (32, 32), (16, 64), (64, 16), (16, 16),
+)  # fmt: skip
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+# Steps of k that a tile's inner loop takes.
+STEP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A batch of products.
+
+    Attributes:
+        m, n, k: of each.
+        batch: how many.
+        dtype: of the inputs; ``tf32`` for float32 inputs multiplied in TF32.
+        cold_bytes: bytes that come from memory or go there, of all of them.
+        aligned: whether rows start on 16 bytes, as the fast loads of the matrix path need.
+        fraction: of the rate of a plain product (a convolution gathers its rows, ...).
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    cold_bytes: float
+    aligned: bool = True
+    fraction: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TiledTime:
+    """The best way found to compute a product.
+
+    ``seconds`` without fixed cost, except that of the kernel that adds up the parts of a split k;
+    ``kernels``: 2 with such a kernel. ``compute_s``, ``memory_s``: the sides of ``seconds``.
+    """
+
+    seconds: float
+    kernels: int
+    tile: tuple[int, int]
+    split: int
+    waves: int
+    compute_s: float
+    memory_s: float
+
+
+def uses_matrix_unit(dtype: str, device: TargetDevice) -> bool:
+    """Whether products of this dtype run on a matrix unit of their own."""
+    matrix = device.ceilings.matrix_flops_per_s(dtype)
+    vector = device.ceilings.vector_flops_per_s(dtype if dtype != "tf32" else "float32")
+    return matrix is not None and (vector is None or matrix > 1.01 * vector)
+
+
+@lru_cache(maxsize=16384)
+def _shape_options(
+    m: int, n: int, k: int, batch: int, units: int, full: int
+) -> tuple[tuple[int, int, int, float, int], ...]:
+    """Ways to cut the product: (rows, columns, split, padded multiply-adds of the busiest unit
+    at its full rate, waves).
+    """
+    options = []
+    for rows, columns in TILES:
+        # Wider tiles than twice the matrix only add waste.
+        if (rows > 16 and rows >= 2 * m) or (columns > 16 and columns >= 2 * n):
+            continue
+        tiles = ceil(m / rows) * ceil(n / columns) * batch
+        size = rows * columns
+        resident = max(1, full // size)
+        alone = min(1.0, sqrt(size / full))
+        for split in SPLITS:
+            if split > 1 and (k < 2 * STEP * split or tiles * (split - 1) > 4 * units):
+                continue
+            depth = ceil(k / split / STEP) * STEP
+            busiest = ceil(tiles * split / units)
+            groups, rest = divmod(busiest, resident)
+            filled = float(groups * resident)
+            if rest:
+                filled += rest / min(1.0, rest * alone)
+            waves = groups + (1 if rest else 0)
+            options.append((rows, columns, split, filled * size * depth, waves))
+    return tuple(options)
+
+
+def time_of_product(
+    product: Product, device: TargetDevice, c: Coefficients, rate_flops_per_s: float
+) -> TiledTime | None:
+    """Expected time of the product, the best over tiles and splits of k.
+
+    Per tile: 2 rows x columns x k FLOPs at the multiprocessor's share of the rate, and (rows +
+    columns) x k inputs from the cache, whichever takes longer; the whole at least its cold bytes
+    at the memory's bandwidth. ``rate_flops_per_s``: the peak of the path it takes.
+    ``None`` where a bandwidth is missing.
+    """
+    dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
+    if dram is None or cache is None:
+        return None
+    on_matrix = uses_matrix_unit(product.dtype, device)
+    fraction = (c.matrix_fraction if on_matrix else c.float32_fraction) * product.fraction
+    if on_matrix and not product.aligned:
+        fraction *= c.unaligned_fraction
+    units = device.multiprocessors
+    flops = 2.0 * product.m * product.n * product.k * product.batch
+    if not units or device.kind == "cpu":
+        compute_s, memory_s = flops / (rate_flops_per_s * fraction), product.cold_bytes / dram
+        return TiledTime(max(compute_s, memory_s), 1, (0, 0), 1, 1, compute_s, memory_s)
+    full = c.tile_elements if on_matrix else c.vector_tile_elements
+    per_unit = rate_flops_per_s * fraction / units
+    item = 4 if product.dtype in ("float32", "tf32") else 8 if product.dtype == "float64" else 2
+    best: TiledTime | None = None
+    for rows, columns, split, multiply_adds, waves in _shape_options(
+        product.m, product.n, product.k, product.batch, units, full
+    ):
+        tiles = ceil(product.m / rows) * ceil(product.n / columns) * product.batch
+        compute_s = 2 * multiply_adds / per_unit
+        inputs = tiles * (rows + columns) * product.k * item
+        busy = min(1.0, tiles * split / units)
+        cache_s = inputs / (cache * min(1.0, busy * c.lone_share_of_dram))
+        memory_s = product.cold_bytes / (dram * reach(tiles * split, device, c))
+        seconds = max(compute_s, cache_s, memory_s) + c.tile_fill_s
+        kernels = 1
+        if split > 1:
+            # Partial results in float32 are written, then read by a kernel that adds them up.
+            partial = product.m * product.n * product.batch * 4.0 * split
+            seconds += 2 * partial / cache + device.kernel_fixed_s
+            kernels = 2
+        if best is None or seconds < best.seconds:
+            best = TiledTime(
+                seconds, kernels, (rows, columns), split, waves, max(compute_s, cache_s), memory_s
+            )
+    return best

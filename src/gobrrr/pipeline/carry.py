@@ -1,0 +1,303 @@
+"""A measured trace carried to another device: what this very step would take there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gobrrr.attribution.device_work import DeviceWork, work_of_kernels
+from gobrrr.attribution.kernel_names import family_of
+from gobrrr.attribution.leaves import (
+    COMPUTE_UNMODELLED,
+    MEMORY_UNMODELLED,
+    REGIME_NAMES,
+)
+from gobrrr.capture.trace import read_trace
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.devices.datasheet import find_datasheet
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.models.carrying import carry_kernel, carry_unknown
+from gobrrr.models.retime import retime
+from gobrrr.models.roof import Roof
+from gobrrr.models.target import TargetDevice, target_device, target_of_ceilings, target_of_sheet
+from gobrrr.pipeline.device_build import build_device_diagnosis
+from gobrrr.pipeline.environment import package_version
+from gobrrr.pipeline.tables import describe_shapes
+from gobrrr.timeline.data import Device, KernelKind, Timeline
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.nesting import parents
+from gobrrr.work import work_of
+
+PathLike = str | os.PathLike[str]
+
+# The devices that a table of carried regimes is about, oldest first.
+COMPARED = ("A100-SXM-80GB", "H100-SXM", "H200-SXM", "B200", "MI300X")
+
+
+@dataclass(frozen=True)
+class CarriedOp:
+    """One op with one set of shapes, on both devices; times are sums over a step, in seconds.
+
+    ``regime_before``, ``regime_after``: ``compute`` or ``memory`` by its roof, ``unmodelled``
+    where there is none.
+    """
+
+    name: str
+    shapes: str
+    count: float
+    before_s: float
+    after_s: float
+    regime_before: str
+    regime_after: str
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A timeline on another device.
+
+    ``timeline``: with the kernels' new times. ``before_ns``, ``after_ns``: of every kernel, in
+    the order of the source's timeline. ``unchanged_s``: kernel time for which no rule was known.
+    """
+
+    timeline: Timeline
+    before_ns: np.ndarray[Any, np.dtype[np.float64]]
+    after_ns: np.ndarray[Any, np.dtype[np.float64]]
+    work: DeviceWork
+    target_roofs: tuple[Roof | None, ...]
+    unchanged_s: float
+    notices: tuple[str, ...]
+
+
+def carry_trace(
+    path: PathLike, device: str | TargetDevice, *, ceilings: Ceilings | None = None
+) -> Diagnosis:
+    """Diagnose a recorded step as it would run on ``device``.
+
+    Each kernel's measured time is scaled by what the device can do more or less of (see
+    ``gobrrr.models.carrying``); the host keeps its own times, and waits where it waited. The
+    diagnosis's ``source`` is of kind ``prediction``; ``findings`` and ``batch_doubling`` are not
+    made.
+
+    Args:
+        path: a trace of PyTorch's profiler, recorded with shapes on a GPU.
+        device: name of a data-sheet row, or a target.
+        ceilings: of the device that the trace was recorded on; by default its data sheet's.
+
+    Raises:
+        InputError: the file is no such trace, holds no shapes, or either device is unknown.
+    """
+    name = Path(path).name
+    timeline = read_trace(Path(path))
+    target = target_device(device) if isinstance(device, str) else device
+    source = source_device(timeline, name, ceilings)
+    carried = carry_timeline(timeline, name, source, target)
+    known_as: dict[str, Any] = {
+        "kind": "prediction",
+        "name": f"{name} on {target.key}",
+        "from": "trace",
+        "measured_on": source.key,
+        "measured_step_s": float((timeline.steps[:, 1] - timeline.steps[:, 0]).mean()) * 1e-9,
+        "regime_changes": [
+            {"op": row.name, "shapes": row.shapes, "before": row.regime_before,
+             "after": row.regime_after, "time_s": row.after_s}
+            for row in carried_ops(timeline, carried)
+            if row.regime_before != row.regime_after
+        ],
+    }  # fmt: skip
+    environment = {"gobrrr": package_version("gobrrr"), "torch": timeline.torch_version or None}
+    moved = replace(
+        carried.timeline, notices=(*carried.timeline.notices, *carried.notices, *target.notices)
+    )
+    diagnosis, _ = build_device_diagnosis(moved, target.ceilings, known_as, environment)
+    return diagnosis
+
+
+def source_device(timeline: Timeline, name: str, ceilings: Ceilings | None) -> TargetDevice:
+    """The device that a trace was recorded on.
+
+    Raises:
+        InputError: the trace does not name it, or it has no data sheet and no ceilings were given.
+    """
+    if ceilings is not None:
+        return target_of_ceilings(ceilings, timeline.device.kind)
+    sheet = find_datasheet(timeline.device.name) if timeline.device.name else None
+    if sheet is None:
+        which = timeline.device.name or "a device that the trace does not name"
+        raise InputError(
+            f"{name} was recorded on {which}, which has no data sheet: measure its ceilings there "
+            "with `gobrrr ceilings --json FILE` and give them with --ceilings FILE"
+        )
+    return target_of_sheet(sheet)
+
+
+def carry_timeline(
+    timeline: Timeline, name: str, source: TargetDevice, target: TargetDevice
+) -> Carried:
+    """The timeline with every kernel's time on ``target``.
+
+    Raises:
+        InputError: there is no device work, or no operator has shapes.
+    """
+    kernels = timeline.kernels
+    if len(kernels) == 0:
+        raise InputError(f"{name} holds no GPU work to carry to {target.key}")
+    parent = parents(timeline.host.start_ns, timeline.host.end_ns, timeline.host.thread)
+    work = work_of_kernels(timeline, source.ceilings, work_of, parent)
+    if not any(found is not None for found in work.whole):
+        raise InputError(
+            f"{name} holds no shapes of operators, so nothing says how its kernels depend on the "
+            "device: record it with record_shapes=True"
+        )
+    before = np.maximum(kernels.end_ns - kernels.start_ns, 0).astype(np.float64)
+    after = before.copy()
+    roofs: list[Roof | None] = [None] * len(kernels)
+    unchanged = copied = collected = 0.0
+    for row in range(len(kernels)):
+        kind = int(kernels.kind[row])
+        if kind == KernelKind.COLLECTIVE:
+            collected += before[row]
+            continue
+        if kind == KernelKind.COPY:
+            copied += before[row]
+            continue
+        found = _one(timeline, work, row, float(before[row]) * 1e-9, source, target, roofs)
+        if found is None:
+            unchanged += before[row]
+        else:
+            after[row] = found * 1e9
+    notices = [
+        f"{share * 1e-6:.3g} ms of {what} keep their measured time: {why}."
+        for share, what, why in (
+            (collected, "collectives", "they depend on the network between devices"),
+            (copied, "copies", "they depend on the host's link"),
+            (unchanged, "kernels", "neither shapes nor name say what bounds them"),
+        )
+        if share > 0
+    ]
+    moved = replace(
+        retime(timeline, after),
+        device=Device(
+            target.name, target.kind, timeline.device.index, target.memory_bytes,
+            target.multiprocessors,
+        ),
+    )  # fmt: skip
+    return Carried(moved, before, after, work, tuple(roofs), unchanged * 1e-9, tuple(notices))
+
+
+def _one(
+    timeline: Timeline, work: DeviceWork, row: int, measured_s: float, source: TargetDevice,
+    target: TargetDevice, roofs: list[Roof | None],
+) -> float | None:  # fmt: skip
+    """Seconds of one kernel on the target; ``None`` where no rule is known."""
+    whole, call = work.whole[row], int(work.call[row])
+    if whole is not None and call >= 0:
+        carried = carry_kernel(
+            measured_s, timeline.calls[call], whole, float(work.share[row]), source, target
+        )
+        if carried is not None:
+            roofs[row] = carried.target_roof
+            return carried.seconds
+    if int(timeline.kernels.kind[row]) == KernelKind.MEMSET:
+        return carry_unknown(measured_s, "memory", source, target)
+    regime = family_of(timeline.names[timeline.kernels.name[row]]).regime
+    bound = {MEMORY_UNMODELLED: "memory", COMPUTE_UNMODELLED: "compute"}.get(regime, "")
+    return carry_unknown(measured_s, bound, source, target)
+
+
+def carried_ops(timeline: Timeline, carried: Carried) -> list[CarriedOp]:
+    """Ops by name and shapes with their time on both devices, the most time after first."""
+    steps = max(len(timeline.steps), 1)
+    rows: dict[Any, list[float]] = {}
+    facts: dict[Any, tuple[str, str, str, str]] = {}
+    counted: set[tuple[Any, int]] = set()
+    kernels = timeline.kernels
+    for row in range(len(kernels)):
+        if int(kernels.kind[row]) != KernelKind.KERNEL:
+            continue
+        index, op = int(carried.work.call[row]), int(carried.work.op[row])
+        if index >= 0:
+            call = timeline.calls[index]
+            key: Any = (call.name, call.args)
+            name, shapes = call.name, describe_shapes(call)
+        else:
+            name, shapes = timeline.names[kernels.name[row]], ""
+            key = name
+        total = rows.setdefault(key, [0.0, 0.0, 0.0])
+        total[0] += carried.before_ns[row] * 1e-9 / steps
+        total[1] += carried.after_ns[row] * 1e-9 / steps
+        if (key, op) not in counted or op < 0:
+            counted.add((key, op))
+            total[2] += 1 / steps
+        facts.setdefault(
+            key,
+            (name, shapes, _regime(carried.work.roofs[row]), _regime(carried.target_roofs[row])),
+        )
+    found = [
+        CarriedOp(*facts[key][:2], total[2], total[0], total[1], *facts[key][2:])
+        for key, total in rows.items()
+    ]
+    return sorted(found, key=lambda row: -row.after_s)
+
+
+def _regime(roof: Roof | None) -> str:
+    return "unmodelled" if roof is None else REGIME_NAMES[roof.regime]
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One device of the comparison: the step there, and its ridge point.
+
+    ``ridge_flops_per_byte``: bfloat16 matrix FLOP/s over memory bytes/s, the intensity above which
+    an op is compute-bound; ``None`` without such a rate. ``regimes``: op time by regime of the
+    roof.
+    """
+
+    device: str
+    step_s: float
+    busy_s: float
+    ridge_flops_per_byte: float | None
+    regimes: dict[str, float]
+
+
+def carried_table(
+    path: PathLike, devices: Sequence[str] = COMPARED, *, ceilings: Ceilings | None = None
+) -> list[DeviceRow]:
+    """The same step on several devices: which regime its time belongs to on each.
+
+    Raises:
+        InputError: as ``carry_trace``.
+    """
+    name = Path(path).name
+    timeline = read_trace(Path(path))
+    source = source_device(timeline, name, ceilings)
+    rows = []
+    for key in devices:
+        target = target_device(key)
+        carried = carry_timeline(timeline, name, source, target)
+        regimes: dict[str, float] = {}
+        for op in carried_ops(timeline, carried):
+            regimes[op.regime_after] = regimes.get(op.regime_after, 0.0) + op.after_s
+        steps = carried.timeline.steps
+        rows.append(
+            DeviceRow(
+                device=target.key,
+                step_s=float((steps[:, 1] - steps[:, 0]).mean()) * 1e-9,
+                busy_s=float(carried.after_ns.sum()) * 1e-9 / max(len(steps), 1),
+                ridge_flops_per_byte=ridge_point(target),
+                regimes=regimes,
+            )
+        )
+    return rows
+
+
+def ridge_point(device: TargetDevice, dtype: str = "bfloat16") -> float | None:
+    """FLOPs per byte at which the matrix unit and the memory take the same time."""
+    rate = device.ceilings.matrix_flops_per_s(dtype)
+    if rate is None or not device.ceilings.levels:
+        return None
+    return rate / device.ceilings.levels[-1].bandwidth_bytes_per_s(0.0)
