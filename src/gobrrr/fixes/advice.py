@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import (
@@ -96,7 +97,8 @@ def _consider_reuse(facts: Facts) -> Considered:
         return RuledOut("the backward pass needs what the forward pass computed")
     faults_s = sum(op.page_faults_s for op in fresh)
     # An update in place reads and writes one buffer; a store to another one fetches it first.
-    memory_s = sum(op.roof_s or 0.0 for op in fresh if (op.vector_flops or 0) < 64 * op.fresh_bytes)
+    moving = [op for op in fresh if (op.vector_flops or 0.0) < 64 * op.fresh_bytes]
+    memory_s = sum(op.roof_s or 0.0 for op in moving)
     saved_s = faults_s + 0.25 * memory_s
     return prospect_or_not(
         facts, 0.5 * faults_s, saved_s, faults_s + 0.4 * memory_s,
@@ -133,7 +135,9 @@ def _consider_batch(facts: Facts) -> Considered:
     optimizer_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "optimizer")
     saved_s = (fixed_s + optimizer_s) / 2
     if saved_s < 0.02 * facts.step_s:
-        return RuledOut(f"only {fixed_s / facts.step_s:.1%} of the step does not grow with the batch")
+        return RuledOut(
+            f"only {fixed_s / facts.step_s:.1%} of the step does not grow with the batch"
+        )
     fresh = sum(op.fresh_bytes for op in facts.ops if op.phase in ("forward", ""))
     return prospect_or_not(
         facts, 0.6 * saved_s, saved_s, 1.3 * saved_s,
@@ -172,7 +176,7 @@ def _grows(ops: list[OpFact]) -> bool:
     if len(ops) < 3 or not all(op.shapes for op in ops):
         return False
     rows = [max((n for shape in op.shapes[:2] for n in shape[:-1]), default=0) for op in ops]
-    steps = {b - a for a, b in zip(rows, rows[1:])}
+    steps = {b - a for a, b in pairwise(rows)}
     return len(steps) == 1 and steps.pop() > 0
 
 

@@ -92,7 +92,8 @@ def _preload_fix(name: str, library: str, package: str) -> Fix:
         leaves=_LEAVES,
         may_change=(MEMORY,),
         consider=partial(_consider_preloaded, library, package),
-        snippet=" ".join(f"{k}={v}" for k, v in _preloaded(library, package).items()) + " python ...",
+        snippet=" ".join(f"{k}={v}" for k, v in _preloaded(library, package).items())
+        + " python ...",
         environment=_preloaded(library, package),
         excludes=tuple(n for n in ("glibc_tunables", "jemalloc", "tcmalloc") if n != name),
     )

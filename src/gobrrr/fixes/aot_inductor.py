@@ -39,8 +39,10 @@ def _apply(work: Workload) -> Iterator[Workload]:
     if isinstance(program.inputs, dict):
         kwargs = program.inputs
     else:
-        args = tuple(program.inputs) if isinstance(program.inputs, (tuple, list)) else (
-            program.inputs,
+        args = (
+            tuple(program.inputs)
+            if isinstance(program.inputs, (tuple, list))
+            else (program.inputs,)
         )
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         exported = torch.export.export(program.model.eval(), args, kwargs)

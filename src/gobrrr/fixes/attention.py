@@ -170,7 +170,9 @@ def _is_minus_infinity(value: Any) -> bool:
     return isinstance(value, (int, float)) and value < -1e4
 
 
-def _rewrite(graph: Any, last: Any, query: Any, key: Any, value: Any, scale: Any, mask: Any) -> None:
+def _rewrite(
+    graph: Any, last: Any, query: Any, key: Any, value: Any, scale: Any, mask: Any
+) -> None:
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 

@@ -130,9 +130,7 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
     before_s, kernels, moved = _fused_kernels(facts)
     library_s = sum(op.below_s or 0.0 for op in facts.ops if not is_fusable(op))
     tuned_s = mode.tuned * library_s
-    savings = [
-        overhead[i] + before_s - kernels[i] + tuned_s * (0.0, 0.5, 1.0)[i] for i in range(3)
-    ]
+    savings = [overhead[i] + before_s - kernels[i] + tuned_s * (0.0, 0.5, 1.0)[i] for i in range(3)]
     because = (
         f"{ops} ops cost {milliseconds(now_s)} of Python and dispatch, compiled about "
         f"{milliseconds(after_s)}; what can be fused moves {_size(moved[0])} in "

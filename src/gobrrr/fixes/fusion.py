@@ -62,7 +62,9 @@ def find_groups(facts: Facts) -> tuple[Group, ...]:
             # A library call between does no harm unless this op waits for it.
             waits_for = [maker[value] for value in reads[position] if value in maker]
             newest = max(waits_for, default=-1)
-            open_group = bool(groups) and newest <= groups[-1][-1] and _alike(ops[groups[-1][-1]], op)
+            open_group = (
+                bool(groups) and newest <= groups[-1][-1] and _alike(ops[groups[-1][-1]], op)
+            )
             if open_group and (newest >= groups[-1][0] or position == groups[-1][-1] + 1):
                 groups[-1].append(position)
             else:

@@ -176,7 +176,9 @@ def _checkpoint_blocks(module: Any) -> None:
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    lists = [m for m in module.modules() if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential))]
+    lists = [
+        m for m in module.modules() if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential))
+    ]
     if not lists:
         return
     longest = max(lists, key=lambda m: sum(p.numel() for p in m.parameters()))
@@ -193,8 +195,6 @@ def _apply_checkpointing(work: Workload) -> Iterator[Workload]:
 
 def _checkpointing_in_script() -> AbstractContextManager[None]:
     return before_first_call(_checkpoint_blocks)
-
-
 
 
 SET_TO_NONE = Fix(

@@ -10,7 +10,15 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.compilation import NAMES, cannot_compile
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import FIRST_STEP, MEMORY, NUMERICS, Considered, Fix, RuledOut, prospect_or_not
+from gobrrr.fixes.fix import (
+    FIRST_STEP,
+    MEMORY,
+    NUMERICS,
+    Considered,
+    Fix,
+    RuledOut,
+    prospect_or_not,
+)
 from gobrrr.fixes.programs import as_program, with_setting
 from gobrrr.fixes.scripts import before_first_call
 

@@ -1,4 +1,4 @@
-"""Lower precision: autocast, weights stored in 16 bits, TF32 and bf16 inside float32 matmuls, fp8."""
+"""Lower precision: autocast, weights in 16 bits, TF32 and bf16 inside float32 matmuls, fp8."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def _consider_autocast(dtype: str, facts: Facts) -> Considered:
     return prospect_or_not(
         facts, saved_s - 0.4 * abs(now_s - after_s) - cast_s, saved_s,
         now_s * (1 - rates[0] / rates[1]),
-        f"{len(ops)} float32 matrix products take {milliseconds(now_s)}; at {rates[1] / rates[0]:.2g}x"
-        f" the rate {milliseconds(after_s)}, less {casts} casts for {milliseconds(cast_s)}",
+        f"{len(ops)} float32 matrix products take {milliseconds(now_s)}; at "
+        f"{rates[1] / rates[0]:.2g}x the rate {milliseconds(after_s)}, less {casts} casts for {milliseconds(cast_s)}",
     )  # fmt: skip
 
 
@@ -259,8 +259,8 @@ def _consider_matmul_precision(setting: tuple[str, str, str], facts: Facts) -> C
     return prospect_or_not(
         facts, 0.3 * saved_s - convert_s, saved_s, now_s * (1 - rates[0] / rates[1]),
         f"float32 matrix products take {milliseconds(now_s)}; inside in {setting[2]}, at "
-        f"{rates[1] / rates[0]:.2g}x the rate, {milliseconds(after_s)} and {milliseconds(convert_s)} "
-        "to convert",
+        f"{rates[1] / rates[0]:.2g}x the rate, {milliseconds(after_s)} and "
+        f"{milliseconds(convert_s)} to convert",
     )  # fmt: skip
 
 

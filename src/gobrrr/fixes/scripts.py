@@ -41,7 +41,9 @@ def before_first_call(change: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextmanager
-def around_outermost_calls(call: Callable[[Any, Callable[..., Any], Any, Any], Any]) -> Iterator[None]:
+def around_outermost_calls(
+    call: Callable[[Any, Callable[..., Any], Any, Any], Any],
+) -> Iterator[None]:
     """``call(module, original, args, kwargs)`` in place of each outermost module call."""
     import torch
 

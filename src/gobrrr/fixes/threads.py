@@ -28,8 +28,8 @@ def _consider_all(facts: Facts) -> Considered:
     ideal_s = (compute_s + memory_s) * (1 - 1 / more)
     return prospect_or_not(
         facts, 0.4 * saved_s, saved_s, ideal_s,
-        f"torch uses {facts.threads} of {facts.processors} processors; {milliseconds(compute_s)} of "
-        f"compute and {milliseconds(memory_s)} of memory time can be shared",
+        f"torch uses {facts.threads} of {facts.processors} processors; "
+        f"{milliseconds(compute_s)} of compute and {milliseconds(memory_s)} of memory time can be shared",
     )  # fmt: skip
 
 

@@ -9,8 +9,15 @@ from typing import Any
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import MEMORY, NUMERICS, Considered, Fix, RuledOut, milliseconds
-from gobrrr.fixes.fix import prospect_or_not
+from gobrrr.fixes.fix import (
+    MEMORY,
+    NUMERICS,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+)
 from gobrrr.fixes.scripts import before_first_call
 
 

@@ -1,0 +1,250 @@
+"""A diagnosis, and the program it is of, as what fixes may look at."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gobrrr.attribution.cpu import works_on
+from gobrrr.capture.workload import Workload
+from gobrrr.diagnosis.schema import Diagnosis, OpRow
+from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
+from gobrrr.fixes.programs import Program, is_module
+from gobrrr.fixes.threads import usable_processors
+from gobrrr.pipeline.build import CpuAnalysis
+from gobrrr.pipeline.tables import PHASE_NAMES
+from gobrrr.timeline.ops import TensorSpec
+
+_ALLOCATOR_VARIABLES = ("GLIBC_TUNABLES", "LD_PRELOAD")
+_DTYPES = ("float64", "float32", "bfloat16", "float16")
+
+
+def facts_of(
+    diagnosis: Diagnosis,
+    analysis: CpuAnalysis | None,
+    *,
+    workload: Workload | None = None,
+    is_script: bool = False,
+    can_restart: bool = False,
+    asked: Iterable[str] = (),
+) -> Facts:
+    """Facts of one diagnosed step; with ``analysis`` op by op in order, otherwise from its rows."""
+    import torch
+
+    phases = {row.phase for row in diagnosis.ops}
+    facts = Facts(
+        step_s=diagnosis.accounted_s,
+        leaves=dict(diagnosis.leaves),
+        ops=_ops_in_order(analysis) if analysis is not None else _ops_of_rows(diagnosis.ops),
+        in_order=analysis is not None,
+        idle=tuple(IdleFact(row.cause, row.time_s, row.source) for row in diagnosis.idle),
+        counters=dict(diagnosis.counters),
+        ceilings={row.name: row.value for row in diagnosis.device.ceilings},
+        device_kind=diagnosis.device.kind,
+        device_name=diagnosis.device.name,
+        memory_bytes=diagnosis.device.memory_bytes,
+        threads=torch.get_num_threads(),
+        processors=usable_processors(),
+        torch_version=torch.__version__,
+        has_compiler=has_compiler(diagnosis.device.kind),
+        trains="backward" in phases or "training" in diagnosis.step.kind,
+        compiled=is_compiled(diagnosis),
+        is_script=is_script,
+        can_restart=can_restart,
+        asked=frozenset(asked),
+        environment={n: os.environ[n] for n in _ALLOCATOR_VARIABLES if os.environ.get(n)},
+    )
+    return facts if workload is None else with_program(facts, workload)
+
+
+def _ops_in_order(analysis: CpuAnalysis) -> tuple[OpFact, ...]:
+    shares = analysis.result.attribution.kernels
+    row_of = {int(position): i for i, position in enumerate(shares.kernel) if position >= 0}
+    host = analysis.result.host_by_op_ns.sum(axis=0)
+    facts = []
+    for position, op in enumerate(analysis.capture.recorded):
+        work, row = analysis.works[position], row_of.get(position, -1)
+        call = op.call
+        outputs = call.outputs or ()
+        sources = _storages(call.tensors)
+        moved = work.bytes_moved if work is not None else None
+        fact = OpFact(
+            name=call.name,
+            host_s=float(host[position]) * 1e-9,
+            matrix_flops=None if work is None else work.matrix_flops,
+            vector_flops=None if work is None else work.vector_flops,
+            special=0.0 if work is None else work.special,
+            bytes_moved=moved,
+            fresh_bytes=0.0 if work is None else float(work.fresh_bytes),
+            op_class="view" if not works_on(work) and work is not None else _class_of(work),
+            dtype=None if work is None else work.compute_dtype,
+            dtypes=",".join(dict.fromkeys(t.dtype for t in call.tensors)),
+            shapes=tuple(t.shape for t in call.tensors),
+            reads=sources if row >= 0 else (),
+            writes=_storages(outputs) if row >= 0 else (),
+            module=op.module,
+            source=op.source,
+            phase=PHASE_NAMES[op.phase],
+            overload=call.overload,
+        )
+        facts.append(fact if row < 0 else _with_shares(fact, shares, row))
+    return tuple(facts)
+
+
+def _class_of(work: Any) -> str:
+    return "unknown" if work is None else work.op_class
+
+
+def _with_shares(fact: OpFact, shares: Any, row: int) -> OpFact:
+    roof_s, below_s = shares.roof_ns[row] * 1e-9, shares.below_ns[row] * 1e-9
+    faults_s = shares.page_faults_ns[row] * 1e-9
+    known = not np.isnan(shares.full_roof_ns[row])
+    return replace(
+        fact,
+        kernel_s=float(roof_s + below_s + faults_s),
+        fixed_s=float(shares.fixed_ns[row]) * 1e-9,
+        roof_s=float(roof_s) if known else None,
+        below_s=float(below_s) if known else None,
+        page_faults_s=float(faults_s),
+    )
+
+
+def _storages(tensors: Iterable[TensorSpec]) -> tuple[tuple[int, float], ...]:
+    sizes: dict[int, float] = {}
+    for spec in tensors:
+        if spec.storage is not None:
+            sizes[spec.storage] = max(sizes.get(spec.storage, 0.0), float(spec.unique_bytes or 0))
+    return tuple(sizes.items())
+
+
+def _ops_of_rows(rows: Iterable[OpRow]) -> tuple[OpFact, ...]:
+    return tuple(
+        OpFact(
+            name=row.name, count=row.count, kernel_s=row.kernel_s, fixed_s=row.fixed_s,
+            roof_s=row.roof_s, below_s=row.below_s, page_faults_s=row.page_faults_s,
+            matrix_flops=row.flops if row.unit == "matrix" else 0.0,
+            vector_flops=row.flops if row.unit != "matrix" else 0.0, bytes_moved=row.bytes,
+            op_class=row.op_class or "unknown", dtype=row.dtype, dtypes=row.dtypes,
+            module=row.module or "", source=row.source or "", phase=row.phase or "",
+        )
+        for row in rows
+    )  # fmt: skip
+
+
+def is_compiled(diagnosis: Diagnosis) -> bool:
+    """Whether compiled code ran in the diagnosed step."""
+    timeline = diagnosis.timeline
+    if timeline is None:
+        return False
+    return any("Torch-Compiled Region" in name for name in timeline.names)
+
+
+def has_compiler(device_kind: str) -> bool:
+    """Whether ``torch.compile`` has what it needs to build code for this kind of device."""
+    if sys.version_info >= (3, 14) and not _dynamo_supported():
+        return False
+    if device_kind not in ("cpu", ""):
+        import importlib.util
+
+        return importlib.util.find_spec("triton") is not None
+    wanted = os.environ.get("CXX")
+    names = (wanted,) if wanted else ("g++", "clang++", "cl")
+    if platform.system() == "Darwin" and not wanted:
+        names = ("clang++",)
+    return any(shutil.which(name) is not None for name in names)
+
+
+def _dynamo_supported() -> bool:
+    import torch
+
+    check = getattr(torch._dynamo.eval_frame, "check_if_dynamo_supported", None)
+    if check is None:
+        return True
+    try:
+        check()
+    except RuntimeError:
+        return False
+    return True
+
+
+def with_program(facts: Facts, workload: Workload) -> Facts:
+    """Facts with what the workload's own objects say."""
+    module = workload.model if is_module(workload.model) else None
+    parameters = list(module.parameters()) if module is not None else []
+    optimizer = workload.optimizer
+    unused, share = _unused_gradients(parameters, optimizer)
+    return replace(
+        facts,
+        trains=facts.trains or workload.trains,
+        in_no_grad=not workload.trains and not getattr(workload, "plain_call", False),
+        parameter_dtypes=dtypes_of(parameters),
+        parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)) or None,
+        modules=module_kinds(module),
+        optimizers=() if optimizer is None else (describe_optimizer(optimizer),),
+        unused_gradients=unused,
+        unused_gradients_share=share,
+        checkpoints=any(getattr(m, "gradient_checkpointing", False) for m in module.modules())
+        if module is not None
+        else facts.checkpoints,
+        batch_size=None if isinstance(workload, Program) and workload.plain_call
+        else workload.batch_size(),
+        input_channels_last=_channels_last(workload.inputs),
+        workload=workload,
+    )  # fmt: skip
+
+
+def _unused_gradients(parameters: list[Any], optimizer: Any) -> tuple[int | None, float | None]:
+    if optimizer is None or not parameters:
+        return None, None
+    used = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    unused = [p for p in parameters if p.requires_grad and id(p) not in used]
+    trained = sum(p.numel() for p in parameters if p.requires_grad)
+    return len(unused), sum(p.numel() for p in unused) / max(trained, 1)
+
+
+def dtypes_of(parameters: Iterable[Any]) -> tuple[str, ...]:
+    """Floating-point dtypes among parameters, the widest first."""
+    found = {str(p.dtype).removeprefix("torch.") for p in parameters}
+    return tuple(name for name in _DTYPES if name in found)
+
+
+def module_kinds(module: Any) -> tuple[str, ...]:
+    """The classes of a module's parts."""
+    if module is None:
+        return ()
+    return tuple(sorted({type(part).__name__ for part in module.modules()}))
+
+
+def describe_optimizer(optimizer: Any) -> OptimizerFact:
+    """What an optimizer steps over, and how."""
+    tensors = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    first = optimizer.param_groups[0]
+    return OptimizerFact(
+        name=type(optimizer).__name__,
+        tensors=len(tensors),
+        elements=sum(p.numel() for p in tensors),
+        fused=first.get("fused"),
+        foreach=first.get("foreach"),
+    )
+
+
+def describe_loader(loader: Any) -> LoaderFact:
+    """What a ``DataLoader`` was asked to do."""
+    return LoaderFact(int(loader.num_workers), bool(loader.pin_memory), loader.batch_size)
+
+
+def _channels_last(inputs: Any) -> bool:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    images = [t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor) and t.dim() == 4]
+    return bool(images) and all(
+        t.is_contiguous(memory_format=torch.channels_last) and not t.is_contiguous() for t in images
+    )
