@@ -1,0 +1,227 @@
+"""Fusion opportunities of a measured step, as findings of its diagnosis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.schema import Finding, Prediction
+from gobrrr.models.dataflow import Dataflow, PlacedOp, link
+from gobrrr.models.opportunities import (
+    ATTENTION,
+    Opportunity,
+    Pattern,
+    find_opportunities,
+    patterns,
+)
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.work.traffic import broadcast, is_inplace, promote
+
+# A finding is worth a row from this share of the step.
+LEAST_SHARE = 0.01
+MOST_FINDINGS = 8
+_OPTIMIZER_NAMES = ("_foreach_", "_fused_")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredOp:
+    """One operator of a step with its time.
+
+    Attributes:
+        call: with its arguments.
+        module: path of its module.
+        source: the user's line.
+        phase: part of the step.
+        kernel_s: seconds of its kernels per step, without fixed cost.
+        fixed_s: seconds of fixed cost per step (of a kernel, or on a CPU of the dispatch).
+    """
+
+    call: OpCall
+    module: str
+    source: str
+    phase: Phase
+    kernel_s: float
+    fixed_s: float
+
+
+def fusion_findings(
+    ops: Sequence[MeasuredOp],
+    ceilings: Ceilings | None,
+    step_s: float,
+    *,
+    linked: bool = True,
+    multiprocessors: int | None = None,
+) -> list[Finding]:
+    """What fusing would save, the most first; groups that come in several layers are one finding.
+
+    Args:
+        ops: in order of execution, optimizer included (which is left to its own fixes).
+        ceilings: of the device; without them nothing is predicted, and nothing found.
+        step_s: seconds per step.
+        linked: whether tensors carry storage ids. A trace has none: a neighbour that reads a
+            tensor of the same shape is then taken to read the result, and whether something else
+            needs the result too is unknown (the low end of the prediction says that it does).
+        multiprocessors: of the device.
+    """
+    if ceilings is None:
+        return []
+    ops = [op for op in ops if not _of_optimizer(op)]
+    placed: Sequence[PlacedOp] = ops if linked else with_guessed_storages(ops)
+    flow = link(placed)
+    found = [
+        pattern
+        for pattern in patterns(find_opportunities(flow, ceilings, multiprocessors=multiprocessors))
+        if len(pattern.first.ops) > 1
+    ]
+    findings = []
+    for pattern in found:
+        finding = _finding(pattern, flow, ops, step_s, linked)
+        if finding is not None:
+            findings.append(finding)
+    findings.sort(key=lambda f: -(f.prediction.expected_s if f.prediction else 0.0))
+    return findings[:MOST_FINDINGS]
+
+
+def _of_optimizer(op: MeasuredOp) -> bool:
+    base = op.call.name.partition("::")[2]
+    return op.phase is Phase.OPTIMIZER or base.startswith(_OPTIMIZER_NAMES)
+
+
+def _finding(
+    pattern: Pattern, flow: Dataflow, ops: Sequence[MeasuredOp], step_s: float, linked: bool
+) -> Finding | None:
+    low = expected = high = 0.0
+    for place in pattern.places:
+        kernel_s = sum(ops[flow.ops[m].index].kernel_s for m in place.members)
+        fixed_s = sum(ops[flow.ops[m].index].fixed_s for m in place.members)
+        one_fixed_s = fixed_s / len(place.members)
+        now, fused = place.time_now_s, place.time_fused_s
+        if now is None or fused is None or now <= 0:
+            return None
+        gone_fixed_s = fixed_s - one_fixed_s
+        # As fast relative to its roof as its operators are now.
+        expected += kernel_s * max(0.0, 1 - fused / now) + gone_fixed_s
+        high += max(0.0, kernel_s - fused) + gone_fixed_s
+        # At the ceilings no more than the bytes are saved.
+        low += min(kernel_s, max(0.0, now - fused)) if linked else 0.0
+    low, high = min(low, expected), max(high, expected)
+    if expected < LEAST_SHARE * step_s:
+        return None
+    saved = min(expected, 0.999 * step_s)
+    return Finding(
+        fix="fusion",
+        title=_title(pattern.first),
+        prediction=Prediction(
+            low_s=low, expected_s=expected, high_s=high, speedup=step_s / (step_s - saved)
+        ),
+        because=sentence(pattern, expected),
+        sources=list(dict.fromkeys(s for place in pattern.places for s in place.sources))[:5],
+        leaves=["memory.device.roof", "memory.device.below"],
+    )
+
+
+def _title(first: Opportunity) -> str:
+    return f"Fuse: {first.kind} ({_listed(first.ops)})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``mul x3, add x2, gelu``: in order of first use, at most six different ones."""
+    counts = Counter(names)
+    parts = [name if n == 1 else f"{name} ×{n}" for name, n in counts.items()]
+    return ", ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else "")
+
+
+def sentence(pattern: Pattern, expected_s: float) -> str:
+    """The arithmetic of a pattern, as a sentence."""
+    first, places = pattern.first, len(pattern.places)
+    count = len(first.ops)
+    where = f" in each of {places} places" if places > 1 else ""
+    text = (
+        f"{count} ops{where} move {_size(pattern.bytes_now)}; as one kernel "
+        f"{_size(pattern.bytes_fused)}, which saves {_time(expected_s)}"
+    )
+    if first.kind == ATTENTION:
+        text += "; scaled_dot_product_attention keeps the scores on chip"
+    elif first.free_flops_per_element is not None and first.flops_per_element >= 1:
+        free, has = first.free_flops_per_element, first.flops_per_element
+        bound = "stays memory-bound up to" if has < free else "is compute-bound beyond"
+        text += f". It {bound} {free:.0f} FLOPs per element and has {has:.0f}"
+    return text + "."
+
+
+def _size(count: float) -> str:
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def with_guessed_storages(ops: Sequence[MeasuredOp]) -> list[MeasuredOp]:
+    """Operators of a trace, which names no storages, with those that their order suggests.
+
+    An operator is taken to read its predecessor's result through its first tensor of that
+    result's shape and dtype; all else is read from elsewhere.
+    """
+    found: list[MeasuredOp] = []
+    previous: TensorSpec | None = None
+    for storage, op in enumerate(ops):
+        call = op.call
+        read = next((i for i, arg in enumerate(call.args) if _may_be(arg, previous)), None)
+        args = tuple(
+            _with_storage(arg, previous.storage if previous and i == read else None)
+            if isinstance(arg, TensorSpec)
+            else arg
+            for i, arg in enumerate(call.args)
+        )
+        outputs = _result_of(OpCall(call.name, args, call.outputs, call.overload), storage)
+        previous = outputs[0] if outputs else None
+        new = OpCall(call.name, args, outputs, call.overload)
+        found.append(MeasuredOp(new, op.module, op.source, op.phase, op.kernel_s, op.fixed_s))
+    return found
+
+
+def _may_be(arg: Arg, result: TensorSpec | None) -> bool:
+    """Whether an argument can be a view of the result: as many elements in rows as long."""
+    if result is None or not isinstance(arg, TensorSpec) or arg.dtype != result.dtype:
+        return False
+    return arg.numel == result.numel and arg.shape[-1:] == result.shape[-1:]
+
+
+def _with_storage(spec: TensorSpec, storage: int | None) -> TensorSpec:
+    return TensorSpec(spec.shape, spec.dtype, spec.strides, storage, spec.device, spec.offset)
+
+
+def _result_of(call: OpCall, storage: int) -> tuple[TensorSpec, ...] | None:
+    """The result, where it follows from the inputs: of their common shape."""
+    if call.outputs:
+        return tuple(_with_storage(spec, storage) for spec in call.outputs[:1])
+    tensors = [arg for arg in call.args if isinstance(arg, TensorSpec)]
+    if not tensors:
+        return None
+    if is_inplace(call):
+        own = tensors[0]
+        return (_with_storage(own, own.storage if own.storage is not None else storage),)
+    name = call.name.partition("::")[2]
+    if name in ("mm", "bmm"):
+        a, b = tensors[0], tensors[1]
+        return (TensorSpec((*a.shape[:-1], b.shape[-1]), a.dtype, None, storage),)
+    if name in ("addmm", "baddbmm") and len(tensors) > 2:
+        a, b = tensors[1], tensors[2]
+        return (TensorSpec((*a.shape[:-1], b.shape[-1]), a.dtype, None, storage),)
+    if name in ("sum", "mean", "amax", "amin", "cat", "embedding", "index", "index_select"):
+        return None
+    try:
+        shape = broadcast([t.shape for t in tensors])
+    except ValueError:
+        return None
+    return (TensorSpec(shape, promote(tensors), None, storage),)

@@ -1,0 +1,80 @@
+"""The operators of a measured step with their times, for ``fusion_findings``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.attribution.cpu import CpuAttribution
+from gobrrr.attribution.device import DeviceAttribution
+from gobrrr.capture.cpu_timeline import CpuCapture
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.pipeline.fusion_findings import MeasuredOp, fusion_findings
+from gobrrr.timeline.data import KernelKind, Phase, Timeline
+
+
+def add_cpu_fusion(
+    diagnosis: Diagnosis, capture: CpuCapture, result: CpuAttribution, ceilings: Ceilings
+) -> None:
+    """Put the fusion opportunities of a step on a CPU into its diagnosis."""
+    shares = result.attribution.kernels
+    rows = {int(position): i for i, position in enumerate(shares.kernel) if position >= 0}
+    ops = []
+    for position, op in enumerate(capture.recorded):
+        row = rows.get(position)
+        kernel_ns = fixed_ns = 0.0
+        if row is not None:
+            fixed_ns = float(shares.fixed_ns[row])
+            kernel_ns = float(shares.owned_ns[row]) - fixed_ns
+        ops.append(
+            MeasuredOp(op.call, op.module, op.source, op.phase, kernel_ns * 1e-9, fixed_ns * 1e-9)
+        )
+    diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.step_s)
+
+
+def add_device_fusion(
+    diagnosis: Diagnosis, timeline: Timeline, found: DeviceAttribution, ceilings: Ceilings | None
+) -> None:
+    """Put the fusion opportunities of a step on a GPU into its diagnosis.
+
+    The step of median length stands for all; its kernels count as long as they took there.
+    """
+    ops = ops_of_median_step(timeline, found, ceilings)
+    units = timeline.device.multiprocessors
+    diagnosis.findings += fusion_findings(
+        ops, ceilings, diagnosis.step_s, linked=False, multiprocessors=units
+    )
+
+
+def ops_of_median_step(
+    timeline: Timeline, found: DeviceAttribution, ceilings: Ceilings | None
+) -> list[MeasuredOp]:
+    """Operators whose kernels ran in the step of median length, in the order of their kernels."""
+    lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
+    low, high = timeline.steps[int(np.argsort(lengths, kind="stable")[len(lengths) // 2])]
+    kernels, host = timeline.kernels, timeline.host
+    rows = np.flatnonzero(
+        (kernels.start_ns >= low) & (kernels.start_ns < high) & (kernels.kind == KernelKind.KERNEL)
+    )
+    fixed_s = (ceilings.kernel_fixed_s if ceilings is not None else None) or 0.0
+    order: dict[int, list[float]] = {}
+    for row in rows[np.argsort(kernels.start_ns[rows], kind="stable")]:
+        op = int(found.work.op[row])
+        if op < 0 or host.call[op] < 0:
+            continue
+        seconds = float(kernels.end_ns[row] - kernels.start_ns[row]) * 1e-9
+        fixed = min(fixed_s, seconds)
+        times = order.setdefault(op, [0.0, 0.0])
+        times[0] += seconds - fixed
+        times[1] += fixed
+    return [
+        MeasuredOp(
+            timeline.calls[int(host.call[op])],
+            timeline.names[host.module[op]] if host.module[op] >= 0 else "",
+            timeline.names[host.source[op]] if host.source[op] >= 0 else "",
+            Phase(int(host.phase[op])),
+            kernel_s,
+            fixed,
+        )
+        for op, (kernel_s, fixed) in order.items()
+    ]
