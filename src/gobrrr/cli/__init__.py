@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "check": "hold a diagnosis against a baseline or limits: a gate for CI",
     "ceilings": "what this machine can do, measured once and cached",
     "devices": "the devices here, and the data sheets gobrrr knows",
+    "lab": "measure the article's claims on this machine",
     "doctor": "versions, device, compilers; what works here and what does not",
 }
 INTERRUPTED = 130

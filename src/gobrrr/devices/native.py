@@ -200,7 +200,7 @@ def load_native_kernels(cpus: Sequence[int]) -> NativeKernels:
     with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
         target = Path(folder) / "kernels.so"
         with as_file(files("gobrrr.devices") / "kernels.cpp") as source:
-            _compile(found, source, target)
+            compile_library(found, source, target)
         try:
             library = ctypes.CDLL(str(target))
         except OSError as error:
@@ -208,12 +208,16 @@ def load_native_kernels(cpus: Sequence[int]) -> NativeKernels:
     return NativeKernels(library, Path(found).name, cpus)
 
 
-def _compile(command: str, source: Path, target: Path) -> None:
+def compile_library(command: str, source: Path, target: Path, extra: Sequence[str] = ()) -> None:
+    """Compile one C++ file into a shared library for this CPU.
+
+    ``extra`` are further flags. Raises NoNativeKernelsError with what the compiler said.
+    """
     said = ""
     for tuning in _TUNING:
         try:
             done = subprocess.run(
-                [command, *_FLAGS, *tuning, str(source), "-o", str(target)],
+                [command, *_FLAGS, *tuning, *extra, str(source), "-o", str(target)],
                 capture_output=True,
                 text=True,
                 timeout=_COMPILE_LIMIT_S,

@@ -1,0 +1,189 @@
+"""Run experiments one after the other, keeping what is finished whatever happens next."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gobrrr.devices import identify
+from gobrrr.lab.drawing import new_figure, plots_possible
+from gobrrr.lab.experiment import (
+    Experiment,
+    Findings,
+    Judged,
+    Outcome,
+    SkipExperimentError,
+    judge,
+)
+from gobrrr.lab.setting import Setting, forget_compilations
+from gobrrr.lab.storage import save_outcome, save_plot
+from gobrrr.measure import LoadWatch
+from gobrrr.pipeline.environment import describe_environment
+from gobrrr.timeline.errors import GobrrrError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An outcome and the files it was written to."""
+
+    outcome: Outcome
+    files: tuple[Path, ...]
+    plot_problem: str = ""
+
+
+def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
+    """Runs one experiment and judges its claims.
+
+    An interruption (Ctrl-C) and an error become part of the outcome, with every claim that has no
+    measurement as "cannot tell".
+    """
+    setting = replace(setting, started_ns=setting.clock.now_ns())
+    watch = LoadWatch()
+    state: Any = "complete"
+    reason = ""
+    findings = Findings({}, [])
+    try:
+        if setting.device not in experiment.devices:
+            raise SkipExperimentError(f"it needs {' or '.join(experiment.devices)}")
+        with _as_found():
+            findings = experiment.run(setting)
+    except SkipExperimentError as error:
+        state, reason = "skipped", str(error)
+    except KeyboardInterrupt:
+        state, reason = "interrupted", "interrupted before it was finished"
+    except MemoryError:
+        state, reason = "failed", "there is too little memory for it here"
+    except Exception as error:
+        state, reason = "failed", one_sentence(error)
+    notes = list(findings.notes)
+    disturbance = watch.so_far().disturbance()
+    if disturbance and state == "complete":
+        notes.append(f"{disturbance[0].upper()}{disturbance[1:]}.")
+    device = identify("gpu" if setting.is_gpu else "cpu")
+    return Outcome(
+        name=experiment.name,
+        title=experiment.title,
+        question=experiment.question,
+        state=state,
+        reason=reason,
+        device=device.name,
+        device_kind=device.kind,
+        date=datetime.date.today().isoformat(),
+        duration_s=(setting.clock.now_ns() - setting.started_ns) * 1e-9,
+        seed=setting.seed,
+        claims=_judge_all(experiment, findings, reason),
+        rows=findings.rows,
+        context=dict(findings.context),
+        notes=notes,
+        environment=describe_environment(),
+    )
+
+
+def _judge_all(experiment: Experiment, findings: Findings, reason: str) -> list[Judged]:
+    unknown = set(findings.answers) - {claim.key for claim in experiment.claims}
+    assert not unknown, f"{experiment.name} answers claims it does not make: {sorted(unknown)}"
+    judged = []
+    for claim in experiment.claims:
+        found = judge(claim, findings.answers.get(claim.key))
+        if reason and claim.key not in findings.answers:
+            found.because = reason
+        judged.append(found)
+    return judged
+
+
+def one_sentence(error: BaseException) -> str:
+    """What an error says, as one line. Compilers and out-of-memory errors say pages."""
+    import sys
+
+    text = " ".join(str(error).split())
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+        return "there is too little device memory for it here"
+    if "can't allocate memory" in text or "DefaultCPUAllocator" in text:
+        return "there is too little memory for it here"
+    if "InvalidCxxCompiler" in type(error).__name__ or "No working C++ compiler" in text:
+        return "torch.compile found no working C++ compiler (install g++)"
+    if isinstance(error, GobrrrError):
+        return text
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+@contextmanager
+def _as_found() -> Iterator[None]:
+    """Puts global settings of torch back that experiments change."""
+    import torch
+
+    threads = torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    grad = torch.is_grad_enabled()
+    forget_compilations()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.set_grad_enabled(grad)
+        forget_compilations()
+
+
+def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> Finished:
+    """Writes ``<folder>/<name>.json`` and, if there are rows to draw, the plots.
+
+    A plot that cannot be drawn is one sentence in the answer: the numbers are kept.
+    Raises InputError where the folder cannot be written.
+    """
+    result = folder / f"{outcome.name}.json"
+    save_outcome(outcome, result)
+    if not outcome.rows:
+        return Finished(outcome, (result,))
+    if not plots_possible():
+        problem = "no plot: matplotlib is not installed (pip install 'gobrrr[lab]')"
+        return Finished(outcome, (result,), problem)
+    try:
+        plots = draw_outcome(experiment, outcome, folder / outcome.name)
+    except GobrrrError:
+        raise
+    except Exception as error:
+        return Finished(outcome, (result,), f"no plot: {one_sentence(error)}")
+    return Finished(outcome, (result, *plots))
+
+
+def draw_outcome(experiment: Experiment, outcome: Outcome, stem: Path) -> list[Path]:
+    """Draws a (saved) outcome as ``<stem>.svg`` and ``<stem>.png``; returns the paths."""
+    with new_figure() as figure:
+        experiment.draw(outcome, figure)
+        return save_plot(figure, stem)
+
+
+def run_all(
+    experiments: Iterable[Experiment],
+    setting: Setting,
+    folder: Path,
+    *,
+    budget_s: float | None,
+    say: Say,
+) -> tuple[list[Finished], list[str]]:
+    """Runs experiments in turn, each written as soon as it is done.
+
+    ``budget_s`` replaces each experiment's own budget. Returns what was finished and the names
+    that were not begun: an interruption ends the one that runs and all after it.
+    """
+    finished: list[Finished] = []
+    waiting = list(experiments)
+    while waiting:
+        experiment = waiting.pop(0)
+        say(f"{experiment.name}: {experiment.question}")
+        own = replace(setting, budget_s=budget_s or experiment.budget_s)
+        outcome = run_experiment(experiment, own)
+        finished.append(write_outcome(experiment, outcome, folder))
+        if outcome.state != "complete":
+            say(f"{experiment.name} {outcome.state}: {outcome.reason}")
+        if outcome.state == "interrupted":
+            break
+    return finished, [experiment.name for experiment in waiting]
