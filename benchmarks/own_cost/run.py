@@ -3,6 +3,8 @@
 Runs ``loop.py`` with and without gobrrr, alternately, in fresh processes. The loop reports its own
 step times; those while gobrrr was timing plain steps and those after it had left are compared with
 the same steps of the run without it, as ratios of medians with a bootstrap interval over pairs.
+Processes differ from each other by more than gobrrr costs, so ``interleaved.py`` also compares
+blocks of steps in turns within one process.
 
     python benchmarks/own_cost/run.py --out benchmarks/results/own_cost_<hardware>_<date>.json
 """
@@ -75,6 +77,10 @@ def main() -> None:
                  "ratio": middle, "low": low, "high": high}
             )  # fmt: skip
             print(rows[-1], flush=True)
+    for size in (64, 256):
+        command = [sys.executable, str(LOOP.with_name("interleaved.py")), str(size), "300"]
+        rows.append(json.loads(subprocess.check_output(command, text=True)))
+        print(rows[-1], flush=True)
     result = {
         "topic": "gobrrr's own cost: step time with gobrrr over step time without",
         "hardware": identify().name,
