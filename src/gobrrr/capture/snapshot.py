@@ -45,6 +45,11 @@ class Snapshot:
             value, path = stack.pop()
             stack.extend(self._visit(value, path))
 
+    @property
+    def tensors(self) -> list[Any]:
+        """The tensors reached, in the order of the walk."""
+        return [tensor for tensor, _, _, _ in self._tensors]
+
     def restore(self) -> None:
         """Put everything back."""
         import torch

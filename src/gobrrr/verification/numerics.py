@@ -1,0 +1,451 @@
+"""Whether a changed step still computes what the original does, judged against a reference.
+
+Original and changed run from the same parameters, inputs and seeds; both are compared with a
+reference in float64 (where the model cannot run in it: with the original itself, whose error is
+then zero). The changed step may be as far from the reference as the original is, plus the
+tolerance. Nothing compared is a failure, and so is a value that is not finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gobrrr.capture.workload import Workload
+from gobrrr.timeline.errors import GobrrrError
+from gobrrr.verification.copies import (
+    SEED,
+    StepFunction,
+    in_precision,
+    module_of,
+    private_copy,
+    random_states,
+    set_seeds,
+    tensors_in,
+)
+
+TOLERANCE = 1e-2
+TRAINING_STEPS = 3
+# A tensor far smaller than its kind is measured against this part of its kind's size: the gradient
+# of a key's bias is exactly zero, and what is computed of it is rounding.
+FLOOR = 0.1
+# A training step must move the parameters about as far, and about there.
+LEAST_COSINE, MOST_STRETCH = 0.5, 2.0
+# Names that compilers and wrappers put before a parameter's own.
+_WRAPPED = ("_orig_mod.", "module.")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What some steps computed. All tensors are detached and on the CPU.
+
+    Attributes:
+        outputs: the first forward's (inference: the step's) tensors by path.
+        gradients: of the first step, by parameter; ``None`` where there was none.
+        losses: one per step.
+        moved: all parameters' movement over the steps, by parameter.
+        draws: whether the first step drew random numbers.
+        random_after: the generators after the first step.
+    """
+
+    outputs: Mapping[str, Any]
+    gradients: Mapping[str, Any]
+    losses: tuple[float, ...]
+    moved: Mapping[str, Any]
+    draws: bool
+    random_after: tuple[Any, ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """The outcome of a comparison.
+
+    Attributes:
+        verdict: ``passed``, ``failed`` or ``incomparable``.
+        reason: one sentence.
+        compared: how many tensors and losses were compared.
+        reference: what they were compared with.
+        error: the largest relative L2 error of the changed step.
+        original_error: the largest relative L2 error of the original.
+        worst: name of the tensor with the largest error.
+        largest_difference: largest absolute difference from the reference in any element.
+        tolerance: what was asked for.
+        not_compared: names that only one side has.
+        steps: training steps whose losses were compared.
+    """
+
+    verdict: str
+    reason: str
+    compared: int = 0
+    reference: str = ""
+    error: float | None = None
+    original_error: float | None = None
+    worst: str = ""
+    largest_difference: float | None = None
+    tolerance: float = TOLERANCE
+    not_compared: tuple[str, ...] = ()
+    steps: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was compared, and agreed."""
+        return self.verdict == "passed"
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain values for a report."""
+        known = {
+            "verdict": self.verdict, "reason": self.reason, "compared": self.compared,
+            "reference": self.reference, "error": self.error,
+            "original_error": self.original_error, "worst": self.worst,
+            "largest_difference": self.largest_difference, "tolerance": self.tolerance,
+            "not_compared": ", ".join(self.not_compared[:10]), "steps": self.steps,
+        }  # fmt: skip
+        return {key: value for key, value in known.items() if value not in ("", None, 0)}
+
+
+def evaluate(
+    workload: Workload,
+    *,
+    steps: int = TRAINING_STEPS,
+    reached: Callable[[], Mapping[str, Any]] | None = None,
+    around: Callable[[Callable[[], Any]], Any] = lambda call: call(),
+) -> Evaluation:
+    """Run a private copy from the seed and keep what it computes; it is consumed by that.
+
+    Inference runs one step, training ``steps``. ``reached`` gives the tensors that a bare
+    callable left behind: they are outputs too. ``around`` calls each piece of the
+    workload's own code. Raises what the workload raises.
+    """
+    module = module_of(workload.model)
+    parameters = named_parameters(module, workload.optimizer)
+    start = {name: _kept(p) for name, p in parameters.items()} if workload.trains else {}
+    outputs: dict[str, Any] = {}
+    if workload.trains and not isinstance(workload, StepFunction):
+        set_seeds()
+        outputs = _kept_all(tensors_in(around(workload.forward)))
+    losses: list[float] = []
+    gradients: dict[str, Any] = {}
+    set_seeds()
+    before = random_states()
+    after: tuple[Any, ...] = ()
+    for number in range(steps if workload.trains else 1):
+        if number:
+            set_seeds(SEED + number)
+        result = around(workload.step)
+        if number == 0:
+            after = random_states()
+            gradients = {
+                name: None if p.grad is None else _kept(p.grad) for name, p in parameters.items()
+            }
+            if not workload.trains:
+                outputs = _kept_all(tensors_in(result))
+            if reached is not None:
+                outputs.update(_kept_all(reached()))
+        if workload.trains:
+            losses += [_scalar(t) for t in list(tensors_in(result).values())[:1]]
+    if not workload.trains and all(gradient is None for gradient in gradients.values()):
+        gradients = {}
+    moved = {}
+    if workload.trains:
+        moved = {name: _kept(p).double() - start[name].double() for name, p in parameters.items()}
+    return Evaluation(outputs, gradients, tuple(losses), moved, before != after, after)
+
+
+def named_parameters(module: Any, optimizer: Any) -> dict[str, Any]:
+    """Parameters by name, without what wrappers put before it; the optimizer's others by place."""
+    named: dict[str, Any] = {}
+    if module is not None:
+        for name, parameter in module.named_parameters():
+            for prefix in _WRAPPED:
+                name = name.replace(prefix, "")
+            named[name] = parameter
+    held = {id(p) for p in named.values()}
+    groups = optimizer.param_groups if optimizer is not None else ()
+    for g, group in enumerate(groups):
+        for i, parameter in enumerate(group["params"]):
+            if id(parameter) not in held:
+                named[f"optimizer[{g}][{i}]"] = parameter
+    return named
+
+
+def reference_of(workload: Workload, *, steps: int = TRAINING_STEPS) -> tuple[Evaluation, str]:
+    """The same steps in float64 on the CPU's or device's own kernels, and what it is called.
+
+    Raises InputError or what the model raises if it cannot run in float64.
+    """
+    import torch
+
+    usual = torch.get_default_dtype()
+    copy = in_precision(private_copy(workload), torch.float64)
+    # Tensors that the model makes on its way take the default type.
+    torch.set_default_dtype(torch.float64)
+    try:
+        return evaluate(copy, steps=steps), "float64"
+    finally:
+        torch.set_default_dtype(usual)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a changed step is compared with: the original's evaluation and the reference's."""
+
+    original: Evaluation
+    reference: Evaluation
+    name: str
+    notice: str = ""
+
+
+def expect(
+    workload: Workload,
+    original: Evaluation,
+    *,
+    steps: int = TRAINING_STEPS,
+) -> Expected:
+    """Evaluate the reference; if that is impossible the original takes its place, with a notice."""
+    own = Expected(original, original, "the original")
+    if isinstance(workload, StepFunction):
+        return own
+    try:
+        reference, name = reference_of(workload, steps=steps)
+    except (
+        GobrrrError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        NotImplementedError,
+        MemoryError,
+    ) as e:
+        first = str(e).strip().splitlines()[:1]
+        why = f"{type(e).__name__}{': ' + first[0][:120] if first else ''}"
+        return Expected(original, original, own.name, f"no float64 reference ({why})")
+    if original.draws and original.random_after != reference.random_after:
+        return Expected(original, original, own.name, "in float64 other random numbers are drawn")
+    if not all(_finite(t) for t in reference.outputs.values()):
+        return Expected(original, original, own.name, "the float64 reference is not finite")
+    return Expected(original, reference, name)
+
+
+def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANCE) -> Numerics:
+    """Judge the changed step. Fails closed: see the module."""
+    steps = len(changed.losses)
+    if expected.original.random_after != changed.random_after and (
+        expected.original.draws or changed.draws
+    ):
+        return Numerics(
+            "incomparable",
+            "the step draws random numbers, and the changed step draws others",
+            tolerance=tolerance,
+        )
+    rows, apart, refused = _rows(expected, changed)
+    if refused:
+        return Numerics("failed", refused, reference=expected.name, tolerance=tolerance)
+    if not rows:
+        return Numerics("failed", "nothing was compared: the step left no tensor",
+                        reference=expected.name, tolerance=tolerance)  # fmt: skip
+    worst = max(rows, key=lambda row: row.error - row.original_error)
+    broken = [row for row in rows if not row.error <= row.original_error + tolerance]
+    known: dict[str, Any] = {
+        "compared": len(rows),
+        "reference": expected.name,
+        "error": max(row.error for row in rows),
+        "original_error": max(row.original_error for row in rows),
+        "worst": worst.name,
+        "largest_difference": max(row.largest for row in rows),
+        "tolerance": tolerance,
+        "not_compared": apart,
+        "steps": steps,
+    }
+    if broken:
+        row = max(broken, key=lambda row: row.error - row.original_error)
+        return Numerics(
+            "failed",
+            f"{row.name} is {row.error:.2g} away from the {expected.name} reference, the original "
+            f"{row.original_error:.2g}: more than the tolerance of {tolerance:g} apart",
+            **known,
+        )
+    drifted = _drift(expected, changed)
+    if drifted:
+        return Numerics("failed", drifted, **known)
+    return Numerics(
+        "passed",
+        f"{len(rows)} tensors and losses agree: largest error {known['error']:.2g}, the "
+        f"original's {known['original_error']:.2g}",
+        **known,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    error: float
+    original_error: float
+    largest: float
+
+
+def _rows(expected: Expected, changed: Evaluation) -> tuple[list[_Row], tuple[str, ...], str]:
+    """Compared rows, names that only one side has, and a reason to refuse at once."""
+    rows: list[_Row] = []
+    apart: list[str] = []
+    for kind, of in (("", "outputs"), ("the gradient of ", "gradients")):
+        original = {k: v for k, v in getattr(expected.original, of).items() if v is not None}
+        reference = getattr(expected.reference, of)
+        new = {k: v for k, v in getattr(changed, of).items() if v is not None}
+        floor = FLOOR * _rms(original.values())
+        for name in original.keys() - new.keys():
+            if of == "gradients":
+                return [], (), f"{kind}{name} is missing with the change"
+        missing = sorted(original.keys() ^ new.keys())
+        apart += [kind + name for name in missing]
+        if of == "outputs" and original and not (original.keys() & new.keys()):
+            return [], (), "the changed step returns none of the original's outputs"
+        for name in sorted(original.keys() & new.keys()):
+            a, b = original[name], new[name]
+            if a.shape != b.shape:
+                return (
+                    [],
+                    (),
+                    (
+                        f"{kind}{name} has shape {tuple(b.shape)} with the change, "
+                        f"was {tuple(a.shape)}"
+                    ),
+                )
+            r = reference.get(name)
+            r = a if r is None or r.shape != a.shape else r
+            a, b, r, trouble = _masked(a, b, r)
+            if trouble:
+                return [], (), f"{kind}{name} holds {trouble}"
+            new_error, largest = relative_error(b, r, floor)
+            rows.append(_Row(kind + name, new_error, relative_error(a, r, floor)[0], largest))
+    refused = _loss_rows(expected, changed, rows)
+    return rows, tuple(apart), refused
+
+
+def _masked(a: Any, b: Any, r: Any) -> tuple[Any, Any, Any, str]:
+    """Without the infinities that all have in the same place (a mask's); or what is wrong."""
+    import torch
+
+    if _finite(a) and _finite(b) and _finite(r):
+        return a, b, r, ""
+    if bool(torch.isnan(a).any()):
+        return a, b, r, "NaN already without the change"
+    infinite = torch.isinf(a)
+    same = bool((b[infinite] == a[infinite]).all()) and bool(torch.isfinite(b[~infinite]).all())
+    if not same:
+        return a, b, r, "NaN or Inf where the original is finite"
+    if bool(infinite.all()):
+        return a, b, r, "nothing finite, without the change too"
+    a, b = a[~infinite], b[~infinite]
+    r = r[~infinite]
+    return a, b, (r if _finite(r) else a), ""
+
+
+def _loss_rows(expected: Expected, changed: Evaluation, rows: list[_Row]) -> str:
+    wanted, got = expected.original.losses, changed.losses
+    if len(wanted) != len(got):
+        return f"{len(got)} losses with the change, {len(wanted)} without"
+    references = expected.reference.losses
+    if len(references) != len(wanted):
+        references = wanted
+    for number, (a, b, r) in enumerate(zip(wanted, got, references), 1):
+        if not math.isfinite(b):
+            return f"the loss of step {number} is {b} with the change"
+        size = max(abs(r), 1e-12)
+        rows.append(_Row(f"the loss of step {number}", abs(b - r) / size, abs(a - r) / size,
+                         abs(b - r)))  # fmt: skip
+    return ""
+
+
+def _drift(expected: Expected, changed: Evaluation) -> str:
+    """Why the steps no longer train the same; empty if they do.
+
+    Not judged against the tolerance: where a gradient is rounding, Adam's first steps move a
+    parameter by its sign alone.
+    """
+    names = [n for n, t in expected.original.moved.items()
+             if n in changed.moved and changed.moved[n].shape == t.shape]  # fmt: skip
+    dot = own = new = 0.0
+    for name in names:
+        a, b = expected.original.moved[name], changed.moved[name]
+        dot, own, new = (
+            dot + float((a * b).sum()),
+            own + float((a * a).sum()),
+            new + float((b * b).sum()),
+        )
+    if not names or own == 0.0:
+        return ""
+    if not math.isfinite(new) or new == 0.0:
+        return "the optimizer no longer moves the parameters" if new == 0.0 else (
+            "the parameters are not finite after the steps"
+        )  # fmt: skip
+    stretch = math.sqrt(new / own)
+    cosine = dot / math.sqrt(own * new)
+    if cosine < LEAST_COSINE or not 1 / MOST_STRETCH <= stretch <= MOST_STRETCH:
+        return (
+            f"the parameters move otherwise: {stretch:.2g} times as far over the steps, "
+            f"with a cosine of {cosine:.2g} to the original's movement"
+        )
+    return ""
+
+
+def relative_error(value: Any, reference: Any, floor: float = 0.0) -> tuple[float, float]:
+    """(||value - reference||_2 / ||reference||_2, largest absolute difference).
+
+    ``floor`` is the least root mean square that the reference counts with. Two empty tensors, and
+    two that are zero throughout, agree.
+    """
+    a, r = _wide(value), _wide(reference)
+    if r.numel() == 0:
+        return 0.0, 0.0
+    difference = (a - r).abs()
+    size = max(float(r.abs().pow(2).sum()) ** 0.5, floor * math.sqrt(r.numel()))
+    away = float(difference.pow(2).sum()) ** 0.5
+    largest = float(difference.max())
+    if away == 0.0:
+        return 0.0, 0.0
+    return (away / size if size > 0 else math.inf), largest
+
+
+def _wide(tensor: Any) -> Any:
+    import torch
+
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _rms(tensors: Any) -> float:
+    squares, elements = 0.0, 0
+    for tensor in tensors:
+        if tensor.is_floating_point() or tensor.is_complex():
+            squares += float(_wide(tensor).abs().pow(2).sum())
+            elements += tensor.numel()
+    return math.sqrt(squares / elements) if elements and math.isfinite(squares) else 0.0
+
+
+def _finite(tensor: Any) -> bool:
+    import torch
+
+    return bool(torch.isfinite(tensor).all())
+
+
+def _kept(tensor: Any) -> Any:
+    dense = tensor.detach()
+    if dense.layout != _strided():
+        dense = dense.to_dense()
+    if dense.is_quantized:
+        dense = dense.dequantize()
+    return dense.cpu().clone()
+
+
+def _strided() -> Any:
+    import torch
+
+    return torch.strided
+
+
+def _kept_all(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _kept(tensor) for name, tensor in tensors.items()}
+
+
+def _scalar(tensor: Any) -> float:
+    return float(tensor.detach().double().sum()) if tensor.numel() else math.nan

@@ -1,0 +1,184 @@
+"""Before and after in turns, and what their ratio is worth beside that of no change at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from gobrrr.measure.clock import Clock, SystemClock
+from gobrrr.measure.summary import Interval, ratio_interval
+from gobrrr.verification.trial import ELIMINATED_WORK, FASTER, INCOMPARABLE, SAME, SLOWER
+
+# A null trial is good if its median is this near 1 and its interval this narrow.
+NULL_MEDIAN, NULL_WIDTH = 0.02, 0.05
+# Faster than the speed of light by more than the ceilings are uncertain by.
+LIGHT_TOLERANCE = 0.05
+FEWEST_ROUNDS, MOST_ROUNDS, ROUNDS_BEFORE_A_LOOK = 8, 2000, 6
+# Seconds that one side runs before it is the other's turn: long beside the clock and a switch of
+# settings, short beside what else happens on a machine.
+TURN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two that take turns.
+
+    Attributes:
+        step: one step; what it returns is kept until the next has run.
+        enter: called before its turn, outside the time (settings are put in place).
+        leave: called after its turn.
+    """
+
+    step: Callable[[], object]
+    enter: Callable[[], object] = lambda: None
+    leave: Callable[[], object] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Two series of turns, pairwise next to each other; seconds per step."""
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def ratio(self) -> Interval:
+        """Before / after: median over pairs with its 95 % bootstrap interval."""
+        return ratio_interval(self.before, self.after)
+
+    @property
+    def before_s(self) -> float:
+        """Median seconds per step."""
+        return median(self.before)
+
+    @property
+    def after_s(self) -> float:
+        """Median seconds per step."""
+        return median(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """The ratio that no change gives here: what a fix has to exceed.
+
+    Attributes:
+        ratio: with its interval.
+        quiet: whether it is near enough to 1 and narrow enough to tell anything.
+        before_s: median seconds per step.
+    """
+
+    ratio: Interval
+    quiet: bool
+    before_s: float
+
+    @property
+    def sentence(self) -> str:
+        """What it says about the machine."""
+        r = self.ratio
+        span = f"the program against itself: {r.median:.3f} ({r.low:.3f} to {r.high:.3f})"
+        return span if self.quiet else f"too noisy to tell: {span}"
+
+
+def null_of(timed: Timed) -> Null:
+    """Judge a null trial's turns."""
+    return Null(timed.ratio, is_quiet(timed.ratio), timed.before_s)
+
+
+def is_quiet(ratio: Interval) -> bool:
+    """Whether a null's ratio is near 1 and narrow."""
+    return abs(ratio.median - 1.0) <= NULL_MEDIAN and ratio.high - ratio.low < NULL_WIDTH
+
+
+def take_turns(
+    before: Side,
+    after: Side,
+    *,
+    budget_s: float,
+    enough: Callable[[Interval], bool],
+    clock: Clock | None = None,
+    sync: Callable[[], object] = lambda: None,
+    turn_s: float = TURN_S,
+) -> Timed:
+    """Both sides warm; A B, then B A, and so on, until ``enough(ratio)`` or the budget is spent.
+
+    Who goes first alternates, so that what the first of a pair leaves behind favours neither. A
+    turn is as many steps as fill ``turn_s`` on that side. At least ``FEWEST_ROUNDS`` pairs are
+    taken whatever the budget, unless a pair takes longer than half of it: then two.
+    """
+    clock = clock or SystemClock()
+    begun = clock.now_ns()
+    one = _turn(before, 1, clock, sync), _turn(after, 1, clock, sync)
+    calls = tuple(max(1, round(turn_s / seconds)) if seconds > 0 else 1 for seconds in one)
+    series: tuple[list[float], list[float]] = [], []
+    sides = before, after
+    while len(series[0]) < MOST_ROUNDS:
+        order = (0, 1) if len(series[0]) % 2 == 0 else (1, 0)
+        for which in order:
+            series[which].append(_turn(sides[which], calls[which], clock, sync))
+        rounds = len(series[0])
+        spent_s = (clock.now_ns() - begun) * 1e-9
+        if rounds < FEWEST_ROUNDS and spent_s + spent_s / rounds < budget_s:
+            continue
+        if rounds >= 2 and spent_s + spent_s / rounds >= budget_s:
+            break
+        look = rounds % ROUNDS_BEFORE_A_LOOK == 0 and rounds >= FEWEST_ROUNDS
+        if look and enough(ratio_interval(series[0], series[1])):
+            break
+    return Timed(tuple(series[0]), tuple(series[1]))
+
+
+def _turn(side: Side, calls: int, clock: Clock, sync: Callable[[], object]) -> float:
+    """Seconds per step, at least a nanosecond."""
+    side.enter()
+    try:
+        sync()
+        start = clock.now_ns()
+        kept = None
+        for _ in range(calls):
+            kept = side.step()
+        sync()
+        length = clock.now_ns() - start
+        # Alive until the clock has stopped: freeing it belongs to nobody's step.
+        del kept
+    finally:
+        side.leave()
+    return max(length, 1) * 1e-9 / calls
+
+
+def clear_of(null: Null) -> Callable[[Interval], bool]:
+    """Whether a ratio has been measured well enough to say on which side of the null it lies."""
+
+    def enough(ratio: Interval) -> bool:
+        if ratio.high - ratio.low >= NULL_WIDTH * max(ratio.median, 1.0):
+            return False
+        return ratio.low > null.ratio.high or ratio.high < null.ratio.low or (
+            # Inside the null's own span as a whole: it will not become clearer.
+            is_quiet(ratio)
+        )  # fmt: skip
+
+    return enough
+
+
+def judge(timed: Timed, null: Null, speed_of_light_s: float | None = None) -> tuple[str, str]:
+    """(verdict, reason) of a timed pair whose numerics have passed.
+
+    Faster means that the whole interval lies above the null's and above 1. A step shorter than
+    the unavoidable work at the ceilings has lost some of that work.
+    """
+    ratio = timed.ratio
+    span = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+    light = speed_of_light_s
+    if light is not None and timed.after_s < light * (1 - LIGHT_TOLERANCE):
+        return ELIMINATED_WORK, (
+            f"{timed.after_s:.3g} s per step is below the {light:.3g} s that the step's work takes "
+            "at this machine's ceilings: work was eliminated, not sped up"
+        )
+    if not null.quiet:
+        return INCOMPARABLE, f"{null.sentence}; with the change {span}"
+    low, high = min(null.ratio.low, 1.0), max(null.ratio.high, 1.0)
+    if ratio.low > high:
+        return FASTER, f"{span}; {null.sentence}"
+    if ratio.high < low:
+        return SLOWER, f"{span}; {null.sentence}"
+    return SAME, f"{span} cannot be told from no change ({null.sentence})"

@@ -1,0 +1,396 @@
+"""Try fixes on a workload in this process: a copy as it is against a copy with the change.
+
+For a crash, a hang or a runaway allocation there is ``functions.py``, which does the same in a
+process of its own; here an exception is the worst that becomes a result.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gobrrr.capture.snapshot import Snapshot
+from gobrrr.capture.workload import Workload, as_workload
+from gobrrr.fixes.fix import Fix
+from gobrrr.measure.clock import Clock, SystemClock
+from gobrrr.measure.summary import Interval
+from gobrrr.measure.timing import warm_up
+from gobrrr.timeline.errors import InputError
+from gobrrr.verification.copies import StepFunction, module_of, private_copy
+from gobrrr.verification.numerics import (
+    TOLERANCE,
+    Evaluation,
+    Expected,
+    Numerics,
+    compare,
+    evaluate,
+    expect,
+)
+from gobrrr.verification.settings import Settings, changed, read_settings, write_settings
+from gobrrr.verification.timing import (
+    Null,
+    Side,
+    Timed,
+    clear_of,
+    is_quiet,
+    judge,
+    null_of,
+    take_turns,
+)
+from gobrrr.verification.trial import FASTER, INCOMPARABLE, Trial, failed
+
+BUDGET_S = 30.0
+# A null that is not quiet yet is measured on for this many times its share of the budget.
+NULL_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What all trials of one workload share.
+
+    Attributes:
+        workload: the user's own, never run.
+        expected: what it computes, with the reference's; ``None`` where ``trouble`` says why.
+        trouble: why no fix can be verified; empty if one can.
+        first_steps_s: seconds of the steps that ``evaluate`` ran.
+    """
+
+    workload: Workload
+    expected: Expected | None
+    trouble: str
+    first_steps_s: float
+
+
+def as_trial_workload(target: Any) -> Workload:
+    """What a user may hand over, as a workload: a bare callable becomes a ``StepFunction``.
+
+    Raises InputError as ``as_workload`` does.
+    """
+    work = as_workload(target)
+    return work if isinstance(work, Workload) else StepFunction(work)
+
+
+def prepare(target: Any) -> Baseline:
+    """Run the original's few steps and the reference's, on copies.
+
+    What the original raises is the baseline's ``trouble``: then no fix can be verified.
+    """
+    workload = as_trial_workload(target)
+    with left_as_found(workload):
+        pieces: list[float] = []
+        try:
+            original = _evaluated(workload, private_copy(workload), pieces)
+            found = expect(workload, original)
+        except InputError as error:
+            return Baseline(workload, None, str(error), math.nan)
+        except Exception as error:
+            return Baseline(workload, None, f"the unchanged step raised {_what(error)}", math.nan)
+    trouble = ""
+    if not (original.outputs or original.losses or original.gradients):
+        trouble = (
+            "the step returns nothing and leaves no tensor behind, so that a compiler may delete "
+            "all of it: let it return its result"
+        )
+    return Baseline(workload, found, trouble, sum(pieces))
+
+
+def measure_null(
+    target: Any,
+    *,
+    budget_s: float = BUDGET_S * NULL_SHARE,
+    clock: Clock | None = None,
+) -> Null:
+    """The workload against itself, on two copies. Raises what the workload raises."""
+    workload = as_trial_workload(target)
+    with left_as_found(workload):
+        one, other = private_copy(workload), private_copy(workload)
+        warm_up(one.step, clock=clock, sync=_synchronise, limit_s=budget_s / 4)
+        warm_up(other.step, clock=clock, sync=_synchronise, limit_s=budget_s / 4)
+        return null_of(
+            take_turns(
+                Side(one.step), Side(other.step), budget_s=budget_s, enough=is_quiet,
+                clock=clock, sync=_synchronise,
+            )
+        )  # fmt: skip
+
+
+def verify_workload(
+    target: Any,
+    fixes: Sequence[Fix],
+    *,
+    null: Null | None = None,
+    baseline: Baseline | None = None,
+    speed_of_light_s: float | None = None,
+    tolerance: float = TOLERANCE,
+    budget_s: float = BUDGET_S,
+    clock: Clock | None = None,
+) -> Trial:
+    """Apply ``fixes`` together to a copy of the target, compare what it computes, time it in turns.
+
+    ``null`` and ``baseline`` are measured here if not given; ``budget_s`` is for the timing. The
+    workload and every global setting are left as they were; an exception, wrong numbers or a
+    setting that leaks make a failed trial. No fixes at all make a null trial.
+    """
+    names = tuple(fix.name for fix in fixes)
+    for fix in fixes:
+        if fix.apply is None:
+            return failed(names, f"{fix.name} cannot be applied to a workload in this process")
+    try:
+        baseline = baseline or prepare(target)
+    except InputError as error:
+        return failed(names, str(error))
+    if baseline.trouble or baseline.expected is None:
+        return failed(names, baseline.trouble)
+    try:
+        null = null or measure_null(baseline.workload, budget_s=budget_s * NULL_SHARE, clock=clock)
+    except Exception as error:
+        return failed(names, f"the unchanged step raised {_what(error)}")
+    _load_compiler_settings()
+    outside = read_settings()
+    leaks: tuple[str, ...] = ()
+    with left_as_found(baseline.workload):
+        try:
+            trial = _tried(baseline, baseline.expected, fixes, names, null, speed_of_light_s,
+                           tolerance, budget_s, clock or SystemClock(), outside)  # fmt: skip
+        except Exception as error:
+            trial = failed(names, _what(error))
+        finally:
+            leaks = changed(outside, read_settings())
+            refused = write_settings(outside, leaks)
+            _forget_compiled()
+    if leaks:
+        more = f" and {len(leaks) - 3} more" if len(leaks) > 3 else ""
+        reason = f"left a global setting changed: {', '.join(leaks[:3])}{more}"
+        if refused:
+            reason += f"; {', '.join(refused[:3])} could not be put back"
+        return failed(names, reason, numerics=trial.numerics, notices=trial.notices)
+    return trial
+
+
+def _tried(
+    baseline: Baseline,
+    expected: Expected,
+    fixes: Sequence[Fix],
+    names: tuple[str, ...],
+    null: Null,
+    speed_of_light_s: float | None,
+    tolerance: float,
+    budget_s: float,
+    clock: Clock,
+    outside: Settings,
+) -> Trial:
+    notices = (expected.notice,) if expected.notice else ()
+    _forget_compiled()
+    workload = baseline.workload
+    with ExitStack() as applied:
+        pieces: list[float] = []
+        begun = time.perf_counter()
+        new = _entered(private_copy(workload), fixes, applied)
+        inside = read_settings()
+        switched = changed(outside, inside)
+        # Contexts undo what they did from where they left it.
+        applied.callback(write_settings, inside, switched)
+        apply_s = time.perf_counter() - begun
+        evaluation = _evaluated(workload, new, pieces)
+        numerics = compare(expected, evaluation, tolerance)
+        first_call_s = apply_s + sum(pieces[: 2 if len(pieces) > 1 else 1])
+        known: dict[str, Any] = {"first_call_s": first_call_s, "notices": notices}
+        if numerics.verdict == "failed":
+            return failed(names, numerics.reason, numerics=numerics.as_record(), **known)
+        old = private_copy(workload)
+        restrained = write_settings(outside, switched)
+        if restrained:
+            return failed(
+                names,
+                f"changes {', '.join(restrained)} for the whole process, which cannot be undone "
+                "while the original takes its turn",
+                numerics=numerics.as_record(), **known,
+            )  # fmt: skip
+        timed = _timed(workload, old, new, outside, inside, switched, null, budget_s, clock)
+        peak = _peak_bytes(new, inside, switched)
+        write_settings(inside, switched)
+    if numerics.verdict == INCOMPARABLE:
+        numerics = _with_eager_randomness(baseline, expected, fixes, tolerance) or numerics
+    verdict, reason = judge(timed, null, speed_of_light_s)
+    if not numerics.passed:
+        verdict = numerics.verdict
+        reason = numerics.reason
+    compile_s = max(0.0, apply_s + sum(pieces) - baseline.first_steps_s)
+    gain_s = timed.before_s - timed.after_s
+    return Trial(
+        names, verdict, reason,
+        speedup=timed.ratio, before_s=timed.before_s, after_s=timed.after_s,
+        first_call_s=first_call_s, compile_s=compile_s,
+        break_even_steps=math.ceil(compile_s / gain_s) if verdict == FASTER else None,
+        peak_memory_bytes=peak, numerics=numerics.as_record(), notices=notices,
+    )  # fmt: skip
+
+
+def _entered(workload: Workload, fixes: Sequence[Fix], stack: ExitStack) -> Workload:
+    for fix in fixes:
+        assert fix.apply is not None
+        workload = stack.enter_context(fix.apply(workload))
+    return workload
+
+
+def _evaluated(workload: Workload, copy: Workload, pieces: list[float]) -> Evaluation:
+    """``evaluate`` on a copy; each piece's seconds are appended to ``pieces``."""
+
+    def around(call: Callable[[], Any]) -> Any:
+        _synchronise()
+        begun = time.perf_counter()
+        result = call()
+        _synchronise()
+        pieces.append(time.perf_counter() - begun)
+        return result
+
+    if not isinstance(workload, StepFunction):
+        return evaluate(copy, around=around)
+    # A bare callable works on the user's own tensors: they are put back.
+    before = Snapshot(workload.model)
+    versions = {id(t): _version(t) for t in before.tensors}
+    gradients = {id(t): None if t.grad is None else _version(t.grad) for t in _leaves(before)}
+
+    def left_behind() -> dict[str, Any]:
+        # Held until it has been read: ids are those of living tensors.
+        after = Snapshot(workload.model)
+        found = {}
+        for number, tensor in enumerate(after.tensors):
+            if versions.get(id(tensor), -1) != _version(tensor):
+                found[f"left behind {number} {tuple(tensor.shape)}"] = tensor
+        for number, tensor in enumerate(_leaves(after)):
+            grad = tensor.grad
+            if grad is not None and gradients.get(id(tensor), -1) != _version(grad):
+                found[f"gradient left behind {number} {tuple(tensor.shape)}"] = grad
+        return found
+
+    try:
+        return evaluate(copy, around=around, reached=left_behind)
+    finally:
+        before.restore()
+
+
+def _leaves(snapshot: Snapshot) -> list[Any]:
+    return [t for t in snapshot.tensors if t.is_leaf]
+
+
+def _version(tensor: Any) -> int:
+    # Tensors made in inference mode do not count their changes.
+    return -2 if tensor.is_inference() else int(tensor._version)
+
+
+def _timed(
+    workload: Workload,
+    old: Workload,
+    new: Workload,
+    outside: Settings,
+    inside: Settings,
+    switched: tuple[str, ...],
+    null: Null,
+    budget_s: float,
+    clock: Clock,
+) -> Timed:
+    before = Side(old.step, enter=lambda: write_settings(outside, switched))
+    after = Side(new.step, enter=lambda: write_settings(inside, switched))
+    for side in (before, after):
+        side.enter()
+        warm_up(side.step, clock=clock, sync=_synchronise, limit_s=max(1.0, budget_s / 8))
+    return take_turns(
+        before, after, budget_s=budget_s, enough=clear_of(null), clock=clock, sync=_synchronise
+    )
+
+
+def _with_eager_randomness(
+    baseline: Baseline, expected: Expected, fixes: Sequence[Fix], tolerance: float
+) -> Numerics | None:
+    """Compare once more with compiled code told to draw random numbers as eager code does.
+
+    ``None`` if that raises or changes nothing. The timed step is not this one: everything but the
+    order of the random numbers is.
+    """
+    config = sys.modules.get("torch._inductor.config")
+    if config is None:
+        return None
+    _forget_compiled()
+    try:
+        with config.patch(fallback_random=True), ExitStack() as applied:
+            new = _entered(private_copy(baseline.workload), fixes, applied)
+            found = compare(expected, _evaluated(baseline.workload, new, []), tolerance)
+    except Exception:
+        return None
+    if found.verdict == INCOMPARABLE:
+        return None
+    return replace(found, reason=f"{found.reason} (compiled with eager random numbers)")
+
+
+def _peak_bytes(new: Workload, inside: Settings, switched: tuple[str, ...]) -> int | None:
+    torch = sys.modules["torch"]
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return None
+    write_settings(inside, switched)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    kept = new.step()
+    torch.cuda.synchronize()
+    peak = int(torch.cuda.max_memory_allocated())
+    del kept
+    return peak
+
+
+@contextmanager
+def left_as_found(workload: Workload) -> Iterator[None]:
+    """Puts back what a copy may share with the user's objects, and the random generators.
+
+    Copies of modules share nothing. A function's closure cannot be copied: what it reaches is
+    put back.
+    """
+    roots: tuple[Any, ...] = ()
+    if module_of(workload.model) is None:
+        roots = (workload.model,)
+    snapshot = Snapshot(*roots)
+    try:
+        yield
+    finally:
+        snapshot.restore()
+
+
+def _load_compiler_settings() -> None:
+    # So that what a fix sets there has an earlier value to be compared with.
+    import torch._dynamo.config
+    import torch._functorch.config
+    import torch._inductor.config  # noqa: F401
+
+
+def _forget_compiled() -> None:
+    """Compiled code counts per source function, whoever's copy it belongs to: start from none."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        dynamo.reset()
+
+
+def _synchronise() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _what(error: BaseException) -> str:
+    """An exception as part of a sentence."""
+    first = str(error).strip().splitlines()[:1]
+    return type(error).__name__ + (f": {first[0][:300]}" if first else "")
+
+
+__all__ = [
+    "Baseline",
+    "Interval",
+    "as_trial_workload",
+    "left_as_found",
+    "measure_null",
+    "prepare",
+    "verify_workload",
+]
