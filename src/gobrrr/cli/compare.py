@@ -7,9 +7,10 @@ import sys
 
 from gobrrr.cli.parsing import output_path, positive
 from gobrrr.diagnosis.comparison import compare
-from gobrrr.diagnosis.storage import load, write_atomically
+from gobrrr.diagnosis.storage import load
 from gobrrr.reports.compare import comparison_json, comparison_text
 from gobrrr.reports.terminal import options_for
+from gobrrr.timeline.files import write_output
 
 DESCRIPTION = "Show what moved between two diagnoses: per leaf, per op, per counter."
 EXAMPLES = """examples:
@@ -35,11 +36,11 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     comparison = compare(before, after)
     saved = []
     if parsed.json is not None:
-        saved.append(str(write_atomically(parsed.json, comparison_json(comparison))))
+        saved.append(str(write_output(parsed.json, comparison_json(comparison))))
     if parsed.html is not None:
         from gobrrr.reports.html.comparison import comparison_html
 
-        saved.append(str(write_atomically(parsed.html, comparison_html(comparison).encode())))
+        saved.append(str(write_output(parsed.html, comparison_html(comparison).encode())))
     sys.stdout.write(comparison_text(comparison, options_for(sys.stdout, top=parsed.top)))
     if saved:
         print(f"Saved: {', '.join(saved)}")

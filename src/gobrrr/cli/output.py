@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.diagnosis.storage import write_atomically
 from gobrrr.reports import FORMATS, Format
 from gobrrr.reports.terminal import options_for, print_report
+from gobrrr.timeline.files import write_output
 
 
 def write_files(diagnosis: Diagnosis, arguments: argparse.Namespace) -> None:
@@ -22,7 +22,7 @@ def write_files(diagnosis: Diagnosis, arguments: argparse.Namespace) -> None:
     """
     for form, path in _asked_for(arguments):
         render = import_module(form.module).render
-        write_atomically(path, render(diagnosis, top=arguments.top, by=arguments.by))
+        write_output(path, render(diagnosis, top=arguments.top, by=arguments.by))
 
 
 def _asked_for(arguments: argparse.Namespace) -> list[tuple[Format, Path]]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from gobrrr.devices.ceilings import Ceiling, Ceilings, How, MemoryLevel
+from gobrrr.timeline.files import write_atomically
 
 FORMAT = 1
 
@@ -59,22 +58,9 @@ def save_ceilings(ceilings: Ceilings, path: str | os.PathLike[str]) -> None:
         ],
         notices=list(ceilings.notices),
     )
-    write_atomically(Path(path), msgspec.json.format(msgspec.json.encode(content), indent=1))
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside ``path``, then rename; raises ``OSError`` and leaves nothing behind."""
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=1))
 
 
 def ceilings_from_file(path: str | os.PathLike[str]) -> Ceilings:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 
 from gobrrr.diagnosis.schema import SCHEMA_VERSION, Diagnosis
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.files import write_output
 
 # From version n to n + 1, on the decoded JSON. One entry per change that an old file would not
 # survive (a field renamed or given another meaning); a new field with a default needs none.
@@ -60,51 +59,7 @@ def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Path:
         UnsavableError: see ``encode``.
     """
     diagnosis.check()
-    return write_atomically(path, encode(diagnosis))
-
-
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Writes ``data`` to a file beside ``path`` and renames it there, so no reader sees half.
-
-    A symlink is followed; a device such as ``/dev/stdout`` or a pipe is written straight.
-
-    Raises:
-        InputError: the folder does not exist or cannot be written, or ``path`` is a folder.
-    """
-    given = Path(path)
-    try:
-        target = given.resolve() if given.is_symlink() else given
-        if target.is_dir():
-            raise InputError(f"cannot write {given}: it is a folder")
-        if target.exists() and not target.is_file():
-            with target.open("wb") as stream:
-                stream.write(data)
-            return given
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            # mkstemp makes the file private; a report is as public as any file the user makes.
-            temporary.chmod(mode)
-            temporary.replace(target)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-    except OSError as error:
-        raise InputError(f"cannot write {given}: {error.strerror or error}") from error
-    return given
-
-
-def _umask() -> int:
-    # The only portable way to read it is to set it; called before any thread is started by us.
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
+    return write_output(path, encode(diagnosis))
 
 
 def load(path: str | os.PathLike[str]) -> Diagnosis:

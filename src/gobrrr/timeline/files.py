@@ -1,0 +1,64 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from gobrrr.timeline.errors import InputError
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Writes ``data`` to a file beside ``path`` and renames it there, so no reader sees half.
+
+    A symlink is followed; a device such as ``/dev/stdout`` or a pipe is written straight.
+
+    Raises:
+        OSError: the folder does not exist or cannot be written, or ``path`` is a folder. Nothing
+            is left behind.
+    """
+    given = Path(path)
+    target = given.resolve() if given.is_symlink() else given
+    if target.is_dir():
+        raise IsADirectoryError(0, "it is a folder", str(given))
+    if target.exists() and not target.is_file():
+        with target.open("wb") as stream:
+            stream.write(data)
+        return given
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes the file private; a report is as public as any file the user makes.
+        temporary.chmod(mode)
+        temporary.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    return given
+
+
+def write_output(path: str | os.PathLike[str], data: bytes) -> Path:
+    """``write_atomically`` for a path that the user named.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        return write_atomically(path, data)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    # The only portable way to read it is to set it; called before any thread is started by us.
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
