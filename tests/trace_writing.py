@@ -68,3 +68,38 @@ class WrittenTrace:
         else:
             path.write_text(self.text())
         return path
+
+
+COMMS = {
+    "Collective name": "allreduce", "In msg nelems": 1_000_000, "Out msg nelems": 1_000_000,
+    "dtype": "Float", "Group size": 2, "Process Group Name": "default",
+}  # fmt: skip
+
+
+def rank_trace(
+    rank: int | None,
+    late_us: float = 0.0,
+    world: int = 2,
+    group_size: int = 2,
+    group: str = "default",
+) -> WrittenTrace:
+    """Two steps: data loading for ``late_us``, 100 us of compute, then an all-reduce.
+
+    All ranks finish it together, 40 us after the last (late by 60) arrives.
+    """
+    info = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": world}}
+    trace = WrittenTrace(**info)
+    comms = {**COMMS, "Group size": group_size, "Process Group Name": group}
+    for step in range(2):
+        base = 1000 * step
+        trace.note(f"ProfilerStep#{step}", base, 900)
+        trace.note("enumerate(DataLoader)#x.__next__", base, late_us or 1)
+        trace.op("aten::mm", base + late_us + 1, 8)
+        trace.launch("gemm", base + late_us + 2, base + late_us + 10, 100, correlation=10 * step)
+        trace.op("record_param_comms", base + late_us + 20, 9, **comms)
+        arrives, ends = base + late_us + 110, base + 60 + 110 + 40
+        trace.launch(
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", base + late_us + 21, arrives,
+            ends - arrives, correlation=10 * step + 1, stream=20,
+        )  # fmt: skip
+    return trace

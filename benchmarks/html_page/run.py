@@ -24,10 +24,9 @@ from typing import Any
 
 from selenium import webdriver
 
-from gobrrr.capture.trace import read_trace
 from gobrrr.devices import identify
 from gobrrr.diagnosis.schema import Diagnosis, TimelineColumns
-from gobrrr.pipeline.trace import diagnose_timeline
+from gobrrr.pipeline.trace import diagnose_trace
 from gobrrr.reports.html import render
 
 TRACE = Path(__file__).parents[2] / "tests/data/traces/h100_bert_small_inference.json.gz"
@@ -109,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     out = parser.parse_args().out
-    recorded = diagnose_timeline(read_trace(TRACE), TRACE.name, None)
+    recorded = diagnose_trace(TRACE)
     large = enlarged(recorded)
     pages = {}
     driver = start_browser()

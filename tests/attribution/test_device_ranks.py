@@ -8,34 +8,7 @@ from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.ranks import RankComparison, compare_ranks
 from gobrrr.capture.trace_ranks import missing_ranks, read_traces
 from gobrrr.timeline.errors import InputError
-from trace_writing import SHARED, WrittenTrace
-
-COMMS = {
-    "Collective name": "allreduce", "In msg nelems": 1_000_000, "Out msg nelems": 1_000_000,
-    "dtype": "Float", "Group size": 2,
-}  # fmt: skip
-
-
-def rank_trace(rank: int | None, late_us: float = 0.0, world: int = 2) -> WrittenTrace:
-    """Two steps: data loading for ``late_us``, 100 us of compute, then an all-reduce.
-
-    All ranks finish it together, 40 us after the last (late by 60) arrives.
-    """
-    info = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": world}}
-    trace = WrittenTrace(**info)
-    for step in range(2):
-        base = 1000 * step
-        trace.note(f"ProfilerStep#{step}", base, 900)
-        trace.note("enumerate(DataLoader)#x.__next__", base, late_us or 1)
-        trace.op("aten::mm", base + late_us + 1, 8)
-        trace.launch("gemm", base + late_us + 2, base + late_us + 10, 100, correlation=10 * step)
-        trace.op("record_param_comms", base + late_us + 20, 9, **COMMS)
-        arrives, ends = base + late_us + 110, base + 60 + 110 + 40
-        trace.launch(
-            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", base + late_us + 21, arrives,
-            ends - arrives, correlation=10 * step + 1, stream=20,
-        )  # fmt: skip
-    return trace
+from trace_writing import COMMS, SHARED, WrittenTrace, rank_trace
 
 
 def compared(tmp_path: Path, *traces: WrittenTrace) -> RankComparison:
@@ -49,7 +22,8 @@ def test_the_rank_that_arrives_last_is_found_and_why(tmp_path: Path) -> None:
     result = compared(tmp_path, rank_trace(0), rank_trace(1, late_us=60))
     assert result.slowest == 1
     (reduce,) = result.collectives
-    assert (reduce.name, reduce.bytes_moved, reduce.calls) == ("allreduce", 4_000_000, 2)
+    assert (reduce.name, reduce.bytes_moved, reduce.calls) == ("allreduce", 4_000_000, 1)
+    assert (reduce.ranks, reduce.group_size) == ((0, 1), 2)
     # rank 0: 100 us from its arrival, 60 of them waiting; rank 1: 40 us
     assert reduce.duration_ns == (100_000, 40_000)
     assert reduce.transfer_ns == 40_000
@@ -60,9 +34,10 @@ def test_the_rank_that_arrives_last_is_found_and_why(tmp_path: Path) -> None:
     assert reduce.algorithm_bytes_per_s == pytest.approx(100e9)
     assert reduce.bus_bytes_per_s == pytest.approx(100e9)
     assert result.ranks[0].wait_ns == 60_000
-    assert result.ranks[0].why == ("waits 0.060 ms per step in collectives, most of it for rank 1")
+    assert result.ranks[0].waits_for_ns == (0, 60_000)
+    assert result.ranks[0].why == "waits 0.060 ms per step, all of it for rank 1"
     # 60 us of loading against 1 us, less what the first step's idle time before it differs by
-    assert result.ranks[1].why.startswith("arrives last: its input takes 0.059 ms more")
+    assert result.ranks[1].why == "arrives last: 0.059 ms more in data loading than the others"
 
 
 def test_waiting_is_apart_from_transfer_where_all_ranks_are_present(tmp_path: Path) -> None:
@@ -73,11 +48,56 @@ def test_waiting_is_apart_from_transfer_where_all_ranks_are_present(tmp_path: Pa
 
 
 def test_with_a_rank_missing_waiting_stays_part_of_the_network(tmp_path: Path) -> None:
-    result = compared(tmp_path, rank_trace(0, world=4), rank_trace(1, late_us=60, world=4))
+    traces = [rank_trace(r, late_us=60 * r, world=4, group_size=4) for r in range(2)]
+    result = compared(tmp_path, *traces)
     assert result.missing == (2, 3)
-    assert "2 ranks are missing (2, 3)" in result.notices[0]
+    assert "Traces of 2 ranks are missing (2, 3)" in result.notices[0]
     assert result.ranks[0].attribution.leaves_ns["memory.network_wait"] == 0
     assert result.ranks[0].attribution.leaves_ns["memory.network"] == 100_000
+    (reduce,) = result.collectives
+    # Rank 0 did wait 60 us for rank 1; how long both waited for the missing is unknown.
+    assert (reduce.skew_ns, reduce.last_rank) == (60_000, 1)
+    assert reduce.transfer_ns is None
+    assert reduce.bus_bytes_per_s is None
+
+
+def test_a_group_that_is_complete_is_told_though_ranks_are_missing(tmp_path: Path) -> None:
+    traces = [rank_trace(r, late_us=60 * r, world=4, group_size=2) for r in range(2)]
+    result = compared(tmp_path, *traces)
+    assert "except in groups that are complete" in result.notices[0]
+    assert result.ranks[0].attribution.leaves_ns["memory.network_wait"] == 60_000
+    assert result.collectives[0].transfer_ns == 40_000
+
+
+def test_groups_are_compared_within_themselves(tmp_path: Path) -> None:
+    late = (0, 60, 30, 0)
+    traces = [
+        rank_trace(r, late_us=late[r], world=4, group_size=2, group=f"pair{r // 2}")
+        for r in range(4)
+    ]
+    result = compared(tmp_path, *traces)
+    figures = {f.ranks: f for f in result.collectives}
+    assert {ranks: f.last_rank for ranks, f in figures.items()} == {(0, 1): 1, (2, 3): 2}
+    assert {ranks: f.skew_ns for ranks, f in figures.items()} == {(0, 1): 60_000, (2, 3): 30_000}
+    assert [r.wait_ns for r in result.ranks] == [60_000, 0, 0, 30_000]
+    assert result.slowest == 1
+
+
+def test_several_groups_under_one_name_are_not_compared(tmp_path: Path) -> None:
+    traces = [rank_trace(r, late_us=20 * r, world=3, group_size=2) for r in range(3)]
+    result = compared(tmp_path, *traces)
+    assert [f.matched for f in result.collectives] == [False]
+    assert [r.wait_ns for r in result.ranks] == [None, None, None]
+
+
+def test_waiting_behind_other_kernels_holds_nobody_up(tmp_path: Path) -> None:
+    traces = [rank_trace(r, late_us=60 * r) for r in range(2)]
+    for step in range(2):
+        # Over all of rank 0's waiting, 110 to 170 us.
+        traces[0].kernel("gemm", 1000 * step + 105, 65, 600 + step)
+    result = compared(tmp_path, *traces)
+    assert result.ranks[0].wait_ns == 0
+    assert result.slowest is None
 
 
 def test_ranks_that_arrive_together_have_no_slowest(tmp_path: Path) -> None:
@@ -110,7 +130,7 @@ def test_collectives_that_differ_between_ranks_are_not_compared(tmp_path: Path) 
     result = compared(tmp_path, rank_trace(0), more)
     assert [f.matched for f in result.collectives] == [False]
     assert result.slowest is None
-    assert "not compared" in result.notices[0]
+    assert "not compared in those" in result.notices[0]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +157,41 @@ def test_what_the_trace_says_goes_before_its_name(tmp_path: Path) -> None:
 def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
     paths = [rank_trace(0).write(tmp_path, name) for name in ("a.json", "b.json")]
     with pytest.raises(InputError, match="both are of rank 0"):
+        read_traces(paths, processes=1)
+
+
+def refused(tmp_path: Path, *traces: WrittenTrace) -> str:
+    paths = [trace.write(tmp_path, f"rank{i}.json") for i, trace in enumerate(traces)]
+    with pytest.raises(InputError) as error:
+        read_traces(paths, processes=1)
+    return str(error.value)
+
+
+def test_traces_of_different_runs_are_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, rank_trace(0, world=2), rank_trace(1, world=4))
+    assert "a run with 2 ranks" in said and "one with 4" in said
+    later = rank_trace(1)
+    later.top["baseTimeNanoseconds"] = 3600 * 10**9
+    early = rank_trace(0)
+    early.top["baseTimeNanoseconds"] = 0
+    assert "recorded 60 minutes apart" in refused(tmp_path, early, later)
+
+
+def test_traces_of_different_steps_are_refused(tmp_path: Path) -> None:
+    other = rank_trace(1)
+    for event in other.events:
+        event["name"] = event["name"].replace("Step#", "Step#7")
+    said = refused(tmp_path, rank_trace(0), other)
+    assert (
+        "ProfilerStep#0 to ProfilerStep#1" in said and "ProfilerStep#70 to ProfilerStep#71" in said
+    )
+
+
+def test_a_rank_beyond_the_run_is_refused(tmp_path: Path) -> None:
+    nameless = WrittenTrace(distributedInfo={"world_size": 2})
+    nameless.events = rank_trace(0).events
+    paths = [nameless.write(tmp_path, name) for name in ("rank1.json", "rank2.json")]
+    with pytest.raises(InputError, match="rank 2 by its name, but its run has 2 ranks"):
         read_traces(paths, processes=1)
 
 

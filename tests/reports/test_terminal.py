@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from gobrrr.diagnosis.schema import (
+    CollectiveRow,
     Coverage,
     DeviceTime,
     Diagnosis,
@@ -72,9 +73,35 @@ def test_nothing_known(minimal: Diagnosis, same_as_snapshot: Snapshot) -> None:
 def test_many_ranks(training: Diagnosis, same_as_snapshot: Snapshot) -> None:
     split = Split(compute_s=0.046, memory_s=0.025, overhead_s=0.0275, unmodelled_s=0.0015)
     ranks = [
-        RankRow(rank=0, step_s=0.1, split=split, leaves={}, why=None),
-        RankRow(rank=1, step_s=0.14, split=split, leaves={}, why="slowest: waits for its input"),
+        RankRow(
+            rank=0,
+            step_s=0.1,
+            split=split,
+            leaves={},
+            wait_s=0.0123,
+            why="waits 12.300 ms per step, all of it for rank 1",
+        ),
+        RankRow(
+            rank=1,
+            step_s=0.14,
+            split=split,
+            leaves={},
+            wait_s=0.0,
+            why="arrives last: 13.000 ms more in data loading than the others",
+        ),
+        RankRow(rank=2, step_s=0.1, split=split, leaves={}),
     ]
+    collectives = [
+        CollectiveRow(
+            name="allreduce", bytes=25_000_000, group_size=3, ranks=[0, 1, 2], calls=4,
+            time_s=0.02, exposed_s=0.0125, overlapped_s=0.0075, transfer_s=0.001, skew_s=0.0031,
+            algorithm_bytes_per_s=25e9, bus_bytes_per_s=33.3e9, last_rank=1,
+        ),
+        CollectiveRow(
+            name="nccl:all_gather_into_tensor_coalesced", bytes=None, group_size=None, ranks=[0],
+            calls=1.5, time_s=0.001, exposed_s=0.0, overlapped_s=0.001,
+        ),
+    ]  # fmt: skip
     device_time = DeviceTime(
         window_s=0.3,
         busy_s=0.24,
@@ -84,8 +111,11 @@ def test_many_ranks(training: Diagnosis, same_as_snapshot: Snapshot) -> None:
         exposed_copies_s=0.01,
     )
     text = report_text(
-        replace(training, ranks=ranks, device_time=device_time, ops=[], classes=[], findings=[])
-    )
+        replace(
+            training, ranks=ranks, collectives=collectives, device_time=device_time, ops=[],
+            classes=[], findings=[],
+        )
+    )  # fmt: skip
     same_as_snapshot("ranks_80.txt", text)
 
 

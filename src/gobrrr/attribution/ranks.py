@@ -1,99 +1,54 @@
-"""Several ranks side by side: who waits for whom, and what the network achieves.
+"""Several ranks side by side: who waits for whom, and where that time goes.
 
-The kernel of a collective starts when its rank arrives and ends, on all ranks, when the data are
-across. So of one collective the rank with the shortest kernel came last and waited for nobody: its
-duration is the transfer, and what the others took beyond it is waiting. No clocks are compared.
+A collective's kernel starts when its rank arrives and ends, on all ranks, when the data are across.
+So of one collective the rank with the shortest kernel came last and waited for nobody: its duration
+is the transfer, and what the others took beyond it is waiting. No clocks are compared.
 """
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.attribution.collectives import CollectiveFigures, Matched, match_collectives
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.leaves import LEAVES, Attribution
 from gobrrr.timeline import intervals
-from gobrrr.timeline.data import KernelKind, Timeline
+from gobrrr.timeline.data import Timeline
 
-Int64 = NDArray[np.int64]
-
-# Bytes that cross each link per byte of the message, by algorithm-independent counting: NVIDIA,
-# nccl-tests, doc/PERFORMANCE.md (n ranks).
-_BUS_FACTORS = (
-    (re.compile(r"all_?reduce", re.IGNORECASE), lambda n: 2 * (n - 1) / n),
-    (re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE), lambda n: (n - 1) / n),
-    (re.compile(r"broadcast|reduce|send|recv", re.IGNORECASE), lambda n: 1.0),
-)
-
+Float64 = NDArray[np.float64]
 
 # Below this share of a step, waiting is jitter and nobody is late.
 WAIT_MATTERS_FROM = 0.01
 
 
 @dataclass(frozen=True)
-class CollectiveFigures:
-    """One kind of collective (name, bytes) over all steps and ranks; times are means per call.
-
-    ``transfer_ns``: the shortest duration among the ranks. ``wait_ns[i]``: what rank i took
-    beyond it, waiting for a later one. ``skew_ns``: the largest of them in a call, on average.
-    ``algorithm_bytes_per_s`` is bytes / transfer, ``bus_bytes_per_s`` that times the share that
-    crosses a link; ``None`` where bytes are unknown. ``last_rank``
-    arrived last most often. ``exposed_ns[i]`` is the time per step that rank i spent in it with no
-    other kernel running, ``overlapped_ns[i]`` the rest. ``matched`` is false where no step holds
-    the same calls on all ranks; durations are then each rank's own, and waiting is unknown.
-    """
-
-    name: str
-    bytes_moved: int | None
-    calls: int
-    matched: bool
-    transfer_ns: float | None
-    skew_ns: float | None
-    duration_ns: tuple[float, ...]
-    wait_ns: tuple[float, ...]
-    exposed_ns: tuple[float, ...]
-    overlapped_ns: tuple[float, ...]
-    last_rank: int | None
-    algorithm_bytes_per_s: float | None
-    bus_bytes_per_s: float | None
-
-
-@dataclass(frozen=True)
 class RankFigures:
-    """One rank: its attribution, with waiting apart from transfer, and why it stands out."""
+    """One rank: its attribution, with waiting apart from transfer, and why it stands out.
+
+    ``wait_ns`` is exposed waiting per step (``None``: nothing could be compared), ``waits_for_ns``
+    the same by the rank that came last, in the order of the ranks.
+    """
 
     rank: int
     attribution: Attribution
     wait_ns: float | None
+    waits_for_ns: tuple[float, ...]
     why: str
 
 
 @dataclass(frozen=True)
 class RankComparison:
-    """All ranks. ``slowest`` is the rank that the others wait for; ``None`` if that is unknown."""
+    """All ranks. ``slowest`` is the rank that the others wait for most; ``None``: there is none."""
 
     ranks: tuple[RankFigures, ...]
     collectives: tuple[CollectiveFigures, ...]
     slowest: int | None
     missing: tuple[int, ...]
     notices: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One collective on one rank."""
-
-    row: int
-    duration_ns: int
-
-
-# Step, name, bytes.
-_Key = tuple[str, str, int]
 
 
 def compare_ranks(
@@ -103,161 +58,80 @@ def compare_ranks(
 ) -> RankComparison:
     """Compares ranks of one run; ``timelines`` and ``found`` are aligned and sorted by rank.
 
-    Waiting moves from ``memory.network`` to ``memory.network_wait`` where every rank is present
-    (``missing`` is empty); with ranks missing the last to arrive may be one of them.
+    Waiting moves from ``memory.network`` to ``memory.network_wait`` for collectives of which every
+    member is present; of others the last to arrive may be one that is missing.
     """
-    calls = [_calls(timeline) for timeline in timelines]
     ranks = [timeline.rank or 0 for timeline in timelines]
-    waits = [np.zeros(len(timeline.kernels)) for timeline in timelines]
-    groups: dict[tuple[str, int], list[_Key]] = defaultdict(list)
-    for key in sorted(set().union(*calls)):
-        groups[key[1:]].append(key)
-    figures = []
-    group_size = max([len(timelines), *(t.world_size or 0 for t in timelines)])
-    for (name, size), keys in groups.items():
-        figures.append(_collective(name, size, keys, calls, ranks, waits, found, group_size))
-    figures.sort(key=lambda f: -sum(f.exposed_ns))
-    known = any(f.matched for f in figures) and len(timelines) > 1
-    notices = []
-    if missing:
-        listed = ", ".join(map(str, missing[:8])) + (" and more" if len(missing) > 8 else "")
-        notices.append(
-            f"Traces of {len(missing)} ranks are missing ({listed}): one of them may be what the "
-            "others wait for, so waiting is not told from transfer."
-        )
-    loose = [f.name for f in figures if not f.matched]
-    if loose and len(timelines) > 1:
-        notices.append(
-            f"{len(loose)} kinds of collectives are not on every rank the same number of times: "
-            "they are not compared."
-        )
-    split = [
-        result.attribution if missing or not known else _with_wait(timeline, result, wait)
-        for timeline, result, wait in zip(timelines, found, waits)
-    ]
-    steps = [len(timeline.steps) for timeline in timelines]
-    totals = [float(wait.sum()) / n for wait, n in zip(waits, steps)]
-    longest = max((result.attribution.step_ns for result in found), default=0.0)
-    late = known and max(totals) > WAIT_MATTERS_FROM * longest
-    slowest = ranks[int(np.argmin(totals))] if late else None
+    figures, matched = match_collectives(timelines, found, ranks, not missing)
+    known = any(figure.matched for figure in figures)
+    split, table = [], np.zeros((len(ranks), len(ranks)))
+    for i, (timeline, result, match) in enumerate(zip(timelines, found, matched)):
+        part, table[i] = _with_wait(timeline, result, match, len(ranks))
+        split.append(part)
+    longest = max((part.step_ns for part in split), default=0.0)
+    blamed = table.sum(axis=0)
+    late = known and float(blamed.max()) > WAIT_MATTERS_FROM * longest
+    slowest = int(np.argmax(blamed)) if late else None
     return RankComparison(
         ranks=tuple(
             RankFigures(
-                rank, part, total if known else None, _why(i, split, totals, slowest, ranks)
+                rank,
+                split[i],
+                float(table[i].sum()) if known else None,
+                tuple(table[i].tolist()),
+                _why(i, split, table, slowest, ranks),
             )
-            for i, (rank, part, total) in enumerate(zip(ranks, split, totals))
+            for i, rank in enumerate(ranks)
         ),
-        collectives=tuple(figures),
-        slowest=slowest,
+        collectives=figures,
+        slowest=None if slowest is None else ranks[slowest],
         missing=tuple(missing),
-        notices=tuple(notices),
+        notices=_notices(figures, len(ranks), missing),
     )
 
 
-def _calls(timeline: Timeline) -> dict[_Key, list[_Call]]:
-    """Collectives by step, name and bytes, in order. The step keeps neighbours apart."""
-    kernels = timeline.kernels
-    rows = np.flatnonzero(kernels.kind == KernelKind.COLLECTIVE)
-    records = timeline.extra.get("collectives", ())
-    number = timeline.extra.get("collective", np.full(len(kernels), -1))
-    window = np.searchsorted(timeline.steps[:, 1], kernels.start_ns[rows], side="right")
-    steps = timeline.step_names
-    found: dict[_Key, list[_Call]] = defaultdict(list)
-    for row, step in zip(rows.tolist(), window.tolist()):
-        record = int(number[row])
-        if record >= 0:
-            name = str(records[record]["name"]).removeprefix("nccl:")
-        else:
-            name = _kernel_function(timeline.names[kernels.name[row]])
-        duration = int(kernels.end_ns[row] - kernels.start_ns[row])
-        found[steps[step], name, int(kernels.bytes_moved[row])].append(_Call(row, duration))
-    return dict(found)
-
-
-def _kernel_function(name: str) -> str:
-    """``ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`` -> ``AllReduce``."""
-    parts = re.split(r"[(<]", name, maxsplit=1)[0].split("_")
-    return parts[1] if len(parts) > 1 and parts[0].lower().startswith("nccl") else parts[0]
-
-
-def _collective(
-    name: str,
-    size: int,
-    keys: list[_Key],
-    calls: list[dict[_Key, list[_Call]]],
-    ranks: list[int],
-    waits: list[NDArray[np.float64]],
-    found: Sequence[DeviceAttribution],
-    group_size: int,
-) -> CollectiveFigures:
-    durations: list[list[int]] = [[] for _ in calls]
-    rows: list[list[int]] = [[] for _ in calls]
-    columns: list[list[_Call]] = []
-    for key in keys:
-        of_rank = [rank_calls.get(key, []) for rank_calls in calls]
-        if len(calls) > 1 and len({len(c) for c in of_rank}) == 1:
-            columns += [list(same) for same in zip(*of_rank)]
-        for i, rank_calls in enumerate(of_rank):
-            durations[i] += [call.duration_ns for call in rank_calls]
-            rows[i] += [call.row for call in rank_calls]
-    matched = bool(columns)
-    exposed, overlapped = _exposure(rows, found)
-    transfer = skew = None
-    last = None
-    wait: tuple[float, ...] = ()
-    if matched:
-        table = np.array([[c.duration_ns for c in column] for column in columns], np.float64).T
-        shortest = table.min(axis=0)
-        beyond = table - shortest
-        for i in range(len(ranks)):
-            waits[i][[column[i].row for column in columns]] = beyond[i]
-        transfer = float(shortest.mean())
-        skew = float(beyond.max(axis=0).mean())
-        wait = tuple(beyond.mean(axis=1).tolist())
-        last = ranks[int(np.bincount(table.argmin(axis=0), minlength=len(ranks)).argmax())]
-    count = max(len(d) for d in durations)
-    rate = None if transfer is None or size < 0 or transfer <= 0 else size / transfer * 1e9
-    factor = next((f(group_size) for pattern, f in _BUS_FACTORS if pattern.search(name)), None)
-    return CollectiveFigures(
-        name=name,
-        bytes_moved=size if size >= 0 else None,
-        calls=count,
-        matched=matched,
-        transfer_ns=transfer,
-        skew_ns=skew,
-        duration_ns=tuple(float(np.mean(d)) if d else 0.0 for d in durations),
-        wait_ns=wait,
-        exposed_ns=exposed,
-        overlapped_ns=overlapped,
-        last_rank=last,
-        algorithm_bytes_per_s=rate,
-        bus_bytes_per_s=None if rate is None or factor is None else rate * factor,
-    )
-
-
-def _exposure(
-    rows: list[list[int]], found: Sequence[DeviceAttribution]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    exposed, overlapped = [], []
-    for of_rank, result in zip(rows, found):
-        shares = result.attribution.kernels
-        own = float(shares.owned_ns[of_rank].sum())
-        exposed.append(own)
-        overlapped.append(max(0.0, float(shares.duration_ns[of_rank].sum()) - own))
-    return tuple(exposed), tuple(overlapped)
+def _notices(
+    figures: Sequence[CollectiveFigures], given: int, missing: Sequence[int]
+) -> tuple[str, ...]:
+    notices = []
+    if missing:
+        listed = ", ".join(map(str, missing[:8])) + (" and more" if len(missing) > 8 else "")
+        verb = "traces of {} ranks are" if len(missing) > 1 else "the trace of {} rank is"
+        text = f"{verb.format(len(missing))} missing ({listed})"
+        text += (
+            ": one of them may be what the others wait for, so waiting is not told from transfer"
+        )
+        text += " except in groups that are complete." if any(f.complete for f in figures) else "."
+        notices.append(text[0].upper() + text[1:])
+    loose = sum(not figure.matched for figure in figures)
+    if loose and given > 1:
+        kinds = "kind of collective is" if loose == 1 else "kinds of collectives are"
+        notices.append(
+            f"{loose} {kinds} not on every rank of a group the same number of times in a step, or "
+            "from one rank to another: ranks are not compared in those."
+        )
+    return tuple(notices)
 
 
 def _with_wait(
-    timeline: Timeline, found: DeviceAttribution, wait: NDArray[np.float64]
-) -> Attribution:
-    """The attribution with exposed waiting apart: a collective waits first and transfers last."""
+    timeline: Timeline, found: DeviceAttribution, match: Matched, ranks: int
+) -> tuple[Attribution, Float64]:
+    """The attribution with exposed waiting apart, and exposed waiting per step by last rank.
+
+    A collective waits first and transfers last; what another kernel hides is no waiting.
+    """
     attribution, kernels = found.attribution, timeline.kernels
     rows = found.owned.row
-    until = kernels.start_ns[rows] + np.rint(wait[rows]).astype(np.int64)
-    start, end = found.owned.start, np.minimum(found.owned.end, until)
-    pieces, window = intervals.clip_to_windows(start, np.maximum(end, start), timeline.steps)
-    waited = np.zeros(len(timeline.steps))
-    np.add.at(waited, window, (pieces.end - pieces.start).astype(np.float64))
+    until = kernels.start_ns[rows] + np.rint(match.wait_ns[rows]).astype(np.int64)
+    start = found.owned.start
+    end = np.maximum(np.minimum(found.owned.end, until), start)
+    pieces, window = intervals.clip_to_windows(start, end, timeline.steps)
+    length = (pieces.end - pieces.start).astype(np.float64)
+    row = rows[pieces.row]
+    waiting = match.last[row] >= 0
+    by_rank = np.bincount(match.last[row[waiting]], weights=length[waiting], minlength=ranks)
+    told = waiting & match.complete[row]
+    waited = np.bincount(window[told], weights=length[told], minlength=len(timeline.steps))
     windows = []
     for leaves, amount in zip(attribution.windows, waited.tolist()):
         part = min(amount, leaves["memory.network"])
@@ -271,36 +145,37 @@ def _with_wait(
     means = {leaf: float(np.mean([w[leaf] for w in windows])) for leaf in LEAVES}
     result = replace(attribution, leaves_ns=means, windows=tuple(windows))
     result.check()
-    return result
+    return result, by_rank / len(timeline.steps)
 
 
 # What a rank can be slow in, and the words for it.
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("its input", ("overhead.data_loading",)),
-    ("its host", ("overhead.python", "overhead.dispatch", "overhead.launch",
-                  "overhead.synchronisation", "overhead.allocation", "overhead.compilation",
-                  "overhead.garbage_collection")),
-    ("its copies", ("memory.copies",)),
-    ("its kernels", ("compute.", "memory.device", "memory.unmodelled", "unmodelled",
-                     "overhead.kernel_fixed_cost")),
+    ("data loading", ("overhead.data_loading",)),
+    ("Python, dispatch and launches", (
+        "overhead.python", "overhead.dispatch", "overhead.launch", "overhead.synchronisation",
+        "overhead.allocation", "overhead.compilation", "overhead.garbage_collection")),
+    ("copies", ("memory.copies",)),
+    ("kernels", ("compute.", "memory.device", "memory.unmodelled", "unmodelled",
+                 "overhead.kernel_fixed_cost")),
 )  # fmt: skip
 
 
 def _why(
     index: int,
     split: Sequence[Attribution],
-    waits: Sequence[float],
+    table: Float64,
     slowest: int | None,
     ranks: Sequence[int],
 ) -> str:
     """One clause on what sets the rank apart from the mean of the others."""
-    if len(split) < 2:
+    if len(split) < 2 or slowest is None:
         return ""
-    if slowest is None:
-        return ""
-    if ranks[index] != slowest:
-        own = waits[index] / 1e6
-        return f"waits {own:.3f} ms per step in collectives, most of it for rank {slowest}"
+    if index != slowest:
+        own, for_slowest = float(table[index].sum()) / 1e6, float(table[index, slowest]) / 1e6
+        if own < 0.0005:
+            return "waits for nobody"
+        share = "all" if for_slowest > 0.999 * own else f"{for_slowest:.3f}"
+        return f"waits {own:.3f} ms per step, {share} of it for rank {ranks[slowest]}"
     excess = {}
     for label, prefixes in _PARTS:
         amounts = [
@@ -312,4 +187,4 @@ def _why(
     label = max(excess, key=lambda name: excess[name])
     if excess[label] <= 0:
         return "arrives last, by no part of its own step"
-    return f"arrives last: {label} takes {excess[label] / 1e6:.3f} ms more than on the others"
+    return f"arrives last: {excess[label] / 1e6:.3f} ms more in {label} than the others"

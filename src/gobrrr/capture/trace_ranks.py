@@ -12,17 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from gobrrr.capture.trace import read_trace
+from gobrrr.capture.trace_steps import MARKED
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 
 _RANK_IN_NAME = re.compile(r"rank[\s_.=-]*(\d+)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
+# Clocks of the hosts of one run differ by less.
+APART_FROM_S = 600.0
 
 
 def read_traces(
     paths: Sequence[str | os.PathLike[str]], processes: int | None = None
 ) -> tuple[Timeline, ...]:
-    """Reads one trace per rank and sorts by rank; ``Timeline.rank`` is set on each.
+    """Reads one trace per rank of one run, sorted by rank; ``Timeline.rank`` is set on each.
 
     The rank is what the trace says of itself (``distributedInfo``), else what the file names say
     (``rank3``, or the one number in which they differ), else their order.
@@ -32,7 +35,7 @@ def read_traces(
         processes: how many to read with at once; by default one per file, at most one per core.
 
     Raises:
-        InputError: a file cannot be read, or two are of one rank.
+        InputError: a file cannot be read, two are of one rank, or they are not of one run.
     """
     files = [Path(path) for path in paths]
     workers = min(len(files), processes or os.cpu_count() or 1)
@@ -52,8 +55,58 @@ def read_traces(
         if ranks.count(rank) > 1:
             same = [str(path) for path, r in zip(files, ranks) if r == rank]
             raise InputError(f"{' and '.join(same)}: both are of rank {rank}; give each rank once")
+    _check_same_run(timelines, ranks, files)
     ranked = [replace(timeline, rank=rank) for timeline, rank in zip(timelines, ranks)]
     return tuple(sorted(ranked, key=lambda timeline: timeline.rank or 0))
+
+
+def _check_same_run(
+    timelines: Sequence[Timeline], ranks: Sequence[int], files: Sequence[Path]
+) -> None:
+    """Raises ``InputError`` for what no two ranks of one run can differ in."""
+    first, *others = zip(timelines, ranks, files)
+    for timeline, rank, path in (first, *others):
+        if timeline.world_size is not None and rank >= timeline.world_size:
+            raise InputError(
+                f"{path}: is rank {rank} by its name, but its run has {timeline.world_size} ranks; "
+                "give the traces of one run"
+            )
+    for timeline, _, path in others:
+        sizes = first[0].world_size, timeline.world_size
+        if None not in sizes and sizes[0] != sizes[1]:
+            raise InputError(
+                f"{first[2]} is of a run with {sizes[0]} ranks, {path} of one with {sizes[1]}; "
+                "give the traces of one run"
+            )
+        apart_s = _apart_s(first[0], timeline)
+        if apart_s is not None and apart_s > APART_FROM_S:
+            raise InputError(
+                f"{first[2]} and {path} were recorded {apart_s / 60:,.0f} minutes apart; "
+                "give the traces of one run"
+            )
+        if _marked(first[0]) and _marked(timeline):
+            names = first[0].step_names, timeline.step_names
+            if set(names[0]).isdisjoint(names[1]):
+                raise InputError(
+                    f"{first[2]} and {path} hold different steps ({names[0][0]} to {names[0][-1]}, "
+                    f"{names[1][0]} to {names[1][-1]}); give the traces of the same steps"
+                )
+
+
+def _marked(timeline: Timeline) -> bool:
+    return bool(timeline.extra.get("steps_how") == MARKED)
+
+
+def _apart_s(one: Timeline, other: Timeline) -> float | None:
+    """Seconds between two recordings by the wall clock (0: they overlap), where traces tell it."""
+    bases = one.extra.get("base_ns"), other.extra.get("base_ns")
+    if None in bases or not len(one.steps) or not len(other.steps):
+        return None
+    edges = [
+        (base + int(timeline.steps[0, 0]), base + int(timeline.steps[-1, 1]))
+        for base, timeline in zip(bases, (one, other))
+    ]
+    return max(0, edges[1][0] - edges[0][1], edges[0][0] - edges[1][1]) / 1e9
 
 
 def _ranks(timelines: Sequence[Timeline], names: Sequence[str]) -> list[int]:

@@ -17,6 +17,8 @@ Int64 = NDArray[np.int64]
 # what stands before the first and behind the last layer does not.
 LEAST_REPEATS = 3
 LONGEST_SEARCH = 200_000
+# How steps were found, where the program said it.
+MARKED = "marked by the profiler"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def find_steps(
     if len(marked):
         starts, labels = _distinct(host.start_ns[marked], [names[host.name[r]] for r in marked])
         ends = int(host.end_ns[marked].max())
-        return _tile(starts, labels, kernels, ends, "marked by the profiler")
+        return _tile(starts, labels, kernels, ends, MARKED)
     found = _after_optimizers(host, kernels, names)
     if found is None:
         found = _repetition(host, kernels, step_thread)

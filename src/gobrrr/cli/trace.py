@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gobrrr.cli.parsing import add_report_options
+from gobrrr.cli.parsing import add_report_options, output_path
 
 DESCRIPTION = """Diagnose what PyTorch's profiler recorded, on any machine, without a GPU or torch.
 
@@ -12,8 +12,11 @@ Gzip or plain. Record shapes and stacks for the most: profile(activities=[CPU, C
 record_shapes=True, with_stack=True) and export_chrome_trace("trace.json.gz")."""
 EXAMPLES = """examples:
   gobrrr trace trace.json.gz
+  gobrrr trace run/rank*.json.gz                     # one file per rank: who waits for whom
   gobrrr trace trace.json.gz --json d.json --by module,cause
   gobrrr trace trace.json.gz --ceilings h100.json
+  gobrrr trace trace.json.gz --perfetto out.json.gz  # open it in ui.perfetto.dev
+  gobrrr trace trace.json.gz --scrub clean.json.gz   # a copy that is safe to share
 """
 
 
@@ -26,18 +29,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the device that was traced, written there by gobrrr ceilings --json "
         "(default: its data sheet)",
     )
+    group = parser.add_argument_group("copies of the trace (gzip if the name ends in .gz)")
+    group.add_argument(
+        "--perfetto",
+        type=output_path,
+        metavar="PATH",
+        help="with steps, regimes and causes of idleness as tracks",
+    )
+    group.add_argument(
+        "--scrub",
+        type=output_path,
+        metavar="PATH",
+        help="without metadata, environment, host names and addresses; alone it only copies",
+    )
+    group.add_argument(
+        "--scrub-paths", action="store_true", help="also cut the folders off file names"
+    )
     add_report_options(parser)
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """Reads, diagnoses, writes, shows."""
     parsed = parser.parse_args(arguments)
+    if parsed.scrub_paths and parsed.scrub is None:
+        parser.error("--scrub-paths goes with --scrub PATH")
+    if len(parsed.traces) > 1 and (parsed.perfetto or parsed.scrub):
+        parser.error("--perfetto and --scrub take one trace")
+    if parsed.scrub is not None:
+        from gobrrr.capture.trace_export import write_scrubbed
+
+        write_scrubbed(parsed.traces[0], parsed.scrub, paths=parsed.scrub_paths)
+        print(f"Saved: {parsed.scrub}")
+        if not _report_wanted(parsed):
+            return 0
     from gobrrr.cli.ceilings import read_ceilings
     from gobrrr.cli.output import show, write_files
     from gobrrr.pipeline.trace import diagnose_trace
 
     ceilings = None if parsed.ceilings is None else read_ceilings(parsed.ceilings)
-    diagnosis = diagnose_trace(parsed.traces, ceilings=ceilings)
+    diagnosis = diagnose_trace(parsed.traces, ceilings=ceilings, perfetto=parsed.perfetto)
     write_files(diagnosis, parsed)
     show(diagnosis, parsed)
+    if parsed.perfetto is not None:
+        print(f"Saved: {parsed.perfetto} (open it in https://ui.perfetto.dev)")
     return 0
+
+
+def _report_wanted(parsed: argparse.Namespace) -> bool:
+    """Whether more was asked for than the copy."""
+    from gobrrr.reports import FORMATS
+
+    files = [getattr(parsed, form.option) for form in FORMATS]
+    return any((parsed.perfetto, parsed.ceilings, parsed.by, parsed.top, *files))

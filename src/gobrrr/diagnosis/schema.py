@@ -272,14 +272,42 @@ class Finding(Record, kw_only=True):
 
 
 class RankRow(Record, kw_only=True):
-    """One rank of several; times per step."""
+    """One rank of several; times per step.
+
+    ``wait_s`` is waiting for ranks that arrived later at collectives, with nothing else running.
+    """
 
     rank: int
     step_s: float
     split: Split
     leaves: dict[str, float]
     device_time: DeviceTime | None = None
+    wait_s: float | None = None
     why: str | None = None
+
+
+class CollectiveRow(Record, kw_only=True):
+    """One kind of collective (name, bytes, group).
+
+    ``calls``, ``time_s``, ``exposed_s`` (no other kernel beside it) and ``overlapped_s`` are per
+    step, means over ``ranks``; ``transfer_s`` and ``skew_s`` (how long the first waits for the
+    last) are per call, known where ranks can be compared; ``duration_s`` is per call on each rank.
+    """
+
+    name: str
+    bytes: int | None
+    group_size: int | None
+    ranks: list[int]
+    calls: float
+    time_s: float
+    exposed_s: float
+    overlapped_s: float
+    transfer_s: float | None = None
+    skew_s: float | None = None
+    algorithm_bytes_per_s: float | None = None
+    bus_bytes_per_s: float | None = None
+    last_rank: int | None = None
+    duration_s: list[float] = []
 
 
 class TimelineColumns(Record, kw_only=True):
@@ -350,7 +378,7 @@ class Diagnosis(Record, kw_only=True):
     device_time: DeviceTime | None = None
     batch_doubling: BatchDoubling | None = None
     ranks: list[RankRow] | None = None
-    collectives: list[dict[str, Any]] = []
+    collectives: list[CollectiveRow] = []
     timeline: TimelineColumns | None = None
     findings: list[Finding] = []
     verdict: str = ""

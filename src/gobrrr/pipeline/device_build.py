@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from gobrrr.attribution.collectives import match_collectives
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
+from gobrrr.attribution.device_groups import KernelGroups, group_kernels
 from gobrrr.attribution.idle import CAUSE_LEAVES
 from gobrrr.attribution.leaves import COLLECTIVE, COPY, REGIME_NAMES
 from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import (
     DeviceRecord,
-    DeviceTime,
     Diagnosis,
     IdleRow,
     SlowStep,
@@ -24,7 +25,13 @@ from gobrrr.diagnosis.schema import (
     TimelineColumns,
 )
 from gobrrr.measure import summarise
-from gobrrr.pipeline.records import ceiling_rows, level_rows, spread_record
+from gobrrr.pipeline.records import (
+    ceiling_rows,
+    collective_rows,
+    device_time_record,
+    level_rows,
+    spread_record,
+)
 from gobrrr.pipeline.tables import (
     PHASE_NAMES,
     OpShare,
@@ -58,15 +65,28 @@ def build_device_diagnosis(
     Raises ValueError if the timeline has no device work.
     """
     found = attribute_device(timeline, ceilings, work_of)
+    return lay_out_device(timeline, found, ceilings, source, environment, unprofiled)
+
+
+def lay_out_device(
+    timeline: Timeline,
+    found: DeviceAttribution,
+    ceilings: Ceilings | None,
+    source: dict[str, Any],
+    environment: dict[str, Any],
+    unprofiled: Spread | None = None,
+) -> tuple[Diagnosis, DeviceAttribution]:
+    """Lays an attribution out as tables; see ``build_device_diagnosis``."""
     step = _step_record(timeline, found.attribution.step_ns * 1e-9)
     if unprofiled is not None:
         found, scales = scale_to_step(found, unprofiled.median * 1e9)
         step.time_s, step.host_scale, step.kernel_scale = unprofiled, scales.host, scales.kernel
     attribution = found.attribution
-    shares = attribution.kernels
+    groups = group_kernels(timeline, found)
+    shares = groups.shares
     leaves = {name: ns * 1e-9 for name, ns in attribution.leaves_ns.items()}
     step_s = attribution.step_ns * 1e-9
-    items = _op_shares(timeline, found)
+    items = _op_shares(timeline, found, groups)
     idle_s = sum(gap.duration_ns for gap in attribution.idle) * 1e-9
     trailing_s = max(0.0, idle_s - float(found.idle_before_ns.sum()) * 1e-9)
     regime, close = regime_of(leaves)
@@ -76,7 +96,6 @@ def build_device_diagnosis(
             items, shares, key, step_s, trailing_host_s=trailing_s, trailing_name=TRAILING
         )
 
-    figures = found.device_time
     diagnosis = Diagnosis(
         environment=environment,
         source=source,
@@ -100,17 +119,15 @@ def build_device_diagnosis(
         lines=grouped(lambda item: (item.source, PHASE_NAMES[item.phase])),
         phases=grouped(lambda item: (PHASE_NAMES[item.phase], None)),
         idle=_idle_rows(found),
-        device_time=DeviceTime(
-            window_s=figures.window_ns / 1e9,
-            busy_s=figures.busy_ns / 1e9,
-            compute_kernels_s=figures.compute_kernels_ns / 1e9,
-            collectives_s=figures.collectives_ns / 1e9,
-            exposed_collectives_s=figures.exposed_collectives_ns / 1e9,
-            exposed_copies_s=figures.exposed_copies_ns / 1e9,
+        device_time=None
+        if timeline.device.kind == "cpu"
+        else device_time_record(found.device_time),
+        collectives=collective_rows(
+            match_collectives([timeline], [found], [timeline.rank or 0], False)[0]
         ),
         timeline=_timeline_columns(timeline, found),
         notices=[*timeline.notices, *attribution.notices, *_ceiling_notices(timeline, ceilings)],
-        counters=_counters(timeline, found),
+        counters=_counters(timeline, items),
     )
     diagnosis.mfu, diagnosis.mfu_dtype = _mfu(items, ceilings, step_s)
     diagnosis.speed_of_light_s = _speed_of_light(diagnosis, ceilings)
@@ -140,36 +157,32 @@ def _step_record(timeline: Timeline, step_s: float) -> StepRecord:
     )
 
 
-def _op_shares(timeline: Timeline, found: DeviceAttribution) -> list[OpShare]:
+def _op_shares(timeline: Timeline, found: DeviceAttribution, groups: KernelGroups) -> list[OpShare]:
+    """One per group of kernels that are alike."""
     host, kernels, work = timeline.host, timeline.kernels, found.work
-    steps = len(timeline.steps)
-    launched = np.bincount(work.op[work.op >= 0], minlength=len(host) or 1)
     items = []
-    for row in range(len(kernels)):
-        op = int(work.op[row])
+    for row, kernel in enumerate(groups.first.tolist()):
+        op, call_index = int(work.op[kernel]), int(work.call[kernel])
         module = source = ""
         phase = Phase.OTHER
+        name = timeline.names[kernels.name[kernel]]
         if op >= 0:
-            call_index = int(host.call[op])
             name = timeline.names[host.name[op]]
-            call = timeline.calls[call_index] if call_index >= 0 else OpCall(name)
             module = timeline.names[host.module[op]] if host.module[op] >= 0 else ""
             source = timeline.names[host.source[op]] if host.source[op] >= 0 else ""
             phase = Phase(int(host.phase[op]))
-        else:
-            call = OpCall(timeline.names[kernels.name[row]])
         items.append(
             OpShare(
-                call=call,
-                work=work.works[row],
-                roof=work.roofs[row],
+                call=timeline.calls[call_index] if call_index >= 0 else OpCall(name),
+                work=groups.works[row],
+                roof=groups.roofs[row],
                 share=row,
-                host_ns=float(found.idle_before_ns[row]),
+                host_ns=float(groups.idle_before_ns[row]),
                 module=module,
                 source=source,
                 phase=phase,
-                count=1.0 / (steps * (launched[op] if op >= 0 else 1)),
-                weight=1.0 / steps,
+                count=float(groups.count[row]),
+                weight=float(groups.weight[row]),
             )
         )
     return items
@@ -249,7 +262,7 @@ def _ceiling_notices(timeline: Timeline, ceilings: Ceilings | None) -> list[str]
     ]
 
 
-def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
+def _counters(timeline: Timeline, items: Sequence[OpShare]) -> dict[str, float]:
     steps = len(timeline.steps)
     kind, host = timeline.kernels.kind, timeline.host.kind
     return {
@@ -257,8 +270,8 @@ def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
         "copies": float((kind == KernelKind.COPY).sum()) / steps,
         "collectives": float((kind == KernelKind.COLLECTIVE).sum()) / steps,
         "synchronisations": float((host == HostKind.SYNCHRONISE).sum()) / steps,
-        "flops": sum(w.flops or 0.0 for w in found.work.works if w is not None) / steps,
-        "bytes": float(sum(w.bytes_moved or 0 for w in found.work.works if w is not None)) / steps,
+        "flops": sum((i.work.flops or 0.0) * i.weight for i in items if i.work is not None),
+        "bytes": sum((i.work.bytes_moved or 0) * i.weight for i in items if i.work is not None),
     }
 
 

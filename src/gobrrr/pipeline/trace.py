@@ -7,47 +7,87 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gobrrr.attribution.device_of_ops import with_operators_as_kernels
+from gobrrr.attribution.device_tracks import tracks_of
 from gobrrr.capture.trace import read_trace
+from gobrrr.capture.trace_export import write_with_tracks
+from gobrrr.capture.trace_ranks import read_traces
 from gobrrr.devices import ceilings_from_datasheet
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import package_version
+from gobrrr.pipeline.ranks import diagnose_ranks
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
+from gobrrr.work import work_of
 
 PathLike = str | os.PathLike[str]
 
 
 def diagnose_trace(
-    paths: PathLike | Sequence[PathLike], *, ceilings: Ceilings | None = None
+    paths: PathLike | Sequence[PathLike],
+    *,
+    ceilings: Ceilings | None = None,
+    perfetto: PathLike | None = None,
 ) -> Diagnosis:
-    """Diagnose one trace of PyTorch's profiler.
+    """Diagnose one trace of PyTorch's profiler, or one of each rank of a run.
 
     ``ceilings``: of the device that the trace was recorded on; by default its data sheet's, found
     by the name in the trace. Without either there is no roofline, and a notice says so.
+    ``perfetto``: also write a copy of the one trace there, with steps, regimes and causes of
+    idleness as tracks.
 
-    Raises InputError for a file that holds no device work that can be diagnosed.
+    Raises InputError for a file that holds no device work that can be diagnosed, for files that are
+    not one of each rank of one run, and for a copy that cannot be written.
     """
-    names = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    if len(names) != 1:
-        raise InputError("give one trace")
-    path = Path(names[0])
-    return diagnose_timeline(read_trace(path), path.name, ceilings)
+    files = [Path(paths)] if isinstance(paths, (str, os.PathLike)) else [Path(p) for p in paths]
+    if not files:
+        raise InputError("no trace was given; give one, or one of each rank")
+    if len(files) == 1:
+        return _diagnose_one(read_trace(files[0]), files[0], ceilings, perfetto)
+    if perfetto is not None:
+        raise InputError("tracks are added to one trace; several were given")
+    timelines = read_traces(files)
+    for timeline in timelines:
+        _require_work(timeline, str(timeline.extra["source"]))
+    return diagnose_ranks(
+        timelines,
+        [_ceilings_of(timeline, ceilings) for timeline in timelines],
+        _environment(timelines[0]),
+    )
 
 
-def diagnose_timeline(timeline: Timeline, name: str, ceilings: Ceilings | None) -> Diagnosis:
-    """Diagnose a timeline that was read from the file ``name``."""
+def _diagnose_one(
+    timeline: Timeline, path: Path, ceilings: Ceilings | None, perfetto: PathLike | None
+) -> Diagnosis:
     if len(timeline.kernels) == 0:
-        raise InputError(
-            f"{name} holds no GPU work. Record it with ProfilerActivity.CUDA, or diagnose the "
-            "program itself: gobrrr run SCRIPT"
-        )
-    if ceilings is None and timeline.device.name:
-        ceilings = ceilings_from_datasheet(timeline.device.name)
-    source: dict[str, Any] = {"kind": "trace", "name": name}
+        timeline = with_operators_as_kernels(timeline, work_of)
+    _require_work(timeline, path.name)
+    source: dict[str, Any] = {"kind": "trace", "name": path.name}
     if timeline.rank is not None:
         source["rank"], source["world_size"] = timeline.rank, timeline.world_size
-    environment = {"gobrrr": package_version("gobrrr"), "torch": timeline.torch_version or None}
-    diagnosis, _ = build_device_diagnosis(timeline, ceilings, source, environment)
+    diagnosis, found = build_device_diagnosis(
+        timeline, _ceilings_of(timeline, ceilings), source, _environment(timeline)
+    )
+    if perfetto is not None:
+        write_with_tracks(path, perfetto, tracks_of(timeline, found))
     return diagnosis
+
+
+def _require_work(timeline: Timeline, name: str) -> None:
+    if len(timeline.kernels) == 0:
+        raise InputError(
+            f"{name} holds no work that can be diagnosed; record it with activities=[CPU, CUDA], "
+            "or diagnose the program itself: gobrrr run SCRIPT"
+        )
+
+
+def _ceilings_of(timeline: Timeline, given: Ceilings | None) -> Ceilings | None:
+    if given is not None or not timeline.device.name:
+        return given
+    return ceilings_from_datasheet(timeline.device.name)
+
+
+def _environment(timeline: Timeline) -> dict[str, Any]:
+    return {"gobrrr": package_version("gobrrr"), "torch": timeline.torch_version or None}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
 from gobrrr.reports.quantities import plain_name, share
+from gobrrr.reports.rank_tables import collective_table, rank_table
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
 
 # Everything that GitHub's Markdown (https://github.github.com/gfm/) or HTML could take as markup.
@@ -54,8 +55,9 @@ def report_markdown(
             name, saving, because = sentences.finding_lines(finding, scale)
             lines.append(f"| {_escape(name)} | {saving} | {_escape('; '.join(because))} |")
         lines.append("")
-    for name in by:
-        table = TABLES[name](diagnosis, top)
+    tables = [TABLES[name](diagnosis, top) for name in by]
+    tables += [rank_table(diagnosis, top), collective_table(diagnosis, top)]
+    for table in tables:
         if table.rows:
             lines += [*_table(table), ""]
     notes = [*sentences.coverage(diagnosis), sentences.measuring(diagnosis)]

@@ -53,11 +53,19 @@ def title(diagnosis: Diagnosis) -> str:
     torch_version = diagnosis.environment.get("torch")
     parts = (
         plain_name(str(diagnosis.source.get("name") or "")),
+        _rank(diagnosis),
         plain_name(diagnosis.step.kind),
         device,
         f"torch {plain_name(str(torch_version))}" if torch_version else "",
     )
     return " · ".join(part for part in parts if part)
+
+
+def _rank(diagnosis: Diagnosis) -> str:
+    rank, size = diagnosis.source.get("rank"), diagnosis.source.get("world_size")
+    if not isinstance(rank, int) or size == 1:
+        return ""
+    return f"rank {rank} of {size}" if isinstance(size, int) else f"rank {rank}"
 
 
 def step_time(diagnosis: Diagnosis) -> str:

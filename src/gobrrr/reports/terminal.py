@@ -22,6 +22,7 @@ from rich.text import Text
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
 from gobrrr.reports.quantities import plain_name, share
+from gobrrr.reports.rank_tables import collective_table, rank_table
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
 
 # Below 80 the columns of numbers alone would not fit; such a terminal wraps.
@@ -120,7 +121,7 @@ def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
         if table.rows:
             console.print()
             _draw_table(table, console, options)
-    _draw_ranks(diagnosis, console)
+    _draw_ranks(diagnosis, console, options)
     _draw_findings(diagnosis, console, options)
     batch = sentences.batch_note(diagnosis)
     if batch:
@@ -256,22 +257,11 @@ def _last_cells(text: str, width: int) -> str:
     return f"…{text}"
 
 
-def _draw_ranks(diagnosis: Diagnosis, console: Console) -> None:
-    if not diagnosis.ranks:
-        return
-    scale = time_scale(diagnosis)
-    console.print()
-    console.print(Text(f"Ranks, {scale.unit}", style="bold"))
-    header = f"  {'rank':>4}  {'step':>8}  {'compute':>8}  {'memory':>8}  {'overhead':>8}"
-    console.print(Text(header, style="dim"))
-    for rank in diagnosis.ranks:
-        split = rank.split
-        numbers = "".join(
-            f"  {scale.number(value):>8}"
-            for value in (rank.step_s, split.compute_s, split.memory_s, split.overhead_s)
-        )
-        why = f"  {plain_name(rank.why)}" if rank.why else ""
-        console.print(Text(f"  {rank.rank:>4}{numbers}{why}"), no_wrap=True, overflow="ellipsis")
+def _draw_ranks(diagnosis: Diagnosis, console: Console, options: Options) -> None:
+    for table in (rank_table(diagnosis, options.top), collective_table(diagnosis, options.top)):
+        if table.rows:
+            console.print()
+            _draw_table(table, console, options)
 
 
 def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> None:

@@ -20,6 +20,7 @@ from gobrrr.reports.quantities import (
     significant,
     time_text,
 )
+from gobrrr.reports.rank_tables import collective_table
 from gobrrr.reports.tables import TextTable, class_table, growth_table, time_scale
 
 _SENTENCE = re.compile(r"^(.+?[.:!?])\s+(.*)$", re.DOTALL)
@@ -127,7 +128,7 @@ class Page:
     classes: TextTable
     growth: GrowthView | None
     ranks: tuple[RankView, ...]
-    collectives: tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]
+    collectives: TextTable
     environment: tuple[tuple[str, str], ...]
     ceilings: tuple[CeilingView, ...]
     measuring: tuple[str, ...]
@@ -165,7 +166,7 @@ def page_of(diagnosis: Diagnosis) -> Page:
         classes=class_table(diagnosis, 100),
         growth=_growth(diagnosis),
         ranks=_ranks(diagnosis.ranks or ()),
-        collectives=_records(diagnosis.collectives),
+        collectives=collective_table(diagnosis, 200, wide=True),
         environment=_environment(diagnosis),
         ceilings=_ceilings(diagnosis),
         measuring=tuple(
@@ -324,14 +325,6 @@ def _ranks(ranks: Sequence[RankRow]) -> tuple[RankView, ...]:
         )
         for rank in ranks
     )
-
-
-def _records(
-    records: Sequence[Mapping[str, Any]],
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    keys = list(dict.fromkeys(str(key) for record in records for key in record))
-    header = tuple(plain_name(key).removesuffix("_s").replace("_", " ") for key in keys)
-    return header, tuple(tuple(_value(key, row.get(key)) for key in keys) for row in records[:200])
 
 
 def _environment(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:

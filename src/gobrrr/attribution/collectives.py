@@ -1,0 +1,234 @@
+"""Collectives of several ranks matched call by call: transfer, skew, bandwidth, exposure."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.attribution.device import DeviceAttribution
+from gobrrr.timeline.data import KernelKind, Timeline
+
+Float64 = NDArray[np.float64]
+
+# Bytes that cross each link per byte of the message, by algorithm-independent counting: NVIDIA,
+# nccl-tests, doc/PERFORMANCE.md (n ranks).
+_BUS_FACTORS = (
+    (re.compile(r"all_?reduce", re.IGNORECASE), lambda n: 2 * (n - 1) / n),
+    (re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE), lambda n: (n - 1) / n),
+    (re.compile(r"broadcast|reduce|send|recv", re.IGNORECASE), lambda n: 1.0),
+)
+# From one rank to another: the two calls have two names, and others take no part.
+_POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class CollectiveFigures:
+    """One kind of collective (name, bytes, group); times are means per call unless per step.
+
+    Attributes:
+        name: ``allreduce``, or the kernel's own.
+        bytes_moved: the larger of what goes in and comes out; ``None`` if not recorded.
+        group_size: how many ranks take part; ``None`` if not recorded.
+        ranks: those present that take part; the tuples below are in this order.
+        calls: per step, the mean over the ranks.
+        matched: whether some step has the same calls on all of ``ranks``. If not, or with one
+            rank alone, what depends on comparing them is ``None``.
+        complete: whether ``ranks`` are all that take part. If not, the last to arrive may be
+            missing, and transfer and rates are ``None``.
+        duration_ns: of the kernel on each rank, waiting included.
+        wait_ns: what each rank took beyond the shortest of the call; ``None`` if not matched.
+        skew_ns: the largest of them in a call.
+        transfer_ns: the shortest duration among the ranks.
+        exposed_ns, overlapped_ns: per step on each rank, with no other kernel running and with.
+        last_rank: arrived last most often.
+        algorithm_bytes_per_s: bytes / transfer.
+        bus_bytes_per_s: that times the share of the message that crosses a link.
+    """
+
+    name: str
+    bytes_moved: int | None
+    group_size: int | None
+    ranks: tuple[int, ...]
+    calls: float
+    matched: bool
+    complete: bool
+    duration_ns: tuple[float, ...]
+    wait_ns: tuple[float, ...] | None
+    skew_ns: float | None
+    transfer_ns: float | None
+    exposed_ns: tuple[float, ...]
+    overlapped_ns: tuple[float, ...]
+    last_rank: int | None
+    algorithm_bytes_per_s: float | None
+    bus_bytes_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What was found about each kernel of one rank; rows are those of ``Timeline.kernels``.
+
+    ``wait_ns`` is waiting for the rank with index ``last`` (-1: not compared); ``complete`` says
+    whether every member of its group is present.
+    """
+
+    wait_ns: Float64
+    last: NDArray[np.int64]
+    complete: NDArray[np.bool_]
+
+
+class _Kind(NamedTuple):
+    """What calls must have in common to be the same collective."""
+
+    name: str
+    bytes_moved: int
+    group: str
+    group_size: int
+
+
+# Step name -> kernel rows, in order.
+_Calls = dict[str, list[int]]
+
+
+def match_collectives(
+    timelines: Sequence[Timeline],
+    found: Sequence[DeviceAttribution],
+    ranks: Sequence[int],
+    all_present: bool,
+) -> tuple[tuple[CollectiveFigures, ...], tuple[Matched, ...]]:
+    """Figures by kind, most exposed first, and what each rank's kernels waited.
+
+    Calls match by step, name, bytes and group, in order, where each member has as many. With a
+    recorded group size, its members are the ranks that have the call and ``complete`` says whether
+    they are all; without, they are all ranks, complete if ``all_present``.
+    """
+    per_rank = [_calls(timeline) for timeline in timelines]
+    matched = tuple(
+        Matched(np.zeros(n), np.full(n, -1, np.int64), np.zeros(n, bool))
+        for n in (len(timeline.kernels) for timeline in timelines)
+    )
+    durations = [timeline.kernels.end_ns - timeline.kernels.start_ns for timeline in timelines]
+    figures = [
+        _figures(kind, per_rank, timelines, durations, found, ranks, all_present, matched)
+        for kind in sorted(set().union(*per_rank))
+    ]
+    figures.sort(key=lambda f: -sum(f.exposed_ns) / len(f.ranks))
+    return tuple(figures), matched
+
+
+def _calls(timeline: Timeline) -> dict[_Kind, _Calls]:
+    """Collectives by kind and step. The step keeps a call from matching its neighbour's."""
+    kernels = timeline.kernels
+    rows = np.flatnonzero(kernels.kind == KernelKind.COLLECTIVE)
+    records = timeline.extra.get("collectives", ())
+    number = timeline.extra.get("collective", np.full(len(kernels), -1))
+    window = np.searchsorted(timeline.steps[:, 1], kernels.start_ns[rows], side="right")
+    found: dict[_Kind, _Calls] = defaultdict(lambda: defaultdict(list))
+    for row, step in zip(rows.tolist(), window.tolist()):
+        index = int(number[row])
+        record = records[index] if index >= 0 else {}
+        name = str(record["name"]).removeprefix("nccl:") if record else ""
+        kind = _Kind(
+            name or _kernel_function(timeline.names[kernels.name[row]]),
+            int(kernels.bytes_moved[row]),
+            str(record.get("group") or ""),
+            int(record.get("group_size") or 0),
+        )
+        # A kernel of no length at the very end lies behind the last window.
+        found[kind][timeline.step_names[min(step, len(timeline.step_names) - 1)]].append(row)
+    return {kind: dict(calls) for kind, calls in found.items()}
+
+
+def _kernel_function(name: str) -> str:
+    """``ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`` -> ``AllReduce``."""
+    parts = re.split(r"[(<]", name, maxsplit=1)[0].split("_")
+    return parts[1] if len(parts) > 1 and parts[0].lower().startswith("nccl") else parts[0]
+
+
+def _figures(
+    kind: _Kind,
+    per_rank: Sequence[dict[_Kind, _Calls]],
+    timelines: Sequence[Timeline],
+    durations: Sequence[NDArray[np.int64]],
+    found: Sequence[DeviceAttribution],
+    ranks: Sequence[int],
+    all_present: bool,
+    matched: Sequence[Matched],
+) -> CollectiveFigures:
+    members = [i for i, calls in enumerate(per_rank) if kind in calls]
+    rows = [[row for step in per_rank[i][kind].values() for row in step] for i in members]
+    comparable, complete = _comparable(kind, len(members), len(ranks), all_present)
+    columns = _columns([per_rank[i][kind] for i in members]) if comparable else None
+    wait = skew = transfer = last = None
+    if columns is not None:
+        table = np.array([durations[i][of] for i, of in zip(members, columns)], np.float64)
+        beyond = table - table.min(axis=0)
+        came_last = np.array(members)[table.argmin(axis=0)]
+        for i, of, waited in zip(members, columns, beyond):
+            matched[i].wait_ns[of] = waited
+            matched[i].last[of] = came_last
+            matched[i].complete[of] = complete
+        wait = tuple(beyond.mean(axis=1).tolist())
+        skew = float(beyond.max(axis=0).mean())
+        last = ranks[int(np.bincount(came_last).argmax())]
+        transfer = float(table.min(axis=0).mean()) if complete else None
+    rate = kind.bytes_moved / transfer * 1e9 if transfer and kind.bytes_moved >= 0 else None
+    size = kind.group_size or max([len(ranks), *(t.world_size or 0 for t in timelines)])
+    factor = next((f(size) for pattern, f in _BUS_FACTORS if pattern.search(kind.name)), None)
+    exposed, overlapped = _exposure(rows, [found[i] for i in members])
+    return CollectiveFigures(
+        name=kind.name,
+        bytes_moved=kind.bytes_moved if kind.bytes_moved >= 0 else None,
+        group_size=kind.group_size or None,
+        ranks=tuple(ranks[i] for i in members),
+        calls=float(np.mean([len(of) / len(timelines[i].steps) for i, of in zip(members, rows)])),
+        matched=columns is not None,
+        complete=complete,
+        duration_ns=tuple(float(durations[i][of].mean()) for i, of in zip(members, rows)),
+        wait_ns=wait,
+        skew_ns=skew,
+        transfer_ns=transfer,
+        exposed_ns=exposed,
+        overlapped_ns=overlapped,
+        last_rank=last,
+        algorithm_bytes_per_s=rate,
+        bus_bytes_per_s=None if rate is None or factor is None else rate * factor,
+    )  # fmt: skip
+
+
+def _comparable(kind: _Kind, members: int, given: int, all_present: bool) -> tuple[bool, bool]:
+    """Whether the members' calls can be one collective, and whether they are all members."""
+    if _POINT_TO_POINT.search(kind.name):
+        return False, False
+    if kind.group_size:
+        # More members than the group has: several groups under one name.
+        return 2 <= members <= kind.group_size, members == kind.group_size
+    return members == given >= 2, all_present and members == given
+
+
+def _columns(calls: Sequence[_Calls]) -> list[NDArray[np.int64]] | None:
+    """Per member the rows of matching calls, aligned; ``None`` if no step has any."""
+    columns: list[list[int]] = [[] for _ in calls]
+    for step in calls[0]:
+        of_step = [member.get(step, []) for member in calls]
+        if len({len(rows) for rows in of_step}) == 1:
+            for column, rows in zip(columns, of_step):
+                column += rows
+    return [np.array(column, np.int64) for column in columns] if columns[0] else None
+
+
+def _exposure(
+    rows: Sequence[Sequence[int]], found: Sequence[DeviceAttribution]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    exposed, overlapped = [], []
+    for of_rank, result in zip(rows, found):
+        shares = result.attribution.kernels
+        own = float(shares.owned_ns[list(of_rank)].sum())
+        exposed.append(own)
+        overlapped.append(max(0.0, float(shares.duration_ns[list(of_rank)].sum()) - own))
+    return tuple(exposed), tuple(overlapped)

@@ -1,0 +1,101 @@
+"""Traces of several ranks -> one diagnosis: of the rank that sets the pace, beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gobrrr.attribution.device import DeviceAttribution, attribute_device
+from gobrrr.attribution.ranks import RankComparison, compare_ranks
+from gobrrr.capture.trace_ranks import missing_ranks
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.schema import Diagnosis, RankRow
+from gobrrr.pipeline.device_build import lay_out_device
+from gobrrr.pipeline.records import collective_rows, device_time_record, seconds
+from gobrrr.pipeline.verdict import split_of
+from gobrrr.timeline.data import Timeline
+from gobrrr.work import work_of
+
+
+def diagnose_ranks(
+    timelines: Sequence[Timeline],
+    ceilings: Sequence[Ceilings | None],
+    environment: dict[str, Any],
+) -> Diagnosis:
+    """Diagnose several ranks; ``timelines`` are sorted by rank, ``ceilings`` those of each.
+
+    Split, ops and everything else that is of one rank are of the one that the others wait for,
+    else of the one with the longest step. ``ranks`` and ``collectives`` are of all.
+
+    Raises ValueError if a timeline has no device work.
+    """
+    found = [attribute_device(t, c, work_of) for t, c in zip(timelines, ceilings)]
+    result = compare_ranks(timelines, found, missing_ranks(timelines))
+    numbers = [rank.rank for rank in result.ranks]
+    if result.slowest is not None:
+        shown = numbers.index(result.slowest)
+    else:
+        shown = int(np.argmax([rank.attribution.step_ns for rank in result.ranks]))
+    timeline = timelines[shown]
+    source: dict[str, Any] = {
+        "kind": "trace",
+        "name": str(timeline.extra.get("source", "")),
+        "rank": timeline.rank,
+        "world_size": timeline.world_size,
+        "names": [str(t.extra.get("source", "")) for t in timelines],
+    }
+    diagnosis, _ = lay_out_device(
+        timeline,
+        replace(found[shown], attribution=result.ranks[shown].attribution),
+        ceilings[shown],
+        source,
+        environment,
+    )
+    diagnosis.ranks = _rank_rows(result, found)
+    diagnosis.collectives = collective_rows(result.collectives)
+    diagnosis.notices = [*_notices(timelines, result, shown), *diagnosis.notices]
+    diagnosis.verdict = " ".join(text for text in (diagnosis.verdict, _pace(result)) if text)
+    return diagnosis
+
+
+def _rank_rows(result: RankComparison, found: Sequence[DeviceAttribution]) -> list[RankRow]:
+    rows = []
+    for rank, own in zip(result.ranks, found):
+        leaves = {name: ns * 1e-9 for name, ns in rank.attribution.leaves_ns.items()}
+        rows.append(
+            RankRow(
+                rank=rank.rank,
+                step_s=rank.attribution.step_ns * 1e-9,
+                split=split_of(leaves),
+                leaves=leaves,
+                device_time=device_time_record(own.device_time),
+                wait_s=seconds(rank.wait_ns),
+                why=rank.why or None,
+            )
+        )
+    return rows
+
+
+def _pace(result: RankComparison) -> str:
+    if result.slowest is None:
+        return ""
+    why = next(rank.why for rank in result.ranks if rank.rank == result.slowest)
+    return f"The other ranks wait for rank {result.slowest}: it {why}."
+
+
+def _notices(timelines: Sequence[Timeline], result: RankComparison, shown: int) -> list[str]:
+    rank = result.ranks[shown].rank
+    which = "that the others wait for" if result.slowest is not None else "with the longest step"
+    notices = [f"All but the tables of ranks and collectives is of rank {rank}, the one {which}."]
+    if all(timeline.world_size is None for timeline in timelines):
+        notices.append(
+            f"The traces do not say how many ranks their run has: the {len(timelines)} given are "
+            "taken for all of them."
+        )
+    devices = sorted({timeline.device.name for timeline in timelines if timeline.device.name})
+    if len(devices) > 1:
+        notices.append(f"The ranks ran on different devices: {', '.join(devices)}.")
+    return [*notices, *result.notices]

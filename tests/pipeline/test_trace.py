@@ -1,0 +1,133 @@
+"""Traces to diagnoses: several ranks, CPU work, copies with tracks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import gobrrr
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports.html import report_html
+from gobrrr.reports.markdown import report_markdown
+from gobrrr.reports.terminal import Options, report_text
+from gobrrr.timeline.errors import InputError
+from trace_writing import OURS, SHARED, WrittenTrace, rank_trace
+
+needs_shared = pytest.mark.skipif(
+    not SHARED.exists(), reason="the shared traces are not beside the repository"
+)
+
+
+@pytest.fixture
+def two_ranks(tmp_path: Path) -> Diagnosis:
+    """Rank 1 loads data for 60 us longer in each step."""
+    paths = [rank_trace(r, late_us=60 * r).write(tmp_path, f"rank{r}.json") for r in (1, 0)]
+    return gobrrr.diagnose_trace(paths)
+
+
+def test_the_diagnosis_is_of_the_rank_that_the_others_wait_for(two_ranks: Diagnosis) -> None:
+    two_ranks.check()
+    assert two_ranks.source["rank"] == 1
+    assert two_ranks.source["names"] == ["rank0.json", "rank1.json"]
+    assert two_ranks.ranks is not None
+    early, late = two_ranks.ranks
+    assert (early.rank, late.rank) == (0, 1)
+    assert (early.wait_s, late.wait_s) == (pytest.approx(60e-6), 0)
+    assert early.leaves["memory.network_wait"] == pytest.approx(60e-6)
+    assert two_ranks.leaves == late.leaves
+    for rank in two_ranks.ranks:
+        assert sum(rank.leaves.values()) == pytest.approx(rank.step_s)
+    (reduce,) = two_ranks.collectives
+    assert (reduce.name, reduce.bytes, reduce.ranks) == ("allreduce", 4_000_000, [0, 1])
+    # Means over the ranks: 100 us waiting included and 40 us.
+    assert reduce.time_s == pytest.approx(70e-6)
+    assert reduce.exposed_s == pytest.approx(70e-6)
+    assert reduce.duration_s == pytest.approx([100e-6, 40e-6])
+    assert (reduce.transfer_s, reduce.skew_s) == (pytest.approx(40e-6), pytest.approx(60e-6))
+    assert "The other ranks wait for rank 1" in two_ranks.verdict
+
+
+def test_ranks_are_in_every_report_and_survive_json(two_ranks: Diagnosis, tmp_path: Path) -> None:
+    again = gobrrr.load(two_ranks.save(tmp_path / "d.json"))
+    assert again.ranks == two_ranks.ranks
+    assert again.collectives == two_ranks.collectives
+    for text in (report_text(again), report_markdown(again), report_html(again)):
+        assert "0.060 ms per step, all of it for rank 1" in text.replace("\\", "")
+        assert "allreduce" in text
+        assert "100 GB/s" in text
+
+
+def test_no_line_of_ranks_is_wider_than_the_terminal(two_ranks: Diagnosis) -> None:
+    assert max(map(len, report_text(two_ranks, Options(width=80)).splitlines())) <= 80
+
+
+def test_without_a_world_size_the_ranks_given_are_all(tmp_path: Path) -> None:
+    traces = [rank_trace(None, late_us=60 * r) for r in range(2)]
+    paths = [trace.write(tmp_path, f"rank{r}.json") for r, trace in enumerate(traces)]
+    found = gobrrr.diagnose_trace(paths)
+    assert "do not say how many ranks their run has: the 2 given" in " ".join(found.notices)
+    assert found.source["rank"] == 1
+
+
+def test_a_rank_without_gpu_work_is_named(tmp_path: Path) -> None:
+    idle = WrittenTrace(distributedInfo={"rank": 1, "world_size": 2})
+    idle.note("ProfilerStep#0", 0, 900)
+    paths = [rank_trace(0).write(tmp_path, "a.json"), idle.write(tmp_path, "b.json")]
+    with pytest.raises(InputError, match=r"b\.json holds no"):
+        gobrrr.diagnose_trace(paths)
+
+
+def test_tracks_are_of_one_trace(tmp_path: Path) -> None:
+    paths = [rank_trace(r).write(tmp_path, f"rank{r}.json") for r in range(2)]
+    with pytest.raises(InputError, match="several were given"):
+        gobrrr.diagnose_trace(paths, perfetto=tmp_path / "out.json")
+
+
+def test_a_single_trace_lists_its_collectives(tmp_path: Path) -> None:
+    found = gobrrr.diagnose_trace(rank_trace(0).write(tmp_path))
+    assert found.ranks is None
+    (reduce,) = found.collectives
+    assert (reduce.bytes, reduce.calls, reduce.group_size) == (4_000_000, 1, 2)
+    assert reduce.time_s == pytest.approx(100e-6)
+    assert (reduce.transfer_s, reduce.skew_s, reduce.bus_bytes_per_s) == (None, None, None)
+
+
+def test_a_trace_without_a_gpu_is_diagnosed_as_cpu_work(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    trace.note("ProfilerStep#1", 0, 200)
+    shapes = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+    trace.op("aten::matmul", 10, 50, **shapes)
+    trace.op("aten::mm", 15, 40, **shapes)
+    found = gobrrr.diagnose_trace(trace.write(tmp_path))
+    assert found.device.kind == "cpu"
+    assert found.device_time is None
+    assert found.leaves["compute.unmodelled"] == pytest.approx(40e-6)
+    assert found.leaves["overhead.dispatch"] == pytest.approx(10e-6)
+    assert found.step_s == pytest.approx(200e-6)
+    assert [(row.name, row.flops) for row in found.ops] == [("aten::mm", 2 * 64**3)]
+
+
+def test_a_copy_with_tracks(tmp_path: Path) -> None:
+    path = OURS / "mi250_toy_training.json.gz"
+    out = tmp_path / "out.json.gz"
+    found = gobrrr.diagnose_trace(path, perfetto=out)
+    events = json.loads(gzip.decompress(out.read_bytes()))["traceEvents"]
+    own = [event for event in events if event.get("cat") == "gobrrr"]
+    busy_us = sum(event["dur"] for event in own if event["tid"] == 1)
+    idle_us = sum(event["dur"] for event in own if event["tid"] == 2)
+    total_s = found.step_s * found.step.profiled_steps
+    assert (busy_us + idle_us) * 1e-6 == pytest.approx(total_s, rel=1e-6)
+
+
+@needs_shared
+def test_two_of_128_ranks() -> None:
+    paths = [SHARED / f"sampled_training_rank{r}.json.gz" for r in (0, 1)]
+    found = gobrrr.diagnose_trace(paths)
+    assert found.ranks is not None
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    assert any("126 ranks are missing (2, 3" in notice for notice in found.notices)
+    assert all(rank.leaves["memory.network_wait"] == 0 for rank in found.ranks)
+    assert all(row.transfer_s is None for row in found.collectives)
