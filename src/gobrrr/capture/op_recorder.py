@@ -101,10 +101,13 @@ class OpRecorder:
     def start(self) -> None:
         """Begin recording in this thread and the autograd threads that it waits for."""
         self._here = _ThreadState()
-        self._mode = _make_mode(self)
+        self._mode = self._make_mode()
         enter_below(self._mode)
         self._track_modules()
         self._track_optimizers()
+
+    def _make_mode(self) -> Any:
+        return _make_mode(self)
 
     def stop(self) -> list[RecordedOp]:
         """End recording and leave no hook behind; returns the ops in order.

@@ -1,0 +1,357 @@
+"""The dispatch mode that writes a captured step down as a graph of operators."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
+from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
+from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
+from gobrrr.capture.stand_ins import StandIns, forget, real_call, remember, value_of, worth_keeping
+from gobrrr.capture.target_answers import Switch
+from gobrrr.capture.unknown_sizes import sized_by_hint
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.graph import GraphOp
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+
+# Marks of the profiler and questions of torch's own C++ code, not operators of the program.
+_QUERIES = frozenset({"profiler", "prims_profiler", "prim"})
+# The value that a program gets where it asks for one that depends on data.
+UNKNOWN_FLOAT = 1.0
+
+
+class GraphRecorder(OpRecorder):
+    """Records operators of stand-ins; ``recording`` says whether they are kept."""
+
+    def __init__(
+        self,
+        stand_ins: StandIns,
+        storages: Storages,
+        switch: Switch,
+        *,
+        device: str,
+        size_hint: int | None,
+    ) -> None:
+        super().__init__()
+        self.stand_ins = stand_ins
+        self.storages = storages
+        self.switch = switch
+        self.device = device
+        self.size_hint = size_hint
+        self.graph: list[GraphOp] = []
+        self.recording = False
+        self.optimizer_stepped = False
+        self.guessed: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """Keep what comes from here on; what exists now existed before the step."""
+        self.graph.clear()
+        self.guessed.clear()
+        self.storages.start_over()
+        self.optimizer_stepped = False
+        self.recording = True
+
+    def end(self) -> None:
+        """Keep nothing more."""
+        self.recording = False
+
+    @property
+    def modules(self) -> list[Any]:
+        """All modules seen."""
+        return list(self._named)
+
+    @property
+    def in_optimizer(self) -> bool:
+        """Whether an optimizer's own code is running."""
+        return self._here.optimizers > 0
+
+    def _make_mode(self) -> Any:
+        return _make_graph_mode(self)
+
+    def keep(
+        self, name: str, overload: str, args: tuple[Arg, ...], outputs: Any, place: Any
+    ) -> None:
+        """Write one operator down, unless nothing is being recorded."""
+        if not self.recording:
+            return
+        module, source, phase = place
+        self.optimizer_stepped |= phase is Phase.OPTIMIZER
+        self.graph.append(GraphOp(OpCall(name, args, outputs, overload), phase, module, source))
+
+    def describe(self, value: Any) -> Arg:
+        """As ``describe_value``, with the numbers of storages and the devices of the target."""
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return self.spec(value)
+        if isinstance(value, (list, tuple)):
+            return tuple([self.describe(item) for item in value])
+        return describe_value(value)
+
+    def spec(self, tensor: Any) -> TensorSpec | None:
+        """A stand-in as plain data; ``None`` for layouts without strides."""
+        import torch
+
+        number = self.storages.number(tensor)
+        if number is None or tensor.layout is not torch.strided:
+            return None
+        return TensorSpec(
+            tuple(map(int, tensor.shape)),
+            short_name(tensor.dtype),
+            tuple(map(int, tensor.stride())),
+            number,
+            "cpu" if self.storages.on_host(number) else self.device,
+            int(tensor.storage_offset()),
+        )
+
+    def place_outputs(self, found: list[Any], inputs: list[Any]) -> None:
+        """Results lie where the arguments do; an optimizer's own counters on the host."""
+        if not inputs:
+            lone = self.in_optimizer and all(t.numel() == 1 for t in found)
+            place = HOST if lone else UNSTATED
+        else:
+            places = {self.storages.place_of(tensor) for tensor in inputs}
+            place = TARGET if TARGET in places else UNSTATED if UNSTATED in places else HOST
+        for tensor in found:
+            self.storages.number(tensor, place)
+
+
+def _make_graph_mode(recorder: GraphRecorder) -> Any:
+    import torch
+    from torch._ops import OpOverload
+    from torch._subclasses import fake_tensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    asks_value = aten._local_scalar_dense.default
+    unscale = aten._amp_foreach_non_finite_check_and_unscale_.default
+    storages, switch = recorder.storages, recorder.switch
+
+    class GraphMode(TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True
+        active = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if not self.active:
+                return func(*args, **kwargs)
+            is_operator = isinstance(func, OpOverload)
+            if is_operator and func.namespace in _QUERIES:
+                return func(*args, **kwargs)
+            if is_operator and _only_calls_others(func):
+                # Without autograd (inference mode) composites arrive whole.
+                own = _INFERENCE.get(func.name())
+                with self:
+                    if own is not None:
+                        return own(*args, **kwargs)
+                    return func._op_dk(_composite_key(), *args, **kwargs)
+            with switch.off():
+                if not is_operator:
+                    return self._higher_order(func, args, kwargs)
+                return self._operator(func, args, kwargs, sys._getframe(1))
+
+        def _operator(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+            inputs: list[Any] = []
+            args = _with_stand_ins(recorder.stand_ins, args, inputs)
+            if kwargs:
+                kwargs = {
+                    key: _with_stand_ins(recorder.stand_ins, value, inputs)
+                    for key, value in kwargs.items()
+                }
+            signature = signature_of(func)
+            place = recorder.place(frame)
+            described: tuple[Arg, ...] = ()
+            if recorder.recording:
+                given = [recorder.describe(value) for value in args]
+                for name, default in signature.arguments[len(args) :]:
+                    given.append(recorder.describe(kwargs[name]) if name in kwargs else default)
+                described = tuple(given)
+                # An implicit copy that autograd makes under dispatch modes alone.
+                if func is aten.detach.default and place[2] is Phase.FORWARD:
+                    return _run(func, args, kwargs, inputs)
+                storages.now = len(recorder.graph)
+            if func is asks_value:
+                recorder.keep(signature.name, signature.overload, described, (), place)
+                return _value_asked(recorder, args[0], place[1])
+            result = _run(func, args, kwargs, inputs)
+            found: list[Any] = []
+            _collect(result, found)
+            recorder.place_outputs(found, inputs)
+            if recorder.recording:
+                outputs = [recorder.spec(tensor) for tensor in found]
+                whole = None if None in outputs else tuple(outputs)
+                recorder.keep(signature.name, signature.overload, described, whole, place)
+            return result
+
+        def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+            inputs: list[Any] = []
+            args = _with_stand_ins(recorder.stand_ins, args, inputs)
+            place = recorder.place(sys._getframe(2))
+            described = tuple(recorder.describe(value) for value in (*args, *kwargs.values()))
+            storages.now = len(recorder.graph) if recorder.recording else storages.now
+            result = func(*args, **kwargs)
+            found: list[Any] = []
+            _collect(result, found)
+            recorder.place_outputs(found, inputs)
+            outputs = tuple(recorder.spec(tensor) for tensor in found)
+            recorder.keep(f"higher_order::{func.name()}", "", described, outputs, place)
+            return result
+
+    def _run(func: Any, args: Any, kwargs: Any, inputs: list[Any]) -> Any:
+        values = [value_of(tensor) for tensor in inputs]
+        known = all(value is not None for value in values)
+        try:
+            result = func(*args, **kwargs)
+        except (
+            fake_tensor.DynamicOutputShapeException,
+            fake_tensor.DataDependentOutputException,
+        ) as error:
+            return _depends_on_data(recorder, func, args, kwargs, known, error)
+        except fake_tensor.UnsupportedOperatorException as error:
+            raise InputError(
+                f"{func} cannot be captured without running it: it has no fake implementation "
+                "(torch.library.register_fake gives it one)"
+            ) from error
+        if known:
+            _follow(func, args, kwargs, result)
+        elif func is not unscale:
+            for index, argument in enumerate(func._schema.arguments):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    written: list[Any] = []
+                    value = args[index] if index < len(args) else kwargs.get(argument.name)
+                    _collect(value, written)
+                    for tensor in written:
+                        forget(tensor)
+        return result
+
+    return GraphMode()
+
+
+# Composites that choose their kernel by device, for inference mode, where the dispatcher's entries
+# of autograd are passed by.
+_INFERENCE: dict[str, Any] = {}
+
+
+def choose_in_inference(name: str, function: Any) -> None:
+    """What an operator that arrives whole does instead (``None``: its composite)."""
+    if function is None:
+        _INFERENCE.pop(name, None)
+    else:
+        _INFERENCE[name] = function
+
+
+def _with_stand_ins(stand_ins: StandIns, value: Any, found: list[Any]) -> Any:
+    """``value`` with stand-ins for real tensors; all tensors are appended to ``found``."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        value = stand_ins.of(value)
+        found.append(value)
+        return value
+    if isinstance(value, (list, tuple)):
+        if not value or isinstance(value[0], (int, float)):
+            return value
+        items = [_with_stand_ins(stand_ins, item, found) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value
+
+
+def _collect(value: Any, found: list[Any]) -> None:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _collect(item, found)
+
+
+def _values_in_place(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value_of(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_values_in_place(item) for item in value)
+    return value
+
+
+def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """Work out the values of a result whose arguments' values are known, if it is small."""
+    found: list[Any] = []
+    _collect(result, found)
+    if func.namespace != "aten" or not all(worth_keeping(tensor) for tensor in found):
+        return
+    # Without a result an operator writes into its arguments, and so into their values.
+    if not found and not func._schema.is_mutable:
+        return
+    try:
+        real = real_call(func, _values_in_place(args), _values_in_place(dict(kwargs)) or {})
+    except Exception:  # values are a help, not a need: without them the program is asked
+        return
+    values: list[Any] = []
+    _collect(real, values)
+    if len(values) == len(found):
+        for tensor, value in zip(found, values):
+            remember(tensor, value)
+
+
+def _value_asked(recorder: GraphRecorder, tensor: Any, source: str) -> Any:
+    """The value of one element, for ``.item()`` and ``if tensor:``."""
+    import torch
+
+    known = value_of(tensor)
+    if known is None:
+        known = getattr(tensor, "constant", None)
+    if known is not None:
+        return real_call(torch.Tensor.item, (known,), {})
+    if tensor.dtype is torch.bool:
+        recorder.guessed[f"a condition on data is taken to be false ({source})"] += 1
+        return False
+    if tensor.dtype.is_floating_point:
+        if not recorder.in_optimizer:
+            recorder.guessed[f"a value read from the device is taken to be 1.0 ({source})"] += 1
+        return UNKNOWN_FLOAT
+    if recorder.size_hint is not None:
+        return recorder.size_hint
+    raise InputError(
+        f"the program reads a whole number from a tensor whose values are unknown ({source}): give "
+        "an example of it with --size-hint N (size_hint=N in Python)"
+    )
+
+
+def _depends_on_data(
+    recorder: GraphRecorder, func: Any, args: Any, kwargs: Any, known: bool, error: Exception
+) -> Any:
+    if known:
+        real = real_call(func, _values_in_place(args), _values_in_place(dict(kwargs)) or {})
+        return _as_stand_ins(recorder.stand_ins, real)
+    if recorder.size_hint is not None:
+        sized = sized_by_hint(func, args, recorder.size_hint)
+        if sized is not None:
+            return sized
+    raise InputError(
+        f"the shape of the result of {func} depends on the data: give an example of its size with "
+        "--size-hint N (size_hint=N in Python)"
+    ) from error
+
+
+def _as_stand_ins(stand_ins: StandIns, real: Any) -> Any:
+    import torch
+
+    if isinstance(real, torch.Tensor):
+        made = stand_ins.fake_mode.from_tensor(real, static_shapes=True)
+        remember(made, real)
+        return made
+    if isinstance(real, (list, tuple)):
+        return type(real)(_as_stand_ins(stand_ins, item) for item in real)
+    return real

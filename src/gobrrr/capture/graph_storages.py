@@ -1,0 +1,115 @@
+"""The memory of a captured step: which tensors share storage, where it lies, how long it lives."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+# Where a storage lies. A program that never names the target puts everything there; one that does
+# means the host where it names no device.
+TARGET, HOST, UNSTATED = "target", "host", "unstated"
+
+
+@dataclass
+class Record:
+    """One storage: its bytes, its place, and the positions of the ops between which it lived."""
+
+    bytes: int
+    place: str
+    born: int
+    died: int | None = None
+
+
+class Storages:
+    """Numbers storages as they appear; a number is never given twice.
+
+    ``now`` is the position of the op being recorded; birth and death are noted with it.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.now = -1
+        self.names_target = False
+        self._ids: dict[int, int] = {}
+        self._watch: dict[int, Any] = {}
+
+    def number(self, tensor: Any, place: str = UNSTATED) -> int | None:
+        """The number of a tensor's storage; ``None`` for layouts without one (sparse, nested).
+
+        ``place`` is where it lies if this is the first time that it is seen.
+        """
+        try:
+            storage = tensor.untyped_storage()
+        except (RuntimeError, NotImplementedError):
+            return None
+        key = storage._cdata
+        known = self._ids.get(key)
+        if known is not None:
+            return known
+        index = len(self.records)
+        self.records.append(Record(int(storage.nbytes()), place, self.now))
+        self._ids[key] = index
+
+        def gone(_: Any) -> None:
+            self._ids.pop(key, None)
+            self._watch.pop(key, None)
+            self.records[index].died = self.now
+
+        # The object stands for the storage as long as anything holds it, autograd included.
+        self._watch[key] = weakref.ref(storage, gone)
+        return index
+
+    def place_of(self, tensor: Any) -> str:
+        """Where a tensor lies as far as the program has said."""
+        index = self.number(tensor)
+        return UNSTATED if index is None else self.records[index].place
+
+    def put(self, tensor: Any, place: str) -> None:
+        """The program has said where a tensor lies."""
+        index = self.number(tensor, place)
+        if index is not None:
+            self.records[index].place = place
+
+    def on_host(self, index: int) -> bool:
+        """Whether a storage lies on the host, now that the whole program is known."""
+        place = self.records[index].place
+        return place == HOST or (place == UNSTATED and self.names_target)
+
+    def is_on_host(self, tensor: Any) -> bool:
+        """The same, of a tensor."""
+        index = self.number(tensor)
+        return index is not None and self.on_host(index)
+
+    def alive(self) -> set[int]:
+        """Numbers of the storages that exist now."""
+        return {i for i, record in enumerate(self.records) if record.died is None}
+
+    def peak_bytes(self, ops: int) -> int:
+        """The most bytes alive at once on the target, over ops 0 to ``ops``.
+
+        A storage lives from the op that made it up to the op during which it was freed: that op's
+        results exist before its arguments go.
+        """
+        change = [0] * (ops + 2)
+        for index, record in enumerate(self.records):
+            if self.on_host(index):
+                continue
+            died = ops if record.died is None else record.died
+            if died < 0:
+                continue
+            change[max(record.born, 0)] += record.bytes
+            change[min(died, ops) + 1] -= record.bytes
+        peak = level = 0
+        for delta in change:
+            level += delta
+            peak = max(peak, level)
+        return peak
+
+    def start_over(self) -> None:
+        """What exists now was there before the step; what is gone never took part in it."""
+        self.now = -1
+        for record in self.records:
+            record.born = -1
+            if record.died is not None:
+                record.died = -1

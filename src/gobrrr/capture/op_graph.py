@@ -1,0 +1,263 @@
+"""The operators that a step would run on another device, found without computing anything.
+
+Stand-ins (fake tensors) have shapes, strides and dtypes but no memory, so a network of any size is
+captured on a laptop: forward, backward and optimizer run as Python and autograd would have them
+run, and a dispatch mode writes the operators down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gobrrr.capture.graph_recorder import GraphRecorder, choose_in_inference
+from gobrrr.capture.graph_storages import TARGET, Storages
+from gobrrr.capture.stand_ins import StandIns, Swap, value_of
+from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
+from gobrrr.capture.target_kernels import Abilities, attend, kernels_of
+from gobrrr.capture.workload import Workload, as_workload
+from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
+from gobrrr.timeline.graph import OpGraph
+
+Work = Workload | Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """How the step is to run.
+
+    Attributes:
+        autocast: ``"float16"`` or ``"bfloat16"``: the step under autocast; ``None``: as it is.
+        inference_mode: under ``torch.inference_mode()``; of a training workload, its forward pass.
+        channels_last: model and 4-d inputs in that memory format.
+        size_hint: the size of results that depends on data; ``None``: such a result is an error.
+    """
+
+    autocast: str | None = None
+    inference_mode: bool = False
+    channels_last: bool = False
+    size_hint: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureTarget:
+    """The device that the step is to believe in; ``answers`` is ``None`` for a CPU."""
+
+    answers: DeviceAnswers | None
+    abilities: Abilities
+
+
+def capture_op_graph(
+    make: Callable[[], Any], target: CaptureTarget, options: CaptureOptions | None = None
+) -> OpGraph:
+    """The graph of one step in its steady state, optimizer state in place.
+
+    ``make`` returns what ``gobrrr.diagnose`` takes; it runs inside the capture, so that what it
+    builds takes no memory. Tensors made before (on the CPU or the meta device) are replaced by
+    stand-ins while the capture runs, and put back.
+
+    Raises:
+        InputError: an operator cannot be captured, or a shape depends on data.
+        UserCodeError: the program raised.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    options = options or CaptureOptions()
+    storages, switch = Storages(), Switch()
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    stand_ins = StandIns(fake_mode, storages)
+    device = "cpu" if target.answers is None else f"{target.answers.type}:0"
+    recorder = GraphRecorder(
+        stand_ins, storages, switch, device=device, size_hint=options.size_hint
+    )
+    state = torch.get_rng_state()
+    swap = None
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_eagerly())
+            if target.answers is not None:
+                stack.enter_context(kernels_of(target.abilities))
+                stack.enter_context(answering(target.answers, storages, switch))
+                stack.enter_context(_inference_attention(target.abilities))
+            stack.enter_context(fake_mode)
+            if target.answers is not None:
+                stack.enter_context(make_mode(target.answers, storages, value_of))
+            stack.enter_context(recorder)
+            with _user_errors("setting up the step"):
+                work = make()
+            with switch.off():
+                swap = Swap(stand_ins, work)
+            return _capture(work, swap, recorder, target, options)
+    finally:
+        if swap is not None:
+            swap.restore()
+        torch.set_rng_state(state)
+
+
+@contextlib.contextmanager
+def _user_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except GobrrrError:
+        raise
+    except Exception as error:
+        raise UserCodeError(f"{doing} raised {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def _eagerly() -> Iterator[None]:
+    """Functions under ``torch.compile`` run as they were written."""
+    import torch
+
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextlib.contextmanager
+def _inference_attention(abilities: Abilities) -> Iterator[None]:
+    def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+                  is_causal: bool = False, *, scale: Any = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+        return attend(
+            abilities, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        )
+
+    name = "aten::scaled_dot_product_attention"
+    choose_in_inference(name, attention)
+    try:
+        yield
+    finally:
+        choose_in_inference(name, None)
+
+
+def _capture(
+    made: Any,
+    swap: Swap,
+    recorder: GraphRecorder,
+    target: CaptureTarget,
+    options: CaptureOptions,
+) -> OpGraph:
+    work = as_workload(made)
+    stand_ins, storages = recorder.stand_ins, recorder.storages
+    if isinstance(work, Workload):
+        place = None if storages.names_target else TARGET
+        with recorder.switch.off():
+            work = replace(
+                work,
+                inputs=stand_ins.everywhere(work.inputs, place),
+                targets=stand_ins.everywhere(work.targets, place),
+            )
+    if options.channels_last:
+        work = _channels_last(work)
+    step = _step(work, target, options)
+    with _user_errors("the step"):
+        if isinstance(work, Workload) and work.trains and not options.inference_mode:
+            _prime(work.optimizer)
+            recorder.begin()
+            result = step()
+        else:
+            recorder.begin()
+            result = step()
+            if recorder.optimizer_stepped:
+                # The first step makes the optimizer's state; the second is like all that follow.
+                del result
+                recorder.begin()
+                result = step()
+    recorder.end()
+    return _graph(recorder, swap, work, result)
+
+
+def _step(work: Work, target: CaptureTarget, options: CaptureOptions) -> Callable[[], Any]:
+    import torch
+
+    run: Callable[[], Any] = work if not isinstance(work, Workload) else work.step
+    if options.inference_mode and isinstance(work, Workload):
+        run = work.forward
+    kind = "cpu" if target.answers is None else target.answers.type
+
+    def step() -> Any:
+        with contextlib.ExitStack() as stack:
+            if options.inference_mode:
+                stack.enter_context(torch.inference_mode())
+            if options.autocast is not None:
+                dtype = getattr(torch, options.autocast)
+                stack.enter_context(torch.autocast(kind, dtype=dtype))
+            return run()
+
+    return step
+
+
+def _channels_last(work: Work) -> Work:
+    import torch
+
+    if not isinstance(work, Workload):
+        raise InputError(
+            "--channels-last needs the model: return (module, inputs) or a gobrrr.Workload "
+            "instead of a callable"
+        )
+    layout = torch.channels_last
+    if isinstance(work.model, torch.nn.Module):
+        work.model.to(memory_format=layout)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.contiguous(memory_format=layout) if value.dim() == 4 else value
+        if isinstance(value, dict):
+            return {key: convert(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(convert(item) for item in value)
+        return value
+
+    return replace(work, inputs=convert(work.inputs))
+
+
+def _prime(optimizer: Any) -> None:
+    """Give an optimizer the state that it has after its first step."""
+    import torch
+
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    before = [p.grad for p in parameters]
+    with torch.no_grad():
+        for parameter in parameters:
+            if parameter.requires_grad:
+                parameter.grad = torch.empty_like(parameter)
+        optimizer.step()
+        for parameter, grad in zip(parameters, before):
+            parameter.grad = grad
+
+
+def _graph(recorder: GraphRecorder, swap: Swap, work: Work, result: Any) -> OpGraph:
+    storages = recorder.storages
+    with recorder.switch.off():
+        modules = {id(m): m for m in (*swap.modules, *recorder.modules)}.values()
+        parameters = [p for m in modules for p in m._parameters.values() if p is not None]
+        for optimizer in swap.optimizers:
+            parameters += [p for group in optimizer.param_groups for p in group["params"]]
+        numbers = {storages.number(p) for p in parameters}
+    used = {
+        spec.storage
+        for op in recorder.graph
+        for spec in (*op.call.tensors, *(op.call.outputs or ()))
+        if spec.storage is not None
+    }
+    owned = frozenset(n for n in numbers if n is not None)
+    before = {
+        i for i, r in enumerate(storages.records) if r.born < 0 and (r.died is None or r.died >= 0)
+    }
+    kept = frozenset(storages.alive())
+    peak = storages.peak_bytes(len(recorder.graph))
+    del result, work
+    notices = tuple(
+        f"{sentence[0].upper()}{sentence[1:]}." for sentence in sorted(recorder.guessed)
+    )
+    return OpGraph(
+        ops=tuple(recorder.graph),
+        kept=kept & used,
+        parameters=owned & used,
+        inputs=frozenset(before & used) - owned,
+        sizes_bytes={i: storages.records[i].bytes for i in sorted(used)},
+        peak_memory_bytes=peak,
+        notices=notices,
+    )

@@ -1,0 +1,172 @@
+"""Fake tensors in place of a program's own: shapes without memory, and small values where known."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from gobrrr.capture.graph_storages import HOST, TARGET, Storages
+from gobrrr.capture.snapshot import Snapshot
+
+# Masks, positions and lengths steer a program; activations do not.
+MOST_VALUES = 1 << 18
+MOST_FLOATS = 16
+_VALUE = "_gobrrr_value"
+
+
+class StandIns:
+    """Makes stand-ins, one for each tensor, and keeps the values that a program may ask for."""
+
+    def __init__(self, fake_mode: Any, storages: Storages) -> None:
+        self.fake_mode = fake_mode
+        self.storages = storages
+        self._made: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, tensor: Any, place: str | None = None) -> Any:
+        """The stand-in of a tensor (itself, if it is one)."""
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        if isinstance(tensor, FakeTensor):
+            if place is not None:
+                self.storages.put(tensor, place)
+            return tensor
+        known = self._made.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        if tensor.device.type == "meta":
+            with torch.no_grad():
+                made = FakeTensor(self.fake_mode, tensor.detach(), torch.device("cpu"))
+            if isinstance(tensor, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+            elif tensor.requires_grad:
+                made.requires_grad_()
+        else:
+            if tensor.device.type != "cpu":
+                tensor = tensor.detach().to("meta")
+                return self.of(tensor, place)
+            made = self.fake_mode.from_tensor(tensor, static_shapes=True)
+            if worth_keeping(tensor):
+                setattr(made, _VALUE, real_call(_copied, (tensor,), {}))
+        self._made[id(tensor)] = (weakref.ref(tensor), made)
+        self.storages.number(made)
+        if place is not None:
+            self.storages.put(made, place)
+        return made
+
+    def everywhere(self, value: Any, place: str | None = None) -> Any:
+        """``value`` with stand-ins for the tensors in its tuples, lists and dicts."""
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return self.of(value, place)
+        if isinstance(value, dict):
+            copied = type(value)() if type(value) is dict else None
+            if copied is None:
+                for key, item in value.items():
+                    value[key] = self.everywhere(item, place)
+                return value
+            copied.update((key, self.everywhere(item, place)) for key, item in value.items())
+            return copied
+        if type(value) in (list, tuple):
+            return type(value)(self.everywhere(item, place) for item in value)
+        return value
+
+
+def _copied(tensor: Any) -> Any:
+    return tensor.detach().clone()
+
+
+def value_of(tensor: Any) -> Any:
+    """The values of a stand-in, as a real tensor; ``None`` if unknown."""
+    return getattr(tensor, _VALUE, None)
+
+
+def remember(tensor: Any, value: Any) -> None:
+    """Keep the values of a stand-in, if a program is likely to ask for them."""
+    if worth_keeping(value):
+        setattr(tensor, _VALUE, value)
+
+
+def forget(tensor: Any) -> None:
+    """The values of a stand-in are no longer known."""
+    if getattr(tensor, _VALUE, None) is not None:
+        setattr(tensor, _VALUE, None)
+
+
+def worth_keeping(tensor: Any) -> bool:
+    """Whether a program may well ask for the values of such a tensor."""
+    count = tensor.numel()
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        return bool(count <= MOST_FLOATS)
+    return bool(count <= MOST_VALUES)
+
+
+class Swap(Snapshot):
+    """Everything that a program can reach gets stand-ins; ``restore`` gives it its tensors back.
+
+    Parameters, buffers and optimizer state are on the target; of other tensors the place is what
+    the program says. No tensor is copied.
+    """
+
+    def __init__(self, stand_ins: StandIns, *roots: Any) -> None:
+        self.modules: list[Any] = []
+        self.optimizers: list[Any] = []
+        self._containers: list[Any] = []
+        super().__init__(*roots)
+        self._put(stand_ins)
+
+    def _visit(self, value: Any, path: str) -> Any:
+        import torch
+
+        if id(value) not in self._seen:
+            if isinstance(value, torch.nn.Module):
+                self.modules.append(value)
+            elif isinstance(value, torch.optim.Optimizer):
+                self.optimizers.append(value)
+        yield from super()._visit(value, path)
+
+    def _take_tensor(self, tensor: Any) -> None:
+        grad = tensor.grad if tensor.is_leaf else None
+        self._tensors.append((tensor, None, grad, None))
+
+    def _take_dict(self, value: dict[Any, Any], path: str) -> Any:
+        self._containers.append(value)
+        yield from super()._take_dict(value, path)
+
+    def _take_container(self, value: Any, path: str) -> Any:
+        if isinstance(value, list):
+            self._containers.append(value)
+        yield from super()._take_container(value, path)
+
+    def _put(self, stand_ins: StandIns) -> None:
+        import torch
+
+        for module in self.modules:
+            for table in (module._parameters, module._buffers):
+                for tensor in table.values():
+                    if tensor is not None:
+                        stand_ins.of(tensor, TARGET)
+        for optimizer in self.optimizers:
+            for state in list(optimizer.state.values()):
+                for name, tensor in state.items():
+                    if isinstance(tensor, torch.Tensor):
+                        # Without ``capturable`` or ``fused`` the step counter stays on the host.
+                        counter = name == "step" and tensor.device.type == "cpu"
+                        stand_ins.of(tensor, HOST if counter else TARGET)
+            for parameter in list(optimizer.state):
+                optimizer.state[stand_ins.of(parameter, TARGET)] = optimizer.state.pop(parameter)
+        for container in self._containers:
+            items = container.items() if isinstance(container, dict) else enumerate(container)
+            for key, item in list(items):
+                if isinstance(item, torch.Tensor):
+                    container[key] = stand_ins.of(item)
+
+
+def real_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run an operator on real tensors from within the capture."""
+    from torch.utils._mode_utils import no_dispatch
+
+    with no_dispatch():
+        return function(*args, **kwargs)

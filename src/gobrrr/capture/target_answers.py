@@ -1,0 +1,345 @@
+"""A program asks for its device and is answered as if it ran on the target.
+
+Stand-in tensors are CPU tensors to the dispatcher. A function mode takes ``device=`` out of calls
+and notes where the tensor was to lie; ``.device``, ``is_cuda``, ``torch.cuda`` and ``autocast``
+answer as they would on the target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gobrrr.capture.graph_storages import HOST, TARGET, Storages
+
+_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAnswers:
+    """What a program may ask of the target.
+
+    Attributes:
+        type: PyTorch's device type, ``"cuda"`` (for AMD too), ``"xpu"``, ``"mps"``.
+        name: as the driver gives it.
+        memory_bytes: ``None`` if unknown.
+        multiprocessors: ``None`` if unknown.
+        capability: of CUDA devices; ``(0, 0)`` for others.
+        bfloat16: whether there is a path for it.
+    """
+
+    type: str
+    name: str
+    memory_bytes: int | None
+    multiprocessors: int | None
+    capability: tuple[int, int]
+    bfloat16: bool
+
+
+class Switch:
+    """Whether the program is asking (true), or the capture's own machinery (false)."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    @contextlib.contextmanager
+    def off(self) -> Iterator[None]:
+        """The machinery's own questions are answered truly."""
+        import torch
+
+        self.depth += 1
+        try:
+            with torch._C.DisableTorchFunction():
+                yield
+        finally:
+            self.depth -= 1
+
+    @property
+    def on(self) -> bool:
+        """Whether questions come from the program."""
+        return self.depth == 0
+
+
+def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[Any], Any]) -> Any:
+    """The ``TorchFunctionMode``; ``value_of`` gives the known values of a stand-in, or ``None``."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._device import _device_constructors
+
+    tensor = torch.Tensor
+    factories = _device_constructors()
+    target = torch.device(answers.type, 0)
+    host = torch.device("cpu")
+    unchecked: dict[Any, Any] = {}
+    moves = {tensor.to, tensor.cpu, tensor.cuda, getattr(tensor, "xpu", tensor.cuda)}
+
+    def device_of(value: Any) -> Any:
+        return host if storages.is_on_host(value) else target
+
+    answered: dict[Any, Callable[..., Any]] = {
+        tensor.device.__get__: device_of,  # type: ignore[attr-defined]
+        tensor.is_cuda.__get__: lambda t: device_of(t).type == "cuda",  # type: ignore[attr-defined]
+        tensor.is_cpu.__get__: lambda t: device_of(t).type == "cpu",  # type: ignore[attr-defined]
+        tensor.get_device: lambda t: -1 if device_of(t) == host else 0,
+        tensor.pin_memory: lambda t, *_, **__: t,
+        tensor.is_pinned: lambda t, *_, **__: device_of(t) == host,
+        tensor.record_stream: lambda *_: None,
+    }
+
+    def place_named(device: Any) -> str | None:
+        if device is None:
+            return None
+        if isinstance(device, int) and not isinstance(device, bool):
+            storages.names_target = True
+            return TARGET
+        kind = torch.device(device).type
+        if kind == "cpu":
+            return HOST
+        if kind != "meta":
+            storages.names_target = True
+        return TARGET
+
+    def move(func: Any, args: Any, kwargs: Any) -> Any:
+        value, rest, options = args[0], list(args[1:]), dict(kwargs)
+        if func is tensor.cpu:
+            wanted, rest = HOST, []
+            options.pop("memory_format", None)
+        elif func is not tensor.to:
+            wanted, rest = TARGET, []
+            storages.names_target = True
+            options.pop("device", None)
+        else:
+            device = options.pop("device", None)
+            like = rest[0] if rest and isinstance(rest[0], tensor) else None
+            if like is not None:
+                wanted = HOST if storages.is_on_host(like) else TARGET
+                rest[0] = like.dtype
+            else:
+                if rest and isinstance(rest[0], (str, torch.device, int)):
+                    device = rest.pop(0)
+                elif rest and rest[0] is None:
+                    rest.pop(0)
+                found = place_named(device)
+                if found is None:
+                    return func(value, *rest, **options)
+                wanted = found
+        options.pop("non_blocking", None)
+        # Positional non_blocking and copy after a dtype are dropped with the device.
+        rest = [item for item in rest if isinstance(item, torch.dtype)]
+        same = storages.place_of(value) == wanted
+        if not same:
+            options["copy"] = True
+        if not rest and "dtype" not in options:
+            rest = [value.dtype]
+        moved = tensor.to(value, *rest, **options)
+        if not same:
+            storages.put(moved, wanted)
+        return moved
+
+    class TargetMode(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            answer = answered.get(func)
+            if answer is not None:
+                return answer(*args, **kwargs)
+            if func in moves:
+                return move(func, args, kwargs)
+            if func is tensor.numpy:
+                known = value_of(args[0])
+                if known is not None:
+                    return known.detach().numpy()
+            device = kwargs.get("device")
+            if device is not None:
+                wanted = place_named(device)
+                kwargs = {**kwargs, "device": host}
+                made = func(*args, **kwargs)
+                if isinstance(made, tensor) and wanted is not None:
+                    storages.put(made, wanted)
+                return made
+            if func in factories:
+                return func(*args, **kwargs)
+            if isinstance(func, types.FunctionType):
+                body = unchecked.get(func)
+                if body is None:
+                    body = unchecked[func] = _without_checks(func)
+                if body is not func:
+                    # Its calls are to be seen, its own question whether we are here is not.
+                    with self:
+                        return body(*args, **kwargs)
+            return func(*args, **kwargs)
+
+    return TargetMode()
+
+
+def _without_checks(function: types.FunctionType) -> types.FunctionType:
+    """The same function, which does not ask whether a function mode is active.
+
+    Returns ``function`` itself if it never asks.
+    """
+    if not any(name in function.__code__.co_names for name in _CHECKS):
+        return function
+    scope = {**function.__globals__, **dict.fromkeys(_CHECKS, lambda *_: False)}
+    body = types.FunctionType(
+        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+    )
+    body.__kwdefaults__ = function.__kwdefaults__
+    return body
+
+
+@contextlib.contextmanager
+def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Iterator[None]:
+    """Replaces what a function mode does not see, until the block ends."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    target, host = torch.device(answers.type, 0), torch.device("cpu")
+    true_device = FakeTensor.device
+
+    def device(self: Any) -> Any:
+        if not switch.on or self.fake_mode.in_kernel_invocation:
+            return true_device.fget(self)  # type: ignore[attr-defined]
+        return host if storages.is_on_host(self) else target
+
+    with contextlib.ExitStack() as stack:
+        put = _Replacements()
+        stack.callback(put.undo)
+        put(FakeTensor, "device", property(device, true_device.fset))  # type: ignore[attr-defined]
+        _replace_autocast(put, answers.type)
+        module = getattr(torch, answers.type, None)
+        if module is not None:
+            _replace_device_module(put, module, answers)
+        import torch.optim.optimizer as optimizers
+
+        put(
+            optimizers,
+            "_foreach_supported_types",
+            [*optimizers._foreach_supported_types, FakeTensor],
+        )
+        yield
+
+
+class _Replacements:
+    """Attributes replaced, in order, to be put back in reverse."""
+
+    def __init__(self) -> None:
+        self._former: list[tuple[Any, str, bool, Any]] = []
+
+    def __call__(self, owner: Any, name: str, value: Any) -> None:
+        own = name in vars(owner)
+        self._former.append((owner, name, own, vars(owner).get(name)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        while self._former:
+            owner, name, own, value = self._former.pop()
+            if own:
+                setattr(owner, name, value)
+            else:
+                delattr(owner, name)
+
+
+def _replace_autocast(put: _Replacements, kind: str) -> None:
+    import torch
+    from torch.amp import autocast_mode
+
+    original = autocast_mode.autocast.__init__
+    default = torch.get_autocast_dtype(kind)
+
+    def here(name: Any) -> Any:
+        return "cpu" if name == kind else name
+
+    def initialise(
+        self: Any,
+        device_type: str,
+        dtype: Any = None,
+        enabled: bool = True,
+        cache_enabled: Any = None,
+    ) -> None:
+        if device_type == kind and dtype is None:
+            dtype = default
+        original(self, here(device_type), dtype, enabled, cache_enabled)
+
+    put(autocast_mode.autocast, "__init__", initialise)
+    is_enabled, get_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+    set_enabled, set_dtype = torch.set_autocast_enabled, torch.set_autocast_dtype
+    put(torch, "is_autocast_enabled", lambda device_type=kind: is_enabled(here(device_type)))
+    put(torch, "get_autocast_dtype", lambda device_type=kind: (
+        default if device_type == kind and not is_enabled("cpu") else get_dtype(here(device_type))
+    ))  # fmt: skip
+    put(torch, "set_autocast_dtype", lambda device_type, dtype: set_dtype(here(device_type), dtype))
+
+    def set_autocast(*args: Any, **kwargs: Any) -> None:
+        device, enabled = (kind, args[0]) if len(args) == 1 else args
+        set_enabled(here(device), enabled)
+
+    put(torch, "set_autocast_enabled", set_autocast)
+    put(torch, "get_autocast_gpu_dtype", lambda: torch.get_autocast_dtype(kind))
+
+
+class _Ignored:
+    """Stands for streams and events: enters, records and waits without effect."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> _Ignored:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name == "elapsed_time":
+            return lambda *_: 1.0
+        if name in ("query", "is_capturing"):
+            return lambda: name == "query"
+        return lambda *_, **__: self
+
+
+def _replace_device_module(put: _Replacements, module: Any, answers: DeviceAnswers) -> None:
+    import torch
+
+    memory = answers.memory_bytes or 0
+    major, minor = answers.capability
+    properties = types.SimpleNamespace(
+        name=answers.name, total_memory=memory, multi_processor_count=answers.multiprocessors or 0,
+        major=major, minor=minor, warp_size=32,
+    )  # fmt: skip
+    constants: dict[str, Any] = {
+        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
+        "get_device_name": answers.name, "get_device_capability": answers.capability,
+        "get_device_properties": properties, "is_bf16_supported": answers.bfloat16,
+        "mem_get_info": (memory, memory), "memory_allocated": 0, "max_memory_allocated": 0,
+        "memory_reserved": 0, "max_memory_reserved": 0, "memory_stats": {},
+        "synchronize": None, "empty_cache": None, "set_device": None, "init": None,
+        "reset_peak_memory_stats": None, "manual_seed": None, "manual_seed_all": None,
+        "is_current_stream_capturing": False, "ipc_collect": None, "set_rng_state": None, "set_rng_state_all": None,
+    }  # fmt: skip
+    for name, value in constants.items():
+        if hasattr(module, name):
+            put(module, name, lambda *_, _value=value, **__: _value)
+    for name in ("Stream", "Event", "current_stream", "default_stream", "stream", "device"):
+        if hasattr(module, name):
+            put(module, name, _Ignored)
+    if hasattr(module, "get_rng_state"):
+        put(module, "get_rng_state", lambda *_, **__: torch.get_rng_state())
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        target = torch.device(answers.type, 0)
+        put(accelerator, "is_available", lambda: True)
+        put(accelerator, "current_accelerator", lambda *_, **__: torch.device(target.type))
+        put(accelerator, "device_count", lambda: 1)
+        for name in ("synchronize", "set_device_index", "set_device_idx", "set_stream"):
+            if hasattr(accelerator, name):
+                put(accelerator, name, lambda *_, **__: None)
+        for name in ("current_device_index", "current_device_idx"):
+            if hasattr(accelerator, name):
+                put(accelerator, name, lambda: 0)
+        put(accelerator, "current_stream", _Ignored)

@@ -1,0 +1,217 @@
+"""Operators that choose another kernel on a GPU than on a CPU, made to choose the GPU's.
+
+While a capture runs, the dispatcher's CPU entries of a few composites are replaced: attention, the
+root-mean-square norm, recurrent layers, and autocast's cast lists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gobrrr.capture.autocast_lists import use_cuda_lists
+
+KEY = "AutogradCPU"
+# cuDNN's and MIOpen's numbers of the recurrent kinds (enum miopenRNNMode_t, cudnnRNNMode_t).
+_RNN_MODES = {"rnn_relu.input": 0, "rnn_tanh.input": 1, "lstm.input": 2, "gru.input": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a device's attention kernels take.
+
+    Attributes:
+        flash_dtypes: names of the dtypes that the flash kernel takes; empty: there is none.
+        efficient_dtypes: those of the memory-efficient kernel.
+        flash_head_size: the largest head that the flash kernel takes.
+    """
+
+    flash_dtypes: frozenset[str]
+    efficient_dtypes: frozenset[str]
+    flash_head_size: int = 256
+
+
+def choose_attention(
+    abilities: Abilities,
+    dtype: str,
+    head_size: int,
+    value_size: int,
+    *,
+    mask: bool,
+    nested: bool = False,
+) -> str:
+    """``flash``, ``efficient`` or ``math``, in PyTorch's order of preference.
+
+    ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``: flash takes no mask and heads of one
+    size for keys and values; the memory-efficient kernel takes both. (cuDNN's is off by default.)
+    """
+    if (
+        not mask
+        and not nested
+        and dtype in abilities.flash_dtypes
+        and head_size == value_size
+        and head_size <= abilities.flash_head_size
+    ):
+        return "flash"
+    return "efficient" if dtype in abilities.efficient_dtypes and not nested else "math"
+
+
+@contextlib.contextmanager
+def kernels_of(abilities: Abilities) -> Iterator[None]:
+    """Replace the CPU's choices by a GPU's until the block ends."""
+    import torch
+
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings(), _no_native_warnings():
+            warnings.simplefilter("ignore")
+            use_cuda_lists(library)
+            library.impl("scaled_dot_product_attention", _attention(abilities), KEY)
+            if hasattr(torch.ops.aten, "_fused_rms_norm"):
+                library.impl("rms_norm", _rms_norm, KEY)
+            for name in _RNN_MODES:
+                library.impl(name, _recurrent(name), KEY)
+        yield
+    finally:
+        library._destroy()
+
+
+@contextlib.contextmanager
+def _no_native_warnings() -> Iterator[None]:
+    # "Overriding a previously registered kernel": that is the purpose here.
+    import os
+    import sys
+
+    sys.stderr.flush()
+    try:
+        saved = os.dup(2)
+    except OSError:
+        yield
+        return
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(sink)
+
+
+def _attention(abilities: Abilities) -> Any:
+    def kernel(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        return attend(
+            abilities, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        )
+
+    return kernel
+
+
+def attend(
+    abilities: Abilities,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Any:
+    """Attention by the kernel that PyTorch would choose on the device.
+
+    Enabled backends (``torch.nn.attention.sdpa_kernel``) are respected.
+    """
+    import torch
+
+    aten, cuda = torch.ops.aten, torch.backends.cuda
+    name = str(query.dtype).removeprefix("torch.")
+    head, batched = query.shape[-1], query.dim() == 4
+    choice = choose_attention(
+        abilities, name, head, value.shape[-1], mask=mask is not None, nested=not batched
+    )
+    if choice == "flash" and not cuda.flash_sdp_enabled():
+        choice = "efficient" if name in abilities.efficient_dtypes else "math"
+    if choice == "efficient" and not cuda.mem_efficient_sdp_enabled():
+        choice = "math"
+    if choice != "math" and grouped and choice == "efficient":
+        # The memory-efficient kernel has no grouped heads: PyTorch falls back to math.
+        choice = "math"
+    if choice == "flash":
+        # The kernel takes multiples of 8: PyTorch pads the head and cuts the result.
+        pad = -head % 8
+        if pad:
+            query, key, value = (torch.nn.functional.pad(t, (0, pad)) for t in (query, key, value))
+            scale = head**-0.5 if scale is None else scale
+        out = aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout, causal, False, scale=scale
+        )[0]
+        return out[..., :head] if pad else out
+    if choice == "efficient":
+        wants_gradient = torch.is_grad_enabled() and any(
+            t.requires_grad for t in (query, key, value)
+        )
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
+        if mask is not None:
+            mask = mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        return aten._scaled_dot_product_efficient_attention(
+            query, key, value, mask, wants_gradient, dropout, causal, scale=scale
+        )[0]
+    return aten._scaled_dot_product_attention_math(
+        query, key, value, mask, dropout, causal, None, scale=scale, enable_gqa=grouped
+    )[0]
+
+
+def _rms_norm(
+    input: Any,  # the schema's name, as keyword arguments come under it
+    normalized_shape: Any,
+    weight: Any = None,
+    eps: float | None = None,
+) -> Any:
+    import torch
+
+    return torch.ops.aten._fused_rms_norm(input, normalized_shape, weight, eps)[0]
+
+
+def _recurrent(name: str) -> Any:
+    mode = _RNN_MODES[name]
+
+    def kernel(
+        input: Any,
+        hx: Any,
+        params: Any,
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        import torch
+
+        hidden, cell = (hx[0], hx[1]) if mode == 2 else (hx, None)
+        size = cell.shape[-1] if cell is not None else hidden.shape[-1]
+        projected = hidden.shape[-1] if hidden.shape[-1] != size else 0
+        # Four weights per layer and direction: input, hidden and their biases.
+        per_layer = (4 if has_biases else 2) + (1 if projected else 0)
+        out, last_hidden, last_cell, _, _ = torch.ops.aten._cudnn_rnn(
+            input, list(params), per_layer, None, hidden, cell, mode, size, projected, num_layers,
+            batch_first, dropout, train, bidirectional, [], None,
+        )  # fmt: skip
+        return (out, last_hidden, last_cell) if mode == 2 else (out, last_hidden)
+
+    return kernel
