@@ -76,13 +76,28 @@ class CpuAnalysis:
 
 def works_of(recorded: Sequence[RecordedOp]) -> tuple[Work | None, ...]:
     """Work of each recorded op (each distinct call is computed once)."""
-    known: dict[OpCall, Work | None] = {}
+    known: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
     found = []
     for op in recorded:
-        if op.call not in known:
-            known[op.call] = work_of(op.call)
-        found.append(known[op.call])
+        key = (op.call, _sharing(op.call))
+        if key not in known:
+            known[key] = work_of(op.call)
+        found.append(known[key])
     return tuple(found)
+
+
+def _sharing(call: OpCall) -> tuple[int, ...]:
+    # Which of a call's tensors are the same memory: x * x reads half of what x * y does, and calls
+    # compare equal without regard to storages.
+    tensors = call.tensors if call.outputs is None else (*call.tensors, *call.outputs)
+    if len(tensors) < 2:
+        return ()
+    first: dict[tuple[int | None, int | None], int] = {}
+    places = (
+        first.setdefault((t.storage, t.offset), place) if t.storage is not None else place
+        for place, t in enumerate(tensors)
+    )
+    return tuple(places)
 
 
 def spread_of(samples_ns: Sequence[int]) -> Spread:

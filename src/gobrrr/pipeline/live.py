@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture.compiler_counters import compiler_counters, counted_since
 from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.script import (
     Script,
@@ -123,8 +124,10 @@ def diagnose(
         raise InputError(f"steps must be at least {FEWEST_STEPS}, not {steps}")
     ceilings = ceilings or load_ceilings(refresh=refresh_ceilings, progress=progress)
     notices: list[str] = []
+    compiled_before = compiler_counters()
     with _state_put_back(work, restore, notices):
-        done = _diagnose_work(work, Plan(warmup, steps), ceilings, name, progress)
+        done = diagnose_work(work, Plan(warmup, steps), ceilings, name, progress)
+        done.diagnosis.counters |= counted_since(compiled_before)
         if batch_test and isinstance(work, Workload) and done.analysis is not None:
             from gobrrr.pipeline.batch import double_batch
 
@@ -137,13 +140,14 @@ def diagnose(
     return done.diagnosis
 
 
-def _diagnose_work(
+def diagnose_work(
     work: Workload | Callable[[], Any],
     plan: Plan,
     ceilings: Ceilings,
     name: str | None,
     progress: Progress,
 ) -> Diagnosed:
+    """Diagnose one step's callable or workload as it is: its state moves on with the steps."""
     step: Callable[[], Any]
     modules = None
     if isinstance(work, Workload):
@@ -332,5 +336,7 @@ class _ScriptRun:
         except GobrrrError as error:
             self.problem = str(error)
             return
+        # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
+        found.counters |= compiler_counters()
         self.diagnosis = found
         self._on_diagnosis(found)

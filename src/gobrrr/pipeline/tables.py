@@ -117,7 +117,7 @@ def _op_row(members: list[OpShare], shares: KernelShares) -> OpRow:
         memory_level=(roof.level or None) if roof is not None else None,
         unit=_unit(roof),
         op_class=work.op_class if work is not None else None,
-        module=_common([m.module for m in members]),
+        module=module_pattern([m.module for m in members]),
         source=_common([m.source for m in members]),
         phase=_common([PHASE_NAMES[m.phase] for m in members]),
     )
@@ -143,6 +143,20 @@ def _regime(index: NDArray[np.int64], shares: KernelShares) -> str:
 
 def _sum(column: NDArray[np.float64], index: NDArray[np.int64]) -> float:
     return float(column[index].sum()) * 1e-9
+
+
+def module_pattern(paths: Sequence[str]) -> str | None:
+    """One name for the modules of an op: ``h.*.attn`` for ``h.0.attn`` and ``h.1.attn``.
+
+    ``None`` if they have no shape in common.
+    """
+    distinct = {tuple(path.split(".")) for path in paths}
+    if len({len(parts) for parts in distinct}) != 1:
+        return None
+    merged = [place[0] if len(set(place)) == 1 else "*" for place in zip(*distinct)]
+    if merged.count("*") == len(merged):
+        return None
+    return ".".join(merged) or None
 
 
 def _common(values: list[str]) -> str | None:

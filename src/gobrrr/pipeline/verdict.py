@@ -56,7 +56,7 @@ def regime_of(leaves_s: Mapping[str, float]) -> tuple[str, bool]:
 def verdict_of(diagnosis: Diagnosis) -> str:
     """Regime and its share, what most of it is, and what can help."""
     sums = top_levels(diagnosis.leaves)
-    step_s = diagnosis.step_s
+    step_s = diagnosis.accounted_s
     regime = diagnosis.regime
     share = sums[regime] / step_s if step_s else 0.0
     first = f"{regime.capitalize()}-bound. {share:.0%} of each step {_MEANING[regime]}"
@@ -73,7 +73,7 @@ def verdict_of(diagnosis: Diagnosis) -> str:
 
 
 def _detail(diagnosis: Diagnosis, regime: str) -> str:
-    step_s = diagnosis.step_s
+    step_s = diagnosis.accounted_s
     if regime == "overhead":
         return _overhead_detail(diagnosis)
     rows = [row for row in diagnosis.ops if row.regime == regime]
@@ -102,7 +102,7 @@ def _overhead_detail(diagnosis: Diagnosis) -> str:
     if not causes:
         return ""
     time_s, cause = causes[0]
-    share = f"{time_s / diagnosis.step_s:.0%}"
+    share = f"{time_s / diagnosis.accounted_s:.0%}"
     line = next((row.source for row in diagnosis.idle if row.cause == cause and row.source), None)
     count = sum(row.count for row in diagnosis.ops)
     words = {
