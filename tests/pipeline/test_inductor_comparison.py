@@ -69,7 +69,9 @@ def test_rules_leave_the_kernels_that_inductor_leaves(make: Callable[[], Any]) -
     assert found.bytes_eager is not None
     # Inductor counts an expanded operand by its storage, as work does; small parameters differ.
     assert found.bytes_expected == pytest.approx(found.bytes_made, rel=0.1)
-    assert found.bytes_expected < found.bytes_eager
+    # Between two products there is one operator, and nothing to fuse it with.
+    saves = make is not two_layers
+    assert (found.bytes_expected < found.bytes_eager) == saves
 
 
 def test_a_graph_break_and_a_mutation_are_named() -> None:
