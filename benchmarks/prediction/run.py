@@ -82,24 +82,22 @@ def measured_ops(name: str, timeline: Timeline, device: TargetDevice) -> list[Me
     parent = parents(timeline.host.start_ns, timeline.host.end_ns, timeline.host.thread)
     work = work_of_kernels(timeline, device.ceilings, work_of, parent)
     kernels = timeline.kernels
-    seconds: dict[int, float] = defaultdict(float)
-    facts: dict[int, tuple[OpCall, Work]] = {}
+    seconds: dict[Any, float] = defaultdict(float)
+    calls: dict[Any, float] = defaultdict(float)
+    facts: dict[Any, tuple[OpCall, Work]] = {}
     for row in range(len(kernels)):
-        whole, op, call = work.whole[row], int(work.op[row]), int(work.call[row])
-        if whole is None or op < 0 or call < 0:
+        whole, index = work.whole[row], int(work.call[row])
+        if whole is None or index < 0:
             continue
-        seconds[op] += float(kernels.end_ns[row] - kernels.start_ns[row]) * 1e-9
-        facts[op] = (timeline.calls[call], whole)
-    groups: dict[Any, list[float]] = defaultdict(list)
-    keep: dict[Any, tuple[OpCall, Work]] = {}
-    for op, time_s in seconds.items():
-        call_, whole_ = facts[op]
-        key = (call_.name, call_.args)
-        groups[key].append(time_s)
-        keep[key] = (call_, whole_)
+        call = timeline.calls[index]
+        key = (call.name, call.args)
+        seconds[key] += float(kernels.end_ns[row] - kernels.start_ns[row]) * 1e-9
+        # A kernel stands for its share of an op's work; the shares of a call add up to one.
+        calls[key] += float(work.share[row])
+        facts[key] = (call, whole)
     return [
-        MeasuredOp(name, *keep[key], float(np.mean(times)), len(times))
-        for key, times in groups.items()
+        MeasuredOp(name, *facts[key], time_s / calls[key], max(1, round(calls[key])))
+        for key, time_s in seconds.items()
     ]
 
 

@@ -64,13 +64,8 @@ def carry_kernel(
     there = estimate_op(call, whole, target, flags=flags)
     if here is None or there is None or here.time_s <= 0:
         return None
-    expected_here = max(here.time_s - here.fixed_s, 0.0) * share
-    expected_there = max(there.time_s - there.fixed_s, 0.0) * share
-    beyond_s = max(measured_s - source.kernel_fixed_s, 0.0)
-    # Against the whole with its fixed cost, since a short kernel's rest is mostly noise.
-    departure = (beyond_s + source.kernel_fixed_s) / (expected_here + source.kernel_fixed_s)
-    seconds = target.kernel_fixed_s + expected_there
-    seconds *= departure**CARRIED_POWER
+    departure = measured_s / (here.time_s * share)
+    seconds = there.time_s * share * departure**CARRIED_POWER
     roof = roof_of(whole, target.ceilings)
     if roof is not None:
         seconds = max(seconds, roof.time_s * share)

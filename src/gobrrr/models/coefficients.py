@@ -35,12 +35,22 @@ class Coefficients:
         vector_tile_elements: the same for the vector path.
         tile_fill_s: seconds between a tile's start and its first product, and from its last
             product to its end.
+        kernel_floor_s: seconds of a small kernel that reads and writes, where that is more than
+            one that does nothing: caches written back at its end, arguments fetched.
+        trip_s: seconds of one more trip to memory that the next step of a kernel depends on.
+        index_instructions: integer instructions per element of an element-wise kernel that
+            computes each operand's address by itself (broadcasting, strides).
+        overlap_loss: share of the lesser of arithmetic and traffic that is not hidden behind
+            the larger.
+        multicast: multiprocessors that one read from the cache serves with a tile's inputs.
         lone_share_of_dram: how many times its equal share of the memory's bandwidth one
             multiprocessor can draw when the others are idle.
         unaligned_fraction: of the matrix rate, for 16-bit rows that do not start on 16 bytes.
         convolution_fraction: of a product's rate that a convolution of the same size reaches.
-        attention_fraction: of a product's rate that a fused attention reaches, forward.
+        attention_fraction: of the rate at which a fused attention would go if its products and
+            its softmax ran at peak one after the other, forward; over 1 where they overlap.
         attention_backward_fraction: the same, backward.
+        attention_fill_s: as ``tile_fill_s``, of a block of queries.
         direct_fraction: of the vector peak that depthwise and direct convolutions reach.
         strided_fraction: of the bandwidth, where a tensor is read across its rows.
     """
@@ -53,12 +63,18 @@ class Coefficients:
     cache_over_dram: float = 3.0
     tile_elements: int = 128 * 128
     vector_tile_elements: int = 128 * 64
-    tile_fill_s: float = 1.0e-6
+    tile_fill_s: float = 2.5e-6
+    kernel_floor_s: float = 1.6e-6
+    trip_s: float = 0.7e-6
+    index_instructions: float = 46.0
+    overlap_loss: float = 0.33
+    multicast: float = 1.0
     lone_share_of_dram: float = 3.0
     unaligned_fraction: float = 0.5
     convolution_fraction: float = 0.75
-    attention_fraction: float = 0.65
-    attention_backward_fraction: float = 0.5
+    attention_fraction: float = 1.0
+    attention_backward_fraction: float = 0.8
+    attention_fill_s: float = 3.5e-6
     direct_fraction: float = 0.15
     strided_fraction: float = 0.5
 
@@ -71,10 +87,20 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
     "Turing": replace(GENERIC, matrix_fraction=0.80),
     "Ampere": replace(GENERIC, matrix_fraction=0.87),
     "Ada": replace(GENERIC, matrix_fraction=0.90),
-    "Hopper": replace(GENERIC, matrix_fraction=0.80),
-    "Blackwell": replace(GENERIC, matrix_fraction=0.78),
+    "Hopper": replace(GENERIC, matrix_fraction=0.80, multicast=2.0, attention_fraction=0.6),
+    "Blackwell": replace(GENERIC, matrix_fraction=0.78, multicast=2.0, attention_fraction=0.6),
+    "RTX Blackwell": replace(GENERIC, matrix_fraction=0.90),
     "CDNA 2": replace(GENERIC, matrix_fraction=0.77, dram_fraction=0.80),
-    "CDNA 3": replace(GENERIC, matrix_fraction=0.51, dram_fraction=0.80),
+    "CDNA 3": replace(
+        GENERIC,
+        matrix_fraction=0.51,
+        dram_fraction=0.80,
+        cache_fraction=0.25,
+        kernel_floor_s=3.5e-6,
+        index_instructions=70.0,
+        attention_fraction=0.22,
+        attention_fill_s=24e-6,
+    ),
     "CDNA 4": replace(GENERIC, matrix_fraction=0.68, dram_fraction=0.80),
 }
 # A processor's ceilings are measured, not stated: what PyTorch reaches is the ceiling itself, and
@@ -86,8 +112,14 @@ PROCESSOR = Coefficients(
     dram_fraction=0.95,
     cache_fraction=0.9,
     tile_fill_s=0.0,
+    kernel_floor_s=0.0,
+    trip_s=0.0,
+    index_instructions=0.0,
+    overlap_loss=0.0,
+    attention_fill_s=0.0,
     convolution_fraction=0.7,
     attention_fraction=0.6,
+    attention_backward_fraction=0.6,
 )
 
 

@@ -1,4 +1,4 @@
-"""The matrix products inside contractions: linear layers, convolutions, attention."""
+"""The matrix products inside contractions: linear layers and convolutions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from math import prod
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.products import Product
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
-from gobrrr.work.attention import visible_pairs
 from gobrrr.work.contractions import output_mask
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS, output_shape
 from gobrrr.work.estimate import Work
@@ -67,8 +66,6 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
         return [convolution_of(call).forward(dtype, c)]
     if name in ("convolution_backward", "convolution_backward_overrideable"):
         return _convolution_backward(call, dtype, c)
-    if "attention" in name:
-        return _attention(call, name, dtype, c)
     return []
 
 
@@ -198,19 +195,6 @@ def _convolution_backward(call: OpCall, dtype: str, c: Coefficients) -> list[Pro
     if mask[1]:
         found.append(shape.weight_gradient(dtype, c))
     return found
-
-
-def _attention(call: OpCall, name: str, dtype: str, c: Coefficients) -> list[Product]:
-    backward = "backward" in name
-    q, k = (call.tensors[1], call.tensors[2]) if backward else (call.tensors[0], call.tensors[1])
-    heads, s, d = prod(q.shape[:-2]), q.shape[-2], q.shape[-1]
-    t = k.shape[-2]
-    causal = any(arg is True for arg in call.args)
-    # Keys that a query sees on average; a block on the diagonal is computed whole.
-    seen = min(t, visible_pairs(s, t, causal) // max(s, 1) + (64 if causal else 0))
-    fraction = c.attention_backward_fraction if backward else c.attention_fraction
-    # Scores and their product with v: two products of s x d x t; five in the backward.
-    return [Product(s, d, (5 if backward else 2) * seen, heads, dtype, 0.0, True, fraction)]
 
 
 def _argument(call: OpCall, index: int) -> Arg:

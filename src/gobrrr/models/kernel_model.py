@@ -10,9 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gobrrr.models.attention_time import is_fused_attention, time_of_attention
 from gobrrr.models.coefficients import Coefficients, coefficients_of
 from gobrrr.models.contraction_shapes import convolution_of, products_of
-from gobrrr.models.passes import Pass, cache_bytes_per_s, dram_bytes_per_s, seconds_of
+from gobrrr.models.passes import (
+    Pass,
+    arithmetic_seconds,
+    cache_bytes_per_s,
+    dram_bytes_per_s,
+    seconds_of,
+    traffic_seconds,
+)
 from gobrrr.models.products import time_of_product
 from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice, target_device
@@ -126,7 +134,8 @@ def estimate_op(
     kernels = _contraction(call, done, device, c, cold) or _walk(call, done, device, c, cold)
     if kernels is None:
         return None
-    fixed_s = device.kernel_fixed_s * kernels.count
+    one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
+    fixed_s = one_s * kernels.count
     time_s = max(fixed_s + kernels.seconds, roof.time_s)
     if fixed_s > kernels.seconds:
         regime = "overhead"
@@ -137,7 +146,7 @@ def estimate_op(
         f"{kernels.how}: {kernels.compute_s * 1e6:.3g} us of arithmetic, "
         f"{kernels.memory_s * 1e6:.3g} us of traffic, "
         f"{kernels.count} kernel{'s' if kernels.count != 1 else ''} of "
-        f"{device.kernel_fixed_s * 1e6:.3g} us fixed cost"
+        f"{one_s * 1e6:.3g} us fixed cost"
     )
     return KernelEstimate(time_s, roof, fixed_s, kernels.count, regime, level, because)
 
@@ -156,7 +165,8 @@ def _cold(work: Work, device: TargetDevice) -> float:
     """Bytes from memory without knowing the neighbours: none if the working set fits."""
     moved = float(work.bytes_moved or 0)
     unique = moved if work.unique_bytes is None else work.unique_bytes
-    return 0.0 if unique <= device.cache_bytes else moved
+    # The other half is taken by what neighbours read and wrote in between.
+    return 0.0 if unique <= device.cache_bytes / 2 else moved
 
 
 def _contraction(
@@ -168,6 +178,8 @@ def _contraction(
     rate = device.ceilings.matrix_flops_per_s(work.compute_dtype)
     if rate is None:
         return None
+    if is_fused_attention(call):
+        return _attention(call, work, device, c, cold) or _unshaped(work, device, c, cold, rate)
     direct = _direct_convolution(call, work, device, c, cold)
     products = products_of(call, work, c, cold)
     if not products:
@@ -189,19 +201,24 @@ def _contraction(
             )
         else:
             how = f"{product.m}x{product.n}x{product.k}"
-    special_s = _beside(work, device, c)
-    kernels = _Kernels(max(seconds, special_s), max(compute_s, special_s), memory_s, count, how)
+    kernels = _Kernels(seconds, compute_s, memory_s, count, how)
     if direct is not None and direct.seconds < kernels.seconds:
         return direct
     return kernels
 
 
-def _beside(work: Work, device: TargetDevice, c: Coefficients) -> float:
-    """Time of the arithmetic outside the matrix unit: the softmax of a fused attention."""
-    if not work.vector_flops:
-        return 0.0
-    beside = Pass(vector_flops=work.vector_flops, special=work.special, dtype=work.compute_dtype)
-    return seconds_of(beside, device, c) or 0.0
+def _attention(
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
+) -> _Kernels | None:
+    try:
+        found = time_of_attention(call, work, device, c, cold)
+    except (IndexError, ValueError, TypeError):
+        # A trace that leaves arguments out.
+        return None
+    if found is None:
+        return None
+    how = f"blocks of {found.tile[0]} queries and {found.tile[1]} keys in {found.waves} waves"
+    return _Kernels(found.seconds, found.compute_s, found.memory_s, found.kernels, how)
 
 
 def _unshaped(
@@ -236,12 +253,13 @@ def _direct_convolution(
         dtype=work.compute_dtype,
         efficiency=0.8,
     )
-    compute_s = seconds_of(replace(once, bytes_moved=0.0, cold_bytes=0.0), device, direct)
-    memory_s = seconds_of(replace(once, vector_flops=0.0), device, direct)
-    if compute_s is None or memory_s is None:
+    seconds = seconds_of(once, device, direct)
+    compute_s = arithmetic_seconds(once, device, direct)
+    memory_s = traffic_seconds(once, device, direct)
+    if seconds is None or compute_s is None or memory_s is None:
         return None
     kind = "depthwise" if shape.depthwise else f"{shape.groups} groups"
-    return _Kernels(max(compute_s, memory_s), compute_s, memory_s, 1, f"{kind}, on the vector path")
+    return _Kernels(seconds, compute_s, memory_s, 1, f"{kind}, on the vector path")
 
 
 def _walk(
@@ -265,13 +283,14 @@ def _walk(
             dtype=work.compute_dtype,
             efficiency=walk.efficiency,
             programs=walk.programs,
+            indexed=walk.indexed,
+            trips=walk.trips,
         )
-        arithmetic = seconds_of(replace(once, bytes_moved=0.0, cold_bytes=0.0), device, c)
-        traffic_s = seconds_of(replace(once, vector_flops=0.0, special=0.0), device, c)
-        if arithmetic is None or traffic_s is None:
+        whole_s = seconds_of(once, device, c)
+        if whole_s is None:
             return None
-        seconds += max(arithmetic, traffic_s)
-        compute_s += arithmetic
-        memory_s += traffic_s
+        seconds += whole_s
+        compute_s += arithmetic_seconds(once, device, c) or 0.0
+        memory_s += traffic_seconds(once, device, c) or 0.0
     how = "a pass over memory" if len(walks) == 1 else f"{len(walks)} passes over memory"
     return _Kernels(seconds, compute_s, memory_s, len(walks), how)

@@ -24,6 +24,8 @@ class Pass:
         efficiency: of the bandwidth, for its way of walking through memory (1: a stream).
         programs: independent pieces of work it has, at most one multiprocessor each; ``None``
             where there are enough for all.
+        indexed: elements whose addresses are computed one by one.
+        trips: trips to memory that depend on each other, beyond the first.
     """
 
     bytes_moved: float = 0.0
@@ -34,6 +36,8 @@ class Pass:
     seconds: float = 0.0
     efficiency: float = 1.0
     programs: float | None = None
+    indexed: float = 0.0
+    trips: int = 0
 
 
 def cache_bytes_per_s(device: TargetDevice, c: Coefficients) -> float | None:
@@ -67,9 +71,19 @@ def reach(programs: float | None, device: TargetDevice, c: Coefficients) -> floa
 def seconds_of(work: Pass, device: TargetDevice, c: Coefficients) -> float | None:
     """Time of one kernel without its fixed cost; ``None`` where a ceiling is missing.
 
-    The larger of arithmetic and traffic: a kernel that has enough threads does one while it waits
-    for the other.
+    The larger of arithmetic and traffic, since a kernel that has enough threads does one while it
+    waits for the other, and ``overlap_loss`` of the lesser.
     """
+    arithmetic_s = arithmetic_seconds(work, device, c)
+    memory_s = traffic_seconds(work, device, c)
+    if arithmetic_s is None or memory_s is None:
+        return None
+    lost_s = c.overlap_loss * min(arithmetic_s, memory_s)
+    return max(arithmetic_s, memory_s) + lost_s + work.trips * c.trip_s
+
+
+def arithmetic_seconds(work: Pass, device: TargetDevice, c: Coefficients) -> float | None:
+    """Time of the arithmetic and of computing addresses; ``None`` where a ceiling is missing."""
     arithmetic_s = work.seconds
     dtype = arithmetic_dtype(work.dtype)
     if work.vector_flops:
@@ -81,11 +95,19 @@ def seconds_of(work: Pass, device: TargetDevice, c: Coefficients) -> float | Non
         rate = device.ceilings.value(f"vector.{dtype}.exp")
         if rate is not None:
             arithmetic_s = max(arithmetic_s, work.special / rate)
+    if work.indexed and c.index_instructions:
+        rate = device.ceilings.vector_flops_per_s("int32")
+        if rate is not None:
+            arithmetic_s = max(arithmetic_s, work.indexed * c.index_instructions / rate)
+    return arithmetic_s
+
+
+def traffic_seconds(work: Pass, device: TargetDevice, c: Coefficients) -> float | None:
+    """Time of the bytes; ``None`` where a bandwidth is missing."""
     if not work.bytes_moved:
-        return arithmetic_s
+        return 0.0
     dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
     if dram is None or cache is None:
         return None
     share = work.efficiency * reach(work.programs, device, c)
-    memory_s = max(work.cold_bytes / dram, work.bytes_moved / cache) / share
-    return max(arithmetic_s, memory_s)
+    return max(work.cold_bytes / dram, work.bytes_moved / cache) / share

@@ -33,6 +33,8 @@ class Walk:
         arithmetic: its share of the op's arithmetic, over 1 for index arithmetic.
         efficiency: of the bandwidth, for the order it walks in.
         programs: independent pieces of work; ``None``: enough for every multiprocessor.
+        indexed: elements whose addresses are computed one by one.
+        trips: trips to memory that depend on each other, beyond the first.
     """
 
     reads: float = 1.0
@@ -40,6 +42,8 @@ class Walk:
     arithmetic: float = 1.0
     efficiency: float = 1.0
     programs: float | None = None
+    indexed: float = 0.0
+    trips: int = 0
 
 
 ONE = (Walk(),)
@@ -68,7 +72,44 @@ def walks_of(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
 
 def _stream(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     """Element-wise: as fast as memory where every tensor is walked along its rows."""
-    return (Walk(efficiency=strided if _crosses_rows(call) else 1.0),)
+    return (Walk(efficiency=strided if _crosses_rows(call) else 1.0, indexed=_indexed(call)),)
+
+
+def _indexed(call: OpCall) -> float:
+    """Elements of an element-wise op that computes addresses one by one; 0 for a plain stream.
+
+    ``gpu_kernel_impl`` (CUDALoops.cuh) takes vectors where every operand is contiguous in the
+    same way, and an offset calculator with integer divisions for broadcast and strided ones.
+    """
+    tensors = [t for t in (*call.tensors, *(call.outputs or ())) if t.numel > 1]
+    if not tensors:
+        return 0.0
+    widest = max(tensors, key=lambda t: t.numel)
+    same = all(
+        t.shape == widest.shape and _order(t) == _order(widest) and t.unique_elements == t.numel
+        and _dense(t)
+        for t in tensors
+    )  # fmt: skip
+    return 0.0 if same else float(widest.numel)
+
+
+def _order(tensor: TensorSpec) -> tuple[int, ...] | None:
+    """Strides of the dimensions that have any, ``None`` for row-major order."""
+    if tensor.strides is None or tensor.is_contiguous:
+        return None
+    return tuple(s for n, s in zip(tensor.shape, tensor.strides) if n > 1)
+
+
+def _dense(tensor: TensorSpec) -> bool:
+    """Whether the elements fill their memory without holes, in any order of dimensions."""
+    if tensor.strides is None:
+        return True
+    expected = 1
+    for stride, n in sorted((s, n) for n, s in zip(tensor.shape, tensor.strides) if n > 1):
+        if stride != expected:
+            return False
+        expected *= n
+    return True
 
 
 def _crosses_rows(call: OpCall) -> bool:
@@ -122,19 +163,21 @@ def _softmax(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     programs = float(x.numel // max(row, 1))
     if inner > 1:
         # Maximum, sum and result each read the input, a column at a time.
-        return (Walk(reads=3 if not backward else 2, arithmetic=2, programs=programs / 32),)
+        return (
+            Walk(reads=3 if not backward else 2, arithmetic=2, programs=programs / 32, trips=3),
+        )
     if row <= _IN_REGISTERS:
-        return (Walk(programs=programs / 4),)
+        return (Walk(programs=programs / 4, trips=2),)
     if row * (x.item_size_bytes or 4) <= _SHARED_BYTES:
-        return (Walk(reads=1, arithmetic=2, programs=programs),)
-    return (Walk(reads=3 if not backward else 2, arithmetic=2, programs=programs),)
+        return (Walk(reads=1, arithmetic=2, programs=programs, trips=2),)
+    return (Walk(reads=3 if not backward else 2, arithmetic=2, programs=programs, trips=3),)
 
 
 def _layer_norm(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     x = call.tensors[0]
     row = prod(integers_of(call.args[1]) or x.shape[-1:])
     # Statistics first, then the result: the second read comes from the cache.
-    return (Walk(reads=2, arithmetic=2, programs=x.numel / max(row, 1)),)
+    return (Walk(reads=2, arithmetic=2, programs=x.numel / max(row, 1), trips=2),)
 
 
 def _layer_norm_backward(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
@@ -148,7 +191,7 @@ def _group_norm(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     programs = float(x.shape[0] * groups)
     # Moments by group, coefficients by channel, then the result.
     return (
-        Walk(writes=0, programs=programs),
+        Walk(writes=0, programs=programs, trips=2),
         Walk(reads=0, writes=0, arithmetic=0),
         Walk(arithmetic=0.5),
     )
@@ -179,10 +222,10 @@ def _reduction(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     dims = integers_of(call.args[1]) if len(call.args) > 1 else None
     rank = len(x.shape)
     if not dims or rank == 0 or (rank - 1) in [d % rank for d in dims]:
-        return ONE
+        return (Walk(trips=3),)
     # Along columns: threads of a warp take neighbouring columns, so lines are used whole, but
     # rows are summed by blocks that then meet through memory.
-    return (Walk(efficiency=0.85),)
+    return (Walk(efficiency=0.85, trips=3),)
 
 
 def _scan(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
@@ -230,7 +273,7 @@ def _scatter(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
 
 
 def _gather(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
-    return (Walk(efficiency=0.6),)
+    return (Walk(efficiency=0.6, indexed=_widest(call), trips=2),)
 
 
 def _index_put(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
@@ -245,7 +288,7 @@ def _embedding_backward(call: OpCall, work: Work, strided: float) -> tuple[Walk,
 
 
 def _join(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
-    return (Walk(efficiency=0.8),)
+    return (Walk(efficiency=0.9, indexed=1.5 * _widest(call), trips=2),)
 
 
 def _foreach(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
@@ -261,6 +304,20 @@ def _foreach(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
         Walk(1 / launches, 1 / launches, 1 / launches, 0.9, chunks / launches)
         for _ in range(launches)
     )
+
+
+def _widest(call: OpCall) -> float:
+    """Elements of the result: of the outputs, or what the inputs say."""
+    if call.outputs:
+        return float(sum(t.numel for t in call.outputs))
+    name = call.name.partition("::")[2]
+    if name in ("cat", "stack"):
+        return float(sum(t.numel for t in call.tensors))
+    # A lookup: indices times the row that each fetches.
+    if len(call.tensors) > 1 and name in ("embedding", "index_select", "index"):
+        row = prod(call.tensors[0].shape[1:])
+        return float(call.tensors[1].numel * row)
+    return float(max((t.numel for t in call.tensors), default=0))
 
 
 def integers_of(arg: Arg) -> tuple[int, ...] | None:

@@ -1,0 +1,99 @@
+"""Fused attention as its kernels do it: a block of queries against one block of keys after another.
+
+Products and softmax of a block follow each other in the same threads, so their times add up
+(Shah et al., "FlashAttention-3", 2024, section 3.2: FlashAttention-2 leaves the matrix unit idle
+during the softmax). Blocks that hang over an edge cost as much as whole ones.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
+from gobrrr.models.products import TiledTime
+from gobrrr.models.target import TargetDevice
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work.attention import BACKWARD_VECTOR, FORWARD_VECTOR, visible_pairs
+from gobrrr.work.estimate import Work
+from gobrrr.work.traffic import arithmetic_dtype
+
+# Queries and keys of a block in FlashAttention-2 for heads of up to 64 and of up to 256.
+_BLOCK = 128
+# Rates of other kernels relative to FlashAttention-2, forward, H100, heads of 128: the memory
+# efficient kernel of xFormers 0.6, cuDNN 1.6 (figures 5 and 6 of the FlashAttention-3 paper).
+_EFFICIENT, _CUDNN = 0.6, 1.6
+# The backward is three kernels: row sums, the gradients, and dq's conversion from float32.
+_BACKWARD_KERNELS = 3
+
+
+def is_fused_attention(call: OpCall) -> bool:
+    """Whether this op is one fused attention, forward or backward."""
+    name = call.name.partition("::")[2]
+    return "attention" in name and "mask" not in name
+
+
+def time_of_attention(
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold_bytes: float
+) -> TiledTime | None:
+    """Expected time without fixed cost, except of further kernels; ``None`` without a ceiling.
+
+    Raises:
+        IndexError, ValueError: the trace leaves arguments out.
+    """
+    name = call.name
+    backward = "backward" in name
+    tensors = call.tensors[1:] if backward else call.tensors
+    q, k = tensors[0], tensors[1]
+    # flash_attention's own operators have heads behind positions, the public one before.
+    rows_first = "_flash_attention_" in name or "_efficient_attention_" in name
+    if rows_first and "scaled_dot_product" not in name and len(q.shape) == 4:
+        batch, s, heads, d = q.shape
+        t = k.shape[1]
+        heads *= batch
+    else:
+        heads, s, d = prod(q.shape[:-2]), q.shape[-2], q.shape[-1]
+        t = k.shape[-2]
+    if not heads or not s:
+        raise ValueError("an attention over nothing")
+    causal = any(arg is True for arg in call.args)
+    seen = visible_pairs(s, t, causal) / s + (_BLOCK / 2 if causal else 0)
+    key_blocks = max(1.0, ceil(min(seen, t) / _BLOCK) if not causal else min(seen, t) / _BLOCK)
+    tiles = heads * ceil(s / _BLOCK)
+    units = device.multiprocessors
+    rate = device.ceilings.matrix_flops_per_s(work.compute_dtype)
+    dtype = arithmetic_dtype(work.compute_dtype)
+    vector = device.ceilings.vector_flops_per_s(dtype)
+    dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
+    if rate is None or vector is None or dram is None or cache is None:
+        return None
+    if not units or device.kind == "cpu":
+        return None
+    pairs = _BLOCK * _BLOCK
+    depth = ceil(d / 32) * 32
+    products_s = (5 if backward else 2) * 2 * pairs * depth / (rate / units)
+    softmax_s = pairs * (BACKWARD_VECTOR if backward else FORWARD_VECTOR) / (vector / units)
+    exps = device.ceilings.value(f"vector.{dtype}.exp")
+    if exps is not None:
+        softmax_s = max(softmax_s, pairs / (exps / units))
+    fraction = c.attention_backward_fraction if backward else c.attention_fraction
+    if "efficient" in name:
+        fraction *= _EFFICIENT
+    elif "cudnn" in name:
+        fraction *= _CUDNN
+    # Few queries and many keys: the keys are divided among multiprocessors (flash-decoding).
+    split = min(ceil(key_blocks), max(1, units // tiles)) if s <= _BLOCK else 1
+    rounds = ceil(tiles * split / units) * ceil(key_blocks / split)
+    if tiles > units:
+        # Multiprocessors that finish early take the next tile: only the last round is ragged.
+        rounds = ceil(tiles / units * key_blocks + 0.5 * key_blocks)
+        rounds = min(rounds, ceil(tiles / units) * ceil(key_blocks))
+    compute_s = rounds * (products_s + softmax_s) / fraction
+    memory_s = max(
+        cold_bytes / (dram * reach(tiles * split, device, c)), (work.bytes_moved or 0) / cache
+    )
+    kernels = _BACKWARD_KERNELS if backward else 2 if split > 1 else 1
+    seconds = max(compute_s, memory_s) + c.attention_fill_s
+    return TiledTime(
+        seconds, kernels, (_BLOCK, _BLOCK), split, ceil(tiles / units), compute_s, memory_s
+    )
