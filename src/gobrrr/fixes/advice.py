@@ -102,9 +102,9 @@ def _consider_reuse(facts: Facts) -> Considered:
     saved_s = faults_s + 0.25 * memory_s
     return prospect_or_not(
         facts, 0.5 * faults_s, saved_s, faults_s + 0.4 * memory_s,
-        f"{len(fresh)} elementwise ops write fresh outputs: {milliseconds(faults_s)} of page faults "
-        f"and {milliseconds(memory_s)} of memory traffic, of which updates in place need about "
-        "three quarters",
+        f"{len(fresh)} elementwise ops write fresh outputs: {milliseconds(faults_s)} of page "
+        f"faults and {milliseconds(memory_s)} of memory traffic, of which updates in place need "
+        "about three quarters",
         lines_of(fresh),
     )  # fmt: skip
 

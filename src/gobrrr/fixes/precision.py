@@ -78,7 +78,8 @@ def _consider_autocast(dtype: str, facts: Facts) -> Considered:
         facts, saved_s - 0.4 * abs(now_s - after_s) - cast_s, saved_s,
         now_s * (1 - rates[0] / rates[1]),
         f"{len(ops)} float32 matrix products take {milliseconds(now_s)}; at "
-        f"{rates[1] / rates[0]:.2g}x the rate {milliseconds(after_s)}, less {casts} casts for {milliseconds(cast_s)}",
+        f"{rates[1] / rates[0]:.2g}x the rate {milliseconds(after_s)}, less {casts} "
+        f"casts for {milliseconds(cast_s)}",
     )  # fmt: skip
 
 

@@ -29,7 +29,8 @@ def _consider_all(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, 0.4 * saved_s, saved_s, ideal_s,
         f"torch uses {facts.threads} of {facts.processors} processors; "
-        f"{milliseconds(compute_s)} of compute and {milliseconds(memory_s)} of memory time can be shared",
+        f"{milliseconds(compute_s)} of compute and {milliseconds(memory_s)} of memory time can "
+        "be shared",
     )  # fmt: skip
 
 

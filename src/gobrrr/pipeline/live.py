@@ -35,6 +35,7 @@ from gobrrr.pipeline.build import (
 )
 from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import describe_environment
+from gobrrr.pipeline.fusion_sources import add_cpu_fusion, add_device_fusion
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
 
@@ -163,6 +164,7 @@ def diagnose_work(
     device = this_device()
     analysis = analyse_cpu(measured, ceilings, device, progress)
     diagnosis = build_cpu_diagnosis(measured, analysis, ceilings, device, source)
+    add_cpu_fusion(diagnosis, analysis.capture, analysis.result, ceilings)
     return Diagnosed(diagnosis, analysis, measured)
 
 
@@ -178,9 +180,10 @@ def diagnose_on_device(
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
     unprofiled = spread_of(measured.all_plain_ns)
-    diagnosis, _ = build_device_diagnosis(
+    diagnosis, attributed = build_device_diagnosis(
         timeline, ceilings, source, describe_environment(), unprofiled
     )
+    add_device_fusion(diagnosis, timeline, attributed, ceilings)
     diagnosis.notices += measured.notices
     return diagnosis
 
@@ -333,6 +336,7 @@ class _ScriptRun:
                     device = this_device()
                     analysis = analyse_cpu(measured, ceilings, device, self._progress)
                     found = build_cpu_diagnosis(measured, analysis, ceilings, device, self._source)
+                    add_cpu_fusion(found, analysis.capture, analysis.result, ceilings)
         except GobrrrError as error:
             self.problem = str(error)
             return

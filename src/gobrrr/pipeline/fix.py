@@ -1,0 +1,257 @@
+"""``gobrrr.fix``: find what makes a program faster, prove it, hand it over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from gobrrr.capture.session import Plan
+from gobrrr.capture.workload import Workload
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.schema import Diagnosis, Finding
+from gobrrr.fixes import FIXES
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.programs import as_program, is_module
+from gobrrr.pipeline.facts import facts_of
+from gobrrr.pipeline.live import diagnose_work, load_ceilings
+from gobrrr.pipeline.search import Bench, Found, Options, Progress, search
+from gobrrr.timeline.errors import GateFailure, GobrrrError, UserCodeError
+from gobrrr.verification.copies import private_copy
+from gobrrr.verification.numerics import TOLERANCE
+from gobrrr.verification.timing import Null
+from gobrrr.verification.trial import Trial
+from gobrrr.verification.workloads import (
+    Baseline,
+    as_trial_workload,
+    left_as_found,
+    measure_null,
+    prepare,
+    verify_workload,
+)
+
+BUDGET_S = 300.0
+
+
+def _silent(phase: str, done: int, wanted: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class FixResult:
+    """What ``gobrrr.fix`` found.
+
+    Attributes:
+        found: everything that was considered and tried.
+        best_fixes: the fastest verified set, in the order of application; empty if nothing is
+            faster than the program as it is.
+    """
+
+    found: Found
+    best_fixes: tuple[Fix, ...]
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """The program as it is, with the findings."""
+        return self.found.diagnosis
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Every fix with a prediction, and its verification if it was tried."""
+        return self.found.diagnosis.findings
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial of the fastest verified set."""
+        return self.found.best
+
+    @property
+    def speedup(self) -> float:
+        """Of the fastest verified set; 1 if there is none."""
+        best = self.found.best
+        return best.speedup.median if best is not None and best.speedup is not None else 1.0
+
+    @property
+    def ruled_out(self) -> dict[str, str]:
+        """Name of each fix that was not tried, and why."""
+        return {fix.name: reason for fix, reason in self.found.ruled_out}
+
+    @property
+    def snippet(self) -> str:
+        """The fastest verified set as code; empty if there is none."""
+        return "\n".join(f"# {fix.title}\n{fix.snippet}" for fix in self.best_fixes)
+
+    def apply(self, target: Any) -> Any:
+        """The target with the best set applied: a module for a module, else a ``Workload``.
+
+        Global settings that the fixes need (threads, precision) are left on. The module's
+        parameters are shared with what is returned.
+        """
+        work = as_trial_workload(target) if not is_module(target) else Workload(target)
+        changed: Workload = as_program(work)
+        # Nothing is undone: it is what the user asked for.
+        stack = ExitStack()
+        for fix in self.best_fixes:
+            if fix.apply is not None:
+                changed = stack.enter_context(fix.apply(changed))
+        stack.pop_all()
+        if not is_module(target):
+            return changed
+        return _module_with(as_program(changed))
+
+
+def _module_with(program: Any) -> Any:
+    """A model that carries the settings of its program."""
+    settings = (*program.around_step, *program.around_forward)
+    if not settings:
+        return program.model
+    import torch
+
+    class Changed(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = program.model
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            with ExitStack() as stack:
+                for setting in settings:
+                    stack.enter_context(setting())
+                return self.model(*args, **kwargs)
+
+    return Changed()
+
+
+def fix(
+    target: Any,
+    *,
+    only: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    tolerance: float = TOLERANCE,
+    budget: float = BUDGET_S,
+    memory_limit: int | None = None,
+    require: float | None = None,
+    name: str | None = None,
+    ceilings: Ceilings | None = None,
+    progress: Progress = _silent,
+) -> FixResult:
+    """Predict, try and verify fixes; returns what was found, the best verified set first.
+
+    Args:
+        target: a callable without arguments, ``(module, inputs)`` or a ``Workload``, tried on
+            copies in this process; or ``"file.py:function"``, tried in processes of its own.
+        only: names of the fixes to try.
+        exclude: names of fixes not to try.
+        tolerance: relative L2 error that a fix may add to any output, loss or gradient.
+        budget: seconds for all trials.
+        memory_limit: bytes that a trial's process may use (``file.py:function`` alone).
+        require: raise ``GateFailure`` unless a verified set reaches this speedup.
+        name: what the diagnosis calls the program.
+        ceilings: of this machine, if they are known.
+        progress: called as ``progress(phase, done, wanted)``.
+
+    Raises InputError for a target that cannot be run or an unknown name, UserCodeError if the
+    program itself raises.
+    """
+    bench: Bench
+    if isinstance(target, str):
+        from gobrrr.pipeline.fix_processes import FunctionBench
+
+        bench = FunctionBench(target, tolerance, memory_limit, ceilings, only)
+    else:
+        bench = WorkloadBench(target, tolerance, ceilings, name, only)
+    return fix_on(bench, Options(tuple(only), tuple(exclude), budget), require, progress)
+
+
+def fix_on(bench: Bench, options: Options, require: float | None, progress: Progress) -> FixResult:
+    """The search on any kind of program. Raises GateFailure if ``require`` is not reached."""
+    found = search(bench, FIXES, options, progress)
+    by_name = {fix.name: fix for fix in FIXES}
+    best = found.best.fixes if found.best is not None else ()
+    result = FixResult(found, tuple(by_name[name] for name in best))
+    if require is not None and result.speedup < require:
+        raise FixGateFailure(result, require)
+    return result
+
+
+class FixGateFailure(GateFailure):
+    """No verified set of fixes is as fast as was required; ``result`` is what was found."""
+
+    def __init__(self, result: FixResult, require: float) -> None:
+        super().__init__(f"no verified fix reaches {require:g}x: the best is {result.speedup:.2f}x")
+        self.result = result
+
+
+class WorkloadBench:
+    """A workload of this process: fixes are applied to copies of it."""
+
+    def __init__(
+        self,
+        target: Any,
+        tolerance: float,
+        ceilings: Ceilings | None = None,
+        name: str | None = None,
+        asked: Sequence[str] = (),
+    ) -> None:
+        self._work = as_trial_workload(target)
+        self._tolerance = tolerance
+        self._ceilings = ceilings
+        self._name = name
+        self._asked = tuple(asked)
+        self._baseline: Baseline | None = None
+
+    def can_apply(self, fix: Fix) -> str:
+        """Fixes that apply to a workload, and do not need a process of their own."""
+        if fix.apply is not None:
+            return ""
+        if fix.environment:
+            return "has to be set when the process starts: give file.py:function or a script"
+        return "applies to scripts: gobrrr fix train.py"
+
+    def diagnose(self, fixes: Sequence[Fix], progress: Progress) -> tuple[Diagnosis, Facts]:
+        """Of a copy with the fixes applied."""
+        ceilings = self._ceilings or load_ceilings(refresh=False, progress=progress)
+        self._ceilings = ceilings
+        with ExitStack() as stack:
+            stack.enter_context(left_as_found(self._work))
+            work = private_copy(self._work)
+            try:
+                for fix in fixes:
+                    assert fix.apply is not None
+                    work = stack.enter_context(fix.apply(work))
+                done = diagnose_work(
+                    as_program(work), Plan(), ceilings, self._name or _title(self._work), progress
+                )
+            except GobrrrError:
+                raise
+            except Exception as error:
+                raise UserCodeError(f"the step raised {type(error).__name__}: {error}") from error
+            facts = facts_of(
+                done.diagnosis, done.analysis, workload=as_program(work), asked=self._asked
+            )
+        return done.diagnosis, facts
+
+    def measure_null(self, budget_s: float) -> Null:
+        """On two copies."""
+        try:
+            return measure_null(self._work, budget_s=budget_s)
+        except GobrrrError:
+            raise
+        except Exception as error:
+            raise UserCodeError(f"the step raised {type(error).__name__}: {error}") from error
+
+    def verify(
+        self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float
+    ) -> Trial:
+        """On copies, in turns."""
+        self._baseline = self._baseline or prepare(self._work)
+        return verify_workload(
+            self._work, fixes, null=null, baseline=self._baseline, speed_of_light_s=light_s,
+            tolerance=self._tolerance, budget_s=budget_s,
+        )  # fmt: skip
+
+
+def _title(work: Workload) -> str:
+    model = work.model
+    return getattr(model, "__qualname__", type(model).__name__)

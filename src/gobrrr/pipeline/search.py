@@ -1,0 +1,347 @@
+"""Search for fixes: predict, rank, try each, combine the winners, diagnose again, keep the best.
+
+What a program is and how it is run is behind ``Bench``; this file knows neither torch nor
+processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gobrrr.diagnosis.schema import Diagnosis, Finding, Prediction, Ratio, Verification
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import Fix, Prospect, RuledOut
+from gobrrr.fixes.light import speed_of_light_with
+from gobrrr.timeline.errors import GobrrrError, InputError
+from gobrrr.verification.timing import Null
+from gobrrr.verification.trial import Trial
+
+# A set of fixes takes the place of another if it is at least this much faster.
+LEAST_GAIN = 1.01
+# Rounds of adding one more fix to the best set.
+MOST_TOGETHER = 5
+NULL_TRIES = 3
+# Seconds of measuring that one trial gets, whatever the number of trials.
+LEAST_TRIAL_S, MOST_TRIAL_S = 2.0, 20.0
+Progress = Callable[[str, int, int], None]
+
+
+class Bench(Protocol):
+    """A program that can be diagnosed and on which fixes can be tried."""
+
+    def diagnose(self, fixes: Sequence[Fix], progress: Progress) -> tuple[Diagnosis, Facts]:
+        """Diagnose the program with these fixes applied; raises GobrrrError if it does not run."""
+        ...
+
+    def measure_null(self, budget_s: float) -> Null:
+        """The program against itself; raises GobrrrError if it does not run."""
+        ...
+
+    def verify(self, fixes: Sequence[Fix], null: Null, light_s: float | None,
+               budget_s: float) -> Trial:  # fmt: skip
+        """Try these fixes together."""
+        ...
+
+    def can_apply(self, fix: Fix) -> str:
+        """Empty, or why this fix cannot be applied to this kind of target."""
+        ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for.
+
+    Attributes:
+        only: names of the fixes to try; empty: all.
+        exclude: names not to try.
+        budget_s: seconds for everything after the first diagnosis; a trial that has begun ends.
+    """
+
+    only: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    budget_s: float = 300.0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A fix with what was predicted of it and what came of it.
+
+    ``reason`` says why there is no trial.
+    """
+
+    fix: Fix
+    prospect: Prospect
+    trial: Trial | None = None
+    reason: str = ""
+
+
+@dataclass
+class Found:
+    """What a search has found so far.
+
+    Attributes:
+        diagnosis: of the program as it is.
+        facts: the same for the fixes.
+        tried: every fix that had a prospect, the largest expected saving first.
+        ruled_out: the others, with the reason.
+        combinations: sets of more than one fix, in the order tried.
+        best: the fastest verified set's trial; ``None`` if nothing is faster.
+        after: the diagnosis with the best set applied, if it was made.
+    """
+
+    diagnosis: Diagnosis
+    facts: Facts
+    tried: list[Tried] = field(default_factory=list)
+    ruled_out: list[tuple[Fix, str]] = field(default_factory=list)
+    null: Null | None = None
+    combinations: list[Trial] = field(default_factory=list)
+    best: Trial | None = None
+    after: Diagnosis | None = None
+    notices: list[str] = field(default_factory=list)
+
+
+def select(fixes: Sequence[Fix], options: Options) -> tuple[Fix, ...]:
+    """The fixes that the user wants. Raises InputError for a name that does not exist."""
+    names = {fix.name for fix in fixes}
+    for name in (*options.only, *options.exclude):
+        if name not in names:
+            raise InputError(f"no fix {name!r}; there are {', '.join(sorted(names))}")
+    return tuple(
+        fix
+        for fix in fixes
+        if (not options.only or fix.name in options.only) and fix.name not in options.exclude
+    )
+
+
+def search(
+    bench: Bench,
+    fixes: Sequence[Fix],
+    options: Options,
+    progress: Progress,
+    clock: Callable[[], float] = time.monotonic,
+) -> Found:
+    """Diagnose, predict, try, combine. What a fix does wrong is its trial's failure."""
+    chosen = select(fixes, options)
+    diagnosis, facts = bench.diagnose((), progress)
+    found = Found(diagnosis, facts)
+    prospects = _consider_all(chosen, facts, found.ruled_out)
+    if not any(_is_tried(bench, fix) for fix, _ in prospects):
+        found.tried = [_untried(bench, fix, prospect) for fix, prospect in prospects]
+        _write_findings(found)
+        return found
+    run = _Run(bench, options, found, progress, clock)
+    run.measure_null()
+    run.try_each(prospects)
+    run.combine(chosen)
+    _write_findings(found)
+    return found
+
+
+def _consider_all(
+    fixes: Sequence[Fix], facts: Facts, ruled_out: list[tuple[Fix, str]] | None
+) -> list[tuple[Fix, Prospect]]:
+    prospects = []
+    for fix in fixes:
+        verdict = fix.consider(facts)
+        if isinstance(verdict, RuledOut):
+            if ruled_out is not None:
+                ruled_out.append((fix, verdict.reason))
+        else:
+            prospects.append((fix, verdict))
+    prospects.sort(key=lambda pair: -pair[1].expected_s)
+    return prospects
+
+
+def _is_tried(bench: Bench, fix: Fix) -> bool:
+    return fix.can_be_applied and not bench.can_apply(fix)
+
+
+def _untried(bench: Bench, fix: Fix, prospect: Prospect) -> Tried:
+    reason = bench.can_apply(fix) if fix.can_be_applied else "a change that only you can make"
+    return Tried(fix, prospect, reason=reason)
+
+
+@dataclass
+class _Run:
+    bench: Bench
+    options: Options
+    found: Found
+    progress: Progress
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._begun = self.clock()
+        self._trial_s = LEAST_TRIAL_S
+
+    def _left_s(self) -> float:
+        return self.options.budget_s - (self.clock() - self._begun)
+
+    def measure_null(self) -> None:
+        """The null trial, again if the machine was not quiet enough."""
+        budget_s = min(max(self.options.budget_s / 12, LEAST_TRIAL_S), MOST_TRIAL_S)
+        for attempt in range(NULL_TRIES):
+            self.progress("null: the program against itself", attempt, NULL_TRIES)
+            null = self.bench.measure_null(budget_s * (attempt + 1))
+            before = self.found.null
+            if before is None or _width(null) < _width(before):
+                self.found.null = null
+            if null.quiet:
+                self.found.null = null
+                return
+        assert self.found.null is not None
+        self.found.notices.append(f"{_capital(self.found.null.sentence)}.")
+
+    def try_each(self, prospects: list[tuple[Fix, Prospect]]) -> None:
+        """Every fix alone, the largest expected saving first."""
+        count = sum(_is_tried(self.bench, fix) for fix, _ in prospects)
+        # Half of the budget goes to combinations, and to compiling.
+        share_s = self._left_s() / (2 * max(count, 1))
+        self._trial_s = min(max(share_s, LEAST_TRIAL_S), MOST_TRIAL_S)
+        done = 0
+        for fix, prospect in prospects:
+            if not _is_tried(self.bench, fix):
+                self.found.tried.append(_untried(self.bench, fix, prospect))
+                continue
+            if self._left_s() <= 0:
+                reason = "not tried: the budget was spent (--budget)"
+                self.found.tried.append(Tried(fix, prospect, reason=reason))
+                continue
+            self.progress(f"trying: {fix.name}", done, count)
+            done += 1
+            trial = self._verify((fix,))
+            self.found.tried.append(Tried(fix, prospect, trial))
+            self._keep_best(trial)
+
+    def combine(self, fixes: Sequence[Fix]) -> None:
+        """Add to the best set what still helps, as long as something does.
+
+        The regime is another one once the first fix has done its work: the program is diagnosed
+        with the best set applied, and fixes are ranked by what they would save then.
+        """
+        by_name = {fix.name: fix for fix in fixes}
+        rejected: set[frozenset[str]] = set()
+        for _ in range(MOST_TOGETHER):
+            best = self.found.best
+            if best is None or self._left_s() <= 0:
+                return
+            together = [by_name[name] for name in best.fixes]
+            candidates = self._candidates(together, fixes)
+            if not any(self._extends(best, together, fix, rejected) for fix in candidates):
+                return
+
+    def _extends(
+        self, best: Trial, together: list[Fix], fix: Fix, rejected: set[frozenset[str]]
+    ) -> bool:
+        key = frozenset((*best.fixes, fix.name))
+        if key in rejected or self._left_s() <= 0:
+            return False
+        rejected.add(key)
+        names = " + ".join((*best.fixes, fix.name))
+        self.progress(f"trying: {names}", len(self.found.combinations), 0)
+        trial = self._verify((*together, fix))
+        self.found.combinations.append(trial)
+        return self._keep_best(trial)
+
+    def _candidates(self, together: list[Fix], fixes: Sequence[Fix]) -> list[Fix]:
+        """What could be added, the most promising first."""
+        facts = self._facts_with(together)
+        names = {fix.name for fix in together}
+        allowed = [
+            fix for fix in fixes
+            if fix.name not in names and _is_tried(self.bench, fix)
+            and not any(fix.name in other.excludes or other.name in fix.excludes
+                        for other in together)
+        ]  # fmt: skip
+        worth: dict[str, float] = {}
+        if facts is not None:
+            worth = {f.name: p.expected_s for f, p in _consider_all(allowed, facts, None)}
+        won = {t.fix.name: t for t in self.found.tried if t.trial is not None and t.trial.won}
+        lost = {
+            t.fix.name for t in self.found.tried
+            if t.trial is not None and t.trial.verdict in ("failed", "slower")
+        }  # fmt: skip
+        for name, tried in won.items():
+            # What has won alone is worth a try whatever is predicted of it now.
+            gained_s = 0.0
+            if tried.trial is not None and tried.trial.before_s and tried.trial.after_s:
+                gained_s = tried.trial.before_s - tried.trial.after_s
+            worth[name] = max(worth.get(name, 0.0), 0.5 * gained_s)
+        ranked = [fix for fix in allowed if worth.get(fix.name, 0.0) > 0 and fix.name not in lost]
+        return sorted(ranked, key=lambda fix: -worth[fix.name])
+
+    def _facts_with(self, together: list[Fix]) -> Facts | None:
+        if self._left_s() < 2 * self._trial_s:
+            return None
+        try:
+            self.found.after, facts = self.bench.diagnose(together, self.progress)
+        except GobrrrError as error:
+            self.found.notices.append(f"With the fixes applied it could not be diagnosed: {error}.")
+            return None
+        return facts
+
+    def _verify(self, fixes: Sequence[Fix]) -> Trial:
+        assert self.found.null is not None
+        light_s = speed_of_light_with(self.found.facts, fixes)
+        return self.bench.verify(fixes, self.found.null, light_s, self._trial_s)
+
+    def _keep_best(self, trial: Trial) -> bool:
+        if not trial.won or trial.speedup is None:
+            return False
+        best = self.found.best
+        least = 0.0
+        if best is not None and best.speedup is not None:
+            least = LEAST_GAIN * best.speedup.median
+        if trial.speedup.median < least:
+            return False
+        self.found.best = trial
+        return True
+
+
+def _width(null: Null) -> float:
+    return abs(null.ratio.median - 1.0) + null.ratio.high - null.ratio.low
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _write_findings(found: Found) -> None:
+    step_s = found.facts.step_s
+    found.diagnosis.findings = [_finding(tried, step_s) for tried in found.tried]
+    found.diagnosis.findings += [
+        Finding(
+            fix="+".join(trial.fixes), title=" + ".join(trial.fixes), prediction=None,
+            because="", verification=verification_of(trial),
+        )
+        for trial in found.combinations
+    ]  # fmt: skip
+
+
+def _finding(tried: Tried, step_s: float) -> Finding:
+    prospect = tried.prospect
+    left_s = max(step_s - prospect.expected_s, 1e-3 * step_s)
+    because = prospect.because
+    if tried.trial is None and tried.reason:
+        because = f"{because} ({tried.reason})"
+    return Finding(
+        fix=tried.fix.name,
+        title=tried.fix.title,
+        prediction=Prediction(
+            low_s=prospect.low_s, expected_s=prospect.expected_s, high_s=prospect.high_s,
+            speedup=step_s / left_s,
+        ),
+        because=because,
+        sources=list(prospect.sources),
+        leaves=list(tried.fix.leaves),
+        verification=None if tried.trial is None else verification_of(tried.trial),
+    )  # fmt: skip
+
+
+def verification_of(trial: Trial) -> Verification:
+    """A trial as the diagnosis saves it."""
+    record = trial.as_record()
+    ratio = record.pop("speedup")
+    return Verification(speedup=None if ratio is None else Ratio(**ratio), **record)
