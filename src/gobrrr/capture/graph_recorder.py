@@ -107,11 +107,17 @@ class GraphRecorder(OpRecorder):
             int(tensor.storage_offset()),
         )
 
-    def place_outputs(self, found: list[Any], inputs: list[Any]) -> None:
-        """Results lie where the arguments do; an optimizer's own counters on the host."""
+    def place_outputs(self, found: list[Any], inputs: list[Any], made: bool) -> None:
+        """Results lie where the arguments do; what an optimizer makes as a counter, on the host.
+
+        ``made``: the operator makes a tensor from plain values.
+        """
+        if self.in_optimizer and made and all(t.numel() == 1 for t in found):
+            for tensor in found:
+                self.storages.put(tensor, HOST)
+            return
         if not inputs:
-            lone = self.in_optimizer and all(t.numel() == 1 for t in found)
-            place = HOST if lone else UNSTATED
+            place = UNSTATED
         else:
             places = {self.storages.place_of(tensor) for tensor in inputs}
             place = TARGET if TARGET in places else UNSTATED if UNSTATED in places else HOST
@@ -185,7 +191,7 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
             result = _run(func, args, kwargs, inputs)
             found: list[Any] = []
             _collect(result, found)
-            recorder.place_outputs(found, inputs)
+            recorder.place_outputs(found, inputs, not inputs or func is aten.lift_fresh.default)
             if recorder.recording:
                 outputs = [recorder.spec(tensor) for tensor in found]
                 whole = None if None in outputs else tuple(outputs)
@@ -201,7 +207,7 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
             result = func(*args, **kwargs)
             found: list[Any] = []
             _collect(result, found)
-            recorder.place_outputs(found, inputs)
+            recorder.place_outputs(found, inputs, False)
             outputs = tuple(recorder.spec(tensor) for tensor in found)
             recorder.keep(f"higher_order::{func.name()}", "", described, outputs, place)
             return result

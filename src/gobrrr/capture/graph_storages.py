@@ -6,8 +6,9 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-# Where a storage lies. A program that never names the target puts everything there; one that does
-# means the host where it names no device.
+# Where a storage lies. A program that never names the target is taken to run there as a whole; one
+# that does means the host where it names the CPU or no device. An optimizer's counters are on the
+# host in both.
 TARGET, HOST, UNSTATED = "target", "host", "unstated"
 
 

@@ -16,7 +16,7 @@ from gobrrr.capture.graph_recorder import GraphRecorder, choose_in_inference
 from gobrrr.capture.graph_storages import TARGET, Storages
 from gobrrr.capture.stand_ins import StandIns, Swap, value_of
 from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
-from gobrrr.capture.target_kernels import Abilities, attend, kernels_of
+from gobrrr.capture.target_kernels import Abilities, attention_of, kernels_of
 from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
 from gobrrr.timeline.graph import OpGraph
@@ -118,14 +118,8 @@ def _eagerly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _inference_attention(abilities: Abilities) -> Iterator[None]:
-    def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-                  is_causal: bool = False, *, scale: Any = None, enable_gqa: bool = False) -> Any:  # fmt: skip
-        return attend(
-            abilities, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
-        )
-
     name = "aten::scaled_dot_product_attention"
-    choose_in_inference(name, attention)
+    choose_in_inference(name, attention_of(abilities))
     try:
         yield
     finally:

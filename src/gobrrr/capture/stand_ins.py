@@ -36,16 +36,15 @@ class StandIns:
         if known is not None and known[0]() is tensor:
             return known[1]
         if tensor.device.type == "meta":
-            with torch.no_grad():
-                made = FakeTensor(self.fake_mode, tensor.detach(), torch.device("cpu"))
+            bare = real_call(torch.Tensor.detach, (tensor,), {})
+            made = FakeTensor(self.fake_mode, bare, torch.device("cpu"))
             if isinstance(tensor, torch.nn.Parameter):
                 made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
             elif tensor.requires_grad:
                 made.requires_grad_()
         else:
             if tensor.device.type != "cpu":
-                tensor = tensor.detach().to("meta")
-                return self.of(tensor, place)
+                return self.of(real_call(torch.Tensor.to, (tensor.detach(), "meta"), {}), place)
             made = self.fake_mode.from_tensor(tensor, static_shapes=True)
             if worth_keeping(tensor):
                 setattr(made, _VALUE, real_call(_copied, (tensor,), {}))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gobrrr.capture.graph_storages import HOST, TARGET, Storages
+from gobrrr.capture.graph_storages import TARGET, UNSTATED, Storages
 
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
@@ -80,9 +80,9 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
         return host if storages.is_on_host(value) else target
 
     answered: dict[Any, Callable[..., Any]] = {
-        tensor.device.__get__: device_of,  # type: ignore[attr-defined]
-        tensor.is_cuda.__get__: lambda t: device_of(t).type == "cuda",  # type: ignore[attr-defined]
-        tensor.is_cpu.__get__: lambda t: device_of(t).type == "cpu",  # type: ignore[attr-defined]
+        tensor.device.__get__: device_of,
+        tensor.is_cuda.__get__: lambda t: device_of(t).type == "cuda",
+        tensor.is_cpu.__get__: lambda t: device_of(t).type == "cpu",
         tensor.get_device: lambda t: -1 if device_of(t) == host else 0,
         tensor.pin_memory: lambda t, *_, **__: t,
         tensor.is_pinned: lambda t, *_, **__: device_of(t) == host,
@@ -97,7 +97,7 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
             return TARGET
         kind = torch.device(device).type
         if kind == "cpu":
-            return HOST
+            return UNSTATED
         if kind != "meta":
             storages.names_target = True
         return TARGET
@@ -105,7 +105,7 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
     def move(func: Any, args: Any, kwargs: Any) -> Any:
         value, rest, options = args[0], list(args[1:]), dict(kwargs)
         if func is tensor.cpu:
-            wanted, rest = HOST, []
+            wanted, rest = UNSTATED, []
             options.pop("memory_format", None)
         elif func is not tensor.to:
             wanted, rest = TARGET, []
@@ -115,7 +115,7 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
             device = options.pop("device", None)
             like = rest[0] if rest and isinstance(rest[0], tensor) else None
             if like is not None:
-                wanted = HOST if storages.is_on_host(like) else TARGET
+                wanted = storages.place_of(like)
                 rest[0] = like.dtype
             else:
                 if rest and isinstance(rest[0], (str, torch.device, int)):
@@ -202,13 +202,13 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
 
     def device(self: Any) -> Any:
         if not switch.on or self.fake_mode.in_kernel_invocation:
-            return true_device.fget(self)  # type: ignore[attr-defined]
+            return true_device.fget(self)
         return host if storages.is_on_host(self) else target
 
     with contextlib.ExitStack() as stack:
         put = _Replacements()
         stack.callback(put.undo)
-        put(FakeTensor, "device", property(device, true_device.fset))  # type: ignore[attr-defined]
+        put(FakeTensor, "device", property(device, true_device.fset))
         _replace_autocast(put, answers.type)
         module = getattr(torch, answers.type, None)
         if module is not None:
@@ -320,7 +320,8 @@ def _replace_device_module(put: _Replacements, module: Any, answers: DeviceAnswe
         "memory_reserved": 0, "max_memory_reserved": 0, "memory_stats": {},
         "synchronize": None, "empty_cache": None, "set_device": None, "init": None,
         "reset_peak_memory_stats": None, "manual_seed": None, "manual_seed_all": None,
-        "is_current_stream_capturing": False, "ipc_collect": None, "set_rng_state": None, "set_rng_state_all": None,
+        "is_current_stream_capturing": False, "ipc_collect": None, "set_rng_state": None,
+        "set_rng_state_all": None,
     }  # fmt: skip
     for name, value in constants.items():
         if hasattr(module, name):

@@ -69,7 +69,7 @@ def kernels_of(abilities: Abilities) -> Iterator[None]:
         with warnings.catch_warnings(), _no_native_warnings():
             warnings.simplefilter("ignore")
             use_cuda_lists(library)
-            library.impl("scaled_dot_product_attention", _attention(abilities), KEY)
+            library.impl("scaled_dot_product_attention", attention_of(abilities), KEY)
             if hasattr(torch.ops.aten, "_fused_rms_norm"):
                 library.impl("rms_norm", _rms_norm, KEY)
             for name in _RNN_MODES:
@@ -101,7 +101,9 @@ def _no_native_warnings() -> Iterator[None]:
         os.close(sink)
 
 
-def _attention(abilities: Abilities) -> Any:
+def attention_of(abilities: Abilities) -> Any:
+    """``scaled_dot_product_attention`` as the device carries it out."""
+
     def kernel(
         query: Any,
         key: Any,

@@ -1,0 +1,45 @@
+"""A device of the data sheets as a program under capture sees it."""
+
+from __future__ import annotations
+
+from gobrrr.capture.op_graph import CaptureTarget
+from gobrrr.capture.target_answers import DeviceAnswers
+from gobrrr.capture.target_kernels import Abilities
+from gobrrr.models.target import TargetDevice
+
+# Compute capability by architecture: https://developer.nvidia.com/cuda-gpus
+_CAPABILITY = {
+    "Volta": (7, 0), "Turing": (7, 5), "Ampere GA100": (8, 0), "Ampere GA10x": (8, 6),
+    "Ampere GA10x half-rate": (8, 6), "Ampere GA10B": (8, 7), "Ada": (8, 9),
+    "Ada half-rate": (8, 9), "Hopper": (9, 0), "Blackwell": (10, 0), "RTX Blackwell": (12, 0),
+    "RTX Blackwell half-rate": (12, 0), "CDNA 2": (9, 0), "CDNA 3": (9, 4), "CDNA 4": (9, 5),
+}  # fmt: skip
+_TYPES = {"hip": "cuda", "cuda": "cuda", "xpu": "xpu", "mps": "mps", "hpu": "hpu"}
+_HALVES = frozenset({"float16", "bfloat16"})
+
+
+def capture_target(device: TargetDevice) -> CaptureTarget:
+    """What programs are told of the device, and which attention kernels they get there.
+
+    ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``: flash attention needs compute
+    capability 8.0, the memory-efficient kernel 5.0 (bfloat16: 8.0). AMD's come from AOTriton.
+    """
+    if device.kind == "cpu":
+        return CaptureTarget(None, Abilities(frozenset(), frozenset()))
+    capability = _CAPABILITY.get(device.architecture, (0, 0))
+    modern = device.kind != "cuda" or capability >= (8, 0)
+    if device.kind in ("cuda", "hip"):
+        flash = _HALVES if modern else frozenset()
+        efficient = frozenset({"float16", "float32"}) | (_HALVES if modern else frozenset())
+    else:
+        flash, efficient = (_HALVES if device.kind == "xpu" else frozenset()), frozenset()
+    answers = DeviceAnswers(
+        type=_TYPES.get(device.kind, "cuda"),
+        name=device.sheet.driver_names[0] if device.sheet and device.sheet.driver_names
+        else device.name,
+        memory_bytes=device.memory_bytes,
+        multiprocessors=device.multiprocessors,
+        capability=capability,
+        bfloat16=modern,
+    )  # fmt: skip
+    return CaptureTarget(answers, Abilities(flash, efficient))

@@ -1,0 +1,263 @@
+"""Predict what a step will cost on a device that need not be here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from gobrrr.capture.op_graph import CaptureOptions, CaptureTarget, capture_op_graph
+from gobrrr.capture.workload import Workload, as_workload, load_function
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts, host_costs_of
+from gobrrr.models.kernel_model import Flags
+from gobrrr.models.target import TargetDevice, target_device, target_of_ceilings
+from gobrrr.pipeline.capture_target import capture_target
+from gobrrr.pipeline.environment import describe_environment
+from gobrrr.pipeline.predicted_build import ErrorBand, build_prediction
+from gobrrr.pipeline.predicted_costs import cost_graph
+from gobrrr.timeline.errors import InputError, UserCodeError
+from gobrrr.timeline.graph import OpGraph
+
+# The processor of this machine, with its measured ceilings.
+HERE = "cpu"
+_DTYPES = {"fp16": "float16", "half": "float16", "float16": "float16",
+           "bf16": "bfloat16", "bfloat16": "bfloat16"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PredictOptions:
+    """How the step is to run on the device; see ``predict``."""
+
+    compile: bool = False
+    autocast: str | None = None
+    inference_mode: bool = False
+    channels_last: bool = False
+    size_hint: int | None = None
+
+
+@overload
+def predict(
+    workload: Any,
+    device: str,
+    *,
+    compile: bool = ...,
+    autocast: Any = ...,
+    inference_mode: bool = ...,
+    channels_last: bool = ...,
+    size_hint: int | None = ...,
+    name: str | None = ...,
+) -> Diagnosis: ...
+@overload
+def predict(
+    workload: Any,
+    device: Sequence[str],
+    *,
+    compile: bool = ...,
+    autocast: Any = ...,
+    inference_mode: bool = ...,
+    channels_last: bool = ...,
+    size_hint: int | None = ...,
+    name: str | None = ...,
+) -> list[Diagnosis]: ...
+def predict(
+    workload: Any,
+    device: str | Sequence[str],
+    *,
+    compile: bool = False,
+    autocast: Any = None,
+    inference_mode: bool = False,
+    channels_last: bool = False,
+    size_hint: int | None = None,
+    name: str | None = None,
+) -> Diagnosis | list[Diagnosis]:
+    """Predict one step of a callable without arguments, ``(module, inputs)`` or a ``Workload``.
+
+    Nothing is computed and no memory is taken: modules and inputs may be on the meta device.
+
+    Args:
+        workload: what ``gobrrr.diagnose`` takes.
+        device: a name of the data-sheet table (``gobrrr devices`` lists it), or ``"cpu"`` for the
+            processor here. Several names give a list of diagnoses.
+        compile: what ``torch.compile`` would make of the model.
+        autocast: a 16-bit ``torch.dtype`` or its name: the step under autocast.
+        inference_mode: under ``torch.inference_mode()``; of a training workload the forward pass.
+        channels_last: model and 4-d inputs in that memory format.
+        size_hint: an example of the sizes that depend on data.
+        name: of the step, for reports.
+
+    Raises:
+        InputError: an unknown device; an operator, dtype or size that cannot be captured; more
+            memory than the device has (for a single device; in a list a notice says it).
+        UserCodeError: the step raised.
+    """
+    work = as_workload(workload)
+    options = PredictOptions(
+        compile, dtype_name(autocast), inference_mode, channels_last, size_hint
+    )
+    title = name or _title(work)
+    names = [device] if isinstance(device, str) else list(device)
+    found = predict_made(lambda: work, names, options, name=title)
+    if isinstance(device, str):
+        refuse_too_large(found[0])
+        return found[0]
+    return found
+
+
+def predict_function(
+    target: str, devices: Sequence[str], options: PredictOptions, *, name: str
+) -> list[Diagnosis]:
+    """The same for ``file.py:function``, which is run inside the capture: it takes no memory.
+
+    Where its set-up reads values that stand-ins do not have, it is run for real instead.
+
+    Raises:
+        InputError, UserCodeError: as ``predict``.
+    """
+    try:
+        return predict_made(lambda: load_function(target), devices, options, name=name)
+    except UserCodeError as error:
+        if not _wants_data(error):
+            raise
+    work = load_function(target)
+    return predict_made(lambda: work, devices, options, name=name)
+
+
+def _wants_data(error: BaseException) -> bool:
+    from torch._subclasses import fake_tensor
+
+    kinds = (
+        fake_tensor.DataDependentOutputException,
+        fake_tensor.DynamicOutputShapeException,
+        fake_tensor.UnsupportedFakeTensorException,
+    )
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, kinds):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def predict_made(
+    make: Callable[[], Any], devices: Sequence[str], options: PredictOptions, *, name: str
+) -> list[Diagnosis]:
+    """A diagnosis for each device; devices that programs cannot tell apart share one capture."""
+    targets = [(_target(device)) for device in devices]
+    graphs: dict[Any, OpGraph] = {}
+    found = []
+    for device, host in targets:
+        seen = capture_target(device)
+        key = _what_programs_see(seen)
+        if key not in graphs:
+            graphs[key] = capture_op_graph(
+                make,
+                seen,
+                CaptureOptions(
+                    options.autocast,
+                    options.inference_mode,
+                    options.channels_last,
+                    options.size_hint,
+                ),
+            )
+        found.append(diagnose_graph(graphs[key], device, host, options, name=name))
+    return found
+
+
+def diagnose_graph(
+    graph: OpGraph, device: TargetDevice, host: HostCosts, options: PredictOptions, *, name: str
+) -> Diagnosis:
+    """A captured step on one device."""
+    if not graph.ops:
+        raise InputError("the step runs no operator: there is nothing to predict")
+    costed = cost_graph(graph, device, flags=_flags(), compiled=options.compile)
+    notices = [*graph.notices, *costed.notices]
+    too_large = memory_notice(device.key, graph.peak_memory_bytes, device.memory_bytes)
+    if too_large is not None:
+        notices.insert(0, too_large)
+    source = {
+        "kind": "prediction",
+        "name": name,
+        "device": device.key,
+        "compile": options.compile,
+        "autocast": options.autocast,
+        "inference_mode": options.inference_mode,
+        "channels_last": options.channels_last,
+    }
+    return build_prediction(
+        costed.ops,
+        device,
+        host,
+        source=source,
+        environment=describe_environment(),
+        notices=notices,
+        peak_memory_bytes=graph.peak_memory_bytes,
+        band=band_of(device, options.compile),
+    )
+
+
+def band_of(device: TargetDevice, compiled: bool) -> ErrorBand | None:
+    """How far measured steps lay from predicted ones; ``None`` where none were measured."""
+    return None
+
+
+def memory_notice(device: str, peak: int | None, available: int | None) -> str | None:
+    """A sentence if the step needs more memory than the device has."""
+    if peak is None or available is None or peak <= available:
+        return None
+    return (
+        f"The step needs about {peak / 1e9:.3g} GB, more than the {available / 1e9:.3g} GB of "
+        f"{device}: it would run out of memory."
+    )
+
+
+def refuse_too_large(diagnosis: Diagnosis) -> None:
+    """Raises InputError if the step does not fit into the device's memory."""
+    peak = diagnosis.counters.get("peak_memory_bytes")
+    key = str(diagnosis.source.get("device", diagnosis.device.name))
+    problem = memory_notice(key, None if peak is None else int(peak), diagnosis.device.memory_bytes)
+    if problem is not None:
+        raise InputError(problem)
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """``torch.float16`` or ``"fp16"`` -> ``"float16"``.
+
+    Raises InputError for a dtype that autocast does not take.
+    """
+    if dtype is None:
+        return None
+    name = _DTYPES.get(str(dtype).removeprefix("torch."))
+    if name is None:
+        raise InputError(f"autocast takes fp16 or bf16, not {dtype}")
+    return name
+
+
+def _target(name: str) -> tuple[TargetDevice, HostCosts]:
+    if name != HERE:
+        return target_device(name), TYPICAL_HOST
+    from gobrrr.pipeline.live import load_ceilings
+
+    ceilings = load_ceilings(refresh=False, progress=lambda *_: None)
+    return target_of_ceilings(ceilings, "cpu"), host_costs_of(ceilings)
+
+
+def _what_programs_see(target: CaptureTarget) -> Any:
+    answers = target.answers
+    seen = None if answers is None else (answers.type, answers.capability, answers.bfloat16)
+    return seen, target.abilities
+
+
+def _flags() -> Flags:
+    import torch
+
+    return Flags(
+        tf32_matmul=bool(torch.backends.cuda.matmul.allow_tf32),
+        tf32_convolution=bool(torch.backends.cudnn.allow_tf32),
+    )
+
+
+def _title(work: Workload | Callable[[], Any]) -> str:
+    if isinstance(work, Workload):
+        return type(work.model).__name__
+    return str(getattr(work, "__qualname__", type(work).__name__))

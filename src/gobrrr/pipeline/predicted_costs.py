@@ -1,0 +1,257 @@
+"""What each operator of a captured step will cost on a device, and how the host sees it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gobrrr.models.compiled import compiled_kernels
+from gobrrr.models.host_lane import HostCall
+from gobrrr.models.kernel_model import Flags, KernelEstimate, estimate_op, work_with_flags
+from gobrrr.models.residency import cold_bytes_of_step
+from gobrrr.models.roof import Roof, roof_of
+from gobrrr.models.target import TargetDevice
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.graph import OpGraph
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work import work_of
+from gobrrr.work.estimate import Work
+
+# What waits for the device before the host goes on.
+_READS_DEVICE = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero",
+                           "aten::nonzero", "aten::masked_select", "aten::_unique2",
+                           "aten::equal"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CostedOp:
+    """One operator, or one kernel of a compiled step, with its cost.
+
+    Attributes:
+        call: the operator.
+        work: in the format that its multiplications run in; ``None`` without a formula.
+        roof: ``None`` without a formula or a ceiling.
+        device_s: its kernels, fixed cost included; 0 if it launches none.
+        fixed_s: the fixed cost in it.
+        kernels: how many it launches.
+        host_calls: how many host calls it takes (a list of tensors on the host: one for each).
+        module, source, phase: where it comes from.
+        is_copy: between host and device.
+        known: whether ``device_s`` comes from the kernel model; else it is its traffic alone.
+        because: the arithmetic, as a sentence; ``""`` if there is none.
+    """
+
+    call: OpCall
+    work: Work | None
+    roof: Roof | None
+    device_s: float
+    fixed_s: float
+    kernels: int
+    host_calls: int
+    module: str
+    source: str
+    phase: Phase
+    is_copy: bool = False
+    known: bool = True
+    because: str = ""
+
+    @property
+    def host_call(self) -> HostCall:
+        """The operator as the host sees it."""
+        waits = self.call.name in _READS_DEVICE or (self.is_copy and _to_host(self.call))
+        return HostCall(self.kernels, self.phase, synchronises=waits)
+
+
+@dataclass(frozen=True, slots=True)
+class CostedStep:
+    """The operators of a step in order, and what had to be approximated, as sentences."""
+
+    ops: tuple[CostedOp, ...]
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    call: OpCall
+    work: Work | None
+    module: str
+    source: str
+    phase: Phase
+
+
+def cost_graph(
+    graph: OpGraph, device: TargetDevice, *, flags: Flags, compiled: bool = False
+) -> CostedStep:
+    """Cost every operator of the graph; with ``compiled``, what Inductor would leave of it.
+
+    The optimizer stays as it is in a compiled step: ``torch.compile(model)`` does not reach it.
+
+    Raises:
+        InputError: an operator has a dtype that the device has no path for.
+    """
+    placed = _compiled(graph, device) if compiled else _eager(graph)
+    calls = [item.call for item in placed]
+    cold = cold_bytes_of_step(calls, device.cache_bytes)
+    notices: Counter[str] = Counter()
+    known: dict[tuple[OpCall, float], CostedOp] = {}
+    ops = []
+    for item, cold_bytes in zip(placed, cold):
+        key = (item.call, cold_bytes)
+        found = known.get(key)
+        if found is None or _on_host(item.call):
+            found = known[key] = _cost(item, device, flags, cold_bytes, notices)
+        ops.append(
+            replace(found, call=item.call, module=item.module, source=item.source, phase=item.phase)
+        )
+    return CostedStep(tuple(ops), tuple(sorted(notices)))
+
+
+def _eager(graph: OpGraph) -> list[_Placed]:
+    works: dict[OpCall, Work | None] = {}
+    found = []
+    for op in graph.ops:
+        if op.call not in works:
+            works[op.call] = work_of(op.call)
+        found.append(_Placed(op.call, works[op.call], op.module, op.source, op.phase))
+    return found
+
+
+def _compiled(graph: OpGraph, device: TargetDevice) -> list[_Placed]:
+    model = [op for op in graph.ops if op.phase is not Phase.OPTIMIZER]
+    rest = [op for op in graph.ops if op.phase is Phase.OPTIMIZER]
+    kernels = compiled_kernels(model, graph.kept, multiprocessors=device.multiprocessors)
+    found = [
+        _Placed(k.call, k.work, _common(k.modules), _common(k.sources), k.phase) for k in kernels
+    ]
+    return found + [
+        _Placed(op.call, work_of(op.call), op.module, op.source, op.phase) for op in rest
+    ]
+
+
+def _common(names: Sequence[str]) -> str:
+    return names[0] if names else ""
+
+
+def _on_host(call: OpCall) -> bool:
+    tensors = (*call.tensors, *(call.outputs or ()))
+    return bool(tensors) and all(t.device == "cpu" for t in tensors)
+
+
+def _to_host(call: OpCall) -> bool:
+    return bool(call.outputs) and all(t.device == "cpu" for t in call.outputs or ())
+
+
+def _crosses(call: OpCall) -> bool:
+    """Whether the operator copies between host and device."""
+    outputs = call.outputs or ()
+    if call.name not in ("aten::_to_copy", "aten::copy_", "aten::clone") or not outputs:
+        return False
+    kinds = {t.device == "cpu" for t in (*call.tensors, *outputs)}
+    return len(kinds) == 2 and any((t.numel > 0) for t in outputs)
+
+
+def _cost(
+    item: _Placed,
+    device: TargetDevice,
+    flags: Flags,
+    cold_bytes: float,
+    notices: Counter[str],
+) -> CostedOp:
+    call, work = item.call, item.work
+    plain = CostedOp(call, work, None, 0.0, 0.0, 0, 1, item.module, item.source, item.phase)
+    if device.kind != "cpu" and _on_host(call):
+        lists = [len(arg) for arg in call.args if isinstance(arg, tuple)]
+        return replace(plain, host_calls=max([1, *lists]), work=None, roof=None)
+    if call.name in _READS_DEVICE and work is None:
+        return plain
+    if _crosses(call):
+        return _copy(plain, device, notices)
+    if work is not None:
+        done = work_with_flags(call, work, device, flags)
+        found = estimate_op(call, work, device, flags=flags, cold_bytes=cold_bytes)
+        if found is None:
+            done, found = _other_path(call, done, device, flags, cold_bytes, notices)
+        if found is not None:
+            return _of_estimate(replace(plain, work=done), found)
+    return _traffic_alone(plain, device, notices)
+
+
+def _of_estimate(plain: CostedOp, found: KernelEstimate) -> CostedOp:
+    return replace(
+        plain,
+        roof=found.roof,
+        device_s=found.time_s,
+        fixed_s=min(found.fixed_s, found.time_s),
+        kernels=found.kernels,
+        because=found.because,
+    )
+
+
+def _other_path(
+    call: OpCall,
+    work: Work,
+    device: TargetDevice,
+    flags: Flags,
+    cold_bytes: float,
+    notices: Counter[str],
+) -> tuple[Work, KernelEstimate | None]:
+    """What PyTorch does where the device has no unit for the dtype."""
+    dtype = work.compute_dtype
+    if roof_of(work, device.ceilings) is not None or not work.matrix_flops:
+        return work, None
+    if dtype.startswith("float8") or dtype in ("int8", "uint8"):
+        raise InputError(
+            f"{device.key} has no matrix path for {dtype}: {call.name.partition('::')[2]} raises "
+            "there; keep the weights in it and multiply in bfloat16 or float16"
+        )
+    if dtype in ("bfloat16", "float16") and device.ceilings.matrix_flops_per_s("float32"):
+        notices[f"{device.key} has no matrix path for {dtype}: it is computed in float32."] += 1
+        wide = replace(work, compute_dtype="float32")
+        no_tf32 = Flags(tf32_matmul=False, tf32_convolution=False)
+        return wide, estimate_op(call, wide, device, flags=no_tf32, cold_bytes=cold_bytes)
+    return work, None
+
+
+def _copy(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> CostedOp:
+    """A copy between host and device at the link's rate one way."""
+    spec = (plain.call.outputs or plain.call.tensors)[0]
+    size = spec.unique_bytes or 0
+    direction = "copy.d2h" if _to_host(plain.call) else "copy.h2d"
+    rate = device.ceilings.value(direction)
+    if rate is None:
+        both = device.ceilings.value("interconnect.pcie")
+        # The sheet states both directions together.
+        rate = None if both is None else both / 2
+    if rate is None:
+        notices[
+            f"Copies between host and {device.key} are left out: the rate of its link is unknown."
+        ] += 1
+        return replace(plain, is_copy=True, work=None, known=False)
+    return replace(plain, device_s=size / rate, kernels=1, is_copy=True)
+
+
+def _traffic_alone(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> CostedOp:
+    """An operator without a formula or a ceiling: reading its arguments, writing its results."""
+    call = plain.call
+    outputs = call.outputs or ()
+    moved = sum(t.unique_bytes or 0 for t in (*call.tensors, *outputs))
+    levels = device.ceilings.levels
+    if not levels or not moved:
+        return replace(plain, known=False)
+    seconds = moved / levels[-1].bandwidth_bytes_per_s(0.5)
+    reason = "formula" if plain.work is None else f"ceiling for {plain.work.compute_dtype}"
+    notices[
+        f"No {reason} for {call.name}: it is taken to read its arguments and write its results "
+        "once, and counts as unmodelled."
+    ] += 1
+    return replace(
+        plain,
+        device_s=seconds + device.kernel_fixed_s,
+        fixed_s=device.kernel_fixed_s,
+        kernels=1,
+        known=False,
+        work=None,
+        roof=None,
+    )
