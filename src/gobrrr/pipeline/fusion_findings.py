@@ -23,6 +23,9 @@ from gobrrr.work.traffic import broadcast, is_inplace, promote
 # A finding is worth a row from this share of the step.
 LEAST_SHARE = 0.01
 MOST_FINDINGS = 8
+_LEAVES = ["memory.device.roof", "memory.device.below"]
+# Results that a trace's operator may read: a norm reads its input three kernels later.
+_RECENT = 6
 _OPTIMIZER_NAMES = ("_foreach_", "_fused_")
 
 
@@ -76,13 +79,42 @@ def fusion_findings(
         for pattern in patterns(find_opportunities(flow, ceilings, multiprocessors=multiprocessors))
         if len(pattern.first.ops) > 1
     ]
-    findings = []
-    for pattern in found:
-        finding = _finding(pattern, flow, ops, step_s, linked)
-        if finding is not None:
-            findings.append(finding)
-    findings.sort(key=lambda f: -(f.prediction.expected_s if f.prediction else 0.0))
-    return findings[:MOST_FINDINGS]
+    findings = [f for pattern in found if (f := _finding(pattern, flow, ops, step_s, linked))]
+    findings.sort(key=lambda f: -_expected_s(f))
+    shown = [f for f in findings if _expected_s(f) >= LEAST_SHARE * step_s][:MOST_FINDINGS]
+    rest = _together(findings[len(shown) :], step_s)
+    return shown if rest is None else [*shown, rest]
+
+
+def _expected_s(finding: Finding) -> float:
+    return 0.0 if finding.prediction is None else finding.prediction.expected_s
+
+
+def _together(small: Sequence[Finding], step_s: float) -> Finding | None:
+    """One finding for what is too small to be told each on its own."""
+    known = [f.prediction for f in small if f.prediction is not None]
+    expected_s = sum(p.expected_s for p in known)
+    if expected_s < LEAST_SHARE * step_s:
+        return None
+    return Finding(
+        fix="fusion",
+        title=f"Fuse: {len(small)} smaller groups",
+        prediction=_prediction(
+            sum(p.low_s for p in known), expected_s, sum(p.high_s for p in known), step_s
+        ),
+        because=f"{len(small)} kinds of groups, each of them under {LEAST_SHARE:.0%} of the step "
+        f"or behind {MOST_FINDINGS} others, save {_time(expected_s)} together.",
+        sources=list(dict.fromkeys(s for f in small for s in f.sources))[:5],
+        leaves=_LEAVES,
+    )
+
+
+def _prediction(low_s: float, expected_s: float, high_s: float, step_s: float) -> Prediction:
+    # Nothing saves the whole step.
+    saved = min(expected_s, 0.999 * step_s)
+    return Prediction(
+        low_s=low_s, expected_s=expected_s, high_s=high_s, speedup=step_s / (step_s - saved)
+    )
 
 
 def _of_optimizer(op: MeasuredOp) -> bool:
@@ -108,18 +140,15 @@ def _finding(
         # At the ceilings no more than the bytes are saved.
         low += min(kernel_s, max(0.0, now - fused)) if linked else 0.0
     low, high = min(low, expected), max(high, expected)
-    if expected < LEAST_SHARE * step_s:
+    if expected <= 0:
         return None
-    saved = min(expected, 0.999 * step_s)
     return Finding(
         fix="fusion",
         title=_title(pattern.first),
-        prediction=Prediction(
-            low_s=low, expected_s=expected, high_s=high, speedup=step_s / (step_s - saved)
-        ),
+        prediction=_prediction(low, expected, high, step_s),
         because=sentence(pattern, expected),
         sources=list(dict.fromkeys(s for place in pattern.places for s in place.sources))[:5],
-        leaves=["memory.device.roof", "memory.device.below"],
+        leaves=_LEAVES,
     )
 
 
@@ -169,30 +198,38 @@ def _time(seconds: float) -> str:
 def with_guessed_storages(ops: Sequence[MeasuredOp]) -> list[MeasuredOp]:
     """Operators of a trace, which names no storages, with those that their order suggests.
 
-    An operator is taken to read its predecessor's result through its first tensor of that
-    result's shape and dtype; all else is read from elsewhere.
+    A tensor is taken to be the latest of the last few results with its size, row length and
+    dtype; all else is read from elsewhere.
     """
     found: list[MeasuredOp] = []
-    previous: TensorSpec | None = None
+    recent: list[TensorSpec] = []
     for storage, op in enumerate(ops):
         call = op.call
-        read = next((i for i, arg in enumerate(call.args) if _may_be(arg, previous)), None)
-        args = tuple(
-            _with_storage(arg, previous.storage if previous and i == read else None)
-            if isinstance(arg, TensorSpec)
-            else arg
-            for i, arg in enumerate(call.args)
-        )
-        outputs = _result_of(OpCall(call.name, args, call.outputs, call.overload), storage)
-        previous = outputs[0] if outputs else None
-        new = OpCall(call.name, args, outputs, call.overload)
+        args: list[Arg] = []
+        used: set[int | None] = set()
+        for arg in call.args:
+            if isinstance(arg, TensorSpec):
+                match = next(
+                    (r for r in reversed(recent) if r.storage not in used and _may_be(arg, r)),
+                    None,
+                )
+                used.add(None if match is None else match.storage)
+                args.append(_with_storage(arg, None if match is None else match.storage))
+            else:
+                args.append(arg)
+        bare = OpCall(call.name, tuple(args), call.outputs, call.overload)
+        outputs = _result_of(bare, storage)
+        if outputs:
+            recent = [*(r for r in recent if r.storage != outputs[0].storage), outputs[0]]
+            recent = recent[-_RECENT:]
+        new = OpCall(call.name, tuple(args), outputs, call.overload)
         found.append(MeasuredOp(new, op.module, op.source, op.phase, op.kernel_s, op.fixed_s))
     return found
 
 
-def _may_be(arg: Arg, result: TensorSpec | None) -> bool:
+def _may_be(arg: TensorSpec, result: TensorSpec) -> bool:
     """Whether an argument can be a view of the result: as many elements in rows as long."""
-    if result is None or not isinstance(arg, TensorSpec) or arg.dtype != result.dtype:
+    if arg.dtype != result.dtype:
         return False
     return arg.numel == result.numel and arg.shape[-1:] == result.shape[-1:]
 
@@ -218,6 +255,8 @@ def _result_of(call: OpCall, storage: int) -> tuple[TensorSpec, ...] | None:
     if name in ("addmm", "baddbmm") and len(tensors) > 2:
         a, b = tensors[1], tensors[2]
         return (TensorSpec((*a.shape[:-1], b.shape[-1]), a.dtype, None, storage),)
+    if "norm" in name or "softmax" in name:
+        return (_with_storage(tensors[0], storage),)
     if name in ("sum", "mean", "amax", "amin", "cat", "embedding", "index", "index_select"):
         return None
     try:

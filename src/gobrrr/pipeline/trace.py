@@ -17,6 +17,7 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import package_version
+from gobrrr.pipeline.fusion_sources import add_device_fusion
 from gobrrr.pipeline.ranks import diagnose_ranks
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
@@ -67,9 +68,9 @@ def _diagnose_one(
     source: dict[str, Any] = {"kind": "trace", "name": path.name}
     if timeline.rank is not None:
         source["rank"], source["world_size"] = timeline.rank, timeline.world_size
-    diagnosis, found = build_device_diagnosis(
-        timeline, _ceilings_of(timeline, ceilings), source, _environment(timeline)
-    )
+    known = _ceilings_of(timeline, ceilings)
+    diagnosis, found = build_device_diagnosis(timeline, known, source, _environment(timeline))
+    add_device_fusion(diagnosis, timeline, found, known)
     if perfetto is not None:
         write_with_tracks(path, perfetto, tracks_of(timeline, found))
     return diagnosis
