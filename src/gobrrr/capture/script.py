@@ -22,11 +22,12 @@ class StopScript(SystemExit):
 
 @dataclass(frozen=True, slots=True)
 class ScriptExit:
-    """How a script ended: its exit code, and whether an exception ended it (code 3)."""
+    """How a script ended: its exit code, and the exception that ended it (code 3)."""
 
     code: int
     raised: bool = False
     interrupted: bool = False
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
         return ScriptExit(130, interrupted=True)
     except BaseException as error:
         _print_traceback(error)
-        return ScriptExit(USER_CODE_RAISED, raised=True)
+        return ScriptExit(USER_CODE_RAISED, raised=True, error=error)
     return ScriptExit(0)
 
 

@@ -26,7 +26,10 @@ from gobrrr.verification.copies import (
     tensors_in,
 )
 
-TOLERANCE = 1e-2
+# Of bfloat16, whose rounding alone is 0.2 % of a value, a layer keeps about this much.
+TOLERANCE = 2e-2
+# A gradient has gone through two passes and sums that cancel: it may be this many times as far off.
+GRADIENT_SLACK = 3.0
 TRAINING_STEPS = 3
 # A tensor far smaller than its kind is measured against this part of its kind's size: the gradient
 # of a key's bias is exactly zero, and what is computed of it is rounding.
@@ -230,9 +233,7 @@ def expect(
 def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANCE) -> Numerics:
     """Judge the changed step. Fails closed: see the module."""
     steps = len(changed.losses)
-    if expected.original.random_after != changed.random_after and (
-        expected.original.draws or changed.draws
-    ):
+    if expected.original.draws and expected.original.random_after != changed.random_after:
         return Numerics(
             "incomparable",
             "the step draws random numbers, and the changed step draws others",
@@ -244,8 +245,7 @@ def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANC
     if not rows:
         return Numerics("failed", "nothing was compared: the step left no tensor",
                         reference=expected.name, tolerance=tolerance)  # fmt: skip
-    worst = max(rows, key=lambda row: row.error - row.original_error)
-    broken = [row for row in rows if not row.error <= row.original_error + tolerance]
+    worst = max(rows, key=lambda row: row.excess(tolerance))
     known: dict[str, Any] = {
         "compared": len(rows),
         "reference": expected.name,
@@ -257,12 +257,12 @@ def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANC
         "not_compared": apart,
         "steps": steps,
     }
-    if broken:
-        row = max(broken, key=lambda row: row.error - row.original_error)
+    if worst.excess(tolerance) > 1.0:
+        row = worst
         return Numerics(
             "failed",
             f"{row.name} is {row.error:.2g} away from the {expected.name} reference, the original "
-            f"{row.original_error:.2g}: more than the tolerance of {tolerance:g} apart",
+            f"{row.original_error:.2g}: more than the {row.slack * tolerance:g} allowed apart",
             **known,
         )
     drifted = _drift(expected, changed)
@@ -282,6 +282,12 @@ class _Row:
     error: float
     original_error: float
     largest: float
+    slack: float = 1.0
+
+    def excess(self, tolerance: float) -> float:
+        """How far beyond what is allowed, in units of the tolerance; NaN counts as beyond."""
+        over = (self.error - self.original_error) / (self.slack * tolerance)
+        return over if over == over else math.inf
 
 
 def _rows(expected: Expected, changed: Evaluation) -> tuple[list[_Row], tuple[str, ...], str]:
@@ -292,6 +298,7 @@ def _rows(expected: Expected, changed: Evaluation) -> tuple[list[_Row], tuple[st
         original = {k: v for k, v in getattr(expected.original, of).items() if v is not None}
         reference = getattr(expected.reference, of)
         new = {k: v for k, v in getattr(changed, of).items() if v is not None}
+        slack = GRADIENT_SLACK if of == "gradients" else 1.0
         floor = FLOOR * _rms(original.values())
         for name in original.keys() - new.keys():
             if of == "gradients":
@@ -317,7 +324,9 @@ def _rows(expected: Expected, changed: Evaluation) -> tuple[list[_Row], tuple[st
             if trouble:
                 return [], (), f"{kind}{name} holds {trouble}"
             new_error, largest = relative_error(b, r, floor)
-            rows.append(_Row(kind + name, new_error, relative_error(a, r, floor)[0], largest))
+            rows.append(
+                _Row(kind + name, new_error, relative_error(a, r, floor)[0], largest, slack)
+            )
     refused = _loss_rows(expected, changed, rows)
     return rows, tuple(apart), refused
 

@@ -85,8 +85,7 @@ class Child:
         try:
             if not self._connection.poll(max(timeout_s, 0.0)):
                 self.close()
-                raise ChildFailed(f"gave no sign for {timeout_s:.0f} s while {doing}: it hangs, or "
-                                  "needs a larger --budget")  # fmt: skip
+                raise ChildFailed(f"gave no sign for {timeout_s:.0f} s {doing}")
             message: dict[str, Any] = json.loads(self._connection.recv_bytes())
         except (EOFError, ConnectionError):
             raise ChildFailed(self._end(doing)) from None
@@ -135,12 +134,12 @@ class Child:
         last = next((line for line in reversed(self.printed().splitlines()) if line.strip()), "")
         said = f" ({last.strip()[:300]})" if last else ""
         if code is None:
-            return f"stopped answering while {doing}{said}"
+            return f"stopped answering {doing}{said}"
         if code < 0:
             name = signal.Signals(-code).name
             memory = ", as a process does that takes too much memory" if name == "SIGKILL" else ""
-            return f"crashed with {name} while {doing}{memory}{said}"
-        return f"ended with exit code {code} while {doing}{said}"
+            return f"crashed with {name} {doing}{memory}{said}"
+        return f"ended with exit code {code} {doing}{said}"
 
 
 def merged_environment(wanted: Mapping[str, str]) -> dict[str, str]:

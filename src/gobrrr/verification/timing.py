@@ -20,6 +20,10 @@ FEWEST_ROUNDS, MOST_ROUNDS, ROUNDS_BEFORE_A_LOOK = 8, 2000, 6
 TURN_S = 0.05
 
 
+class EndOfSteps(Exception):  # noqa: N818 - an ordinary end
+    """A side has no more steps to run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """One of the two that take turns.
@@ -80,9 +84,10 @@ class Null:
         return span if self.quiet else f"too noisy to tell: {span}"
 
 
-def null_of(timed: Timed) -> Null:
-    """Judge a null trial's turns."""
-    return Null(timed.ratio, is_quiet(timed.ratio), timed.before_s)
+def null_of(timed: Timed, ratio: Interval | None = None) -> Null:
+    """Judge a null trial's turns; ``ratio`` stands in for theirs where more is known of it."""
+    ratio = ratio or timed.ratio
+    return Null(ratio, is_quiet(ratio), timed.before_s)
 
 
 def is_quiet(ratio: Interval) -> bool:
@@ -103,19 +108,46 @@ def take_turns(
     """Both sides warm; A B, then B A, and so on, until ``enough(ratio)`` or the budget is spent.
 
     Who goes first alternates, so that what the first of a pair leaves behind favours neither. A
-    turn is as many steps as fill ``turn_s`` on that side. At least ``FEWEST_ROUNDS`` pairs are
-    taken whatever the budget, unless a pair takes longer than half of it: then two.
+    turn is as many steps as fill ``turn_s`` on that side. Two pairs are taken whatever the budget.
     """
     clock = clock or SystemClock()
     begun = clock.now_ns()
     one = _turn(before, 1, clock, sync), _turn(after, 1, clock, sync)
     calls = tuple(max(1, round(turn_s / seconds)) if seconds > 0 else 1 for seconds in one)
+    return alternate(
+        lambda: _turn(before, calls[0], clock, sync),
+        lambda: _turn(after, calls[1], clock, sync),
+        budget_s=budget_s - (clock.now_ns() - begun) * 1e-9,
+        enough=enough,
+        clock=clock,
+    )
+
+
+def alternate(
+    before: Callable[[], float],
+    after: Callable[[], float],
+    *,
+    budget_s: float,
+    enough: Callable[[Interval], bool],
+    clock: Clock,
+) -> Timed:
+    """Turns of two callables that return seconds per step; see ``take_turns``.
+
+    A callable that raises EndOfSteps has no more: the whole pairs until then are the result.
+    """
+    begun = clock.now_ns()
     series: tuple[list[float], list[float]] = [], []
     sides = before, after
     while len(series[0]) < MOST_ROUNDS:
         order = (0, 1) if len(series[0]) % 2 == 0 else (1, 0)
+        pair = [0.0, 0.0]
+        try:
+            for which in order:
+                pair[which] = sides[which]()
+        except EndOfSteps:
+            break
         for which in order:
-            series[which].append(_turn(sides[which], calls[which], clock, sync))
+            series[which].append(pair[which])
         rounds = len(series[0])
         spent_s = (clock.now_ns() - begun) * 1e-9
         if rounds < FEWEST_ROUNDS and spent_s + spent_s / rounds < budget_s:
@@ -160,13 +192,18 @@ def clear_of(null: Null) -> Callable[[Interval], bool]:
     return enough
 
 
-def judge(timed: Timed, null: Null, speed_of_light_s: float | None = None) -> tuple[str, str]:
+def judge(
+    timed: Timed,
+    null: Null,
+    speed_of_light_s: float | None = None,
+    ratio: Interval | None = None,
+) -> tuple[str, str]:
     """(verdict, reason) of a timed pair whose numerics have passed.
 
     Faster means that the whole interval lies above the null's and above 1. A step shorter than
     the unavoidable work at the ceilings has lost some of that work.
     """
-    ratio = timed.ratio
+    ratio = ratio or timed.ratio
     span = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
     light = speed_of_light_s
     if light is not None and timed.after_s < light * (1 - LIGHT_TOLERANCE):

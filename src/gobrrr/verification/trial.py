@@ -84,3 +84,12 @@ def trial_from_message(message: Mapping[str, Any]) -> Trial:
 def failed(fixes: tuple[str, ...], reason: str, **known: Any) -> Trial:
     """A trial that did not work out, and why."""
     return Trial(fixes, FAILED, reason, **known)
+
+
+def describe(error: BaseException) -> str:
+    """An exception as part of a reason: its type and the first line of what it says."""
+    first = str(error).strip().splitlines()[:1]
+    text = type(error).__name__ + (f": {first[0][:300]}" if first else "")
+    if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
+        return f"ran out of memory ({text})"
+    return text

@@ -18,7 +18,6 @@ from gobrrr.capture.snapshot import Snapshot
 from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.fixes.fix import Fix
 from gobrrr.measure.clock import Clock, SystemClock
-from gobrrr.measure.summary import Interval
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.copies import StepFunction, module_of, private_copy
@@ -42,7 +41,7 @@ from gobrrr.verification.timing import (
     null_of,
     take_turns,
 )
-from gobrrr.verification.trial import FASTER, INCOMPARABLE, Trial, failed
+from gobrrr.verification.trial import FASTER, INCOMPARABLE, Trial, describe, failed
 
 BUDGET_S = 30.0
 # A null that is not quiet yet is measured on for this many times its share of the budget.
@@ -84,12 +83,14 @@ def prepare(target: Any) -> Baseline:
     with left_as_found(workload):
         pieces: list[float] = []
         try:
-            original = _evaluated(workload, private_copy(workload), pieces)
+            original = evaluated(workload, private_copy(workload), pieces)
             found = expect(workload, original)
         except InputError as error:
             return Baseline(workload, None, str(error), math.nan)
         except Exception as error:
-            return Baseline(workload, None, f"the unchanged step raised {_what(error)}", math.nan)
+            return Baseline(
+                workload, None, f"the unchanged step raised {describe(error)}", math.nan
+            )
     trouble = ""
     if not (original.outputs or original.losses or original.gradients):
         trouble = (
@@ -109,12 +110,12 @@ def measure_null(
     workload = as_trial_workload(target)
     with left_as_found(workload):
         one, other = private_copy(workload), private_copy(workload)
-        warm_up(one.step, clock=clock, sync=_synchronise, limit_s=budget_s / 4)
-        warm_up(other.step, clock=clock, sync=_synchronise, limit_s=budget_s / 4)
+        warm_up(one.step, clock=clock, sync=synchronise, limit_s=budget_s / 4)
+        warm_up(other.step, clock=clock, sync=synchronise, limit_s=budget_s / 4)
         return null_of(
             take_turns(
                 Side(one.step), Side(other.step), budget_s=budget_s, enough=is_quiet,
-                clock=clock, sync=_synchronise,
+                clock=clock, sync=synchronise,
             )
         )  # fmt: skip
 
@@ -149,7 +150,7 @@ def verify_workload(
     try:
         null = null or measure_null(baseline.workload, budget_s=budget_s * NULL_SHARE, clock=clock)
     except Exception as error:
-        return failed(names, f"the unchanged step raised {_what(error)}")
+        return failed(names, f"the unchanged step raised {describe(error)}")
     _load_compiler_settings()
     outside = read_settings()
     leaks: tuple[str, ...] = ()
@@ -158,7 +159,7 @@ def verify_workload(
             trial = _tried(baseline, baseline.expected, fixes, names, null, speed_of_light_s,
                            tolerance, budget_s, clock or SystemClock(), outside)  # fmt: skip
         except Exception as error:
-            trial = failed(names, _what(error))
+            trial = failed(names, describe(error))
         finally:
             leaks = changed(outside, read_settings())
             refused = write_settings(outside, leaks)
@@ -190,13 +191,13 @@ def _tried(
     with ExitStack() as applied:
         pieces: list[float] = []
         begun = time.perf_counter()
-        new = _entered(private_copy(workload), fixes, applied)
+        new = apply_all(private_copy(workload), fixes, applied)
         inside = read_settings()
         switched = changed(outside, inside)
         # Contexts undo what they did from where they left it.
         applied.callback(write_settings, inside, switched)
         apply_s = time.perf_counter() - begun
-        evaluation = _evaluated(workload, new, pieces)
+        evaluation = evaluated(workload, new, pieces)
         numerics = compare(expected, evaluation, tolerance)
         first_call_s = apply_s + sum(pieces[: 2 if len(pieces) > 1 else 1])
         known: dict[str, Any] = {"first_call_s": first_call_s, "notices": notices}
@@ -231,21 +232,22 @@ def _tried(
     )  # fmt: skip
 
 
-def _entered(workload: Workload, fixes: Sequence[Fix], stack: ExitStack) -> Workload:
+def apply_all(workload: Workload, fixes: Sequence[Fix], stack: ExitStack) -> Workload:
+    """The workload with all fixes applied, one on the other, until ``stack`` is left."""
     for fix in fixes:
         assert fix.apply is not None
         workload = stack.enter_context(fix.apply(workload))
     return workload
 
 
-def _evaluated(workload: Workload, copy: Workload, pieces: list[float]) -> Evaluation:
+def evaluated(workload: Workload, copy: Workload, pieces: list[float]) -> Evaluation:
     """``evaluate`` on a copy; each piece's seconds are appended to ``pieces``."""
 
     def around(call: Callable[[], Any]) -> Any:
-        _synchronise()
+        synchronise()
         begun = time.perf_counter()
         result = call()
-        _synchronise()
+        synchronise()
         pieces.append(time.perf_counter() - begun)
         return result
 
@@ -299,9 +301,9 @@ def _timed(
     after = Side(new.step, enter=lambda: write_settings(inside, switched))
     for side in (before, after):
         side.enter()
-        warm_up(side.step, clock=clock, sync=_synchronise, limit_s=max(1.0, budget_s / 8))
+        warm_up(side.step, clock=clock, sync=synchronise, limit_s=max(1.0, budget_s / 8))
     return take_turns(
-        before, after, budget_s=budget_s, enough=clear_of(null), clock=clock, sync=_synchronise
+        before, after, budget_s=budget_s, enough=clear_of(null), clock=clock, sync=synchronise
     )
 
 
@@ -319,8 +321,8 @@ def _with_eager_randomness(
     _forget_compiled()
     try:
         with config.patch(fallback_random=True), ExitStack() as applied:
-            new = _entered(private_copy(baseline.workload), fixes, applied)
-            found = compare(expected, _evaluated(baseline.workload, new, []), tolerance)
+            new = apply_all(private_copy(baseline.workload), fixes, applied)
+            found = compare(expected, evaluated(baseline.workload, new, []), tolerance)
     except Exception:
         return None
     if found.verdict == INCOMPARABLE:
@@ -373,24 +375,8 @@ def _forget_compiled() -> None:
         dynamo.reset()
 
 
-def _synchronise() -> None:
+def synchronise() -> None:
+    """Wait for the device, if one is in use."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-def _what(error: BaseException) -> str:
-    """An exception as part of a sentence."""
-    first = str(error).strip().splitlines()[:1]
-    return type(error).__name__ + (f": {first[0][:300]}" if first else "")
-
-
-__all__ = [
-    "Baseline",
-    "Interval",
-    "as_trial_workload",
-    "left_as_found",
-    "measure_null",
-    "prepare",
-    "verify_workload",
-]

@@ -1,0 +1,204 @@
+"""Two processes that take turns: each runs its steps while the other, and all of its, is frozen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from gobrrr.measure.clock import SystemClock
+from gobrrr.measure.summary import Interval
+from gobrrr.verification.processes import Child, ChildFailed
+from gobrrr.verification.timing import EndOfSteps, Timed, alternate
+
+# Long beside what a process needs to find its caches again.
+TURN_S = 0.3
+# What a process is, where its memory lies among other things, differs from one to the next.
+MOST_PAIRS = 4
+BEFORE, AFTER = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How to start one side.
+
+    Attributes:
+        spec: its first message.
+        environment: variables to set for it.
+        name: what a sentence calls it.
+    """
+
+    spec: Mapping[str, Any]
+    environment: Mapping[str, str]
+    name: str
+
+
+class SideFailed(ChildFailed):
+    """One side did not work out; ``side`` is ``BEFORE`` or ``AFTER``."""
+
+    def __init__(self, side: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.side = side
+
+
+@dataclass(frozen=True)
+class Alternated:
+    """What two sides taking turns gave.
+
+    Attributes:
+        timed: all pairs of turns, of all pairs of processes.
+        ratio: their ratio; its interval covers each pair of processes' own median.
+        ready: the two first ``ready`` messages.
+        peak_bytes: of the second side.
+        pairs: how many pairs of processes ran.
+    """
+
+    timed: Timed
+    ratio: Interval
+    ready: tuple[Mapping[str, Any], Mapping[str, Any]]
+    peak_bytes: int | None
+    pairs: int
+
+
+def alternate_processes(
+    before: Start,
+    after: Start,
+    *,
+    budget_s: float,
+    start_limit_s: float,
+    enough: Callable[[Interval], bool],
+    most_pairs: int = MOST_PAIRS,
+) -> Alternated:
+    """Start both, let them warm up one after the other, time them in turns; then a fresh pair.
+
+    Raises SideFailed with a sentence if one of them raises, crashes, hangs, ends without having
+    run a step, or is not ready after ``start_limit_s``.
+    """
+    deadline = time.monotonic() + budget_s
+    timed = Timed((), ())
+    medians: list[float] = []
+    ready: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    peak: int | None = None
+    pairs = 0
+    longest_start_s = 0.0
+    while pairs < most_pairs:
+        begun = time.monotonic()
+        left_s = deadline - begun
+        if pairs and left_s < 2 * longest_start_s:
+            break
+        # An equal share of what is left for each pair that may still come.
+        share_s = left_s / (most_pairs - pairs)
+        got, found, held = _one_pair(before, after, start_limit_s, share_s, enough, pairs % 2 == 1)
+        longest_start_s = max(longest_start_s, time.monotonic() - begun - sum(got.before))
+        ready = ready or found
+        pairs += 1
+        peak = held if peak is None else max(peak, held or 0)
+        if got.before:
+            medians.append(got.ratio.median)
+            timed = Timed(timed.before + got.before, timed.after + got.after)
+            if pairs >= 2 and enough(_ratio(timed, medians)):
+                break
+    assert ready is not None
+    if len(timed.before) < 2:
+        raise SideFailed(BEFORE, "ran too few steps to be timed: let it run longer")
+    return Alternated(timed, _ratio(timed, medians), ready, peak, pairs)
+
+
+def _ratio(timed: Timed, medians: list[float]) -> Interval:
+    ratio = timed.ratio
+    return Interval(median(medians) if len(medians) > 2 else ratio.median,
+                    min(ratio.low, *medians), max(ratio.high, *medians))  # fmt: skip
+
+
+def _one_pair(
+    before: Start,
+    after: Start,
+    start_limit_s: float,
+    budget_s: float,
+    enough: Callable[[Interval], bool],
+    swapped: bool,
+) -> tuple[Timed, tuple[Mapping[str, Any], Mapping[str, Any]], int | None]:
+    starts = (before, after)
+    order = (AFTER, BEFORE) if swapped else (BEFORE, AFTER)
+    sides: dict[int, _Side] = {}
+    try:
+        for which in order:
+            sides[which] = _Side(which, starts[which], start_limit_s)
+        begun = time.monotonic()
+        timed = alternate(
+            sides[BEFORE].turn,
+            sides[AFTER].turn,
+            budget_s=max(budget_s - (time.monotonic() - begun), 1.0),
+            enough=enough,
+            clock=SystemClock(),
+        )
+        return timed, (sides[BEFORE].ready, sides[AFTER].ready), sides[AFTER].peak_bytes
+    finally:
+        for side in sides.values():
+            side.child.close()
+
+
+class _Side:
+    """A started process, frozen whenever it is not its turn."""
+
+    def __init__(self, which: int, start: Start, start_limit_s: float) -> None:
+        self._which = which
+        self._name = start.name
+        self.child = Child(start.spec, start.environment)
+        try:
+            self.ready = self._answer(start_limit_s, "it started")
+        except BaseException:
+            self.child.close()
+            raise
+        self.child.freeze()
+        step_s = max(float(self.ready["step_s"]), 1e-9)
+        self._steps = max(1, round(TURN_S / step_s))
+        # Far beyond what the machine's other load could explain.
+        self._limit_s = 60.0 + 30.0 * step_s * self._steps
+        self.peak_bytes: int | None = self.ready.get("peak_bytes")
+
+    def turn(self) -> float:
+        """Seconds per step of one turn. Raises EndOfSteps, SideFailed."""
+        self.child.send({"go": self._steps})
+        message = self._answer(self._limit_s, "it was timed")
+        self.child.freeze()
+        self.peak_bytes = message.get("peak_bytes", self.peak_bytes)
+        return max(float(message["seconds"]), 1e-9) / self._steps
+
+    def _answer(self, timeout_s: float, doing: str) -> dict[str, Any]:
+        try:
+            message = self.child.receive(timeout_s, f"while {doing}")
+        except ChildFailed as failure:
+            advice = ""
+            if "no sign" in str(failure):
+                advice = ": it hangs, or is slow to start and needs a larger --budget"
+            raise SideFailed(self._which, f"{self._name} {failure}{advice}") from None
+        if "error" in message:
+            raise SideFailed(self._which, f"{self._name}: {message['error']}")
+        if message.get("event") == "ended":
+            self._ended(message, while_timed=doing == "it was timed")
+        return message
+
+    def _ended(self, message: Mapping[str, Any], *, while_timed: bool) -> None:
+        if message["needs_input"]:
+            raise SideFailed(
+                self._which,
+                f"{self._name} reads from its standard input, which is closed while fixes are "
+                "tried: give what it asks for as arguments or in a file",
+            )
+        if message["raised"]:
+            raise SideFailed(self._which, f"{self._name} raised {message['raised']}")
+        if message["code"]:
+            raise SideFailed(self._which, f"{self._name} ended with exit code {message['code']}")
+        if while_timed:
+            raise EndOfSteps
+        steps = message["steps"]
+        sentence = (
+            f"{self._name} ended after {steps} steps: too few to be timed, let it run longer"
+            if steps
+            else f"{self._name} never ran a step that gobrrr can see: put `with gobrrr.step():` "
+            "around the body of its loop"
+        )
+        raise SideFailed(self._which, sentence)
