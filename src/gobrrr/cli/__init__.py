@@ -16,7 +16,9 @@ from gobrrr.timeline.errors import GobrrrError, UserCodeError
 # EXAMPLES, add_arguments(parser) and execute(parser, arguments) -> exit code.
 COMMANDS: dict[str, str] = {
     "run": "diagnose a script, a module or a function: where each step's time goes",
+    "fix": "find what makes it faster: predicted, tried, proved",
     "trace": "diagnose recorded PyTorch profiler traces",
+    "predict": "what a step, a trace or an op costs on a device that is not here",
     "report": "show a saved diagnosis again, in any format",
     "compare": "what moved between two diagnoses",
     "check": "hold a diagnosis against a baseline or limits: a gate for CI",

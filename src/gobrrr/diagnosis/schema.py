@@ -271,6 +271,21 @@ class Finding(Record, kw_only=True):
     leaves: list[str] = []
 
 
+class FixSummary(Record, kw_only=True):
+    """The outcome of a search for fixes (``gobrrr fix``).
+
+    ``best`` names the fastest verified set, ``snippet`` is that set as code, ``ruled_out`` gives
+    the reason for each fix that was not considered, ``null`` what no change at all measured.
+    """
+
+    best: list[str] = []
+    verification: Verification | None = None
+    snippet: str = ""
+    ruled_out: dict[str, str] = {}
+    null: Ratio | None = None
+    notices: list[str] = []
+
+
 class RankRow(Record, kw_only=True):
     """One rank of several; times per step.
 
@@ -381,6 +396,7 @@ class Diagnosis(Record, kw_only=True):
     collectives: list[CollectiveRow] = []
     timeline: TimelineColumns | None = None
     findings: list[Finding] = []
+    fixes: FixSummary | None = None
     verdict: str = ""
     notices: list[str] = []
     counters: dict[str, float] = {}

@@ -17,7 +17,7 @@ from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.pipeline.facts import facts_of
 from gobrrr.pipeline.live import diagnose_work, load_ceilings
-from gobrrr.pipeline.search import Bench, Found, Options, Progress, search
+from gobrrr.pipeline.search import Bench, Found, Options, Progress, search, snippet_of
 from gobrrr.timeline.errors import GateFailure, GobrrrError, UserCodeError
 from gobrrr.verification.copies import private_copy
 from gobrrr.verification.numerics import TOLERANCE
@@ -81,7 +81,7 @@ class FixResult:
     @property
     def snippet(self) -> str:
         """The fastest verified set as code; empty if there is none."""
-        return "\n".join(f"# {fix.title}\n{fix.snippet}" for fix in self.best_fixes)
+        return snippet_of(self.best_fixes)
 
     def apply(self, target: Any) -> Any:
         """The target with the best set applied: a module for a module, else a ``Workload``.
@@ -166,7 +166,10 @@ def fix(
 
 def fix_on(bench: Bench, options: Options, require: float | None, progress: Progress) -> FixResult:
     """The search on any kind of program. Raises GateFailure if ``require`` is not reached."""
-    found = search(bench, FIXES, options, progress)
+    try:
+        found = search(bench, FIXES, options, progress)
+    finally:
+        bench.close()
     by_name = {fix.name: fix for fix in FIXES}
     best = found.best.fixes if found.best is not None else ()
     result = FixResult(found, tuple(by_name[name] for name in best))
@@ -250,6 +253,9 @@ class WorkloadBench:
             self._work, fixes, null=null, baseline=self._baseline, speed_of_light_s=light_s,
             tolerance=self._tolerance, budget_s=budget_s,
         )  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing lives on between trials."""
 
 
 def _title(work: Workload) -> str:

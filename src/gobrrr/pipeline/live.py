@@ -39,6 +39,7 @@ from gobrrr.pipeline.fusion_sources import add_cpu_fusion, add_device_fusion
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
 
+OnAnalysis = Callable[[Diagnosis, "CpuAnalysis | None", StepWatcher], None]
 # The fewest unprofiled steps that a step time is worth stating from.
 FEWEST_STEPS = 2
 
@@ -233,11 +234,14 @@ def diagnose_script(
     refresh_ceilings: bool = False,
     progress: Progress = _silent,
     on_diagnosis: Callable[[Diagnosis], None] = lambda diagnosis: None,
+    on_analysis: OnAnalysis = lambda diagnosis, analysis, watcher: None,
 ) -> ScriptOutcome:
     """Run a script (or, with ``is_module``, a module) unmodified and diagnose its steps on the way.
 
     ``on_diagnosis`` is called as soon as the measured steps are over; the script then runs on at
-    full speed (``stop`` ends it there). Raises InputError before anything of the script has run.
+    full speed (``stop`` ends it there). ``on_analysis`` is called at the same moment with what lies
+    behind the diagnosis, while the script's objects live. Raises InputError before anything of the
+    script has run.
     """
     if steps is not None and steps < FEWEST_STEPS:
         raise InputError(f"--steps must be at least {FEWEST_STEPS}, not {steps}")
@@ -246,7 +250,9 @@ def diagnose_script(
     os.environ.setdefault("TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE", "1")
     ceilings = load_ceilings(refresh=refresh_ceilings, progress=progress)
     source = {"kind": "module" if is_module else "script", "name": Path(target).name}
-    run = _ScriptRun(Plan(warmup, steps), ceilings, source, stop, progress, on_diagnosis)
+    run = _ScriptRun(
+        Plan(warmup, steps), ceilings, source, stop, progress, on_diagnosis, on_analysis
+    )
     run.watcher.install()
     try:
         ended = run_script(script, argv)
@@ -271,12 +277,14 @@ class _ScriptRun:
         stop: bool,
         progress: Progress,
         on_diagnosis: Callable[[Diagnosis], None],
+        on_analysis: OnAnalysis,
     ) -> None:
         self._ceilings = ceilings
         self._source = source
         self._stop = stop
         self._progress = progress
         self._on_diagnosis = on_diagnosis
+        self._on_analysis = on_analysis
         self.session = Session(plan, on_phase=progress, find_device=device_in_use)
         self.watcher = StepWatcher(self._on_boundary)
         self.diagnosis: Diagnosis | None = None
@@ -326,6 +334,7 @@ class _ScriptRun:
             self.problem = " ".join(measured.notices) or "no step could be profiled"
             return
         ceilings = self._ceilings
+        analysis: CpuAnalysis | None = None
         try:
             # The script may have set the threads, or may be inside inference mode here.
             with torch.inference_mode(False), torch.enable_grad():
@@ -344,3 +353,4 @@ class _ScriptRun:
         found.counters |= compiler_counters()
         self.diagnosis = found
         self._on_diagnosis(found)
+        self._on_analysis(found, analysis, self.watcher)

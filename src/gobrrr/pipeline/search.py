@@ -11,7 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gobrrr.diagnosis.schema import Diagnosis, Finding, Prediction, Ratio, Verification
+from gobrrr.diagnosis.schema import (
+    Diagnosis,
+    Finding,
+    FixSummary,
+    Prediction,
+    Ratio,
+    Verification,
+)
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect, RuledOut
 from gobrrr.fixes.light import speed_of_light_with
@@ -47,6 +54,10 @@ class Bench(Protocol):
 
     def can_apply(self, fix: Fix) -> str:
         """Empty, or why this fix cannot be applied to this kind of target."""
+        ...
+
+    def close(self) -> None:
+        """End what lives on between trials."""
         ...
 
 
@@ -318,6 +329,21 @@ def _write_findings(found: Found) -> None:
         )
         for trial in found.combinations
     ]  # fmt: skip
+    by_name = {tried.fix.name: tried.fix for tried in found.tried}
+    names = list(found.best.fixes) if found.best is not None else []
+    found.diagnosis.fixes = FixSummary(
+        best=names,
+        verification=None if found.best is None else verification_of(found.best),
+        snippet=snippet_of([by_name[name] for name in names if name in by_name]),
+        ruled_out={fix.name: reason for fix, reason in found.ruled_out},
+        null=None if found.null is None else Ratio(**found.null.ratio._asdict()),
+        notices=list(found.notices),
+    )
+
+
+def snippet_of(fixes: Sequence[Fix]) -> str:
+    """Fixes as code that a user would write."""
+    return "\n".join(f"# {fix.title}\n{fix.snippet}" for fix in fixes)
 
 
 def _finding(tried: Tried, step_s: float) -> Finding:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
+from gobrrr.reports.fix_table import fix_table, ruled_out_lines, summary_lines
 from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.rank_tables import collective_table, rank_table
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
@@ -123,6 +124,8 @@ def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
             _draw_table(table, console, options)
     _draw_ranks(diagnosis, console, options)
     _draw_findings(diagnosis, console, options)
+    if diagnosis.fixes is not None:
+        _draw_fixes(diagnosis, diagnosis.fixes.snippet, console, options)
     batch = sentences.batch_note(diagnosis)
     if batch:
         console.print()
@@ -283,3 +286,24 @@ def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> 
     left_out = len(diagnosis.findings) - len(shown)
     if left_out:
         console.print(Text(f"  … {left_out} more: --top {len(diagnosis.findings)}", style="dim"))
+
+
+def _draw_fixes(diagnosis: Diagnosis, snippet: str, console: Console, options: Options) -> None:
+    table = fix_table(diagnosis)
+    if table.rows:
+        console.print()
+        _draw_table(table, console, options)
+    ruled_out = ruled_out_lines(diagnosis)
+    if ruled_out:
+        console.print()
+        console.print(Text("Ruled out", style="bold"))
+        for line in ruled_out:
+            console.print(_hanging("-", line, "dim", indent=2))
+    console.print()
+    lines = summary_lines(diagnosis)
+    console.print(Text(lines[0], style="bold"))
+    _print_lines(console, lines[1:])
+    if snippet:
+        console.print()
+        for line in snippet.splitlines():
+            console.print(Padding(Text(line), (0, 0, 0, 4)))

@@ -1,0 +1,147 @@
+"""Diagnose a program with fixes applied, in a process of its own.
+
+``python -m gobrrr.pipeline.fix_child SPEC ANSWER``: both are JSON files. The answer holds the
+diagnosis and the facts, or ``{"error": sentence, "kind": "input" | "user"}``.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gobrrr.capture.session import Plan
+from gobrrr.capture.steps import StepWatcher
+from gobrrr.capture.workload import load_function
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.fixes import FIXES
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.programs import as_program
+from gobrrr.pipeline.build import CpuAnalysis
+from gobrrr.pipeline.facts import (
+    describe_loader,
+    describe_optimizer,
+    dtypes_of,
+    facts_of,
+    module_kinds,
+)
+from gobrrr.pipeline.live import diagnose_script, diagnose_work, load_ceilings
+from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
+from gobrrr.verification.workloads import as_trial_workload
+
+
+class Spec(msgspec.Struct, kw_only=True):
+    """What to diagnose: ``kind`` is ``function``, ``script`` or ``module``."""
+
+    kind: str
+    target: str
+    argv: list[str] = []
+    fixes: list[str] = []
+    asked: list[str] = []
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What came of it."""
+
+    diagnosis: Diagnosis | None = None
+    facts: Facts | None = None
+    error: str = ""
+    by_user: bool = False
+
+
+def main(spec_path: str, answer_path: str) -> None:
+    """Reads the spec, writes the answer."""
+    spec = msgspec.json.decode(Path(spec_path).read_bytes(), type=Spec)
+    by_name = {fix.name: fix for fix in FIXES}
+    fixes = [by_name[name] for name in spec.fixes]
+    try:
+        diagnose = _diagnose_function if spec.kind == "function" else _diagnose_script
+        diagnosis, facts = diagnose(spec, fixes)
+        answer = Answer(diagnosis=diagnosis, facts=replace(facts, workload=None))
+    except UserCodeError as error:
+        cause = f": {error.__cause__}" if error.__cause__ is not None else ""
+        answer = Answer(error=f"{error}{cause}", by_user=True)
+    except GobrrrError as error:
+        answer = Answer(error=str(error))
+    Path(answer_path).write_bytes(msgspec.json.encode(answer))
+
+
+def _silent(phase: str, done: int, wanted: int) -> None:
+    pass
+
+
+def _diagnose_function(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts]:
+    work = as_trial_workload(load_function(spec.target))
+    with ExitStack() as stack:
+        for fix in fixes:
+            if fix.apply is not None:
+                work = stack.enter_context(fix.apply(work))
+        program = as_program(work)
+        ceilings = load_ceilings(refresh=False, progress=_silent)
+        title = Path(spec.target).name
+        done = diagnose_work(program, Plan(), ceilings, title, _silent)
+        facts = facts_of(
+            done.diagnosis, done.analysis, workload=program, can_restart=True, asked=spec.asked
+        )
+    return done.diagnosis, facts
+
+
+def _diagnose_script(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts]:
+    seen: list[tuple[Diagnosis, Facts]] = []
+
+    def keep(diagnosis: Diagnosis, analysis: CpuAnalysis | None, watcher: StepWatcher) -> None:
+        facts = facts_of(diagnosis, analysis, is_script=True, can_restart=True, asked=spec.asked)
+        seen.append((diagnosis, _with_objects(facts, watcher)))
+
+    with ExitStack() as stack:
+        for fix in fixes:
+            if fix.in_script is not None:
+                stack.enter_context(fix.in_script())
+        outcome = diagnose_script(
+            spec.target, spec.argv, is_module=spec.kind == "module", stop=True, on_analysis=keep
+        )
+    if seen:
+        return seen[0]
+    if outcome.exit.raised:
+        raise UserCodeError(f"{spec.target} raised: its traceback is above")
+    if outcome.exit.code:
+        raise UserCodeError(f"{spec.target} ended with exit code {outcome.exit.code}")
+    raise InputError(outcome.problem or "the script ended before it could be diagnosed")
+
+
+def _with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
+    """Facts with what the running script's modules, optimizers and loaders say."""
+    from torch.utils.data import DataLoader
+
+    module: Any = watcher.outermost() if watcher.outermost is not None else None
+    parameters = list(module.parameters()) if module is not None else []
+    optimizers = tuple(describe_optimizer(o) for o in watcher.optimizers if o.param_groups)
+    loaders = [o for o in gc.get_objects() if type(o) is DataLoader]
+    unused: int | None = None
+    share: float | None = None
+    if parameters and optimizers:
+        used = {id(p) for o in watcher.optimizers for g in o.param_groups for p in g["params"]}
+        idle = [p for p in parameters if p.requires_grad and id(p) not in used]
+        trained = sum(p.numel() for p in parameters if p.requires_grad)
+        unused, share = len(idle), sum(p.numel() for p in idle) / max(trained, 1)
+    return replace(
+        facts,
+        trains=facts.trains or bool(optimizers),
+        optimizers=optimizers,
+        loaders=tuple(describe_loader(loader) for loader in loaders),
+        modules=module_kinds(module),
+        parameter_dtypes=dtypes_of(parameters),
+        unused_gradients=unused,
+        unused_gradients_share=share,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
