@@ -158,7 +158,7 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
                 wanted = place_named(device)
                 kwargs = {**kwargs, "device": host}
                 made = func(*args, **kwargs)
-                if isinstance(made, tensor) and wanted is not None:
+                if isinstance(made, tensor) and wanted == TARGET:
                     storages.put(made, wanted)
                 return made
             if func in factories:

@@ -123,6 +123,26 @@ def predict_function(
     return predict_made(lambda: work, devices, options, name=name)
 
 
+def predict_op(
+    make: Callable[[], Any],
+    devices: Sequence[str],
+    options: PredictOptions,
+    *,
+    name: str,
+    tf32: bool = False,
+) -> list[Diagnosis]:
+    """One op, made by ``make`` (``capture.op_text``), on several devices; ``tf32`` allows it."""
+    import torch
+
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = before or tf32
+    try:
+        return predict_made(make, devices, options, name=name)
+    finally:
+        matmul.allow_tf32 = before
+
+
 def _wants_data(error: BaseException) -> bool:
     from torch._subclasses import fake_tensor
 

@@ -1,0 +1,183 @@
+"""``gobrrr predict``: what a step, a recorded trace or one op costs on a device not here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli.parsing import add_report_options, positive, require_torch
+from gobrrr.timeline.errors import InputError
+
+if TYPE_CHECKING:
+    from gobrrr.diagnosis.schema import Diagnosis
+    from gobrrr.pipeline.predict import PredictOptions
+
+DESCRIPTION = """Predict a step on any device, from a machine without it.
+
+Nothing is computed: shapes are followed through forward, backward and optimizer, and
+each operator is costed from the device's data sheet. With a trace, its measured kernels
+are carried to another device."""
+EXAMPLES = """examples:
+  gobrrr predict bench.py:make_step --device H100-SXM --device MI300X
+  gobrrr predict bench.py:make_step --device H100-SXM --compile
+  gobrrr predict --trace h100.json.gz --device MI300X
+  gobrrr predict --op "mm(4096x4096, 4096x4096, bf16)" --device all
+"""
+ALL = "all"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gobrrr predict``."""
+    parser.add_argument(
+        "target", nargs="?", metavar="FILE.py:FUNCTION",
+        help="makes the step, as for gobrrr run; it may build on the meta device",
+    )  # fmt: skip
+    group = parser.add_argument_group("what, and where")
+    group.add_argument("--op", metavar="OP", help="one op, like mm(4096x4096, 4096x4096, bf16)")
+    group.add_argument("--trace", metavar="FILE", help="a recorded trace, carried to the device")
+    group.add_argument(
+        "--device", action="append", default=[], metavar="NAME",
+        help="of gobrrr devices, cpu for this processor, or all; may be given several times",
+    )  # fmt: skip
+    group.add_argument(
+        "--ceilings", metavar="FILE", help="with --trace: of the device that was traced"
+    )
+    group = parser.add_argument_group("how the step runs there")
+    group.add_argument("--compile", action="store_true", help="what torch.compile would make of it")
+    group.add_argument("--autocast", metavar="fp16|bf16", help="under autocast")
+    group.add_argument("--inference-mode", action="store_true", help="under torch.inference_mode()")
+    group.add_argument("--channels-last", action="store_true", help="in that memory format")
+    group.add_argument(
+        "--size-hint", type=positive, metavar="N", help="an example of sizes that depend on data"
+    )
+    add_report_options(parser)
+
+
+def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """Predicts; a report for one device, a table for several."""
+    parsed = parser.parse_args(arguments)
+    given = [name for name in ("target", "op", "trace") if getattr(parsed, name) is not None]
+    if len(given) != 1:
+        raise InputError(
+            "give one thing to predict: FILE.py:FUNCTION, --op or --trace (see gobrrr predict "
+            "--help)"
+        )
+    if not parsed.device:
+        raise InputError("on which device? --device NAME (gobrrr devices lists them)")
+    if parsed.ceilings is not None and parsed.trace is None:
+        raise InputError("--ceilings is of the device that was traced: it goes with --trace")
+    devices = _devices(parsed.device)
+    if parsed.trace is not None:
+        return _trace(parsed, devices)
+    require_torch("gobrrr predict")
+    if parsed.op is not None:
+        return _op(parsed, devices)
+    return _step(parsed, devices)
+
+
+def _devices(names: Sequence[str]) -> list[str]:
+    """Keys of the devices; a wrong name is said before anything else is done."""
+    from gobrrr.devices.datasheet import all_datasheets
+    from gobrrr.models.target import target_device
+    from gobrrr.pipeline.predict import HERE
+
+    if ALL in names:
+        return [sheet.key for sheet in all_datasheets() if sheet.kind != "cpu"]
+    found = [name if name == HERE else target_device(name).key for name in names]
+    return list(dict.fromkeys(found))
+
+
+def _options(parsed: argparse.Namespace) -> PredictOptions:
+    from gobrrr.pipeline.predict import PredictOptions, dtype_name
+
+    return PredictOptions(
+        compile=parsed.compile,
+        autocast=dtype_name(parsed.autocast),
+        inference_mode=parsed.inference_mode,
+        channels_last=parsed.channels_last,
+        size_hint=parsed.size_hint,
+    )
+
+
+def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
+    from gobrrr.pipeline.predict import predict_function, refuse_too_large
+    from gobrrr.reports.prediction_table import prediction_table
+
+    name = Path(parsed.target).name
+    found = predict_function(parsed.target, devices, _options(parsed), name=name)
+    if len(found) == 1:
+        refuse_too_large(found[0])
+        _report(found[0], parsed)
+        return 0
+    _one_file_each(parsed, found)
+    sys.stdout.write(prediction_table(found))
+    return 0
+
+
+def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
+    from gobrrr.capture.op_text import call_of, parse_op
+    from gobrrr.pipeline.predict import predict_op
+    from gobrrr.reports.prediction_table import op_table, refusal_row
+
+    written = parse_op(parsed.op)
+    make = call_of(written)
+    found: list[Diagnosis] = []
+    refused: list[tuple[str, str]] = []
+    for device in devices:
+        try:
+            found += predict_op(make, [device], _options(parsed), name=parsed.op, tf32=written.tf32)
+        except InputError as error:
+            # One device without a path for the dtype does not hide the others.
+            if len(devices) == 1 or "has no matrix path" not in str(error):
+                raise
+            refused.append((device, str(error)))
+    if len(devices) == 1 and parsed.json is not None:
+        _report(found[0], parsed)
+        return 0
+    if found:
+        sys.stdout.write(op_table(found))
+    for device, reason in refused:
+        sys.stdout.write(refusal_row(device, reason))
+    return 0
+
+
+def _trace(parsed: argparse.Namespace, devices: list[str]) -> int:
+    from gobrrr.cli.ceilings import read_ceilings
+    from gobrrr.pipeline.carry import carry_trace
+    from gobrrr.reports.prediction_table import prediction_table
+
+    ceilings = None if parsed.ceilings is None else read_ceilings(parsed.ceilings)
+    found = [carry_trace(parsed.trace, device, ceilings=ceilings) for device in devices]
+    for device, diagnosis in zip(devices, found):
+        diagnosis.source.setdefault("device", device)
+    if len(found) == 1:
+        _report(found[0], parsed)
+        return 0
+    _one_file_each(parsed, found)
+    sys.stdout.write(prediction_table(found))
+    return 0
+
+
+def _report(diagnosis: Diagnosis, parsed: argparse.Namespace) -> None:
+    from gobrrr.cli.output import show, write_files
+
+    write_files(diagnosis, parsed)
+    show(diagnosis, parsed)
+
+
+def _one_file_each(parsed: argparse.Namespace, found: Sequence[Diagnosis]) -> None:
+    """With several devices each report has a file of its own: ``d.json``, ``d-H100-SXM.json``."""
+    from gobrrr.cli.output import write_files
+    from gobrrr.reports import FORMATS
+
+    for diagnosis in found:
+        renamed = argparse.Namespace(**vars(parsed))
+        for form in FORMATS:
+            path = getattr(parsed, form.option)
+            if path is not None:
+                device = str(diagnosis.source["device"])
+                setattr(renamed, form.option, path.with_stem(f"{path.stem}-{device}"))
+        write_files(diagnosis, renamed)
