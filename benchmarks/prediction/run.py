@@ -32,7 +32,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from gobrrr.attribution.device_work import work_of_kernels
 from gobrrr.capture.trace import read_trace
-from gobrrr.models.carrying import CARRIED_POWER
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.kernel_model import estimate_op
 from gobrrr.models.target import TargetDevice
@@ -206,12 +205,13 @@ def carried_part(folder: Path) -> dict[str, Any]:
             there = timelines[to]
             measured = busy_s(there)
             before = busy_s(timelines[from_])
-            # Ops of the same name and shapes on both sides.
-            target_ops = {
-                (op.call.name, shapes(op.call)): op for op in measured_ops(to, there, target)
-            }
-            times: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0])
-            seen: dict[Any, set[int]] = defaultdict(set)
+            # Ops of the same name and shapes on both sides, whatever their strides.
+            target_ops: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
+            for op in measured_ops(to, there, target):
+                total = target_ops[op.call.name, shapes(op.call)]
+                total[0] += op.measured_s * op.count
+                total[1] += op.count
+            times: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
             calls: dict[Any, OpCall] = {}
             for row in np.flatnonzero(own).tolist():
                 index = int(carried.work.call[row])
@@ -221,17 +221,17 @@ def carried_part(folder: Path) -> dict[str, Any]:
                 key = (call.name, shapes(call))
                 calls[key] = call
                 times[key][0] += carried.after_ns[row] * 1e-9
-                seen[key].add(int(carried.work.op[row]))
+                times[key][1] += float(carried.work.share[row])
             errors: dict[int, list[float]] = {0: [], 1: []}
             weights: dict[int, list[float]] = {0: [], 1: []}
-            for key, (total, _) in times.items():
-                match = target_ops.get(key)
-                if match is None:
+            for key, (carried_s, count) in times.items():
+                if key not in target_ops:
                     continue
-                error = relative(total / len(seen[key]), match.measured_s)
+                measured_s, there_count = target_ops[key]
+                error = relative(carried_s / count, measured_s / there_count)
                 half = half_of(calls[key])
                 errors[half].append(error)
-                weights[half].append(match.measured_s * match.count)
+                weights[half].append(measured_s)
                 every[half].append(error)
             result[f"{model}: {from_.partition('_')[0]} to {to.partition('_')[0]}"] = {
                 "busy_measured_ms": round(measured * 1e3, 4),
@@ -244,7 +244,6 @@ def carried_part(folder: Path) -> dict[str, Any]:
                 },
             }
     result["all"] = {"fitted": spread(every[0]), "reported": spread(every[1])}
-    result["carried_power"] = CARRIED_POWER
     return result
 
 

@@ -16,6 +16,7 @@ from gobrrr.work.traffic import integers
 _CONVOLUTIONS = {**LAYOUTS, **COMPOSITE}
 # 16 bytes: what the fast loads of tensor cores take (NVIDIA's guide to matrix multiplication).
 _ALIGNMENT_BYTES = 16
+_CHANNEL_STEP = 16
 
 
 def products_of(
@@ -108,12 +109,23 @@ class ConvolutionShape:
     def forward(self, dtype: str, c: Coefficients) -> Product:
         """Implicit GEMM: positions x output channels, over window positions and input channels."""
         pixels = self.pixels_in if self.transposed else self.pixels_out
-        k = self.inputs * (1 if self.transposed else self.taps)
+        k = self.padded_inputs * (1 if self.transposed else self.taps)
         n = self.outputs * (self.taps if self.transposed else 1)
         return Product(
             self.images * pixels, n, k, self.groups, dtype, 0.0, self.aligned,
             c.convolution_fraction,
         )  # fmt: skip
+
+    @property
+    def padded_inputs(self) -> int:
+        """Channels that a position of the window takes in the inner loop.
+
+        Kernels of cuDNN and MIOpen step through the channels of one position at a time, 16 or more
+        in a step (names of kernels in recorded steps: ``256x64_32x4_nhwc_align8``, ``bt64x64x16``).
+        """
+        if self.groups > 1 or self.inputs >= _CHANNEL_STEP:
+            return self.inputs
+        return _CHANNEL_STEP
 
     @property
     def aligned(self) -> bool:

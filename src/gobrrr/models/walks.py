@@ -57,6 +57,9 @@ def walks_of(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     """
     name = call.name.partition("::")[2]
     recipe = _RECIPES.get(name)
+    if call.name.startswith(("triton_", "cpp_fused_")):
+        # Generated for its shapes: addresses are constants, and rows are read once.
+        return ONE
     if recipe is None and name.startswith("_foreach_"):
         recipe = _foreach
     if recipe is None and name.startswith("_fused_") and "_norm" not in name:
