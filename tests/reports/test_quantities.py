@@ -12,6 +12,7 @@ from gobrrr.reports.quantities import (
     percent,
     plain_name,
     share,
+    short_kernel_name,
     short_source,
     si,
     significant,
@@ -119,3 +120,21 @@ def test_names_cannot_steer_a_terminal() -> None:
 def test_huge_names_are_cut_in_the_middle() -> None:
     cut = plain_name("x" * 10_000 + "end", 20)
     assert cut == "x" * 10 + "…" + "x" * 7 + "end"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::f<c10::Half, int>(c10::Half const*, int)", "f<Half, int>"),
+        ("void (anonymous namespace)::g<int>(x)", "g<int>"),
+        ("ncclKernel_SendRecv_RING_Sum(ncclWorkElem)", "ncclKernel_SendRecv_RING_Sum"),
+        ("f<(lambda)()>(int)", "f<(lambda)()>"),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
+        ("enumerate(DataLoader)#x.__next__", "enumerate(DataLoader)#x.__next__"),
+        ("torch::autograd::CppNode<Op>", "torch::autograd::CppNode<Op>"),
+        ("aten::addmm", "aten::addmm"),
+        ("k<" + "a" * 80 + ">(int)", "k<" + "a" * 57 + "…"),
+    ],
+)
+def test_kernel_names_without_types(name: str, short: str) -> None:
+    assert short_kernel_name(name) == short

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gobrrr.attribution.leaves import top_levels
 from gobrrr.diagnosis.schema import Diagnosis, Split
+from gobrrr.reports.quantities import short_kernel_name
 
 # A margin between the two largest top levels under this share of the step is a close call.
 CLOSE_MARGIN = 0.05
@@ -23,13 +24,31 @@ REMEDIES = {
         "Faster arithmetic would help: smaller dtypes on the matrix unit, shapes that suit it, "
         "less work, or a faster device; fusing or less Python would not."
     ),
+    "network": (
+        "Hiding or shrinking communication would help: overlap with compute, other bucket sizes, "
+        "smaller gradients or activations, a faster link; faster kernels would not."
+    ),
+    "copies": (
+        "Fewer or hidden copies would help: data that stay on the device, pinned memory with "
+        "non_blocking=True, a prefetched batch; faster kernels would not."
+    ),
+    "data_loading": (
+        "Feeding the device would help: more loader workers, prefetching, decoding and augmenting "
+        "elsewhere; faster kernels or fewer ops would not."
+    ),
     "unmodelled": "Most kernel time has no work formula here, so no remedy can be derived from it.",
 }
 _MEANING = {
-    "compute": "the processor is doing arithmetic",
-    "memory": "the processor waits for bytes to move",
-    "overhead": "the processor neither computes nor moves data",
-    "unmodelled": "it is unknown what the processor does",
+    "compute": "the {} is doing arithmetic",
+    "memory": "the {} waits for bytes to move",
+    "overhead": "the {} neither computes nor moves data",
+    "unmodelled": "it is unknown what the {} does",
+}
+# Parts of a level that have remedies of their own where they are most of it.
+_PARTS = {
+    "network": ("memory.network", "memory.network_wait"),
+    "copies": ("memory.copies",),
+    "data_loading": ("overhead.data_loading",),
 }
 
 
@@ -59,7 +78,8 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     step_s = diagnosis.accounted_s
     regime = diagnosis.regime
     share = sums[regime] / step_s if step_s else 0.0
-    first = f"{regime.capitalize()}-bound. {share:.0%} of each step {_MEANING[regime]}"
+    meaning = _MEANING[regime].format("processor" if diagnosis.device.kind == "cpu" else "device")
+    first = f"{regime.capitalize()}-bound. {share:.0%} of each step {meaning}"
     detail = _detail(diagnosis, regime)
     sentences = [f"{first}: {detail}." if detail else f"{first}."]
     if diagnosis.close:
@@ -68,8 +88,18 @@ def verdict_of(diagnosis: Diagnosis) -> str:
             f"It is a close call: {other} takes {sums[other] / step_s:.0%}, so remedies for both "
             "apply."
         )
-    sentences.append(REMEDIES[regime])
+    sentences.append(REMEDIES[_main_part(diagnosis, regime) or regime])
     return " ".join(sentences)
+
+
+def _main_part(diagnosis: Diagnosis, regime: str) -> str | None:
+    """The key of ``_PARTS`` that is more than half of its level; ``None`` if there is none."""
+    level_s = top_levels(diagnosis.leaves)[regime]
+    for part, leaves in _PARTS.items():
+        time_s = sum(diagnosis.leaves[leaf] for leaf in leaves if leaf.startswith(regime))
+        if time_s > 0.5 * level_s:
+            return part
+    return None
 
 
 def _detail(diagnosis: Diagnosis, regime: str) -> str:
@@ -79,8 +109,16 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
     rows = [row for row in diagnosis.ops if row.regime == regime]
     if not rows:
         return ""
+    part = _main_part(diagnosis, regime)
+    if part is not None:
+        time_s = sum(diagnosis.leaves[leaf] for leaf in _PARTS[part])
+        what = (
+            "collectives that nothing hides" if part == "network" else "copies that nothing hides"
+        )
+        return f"{what} take {time_s / step_s:.0%}"
     largest = rows[0]
-    text = f"{largest.name} {largest.shapes} alone takes {largest.time_s / step_s:.0%} of the step"
+    name = " ".join(filter(None, (short_kernel_name(largest.name), largest.shapes)))
+    text = f"{name} alone takes {largest.time_s / step_s:.0%} of the step"
     if largest.roof_fraction is not None:
         text += f", at {min(1.0, largest.roof_fraction):.0%} of its roof"
     if regime == "memory":

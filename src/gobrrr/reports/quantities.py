@@ -135,7 +135,34 @@ def plain_name(name: str, limit: int = 400) -> str:
 
 def op_name(name: str) -> str:
     """``aten::addmm`` -> ``addmm``: the namespace of nearly all ops is noise."""
-    return plain_name(name.removeprefix("aten::"))
+    return plain_name(short_kernel_name(name).removeprefix("aten::"))
+
+
+_LONG_NAME = 60
+_CPP_FUNCTION = re.compile(r"(?:void )?(?P<name>[\w:~]+[<(].*[)>])\Z", re.DOTALL)
+
+
+def short_kernel_name(name: str) -> str:
+    """A C++ kernel's name without return type, parameters and namespaces, and with a cut template.
+
+    ``void at::native::f<c10::Half, int>(Half const*, int)`` -> ``f<Half, int>``. Other names, and
+    names that are no function's with a parameter list or a template, stay as they are.
+    """
+    match = _CPP_FUNCTION.match(name.replace("(anonymous namespace)::", ""))
+    if match is None:
+        return name
+    text = match["name"]
+    depth, end = 0, len(text)
+    for position, character in enumerate(text):
+        # The list of parameters is the first parenthesis outside a template.
+        if character == "(" and depth == 0:
+            end = position
+            break
+        depth += (character == "<") - (character == ">")
+    text = text[:end]
+    if len(text) > _LONG_NAME or match["name"] != name:
+        text = re.sub(r"\w+::", "", text)
+    return text if len(text) <= _LONG_NAME else f"{text[: _LONG_NAME - 1]}…"
 
 
 _SOURCE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?: in .*)?\Z")

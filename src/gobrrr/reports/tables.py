@@ -145,7 +145,12 @@ def _group_table(
 
 
 def module_table(diagnosis: Diagnosis, top: int) -> TextTable:
-    """Modules by path, backward time with the forward module that caused it; blocks joined."""
+    """Modules by path, backward time with the forward module that caused it; blocks joined.
+
+    Phases where no module is known.
+    """
+    if not any(group.name for group in diagnosis.modules):
+        return phase_table(diagnosis, top)
     return _group_table(diagnosis, "Modules", "module", join_blocks(diagnosis.modules), top)
 
 

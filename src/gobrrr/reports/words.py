@@ -23,7 +23,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "compute": (
         Part("matrix", "", roof="compute.matrix.roof", below="compute.matrix.below"),
         Part("vector", "", roof="compute.vector.roof", below="compute.vector.below"),
-        Part("unmodelled", "arithmetic of unknown size", leaf="compute.unmodelled"),
+        Part("unmodelled", "arithmetic without a known roof", leaf="compute.unmodelled"),
     ),
     "memory": (
         Part("traffic", "", roof="memory.device.roof", below="memory.device.below"),
@@ -31,14 +31,14 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("copies", "between host and device, exposed", leaf="memory.copies"),
         Part("network", "collectives, exposed", leaf="memory.network"),
         Part("network wait", "for a rank that came late", leaf="memory.network_wait"),
-        Part("unmodelled", "data movement of unknown size", leaf="memory.unmodelled"),
+        Part("unmodelled", "data movement without a known roof", leaf="memory.unmodelled"),
     ),
     "overhead": (
         Part("dispatch", "the framework issuing ops", leaf="overhead.dispatch"),
         Part("python", "the interpreter between ops", leaf="overhead.python"),
         Part("launch", "from launch call to kernel start", leaf="overhead.launch"),
         Part("kernel fixed", "paid by a kernel however small", leaf="overhead.kernel_fixed_cost"),
-        Part("synchronising", "the host waits for the device", leaf="overhead.synchronisation"),
+        Part("synchronise", "the host waits for the device", leaf="overhead.synchronisation"),
         Part("data loading", "waiting for the next batch", leaf="overhead.data_loading"),
         Part("allocation", "calls into the allocator", leaf="overhead.allocation"),
         Part("compilation", "during the step", leaf="overhead.compilation"),
