@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,20 @@ class Page:
         assert elements, selector
         return elements[0]
 
-    def says(self, selector: str, text: str, seconds: float = 10.0) -> bool:
-        """Whether the element shows the text, at once or soon: a page draws when it gets to it."""
-        end = time.monotonic() + seconds
-        while text not in self.one(selector).text:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
+    def until(self, holds: Callable[[], bool]) -> bool:
+        """Whether something about the page holds, at once or once the page gets to it."""
+        from selenium.common.exceptions import TimeoutException
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        try:
+            WebDriverWait(self.driver, 60, 0.05).until(lambda _: holds())
+        except TimeoutException:
+            return False
         return True
+
+    def says(self, selector: str, text: str) -> bool:
+        """Whether the element shows the text, at once or once the page gets to it."""
+        return self.until(lambda: text in self.one(selector).text)
 
     def click(self, selector: str, at: int = 0) -> None:
         """Clicks the element where it is not under the bar that stays on top."""
@@ -84,6 +91,19 @@ class Page:
         if click:
             self.cdp("Input.dispatchMouseEvent", type="mousePressed", **at)
             self.cdp("Input.dispatchMouseEvent", type="mouseReleased", **at)
+
+    def point_until(self, selector: str, x: float, y: float, condition: str) -> None:
+        """Points, again if need be, until the page is in a state (a JavaScript expression).
+
+        A scroll event that comes late undoes what pointing did; then the mouse has to move.
+        """
+        sides = itertools.cycle((0.0, 0.5))
+
+        def pointed() -> bool:
+            self.point(selector, x + next(sides), y)
+            return bool(self.js(condition))
+
+        assert self.until(pointed), condition
 
     def show_timeline(self) -> None:
         self.run("document.getElementById('timeline').scrollIntoView({behavior: 'instant'})")
