@@ -13,6 +13,7 @@ from gobrrr.measure.summary import Interval
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.verification.child import Parent, find_fixes, limit_memory, peak_bytes
+from gobrrr.verification.copies import set_seeds
 from gobrrr.verification.records import record_of
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import describe
@@ -98,6 +99,8 @@ def _load(spec: Mapping[str, Any]) -> Any:
 
     if spec.get("threads"):
         torch.set_num_threads(spec["threads"])
+    # Two processes make the same inputs.
+    set_seeds()
     workload = as_trial_workload(load_function(spec["target"]))
     limit_memory(spec.get("memory_limit_bytes"))
     return workload

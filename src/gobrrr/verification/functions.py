@@ -21,6 +21,7 @@ from gobrrr.verification.workloads import BUDGET_S, NULL_SHARE
 
 # A compiler may take minutes, and says nothing while it does.
 TIME_LIMIT_S = 600.0
+LOAD_LIMIT_S = 300.0
 
 
 class FunctionTrials:
@@ -114,18 +115,19 @@ class FunctionTrials:
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         if self._child is None:
             self._child = Child({"kind": "function", **self._spec})
-            self._answer("while it was loaded")
+            self._answer("while it was loaded", LOAD_LIMIT_S)
         self._child.send(question)
         doing = "while the null was measured" if question["do"] == "null" else "while it was tried"
-        return self._answer(doing)
+        return self._answer(doing, self.time_limit_s)
 
-    def _answer(self, doing: str) -> dict[str, Any]:
+    def _answer(self, doing: str, limit_s: float) -> dict[str, Any]:
         assert self._child is not None
         try:
-            answer = self._child.receive(self.time_limit_s, doing)
-        except ChildFailed:
+            answer = self._child.receive(limit_s, doing)
+        except ChildFailed as failure:
             self.close()
-            raise
+            hint = ": it hangs, or takes too long" if "no sign" in str(failure) else ""
+            raise ChildFailed(f"{failure}{hint}") from None
         if "error" in answer:
             self.close()
             raise InputError(answer["error"])

@@ -185,7 +185,7 @@ def reference_of(workload: Workload, *, steps: int = TRAINING_STEPS) -> tuple[Ev
     # Tensors that the model makes on its way take the default type.
     torch.set_default_dtype(torch.float64)
     try:
-        return evaluate(copy, steps=steps), "float64"
+        return evaluate(copy, steps=steps), "the float64 reference"
     finally:
         torch.set_default_dtype(usual)
 
@@ -261,7 +261,7 @@ def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANC
         row = worst
         return Numerics(
             "failed",
-            f"{row.name} is {row.error:.2g} away from the {expected.name} reference, the original "
+            f"{row.name} is {row.error:.2g} away from {expected.name}, the unchanged step "
             f"{row.original_error:.2g}: more than the {row.slack * tolerance:g} allowed apart",
             **known,
         )

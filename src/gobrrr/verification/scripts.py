@@ -101,7 +101,7 @@ def measure_script_null(
     except SideFailed as failure:
         return ScriptNull(None, trouble=str(failure))
     one, other = (read_record(ready["record"]) for ready in got.ready)
-    agree = compare(Expected(one, one, "first run's"), other, tolerance)
+    agree = compare(Expected(one, one, "the first run"), other, tolerance)
     sentence = ""
     if not agree.passed:
         sentence = (
@@ -146,7 +146,7 @@ def verify_script(
         numerics = Numerics(INCOMPARABLE, null.not_deterministic, tolerance=tolerance)
     else:
         # As far apart as two plain runs are is no fault of the fix.
-        expected = Expected(null.repeated, null.original, "the plain run's")
+        expected = Expected(null.repeated, null.original, "the plain run")
         numerics = compare(expected, read_record(got.ready[AFTER]["record"]), tolerance)
         if numerics.verdict == INCOMPARABLE:
             left_s = max(target.start_limit_s - (time.monotonic() - begun), 30.0)

@@ -17,7 +17,7 @@ LIGHT_TOLERANCE = 0.05
 FEWEST_ROUNDS, MOST_ROUNDS, ROUNDS_BEFORE_A_LOOK = 8, 2000, 6
 # Seconds that one side runs before it is the other's turn: long beside the clock and a switch of
 # settings, short beside what else happens on a machine.
-TURN_S = 0.05
+TURN_S = 0.02
 
 
 class EndOfSteps(Exception):  # noqa: N818 - an ordinary end

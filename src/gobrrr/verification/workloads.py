@@ -44,8 +44,9 @@ from gobrrr.verification.timing import (
 from gobrrr.verification.trial import FASTER, INCOMPARABLE, Trial, describe, failed
 
 BUDGET_S = 30.0
-# A null that is not quiet yet is measured on for this many times its share of the budget.
-NULL_SHARE = 0.5
+# The null's share of the budget; one that is not quiet by then is measured on, up to ``PATIENCE``
+# times as long: all trials are judged by it.
+NULL_SHARE, PATIENCE = 0.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,10 @@ def measure_null(
     budget_s: float = BUDGET_S * NULL_SHARE,
     clock: Clock | None = None,
 ) -> Null:
-    """The workload against itself, on two copies. Raises what the workload raises."""
+    """The workload against itself, on two copies, until it is quiet.
+
+    Gives up after ``PATIENCE`` times ``budget_s``. Raises what the workload raises.
+    """
     workload = as_trial_workload(target)
     with left_as_found(workload):
         one, other = private_copy(workload), private_copy(workload)
@@ -114,7 +118,7 @@ def measure_null(
         warm_up(other.step, clock=clock, sync=synchronise, limit_s=budget_s / 4)
         return null_of(
             take_turns(
-                Side(one.step), Side(other.step), budget_s=budget_s, enough=is_quiet,
+                Side(one.step), Side(other.step), budget_s=PATIENCE * budget_s, enough=is_quiet,
                 clock=clock, sync=synchronise,
             )
         )  # fmt: skip
