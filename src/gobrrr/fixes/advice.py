@@ -225,6 +225,7 @@ LARGER_BATCH = Fix(
     "larger_batch", "A larger batch",
     ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
     (NUMERICS, MEMORY), _consider_batch, "DataLoader(dataset, batch_size=2 * batch_size)",
+    changes_step=True,
 )  # fmt: skip
 KV_CACHE = Fix(
     "kv_cache", "Keep keys and values between tokens",

@@ -70,4 +70,5 @@ AOT_INDUCTOR = Fix(
     ),
     apply=_apply,
     excludes=(*NAMES, "cuda_graph"),
+    variant_of="compile",
 )

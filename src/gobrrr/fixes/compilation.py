@@ -208,6 +208,7 @@ def _fix(mode: Mode) -> Fix:
         apply=apply,
         in_script=in_script,
         excludes=(*(name for name in NAMES if name != mode.name), "cuda_graph", "aot_inductor"),
+        variant_of="" if mode.name == "compile" else "compile",
     )  # fmt: skip
 
 

@@ -55,6 +55,9 @@ class Fix:
         in_script: installed in a fresh process before an unmodified script runs.
         environment: variables that must be set when the process starts.
         excludes: names of fixes that make no sense beside this one.
+        variant_of: a fix that is tried first: where that one fails, so will this one.
+        changes_step: the step afterwards is another one (a larger batch), which no other fix
+            compares with.
     """
 
     name: str
@@ -67,6 +70,8 @@ class Fix:
     in_script: Callable[[], AbstractContextManager[None]] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     excludes: tuple[str, ...] = ()
+    variant_of: str = ""
+    changes_step: bool = False
 
     @property
     def can_be_applied(self) -> bool:

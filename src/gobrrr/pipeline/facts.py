@@ -52,7 +52,7 @@ def facts_of(
         memory_bytes=diagnosis.device.memory_bytes,
         threads=torch.get_num_threads(),
         processors=usable_processors(),
-        torch_version=torch.__version__,
+        torch_version=str(torch.__version__),
         has_compiler=has_compiler(diagnosis.device.kind),
         trains="backward" in phases or "training" in diagnosis.step.kind,
         compiled=is_compiled(diagnosis),

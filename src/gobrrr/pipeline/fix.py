@@ -189,6 +189,8 @@ class FixGateFailure(GateFailure):
 class WorkloadBench:
     """A workload of this process: fixes are applied to copies of it."""
 
+    least_trial_s = 2.0
+
     def __init__(
         self,
         target: Any,

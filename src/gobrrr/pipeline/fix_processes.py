@@ -83,6 +83,8 @@ def _how_it_ended(target: str, code: int, printed: str) -> str:
 class FunctionBench:
     """``file.py:function``: built anew in each process."""
 
+    least_trial_s = 2.0
+
     def __init__(
         self,
         target: str,
@@ -136,6 +138,9 @@ class FunctionBench:
 class ScriptBench:
     """An unmodified script or module: fresh processes with and without fixes."""
 
+    # Starting the processes is part of it.
+    least_trial_s = 10.0
+
     def __init__(
         self,
         name: str,
@@ -177,9 +182,7 @@ class ScriptBench:
 
     def measure_null(self, budget_s: float) -> Null:
         """Two plain runs in turns. Raises InputError with the reason if they do not work out."""
-        self._null = measure_script_null(
-            self._target, budget_s=2 * budget_s, tolerance=self._tolerance
-        )
+        self._null = measure_script_null(self._target, budget_s=budget_s, tolerance=self._tolerance)
         if self._null.null is None:
             raise InputError(self._null.trouble)
         return self._null.null
@@ -190,7 +193,7 @@ class ScriptBench:
         """Runs with and without, in turns."""
         return verify_script(
             self._target, fixes, null=self._null, speed_of_light_s=light_s,
-            tolerance=self._tolerance, budget_s=3 * budget_s,
+            tolerance=self._tolerance, budget_s=budget_s,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -31,8 +31,12 @@ LEAST_GAIN = 1.01
 # Rounds of adding one more fix to the best set.
 MOST_TOGETHER = 5
 NULL_TRIES = 3
-# Seconds of measuring that one trial gets, whatever the number of trials.
-LEAST_TRIAL_S, MOST_TRIAL_S = 2.0, 20.0
+# Seconds of measuring that one trial gets at most, whatever the number of trials.
+MOST_TRIAL_S = 20.0
+# Shares of the budget: for all null trials, for trying each fix alone.
+NULL_SHARE, ALONE_SHARE = 0.25, 0.5
+# Variants of a fix are not tried once it is clear that it makes the program this much slower.
+HOPELESS = 0.85
 Progress = Callable[[str, int, int], None]
 
 
@@ -54,6 +58,11 @@ class Bench(Protocol):
 
     def can_apply(self, fix: Fix) -> str:
         """Empty, or why this fix cannot be applied to this kind of target."""
+        ...
+
+    @property
+    def least_trial_s(self) -> float:
+        """Seconds of measuring without which a trial says nothing."""
         ...
 
     def close(self) -> None:
@@ -162,8 +171,25 @@ def _consider_all(
                 ruled_out.append((fix, verdict.reason))
         else:
             prospects.append((fix, verdict))
-    prospects.sort(key=lambda pair: -pair[1].expected_s)
+    prospects.sort(key=lambda pair: (pair[0].changes_step, -pair[1].expected_s))
     return prospects
+
+
+def _bases_first(prospects: list[tuple[Fix, Prospect]]) -> list[tuple[Fix, Prospect]]:
+    """The same order, but that no variant comes before what it is a variant of."""
+    ordered: list[tuple[Fix, Prospect]] = []
+    waiting: list[tuple[Fix, Prospect]] = []
+    names = {fix.name for fix, _ in prospects}
+    done: set[str] = set()
+    for pair in prospects:
+        if pair[0].variant_of in names - done:
+            waiting.append(pair)
+            continue
+        ordered.append(pair)
+        done.add(pair[0].name)
+        ordered += [other for other in waiting if other[0].variant_of == pair[0].name]
+        waiting = [other for other in waiting if other[0].variant_of != pair[0].name]
+    return ordered + waiting
 
 
 def _is_tried(bench: Bench, fix: Fix) -> bool:
@@ -185,15 +211,19 @@ class _Run:
 
     def __post_init__(self) -> None:
         self._begun = self.clock()
-        self._trial_s = LEAST_TRIAL_S
+        self._trial_s = self.bench.least_trial_s
 
     def _left_s(self) -> float:
         return self.options.budget_s - (self.clock() - self._begun)
 
     def measure_null(self) -> None:
         """The null trial, again if the machine was not quiet enough."""
-        budget_s = min(max(self.options.budget_s / 12, LEAST_TRIAL_S), MOST_TRIAL_S)
+        budget_s = self.options.budget_s * NULL_SHARE / (2 * NULL_TRIES)
+        budget_s = min(max(budget_s, self.bench.least_trial_s), MOST_TRIAL_S)
         for attempt in range(NULL_TRIES):
+            spent_s = self.options.budget_s - self._left_s()
+            if attempt and spent_s > NULL_SHARE * self.options.budget_s:
+                break
             self.progress("null: the program against itself", attempt, NULL_TRIES)
             null = self.bench.measure_null(budget_s * (attempt + 1))
             before = self.found.null
@@ -208,16 +238,18 @@ class _Run:
     def try_each(self, prospects: list[tuple[Fix, Prospect]]) -> None:
         """Every fix alone, the largest expected saving first."""
         count = sum(_is_tried(self.bench, fix) for fix, _ in prospects)
-        # Half of the budget goes to combinations, and to compiling.
-        share_s = self._left_s() / (2 * max(count, 1))
-        self._trial_s = min(max(share_s, LEAST_TRIAL_S), MOST_TRIAL_S)
+        # The rest goes to combinations, and to compiling.
+        share_s = self._left_s() * ALONE_SHARE / max(count, 1)
+        self._trial_s = min(max(share_s, self.bench.least_trial_s), MOST_TRIAL_S)
         done = 0
+        prospects = _bases_first(prospects)
         for fix, prospect in prospects:
             if not _is_tried(self.bench, fix):
                 self.found.tried.append(_untried(self.bench, fix, prospect))
                 continue
-            if self._left_s() <= 0:
-                reason = "not tried: the budget was spent (--budget)"
+            hopeless = self._hopeless(fix)
+            if hopeless or self._left_s() <= 0:
+                reason = hopeless or "the budget was spent: give a larger --budget"
                 self.found.tried.append(Tried(fix, prospect, reason=reason))
                 continue
             self.progress(f"trying: {fix.name}", done, count)
@@ -225,6 +257,17 @@ class _Run:
             trial = self._verify((fix,))
             self.found.tried.append(Tried(fix, prospect, trial))
             self._keep_best(trial)
+
+    def _hopeless(self, fix: Fix) -> str:
+        base = next((t for t in self.found.tried if t.fix.name == fix.variant_of), None)
+        if base is None or base.trial is None:
+            return ""
+        ratio = base.trial.speedup
+        if base.trial.verdict == "failed":
+            return f"a variant of {base.fix.name}, which failed"
+        if ratio is not None and ratio.high < HOPELESS:
+            return f"a variant of {base.fix.name}, which is slower ({ratio.median:.2f}x)"
+        return ""
 
     def combine(self, fixes: Sequence[Fix]) -> None:
         """Add to the best set what still helps, as long as something does.
@@ -321,6 +364,7 @@ def _capital(sentence: str) -> str:
 
 def _write_findings(found: Found) -> None:
     step_s = found.facts.step_s
+    found.tried.sort(key=lambda t: (t.fix.changes_step, -t.prospect.expected_s))
     found.diagnosis.findings = [_finding(tried, step_s) for tried in found.tried]
     found.diagnosis.findings += [
         Finding(
