@@ -130,6 +130,10 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
         # Positional non_blocking and copy after a dtype are dropped with the device.
         rest = [item for item in rest if isinstance(item, torch.dtype)]
         same = storages.place_of(value) == wanted
+        if not same and storages.now < 0 and not rest and "dtype" not in options:
+            # While the program sets up, moving is not copying: parameters stay who they are.
+            storages.put(value, wanted)
+            return value
         if not same:
             options["copy"] = True
         if not rest and "dtype" not in options:
@@ -179,9 +183,11 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
 def _without_checks(function: types.FunctionType) -> types.FunctionType:
     """The same function, which does not ask whether a function mode is active.
 
-    Returns ``function`` itself if it never asks.
+    Returns ``function`` itself if it never asks, or asks in a way that cannot be replaced
+    (``torch.nn.init``, whose calls need not be seen).
     """
-    if not any(name in function.__code__.co_names for name in _CHECKS):
+    names = set(function.__code__.co_names) & set(function.__globals__)
+    if not names.intersection(_CHECKS):
         return function
     scope = {**function.__globals__, **dict.fromkeys(_CHECKS, lambda *_: False)}
     body = types.FunctionType(
@@ -208,6 +214,7 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
     with contextlib.ExitStack() as stack:
         put = _Replacements()
         stack.callback(put.undo)
+        put(torch.nn.Module, "_apply", _apply)
         put(FakeTensor, "device", property(device, true_device.fset))
         _replace_autocast(put, answers.type)
         module = getattr(torch, answers.type, None)
@@ -221,6 +228,25 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
             [*optimizers._foreach_supported_types, FakeTensor],
         )
         yield
+
+
+def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
+    """``nn.Module._apply`` for stand-ins, which cannot be swapped (weak references watch them)."""
+    import torch
+
+    for child in module.children() if recurse else ():
+        child._apply(function)
+    for name, parameter in module._parameters.items():
+        if parameter is None:
+            continue
+        with torch.no_grad():
+            made = function(parameter)
+        if made is not parameter:
+            module._parameters[name] = torch.nn.Parameter(made, parameter.requires_grad)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = function(buffer)
+    return module
 
 
 class _Replacements:

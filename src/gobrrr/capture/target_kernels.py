@@ -74,6 +74,7 @@ def kernels_of(abilities: Abilities) -> Iterator[None]:
                 library.impl("rms_norm", _rms_norm, KEY)
             for name in _RNN_MODES:
                 library.impl(name, _recurrent(name), KEY)
+            library.impl("_cudnn_rnn_backward", _recurrent_backward_shapes, "Meta")
         yield
     finally:
         library._destroy()
@@ -210,10 +211,23 @@ def _recurrent(name: str) -> Any:
         projected = hidden.shape[-1] if hidden.shape[-1] != size else 0
         # Four weights per layer and direction: input, hidden and their biases.
         per_layer = (4 if has_biases else 2) + (1 if projected else 0)
+        # On a GPU the weights lie in one buffer from the start.
+        packed = input.new_empty(sum(weight.numel() for weight in params))
         out, last_hidden, last_cell, _, _ = torch.ops.aten._cudnn_rnn(
-            input, list(params), per_layer, None, hidden, cell, mode, size, projected, num_layers,
+            input, list(params), per_layer, packed, hidden, cell, mode, size, projected, num_layers,
             batch_first, dropout, train, bidirectional, [], None,
         )  # fmt: skip
         return (out, last_hidden, last_cell) if mode == 2 else (out, last_hidden)
 
     return kernel
+
+
+def _recurrent_backward_shapes(
+    input: Any, weight: Any, stride: int, buffer: Any, hx: Any, cx: Any, *_: Any, **__: Any
+) -> Any:
+    """Gradients have the shapes of what they are of (torch has no such rule for this operator)."""
+    import torch
+
+    grads = [torch.empty_like(w) for w in weight]
+    cell = torch.empty_like(cx) if cx is not None else torch.empty_like(hx)
+    return torch.empty_like(input), torch.empty_like(hx), cell, grads

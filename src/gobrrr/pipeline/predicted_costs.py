@@ -60,7 +60,8 @@ class CostedOp:
     @property
     def host_call(self) -> HostCall:
         """The operator as the host sees it."""
-        waits = self.call.name in _READS_DEVICE or (self.is_copy and _to_host(self.call))
+        reads = self.call.name in _READS_DEVICE and not _on_host(self.call)
+        waits = reads or (self.is_copy and _to_host(self.call))
         return HostCall(self.kernels, self.phase, synchronises=waits)
 
 

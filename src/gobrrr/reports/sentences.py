@@ -71,8 +71,12 @@ def _rank(diagnosis: Diagnosis) -> str:
 def step_time(diagnosis: Diagnosis) -> str:
     """``100.0 ms per step (98.5 to 101.3, 24 steps; mean 102.1)``."""
     scale, time = time_scale(diagnosis), diagnosis.step.time_s
-    inside = [f"{scale.number(time.low)} to {scale.number(time.high)}"] if time.n > 1 else []
-    inside.append(f"{time.n} step{'s' if time.n != 1 else ''}")
+    spread = [f"{scale.number(time.low)} to {scale.number(time.high)}"]
+    if time.n == 0:
+        inside = ["predicted", *(spread if time.low < time.high else [])]
+    else:
+        inside = spread if time.n > 1 else []
+        inside.append(f"{time.n} step{'s' if time.n != 1 else ''}")
     text = ", ".join(inside)
     if scale.number(time.mean) != scale.number(time.median):
         text = f"{text}; mean {scale.number(time.mean)}"
