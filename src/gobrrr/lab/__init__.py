@@ -22,6 +22,9 @@ EXPERIMENTS: tuple[tuple[str, str], ...] = (
     ("activations", "gobrrr.lab.activations"),
     ("intensity", "gobrrr.lab.intensity"),
     ("overhead", "gobrrr.lab.overhead"),
+    ("run-ahead", "gobrrr.lab.run_ahead"),
+    ("batch", "gobrrr.lab.batch"),
+    ("generations", "gobrrr.lab.generations"),
 )
 
 

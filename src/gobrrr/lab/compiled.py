@@ -18,8 +18,10 @@ from gobrrr.lab.setting import Setting
 Function = Callable[..., Any]
 
 
-def fuse(setting: Setting, function: Function, **options: Any) -> Function:
-    """``torch.compile`` of a function without graph breaks, for one size.
+def fuse(
+    setting: Setting, function: Function, *, dynamic: bool = False, backend: Any = "inductor"
+) -> Function:
+    """``torch.compile`` of a function without graph breaks; ``dynamic``: one kernel for all sizes.
 
     Raises SkipExperimentError where there is nothing to compile with.
     """
@@ -28,7 +30,7 @@ def fuse(setting: Setting, function: Function, **options: Any) -> Function:
     problem = compiler_problem(setting)
     if problem:
         raise SkipExperimentError(problem)
-    compiled: Function = torch.compile(function, fullgraph=True, dynamic=False, **options)
+    compiled: Function = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=backend)
     return compiled
 
 

@@ -70,8 +70,7 @@ def new_figure(width: float = 9.6, height: float = 4.4) -> Iterator[Figure]:
 
 def title(figure: Figure, text: str, device: str) -> None:
     """The plot's headline, with the device it is of."""
-    figure.suptitle(f"{text}\n", x=0.01, ha="left", fontsize=12, fontweight="bold")
-    figure.text(0.01, 0.965, device, fontsize=9, color=GREY, va="top")
+    figure.suptitle(f"{text} · {device}", x=0.01, ha="left", fontsize=12, fontweight="bold")
 
 
 def ceiling_line(axes: Axes, value: float | None, label: str, colour: str = "black") -> None:
@@ -89,9 +88,9 @@ def article_span(axes: Axes, low: float, high: float, label: str) -> None:
     """The range of x where the article's plot has it."""
     axes.axvspan(low, high, color=ARTICLE_COLOUR, alpha=0.12, linewidth=0)
     axes.annotate(
-        label, ((low * high) ** 0.5 if axes.get_xscale() == "log" else (low + high) / 2, 0.02),
+        label, ((low * high) ** 0.5 if axes.get_xscale() == "log" else (low + high) / 2, 0.98),
         xycoords=("data", "axes fraction"), ha="center", fontsize=8, color=ARTICLE_COLOUR,
-        rotation=90, va="bottom",
+        va="top", bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},
     )  # fmt: skip
 
 
@@ -110,6 +109,21 @@ def plain_ticks(axis: Any, values: Sequence[float]) -> None:
     axis.set_major_locator(FixedLocator(list(values)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def time_ticks(axis: Any) -> None:
+    """Tick labels such as 20 ms."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _short_time(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _short_time(seconds: float) -> str:
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
+        if abs(seconds) >= 0.9995 * factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return "0"
 
 
 def label_bars(axes: Axes, bars: Any, texts: Sequence[str]) -> None:

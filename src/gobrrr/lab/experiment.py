@@ -135,6 +135,7 @@ class Experiment:
         draw: draws the outcome on an empty figure.
         budget_s: seconds it may take on two CPU cores, compilation included.
         devices: kinds of device it can run on.
+        timed: whether it measures times here (a busy machine is then said).
     """
 
     name: str
@@ -145,6 +146,7 @@ class Experiment:
     draw: Callable[[Outcome, Figure], None]
     budget_s: float
     devices: tuple[str, ...] = ("cpu", "cuda")
+    timed: bool = True
 
 
 class SkipExperimentError(Exception):

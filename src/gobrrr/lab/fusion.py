@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.lab.compiled import fuse
 from gobrrr.lab.counting import count
-from gobrrr.lab.drawing import COLOURS, GREY, title, with_units
+from gobrrr.lab.drawing import COLOURS, GREY, time_ticks, title
 from gobrrr.lab.experiment import (
     Answer,
     Claim,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LARGE_CPU, LARGE_GPU = 16 * 2**20, 128 * 2**20
+LARGE_CPU, LARGE_GPU = 8 * 2**20, 128 * 2**20
 SCALE = 1.5
 FUNCTIONS = ("cos", "multiply")
 KINDS = ("eager", "unfused", "fused", "single")
@@ -257,6 +257,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
         panels[-1].annotate(
             "moving 2 N bytes at the ceiling", (0.99, copy_s), xycoords=("axes fraction", "data"),
             xytext=(0, 3), textcoords="offset points", ha="right", fontsize=8,
+            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},
         )  # fmt: skip
     panels[0].legend(loc="upper right")
     title(figure, "Fusing two operators into one kernel", outcome.device)
@@ -282,14 +283,11 @@ def _draw_size(axes: Axes, rows: list[Row]) -> None:
         places = [position + 0.2 * (offset - 1.5) for position in range(len(found))]
         bars = axes.bar(places, heights, 0.19, color=colour, yerr=errors, label=names[kind],
                         error_kw={"linewidth": 0.8})  # fmt: skip
-        axes.bar_label(bars, [time_text(h) for h in heights], padding=3, fontsize=6.8)
+        axes.bar_label(bars, [time_text(h) for h in heights], padding=3, fontsize=7)
     axes.set_xticks(range(len(FUNCTIONS)), ["x.cos().cos()", "x * 1.5 * 1.5"])
     axes.set_ylabel("time")
     axes.margins(y=0.18)
-    with_units(axes.yaxis, "s")
-    from matplotlib.ticker import FuncFormatter
-
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
+    time_ticks(axes.yaxis)
 
 
 EXPERIMENT = Experiment(

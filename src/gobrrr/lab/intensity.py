@@ -26,6 +26,7 @@ from gobrrr.lab.drawing import (
     article_span,
     ceiling_line,
     plain_ticks,
+    time_ticks,
     title,
     with_units,
 )
@@ -349,12 +350,16 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
                 color=colour, label=curve, linewidth=2.6 if curve == context["subject"] else 1.3,
             )  # fmt: skip
         plain_ticks(axes.xaxis, REPEATS[::2])
-        with_units(axes.yaxis, unit)
+        time_ticks(axes.yaxis) if unit == "s" else with_units(axes.yaxis, unit)
         axes.set_xlabel("repeats")
         axes.set_title(heading)
-        article_span(axes, 32, 64, "A100 in the article: 32 to 64")
+        article_span(axes, 32, 64, "article\n(A100)")
+
         if context["crossover"]:
-            axes.axvline(context["crossover"][0], color="black", linestyle=":", linewidth=1.1)
+            where = context["crossover"][0]
+            axes.axvline(where, color="black", linestyle=":", linewidth=1.1)
+            axes.annotate(f" {significant(where)} here", (where, 0.02), fontsize=8,
+                          xycoords=("data", "axes fraction"))  # fmt: skip
     ceiling_line(panels[1], context["multiply"], "multiply ceiling")
     ceiling_line(panels[1], context["multiply_add"], "multiply-add ceiling")
     ceiling_line(panels[2], context["bandwidth"], f"{context['level']} copy ceiling")

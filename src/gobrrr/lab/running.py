@@ -63,7 +63,7 @@ def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
         state, reason = "failed", one_sentence(error)
     notes = list(findings.notes)
     disturbance = watch.so_far().disturbance()
-    if disturbance and state == "complete":
+    if disturbance and state == "complete" and experiment.timed:
         notes.append(f"{disturbance[0].upper()}{disturbance[1:]}.")
     device = identify("gpu" if setting.is_gpu else "cpu")
     return Outcome(

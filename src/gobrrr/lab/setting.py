@@ -81,7 +81,6 @@ class Setting:
         least_s = block_s if block_s is not None else (2e-3 if self.is_gpu else 2e-4)
         repeats: dict[str, int] = {}
         settled: dict[str, bool] = {}
-        round_s = 0.0
         for name, call in calls.items():
             once_s, settled[name] = warm_up(
                 call,
@@ -92,10 +91,11 @@ class Setting:
                 most=20,
             )
             repeats[name] = max(1, min(100_000, round(least_s / max(once_s, 1e-9))))
-            round_s += once_s * repeats[name]
-        rounds = int(min(MOST_ROUNDS, max(LEAST_ROUNDS, seconds / max(round_s, 1e-9))))
         samples: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(rounds):
+        begun_ns = self.clock.now_ns()
+        for done in range(MOST_ROUNDS):
+            if done >= LEAST_ROUNDS and (self.clock.now_ns() - begun_ns) * 1e-9 > seconds:
+                break
             for name, call in calls.items():
                 samples[name].append(time_block(call, repeats[name], self.clock, self.synchronise))
         return {name: Series(tuple(taken), settled[name]) for name, taken in samples.items()}
