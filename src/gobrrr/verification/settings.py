@@ -82,15 +82,25 @@ def write_settings(wanted: Settings, names: Iterable[str]) -> tuple[str, ...]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, setting in zip(names, settings):
-            if setting.write is not None:
+            if setting.write is not None and not _reads(setting, wanted.values.get(name)):
                 with contextlib.suppress(*errors):
                     setting.write(wanted.values.get(name))
-        # Read at the end: one setting may follow from another.
         return tuple(
             name
             for name, setting in zip(names, settings)
-            if not _same(setting.read(), wanted.values.get(name))
+            if not _reads(setting, wanted.values.get(name))
         )
+
+
+def _reads(setting: Setting, wanted: Any) -> bool:
+    """Whether it has that value by now.
+
+    One setting may follow from another, and torch refuses to read some that were set in two ways.
+    """
+    try:
+        return _same(setting.read(), wanted)
+    except (AttributeError, RuntimeError):
+        return False
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -204,20 +214,29 @@ def _torch_backends() -> Iterator[tuple[str, Setting]]:
         "allow_tf32",
         "allow_fp16_reduced_precision_reduction",
         "allow_bf16_reduced_precision_reduction",
-        "fp32_precision",
     ):
         yield f"torch.backends.cuda.matmul.{name}", attribute(backends.cuda.matmul, name)
     yield "torch.backends.mkldnn.enabled", _mkldnn_enabled()
-    for part in ("matmul", "conv", "rnn"):
-        owner = getattr(backends.mkldnn, part, None)
-        if owner is not None:
-            name = f"torch.backends.mkldnn.{part}.fp32_precision"
-            yield name, attribute(owner, "fp32_precision")
+    for backend in ("cuda", "cudnn", "mkldnn"):
+        for part in ("matmul", "conv", "rnn"):
+            owner = getattr(getattr(backends, backend), part, None)
+            if hasattr(owner, "fp32_precision"):
+                yield f"torch.backends.{backend}.{part}.fp32_precision", _fp32_precision(owner)
     for kind in ("flash", "mem_efficient", "math", "cudnn"):
         read = getattr(backends.cuda, f"{kind}_sdp_enabled", None)
         write = getattr(backends.cuda, f"enable_{kind}_sdp", None)
         if read is not None:
             yield f"{kind} attention", Setting(read, write)
+
+
+def _fp32_precision(owner: Any) -> Setting:
+    """Not set (``none``) means what ``ieee`` means: setting it back leaves the second."""
+
+    def read() -> str:
+        value: str = owner.fp32_precision
+        return "ieee" if value == "none" else value
+
+    return Setting(read, lambda value: setattr(owner, "fp32_precision", value))
 
 
 def _mkldnn_enabled() -> Setting:
