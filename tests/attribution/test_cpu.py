@@ -95,6 +95,20 @@ def test_page_faults_come_out_before_the_roof() -> None:
     }
 
 
+def test_a_generated_kernel_has_the_work_that_its_source_told() -> None:
+    # Twice 30 ns, each with 20 bytes at 1 byte/ns: roof 2 * 20, below 60 - 40. No fixed cost known.
+    name = "graph_0_cpp_fused_mul_0"
+    capture = build_cpu_capture([step(100, (name, 0, 30), (name, 40, 70))], [], CPU)
+    nothing = np.empty(0)
+    result = attribute_cpu(
+        capture, [], nothing, nothing, ceilings(), FREE, 100, generated={name: stream(20)}
+    )
+    leaves = {name: value for name, value in result.attribution.leaves_ns.items() if value > 1e-9}
+    assert leaves == pytest.approx(
+        {"memory.device.roof": 40, "memory.device.below": 20, "overhead.python": 40}
+    )
+
+
 def test_a_view_is_dispatch() -> None:
     steps = [step(100, ("aten::view", 0, 30))]
     assert leaves_of(steps, [op("aten::view")], [VIEW], [np.nan], 100) == {

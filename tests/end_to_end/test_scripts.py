@@ -295,3 +295,21 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, after_s: float) -> N
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert [path.name for path in tmp_path.iterdir() if path.name != "script.py"] == []
+
+
+def test_a_compiled_script_is_compiled_as_without_gobrrr(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        TRAIN.replace("data = ", "net = torch.compile(net, backend='aot_eager')\ndata = ")
+        + """
+for _ in range(40):
+    train_step()
+""",
+    )
+    ended = gobrrr("run", *FEW, "--json", "d.json", script, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    counters = json.loads((tmp_path / "d.json").read_text())["counters"]
+    # The watcher's wrapper of Module.__call__ must not be traced: it would break the graph.
+    assert counters["graph_breaks"] == 0
+    assert counters["compiled_graphs"] == 1
+    assert "Dynamo does not know" not in ended.stderr

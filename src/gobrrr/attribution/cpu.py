@@ -7,7 +7,7 @@ says data loading, compilation or garbage collection.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,7 +56,8 @@ class StepPieces:
     """One profiled step: kernel time per recorded op, and the rest by owner.
 
     ``kernel_ns[p]``: time of recorded op p (NaN: not in this step); ``other_ns``: kernel-like
-    events that match no recorded op, by name. ``host_ns[o, p]``: time of owner o (``COLLECTING``
+    events that match no recorded op, by name, and ``other_count`` how many there were.
+    ``host_ns[o, p]``: time of owner o (``COLLECTING``
     to ``PYTHON``) spent on the way to recorded op p; the last column is after the last op.
     ``cost_ns[o]``: the profiler's cost in each owner's time. ``piece_*`` are the stretches of
     time themselves, from the window's start, with owner and the op that they lead to.
@@ -64,6 +65,7 @@ class StepPieces:
 
     kernel_ns: NDArray[np.float64]
     other_ns: dict[str, float]
+    other_count: dict[str, int]
     host_ns: NDArray[np.float64]
     cost_ns: NDArray[np.float64]
     piece_owner: Int64
@@ -91,7 +93,8 @@ def cut_step(
     is_op = kind == HostKind.OP
     fused = np.array([is_generated_kernel(name) for name in capture.timeline.names], bool)
     named = host.name[rows]
-    is_kernel = (is_op & (position >= 0) & has_work[np.maximum(position, 0)]) | fused[named]
+    works = np.append(has_work, False)[position]  # -1, the last: no recorded op
+    is_kernel = (is_op & works) | fused[named]
     enclosing = nearest(parent, is_kernel)
     inside = (enclosing >= 0) & (enclosing != np.arange(len(rows)))
     is_kernel &= ~inside
@@ -114,9 +117,11 @@ def cut_step(
     known = position[kernel_rows] >= 0
     kernel_ns[position[kernel_rows[known]]] = time[known]
     other: dict[str, float] = {}
+    counts: dict[str, int] = {}
     for row, time_ns in zip(kernel_rows[~known], time[~known]):
         name = capture.timeline.names[named[row]]
         other[name] = other.get(name, 0.0) + float(time_ns)
+        counts[name] = counts.get(name, 0) + 1
 
     # The rest, by owner and by the recorded op that it leads to.
     marks = np.flatnonzero(position >= 0)
@@ -136,7 +141,9 @@ def cut_step(
     np.add.at(cost_ns, strongest[inner], cost.inside_ns)
     parents_region = np.where(parent >= 0, strongest[np.maximum(parent, 0)], PYTHON)
     np.add.at(cost_ns, parents_region[visible], cost.outside_ns)
-    return StepPieces(kernel_ns, other, host_ns, cost_ns, owner, leads_to, pieces.start, pieces.end)
+    return StepPieces(
+        kernel_ns, other, counts, host_ns, cost_ns, owner, leads_to, pieces.start, pieces.end
+    )
 
 
 def is_generated_kernel(name: str) -> bool:
@@ -172,6 +179,18 @@ def reconcile(kernels_ns: float, host_ns: float, cost_ns: float, step_ns: float)
 
 
 @dataclass(frozen=True)
+class OtherKernel:
+    """A generated kernel that no recorded op stands for: ``count`` calls a step, each with
+    ``work`` and ``roof`` (``None``: unknown).
+    """
+
+    name: str
+    count: float
+    work: Work | None
+    roof: Roof | None
+
+
+@dataclass(frozen=True)
 class CpuAttribution:
     """An ``Attribution`` of a CPU step with what reports and tests need beside it.
 
@@ -184,7 +203,7 @@ class CpuAttribution:
     host_by_op_ns: NDArray[np.float64]
     steps: tuple[StepPieces, ...]
     roofs: tuple[Roof | None, ...]
-    other_kernels: tuple[str, ...]
+    other_kernels: tuple[OtherKernel, ...]
 
 
 def attribute_cpu(
@@ -196,12 +215,14 @@ def attribute_cpu(
     cost: ProfilerCost,
     step_ns: float,
     release_ns: float = 0.0,
+    generated: Mapping[str, Work | None] | None = None,
 ) -> CpuAttribution:
     """Attribute the profiled steps and scale them to ``step_ns``, the unprofiled median.
 
     ``works``, ``fixed_ns`` (NaN: unknown, taken as 0) and ``fault_ns`` (page-fault time) are per
-    recorded op. ``release_ns``: giving back the pages that a step faults in. It happens where
-    tensors die, between ops, where it would pass for Python; it is ``overhead.allocation``.
+    recorded op; ``generated`` is the work of generated kernels by name. ``release_ns``: giving back
+    the pages that a step faults in. It happens where tensors die, between ops, where it would pass
+    for Python; it is ``overhead.allocation``.
     Kernel and host times are medians over the profiled steps, except collection,
     loading and compilation, which come and go: those are means.
     """
@@ -215,6 +236,7 @@ def attribute_cpu(
     other_ns = np.array(
         [np.median([step.other_ns.get(name, 0.0) for step in steps]) for name in names]
     )
+    others = tuple(_other_kernel(name, steps, generated or {}, ceilings) for name in names)
     host_ns, cost_ns = _typical_host(steps)
     reconciled = reconcile(
         float(kernel_ns.sum() + other_ns.sum()), float(host_ns.sum()), float(cost_ns.sum()), step_ns
@@ -233,7 +255,7 @@ def attribute_cpu(
     chosen_rows = rows.tolist()
     shares = split_kernels(
         rows, np.concatenate([kernel_ns[rows], other_ns]) * reconciled.scale,
-        np.nan_to_num(fixed_ns[rows]), fault_ns[rows], [roofs[i] for i in chosen_rows], len(names),
+        np.nan_to_num(fixed_ns[rows]), fault_ns[rows], [roofs[i] for i in chosen_rows], others,
     )  # fmt: skip
     leaves = empty_leaves()
     for owner, leaf in OVERHEAD_LEAF.items():
@@ -257,11 +279,11 @@ def attribute_cpu(
         step_ns=step_ns,
         leaves_ns=leaves,
         kernels=shares,
-        works=tuple(works[i] for i in chosen_rows) + (None,) * len(names),
+        works=tuple(works[i] for i in chosen_rows) + tuple(other.work for other in others),
         above_ceiling=tuple(int(i) for i in above),
     )
     attribution.check()
-    return CpuAttribution(attribution, reconciled, host_ns, steps, tuple(roofs), names)
+    return CpuAttribution(attribution, reconciled, host_ns, steps, tuple(roofs), others)
 
 
 def works_on(work: Work | None) -> bool:
@@ -279,12 +301,13 @@ def split_kernels(
     fixed_ns: NDArray[np.float64],
     fault_ns: NDArray[np.float64],
     roofs: Sequence[Roof | None],
-    other: int,
+    others: Sequence[OtherKernel] = (),
 ) -> KernelShares:
     """Split each duration d into fixed = min(f, d), page faults, roof = min(r, rest) and below.
 
-    ``other`` rows at the end have no recorded op: no fixed cost is known for them and no roof.
+    ``others`` at the end have no recorded op: no fixed cost is known for them.
     """
+    other = len(others)
     count = len(rows) + other
     fixed = np.minimum(np.append(fixed_ns, np.zeros(other)), duration_ns)
     faults = np.minimum(np.append(fault_ns, np.zeros(other)), duration_ns - fixed)
@@ -296,6 +319,9 @@ def split_kernels(
             full_roof[i], regime[i] = roof.time_s * 1e9, roof.regime
     # Generated CPU kernels are fused pointwise operations and reductions: memory, by family.
     regime[len(rows) :] = MEMORY_UNMODELLED
+    for i, each in enumerate(others, start=len(rows)):
+        if each.roof is not None:
+            full_roof[i], regime[i] = each.roof.time_s * 1e9 * each.count, each.roof.regime
     known = ~np.isnan(full_roof)
     roof_ns = np.where(known, np.minimum(np.nan_to_num(full_roof), rest), 0.0)
     return KernelShares(
@@ -309,6 +335,17 @@ def split_kernels(
         full_roof_ns=full_roof,
         regime=regime,
     )
+
+
+def _other_kernel(
+    name: str,
+    steps: Sequence[StepPieces],
+    generated: Mapping[str, Work | None],
+    ceilings: Ceilings,
+) -> OtherKernel:
+    count = float(np.median([step.other_count.get(name, 0) for step in steps]))
+    work = generated.get(name)
+    return OtherKernel(name, count, work, None if work is None else roof_of(work, ceilings))
 
 
 def _typical_kernels(steps: Sequence[StepPieces], count: int) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from gobrrr.capture.generated_kernels import generated_kernel_sources
 from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.capture.sampler import LineSample, LineSampler
@@ -51,6 +52,7 @@ class Measurements:
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
     ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
     ``disturbance`` says what else used the processors during those steps, if anything did.
+    ``generated`` holds the sources of kernels that were compiled, by name.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
     """
 
@@ -65,6 +67,7 @@ class Measurements:
     thread: int = 0
     disturbance: str | None = None
     notices: list[str] = field(default_factory=list)
+    generated: dict[str, str] = field(default_factory=dict)
 
     @property
     def all_plain_ns(self) -> list[int]:
@@ -158,6 +161,7 @@ class Session:
         profiling = self.phase == PROFILE and self._profiler is not None
         if profiling and self._device is None and self._steps_in_phase >= 2:
             self.result.profiled += self._profiler.stop()[1:]
+            self.result.generated = generated_kernel_sources()
             self._profiler = None
 
     def abandon(self) -> None:
@@ -199,6 +203,8 @@ class Session:
             self._profile_ended()
 
     def _enter(self, phase: str, wanted: int) -> None:
+        if self.phase == PROFILE:
+            self.result.generated = generated_kernel_sources()
         self.phase, self._wanted, self._steps_in_phase = phase, wanted, 0
 
     def _warmup_ended(self, length_ns: int) -> None:

@@ -107,6 +107,9 @@ class StepWatcher:
         original = module_class.__call__
 
         def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # torch.compile(module) takes the bound __call__ of that moment, and then traces this.
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
             module_class.__call__ = original
             try:
                 return original(module, *args, **kwargs)

@@ -55,6 +55,7 @@ from gobrrr.timeline.data import Device, HostKind, Phase
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
+from gobrrr.work.generated_cpp import work_of_cpp_kernel
 
 # A step longer than this many medians is slow (DESIGN section 3).
 SLOW_STEP = 1.5
@@ -146,6 +147,7 @@ def attribute_measurements(
         cost,
         step.median * 1e9,
         release_ns_per_fault * sum(op.page_faults for op in recorded),
+        {name: work_of_cpp_kernel(source) for name, source in measured.generated.items()},
     )
     return CpuAnalysis(capture, works, fixed, cost, result, step)
 
@@ -244,10 +246,13 @@ def _op_shares(analysis: CpuAnalysis) -> list[OpShare]:
         for position, op in enumerate(analysis.capture.recorded)
     ]
     first_other = len(shares) - len(result.other_kernels)
-    for offset, name in enumerate(result.other_kernels):
+    for offset, other in enumerate(result.other_kernels):
         items.append(
-            OpShare(OpCall(name), None, None, first_other + offset, 0.0, "", "", Phase.OTHER)
-        )
+            OpShare(
+                OpCall(other.name), other.work, other.roof, first_other + offset, 0.0, "", "",
+                Phase.OTHER, other.count, other.count,
+            )
+        )  # fmt: skip
     return items
 
 
@@ -375,14 +380,16 @@ def _speed_of_light(leaves: dict[str, float]) -> float:
 
 
 def _counters(analysis: CpuAnalysis) -> dict[str, float]:
-    works = [work for work in analysis.works if work is not None]
-    kernels = sum(works_on(work) for work in analysis.works)
+    works = [(work, 1.0) for work in analysis.works if work is not None]
+    others = analysis.result.other_kernels
+    works += [(other.work, other.count) for other in others if other.work is not None]
+    kernels = sum(works_on(work) for work in analysis.works) + sum(o.count for o in others)
     syncs = sum(op.call.name == "aten::_local_scalar_dense" for op in analysis.capture.recorded)
     return {
         "ops": float(len(analysis.capture.recorded)),
         "kernels": float(kernels),
-        "flops": float(sum(work.flops or 0.0 for work in works)),
-        "bytes": float(sum(work.bytes_moved or 0 for work in works)),
+        "flops": float(sum((work.flops or 0.0) * count for work, count in works)),
+        "bytes": float(sum((work.bytes_moved or 0) * count for work, count in works)),
         "reads_of_one_value": float(syncs),
         "page_faults": float(sum(op.page_faults for op in analysis.capture.recorded)),
     }

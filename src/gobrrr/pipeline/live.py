@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from gobrrr.capture.compiler_counters import compiler_counters, counted_since
 from gobrrr.capture.device_profile import device_in_use
+from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
 from gobrrr.capture.script import (
     Script,
     ScriptExit,
@@ -127,7 +127,7 @@ def diagnose(
     ceilings = ceilings or load_ceilings(refresh=refresh_ceilings, progress=progress)
     notices: list[str] = []
     compiled_before = compiler_counters()
-    with _state_put_back(work, restore, notices):
+    with kernels_built_to_be_seen(), _state_put_back(work, restore, notices):
         done = diagnose_work(work, Plan(warmup, steps), ceilings, name, progress)
         done.diagnosis.counters |= counted_since(compiled_before)
         if batch_test and isinstance(work, Workload) and done.analysis is not None:
@@ -246,8 +246,6 @@ def diagnose_script(
     if steps is not None and steps < FEWEST_STEPS:
         raise InputError(f"--steps must be at least {FEWEST_STEPS}, not {steps}")
     script: Script = load_module(target) if is_module else load_script(target)
-    # Generated C++ kernels are invisible to the profiler unless they are built to be seen.
-    os.environ.setdefault("TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE", "1")
     ceilings = load_ceilings(refresh=refresh_ceilings, progress=progress)
     source = {"kind": "module" if is_module else "script", "name": Path(target).name}
     run = _ScriptRun(
@@ -255,7 +253,8 @@ def diagnose_script(
     )
     run.watcher.install()
     try:
-        ended = run_script(script, argv)
+        with kernels_built_to_be_seen():
+            ended = run_script(script, argv)
     finally:
         run.watcher.remove()
         run.session.salvage()
