@@ -36,7 +36,7 @@ def is_fused_attention(call: OpCall) -> bool:
 def time_of_attention(
     call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold_bytes: float
 ) -> TiledTime | None:
-    """Expected time without fixed cost, except of further kernels; ``None`` without a ceiling.
+    """Expected time without the kernels' fixed cost; ``None`` without a ceiling.
 
     Raises:
         IndexError, ValueError: the trace leaves arguments out.

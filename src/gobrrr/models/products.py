@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
 from gobrrr.models.target import TargetDevice
+from gobrrr.work.traffic import arithmetic_dtype
 
 # Rows and columns of the result per tile, as cuBLAS, CUTLASS, hipBLASLt and cuDNN offer them.
 TILES: tuple[tuple[int, int], ...] = (
@@ -59,8 +60,8 @@ class Product:
 class TiledTime:
     """The best way found to compute a product.
 
-    ``seconds`` without fixed cost, except that of the kernel that adds up the parts of a split k;
-    ``kernels``: 2 with such a kernel. ``compute_s``, ``memory_s``: the sides of ``seconds``.
+    ``seconds`` without the fixed cost of its ``kernels``: 2 where one adds up the parts of a
+    split k. ``compute_s``, ``memory_s``: the sides of ``seconds``.
     """
 
     seconds: float
@@ -122,6 +123,23 @@ def _shape_options(
     return tuple(options)
 
 
+def _vector_product(
+    product: Product, device: TargetDevice, c: Coefficients, flops: float, dram: float, cache: float
+) -> TiledTime:
+    """A matrix with a vector (gemv): no tiles; threads sum rows on the vector path."""
+    vector = device.ceilings.vector_flops_per_s(arithmetic_dtype(product.dtype))
+    rate = vector if vector is not None else device.ceilings.matrix_flops_per_s(product.dtype)
+    compute_s = flops / (rate * c.float32_fraction) if rate else 0.0
+    item = 4 if product.dtype in ("float32", "tf32") else 8 if product.dtype == "float64" else 2
+    matrix = max(product.m, product.n) * product.k * product.batch * item
+    # A warp of 32 threads for each result, four warps to a block.
+    programs = max(product.m, product.n) * product.batch / 4
+    share = reach(max(programs, 1.0), device, c)
+    memory_s = max(product.cold_bytes / dram, matrix / cache) / share
+    seconds = max(compute_s, memory_s) + c.trip_s
+    return TiledTime(seconds, 1, (0, 0), 1, 1, compute_s, memory_s)
+
+
 def time_of_product(
     product: Product, device: TargetDevice, c: Coefficients, rate_flops_per_s: float
 ) -> TiledTime | None:
@@ -144,16 +162,22 @@ def time_of_product(
     if not units or device.kind == "cpu":
         compute_s, memory_s = flops / (rate_flops_per_s * fraction), product.cold_bytes / dram
         return TiledTime(max(compute_s, memory_s), 1, (0, 0), 1, 1, compute_s, memory_s)
+    if min(product.m, product.n) == 1:
+        return _vector_product(product, device, c, flops, dram, cache)
     full = c.tile_elements if on_matrix else c.vector_tile_elements
     per_unit = rate_flops_per_s * fraction / units
     item = 4 if product.dtype in ("float32", "tf32") else 8 if product.dtype == "float64" else 2
+    one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
+    lowest_s = inf
     best: TiledTime | None = None
     for rows, columns, split, multiply_adds, waves in _shape_options(
         product.m, product.n, product.k, product.batch, units, full
     ):
-        tiles = ceil(product.m / rows) * ceil(product.n / columns) * product.batch
+        down, across = ceil(product.m / rows), ceil(product.n / columns)
+        tiles = down * across * product.batch
         compute_s = 2 * multiply_adds / per_unit
-        inputs = tiles * (rows + columns) * product.k * item
+        # Each column of tiles reads all rows, each row of tiles all columns.
+        inputs = (across * product.m + down * product.n) * product.k * product.batch * item
         # Few multiprocessors draw on their own ports, many share the cache's.
         drawing = min(1.0, tiles * split * c.lone_share_of_dram / units)
         cache_s = inputs / (tile_bytes_per_s(device, cache) * drawing * c.multicast)
@@ -163,9 +187,11 @@ def time_of_product(
         if split > 1:
             # Partial results in float32 are written, then read by a kernel that adds them up.
             partial = product.m * product.n * product.batch * 4.0 * split
-            seconds += 2 * partial / cache + device.kernel_fixed_s
+            seconds += 2 * partial / cache
             kernels = 2
-        if best is None or seconds < best.seconds:
+        whole_s = seconds + kernels * one_s
+        if best is None or whole_s < lowest_s:
+            lowest_s = whole_s
             best = TiledTime(
                 seconds, kernels, (rows, columns), split, waves, max(compute_s, cache_s), memory_s
             )
