@@ -22,28 +22,63 @@ from benchmarks.prediction_timm.capture import COMPILED, EAGER, rows
 from benchmarks.prediction_timm.families import side_of
 from benchmarks.prediction_timm.tables import Kernel, Network, load_all
 
+from gobrrr.models import efficiency
 from gobrrr.models.coefficients import Coefficients, coefficients_of
+from gobrrr.models.efficiency import ConvolutionEfficiency
 from gobrrr.models.kernel_model import estimate_op
 from gobrrr.models.target import TargetDevice, target_device
 
 DEVICE = "RTX-4090"
-# What is fitted, with the factors that are tried on each. Fractions stay at or below 1.
-FITTED = (
-    "matrix_fraction", "convolution_fraction", "dram_fraction", "vector_fraction",
-    "direct_fraction", "strided_fraction", "attention_fraction", "unaligned_fraction",
-)  # fmt: skip
-FACTORS = (0.8, 0.9, 0.95, 1.05, 1.1, 1.25)
+# What is fitted, with the kinds of kernels that each acts on.
+_ALL = ("product", "convolution", "attention", "walk")
+FITTED: dict[str, tuple[str, ...]] = {
+    "matrix_fraction": _ALL[:3],
+    "dram_fraction": _ALL,
+    "vector_fraction": ("walk", "attention"),
+    "strided_fraction": ("walk", "convolution"),
+    "index_instructions": ("walk", "convolution"),
+    "overlap_loss": _ALL,
+    "attention_fraction": ("attention",),
+    "unaligned_fraction": ("product", "convolution"),
+    "conv.channels_last": ("convolution",),
+    "conv.pointwise": ("convolution",),
+    "conv.few_channels": ("convolution",),
+    "conv.grouped": ("convolution",),
+    "conv.depthwise": ("convolution",),
+    "conv.depthwise_last": ("convolution",),
+    "conv.depthwise_stream": ("convolution",),
+    "conv.depthwise_stream_last": ("convolution",),
+    "conv.conversion": ("convolution",),
+}
+FACTORS = (0.7, 0.85, 0.95, 1.05, 1.15, 1.4)
+# Only these may be above 1.
+LARGEST = {"index_instructions": 200.0}
 ROUNDS = 3
 FOLDS = 8
-# Kinds of kernels, by the coefficients that their times depend on.
-_USES: dict[str, frozenset[str]] = {
-    "product": frozenset({"matrix_fraction", "dram_fraction", "unaligned_fraction"}),
-    "convolution": frozenset({"matrix_fraction", "convolution_fraction", "dram_fraction",
-                              "direct_fraction", "unaligned_fraction", "strided_fraction"}),
-    "attention": frozenset({"matrix_fraction", "attention_fraction", "dram_fraction",
-                            "vector_fraction"}),
-    "walk": frozenset({"dram_fraction", "vector_fraction", "strided_fraction"}),
-}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything that is fitted."""
+
+    c: Coefficients
+    e: ConvolutionEfficiency
+
+    def get(self, name: str) -> float:
+        part, _, rest = name.rpartition(".")
+        return float(getattr(self.e if part else self.c, rest))
+
+    def put(self, name: str, value: float) -> Model:
+        part, _, rest = name.rpartition(".")
+        if part:
+            return replace(self, e=replace(self.e, **{rest: value}))
+        return replace(self, c=replace(self.c, **{rest: value}))
+
+    def key(self, kind: str) -> tuple[float, ...]:
+        return tuple(self.get(name) for name, kinds in FITTED.items() if kind in kinds)
+
+    def values(self) -> dict[str, float]:
+        return {name: self.get(name) for name in FITTED}
 
 
 def kind_of(kernel: Kernel) -> str:
@@ -57,7 +92,7 @@ def kind_of(kernel: Kernel) -> str:
     return "walk"
 
 
-@dataclass
+@dataclass(eq=False)
 class Case:
     """One network, one way of running it."""
 
@@ -69,20 +104,18 @@ class Case:
     # Times by kind, for the coefficients that the kind depends on.
     known: dict[tuple[str, tuple[float, ...]], float] = field(default_factory=dict)
 
-    def predicted_s(self, device: TargetDevice, c: Coefficients) -> float:
-        total = 0.0
-        for kind, kernels in self.kernels.items():
-            key = (kind, tuple(getattr(c, name) for name in sorted(_USES[kind])))
-            if key not in self.known:
-                self.known[key] = sum(self._time(kernel, device, c) for kernel in kernels)
-            total += self.known[key]
-        return total
+    def predicted_s(self, device: TargetDevice, model: Model) -> float:
+        return sum(self.by_kind(device, model).values())
 
-    def by_kind(self, device: TargetDevice, c: Coefficients) -> dict[str, float]:
-        return {
-            kind: sum(self._time(kernel, device, c) for kernel in kernels)
-            for kind, kernels in self.kernels.items()
-        }
+    def by_kind(self, device: TargetDevice, model: Model) -> dict[str, float]:
+        found = {}
+        efficiency.BY_ARCHITECTURE[device.architecture] = model.e
+        for kind, kernels in self.kernels.items():
+            key = (kind, model.key(kind))
+            if key not in self.known:
+                self.known[key] = sum(self._time(kernel, device, model.c) for kernel in kernels)
+            found[kind] = self.known[key]
+        return found
 
     def _time(self, kernel: Kernel, device: TargetDevice, c: Coefficients) -> float:
         if kernel.work is None:
@@ -111,26 +144,24 @@ def cases_of(networks: Iterable[Network], measured: Path) -> list[Case]:
     return found
 
 
-def loss(cases: Sequence[Case], device: TargetDevice, c: Coefficients) -> float:
+def loss(cases: Sequence[Case], device: TargetDevice, model: Model) -> float:
     """Mean absolute logarithm of predicted over measured: a few outliers do not rule it."""
     return sum(
-        abs(math.log(case.predicted_s(device, c) / case.measured_s)) for case in cases
+        abs(math.log(case.predicted_s(device, model) / case.measured_s)) for case in cases
     ) / len(cases)
 
 
-def fit(
-    cases: Sequence[Case], device: TargetDevice, start: Coefficients, rounds: int = ROUNDS
-) -> Coefficients:
+def fit(cases: Sequence[Case], device: TargetDevice, start: Model, rounds: int = ROUNDS) -> Model:
     """Coordinate descent over the fitted coefficients."""
     best, best_loss = start, loss(cases, device, start)
     for _ in range(rounds):
         before = best_loss
         for name in FITTED:
             for factor in FACTORS:
-                value = round(getattr(best, name) * factor, 3)
-                if not 0.01 <= value <= 1.0:
+                value = round(best.get(name) * factor, 3)
+                if not 0.005 <= value <= LARGEST.get(name, 1.0):
                     continue
-                tried = replace(best, **{name: value})
+                tried = best.put(name, value)
                 tried_loss = loss(cases, device, tried)
                 if tried_loss < best_loss - 1e-5:
                     best, best_loss = tried, tried_loss
@@ -176,17 +207,31 @@ def quantile(values: Sequence[float], q: float) -> float:
     return values[low] + (values[high] - values[low]) * (place - low)
 
 
-def leave_out(cases: Sequence[Case], device: TargetDevice, start: Coefficients) -> dict[str, float]:
+def some_of_each_family(cases: Sequence[Case], count: int) -> list[Case]:
+    """At most ``count`` networks of each family: no family rules a fit by its size."""
+    seen: dict[str, set[str]] = defaultdict(set)
+    found = []
+    for case in cases:
+        names = seen[case.network.family]
+        if case.network.name in names or len(names) < count:
+            names.add(case.network.name)
+            found.append(case)
+    return found
+
+
+def leave_out(
+    cases: Sequence[Case], few: Sequence[Case], device: TargetDevice, start: Model
+) -> dict[str, float]:
     """Each case's prediction by coefficients fitted without its family (families in folds)."""
     families = sorted({case.network.family for case in cases})
     fold = {family: i % FOLDS for i, family in enumerate(families)}
     found: dict[str, float] = {}
     for number in range(FOLDS):
-        rest = [case for case in cases if fold[case.network.family] != number]
-        c = fit(rest, device, start, rounds=2)
+        rest = [case for case in few if fold[case.network.family] != number]
+        model = fit(rest, device, start, rounds=1)
         for case in cases:
             if fold[case.network.family] == number:
-                found[f"{case.network.name} {case.how}"] = case.predicted_s(device, c)
+                found[f"{case.network.name} {case.how}"] = case.predicted_s(device, model)
     return found
 
 
@@ -195,12 +240,14 @@ def main() -> None:
     parser.add_argument("--measured", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--fit", action="store_true", help="fit, and report what was found")
+    parser.add_argument("--rebuild", action="store_true", help="make the kernel tables anew")
+    parser.add_argument("--fit-on", type=int, default=4, help="networks of a family to fit on")
     parser.add_argument("--worst", type=int, default=25)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device = target_device(DEVICE)
-    cases = cases_of(load_all(options.cache), options.measured)
-    shipped = coefficients_of(device.sheet, device.kind)
+    cases = cases_of(load_all(options.cache, rebuild=options.rebuild), options.measured)
+    shipped = Model(coefficients_of(device.sheet, device.kind), efficiency.efficiency_of(device))
     report: dict[str, Any] = {
         "what": "predicted / measured step time, timm networks, RTX 4090, fp16 autocast",
         "measured_by": "timm results (PyTorch 2.9.1, CUDA 12.8), Apache-2.0",
@@ -208,7 +255,7 @@ def main() -> None:
         "networks": len({case.network.name for case in cases}),
         "families": len({case.network.family for case in cases}),
         "shipped": summary(cases, lambda case: case.predicted_s(device, shipped)),
-        "shipped_coefficients": {name: getattr(shipped, name) for name in FITTED},
+        "shipped_coefficients": shipped.values(),
     }
     chosen = shipped
     halves: list[list[Case]] = [[], []]
@@ -217,11 +264,12 @@ def main() -> None:
     for title, half in (("shipped_fit_half", halves[0]), ("shipped_held_out_half", halves[1])):
         report[title] = summary(half, lambda case: case.predicted_s(device, shipped))
     if options.fit:
-        chosen = fit(halves[0], device, shipped)
-        report["fitted_coefficients"] = {name: getattr(chosen, name) for name in FITTED}
+        few = some_of_each_family(cases, options.fit_on)
+        chosen = fit([case for case in few if case in halves[0]], device, shipped)
+        report["fitted_coefficients"] = chosen.values()
         report["fit_half"] = summary(halves[0], lambda case: case.predicted_s(device, chosen))
         report["held_out_half"] = summary(halves[1], lambda case: case.predicted_s(device, chosen))
-        out = leave_out(cases, device, chosen)
+        out = leave_out(cases, few, device, chosen)
         report["families_left_out"] = summary(
             cases, lambda case: out[f"{case.network.name} {case.how}"]
         )

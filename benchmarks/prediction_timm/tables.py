@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import pickle
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +61,14 @@ def load(path: Path) -> Network:
     )
 
 
-def load_all(cache: Path) -> Iterable[Network]:
-    """Every network of the cache, by name."""
-    for path in sorted(cache.glob("*.pickle.gz")):
-        yield load(path)
+def load_all(cache: Path, *, rebuild: bool = False) -> list[Network]:
+    """Every network of the cache, by name; the tables are kept beside the captures."""
+    kept = cache / "networks.pickle"
+    if kept.exists() and not rebuild:
+        with kept.open("rb") as file:
+            found: list[Network] = pickle.load(file)
+        return found
+    found = [load(path) for path in sorted(cache.glob("*.pickle.gz"))]
+    with kept.open("wb") as file:
+        pickle.dump(found, file)
+    return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from gobrrr.models.dataflow import Dataflow, FlowOp, PlacedOp, link
 from gobrrr.models.fusion import FusedGroup, fuse, tensors_of_group
-from gobrrr.models.fusion_roles import Role
+from gobrrr.models.fusion_roles import Role, space_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import GraphOp, OpGraph
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
@@ -80,7 +80,7 @@ def compiled_kernels(
     """The same for a list of operators; ``kept`` are storages that outlive the step."""
     if channels_last is None:
         channels_last = wants_channels_last(ops)
-    flow = link(_taken_apart(ops, channels_last), kept)
+    flow = link(_taken_apart(ops, channels_last), kept, unread_parts_are_dead=True)
     groups = fuse(flow, multiprocessors=multiprocessors)
     return [_kernel(flow, group) for group in groups]
 
@@ -134,39 +134,54 @@ def _factor(call: OpCall) -> float:
 def _taken_apart(ops: Sequence[PlacedOp], channels_last: bool) -> list[GraphOp]:
     """The operators as Inductor sees them: bias apart from convolutions, layouts chosen."""
     found: list[GraphOp] = []
+    # Storages in channels-last: results of convolutions, and what is computed from them.
+    converted: set[int | None] = set()
     for op in ops:
-        call = op.call
-        if call.name not in _CONVOLUTIONS or call.name.endswith("backward"):
-            if channels_last and call.name in _CONVOLUTIONS:
+        for part in _without_bias(op.call):
+            call = part
+            if channels_last and _takes_layout(call, converted):
                 call = _in_channels_last(call)
+                converted |= {spec.storage for spec in call.outputs or ()}
             found.append(GraphOp(call, op.phase, op.module, op.source))
-            continue
-        bias = call.args[2] if len(call.args) > 2 else None
-        if isinstance(bias, TensorSpec) and call.outputs and call.name != _CONVOLUTIONS[2]:
-            (out,) = call.outputs[:1]
-            shape = (1, bias.shape[0], *(1 for _ in out.shape[2:]))
-            strides = (bias.shape[0], 1, *(1 for _ in out.shape[2:]))
-            wide = replace(bias, shape=shape, strides=strides)
-            alone = replace(call, args=(*call.args[:2], None, *call.args[3:]))
-            parts = [alone, OpCall("aten::add_", (out, wide, 1), (out,), "Tensor")]
-        else:
-            parts = [call]
-        for part in parts:
-            laid = _in_channels_last(part) if channels_last else part
-            found.append(GraphOp(laid, op.phase, op.module, op.source))
     return found
 
 
-def _in_channels_last(call: OpCall) -> OpCall:
-    def laid(arg: Arg) -> Arg:
-        if isinstance(arg, TensorSpec) and len(arg.shape) in (4, 5) and arg.is_contiguous:
-            return replace(arg, strides=channels_last_strides(arg.shape))
-        return arg
+def _without_bias(call: OpCall) -> tuple[OpCall, ...]:
+    """A convolution with a bias as one without and an addition, which then fuses."""
+    bias = call.args[2] if len(call.args) > 2 else None
+    if call.name not in _CONVOLUTIONS[:2] or not isinstance(bias, TensorSpec) or not call.outputs:
+        return (call,)
+    out = call.outputs[0]
+    shape = (1, bias.shape[0], *(1 for _ in out.shape[2:]))
+    strides = (bias.shape[0], 1, *(1 for _ in out.shape[2:]))
+    wide = replace(bias, shape=shape, strides=strides)
+    alone = replace(call, args=(*call.args[:2], None, *call.args[3:]))
+    return alone, OpCall("aten::add_", (out, wide, 1), (out,), "Tensor")
 
-    outputs = call.outputs and tuple(
-        o for o in map(laid, call.outputs) if isinstance(o, TensorSpec)
-    )
-    return replace(call, args=tuple(map(laid, call.args)), outputs=outputs)
+
+def _takes_layout(call: OpCall, converted: set[int | None]) -> bool:
+    """Whether the operator works on images that a convolution made channels-last."""
+    if call.name in _CONVOLUTIONS:
+        return True
+    if not any(t.storage in converted and len(t.shape) in (4, 5) for t in call.tensors):
+        return False
+    space = space_of(call)
+    return space is not None and space.role not in (Role.NOTHING, Role.CONTRACTION, Role.ATTENTION)
+
+
+def _in_channels_last(call: OpCall) -> OpCall:
+    def laid(spec: TensorSpec) -> TensorSpec:
+        if len(spec.shape) in (4, 5) and spec.is_contiguous:
+            return replace(spec, strides=channels_last_strides(spec.shape))
+        return spec
+
+    def laid_in(arg: Arg) -> Arg:
+        if isinstance(arg, TensorSpec):
+            return laid(arg)
+        return tuple(map(laid_in, arg)) if isinstance(arg, tuple) else arg
+
+    outputs = None if call.outputs is None else tuple(map(laid, call.outputs))
+    return replace(call, args=tuple(map(laid_in, call.args)), outputs=outputs)
 
 
 def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -97,13 +97,18 @@ class Dataflow:
     kept: frozenset[int]
 
 
-def link(ops: Sequence[PlacedOp], kept: Collection[int] = ()) -> Dataflow:
+def link(
+    ops: Sequence[PlacedOp], kept: Collection[int] = (), *, unread_parts_are_dead: bool = False
+) -> Dataflow:
     """Link operators through storage ids.
 
     Args:
         ops: in the order of issue; every tensor with its storage, or none is linked.
         kept: storages whose last value outlives the step. A value that nothing reads is kept too:
             it is a result, or nobody needed it computed.
+        unread_parts_are_dead: of an operator with several results those that nothing reads are
+            not computed (a compiler's dead-code elimination: the positions of a maximum, the
+            statistics of a norm).
     """
     current: dict[int, int] = {}
     next_value = 0
@@ -159,6 +164,11 @@ def link(ops: Sequence[PlacedOp], kept: Collection[int] = ()) -> Dataflow:
         )  # fmt: skip
     last = {current[storage] for storage in kept if storage in current}
     unread = {value for value in producer if value not in readers}
+    if unread_parts_are_dead:
+        for linked in flow:
+            used = [a.value for a in linked.writes if a.value in readers or a.value in last]
+            if used:
+                unread -= {a.value for a in linked.writes}
     return Dataflow(
         tuple(flow),
         producer,

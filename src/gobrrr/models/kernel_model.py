@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from gobrrr.models.attention_time import is_fused_attention, time_of_attention
 from gobrrr.models.coefficients import Coefficients, coefficients_of
 from gobrrr.models.contraction_shapes import convolution_of, products_of
+from gobrrr.models.efficiency import depthwise_stream, passes_beside, tuned
 from gobrrr.models.passes import (
     Pass,
     arithmetic_seconds,
@@ -131,9 +132,11 @@ def estimate_op(
         return KernelEstimate(0.0, roof, 0.0, 0, "overhead", "", "It computes and moves nothing.")
     c = coefficients or coefficients_of(device.sheet, device.kind)
     cold = _cold(done, device) if cold_bytes is None else min(cold_bytes, moved)
+    c = tuned(call, done, device, c)
     kernels = _contraction(call, done, device, c, cold) or _walk(call, done, device, c, cold)
     if kernels is None:
         return None
+    kernels = _with_passes(kernels, passes_beside(call, done, device), device, c)
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
     fixed_s = one_s * kernels.count
     time_s = max(fixed_s + kernels.seconds, roof.time_s)
@@ -149,6 +152,23 @@ def estimate_op(
         f"{one_s * 1e6:.3g} us fixed cost"
     )
     return KernelEstimate(time_s, roof, fixed_s, kernels.count, regime, level, because)
+
+
+def _with_passes(
+    kernels: _Kernels, passes: tuple[Pass, ...], device: TargetDevice, c: Coefficients
+) -> _Kernels:
+    """The kernels of an op and those that a library runs around them."""
+    if not passes:
+        return kernels
+    seconds = sum(seconds_of(once, device, c) or 0.0 for once in passes)
+    memory_s = sum(traffic_seconds(once, device, c) or 0.0 for once in passes)
+    return replace(
+        kernels,
+        seconds=kernels.seconds + seconds,
+        memory_s=kernels.memory_s + memory_s,
+        count=kernels.count + len(passes),
+        how=f"{kernels.how}, {len(passes)} passes beside it",
+    )
 
 
 def work_with_flags(call: OpCall, work: Work, device: TargetDevice, flags: Flags) -> Work:
@@ -181,6 +201,8 @@ def _contraction(
     if is_fused_attention(call):
         return _attention(call, work, device, c, cold) or _unshaped(work, device, c, cold, rate)
     direct = _direct_convolution(call, work, device, c, cold)
+    if direct is not None and direct.how.startswith("depthwise"):
+        return direct
     products = products_of(call, work, c, cold)
     if not products:
         return direct or _unshaped(work, device, c, cold, rate)
@@ -251,7 +273,7 @@ def _direct_convolution(
         cold_bytes=cold,
         vector_flops=work.matrix_flops or 0.0,
         dtype=work.compute_dtype,
-        efficiency=0.8,
+        efficiency=depthwise_stream(call, device),
     )
     seconds = seconds_of(once, device, direct)
     compute_s = arithmetic_seconds(once, device, direct)

@@ -1,0 +1,147 @@
+"""How well convolutions run, by layout and kind, and what cuDNN does around them.
+
+cuDNN's tensor-core kernels for 16-bit types take channels-last tensors. A contiguous (NCHW) tensor
+is converted before and its result after, by kernels of their own (``nchwToNhwcKernel`` in a
+profile): NVIDIA, "Deep Learning Performance: Convolutional Layers User's Guide", section "Tensor
+Layouts in Memory". In float32 with TF32 there are kernels for both layouts. PyTorch adds a
+convolution's bias in a kernel of its own (aten/src/ATen/native/cudnn/ConvShared.cpp,
+``cudnn_convolution``; ``output.add_(reshape_bias(...))`` in Convolution.cpp).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.contraction_shapes import ConvolutionShape, convolution_of
+from gobrrr.models.passes import Pass
+from gobrrr.models.target import TargetDevice
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.convolution import COMPOSITE, LAYOUTS
+from gobrrr.work.estimate import Work
+
+_HALF = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionEfficiency:
+    """Achieved fractions of convolutions on one architecture.
+
+    Attributes:
+        channels_last: of a plain product's rate, for channels-last 16-bit convolutions, and for
+            contiguous ones once converted.
+        pointwise: the same for a window of one position, which is a plain product.
+        few_channels: the same for at most 4 input channels (a network's first convolution).
+        grouped: the same for groups of several channels.
+        depthwise: of the vector peak, for depthwise windows in a contiguous tensor.
+        depthwise_last: the same in channels-last (cuDNN's kernels).
+        depthwise_stream: of the bandwidth, for depthwise windows in a contiguous tensor.
+        depthwise_stream_last: the same in channels-last.
+        conversion: bytes of layout conversions that are paid, of those that channels-last kernels
+            would need: cuDNN takes kernels for contiguous tensors where those are as fast.
+        source: on what the numbers were fitted.
+    """
+
+    channels_last: float = 0.75
+    pointwise: float = 0.9
+    few_channels: float = 0.75
+    grouped: float = 0.75
+    depthwise: float = 0.15
+    depthwise_last: float = 0.10
+    depthwise_stream: float = 0.8
+    depthwise_stream_last: float = 0.7
+    conversion: float = 0.6
+    source: str = ""
+
+
+GENERIC = ConvolutionEfficiency()
+BY_ARCHITECTURE: dict[str, ConvolutionEfficiency] = {}
+
+
+def efficiency_of(device: TargetDevice) -> ConvolutionEfficiency:
+    """The numbers of the device's architecture; those of the nearest fitted one otherwise."""
+    known = [name for name in BY_ARCHITECTURE if device.architecture.startswith(name)]
+    return BY_ARCHITECTURE[max(known, key=len)] if known else GENERIC
+
+
+def shape_of_convolution(call: OpCall) -> ConvolutionShape | None:
+    """Sizes of a forward convolution; ``None`` for other ops and where arguments are missing."""
+    if call.name not in LAYOUTS and call.name not in COMPOSITE:
+        return None
+    try:
+        return convolution_of(call)
+    except (IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError):
+        return None
+
+
+def tuned(call: OpCall, work: Work, device: TargetDevice, c: Coefficients) -> Coefficients:
+    """The coefficients with those of this convolution's kind; unchanged for other ops."""
+    if device.kind != "cuda":
+        return c
+    shape = shape_of_convolution(call)
+    if shape is None:
+        return c
+    e = efficiency_of(device)
+    if shape.depthwise:
+        last = shape.channels_last
+        return replace(c, direct_fraction=e.depthwise_last if last else e.depthwise)
+    if shape.groups > 1:
+        return replace(c, convolution_fraction=e.grouped)
+    if shape.inputs <= 4:
+        return replace(c, convolution_fraction=e.few_channels)
+    if shape.taps == 1:
+        return replace(c, convolution_fraction=e.pointwise)
+    return replace(c, convolution_fraction=e.channels_last)
+
+
+def depthwise_stream(call: OpCall, device: TargetDevice) -> float:
+    """Share of the bandwidth that a direct convolution's traffic reaches."""
+    e = efficiency_of(device)
+    shape = shape_of_convolution(call)
+    return e.depthwise_stream_last if shape and shape.channels_last else e.depthwise_stream
+
+
+def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass, ...]:
+    """Kernels that run beside a convolution: layout conversions, and the bias.
+
+    Each conversion reads and writes its tensor once. Tensors that fit into half of the cache are
+    converted there.
+    """
+    if device.kind != "cuda":
+        return ()
+    shape = shape_of_convolution(call)
+    if shape is None:
+        return ()
+    x, weight = call.tensors[0], call.tensors[1]
+    out = _result(call, x, shape)
+    item = x.item_size_bytes
+    if item is None or out is None:
+        return ()
+    found = []
+    dtype = work.compute_dtype
+    # A window of one position is a product of matrices in either layout.
+    if dtype in _HALF and shape.taps > 1 and not shape.depthwise and not shape.channels_last:
+        e = efficiency_of(device)
+        # One channel, or one position, lies the same in both layouts.
+        for elements, channels in ((x.numel, x.shape[1]), (weight.numel, weight.shape[1]),
+                                   (out, shape.outputs * shape.groups)):  # fmt: skip
+            if channels > 1 and elements > channels * shape.images:
+                found.append(_copy(elements * item, device, dtype, e.conversion))
+    bias = call.args[2] if len(call.args) > 2 else None
+    if isinstance(bias, TensorSpec) and not call.name.startswith("aten::cudnn"):
+        found.append(_copy(out * item, device, dtype, 1.0))
+    return tuple(found)
+
+
+def _copy(size: int, device: TargetDevice, dtype: str, share: float) -> Pass:
+    moved = 2.0 * size
+    cold = 0.0 if moved <= device.cache_bytes / 2 else moved
+    return Pass(bytes_moved=moved * share, cold_bytes=cold * share, dtype=dtype)
+
+
+def _result(call: OpCall, x: TensorSpec, shape: ConvolutionShape) -> int | None:
+    if call.outputs:
+        return prod(call.outputs[0].shape)
+    pixels = shape.pixels_in if shape.transposed else shape.pixels_out
+    return shape.images * shape.outputs * shape.groups * pixels if pixels else None
