@@ -1,7 +1,7 @@
 """Small programs, most of them with one known flaw, as ``gobrrr fix file.py:function`` takes them.
 
-``PROGRAMS`` says for each what its flaw's fix is called. Every function builds its program anew from
-seed 0. A program with a flaw that only its author can mend has its mended form beside it.
+``PROGRAMS`` says for each what its flaw's fix is called. Every function builds its program anew
+from seed 0. A program with a flaw that only its author can mend has its mended form beside it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,230 @@
+from dataclasses import replace
+
+import pytest
+from tests.fixes.facts import facts, pointwise, product
+
+from gobrrr.fixes import FIXES, Prospect, RuledOut
+from gobrrr.fixes.facts import LoaderFact, OpFact, OptimizerFact
+from gobrrr.fixes.fix import milliseconds, prospect_or_not
+from gobrrr.fixes.fusion import find_groups
+from gobrrr.fixes.light import speed_of_light_with
+
+BY_NAME = {fix.name: fix for fix in FIXES}
+
+
+def consider(name, given):
+    return BY_NAME[name].consider(given)
+
+
+def test_names_are_unique_and_every_exclusion_exists():
+    assert len(BY_NAME) == len(FIXES)
+    for fix in FIXES:
+        assert set(fix.excludes) <= set(BY_NAME), fix.name
+        assert fix.variant_of in {"", *BY_NAME}
+        assert fix.snippet, fix.name
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.name)
+def test_a_step_of_nothing_but_unexplained_time_rules_every_fix_out_with_a_reason(fix):
+    outcome = fix.consider(facts(leaves={"overhead.unexplained": 1.0}))
+    if fix.name == "larger_batch":
+        assert isinstance(outcome, Prospect)
+        return
+    assert isinstance(outcome, RuledOut)
+    assert len(outcome.reason) > 10
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.name)
+def test_a_prospect_is_ordered(fix):
+    ops = [pointwise("aten::mul", [1], [2]), product(), product(phase="backward")]
+    given = facts(ops, leaves={"compute.matrix.roof": 0.8, "compute.matrix.below": 0.2})
+    outcome = fix.consider(given)
+    if isinstance(outcome, Prospect):
+        assert outcome.low_s <= outcome.expected_s <= outcome.high_s
+        assert outcome.because
+
+
+def test_a_chain_is_read_once_and_written_once():
+    # x -> a -> b -> y: 4 tensors of 40 MB, of which a and b need not exist.
+    chain = [
+        pointwise("aten::mul", [1], [2]),
+        pointwise("aten::add", [2], [3]),
+        pointwise("aten::relu", [3], [4]),
+    ]
+    (group,) = find_groups(facts(chain))
+    assert group.bytes_before == 240e6  # 3 * (40 + 40)
+    assert group.bytes_after == 80e6  # x and y
+    assert group.fresh_before == 120e6
+    assert group.fresh_after == 40e6
+
+
+def test_what_is_read_again_later_is_written():
+    ops = [
+        pointwise("aten::mul", [1], [2]),
+        pointwise("aten::add", [2], [3]),
+        product(reads=((2, 40e6), (3, 40e6)), writes=((5, 1e6),)),
+    ]
+    (group,) = find_groups(facts(ops))
+    assert group.bytes_after == 120e6  # 1 read, 2 and 3 written
+
+
+def test_a_storage_that_comes_back_is_another_value():
+    # 2 is freed and its storage used again for the result of the third op.
+    ops = [
+        pointwise("aten::mul", [1], [2]),
+        pointwise("aten::add", [2], [3]),
+        pointwise("aten::neg", [3], [2]),
+    ]
+    (group,) = find_groups(facts(ops))
+    assert group.bytes_after == 80e6  # 1 and the second life of 2
+
+
+def test_a_product_that_is_waited_for_ends_a_group():
+    ops = [
+        pointwise("aten::mul", [1], [2]),
+        product(reads=((2, 40e6),), writes=((3, 40e6),)),
+        pointwise("aten::relu", [3], [4]),
+    ]
+    assert [len(group.ops) for group in find_groups(facts(ops))] == [1, 1]
+
+
+def test_compile_counts_the_bytes_of_fusion():
+    chain = [pointwise("aten::mul", [i], [i + 1]) for i in range(6)]
+    step_s = sum(op.kernel_s + op.fixed_s + op.host_s for op in chain)
+    outcome = consider("compile", facts(chain, step_s))
+    # 6 * 80 MB at 10 GB/s is 48 ms; 80 MB at 60 % of 10 GB/s is 13.3 ms.
+    assert outcome.expected_s == pytest.approx(0.048 - 0.01333, rel=0.02)
+    assert outcome.low_s < outcome.expected_s < outcome.high_s
+    assert "480 MB" in outcome.because
+    assert "80 MB" in outcome.because
+
+
+def test_compile_may_be_predicted_to_lose():
+    # One op at its roof: generated code reaches 60 % of it.
+    outcome = consider("compile", facts([pointwise("aten::mul", [1], [2])], 0.008))
+    assert isinstance(outcome, RuledOut) or outcome.expected_s < 0
+
+
+def test_no_compiler_rules_every_compiled_fix_out():
+    given = facts([pointwise("aten::mul", [1], [2])], 0.008, has_compiler=False)
+    for name in ("compile", "compile_max_autotune", "aot_inductor"):
+        assert "compiler" in consider(name, given).reason
+
+
+def test_autocast_shrinks_the_roof_by_the_ratio_of_the_rates():
+    given = facts(
+        [product(kernel_s=0.5, roof_s=0.4)], leaves={"compute.matrix.roof": 0.4},
+    )  # fmt: skip
+    outcome = consider("bf16_autocast", given)
+    # 0.4 s at 4x the rate is 0.1 s, 0.1 s below the roof becomes 0.06 s.
+    assert outcome.expected_s == pytest.approx(0.5 - 0.16, abs=0.002)
+    slow = replace(given, ceilings={**given.ceilings, "matrix.bfloat16": 50e9})
+    assert "0.50x the rate" in consider("bf16_autocast", slow).reason
+
+
+def test_a_fused_optimizer_saves_the_dispatch_of_its_ops():
+    ops = [
+        OpFact("aten::addcdiv_", kernel_s=1e-6, fixed_s=2e-6, host_s=8e-6, phase="optimizer")
+        for _ in range(100)
+    ]
+    given = facts(
+        ops, 2e-3, trains=True, optimizers=(OptimizerFact("AdamW", 10, 1000),)
+    )  # fmt: skip
+    outcome = consider("fused_optimizer", given)
+    # 100 * 10 us of overhead and 100 us of kernels; 25 us + 10 * 1.6 us are left.
+    assert outcome.expected_s == pytest.approx(1.06e-3, rel=0.02)
+    fused = replace(given, optimizers=(OptimizerFact("AdamW", 10, 1000, fused=True),))
+    assert "already" in consider("fused_optimizer", fused).reason
+    other = replace(given, optimizers=(OptimizerFact("LBFGS", 10, 1000),))
+    assert "LBFGS" in consider("fused_optimizer", other).reason
+
+
+def test_page_faults_are_what_an_allocator_can_save():
+    given = facts(step_s=1.0, leaves={"memory.page_faults": 0.6}, can_restart=True)
+    assert consider("glibc_tunables", given).expected_s == pytest.approx(0.51)  # 85 % of 0.6
+    inside = replace(given, can_restart=False)
+    assert "GLIBC_TUNABLES" in consider("glibc_tunables", inside).reason
+
+
+def test_loader_workers_hide_loading_behind_the_step():
+    leaves = {"overhead.data_loading": 0.6, "compute.matrix.roof": 0.4}
+    given = facts(leaves=leaves, loaders=(LoaderFact(0, False),))
+    # 0.6 s of loading beside 0.4 s of step: 0.2 s of it still shows.
+    assert consider("loader_workers", given).expected_s == pytest.approx(0.4, abs=0.01)
+    working = replace(given, loaders=(LoaderFact(2, False),))
+    assert "already" in consider("loader_workers", working).reason
+
+
+def test_a_loop_is_named_by_its_line():
+    ops = [
+        OpFact("aten::mv", kernel_s=1e-6, fixed_s=1e-6, host_s=8e-6, roof_s=0.5e-6,
+               source="rows.py:7 in rows", shapes=((64, 64), (64,)))
+        for _ in range(100)
+    ]  # fmt: skip
+    outcome = consider("vectorise_loop", facts(ops, 1e-3))
+    assert outcome.sources == ("rows.py:7 in rows",)
+    assert "100 times" in outcome.because
+    assert consider("vectorise_loop", facts(ops[:4], 1e-3)).reason
+
+
+def test_attention_by_hand_is_found_between_two_products():
+    q = product("aten::bmm", kernel_s=0.1, roof_s=0.02, shapes=((8, 512, 64), (8, 64, 512)))
+    softmax = OpFact("aten::_softmax", op_class="normalisation", kernel_s=0.3, roof_s=0.2,
+                     shapes=((8, 512, 512),), phase="forward", source="model.py:9")  # fmt: skip
+    ops = [q, pointwise("aten::mul", [1], [2]), softmax, q]
+    outcome = consider("fused_attention", facts(ops))
+    assert outcome.expected_s > 0.3
+    assert outcome.sources == ("model.py:9",)
+    assert isinstance(consider("fused_attention", facts([q, softmax])), RuledOut)
+
+
+def test_more_threads_share_what_is_not_overhead():
+    given = facts(leaves={"compute.matrix.roof": 0.6, "overhead.python": 0.4})
+    # Half of 0.6 s, at 95 %.
+    assert consider("all_threads", given).expected_s == pytest.approx(0.285)
+    assert "already" in consider("all_threads", replace(given, threads=2)).reason
+
+
+def test_recomputation_shows_in_the_matrix_work_of_the_backward_pass():
+    forward = product(kernel_s=0.2, phase="forward")
+    backward = [product(kernel_s=0.2, phase="backward") for _ in range(3)]
+    given = facts([forward, *backward], trains=True)
+    assert consider("no_checkpointing", given).expected_s == pytest.approx(0.2)
+    usual = facts([forward, *backward[:2]], trains=True)
+    assert isinstance(consider("no_checkpointing", usual), RuledOut)
+
+
+def test_gradients_that_no_optimizer_reads():
+    given = facts(
+        [product(kernel_s=0.6, phase="backward")], trains=True, unused_gradients=3,
+        unused_gradients_share=0.5,
+    )  # fmt: skip
+    assert consider("unused_gradients", given).expected_s == pytest.approx(0.15)  # 0.6 * 0.5 / 2
+
+
+def test_what_changes_results_is_off_unless_asked_for():
+    given = facts([product()], trains=True)
+    for name in ("activation_checkpointing", "memory_budget"):
+        assert "--only" in consider(name, given).reason
+    assert "--only" in consider("int8_weights", facts([product()])).reason
+
+
+def test_the_light_of_a_fused_chain_is_below_that_of_its_ops():
+    chain = [pointwise("aten::mul", [i], [i + 1]) for i in range(4)]
+    given = facts([*chain, product(roof_s=0.4)])
+    assert speed_of_light_with(given, ()) == pytest.approx(0.4 + 4 * 0.008)
+    assert speed_of_light_with(given, (BY_NAME["compile"],)) == pytest.approx(0.4 + 0.008)
+    halved = speed_of_light_with(given, (BY_NAME["bf16_autocast"],))
+    assert halved == pytest.approx(0.1 + 4 * 0.004)
+    assert speed_of_light_with(given, (BY_NAME["unused_gradients"],)) is None
+
+
+def test_less_than_the_least_saving_is_ruled_out():
+    assert isinstance(prospect_or_not(facts(), 0.0, 0.01, 0.019, "x"), RuledOut)
+    assert isinstance(prospect_or_not(facts(), -0.1, 0.01, 0.021, "x"), Prospect)
+
+
+def test_times_in_sentences():
+    assert milliseconds(0.0123) == "12.3 ms"
+    assert milliseconds(-2e-6) == "-2 us"
+    assert milliseconds(0.0) == "0 us"
