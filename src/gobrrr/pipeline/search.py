@@ -365,6 +365,8 @@ def _capital(sentence: str) -> str:
 def _write_findings(found: Found) -> None:
     step_s = found.facts.step_s
     found.tried.sort(key=lambda t: (t.fix.changes_step, -t.prospect.expected_s))
+    # What the diagnosis found by itself stands last: nothing of it was tried.
+    own = found.diagnosis.findings
     found.diagnosis.findings = [_finding(tried, step_s) for tried in found.tried]
     found.diagnosis.findings += [
         Finding(
@@ -373,6 +375,7 @@ def _write_findings(found: Found) -> None:
         )
         for trial in found.combinations
     ]  # fmt: skip
+    found.diagnosis.findings += own
     by_name = {tried.fix.name: tried.fix for tried in found.tried}
     names = list(found.best.fixes) if found.best is not None else []
     found.diagnosis.fixes = FixSummary(

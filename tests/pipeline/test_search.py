@@ -1,0 +1,211 @@
+"""The search, on made-up programs whose step times are sums: no torch, no clock."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from gobrrr.diagnosis import schema
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.fix import Fix, Prospect, RuledOut
+from gobrrr.measure.summary import Interval
+from gobrrr.pipeline.fix import FixGateFailure, FixResult
+from gobrrr.pipeline.search import Options, search, select
+from gobrrr.reports.fix_table import fix_table, summary_lines
+from gobrrr.timeline.errors import InputError
+from gobrrr.verification.timing import Null
+from gobrrr.verification.trial import Trial
+from tests.fixes.facts import facts
+
+QUIET = Null(Interval(1.0, 0.99, 1.01), True, 1.0)
+
+
+@contextmanager
+def _apply(work):
+    yield work
+
+
+def make(name, expected_s, *, excludes=(), variant_of="", advice=False, after=None):
+    """A fix that expects to save this much; ``after``: only once these fixes are applied."""
+
+    def consider(given: Facts):
+        if expected_s is None or (after is not None and after not in given.applied):
+            return RuledOut("nothing to win")
+        return Prospect(0.0, expected_s, 2 * expected_s, "arithmetic")
+
+    return Fix(
+        name, name.title(), ("overhead.python",), (), consider, snippet=f"use({name})",
+        apply=None if advice else _apply, excludes=excludes, variant_of=variant_of,
+    )  # fmt: skip
+
+
+class Made:
+    """A program of one second per step; each fix takes off what ``saves`` says."""
+
+    least_trial_s = 1.0
+
+    def __init__(self, saves, verdicts=None, null=QUIET, cost_s=1.0):
+        self.saves, self.verdicts, self.null, self.cost_s = saves, verdicts or {}, null, cost_s
+        self.tried, self.diagnosed, self.closed, self.now_s = [], [], False, 0.0
+
+    def diagnose(self, fixes, progress):
+        self.now_s += self.cost_s
+        names = frozenset(fix.name for fix in fixes)
+        self.diagnosed.append(names)
+        step = schema.StepRecord(
+            time_s=schema.Spread(median=1.0, mean=1.0, low=1.0, high=1.0, n=9)
+        )
+        diagnosis = schema.Diagnosis(
+            environment={}, source={"name": "made"},
+            device=schema.DeviceRecord(name="made", kind="cpu"), step=step,
+            split=schema.Split(compute_s=0.0, memory_s=0.0, overhead_s=1.0, unmodelled_s=0.0),
+            leaves={}, regime="overhead",
+            coverage=schema.Coverage(modelled_time_fraction=None),
+        )  # fmt: skip
+        return diagnosis, facts(applied=names)
+
+    def measure_null(self, budget_s):
+        self.now_s += budget_s
+        return self.null
+
+    def verify(self, fixes, null, light_s, budget_s):
+        self.now_s += self.cost_s
+        names = tuple(fix.name for fix in fixes)
+        self.tried.append(names)
+        verdict = next((self.verdicts[n] for n in names if n in self.verdicts), None)
+        after_s = 1.0 - sum(self.saves.get(name, 0.0) for name in names)
+        ratio = 1.0 / after_s
+        if verdict is None:
+            verdict = "faster" if ratio > 1.01 else "slower" if ratio < 0.99 else "same"
+        if verdict == "failed":
+            return Trial(names, "failed", "it raised")
+        return Trial(names, verdict, "timed", Interval(ratio, ratio * 0.99, ratio * 1.01), 1.0,
+                     after_s, compile_s=2.0, break_even_steps=4)  # fmt: skip
+
+    def can_apply(self, fix):
+        return ""
+
+    def close(self):
+        self.closed = True
+
+
+def run(bench, fixes, **options):
+    return search(
+        bench, fixes, Options(**options), lambda *phase: None, clock=lambda: bench.now_s
+    )
+
+
+def test_the_largest_expected_saving_is_tried_first_and_the_best_is_kept():
+    bench = Made({"a": 0.1, "b": 0.5})
+    found = run(bench, [make("a", 0.2), make("b", 0.1)])
+    assert bench.tried[:2] == [("a",), ("b",)]
+    assert found.best is not None
+    assert set(found.best.fixes) == {"a", "b"}
+    assert found.best.speedup.median == pytest.approx(1 / 0.4)
+
+
+def test_winners_are_combined_unless_they_exclude_each_other():
+    bench = Made({"a": 0.3, "b": 0.2, "c": 0.1})
+    fixes = [make("a", 0.3, excludes=("b",)), make("b", 0.2), make("c", 0.1)]
+    found = run(bench, fixes)
+    assert found.best.fixes == ("a", "c")
+    assert ("a", "b") not in bench.tried
+
+
+def test_after_the_best_fix_the_program_is_diagnosed_again():
+    # late has nothing to win before early is applied.
+    bench = Made({"early": 0.4, "late": 0.3})
+    found = run(bench, [make("early", 0.4), make("late", 0.3, after="early")])
+    assert frozenset({"early"}) in bench.diagnosed
+    assert found.best.fixes == ("early", "late")
+
+
+def test_what_makes_a_set_slower_is_not_kept():
+    class Clash(Made):
+        def verify(self, fixes, null, light_s, budget_s):
+            trial = super().verify(fixes, null, light_s, budget_s)
+            if len(fixes) == 2:
+                return Trial(trial.fixes, "faster", "", Interval(1.05, 1.04, 1.06), 1.0, 0.95)
+            return trial
+
+    found = run(Clash({"a": 0.3, "b": 0.2}), [make("a", 0.3), make("b", 0.2)])
+    assert found.best.fixes == ("a",)
+    assert [trial.fixes for trial in found.combinations] == [("a", "b")]
+
+
+def test_a_fix_that_fails_or_loses_is_a_result():
+    bench = Made({"slow": -0.5, "good": 0.2}, {"broken": "failed"})
+    found = run(bench, [make("broken", 0.9), make("slow", 0.5), make("good", 0.1)])
+    verdicts = {t.fix.name: t.trial.verdict for t in found.tried}
+    assert verdicts == {"broken": "failed", "slow": "slower", "good": "faster"}
+    assert found.best.fixes == ("good",)
+    assert not any("slow" in names and len(names) > 1 for names in bench.tried)
+
+
+def test_eliminated_work_is_never_best():
+    found = run(Made({"a": 0.9}, {"a": "eliminated_work"}), [make("a", 0.5)])
+    assert found.best is None
+
+
+def test_variants_come_after_their_base_and_not_at_all_where_it_is_hopeless():
+    fixes = [make("base_fast", 0.5, variant_of="base"), make("base", 0.4)]
+    good = Made({"base": 0.1, "base_fast": 0.2})
+    run(good, fixes)
+    assert good.tried[:2] == [("base",), ("base_fast",)]
+    bad = Made({"base": -1.0, "base_fast": 0.2})
+    found = run(bad, fixes)
+    assert bad.tried == [("base",)]
+    reasons = {t.fix.name: t.reason for t in found.tried}
+    assert "variant of base" in reasons["base_fast"]
+
+
+def test_advice_is_predicted_and_not_tried():
+    bench = Made({})
+    found = run(bench, [make("line", 0.5, advice=True)])
+    assert bench.tried == []
+    assert found.null is None
+    assert "only you" in found.diagnosis.findings[0].because
+
+
+def test_the_budget_ends_the_search_and_says_so():
+    bench = Made({"a": 0.1, "b": 0.1, "c": 0.1}, cost_s=6.0)
+    found = run(bench, [make("a", 0.3), make("b", 0.2), make("c", 0.1)], budget_s=10.0)
+    assert len(bench.tried) == 2
+    assert "--budget" in found.tried[-1].reason
+
+
+def test_a_noisy_machine_is_measured_again_and_said():
+    noisy = Null(Interval(1.1, 0.8, 1.3), False, 1.0)
+    found = run(Made({"a": 0.1}, null=noisy), [make("a", 0.3)])
+    assert any("oo noisy" in notice for notice in found.notices)
+
+
+def test_names_that_do_not_exist_are_refused():
+    with pytest.raises(InputError, match="no fix 'x'"):
+        select([make("a", 0.1)], Options(only=("x",)))
+    chosen = select([make("a", 0.1), make("b", 0.1)], Options(exclude=("a",)))
+    assert [fix.name for fix in chosen] == ["b"]
+
+
+def test_findings_summary_and_table_say_what_happened():
+    fixes = [make("a", 0.3), make("b", None)]
+    found = run(Made({"a": 0.5}), fixes)
+    diagnosis = found.diagnosis
+    assert diagnosis.fixes.best == ["a"]
+    assert diagnosis.fixes.ruled_out == {"b": "nothing to win"}
+    assert diagnosis.fixes.snippet == "# A\nuse(a)"
+    (finding,) = diagnosis.findings
+    assert finding.prediction.speedup == pytest.approx(1 / 0.7)
+    assert finding.verification.verdict == "faster"
+    (row,) = fix_table(diagnosis).rows
+    assert row.cells[0] == "a"
+    assert row.cells[-1] == "faster"
+    assert "won back after 4 steps" in summary_lines(diagnosis)[0]
+
+
+def test_a_gate_carries_its_result():
+    found = run(Made({"a": 0.5}), [make("a", 0.3)])
+    failure = FixGateFailure(FixResult(found, ()), 3.0)
+    assert failure.exit_code == 1
+    assert "2.00x" in str(failure)
