@@ -57,19 +57,15 @@ def _reach(ops: list[OpFact], position: int, step: int) -> int | None:
     return None
 
 
-def _consider(facts: Facts) -> Considered:
-    if facts.compiled:
-        return RuledOut("the program is compiled: the compiler fuses the attention it knows")
-    runs = find_attention(facts)
-    if not runs:
-        return RuledOut("no attention of separate matrix product, softmax and product is left")
+def fused_seconds(facts: Facts, runs: list[tuple[OpFact, ...]]) -> tuple[float, float] | None:
+    """Seconds of these attentions now and fused, backward passes included; ``None``: unknown."""
     ops = [op for run in runs for op in run]
     now_s = sum(op.time_s + op.host_s for op in ops)
     flops = sum(op.matrix_flops or 0.0 for op in ops)
     exponentials = sum(op.special for op in ops)
     rate = facts.rate(f"matrix.{ops[0].dtype or 'float32'}") or facts.rate("matrix.float32")
     if rate is None:
-        return RuledOut("this machine's rate of matrix products is unknown")
+        return None
     after_s = flops / rate / _REACHED + len(runs) * 20e-6
     if facts.trains:
         # The backward pass does it again: five products in place of two (FlashAttention, 3.1).
@@ -78,10 +74,23 @@ def _consider(facts: Facts) -> Considered:
     per_exponential = facts.rate("vector.float32.exp")
     if per_exponential:
         after_s += exponentials / per_exponential
+    return now_s, after_s
+
+
+def _consider(facts: Facts) -> Considered:
+    if facts.compiled:
+        return RuledOut("the program is compiled: the compiler fuses the attention it knows")
+    runs = find_attention(facts)
+    if not runs:
+        return RuledOut("no attention of separate matrix product, softmax and product is left")
+    seconds = fused_seconds(facts, runs)
+    if seconds is None:
+        return RuledOut("this machine's rate of matrix products is unknown")
+    now_s, after_s = seconds
     saved_s = now_s - after_s
-    sources = lines_of(op for op in ops if op.name in _SOFTMAX)
+    sources = lines_of(op for run in runs for op in run if op.name in _SOFTMAX)
     return prospect_or_not(
-        facts, 0.3 * saved_s - 0.05 * now_s, saved_s, now_s - flops / rate,
+        facts, 0.3 * saved_s - 0.05 * now_s, saved_s, now_s - 0.5 * after_s,
         f"{len(runs)} attentions write their scores and read them again: {milliseconds(now_s)}, "
         f"fused about {milliseconds(after_s)}",
         sources,

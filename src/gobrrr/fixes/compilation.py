@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.attention import find_attention, fused_seconds
+from gobrrr.fixes.channels_last import convolutions_of, in_groups
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
     FIRST_STEP,
@@ -130,13 +132,38 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
     before_s, kernels, moved = _fused_kernels(facts)
     library_s = sum(op.below_s or 0.0 for op in facts.ops if not is_fusable(op))
     tuned_s = mode.tuned * library_s
-    savings = [overhead[i] + before_s - kernels[i] + tuned_s * (0.0, 0.5, 1.0)[i] for i in range(3)]
+    # The compiler knows attention written by hand, and lays images out channels-last.
+    known_s = _attention_s(facts) + _layout_s(facts)
+    savings = [
+        overhead[i] + before_s - kernels[i] + tuned_s * (0.0, 0.5, 1.0)[i]
+        + known_s * (0.0, 0.8, 1.0)[i]
+        for i in range(3)
+    ]  # fmt: skip
     because = (
         f"{ops} ops cost {milliseconds(now_s)} of Python and dispatch, compiled about "
         f"{milliseconds(after_s)}; what can be fused moves {_size(moved[0])} in "
         f"{milliseconds(before_s)}, fused {_size(moved[1])} in about {milliseconds(kernels[1])}"
     )
+    if known_s > 0:
+        because += f"; attention and layouts that the compiler rewrites: {milliseconds(known_s)}"
     return prospect_or_not(facts, savings[0], savings[1], savings[2], because)
+
+
+def _attention_s(facts: Facts) -> float:
+    runs = find_attention(facts)
+    seconds = fused_seconds(facts, runs) if runs else None
+    if seconds is None:
+        return 0.0
+    # Its elementwise part is counted with what is fused.
+    counted_s = sum(op.kernel_s for run in runs for op in run if is_fusable(op)) * 0.6
+    return max(seconds[0] - seconds[1] - counted_s, 0.0)
+
+
+def _layout_s(facts: Facts) -> float:
+    if facts.input_channels_last:
+        return 0.0
+    grouped = [op for op in convolutions_of(facts) if in_groups(op)]
+    return 0.8 * sum(op.below_s or 0.0 for op in grouped)
 
 
 def _fused_kernels(facts: Facts) -> tuple[float, tuple[float, float, float], tuple[float, float]]:

@@ -30,9 +30,9 @@ from gobrrr.verification.trial import Trial
 LEAST_GAIN = 1.01
 # Rounds of adding one more fix to the best set.
 MOST_TOGETHER = 5
-NULL_TRIES = 3
+NULL_TRIES = 2
 # Seconds of measuring that one trial gets at most, whatever the number of trials.
-MOST_TRIAL_S = 20.0
+MOST_TRIAL_S, MOST_NULL_S = 20.0, 40.0
 # Shares of the budget: for all null trials, for trying each fix alone.
 NULL_SHARE, ALONE_SHARE = 0.25, 0.5
 # Variants of a fix are not tried once it is clear that it makes the program this much slower.
@@ -218,14 +218,15 @@ class _Run:
 
     def measure_null(self) -> None:
         """The null trial, again if the machine was not quiet enough."""
-        budget_s = self.options.budget_s * NULL_SHARE / (2 * NULL_TRIES)
-        budget_s = min(max(budget_s, self.bench.least_trial_s), MOST_TRIAL_S)
+        # It ends as soon as it is good enough.
+        budget_s = self.options.budget_s * NULL_SHARE / NULL_TRIES
+        budget_s = min(max(budget_s, self.bench.least_trial_s), MOST_NULL_S)
         for attempt in range(NULL_TRIES):
             spent_s = self.options.budget_s - self._left_s()
             if attempt and spent_s > NULL_SHARE * self.options.budget_s:
                 break
             self.progress("null: the program against itself", attempt, NULL_TRIES)
-            null = self.bench.measure_null(budget_s * (attempt + 1))
+            null = self.bench.measure_null(budget_s)
             before = self.found.null
             if before is None or _width(null) < _width(before):
                 self.found.null = null
