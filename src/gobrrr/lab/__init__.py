@@ -24,7 +24,10 @@ EXPERIMENTS: tuple[tuple[str, str], ...] = (
     ("overhead", "gobrrr.lab.overhead"),
     ("run-ahead", "gobrrr.lab.run_ahead"),
     ("batch", "gobrrr.lab.batch"),
+    ("remat", "gobrrr.lab.remat"),
     ("generations", "gobrrr.lab.generations"),
+    ("dit", "gobrrr.lab.dit"),
+    ("regimes", "gobrrr.lab.regimes"),
 )
 
 

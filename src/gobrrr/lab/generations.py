@@ -226,14 +226,14 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
                   label=f"{line}, vector float32")  # fmt: skip
         for i, row in enumerate(found):
             left.annotate(row["name"], (i, row["ridge"]), ha="center", fontsize=8, color=colour,
-                          xytext=(0, 6 if line == "NVIDIA" else -13),
+                          xytext=(0, 7 if line == "NVIDIA" else -14),
                           textcoords="offset points")  # fmt: skip
     left.set_yscale("log")
     left.set_ylabel("ridge point: FLOPs per byte")
     left.set_xlabel("generation")
     left.set_xticks(range(4), ["1", "2", "3", "4"])
     left.margins(x=0.15, y=0.15)
-    left.legend(loc="center right")
+    left.legend(loc="center", bbox_to_anchor=(0.62, 0.5))
     left.set_title("the balance shifts")
     _draw_operators(right, outcome, [row for row in devices if row["line"] == "NVIDIA"])
     title(figure, "Ridge points by data sheet, and a DiT block between them", "V100 to B200")
@@ -253,14 +253,15 @@ def _draw_operators(axes: Axes, outcome: Outcome, devices: list[Row]) -> None:
     for position, row in enumerate(devices):
         axes.axvline(row["ridge"], color=GREEN, linewidth=1.0, linestyle="--")
         axes.annotate(row["name"], (row["ridge"], 0.02 + 0.07 * position), fontsize=7.5,
-                      xycoords=("data", "axes fraction"), color=GREEN, ha="left",
-                      xytext=(2, 0), textcoords="offset points")  # fmt: skip
+                      xycoords=("data", "axes fraction"), color=GREEN, ha="right",
+                      xytext=(-2, 0), textcoords="offset points")  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlim(right=max(*values, high) * 2.5)
-    axes.set_xlabel(
-        f"FLOPs per byte, float16, {outcome.context['tokens']} tokens. "
-        "Blue: compute-bound on all; orange: crosses"
-    )
+    axes.set_xlabel(f"FLOPs per byte, float16, {outcome.context['tokens']} tokens")
+    axes.annotate(
+        "orange: compute-bound on a V100,\nnot on a B200; grey: on neither", (0.97, 0.4),
+        xycoords="axes fraction", ha="right", fontsize=8.5,
+    )  # fmt: skip
     axes.grid(visible=False, axis="y")
     axes.set_title("operators of a DiT-XL/2 block")
 

@@ -194,16 +194,16 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
         paper = [PAPER[r["class"]][position] for r in rows]
         places = range(len(rows))
         bars = axes.bar([i - 0.2 for i in places], here, 0.38, color=BLUE, label="here")
-        axes.bar_label(bars, [f"{v:.3g} %" for v in here], padding=2, fontsize=8)
+        axes.bar_label(bars, [f"{v:.3g}" for v in here], padding=2, fontsize=8)
         bars = axes.bar([i + 0.2 for i in places], paper, 0.38, color=ARTICLE_COLOUR, alpha=0.5,
                         label="article (V100)")  # fmt: skip
-        axes.bar_label(bars, [f"{v:g} %" for v in paper], padding=2, fontsize=8)
+        axes.bar_label(bars, [f"{v:g}" for v in paper], padding=2, fontsize=8)
         axes.set_xticks(list(places), names)
         axes.set_title(heading)
         axes.set_ylabel("%")
         axes.margins(y=0.15)
     left.set_yscale("log")
-    left.legend(loc="upper right")
+    middle.legend(loc="upper right")
     rates = [r["flops_per_s"] for r in rows]
     bars = right.bar(range(len(rows)), [v or 0 for v in rates], 0.6, color=(BLUE, ORANGE, GREY))
     right.bar_label(bars, [si(v, "FLOP/s") for v in rates], padding=2, fontsize=8)
@@ -217,8 +217,9 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
             right.plot([position - 0.35, position + 0.35], [rates[0] / factor] * 2, ":",
                        color=ARTICLE_COLOUR)  # fmt: skip
             right.annotate(f"1/{factor} of the first", (position, rates[0] / factor), ha="center",
-                           xytext=(0, 2), textcoords="offset points", fontsize=7.5,
-                           color=ARTICLE_COLOUR)  # fmt: skip
+                           xytext=(0, 4), textcoords="offset points", fontsize=7.5,
+                           color=ARTICLE_COLOUR,
+                           bbox={"facecolor": "white", "linewidth": 0, "pad": 1})  # fmt: skip
     title(figure, "BERT-large's encoder, training: FLOPs and time by class", outcome.device)
 
 

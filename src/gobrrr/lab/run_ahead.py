@@ -194,7 +194,7 @@ def _draw_lanes(axes: Axes, row: Row) -> None:
         axes.broken_barh(spans, (place - 0.3, 0.6), facecolors=colour, linewidth=0)
     _draw_links(axes, row, scale)
     axes.set_yticks([0, 1], ["GPU: kernels", "CPU: launches"])
-    axes.set_ylim(-0.5, 1.5)
+    axes.set_ylim(-0.75, 1.5)
     axes.set_xlim(left=0)
     axes.set_xlabel(f"{unit} from a launch in the middle of the recording")
     axes.grid(visible=False)
@@ -203,8 +203,8 @@ def _draw_lanes(axes: Axes, row: Row) -> None:
         f"{time_text(row['kernel_s'])}, it waits {time_text(row['wait_s'])}"
     )
     reading = "the CPU is ahead" if row["size"] == LARGE else "the GPU starves"
-    axes.annotate(f"the article: {reading}", (0.995, 0.5), xycoords="axes fraction", ha="right",
-                  va="center", fontsize=8.5, color=ARTICLE_COLOUR,
+    axes.annotate(f"the article: {reading}", (0.995, 0.03), xycoords="axes fraction", ha="right",
+                  va="bottom", fontsize=8.5, color=ARTICLE_COLOUR,
                   bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0})  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from gobrrr.lab.experiment import FORMAT, Outcome
 from gobrrr.timeline.errors import InputError
@@ -28,7 +29,9 @@ def save_outcome(outcome: Outcome, path: Path) -> None:
     """
     _check_finite(outcome.rows, "rows")
     _check_finite(outcome.context, "context")
-    _write(path, msgspec.json.format(msgspec.json.encode(outcome), indent=1) + b"\n")
+    _write(
+        path, msgspec.json.format(msgspec.json.encode(outcome, enc_hook=_plain), indent=1) + b"\n"
+    )
 
 
 def load_outcome(path: Path) -> Outcome:
@@ -75,6 +78,13 @@ def _write(path: Path, content: bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no plain data")
 
 
 def _check_finite(value: Any, where: str) -> None:

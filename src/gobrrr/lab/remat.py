@@ -1,0 +1,296 @@
+"""Can computing something twice save both memory and time?
+
+Recomputation is known as a trade: less memory for more time. With a compiler that fuses, what is
+recomputed inside a fused kernel costs no traffic, while what is saved must be written in the
+forward pass and read in the backward pass. AOTAutograd's partitioner looks for the cut of the
+joint graph that moves the fewest bytes (a minimum cut), and may be given a budget below that.
+
+Expected: on a chain of pointwise operators the minimum cut saves one tensor instead of several and
+takes less of both where memory is the bound. A transformer block has matrix products, which nobody
+recomputes for free: less memory, about the same time; with half the budget, less memory and more
+time.
+
+Peak memory is what the allocator had handed out at most within a forward and backward pass, above
+what there was before: of PyTorch's profiler on a CPU, of the caching allocator on a GPU.
+
+Sources: https://horace.io/brrr_intro.html, "Bandwidth" (its last part);
+https://dev-discuss.pytorch.org/t/min-cut-optimal-recomputation-i-e-activation-checkpointing-with-aotautograd/467
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.lab.compiled import compiler_problem
+from gobrrr.lab.drawing import COLOURS, GREY, title
+from gobrrr.lab.experiment import (
+    Answer,
+    Claim,
+    Experiment,
+    Findings,
+    Measured,
+    Outcome,
+    Row,
+    SkipExperimentError,
+)
+from gobrrr.lab.networks import build, encoder_layer
+from gobrrr.lab.setting import Setting, ratio_of, torch_generator
+from gobrrr.measure import Series
+from gobrrr.reports.quantities import si, time_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MIN_CUT_POST = (
+    "https://dev-discuss.pytorch.org/t/"
+    "min-cut-optimal-recomputation-i-e-activation-checkpointing-with-aotautograd/467"
+)
+CHAIN, BLOCK = "pointwise chain", "transformer block"
+CPU_ELEMENTS, GPU_ELEMENTS = 8 * 2**20, 64 * 2**20
+LINKS = 4
+CPU_BLOCK, GPU_BLOCK = (256, 4, 2, 128), (1024, 16, 8, 1024)  # width, heads, batch, tokens
+NONE, MIN_CUT, HALF = "no recomputation", "minimum cut", "half the memory budget"
+# In this order while there is time: the claims need the first four.
+VARIANTS = ((CHAIN, NONE), (CHAIN, MIN_CUT), (BLOCK, NONE), (BLOCK, MIN_CUT), (BLOCK, HALF))
+
+CLAIMS = (
+    Claim(
+        "chain-memory",
+        "Recomputing in fused kernels takes less memory",
+        "less memory",
+        "peak memory with the minimum cut over without recomputation, pointwise chain",
+        unit="x",
+        most=0.9,
+        source=MIN_CUT_POST,
+    ),
+    Claim(
+        "chain-time",
+        "... and less time",
+        "less runtime",
+        "time with the minimum cut over without recomputation, pointwise chain",
+        unit="x",
+        most=0.97,
+        source=MIN_CUT_POST,
+    ),
+    Claim(
+        "block-memory",
+        "A transformer block takes less memory with the minimum cut",
+        "less memory",
+        "peak memory with the minimum cut over without recomputation, transformer block",
+        unit="x",
+        most=0.97,
+        source=MIN_CUT_POST,
+    ),
+    Claim(
+        "block-time",
+        "... and no more time",
+        "less runtime",
+        "time with the minimum cut over without recomputation, transformer block",
+        unit="x",
+        most=1.05,
+        source=MIN_CUT_POST,
+    ),
+)
+
+
+def _run(setting: Setting) -> Findings:
+    problem = compiler_problem(setting)
+    if problem:
+        raise SkipExperimentError(problem)
+    steps: dict[tuple[str, str], Callable[[], None]] = {}
+    left_out: list[str] = []
+    for program, variant in VARIANTS:
+        if setting.left_s < 0.3 * setting.budget_s:
+            left_out.append(f"{program}, {variant}")
+            continue
+        setting.progress(f"remat: compiling the {program}, {variant}")
+        steps[program, variant] = _step(setting, program, variant)
+    for program in (CHAIN, BLOCK):
+        if (program, NONE) in steps:
+            steps[program, "eager"] = _step(setting, program, "eager")
+    peaks = {key: [peak_bytes(setting, step) for _ in range(3)] for key, step in steps.items()}
+    setting.progress("remat: timing")
+    timed = setting.time_in_turns(
+        {f"{program}|{variant}": step for (program, variant), step in steps.items()},
+        seconds=min(6.0, max(2.0, setting.left_s)),
+    )
+    series = {key: timed[f"{key[0]}|{key[1]}"] for key in steps}
+    rows: list[Row] = [
+        {
+            "program": program, "variant": variant, "peak_bytes": sorted(peaks[key])[1],
+            "seconds": series[key].summary().median, "low_s": series[key].summary().low,
+            "high_s": series[key].summary().high,
+        }
+        for key in steps for program, variant in (key,)
+    ]  # fmt: skip
+    notes = (f"Not measured within the time budget: {'; '.join(left_out)}.",) if left_out else ()
+    return Findings(_answers(series, peaks), rows, {}, notes)
+
+
+def _step(setting: Setting, program: str, variant: str) -> Callable[[], None]:
+    """Forward and backward, compiled and run once, its gradient checked against eager."""
+    import torch
+
+    generator = torch_generator(setting)
+    function: Any
+    if program == CHAIN:
+        elements = GPU_ELEMENTS if setting.is_gpu else CPU_ELEMENTS
+        shape: tuple[int, ...] = (elements,)
+        function = _chain
+    else:
+        width, heads, batch, tokens = GPU_BLOCK if setting.is_gpu else CPU_BLOCK
+        shape = (batch, tokens, width)
+        function = build(setting, lambda: encoder_layer(width, heads, 4 * width))
+    x = torch.randn(shape, generator=generator, device=setting.device).requires_grad_()
+    gradient = torch.full(shape, 1.0 / x.numel(), device=setting.device)
+    compiled = function if variant == "eager" else _compile(setting, function, variant)
+
+    def step() -> None:
+        x.grad = None
+        if program == BLOCK:
+            function.zero_grad(set_to_none=True)
+        compiled(x).backward(gradient)
+
+    with ExitStack() as stack:
+        if variant == HALF:
+            stack.enter_context(_budget(0.5))
+        # The backward graph is compiled here too, so the budget must still stand.
+        step()
+    if variant != "eager":
+        found = x.grad.detach().clone()
+        x.grad = None
+        function(x).backward(gradient)
+        if not torch.allclose(found, x.grad, rtol=2e-2, atol=1e-6):
+            raise ArithmeticError(f"the gradient of the {program} with {variant} is wrong")
+    return step
+
+
+def _chain(x: Any) -> Any:
+    for _ in range(LINKS):
+        # Its gradient needs x and the clamped x of every link.
+        x = x * x.clamp(-1.0, 1.0) + 0.5
+    return x
+
+
+def _compile(setting: Setting, function: Any, variant: str) -> Any:
+    import torch
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import (
+        default_partition,
+        min_cut_rematerialization_partition,
+    )
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.decomposition import select_decomp_table
+
+    def backward(graph: Any, examples: Any) -> Any:
+        return compile_fx_inner(graph, examples, is_backward=True)
+
+    backend = aot_autograd(
+        fw_compiler=compile_fx_inner,
+        bw_compiler=backward,
+        decompositions=select_decomp_table(),
+        partition_fn=default_partition if variant == NONE else min_cut_rematerialization_partition,
+    )
+    # Each variant must be compiled for itself: Dynamo keeps one result per code object and backend.
+    torch._dynamo.reset()
+    return torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
+
+
+def _budget(share: float) -> Any:
+    import torch._functorch.config as config
+
+    return config.patch(activation_memory_budget=share)
+
+
+def peak_bytes(setting: Setting, step: Callable[[], object]) -> int:
+    """The most memory that was handed out within the step beyond what there was before it."""
+    import torch
+
+    if setting.is_gpu:
+        setting.synchronise()
+        before: int = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        setting.synchronise()
+        return int(torch.cuda.max_memory_allocated()) - before
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        step()
+    events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
+    if not events:
+        raise SkipExperimentError("PyTorch's profiler reports no memory here")
+    events.sort(key=lambda event: event.start_ns())
+    held = peak = 0
+    for event in events:
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def _answers(
+    series: dict[tuple[str, str], Series], peaks: dict[tuple[str, str], list[int]]
+) -> dict[str, Answer]:
+    answers: dict[str, Answer] = {}
+    for program, prefix in ((CHAIN, "chain"), (BLOCK, "block")):
+        without, with_cut = (program, NONE), (program, MIN_CUT)
+        if without not in series or with_cut not in series:
+            late = Answer(None, "not compiled within the time budget (--budget gives more)")
+            answers |= {f"{prefix}-memory": late, f"{prefix}-time": late}
+            continue
+        ratios = sorted(a / b for a, b in zip(peaks[with_cut], peaks[without]))
+        answers[f"{prefix}-memory"] = Answer(
+            Measured(ratios[len(ratios) // 2], ratios[0], ratios[-1]),
+            f"{si(sorted(peaks[without])[1], 'B')} without recomputation, "
+            f"{si(sorted(peaks[with_cut])[1], 'B')} with the minimum cut",
+        )
+        before, after = series[without].summary(), series[with_cut].summary()
+        answers[f"{prefix}-time"] = Answer(
+            Measured(*ratio_of(series[with_cut], series[without])),
+            f"{time_text(before.median)} without recomputation, {time_text(after.median)} with "
+            "the minimum cut",
+        )
+    return answers
+
+
+def _draw(outcome: Outcome, figure: Figure) -> None:
+    figure.set_size_inches(10.5, 4.4)
+    panels: Any = figure.subplots(1, 2)
+    for axes, program in zip(panels, (CHAIN, BLOCK)):
+        _draw_program(axes, [row for row in outcome.rows if row["program"] == program])
+        axes.set_title(program)
+    title(figure, "Recomputation: peak memory against time", outcome.device)
+
+
+def _draw_program(axes: Axes, rows: list[Row]) -> None:
+    colours = {"eager": GREY, NONE: COLOURS[1], MIN_CUT: COLOURS[0], HALF: COLOURS[2]}
+    for row in rows:
+        x, y = row["seconds"] * 1e3, row["peak_bytes"] / 2**20
+        axes.errorbar(
+            [x], [y], xerr=[[x - row["low_s"] * 1e3], [row["high_s"] * 1e3 - x]], fmt="o",
+            markersize=9, color=colours[row["variant"]], capsize=3,
+        )  # fmt: skip
+        axes.annotate(row["variant"], (x, y), xytext=(0, 10), textcoords="offset points",
+                      ha="center", fontsize=9, color=colours[row["variant"]])  # fmt: skip
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.25, y=0.2)
+    axes.autoscale_view()
+    axes.set_xlim(0, axes.get_xlim()[1])
+    axes.set_ylim(0, axes.get_ylim()[1])
+    axes.set_xlabel("ms for forward and backward (better to the left)")
+    axes.set_ylabel("peak MiB (better below)")
+
+
+EXPERIMENT = Experiment(
+    name="remat",
+    title="Recomputation",
+    question="Can computing something twice save both memory and time?",
+    claims=CLAIMS,
+    run=_run,
+    draw=_draw,
+    budget_s=40,
+)
