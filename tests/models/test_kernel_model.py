@@ -75,7 +75,8 @@ def test_float32_products_use_tf32_only_where_pytorch_allows_it() -> None:
     x, weight = spec(32, 256, 32, 32), spec(256, 256, 3, 3)
     convolution = aten("convolution", x, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     slower = ideal(convolution, flags=Flags(tf32_convolution=False))
-    assert slower.time_s > 4 * ideal(convolution).time_s
+    # At its roof, by Winograd; in TF32 at 0.75 of the rate of a product.
+    assert slower.time_s > 3 * ideal(convolution).time_s
 
 
 def test_wave_quantisation() -> None:
@@ -213,3 +214,25 @@ def test_longer_attention_costs_more_and_backward_more_than_forward() -> None:
             )
         assert times == sorted(times)
         assert times[-1] > 10 * times[-2]  # quadratic in the length: 16 times at the limit
+
+
+def test_training_batch_norm_of_amd_takes_a_trip_for_each_element_of_a_thread() -> None:
+    # 10 x 112 x 112 elements of a channel in 512 threads: 245 trips of 0.7 us one after the other.
+    x, channel = spec(10, 64, 112, 112, dtype="bfloat16"), spec(64)
+    call = aten("native_batch_norm", x, channel, channel, channel, channel, True, 0.1, 1e-5)
+    found = estimated(call, target_device("MI300X"))
+    assert 245 * 0.7e-6 < found.time_s < 1.3 * 245 * 0.7e-6
+    assert found.kernels == 3
+    # cuDNN's, on NVIDIA, spreads a channel over blocks.
+    assert estimated(call, target_device("H100-SXM")).time_s < found.time_s / 5
+
+
+def test_a_contiguous_half_precision_convolution_is_converted_to_channels_last_and_back() -> None:
+    x, weight = spec(8, 64, 56, 56, dtype="float16"), spec(64, 64, 3, 3, dtype="float16")
+    last = spec(8, 64, 56, 56, dtype="float16", strides=(64 * 56 * 56, 1, 64 * 56, 64))
+    rest = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    for device in (target_device("MI300X"), target_device("RTX-4090")):
+        plain = estimated(aten("convolution", x, weight, *rest), device)
+        direct = estimated(aten("convolution", last, weight, *rest), device)
+        assert plain.kernels >= direct.kernels + 3
+        assert plain.time_s > direct.time_s

@@ -18,6 +18,7 @@ from gobrrr.models.contraction_shapes import ConvolutionShape, convolution_of
 from gobrrr.models.passes import Pass
 from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.contractions import output_mask
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS
 from gobrrr.work.estimate import Work
 
@@ -56,7 +57,9 @@ class ConvolutionEfficiency:
 
 
 GENERIC = ConvolutionEfficiency()
-BY_ARCHITECTURE: dict[str, ConvolutionEfficiency] = {}
+BY_ARCHITECTURE: dict[str, ConvolutionEfficiency] = {
+    "CDNA": ConvolutionEfficiency(conversion=1.0, source="kernels of a recorded MI300X step"),
+}
 
 
 def efficiency_of(device: TargetDevice) -> ConvolutionEfficiency:
@@ -108,8 +111,10 @@ def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass,
     Each conversion reads and writes its tensor once. Tensors that fit into half of the cache are
     converted there.
     """
-    if device.kind != "cuda":
+    if device.kind not in ("cuda", "hip"):
         return ()
+    if call.name == "aten::convolution_backward":
+        return _beside_backward(call, work, device)
     shape = shape_of_convolution(call)
     if shape is None:
         return ()
@@ -132,6 +137,19 @@ def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass,
     if isinstance(bias, TensorSpec) and not call.name.startswith("aten::cudnn"):
         found.append(_copy(out * item, device, dtype, 1.0))
     return tuple(found)
+
+
+def _beside_backward(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass, ...]:
+    """Conversions around the gradients: each takes two tensors and gives the third."""
+    grad, x, weight = call.tensors[0], call.tensors[1], call.tensors[2]
+    item = x.item_size_bytes
+    last = x.strides is not None and x.strides[1] == 1 and x.shape[1] > 1
+    if item is None or work.compute_dtype not in _HALF or last or prod(weight.shape[2:]) == 1:
+        return ()
+    gradients = sum(output_mask(call, 10)[:2])
+    share = efficiency_of(device).conversion
+    sizes = [spec.numel * item for spec in (grad, x, weight)] * gradients
+    return tuple(_copy(size, device, work.compute_dtype, share) for size in sizes)
 
 
 def _copy(size: int, device: TargetDevice, dtype: str, share: float) -> Pass:

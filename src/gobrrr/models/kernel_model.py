@@ -25,7 +25,7 @@ from gobrrr.models.passes import (
 from gobrrr.models.products import time_of_product
 from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice, target_device
-from gobrrr.models.walks import walks_of
+from gobrrr.models.walks import Machine, walks_of
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS
 from gobrrr.work.estimate import Work
@@ -291,7 +291,7 @@ def _walk(
     read, written = float(work.bytes_read or 0), float(work.bytes_written or 0)
     moved = max(read + written, 1.0)
     seconds = compute_s = memory_s = 0.0
-    walks = walks_of(call, work, c.strided_fraction)
+    walks = walks_of(call, work, Machine(c.strided_fraction, device.kind))
     for walk in walks:
         traffic = read * walk.reads + written * walk.writes
         # A second read of what the kernel has just read comes from the cache, if it fits there;

@@ -8,7 +8,7 @@ DilatedMaxPool2d.cu, AveragePool2d.cu, Loss.cu.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
@@ -20,6 +20,7 @@ _IN_REGISTERS = 1024
 _SHARED_BYTES = 48 * 1024
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
 _CHUNK, _BLOCKS = 65536, 320
+_CHANNEL_THREADS = 512
 _TENSORS_PER_LAUNCH = (110, 64, 48, 36, 30)
 
 
@@ -47,13 +48,26 @@ class Walk:
 
 
 ONE = (Walk(),)
-Recipe = Callable[[OpCall, Work, float], tuple[Walk, ...]]
 
 
-def walks_of(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a recipe may know of the device.
+
+    ``strided``: the efficiency of walking across rows; ``kind``: ``cuda``, ``hip``, ...
+    """
+
+    strided: float
+    kind: str
+
+
+Recipe = Callable[[OpCall, Work, Machine], tuple[Walk, ...]]
+
+
+def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """The kernels of an op that is not a contraction; one plain stream where nothing is known.
 
-    ``strided``: the efficiency of walking across rows.
+    Such a kernel belongs to the machine's libraries as much as to the op.
     """
     name = call.name.partition("::")[2]
     recipe = _RECIPES.get(name)
@@ -66,16 +80,18 @@ def walks_of(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
         recipe = _foreach
     try:
         if recipe is not None:
-            return recipe(call, work, strided)
-        return _stream(call, work, strided)
+            return recipe(call, work, machine)
+        return _stream(call, work, machine)
     except (IndexError, ValueError, TypeError, ZeroDivisionError):
         # A trace that leaves arguments out.
         return ONE
 
 
-def _stream(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _stream(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """Element-wise: as fast as memory where every tensor is walked along its rows."""
-    return (Walk(efficiency=strided if _crosses_rows(call) else 1.0, indexed=_indexed(call)),)
+    return (
+        Walk(efficiency=machine.strided if _crosses_rows(call) else 1.0, indexed=_indexed(call)),
+    )
 
 
 def _indexed(call: OpCall) -> float:
@@ -158,7 +174,7 @@ def _dimension(arg: Arg, rank: int) -> int:
     return arg % rank if rank else 0
 
 
-def _softmax(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     backward = "backward" in call.name
     x = call.tensors[0]
     dim = _dimension(call.args[2 if backward else 1], len(x.shape))
@@ -176,19 +192,19 @@ def _softmax(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     return (Walk(reads=3 if not backward else 2, arithmetic=2, programs=programs, trips=3),)
 
 
-def _layer_norm(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _layer_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = call.tensors[0]
     row = prod(integers_of(call.args[1]) or x.shape[-1:])
     # Statistics first, then the result: the second read comes from the cache.
     return (Walk(reads=2, arithmetic=2, programs=x.numel / max(row, 1), trips=2),)
 
 
-def _layer_norm_backward(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _layer_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # The input's gradient; then those of weight and bias, which sum over rows.
     return (Walk(reads=2, arithmetic=1), Walk(writes=0, arithmetic=0.5, efficiency=0.7))
 
 
-def _group_norm(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _group_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = call.tensors[0]
     groups = call.args[6] if len(call.args) > 6 and isinstance(call.args[6], int) else 32
     programs = float(x.shape[0] * groups)
@@ -200,27 +216,46 @@ def _group_norm(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     )
 
 
-def _group_norm_backward(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _group_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     return (
         Walk(writes=0), Walk(reads=0, writes=0, arithmetic=0), Walk(),
         Walk(reads=0, writes=0, arithmetic=0),
     )  # fmt: skip
 
 
-def _batch_norm(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _batch_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     training = any(arg is True for arg in call.args)
     if not training:
         return ONE
-    channels = float(call.tensors[0].shape[1])
-    return (Walk(writes=0, programs=2 * channels), Walk(arithmetic=0.5))
+    if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
+        # Statistics, their update, the result.
+        statistics = _by_channel(call.tensors[0], 1)
+        return (statistics, Walk(reads=0, writes=0, arithmetic=0), Walk(arithmetic=0.5))
+    return (Walk(writes=0, programs=2.0 * call.tensors[0].shape[1]), Walk(arithmetic=0.5))
 
 
-def _batch_norm_backward(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
-    channels = float(call.tensors[0].shape[1])
-    return (Walk(writes=0, programs=2 * channels), Walk(arithmetic=0.5))
+def _batch_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
+        return (replace(_by_channel(call.tensors[0], 2), reads=2, writes=1),)
+    return (Walk(writes=0, programs=2.0 * call.tensors[0].shape[1]), Walk(arithmetic=0.5))
 
 
-def _reduction(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _by_channel(x: TensorSpec, reads: int) -> Walk:
+    """PyTorch's own batch norm (batch_norm_collect_statistics_kernel, ..._backward_kernel).
+
+    One block of 512 threads for each channel; each thread takes its elements one after the other,
+    so that each costs a trip to memory.
+    """
+    channels = max(x.shape[1], 1)
+    trips = reads * ceil(x.numel / channels / _CHANNEL_THREADS)
+    return Walk(writes=0, programs=float(channels), trips=trips)
+
+
+def _channels_last(x: TensorSpec) -> bool:
+    return x.strides is not None and len(x.shape) > 2 and x.strides[1] == 1 and x.shape[1] > 1
+
+
+def _reduction(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = max(call.tensors, key=lambda t: t.numel)
     dims = integers_of(call.args[1]) if len(call.args) > 1 else None
     rank = len(x.shape)
@@ -231,7 +266,7 @@ def _reduction(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     return (Walk(efficiency=0.85, trips=3),)
 
 
-def _scan(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = call.tensors[0]
     dim = _dimension(call.args[1], len(x.shape))
     row, inner = x.shape[dim], prod(x.shape[dim + 1 :])
@@ -245,56 +280,56 @@ def _scan(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
     return (Walk(arithmetic=2, efficiency=0.8, programs=rows / 256),)
 
 
-def _window(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _window(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # A thread per result reads its window through the first-level cache, with index arithmetic
     # (about eight instructions) for each element.
     return (Walk(arithmetic=8, efficiency=0.8),)
 
 
-def _loss(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # nll_loss with a mean over rows runs in one block.
     x = call.tensors[0]
     return (Walk(programs=1.0 if len(x.shape) <= 2 else None),)
 
 
-def _sort(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _sort(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # Radix sort, 8 bits a pass, keys and 8-byte positions (cub::DeviceRadixSort).
     item = call.tensors[0].item_size_bytes or 4
     return tuple(Walk(reads=1, efficiency=0.6) for _ in range(item + 1))
 
 
-def _top_k(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _top_k(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # Radix select reads the row once for every 2 bits in the worst case, about five times.
     x = call.tensors[0]
     rows = x.numel // max(x.shape[-1] if x.shape else 1, 1)
     return (Walk(reads=5, arithmetic=5, programs=float(rows)), Walk(reads=0, writes=1))
 
 
-def _scatter(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _scatter(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # Atomic additions read and write a whole sector each.
     return (Walk(efficiency=0.4),)
 
 
-def _gather(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _gather(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     return (Walk(efficiency=0.6, indexed=_widest(call), trips=2),)
 
 
-def _index_put(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _index_put(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # With accumulation the indices are sorted first.
     accumulate = any(arg is True for arg in call.args)
-    return (*(_sort(call, work, strided) if accumulate else ()), Walk(efficiency=0.4))
+    return (*(_sort(call, work, machine) if accumulate else ()), Walk(efficiency=0.4))
 
 
-def _embedding_backward(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _embedding_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # Zero the gradient, then add rows up.
     return (Walk(reads=0), Walk(efficiency=0.5))
 
 
-def _join(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _join(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     return (Walk(efficiency=0.9, indexed=1.5 * _widest(call), trips=2),)
 
 
-def _foreach(call: OpCall, work: Work, strided: float) -> tuple[Walk, ...]:
+def _foreach(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     lists = [arg for arg in call.args if isinstance(arg, tuple) and arg
              and isinstance(arg[0], TensorSpec)]  # fmt: skip
     if not lists:
