@@ -17,7 +17,7 @@ from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.timeline.errors import InputError
 
 # No guards and no Python: a library call keeps its kernel's own cost.
-_AS_A_MODE = Mode("aot_inductor", "AOTInductor", {}, "", library_left=0.35, call_left=0.6)
+_AS_A_MODE = Mode("aot_inductor", "AOTInductor", {}, "", library_left=0.5, call_left=0.6)
 
 
 def _consider(facts: Facts) -> Considered:
@@ -44,12 +44,17 @@ def _apply(work: Workload) -> Iterator[Workload]:
             if isinstance(program.inputs, (tuple, list))
             else (program.inputs,)
         )
+    from torch._inductor import config
+
+    metadata = dict(config.aot_inductor.metadata)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         exported = torch.export.export(program.model.eval(), args, kwargs)
         package = torch._inductor.aoti_compile_and_package(
             exported, package_path=str(Path(folder) / "model.pt2")
         )
         loaded = torch._inductor.aoti_load_package(package)
+    # The compiler leaves its notes on the program there.
+    config.aot_inductor.metadata = metadata
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return loaded(*args, **kwargs)

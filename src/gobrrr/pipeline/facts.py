@@ -190,9 +190,6 @@ def with_program(facts: Facts, workload: Workload) -> Facts:
         optimizers=() if optimizer is None else (describe_optimizer(optimizer),),
         unused_gradients=unused,
         unused_gradients_share=share,
-        checkpoints=any(getattr(m, "gradient_checkpointing", False) for m in module.modules())
-        if module is not None
-        else facts.checkpoints,
         batch_size=None if isinstance(workload, Program) and workload.plain_call
         else workload.batch_size(),
         input_channels_last=_channels_last(workload.inputs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.capture.session import Plan
@@ -14,6 +14,7 @@ from gobrrr.diagnosis.schema import Diagnosis, Finding
 from gobrrr.fixes import FIXES
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.pipeline.facts import facts_of
 from gobrrr.pipeline.live import diagnose_work, load_ceilings
@@ -225,9 +226,9 @@ class WorkloadBench:
                 for fix in fixes:
                     assert fix.apply is not None
                     work = stack.enter_context(fix.apply(work))
-                done = diagnose_work(
-                    as_program(work), Plan(), ceilings, self._name or _title(self._work), progress
-                )
+                title = self._name or _title(self._work)
+                with counting_checkpoints() as checkpoints:
+                    done = diagnose_work(as_program(work), Plan(), ceilings, title, progress)
             except GobrrrError:
                 raise
             except Exception as error:
@@ -235,7 +236,7 @@ class WorkloadBench:
             facts = facts_of(
                 done.diagnosis, done.analysis, workload=as_program(work), asked=self._asked
             )
-        return done.diagnosis, facts
+        return done.diagnosis, replace(facts, checkpoints=checkpoints[0] > 0)
 
     def measure_null(self, budget_s: float) -> Null:
         """On two copies."""

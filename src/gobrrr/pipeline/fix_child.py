@@ -23,6 +23,7 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes import FIXES
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program
 from gobrrr.pipeline.build import CpuAnalysis
 from gobrrr.pipeline.facts import (
@@ -86,11 +87,12 @@ def _diagnose_function(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Fac
         program = as_program(work)
         ceilings = load_ceilings(refresh=False, progress=_silent)
         title = Path(spec.target).name
-        done = diagnose_work(program, Plan(), ceilings, title, _silent)
+        with counting_checkpoints() as checkpoints:
+            done = diagnose_work(program, Plan(), ceilings, title, _silent)
         facts = facts_of(
             done.diagnosis, done.analysis, workload=program, can_restart=True, asked=spec.asked
         )
-    return done.diagnosis, facts
+    return done.diagnosis, replace(facts, checkpoints=checkpoints[0] > 0)
 
 
 def _diagnose_script(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts]:
@@ -104,11 +106,13 @@ def _diagnose_script(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts
         for fix in fixes:
             if fix.in_script is not None:
                 stack.enter_context(fix.in_script())
+        checkpoints = stack.enter_context(counting_checkpoints())
         outcome = diagnose_script(
             spec.target, spec.argv, is_module=spec.kind == "module", stop=True, on_analysis=keep
         )
     if seen:
-        return seen[0]
+        diagnosis, facts = seen[0]
+        return diagnosis, replace(facts, checkpoints=checkpoints[0] > 0)
     if outcome.exit.raised:
         raise UserCodeError(f"{spec.target} raised: its traceback is above")
     if outcome.exit.code:
