@@ -12,6 +12,8 @@ from gobrrr.verification.trial import ELIMINATED_WORK, FASTER, INCOMPARABLE, SAM
 
 # A null trial is good if its median is this near 1 and its interval this narrow.
 NULL_MEDIAN, NULL_WIDTH = 0.02, 0.05
+# A ratio nearer to 1 than this is no change: what is left of a drift can be as large.
+LEAST_CHANGE = 0.01
 # Faster than the speed of light by more than the ceilings are uncertain by.
 LIGHT_TOLERANCE = 0.05
 FEWEST_ROUNDS, MOST_ROUNDS, ROUNDS_BEFORE_A_LOOK = 8, 2000, 6
@@ -200,8 +202,8 @@ def judge(
 ) -> tuple[str, str]:
     """(verdict, reason) of a timed pair whose numerics have passed.
 
-    Faster means that the whole interval lies above the null's and above 1. A step shorter than
-    the unavoidable work at the ceilings has lost some of that work.
+    Faster means that the whole interval lies above the null's, and above 1 by ``LEAST_CHANGE``. A
+    step shorter than the unavoidable work at the ceilings has lost some of that work.
     """
     ratio = ratio or timed.ratio
     span = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
@@ -213,7 +215,8 @@ def judge(
         )
     if not null.quiet:
         return INCOMPARABLE, f"{null.sentence}; with the change {span}"
-    low, high = min(null.ratio.low, 1.0), max(null.ratio.high, 1.0)
+    low = min(null.ratio.low, 1.0 - LEAST_CHANGE)
+    high = max(null.ratio.high, 1.0 + LEAST_CHANGE)
     if ratio.low > high:
         return FASTER, f"{span}; {null.sentence}"
     if ratio.high < low:

@@ -1,0 +1,253 @@
+"""Unmodified scripts in processes of their own: what they may do to a trial, and what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.capture.script import StopScript
+from gobrrr.fixes.fix import Fix
+from gobrrr.measure import Interval
+from gobrrr.verification.child import find_fixes
+from gobrrr.verification.copies import random_states, set_seeds
+from gobrrr.verification.numerics import Expected, compare
+from gobrrr.verification.records import BUCKETS, read_record, read_sketch, sketch
+from gobrrr.verification.script_child import Recorder, Turns, difference
+from gobrrr.verification.scripts import ScriptNull, ScriptTarget, measure_script_null, verify_script
+from gobrrr.verification.timing import Null
+
+pytestmark = pytest.mark.torch
+
+MS = 1_000_000
+TRAIN = """
+import sys, time
+import torch
+model = torch.nn.Linear(16, 16)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.randn(4, 16)
+if "--random" in sys.argv:
+    torch.manual_seed(time.time_ns() % 2**31)
+    torch.nn.init.normal_(model.weight)
+for _ in range(100_000):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.002)
+"""
+FIXES = """
+import os, signal, time
+from contextlib import contextmanager
+from gobrrr.fixes.fix import Fix, RuledOut
+
+def fix(function):
+    return Fix(name=function.__name__, title="", leaves=(), may_change=(),
+               consider=lambda f: RuledOut("a test"), in_script=contextmanager(function))
+
+def no_sleep():
+    usual = time.sleep
+    time.sleep = lambda s: None
+    yield
+    time.sleep = usual
+
+def half_loss():
+    import torch
+    usual = torch.Tensor.mean
+    torch.Tensor.mean = lambda t: usual(t) / 2
+    yield
+    torch.Tensor.mean = usual
+
+def crash():
+    os.kill(os.getpid(), signal.SIGSEGV)
+    yield
+
+FIXES = [fix(f) for f in (no_sleep, half_loss, crash)]
+"""
+QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.002)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("scripts")
+    (made / "train.py").write_text(TRAIN)
+    (made / "asks.py").write_text("name = input('your name? ')\n")
+    (made / "fixes.py").write_text(FIXES)
+    return made
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> ScriptTarget:
+    return ScriptTarget(str(folder / "train.py"), registry=f"{folder / 'fixes.py'}:FIXES",
+                        threads=1)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def null(target: ScriptTarget) -> ScriptNull:
+    return measure_script_null(target, budget_s=1.0)
+
+
+def named(target: ScriptTarget, name: str) -> list[Fix]:
+    return find_fixes([name], target.registry)
+
+
+def test_a_plain_script_repeats_itself(null: ScriptNull) -> None:
+    assert null.trouble == "" and null.not_deterministic == ""
+    assert null.null is not None and null.original is not None
+    # Two gradients, two movements, three losses.
+    assert len(null.original.gradients) == len(null.original.moved) == 2
+    assert len(null.original.losses) == 3
+    assert null.original.losses[0] > null.original.losses[2]
+
+
+def test_a_faster_script_wins(target: ScriptTarget, null: ScriptNull) -> None:
+    known = ScriptNull(QUIET, null.original, null.repeated)
+    trial = verify_script(target, named(target, "no_sleep"), null=known, budget_s=2.0)
+    assert trial.verdict == "faster", trial.reason
+    assert trial.numerics is not None and trial.numerics["compared"] == 5
+    assert trial.peak_memory_bytes is not None and trial.peak_memory_bytes > 1 << 20
+
+
+def test_a_script_that_computes_something_else_has_failed(
+    target: ScriptTarget, null: ScriptNull
+) -> None:
+    trial = verify_script(target, named(target, "half_loss"), null=null, budget_s=1.0)
+    assert trial.verdict == "failed" and "away from the plain run" in trial.reason
+
+
+def test_a_fix_that_crashes_the_script_is_a_failed_trial(
+    target: ScriptTarget, null: ScriptNull
+) -> None:
+    trial = verify_script(target, named(target, "crash"), null=null, budget_s=1.0)
+    assert trial.verdict == "failed" and "the script with the change crashed with SIGSEGV" in (
+        trial.reason
+    )
+
+
+def test_a_script_that_is_not_deterministic_is_incomparable(target: ScriptTarget) -> None:
+    random = ScriptTarget(target.name, ("--random",), registry=target.registry, threads=1)
+    null = measure_script_null(random, budget_s=1.0)
+    assert "not deterministic" in null.not_deterministic
+    quiet = ScriptNull(QUIET, null.original, null.repeated, "", null.not_deterministic)
+    trial = verify_script(random, named(target, "no_sleep"), null=quiet, budget_s=1.0)
+    assert trial.verdict == "incomparable" and "not deterministic" in trial.reason
+
+
+def test_a_script_that_asks_for_input_is_told_apart(folder: Path) -> None:
+    null = measure_script_null(ScriptTarget(str(folder / "asks.py")), budget_s=1.0)
+    assert "reads from its standard input" in null.trouble
+    trial = verify_script(ScriptTarget(str(folder / "asks.py")), [], null=null)
+    assert trial.verdict == "failed" and trial.reason == null.trouble
+
+
+def test_a_script_slow_to_start_is_told_apart(target: ScriptTarget) -> None:
+    slow = ScriptTarget(target.name, start_limit_s=0.05)
+    assert "larger --budget" in measure_script_null(slow, budget_s=1.0).trouble
+
+
+# The child's side, with steps and a clock of the test's own.
+
+
+class FakeParent:
+    def __init__(self, answers: list[dict[str, Any]]) -> None:
+        self.answers = answers
+        self.told: list[dict[str, Any]] = []
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.told.append(message)
+
+    def ask(self) -> dict[str, Any]:
+        return self.answers.pop(0)
+
+
+class FakeRecorder:
+    complete = True
+
+    def boundary(self, source: str) -> None: ...
+
+    def record(self) -> dict[str, Any]:
+        return {}
+
+
+def run_steps(lengths_ms: list[int], answers: list[dict[str, Any]], restart_at: int = -1) -> Any:
+    now = [0]
+    parent = FakeParent(answers)
+    turns = Turns(parent, FakeRecorder(), clock=lambda: now[0])  # type: ignore[arg-type]
+    turns.begin()
+    try:
+        for number, length in enumerate(lengths_ms):
+            now[0] += length * MS
+            turns.boundary("optimizer", number == restart_at)
+    except StopScript:
+        parent.told.append({"event": "stopped", "step": number + 1})
+    return parent.told
+
+
+def test_steps_are_warm_once_three_agree() -> None:
+    told = run_steps([900, 500, 100, 10, 10, 10, 10, 10, 10], [{"go": 2}, {"go": 1}, {"stop": 1}])
+    assert [m["event"] for m in told] == ["ready", "turn", "turn", "stopped"]
+    # The first boundary starts the count; steps 4 to 6 agree. Then 2 + 1 steps are timed.
+    assert told[0]["step_s"] == pytest.approx(0.010)
+    assert [m["seconds"] for m in told[1:3]] == [pytest.approx(0.020), pytest.approx(0.010)]
+    assert told[-1]["step"] == 9
+
+
+def test_warming_up_costs_what_it_took_beyond_warm_steps() -> None:
+    told = run_steps([900, 500, 10, 10, 10], [{"stop": 1}])
+    # 900 + 500 + 3 x 10 ms - 5 x 10 ms = 1380 ms
+    assert told[0]["started_s"] == pytest.approx(1.380)
+
+
+def test_a_step_that_turns_out_to_be_another_starts_over() -> None:
+    told = run_steps([10, 10, 10, 10, 10, 10, 10], [{"stop": 1}], restart_at=3)
+    assert told[-1] == {"event": "stopped", "step": 7}
+    told = run_steps([10] * 8, [{"go": 3}], restart_at=4)
+    assert "changed while it was timed" in told[-2]["error"]
+
+
+def test_the_recorder_sees_what_the_script_computes_and_leaves_no_trace() -> None:
+    import torch
+
+    backward = torch.Tensor.backward
+
+    def run(scale: float = 1.0) -> Any:
+        set_seeds()
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        recorder = Recorder()
+        recorder.install()
+        for _ in range(4):
+            optimizer.zero_grad()
+            (scale * model(torch.ones(1, 3)).square().mean()).backward()
+            optimizer.step()
+            recorder.boundary("optimizer")
+        recorder.remove()
+        return read_record(recorder.record())
+
+    one, two, other = run(), run(), run(1.5)
+    assert torch.Tensor.backward is backward
+    same = compare(Expected(one, one, "the first run"), two)
+    # Two gradients and three losses.
+    assert same.passed and same.compared == 5 and same.error == 0
+    assert not compare(Expected(one, one, "the first run"), other).passed
+
+
+def test_sketches_keep_relative_errors_and_leave_the_random_state() -> None:
+    import torch
+
+    set_seeds()
+    a = torch.randn(3, 40_000)
+    b = a + 0.01 * torch.randn_like(a)
+    before = random_states()
+    one, two = sketch(a), sketch(b)
+    assert random_states() == before
+    assert one["shape"] == [3, 40_000] and read_sketch(one).numel() == BUCKETS
+    error = float((read_sketch(two) - read_sketch(one)).norm() / read_sketch(one).norm())
+    # 256 sums: the estimate of a norm is good to about 1 / sqrt(2 * 256) = 4 %.
+    assert error == pytest.approx(0.01, rel=0.3)
+    assert float(read_sketch(difference(two, one)).norm()) == pytest.approx(
+        float((read_sketch(two) - read_sketch(one)).norm())
+    )
+    small = torch.tensor([1.0, float("nan")])
+    assert read_sketch(sketch(small)).isnan().tolist() == [False, True]
