@@ -14,7 +14,7 @@ from typing import Any
 
 from gobrrr.capture.graph_recorder import GraphRecorder, choose_in_inference
 from gobrrr.capture.graph_storages import TARGET, Storages
-from gobrrr.capture.stand_ins import StandIns, Swap, value_of
+from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
 from gobrrr.capture.target_kernels import Abilities, attention_of, kernels_of
 from gobrrr.capture.workload import Workload, as_workload
@@ -84,7 +84,7 @@ def capture_op_graph(
                 stack.enter_context(_inference_attention(target.abilities))
             stack.enter_context(fake_mode)
             if target.answers is not None:
-                stack.enter_context(make_mode(target.answers, storages, value_of))
+                stack.enter_context(make_mode(target.answers, stand_ins, switch))
             stack.enter_context(recorder)
             with _user_errors("setting up the step"):
                 work = make()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.capture.graph_storages import TARGET, UNSTATED, Storages
+from gobrrr.capture.stand_ins import StandIns, value_of
 
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
@@ -63,17 +64,20 @@ class Switch:
         return self.depth == 0
 
 
-def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[Any], Any]) -> Any:
-    """The ``TorchFunctionMode``; ``value_of`` gives the known values of a stand-in, or ``None``."""
+def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> Any:
+    """The ``TorchFunctionMode``. Real tensors among arguments are replaced by stand-ins."""
     import torch
+    from torch._subclasses.fake_tensor import FakeTensor
     from torch.overrides import TorchFunctionMode
     from torch.utils._device import _device_constructors
 
+    storages = stand_ins.storages
     tensor = torch.Tensor
     factories = _device_constructors()
     target = torch.device(answers.type, 0)
     host = torch.device("cpu")
     unchecked: dict[Any, Any] = {}
+    entered: list[Any] = []
     moves = {tensor.to, tensor.cpu, tensor.cuda, getattr(tensor, "xpu", tensor.cuda)}
 
     def device_of(value: Any) -> Any:
@@ -124,7 +128,7 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
                     rest.pop(0)
                 found = place_named(device)
                 if found is None:
-                    return func(value, *rest, **options)
+                    return func(*args, **kwargs)
                 wanted = found
         options.pop("non_blocking", None)
         # Positional non_blocking and copy after a dtype are dropped with the device.
@@ -143,11 +147,22 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
             storages.put(moved, wanted)
         return moved
 
+    def replaced(value: Any) -> Any:
+        if isinstance(value, tensor):
+            if isinstance(value, FakeTensor):
+                return value
+            with switch.off():
+                return stand_ins.of(value)
+        if type(value) in (list, tuple) and any(isinstance(item, tensor) for item in value):
+            return type(value)(replaced(item) for item in value)
+        return value
+
     class TargetMode(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
+            args = tuple(replaced(value) for value in args)
             answer = answered.get(func)
             if answer is not None:
                 return answer(*args, **kwargs)
@@ -171,10 +186,15 @@ def make_mode(answers: DeviceAnswers, storages: Storages, value_of: Callable[[An
                 body = unchecked.get(func)
                 if body is None:
                     body = unchecked[func] = _without_checks(func)
-                if body is not func:
+                # A method of ``Tensor`` in Python may call the one in C of the same name.
+                if body is not func and not (entered and entered[-1] is func):
                     # Its calls are to be seen, its own question whether we are here is not.
-                    with self:
-                        return body(*args, **kwargs)
+                    entered.append(func)
+                    try:
+                        with self:
+                            return body(*args, **kwargs)
+                    finally:
+                        entered.pop()
             return func(*args, **kwargs)
 
     return TargetMode()
@@ -215,6 +235,8 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
         put = _Replacements()
         stack.callback(put.undo)
         put(torch.nn.Module, "_apply", _apply)
+        # Recurrent modules ask it before they pack their weights, which stand-ins need not.
+        put(torch.backends.cudnn, "is_acceptable", lambda *_: False)
         put(FakeTensor, "device", property(device, true_device.fset))
         _replace_autocast(put, answers.type)
         module = getattr(torch, answers.type, None)
