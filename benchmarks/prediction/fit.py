@@ -20,6 +20,7 @@ from gobrrr.pipeline.carry import source_device
 from gobrrr.timeline.data import Timeline
 
 BOUNDS: dict[str, tuple[float, float]] = {
+    "matrix_fraction": (0.35, 0.95),
     "tile_fill_s": (0.5e-6, 6e-6),
     "kernel_floor_s": (1e-6, 5e-6),
     "trip_s": (0.2e-6, 1.5e-6),

@@ -9,6 +9,7 @@ that count are those of the second.
 
 - ``model``: an op's measured kernel time against what the model expects from its shapes alone;
 - ``step``: the same, summed over a step (device-busy time);
+- ``unseen``: ``model`` and ``step`` for a training step of another network, never fitted on;
 - ``carried``: an op's time carried from the other GPU against what was measured.
 """
 
@@ -47,6 +48,8 @@ PAIRS = {
     "qwen": ("h100_qwen1.5_0.5b_inference", "mi300x_qwen1.5_0.5b_inference"),
     "vit": ("h100_vit_nsfw_inference", "mi300x_vit_nsfw_inference"),
 }
+# Never fitted on: what the model makes of another kind of step (training, convolutions, batch norm).
+UNSEEN = ("mi300x_resnet_activation_checkpoint_training",)
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,34 @@ def model_part(folder: Path) -> dict[str, Any]:
     return result
 
 
+def unseen_part(folder: Path) -> dict[str, Any]:
+    result = {}
+    for name in UNSEEN:
+        timeline = read_trace(folder / f"{name}.json.gz")
+        device = source_device(timeline, name, None)
+        errors, weights, predicted, measured = [], [], 0.0, 0.0
+        by_op: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for op in measured_ops(name, timeline, device):
+            estimate = estimate_op(op.call, op.work, device)
+            if estimate is None:
+                continue
+            errors.append(relative(estimate.time_s, op.measured_s))
+            weights.append(op.measured_s * op.count)
+            predicted += estimate.time_s * op.count
+            measured += op.measured_s * op.count
+            by_op[op.call.name][0] += op.measured_s * op.count
+            by_op[op.call.name][1] += estimate.time_s * op.count
+        result[name] = {
+            "error": round(relative(predicted, measured), 4),
+            "per_op": spread(errors, weights),
+            "by_op_ms": {
+                key: {"measured": round(m * 1e3, 4), "predicted": round(p * 1e3, 4)}
+                for key, (m, p) in sorted(by_op.items(), key=lambda item: -item[1][0])
+            },
+        }
+    return result
+
+
 def carried_part(folder: Path) -> dict[str, Any]:
     timelines = load(folder)
     result: dict[str, Any] = {}
@@ -288,6 +319,7 @@ def main() -> None:
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "coefficients": "fitted on the half of op shapes marked fitted; steps hold both halves",
         "model": model_part(given.traces),
+        "unseen": unseen_part(given.traces),
         "carried": carried_part(given.traces),
         "regimes": regimes_part(given.traces),
     }
