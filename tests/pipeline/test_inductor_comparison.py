@@ -96,3 +96,17 @@ def test_a_graph_break_and_a_mutation_are_named() -> None:
     text = " ".join(found.breaks)
     assert "Graph break" in text
     assert "Mutation: 1 in-place" in text
+
+
+def test_the_comparison_is_part_of_a_diagnosis_on_request() -> None:
+    import torch
+
+    from gobrrr.capture.workload import Workload
+    from gobrrr.pipeline.inductor_comparison import comparison_notices
+
+    net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8))
+    first, *_ = comparison_notices(Workload(net, torch.randn(16, 32)))
+    assert first.startswith(
+        ("torch.compile leaves 1 generated kernels and 2 library calls",
+         "Not compared with torch.compile")
+    )  # fmt: skip

@@ -60,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-batch-test", action="store_true", help="do not run the batch-doubling test"
     )
     group.add_argument(
+        "--compare-compiled",
+        action="store_true",
+        help="compile the forward too, and say which kernels torch.compile leaves of it",
+    )
+    group.add_argument(
         "--refresh-ceilings", action="store_true", help="measure this machine's ceilings anew"
     )
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -117,6 +122,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         import torch
 
         torch.set_num_threads(parsed.threads)
+    if parsed.compare_compiled and target.kind != "function":
+        raise InputError("--compare-compiled needs a function: gobrrr run bench.py:make_step")
     try:
         if target.kind == "function":
             return _run_function(target, parsed, progress)
@@ -135,6 +142,7 @@ def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress
         steps=parsed.steps,
         warmup=parsed.warmup,
         batch_test=not parsed.no_batch_test,
+        compare_compiled=parsed.compare_compiled,
         # Nothing runs after us in this process that could miss the state.
         restore=False,
         refresh_ceilings=parsed.refresh_ceilings,

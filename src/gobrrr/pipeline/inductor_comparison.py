@@ -8,8 +8,10 @@ from typing import Any
 
 from gobrrr.capture.inductor_kernels import InductorKernel, InductorResult, inductor_kernels
 from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.workload import Workload
 from gobrrr.models.compiled import CompiledKernel, compiled_kernels
 from gobrrr.models.dataflow import link
+from gobrrr.timeline.errors import InputError
 from gobrrr.work.traffic import is_inplace
 
 
@@ -83,6 +85,26 @@ def compare_with_inductor(function: Callable[[], Any]) -> FusionComparison:
         bytes_made=_total([kernel.bytes_moved for kernel in made.kernels]),
         breaks=what_broke(ops, made),
     )
+
+
+def comparison_notices(work: Workload | Callable[[], Any]) -> list[str]:
+    """The comparison of a target's forward (a callable: of all of it) as sentences.
+
+    A compiler that fails here is a sentence too: the diagnosis does not need it.
+    """
+    import torch
+
+    def forward() -> Any:
+        if not isinstance(work, Workload):
+            return work()
+        with torch.set_grad_enabled(work.trains):
+            return work.forward()
+
+    try:
+        found = compare_with_inductor(forward)
+    except InputError as error:
+        return [f"Not compared with torch.compile: {error}."]
+    return [found.sentence(), *found.breaks]
 
 
 def what_broke(ops: list[RecordedOp], made: InductorResult) -> tuple[str, ...]:

@@ -26,13 +26,8 @@ from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.devices import ceilings_for_this_machine, identify
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.build import (
-    CpuAnalysis,
-    Progress,
-    analyse_cpu,
-    build_cpu_diagnosis,
-    spread_of,
-)
+from gobrrr.pipeline.build import build_cpu_diagnosis
+from gobrrr.pipeline.cpu_analysis import CpuAnalysis, Progress, analyse_cpu, spread_of
 from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.fusion_sources import add_cpu_fusion, add_device_fusion
@@ -107,6 +102,7 @@ def diagnose(
     steps: int | None = None,
     warmup: int | None = None,
     batch_test: bool = True,
+    compare_compiled: bool = False,
     restore: bool = True,
     refresh_ceilings: bool = False,
     ceilings: Ceilings | None = None,
@@ -117,7 +113,8 @@ def diagnose(
 
     The target's state (weights, optimizers, random generators, all that it can reach) is put back
     afterwards, unless ``restore`` is false. ``steps`` are timed plain (default: chosen from their
-    length), after ``warmup`` steps (default: until times settle).
+    length), after ``warmup`` steps (default: until times settle). ``compare_compiled`` compiles the
+    step's forward too (seconds to minutes) and says which kernels ``torch.compile`` leaves.
 
     Raises InputError for a target that cannot be run, UserCodeError if a step raises.
     """
@@ -138,6 +135,10 @@ def diagnose(
                 notices.append(outcome)
             else:
                 done.diagnosis.batch_doubling = outcome
+        if compare_compiled:
+            from gobrrr.pipeline.inductor_comparison import comparison_notices
+
+            notices += comparison_notices(work)
     done.diagnosis.notices += notices
     return done.diagnosis
 
