@@ -48,7 +48,7 @@ PAIRS = {
     "qwen": ("h100_qwen1.5_0.5b_inference", "mi300x_qwen1.5_0.5b_inference"),
     "vit": ("h100_vit_nsfw_inference", "mi300x_vit_nsfw_inference"),
 }
-# Never fitted on: what the model makes of another kind of step (training, convolutions, batch norm).
+# Never fitted on: another kind of step (training, convolutions, batch norm).
 UNSEEN = ("mi300x_resnet_activation_checkpoint_training",)
 
 
