@@ -73,10 +73,13 @@ def _consider_loop(facts: Facts) -> Considered:
         saved[source] += overhead_s + max(kernel_s - roof_s / _TOGETHER, 0.0)
         counts[source] = max(counts[source], count)
     sources = sorted(saved, key=lambda line: -saved[line])
-    total_s = sum(saved.values())
+    # What a line waits for besides (a file, a lock) is no loop's fault.
+    most_s = facts.leaf_s("overhead") - facts.leaf_s("overhead.data_loading")
+    most_s += sum(op.kernel_s for ops in loops.values() for op in ops)
+    total_s = min(sum(saved.values()), most_s)
     if facts.trains:
         # What is done slice by slice is undone slice by slice.
-        total_s *= 2.0
+        total_s = min(2.0 * total_s, 0.9 * facts.step_s)
     first = sources[0]
     return prospect_or_not(
         facts, 0.4 * total_s, 0.8 * total_s, 1.2 * total_s,

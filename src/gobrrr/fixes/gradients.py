@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gobrrr.capture.workload import Workload
-from gobrrr.fixes.facts import Facts, OpFact, lines_of
+from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.fixes.fix import (
     MEMORY,
     RANDOMNESS,
@@ -91,15 +91,8 @@ def _apply_unused(work: Workload) -> Iterator[Workload]:
     yield work
 
 
-def _recomputed(facts: Facts) -> list[OpFact]:
-    """Ops of the forward pass that run once the backward pass has begun."""
-    begun = False
-    found = []
-    for op in facts.ops:
-        begun |= op.phase == "backward"
-        if begun and op.phase == "forward":
-            found.append(op)
-    return found
+def _matrix_flops(facts: Facts, phase: str) -> float:
+    return sum(op.matrix_flops or 0.0 for op in facts.ops if op.phase == phase)
 
 
 def _consider_no_checkpointing(facts: Facts) -> Considered:
@@ -107,12 +100,17 @@ def _consider_no_checkpointing(facts: Facts) -> Considered:
         return RuledOut("nothing is recomputed: there is no backward pass")
     if not facts.checkpoints:
         return RuledOut("the program does not call torch.utils.checkpoint")
-    again = _recomputed(facts)
-    again_s = sum(op.time_s + op.host_s for op in again)
+    # A backward pass has two products for each one of the forward pass; recomputed ops run inside
+    # it and carry its phase.
+    forward, backward = (_matrix_flops(facts, phase) for phase in ("forward", "backward"))
+    again = min(max(backward / forward - 2.0, 0.0), 1.0) if forward > 0 else 1.0
+    forward_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "forward")
+    again_s = again * forward_s
     return prospect_or_not(
         facts, 0.5 * again_s, again_s, 1.5 * again_s,
-        f"the backward pass computes {len(again)} ops of the forward pass again, which takes "
-        f"{milliseconds(again_s)}; without, activations stay in memory",
+        f"the backward pass does {backward / max(forward, 1.0):.1f} times the forward pass's "
+        f"matrix products, where 2 are its own: {again:.0%} of the forward pass's "
+        f"{milliseconds(forward_s)} is computed again; without, activations stay in memory",
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from gobrrr.diagnosis.schema import Diagnosis, OpRow
 from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.programs import Program, is_module
 from gobrrr.fixes.threads import usable_processors
-from gobrrr.pipeline.build import CpuAnalysis
+from gobrrr.pipeline.cpu_analysis import CpuAnalysis
 from gobrrr.pipeline.tables import PHASE_NAMES
 from gobrrr.timeline.ops import TensorSpec
 
@@ -235,6 +235,12 @@ def describe_optimizer(optimizer: Any) -> OptimizerFact:
 def describe_loader(loader: Any) -> LoaderFact:
     """What a ``DataLoader`` was asked to do."""
     return LoaderFact(int(loader.num_workers), bool(loader.pin_memory), loader.batch_size)
+
+
+def describe_iterator(iterator: Any) -> LoaderFact:
+    """What the ``DataLoader`` behind one of its iterators was asked to do."""
+    batch = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+    return LoaderFact(int(iterator._num_workers), bool(iterator._pin_memory), batch)
 
 
 def _channels_last(inputs: Any) -> bool:

@@ -25,8 +25,9 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program
-from gobrrr.pipeline.build import CpuAnalysis
+from gobrrr.pipeline.cpu_analysis import CpuAnalysis
 from gobrrr.pipeline.facts import (
+    describe_iterator,
     describe_loader,
     describe_optimizer,
     dtypes_of,
@@ -123,11 +124,15 @@ def _diagnose_script(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts
 def _with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
     """Facts with what the running script's modules, optimizers and loaders say."""
     from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     module: Any = watcher.outermost() if watcher.outermost is not None else None
     parameters = list(module.parameters()) if module is not None else []
     optimizers = tuple(describe_optimizer(o) for o in watcher.optimizers if o.param_groups)
-    loaders = [o for o in gc.get_objects() if type(o) is DataLoader]
+    # A loop holds the loader's iterator; the loader itself may be gone.
+    alive = gc.get_objects()
+    loaders = [describe_loader(o) for o in alive if type(o) is DataLoader]
+    loaders += [describe_iterator(o) for o in alive if isinstance(o, _BaseDataLoaderIter)]
     unused: int | None = None
     share: float | None = None
     if parameters and optimizers:
@@ -139,7 +144,7 @@ def _with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
         facts,
         trains=facts.trains or bool(optimizers),
         optimizers=optimizers,
-        loaders=tuple(describe_loader(loader) for loader in loaders),
+        loaders=tuple(dict.fromkeys(loaders)),
         modules=module_kinds(module),
         parameter_dtypes=dtypes_of(parameters),
         unused_gradients=unused,
