@@ -17,7 +17,8 @@ from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.build import attribute_measurements, build_cpu_diagnosis, works_of
+from gobrrr.pipeline.build import build_cpu_diagnosis
+from gobrrr.pipeline.cpu_analysis import attribute_measurements, works_of
 from gobrrr.timeline.data import Device, Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 

@@ -13,7 +13,7 @@ from gobrrr.capture.session import Plan
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import BatchDoubling, GrowthRow
-from gobrrr.pipeline.build import CpuAnalysis, Progress, analyse_cpu, spread_of
+from gobrrr.pipeline.cpu_analysis import CpuAnalysis, Progress, analyse_cpu, spread_of
 from gobrrr.pipeline.tables import describe_shapes
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import GobrrrError, UserCodeError

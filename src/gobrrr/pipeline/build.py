@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gobrrr.attribution.cpu import (
     COLLECTING,
-    DISPATCH,
+    COMPILING,
     LOADING,
     OVERHEAD_LEAF,
-    PYTHON,
     CpuAttribution,
-    attribute_cpu,
-    cut_step,
     works_on,
 )
 from gobrrr.attribution.leaves import REGIME_NAMES
-from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
-from gobrrr.capture.fixed_cost import FixedCosts, calibrate_fixed_costs, most_common_failures
-from gobrrr.capture.op_recorder import RecordedOp
-from gobrrr.capture.profile import ProfilerCost, RawEvents, calibrate_profiler_cost
-from gobrrr.capture.release_cost import measure_release_ns_per_fault
+from gobrrr.capture.fixed_cost import most_common_failures
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import (
     DeviceRecord,
     Diagnosis,
-    IdleRow,
     SlowStep,
-    Spread,
     StepRecord,
     TimelineColumns,
 )
-from gobrrr.measure import summarise
+from gobrrr.pipeline.causes import causes_of_overhead
+from gobrrr.pipeline.cpu_analysis import CpuAnalysis
 from gobrrr.pipeline.environment import describe_environment
-from gobrrr.pipeline.lines import python_time_by_line
-from gobrrr.pipeline.records import ceiling_rows, level_rows, spread_record
+from gobrrr.pipeline.records import ceiling_rows, level_rows
 from gobrrr.pipeline.tables import (
     PHASE_NAMES,
     OpShare,
@@ -53,109 +42,16 @@ from gobrrr.pipeline.tables import (
 from gobrrr.pipeline.verdict import regime_of, split_of, verdict_of
 from gobrrr.timeline.data import Device, HostKind, Phase
 from gobrrr.timeline.ops import OpCall
-from gobrrr.work import work_of
-from gobrrr.work.estimate import Work
-from gobrrr.work.generated_cpp import work_of_cpp_kernel
 
 # A step longer than this many medians is slow (DESIGN section 3).
 SLOW_STEP = 1.5
 TRAILING = "(after the last op)"
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class CpuAnalysis:
-    """Everything between the raw measurements and the tables, for those who compare two runs."""
-
-    capture: CpuCapture
-    works: tuple[Work | None, ...]
-    fixed: FixedCosts
-    cost: ProfilerCost
-    result: CpuAttribution
-    step: Spread
-
-
-def works_of(recorded: Sequence[RecordedOp]) -> tuple[Work | None, ...]:
-    """Work of each recorded op (each distinct call is computed once)."""
-    known: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
-    found = []
-    for op in recorded:
-        key = (op.call, _sharing(op.call))
-        if key not in known:
-            known[key] = work_of(op.call)
-        found.append(known[key])
-    return tuple(found)
-
-
-def _sharing(call: OpCall) -> tuple[int, ...]:
-    # Which of a call's tensors are the same memory: x * x reads half of what x * y does, and calls
-    # compare equal without regard to storages.
-    tensors = call.tensors if call.outputs is None else (*call.tensors, *call.outputs)
-    if len(tensors) < 2:
-        return ()
-    first: dict[tuple[int | None, int | None], int] = {}
-    places = (
-        first.setdefault((t.storage, t.offset), place) if t.storage is not None else place
-        for place, t in enumerate(tensors)
-    )
-    return tuple(places)
-
-
-def spread_of(samples_ns: Sequence[int]) -> Spread:
-    """Median, mean and interval of step times, in seconds."""
-    return spread_record(summarise([sample * 1e-9 for sample in samples_ns]))
-
-
-def analyse_cpu(
-    measured: Measurements, ceilings: Ceilings, device: Device, progress: Progress
-) -> CpuAnalysis:
-    """Calibrate, match and attribute."""
-    recorded = measured.recorded or []
-    works = works_of(recorded)
-    wanted = np.array([works_on(work) for work in works], bool)
-    cost = calibrate_profiler_cost()
-    fixed = calibrate_fixed_costs(
-        recorded, wanted, cost, on_progress=lambda done, of: progress("calibrating", done, of)
-    )
-    release_ns = measure_release_ns_per_fault()
-    return attribute_measurements(measured, works, cost, fixed, ceilings, device, release_ns)
-
-
-def attribute_measurements(
-    measured: Measurements,
-    works: tuple[Work | None, ...],
-    cost: ProfilerCost,
-    fixed: FixedCosts,
-    ceilings: Ceilings,
-    device: Device,
-    release_ns_per_fault: float = 0.0,
-) -> CpuAnalysis:
-    """Match and attribute what was measured and calibrated: plain data in, plain data out."""
-    capture = build_cpu_capture(measured.profiled, measured.recorded or [], device)
-    recorded = capture.recorded
-    works = tuple(
-        work if ran.call is seen.call else work_of(ran.call)
-        for work, ran, seen in zip(works, recorded, measured.recorded or [])
-    )
-    step = spread_of(measured.all_plain_ns)
-    result = attribute_cpu(
-        capture,
-        works,
-        fixed.time_ns,
-        fault_times(recorded, ceilings),
-        ceilings,
-        cost,
-        step.median * 1e9,
-        release_ns_per_fault * sum(op.page_faults for op in recorded),
-        {name: work_of_cpp_kernel(source) for name, source in measured.generated.items()},
-    )
-    return CpuAnalysis(capture, works, fixed, cost, result, step)
-
-
-def fault_times(recorded: Sequence[RecordedOp], ceilings: Ceilings) -> NDArray[np.float64]:
-    """Page-fault time of each recorded op in ns: faults counted x measured cost of one."""
-    cost_s = ceilings.value("page_fault") or 0.0
-    return np.array([op.page_faults * cost_s * 1e9 for op in recorded], np.float64)
+# Owners whose time has nothing to do with the op that happens to come next.
+OF_NO_OP = {
+    LOADING: "(waiting for data)",
+    COLLECTING: "(garbage collection)",
+    COMPILING: "(compilation)",
+}
 
 
 def device_record(device: Device, ceilings: Ceilings, threads: int | None) -> DeviceRecord:
@@ -183,15 +79,12 @@ def build_cpu_diagnosis(
     shares = result.attribution.kernels
     items = _op_shares(analysis)
     step_s = analysis.step.median
-    trailing_s = float(result.host_by_op_ns[:, -1].sum()) * 1e-9
     regime, close = regime_of(leaves)
     environment = describe_environment()
-    idle = _idle_rows(measured, analysis)
+    idle = causes_of_overhead(measured, analysis)
 
     def grouped(key: Callable[[OpShare], tuple[str, str | None]]) -> list[Any]:
-        return group_rows(
-            items, shares, key, step_s, trailing_host_s=trailing_s, trailing_name=TRAILING
-        )
+        return group_rows(items, shares, key, step_s, _overhead_of_no_op(result))
 
     diagnosis = Diagnosis(
         environment=environment,
@@ -221,6 +114,13 @@ def build_cpu_diagnosis(
     return diagnosis
 
 
+def _overhead_of_no_op(result: CpuAttribution) -> dict[str, float]:
+    host = result.host_by_op_ns
+    found = {name: float(host[owner].sum()) * 1e-9 for owner, name in OF_NO_OP.items()}
+    last = float(host[:, -1].sum() - host[list(OF_NO_OP), -1].sum()) * 1e-9
+    return {**found, TRAILING: last}
+
+
 def _op_class(item: OpShare) -> str:
     if item.share < 0:
         return "view"
@@ -231,7 +131,7 @@ def _op_shares(analysis: CpuAnalysis) -> list[OpShare]:
     result = analysis.result
     shares = result.attribution.kernels
     row_of = {int(position): i for i, position in enumerate(shares.kernel) if position >= 0}
-    host = result.host_by_op_ns.sum(axis=0)
+    host = result.host_by_op_ns.sum(axis=0) - result.host_by_op_ns[list(OF_NO_OP)].sum(axis=0)
     items = [
         OpShare(
             call=op.call,
@@ -277,48 +177,6 @@ def _step_record(measured: Measurements, analysis: CpuAnalysis) -> StepRecord:
         samples_s=[ns * 1e-9 for ns in samples],
         profiled_steps=len(measured.profiled),
     )
-
-
-def _idle_rows(measured: Measurements, analysis: CpuAnalysis) -> list[IdleRow]:
-    result = analysis.result
-    recorded = analysis.capture.recorded
-    leaves = result.attribution.leaves_ns
-    rows = []
-    shares = python_time_by_line(_sampled_pieces(measured, analysis), [o.source for o in recorded])
-    python_s = leaves["overhead.python"] * 1e-9
-    for line, share in shares.items():
-        rows.append(IdleRow(cause="python", time_s=python_s * share, source=line))
-    if not shares and python_s > 0:
-        rows.append(IdleRow(cause="python", time_s=python_s))
-    dispatch: dict[str, float] = defaultdict(float)
-    host = result.host_by_op_ns[DISPATCH]
-    for position, op in enumerate(recorded):
-        dispatch[op.source] += float(host[position])
-    dispatch[""] += float(host[-1])
-    kernels = result.attribution.kernels
-    for position, fixed_ns in zip(kernels.kernel, kernels.fixed_ns):
-        if position >= 0:
-            dispatch[recorded[position].source] += float(fixed_ns)
-    for line, time_ns in dispatch.items():
-        if time_ns > 0:
-            rows.append(IdleRow(cause="dispatch", time_s=time_ns * 1e-9, source=line or None))
-    for leaf in (OVERHEAD_LEAF[COLLECTING], OVERHEAD_LEAF[LOADING], "overhead.allocation"):
-        if leaves[leaf] > 0:
-            rows.append(IdleRow(cause=leaf.removeprefix("overhead."), time_s=leaves[leaf] * 1e-9))
-    rows.sort(key=lambda row: -row.time_s)
-    return rows
-
-
-def _sampled_pieces(measured: Measurements, analysis: CpuAnalysis) -> list[Any]:
-    raws: list[RawEvents] = [raw for raw, _ in measured.sampled]
-    if not raws:
-        return []
-    capture = build_cpu_capture(raws, analysis.capture.recorded, analysis.capture.timeline.device)
-    has_work = np.array([works_on(work) for work in analysis.works], bool)
-    return [
-        (cut_step(capture, (int(low), int(high)), has_work, analysis.cost), samples)
-        for (low, high), (_, samples) in zip(capture.timeline.steps, measured.sampled)
-    ]
 
 
 def _timeline_columns(analysis: CpuAnalysis) -> TimelineColumns:
@@ -417,6 +275,3 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
     if (kinds == HostKind.COMPILATION).any():
         notices.append("torch.compile was compiling during the profiled steps.")
     return notices
-
-
-__all__ = ["CpuAnalysis", "PYTHON", "analyse_cpu", "build_cpu_diagnosis"]

@@ -46,6 +46,8 @@ from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 
 TRAILING = "(after the last kernel)"
+# Under this share of kernel time, sums over the modelled kernels would pass for the whole.
+MOSTLY_MODELLED = 0.9
 # What a report can draw smoothly; a longer step keeps its longest spans.
 MOST_DRAWN = 200_000
 
@@ -92,9 +94,7 @@ def lay_out_device(
     regime, close = regime_of(leaves)
 
     def grouped(key: Callable[[OpShare], tuple[str, str | None]]) -> list[Any]:
-        return group_rows(
-            items, shares, key, step_s, trailing_host_s=trailing_s, trailing_name=TRAILING
-        )
+        return group_rows(items, shares, key, step_s, {TRAILING: trailing_s})
 
     diagnosis = Diagnosis(
         environment=environment,
@@ -129,7 +129,9 @@ def lay_out_device(
         notices=[*timeline.notices, *attribution.notices, *_ceiling_notices(timeline, ceilings)],
         counters=_counters(timeline, items),
     )
-    diagnosis.mfu, diagnosis.mfu_dtype = _mfu(items, ceilings, step_s)
+    fraction = diagnosis.coverage.modelled_time_fraction
+    if fraction is not None and fraction >= MOSTLY_MODELLED:
+        diagnosis.mfu, diagnosis.mfu_dtype = _mfu(items, ceilings, step_s)
     diagnosis.speed_of_light_s = _speed_of_light(diagnosis, ceilings)
     diagnosis.verdict = verdict_of(diagnosis)
     diagnosis.check()
@@ -294,6 +296,6 @@ def _speed_of_light(diagnosis: Diagnosis, ceilings: Ceilings | None) -> float | 
     # Without ceilings, or with most kernel time unmodelled, the sum of the known roofs would
     # promise a speed that nothing supports.
     fraction = diagnosis.coverage.modelled_time_fraction
-    if ceilings is None or fraction is None or fraction < 0.9:
+    if ceilings is None or fraction is None or fraction < MOSTLY_MODELLED:
         return None
     return sum(time_s for name, time_s in diagnosis.leaves.items() if name.endswith(".roof"))

@@ -1,4 +1,4 @@
-"""Which of the user's lines spend the Python time, from samples taken between ops."""
+"""Which of the user's lines spend the time of Python or of the data loader, from samples."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from gobrrr.capture.sampler import LineSample
 UNKNOWN_LINE = "(no line of the program: the framework's own Python)"
 
 
-def python_time_by_line(
-    steps: Sequence[tuple[StepPieces, Sequence[LineSample]]], op_sources: Sequence[str]
+def time_by_line(
+    steps: Sequence[tuple[StepPieces, Sequence[LineSample]]],
+    op_sources: Sequence[str],
+    owner: int = PYTHON,
 ) -> dict[str, float]:
-    """Share of Python time per line, summing to 1 (empty if there is no Python time).
+    """Share of an owner's time per line, summing to 1 (empty if it has none).
 
     A gap between ops that was sampled is divided among the lines seen in it; one that was not is
     given to the line of the op it leads to (``op_sources`` per recorded op).
     """
     total: dict[str, float] = defaultdict(float)
     for pieces, samples in steps:
-        chosen = np.flatnonzero(pieces.piece_owner == PYTHON)
+        chosen = np.flatnonzero(pieces.piece_owner == owner)
         start, end = pieces.piece_start_ns[chosen], pieces.piece_end_ns[chosen]
         times = np.array([sample.time_ns for sample in samples], np.int64)
         gap = np.searchsorted(start, times, "right") - 1
@@ -37,7 +39,7 @@ def python_time_by_line(
             for line in lines:
                 total[line] += length / len(lines)
         # The others, by position of the next op: host_ns has them summed already.
-        by_op = pieces.host_ns[PYTHON].copy()
+        by_op = pieces.host_ns[owner].copy()
         for index in sampled:
             position = pieces.piece_leads_to[chosen[index]]
             by_op[position] -= float(end[index] - start[index])

@@ -7,8 +7,9 @@ leads to, so that each table sums to the step.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,8 +107,8 @@ def _op_row(members: list[OpShare], shares: KernelShares) -> OpRow:
         flops=flops,
         bytes=moved,
         intensity=flops / moved if flops is not None and moved else None,
-        flops_per_s=flops / kernel_s if flops is not None and kernel_s > 0 else None,
-        bytes_per_s=moved / kernel_s if moved is not None and kernel_s > 0 else None,
+        flops_per_s=flops / time_s if flops is not None and time_s > 0 else None,
+        bytes_per_s=moved / time_s if moved is not None and time_s > 0 else None,
         regime=regime,
         roof_s=roof_s if known else None,
         roof_fraction=roof_s / time_s if known and time_s > 0 else None,
@@ -169,13 +170,11 @@ def group_rows(
     shares: KernelShares,
     key: Callable[[OpShare], tuple[str, str | None]],
     step_s: float,
-    *,
-    trailing_host_s: float = 0.0,
-    trailing_name: str = "",
+    beside: Mapping[str, float] = MappingProxyType({}),
 ) -> list[GroupRow]:
     """Rows by ``key`` (name, phase), the most time first; they sum to the step.
 
-    ``trailing_host_s`` is overhead after the last op, which belongs to no op.
+    ``beside`` is overhead that belongs to no op, in seconds by name: after the last op, say.
     """
     groups: dict[tuple[str, str | None], list[OpShare]] = defaultdict(list)
     for item in items:
@@ -185,15 +184,15 @@ def group_rows(
         _group_row(name, phase, members, shares, step_s, total_flops)
         for (name, phase), members in groups.items()
     ]
-    if trailing_host_s > 0:
-        rows.append(
-            GroupRow(
-                name=trailing_name, count=0, time_s=trailing_host_s, compute_s=0.0, memory_s=0.0,
-                overhead_s=trailing_host_s, unmodelled_s=0.0, flops=0.0, bytes=0.0,
-                flops_share=0.0, time_share=trailing_host_s / step_s if step_s else None,
-                regime="overhead",
-            )
-        )  # fmt: skip
+    for name, time_s in beside.items():
+        if time_s > 0:
+            rows.append(
+                GroupRow(
+                    name=name, count=0, time_s=time_s, compute_s=0.0, memory_s=0.0,
+                    overhead_s=time_s, unmodelled_s=0.0, flops=0.0, bytes=0.0, flops_share=0.0,
+                    time_share=time_s / step_s if step_s else None, regime="overhead",
+                )
+            )  # fmt: skip
     rows.sort(key=lambda row: -row.time_s)
     return rows[:MOST_ROWS]
 
@@ -238,7 +237,6 @@ def _group_row(
     for regime in np.unique(shares.regime[index]):
         chosen = index[shares.regime[index] == regime]
         split[REGIME_NAMES[regime]] += _sum(shares.roof_ns + shares.below_ns, chosen)
-    kernel_s = split["compute"] + split["memory"] + split["unmodelled"]
     time_s = sum(split.values())
     flops, moved = _total_flops(members), _total_bytes(members)
     return GroupRow(
@@ -254,7 +252,7 @@ def _group_row(
         bytes=moved,
         flops_share=flops / total_flops if flops is not None and total_flops > 0 else None,
         time_share=time_s / step_s if step_s > 0 else None,
-        flops_per_s=flops / kernel_s if flops is not None and kernel_s > 0 else None,
+        flops_per_s=flops / time_s if flops is not None and time_s > 0 else None,
         regime=max(split, key=lambda level: split[level]),
     )
 

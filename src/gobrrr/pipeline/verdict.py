@@ -10,6 +10,8 @@ from gobrrr.reports.quantities import short_kernel_name
 
 # A margin between the two largest top levels under this share of the step is a close call.
 CLOSE_MARGIN = 0.05
+# A part of another level, or a guess, that is larger than this share of the step is named.
+WORTH_SAYING = 0.15
 
 REMEDIES = {
     "overhead": (
@@ -38,6 +40,11 @@ REMEDIES = {
     ),
     "unmodelled": "Most kernel time has no work formula here, so no remedy can be derived from it.",
 }
+_SLOW_LOADER = (
+    "Producing batches faster would help: DataLoader(num_workers=...) to prepare them beside the "
+    "step, a cheaper __getitem__, data kept ready in memory; a larger batch, a compiler or faster "
+    "arithmetic would not."
+)
 _MEANING = {
     "compute": "the {} is doing arithmetic",
     "memory": "the {} waits for bytes to move",
@@ -88,8 +95,39 @@ def verdict_of(diagnosis: Diagnosis) -> str:
             f"It is a close call: {other} takes {sums[other] / step_s:.0%}, so remedies for both "
             "apply."
         )
-    sentences.append(REMEDIES[_main_part(diagnosis, regime) or regime])
+    sentences += _beside_the_point(diagnosis, regime)
+    remedy = REMEDIES[_main_part(diagnosis, regime) or regime]
+    if diagnosis.device.kind == "cpu" and _main_part(diagnosis, regime) == "data_loading":
+        remedy = _SLOW_LOADER
+    sentences.append(remedy)
     return " ".join(sentences)
+
+
+def _beside_the_point(diagnosis: Diagnosis, regime: str) -> list[str]:
+    """What the regime's name alone would hide: guesses, and large parts of the other levels."""
+    step_s = diagnosis.accounted_s
+    found = []
+    guessed = diagnosis.leaves.get(f"{regime}.unmodelled", 0.0)
+    if regime != "unmodelled" and guessed > WORTH_SAYING * step_s:
+        found.append(
+            f"{guessed / step_s:.0%} of the step counts as {regime} by the names of its kernels "
+            "alone: no work formula fits what was recorded of them."
+        )
+    parts = {
+        "waiting for data": diagnosis.leaves.get("overhead.data_loading", 0.0),
+        "page faults of fresh outputs": diagnosis.leaves.get("memory.page_faults", 0.0),
+        "communication that nothing hides": diagnosis.leaves.get("memory.network", 0.0)
+        + diagnosis.leaves.get("memory.network_wait", 0.0),
+        "copies that nothing hides": diagnosis.leaves.get("memory.copies", 0.0),
+        "compilation": diagnosis.leaves.get("overhead.compilation", 0.0),
+        "garbage collection": diagnosis.leaves.get("overhead.garbage_collection", 0.0),
+    }
+    level_of = {"page": "memory", "communication": "memory", "copies": "memory"}
+    for what, time_s in parts.items():
+        level = level_of.get(what.partition(" ")[0], "overhead")
+        if level != regime and time_s > WORTH_SAYING * step_s:
+            found.append(f"Beside that, {what} takes {time_s / step_s:.0%}.")
+    return found
 
 
 def _main_part(diagnosis: Diagnosis, regime: str) -> str | None:

@@ -101,7 +101,7 @@ def output_shape(
     """
     rank = len(weight.shape) - 2
     stride, padding = _at(call, layout.stride), _at(call, layout.padding)
-    if len(call.args) <= max(layout.stride, layout.padding):
+    if len(call.args) <= max(layout.stride, layout.padding) or stride is None or padding is None:
         raise ValueError(f"{call.name}: stride and padding were not recorded")
     steps = _spatial(stride, rank, 1)
     dilation = _spatial(_at(call, layout.dilation), rank, 1)

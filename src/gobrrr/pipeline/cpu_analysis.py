@@ -1,0 +1,123 @@
+"""CPU measurements -> works, fixed costs and attribution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu, works_on
+from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
+from gobrrr.capture.fixed_cost import FixedCosts, calibrate_fixed_costs
+from gobrrr.capture.op_recorder import RecordedOp
+from gobrrr.capture.profile import ProfilerCost, calibrate_profiler_cost
+from gobrrr.capture.release_cost import measure_release_ns_per_fault
+from gobrrr.capture.session import Measurements
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.schema import Spread
+from gobrrr.measure import summarise
+from gobrrr.pipeline.records import spread_record
+from gobrrr.timeline.data import Device
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work import work_of
+from gobrrr.work.estimate import Work
+from gobrrr.work.generated_cpp import work_of_cpp_kernel
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class CpuAnalysis:
+    """Everything between the raw measurements and the tables, for those who compare two runs."""
+
+    capture: CpuCapture
+    works: tuple[Work | None, ...]
+    fixed: FixedCosts
+    cost: ProfilerCost
+    result: CpuAttribution
+    step: Spread
+
+
+def works_of(recorded: Sequence[RecordedOp]) -> tuple[Work | None, ...]:
+    """Work of each recorded op (each distinct call is computed once)."""
+    known: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
+    found = []
+    for op in recorded:
+        key = (op.call, _sharing(op.call))
+        if key not in known:
+            known[key] = work_of(op.call)
+        found.append(known[key])
+    return tuple(found)
+
+
+def _sharing(call: OpCall) -> tuple[int, ...]:
+    # Which of a call's tensors are the same memory: x * x reads half of what x * y does, and calls
+    # compare equal without regard to storages.
+    tensors = call.tensors if call.outputs is None else (*call.tensors, *call.outputs)
+    if len(tensors) < 2:
+        return ()
+    first: dict[tuple[int | None, int | None], int] = {}
+    places = (
+        first.setdefault((t.storage, t.offset), place) if t.storage is not None else place
+        for place, t in enumerate(tensors)
+    )
+    return tuple(places)
+
+
+def spread_of(samples_ns: Sequence[int]) -> Spread:
+    """Median, mean and interval of step times, in seconds."""
+    return spread_record(summarise([sample * 1e-9 for sample in samples_ns]))
+
+
+def analyse_cpu(
+    measured: Measurements, ceilings: Ceilings, device: Device, progress: Progress
+) -> CpuAnalysis:
+    """Calibrate, match and attribute."""
+    recorded = measured.recorded or []
+    works = works_of(recorded)
+    wanted = np.array([works_on(work) for work in works], bool)
+    cost = calibrate_profiler_cost()
+    fixed = calibrate_fixed_costs(
+        recorded, wanted, cost, on_progress=lambda done, of: progress("calibrating", done, of)
+    )
+    release_ns = measure_release_ns_per_fault()
+    return attribute_measurements(measured, works, cost, fixed, ceilings, device, release_ns)
+
+
+def attribute_measurements(
+    measured: Measurements,
+    works: tuple[Work | None, ...],
+    cost: ProfilerCost,
+    fixed: FixedCosts,
+    ceilings: Ceilings,
+    device: Device,
+    release_ns_per_fault: float = 0.0,
+) -> CpuAnalysis:
+    """Match and attribute what was measured and calibrated: plain data in, plain data out."""
+    capture = build_cpu_capture(measured.profiled, measured.recorded or [], device)
+    recorded = capture.recorded
+    works = tuple(
+        work if ran.call is seen.call else work_of(ran.call)
+        for work, ran, seen in zip(works, recorded, measured.recorded or [])
+    )
+    step = spread_of(measured.all_plain_ns)
+    result = attribute_cpu(
+        capture,
+        works,
+        fixed.time_ns,
+        fault_times(recorded, ceilings),
+        ceilings,
+        cost,
+        step.median * 1e9,
+        release_ns_per_fault * sum(op.page_faults for op in recorded),
+        {name: work_of_cpp_kernel(source) for name, source in measured.generated.items()},
+    )
+    return CpuAnalysis(capture, works, fixed, cost, result, step)
+
+
+def fault_times(recorded: Sequence[RecordedOp], ceilings: Ceilings) -> NDArray[np.float64]:
+    """Page-fault time of each recorded op in ns: faults counted x measured cost of one."""
+    cost_s = ceilings.value("page_fault") or 0.0
+    return np.array([op.page_faults * cost_s * 1e9 for op in recorded], np.float64)
