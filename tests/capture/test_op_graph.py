@@ -333,14 +333,14 @@ def test_channels_last_reaches_convolutions() -> None:
 def test_gradient_scaling_runs_through() -> None:
     def make() -> Callable[[], None]:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        model = nn.Linear(4, 4).to(device)
+        model = nn.Linear(8, 8).to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scaler = torch.amp.GradScaler(device)
 
         def step() -> None:
             optimizer.zero_grad()
             with torch.autocast(device):
-                loss = model(torch.ones(2, 4, device=device)).sum()
+                loss = model(torch.ones(4, 8, device=device)).sum()
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
