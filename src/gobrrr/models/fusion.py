@@ -198,7 +198,11 @@ class _Grouping:
         kept.split = kept.split or gone.split
         gone.gone = True
         bits = 1 << a | 1 << b
+        gained = gone.before & ~kept.before & ~bits
         kept.before = (kept.before | gone.before) & ~bits
+        if b == len(self.groups) - 1 and not gained:
+            # The newest group: nothing depends on it, and on the other nothing new.
+            return a
         for index, group in enumerate(self.groups):
             if index != a and group.before & bits:
                 group.before |= 1 << a | kept.before
