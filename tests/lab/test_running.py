@@ -145,7 +145,7 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
     path.write_text('{"format": 1}')
     with pytest.raises(InputError, match="no result of gobrrr lab"):
         load_outcome(path)
-    with pytest.raises(InputError, match="missing.json"):
+    with pytest.raises(InputError, match=r"missing\.json"):
         load_outcome(tmp_path / "missing.json")
 
 

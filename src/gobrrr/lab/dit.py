@@ -37,7 +37,7 @@ from gobrrr.lab.experiment import (
     Row,
     SkipExperimentError,
 )
-from gobrrr.lab.remat import peak_bytes
+from gobrrr.lab.remat import Pass, peak_bytes
 from gobrrr.lab.setting import Setting, ratio_of, spread
 from gobrrr.measure import Series
 from gobrrr.pipeline.live import diagnose
@@ -287,10 +287,13 @@ def _training(setting: Setting, problem: str) -> tuple[Answer, list[Row]]:
     block = make_block(setting, SEQUENCES[1][1])
     x = block.x.detach().clone().requires_grad_()
 
+    def clear() -> None:
+        block.module.zero_grad(set_to_none=True)
+        x.grad = None
+
     def step(forward: Callable[[Any], Any]) -> Callable[[], None]:
         def run() -> None:
-            block.module.zero_grad(set_to_none=True)
-            x.grad = None
+            clear()
             forward(x).sum().backward()
 
         return run
@@ -308,7 +311,7 @@ def _training(setting: Setting, problem: str) -> tuple[Answer, list[Row]]:
     timed = setting.time_in_turns(steps, seconds=2.0)
     rows: list[Row] = [
         {"kind": "training", "name": name, "seconds": timed[name].summary().median,
-         "peak_bytes": peak_bytes(setting, run)} for name, run in steps.items()
+         "peak_bytes": peak_bytes(setting, Pass(run, clear))} for name, run in steps.items()
     ]  # fmt: skip
     if len(rows) < 3:
         return Answer(None, problem or "not compiled within the time budget"), rows
@@ -341,12 +344,15 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
     left.grid(visible=False, axis="y")
     left.set_title("regime of each part")
     left.legend(loc="upper center", bbox_to_anchor=(0.4, -0.12), ncols=4)
-    for row in (row for row in outcome.rows if row["kind"] == "training"):
+    training = [row for row in outcome.rows if row["kind"] == "training"]
+    slowest = max(row["seconds"] for row in training)
+    for row in training:
         x, y = row["seconds"] * 1e3, row["peak_bytes"] / 2**20
         right.plot([x], [y], "o", markersize=9)
+        right.set_xlim(0, 1.35 * 1e3 * slowest)
         right.annotate(row["name"], (x, y), xytext=(0, 9), textcoords="offset points",
                        ha="center", fontsize=8.5)  # fmt: skip
-    right.margins(x=0.35, y=0.25)
+    right.margins(y=0.25)
     right.set_ylim(bottom=0)
     right.set_xlabel("ms per training step (better to the left)")
     right.set_ylabel("peak MiB (better below)")

@@ -285,6 +285,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
         side.set_visible(False)
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
     bar.set_label("speedup")
+    bar.minorticks_off()
     bar.set_ticks([0.2, 0.5, 1, 2, 5], labels=["0.2x", "0.5x", "1x", "2x", "5x"])
     axes.set_xlabel("framed: what the article's table names for that regime", color=ARTICLE_COLOUR)
     title(figure, "Each remedy on each regime", outcome.device)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.lab.compiled import compiler_problem
@@ -97,11 +98,19 @@ CLAIMS = (
 )
 
 
+@dataclass(frozen=True)
+class Pass:
+    """A forward and backward pass; ``clear`` drops the gradients that one leaves behind."""
+
+    step: Callable[[], object]
+    clear: Callable[[], object]
+
+
 def _run(setting: Setting) -> Findings:
     problem = compiler_problem(setting)
     if problem:
         raise SkipExperimentError(problem)
-    steps: dict[tuple[str, str], Callable[[], None]] = {}
+    steps: dict[tuple[str, str], Pass] = {}
     left_out: list[str] = []
     for program, variant in VARIANTS:
         least_left = 0.4 if variant == HALF else 0.1
@@ -113,10 +122,10 @@ def _run(setting: Setting) -> Findings:
     for program in (CHAIN, BLOCK):
         if (program, NONE) in steps:
             steps[program, "eager"] = _step(setting, program, "eager")
-    peaks = {key: [peak_bytes(setting, step) for _ in range(3)] for key, step in steps.items()}
+    peaks = {key: [peak_bytes(setting, found) for _ in range(3)] for key, found in steps.items()}
     setting.progress("remat: timing")
     timed = setting.time_in_turns(
-        {f"{program}|{variant}": step for (program, variant), step in steps.items()},
+        {f"{program}|{variant}": found.step for (program, variant), found in steps.items()},
         seconds=min(6.0, max(2.0, setting.left_s)),
     )
     series = {key: timed[f"{key[0]}|{key[1]}"] for key in steps}
@@ -132,7 +141,7 @@ def _run(setting: Setting) -> Findings:
     return Findings(_answers(series, peaks), rows, {}, notes)
 
 
-def _step(setting: Setting, program: str, variant: str) -> Callable[[], None]:
+def _step(setting: Setting, program: str, variant: str) -> Pass:
     """Forward and backward, compiled and run once, its gradient checked against eager."""
     import torch
 
@@ -150,10 +159,13 @@ def _step(setting: Setting, program: str, variant: str) -> Callable[[], None]:
     gradient = torch.full(shape, 1.0 / x.numel(), device=setting.device)
     compiled = function if variant == "eager" else _compile(setting, function, variant)
 
-    def step() -> None:
+    def clear() -> None:
         x.grad = None
         if program == BLOCK:
             function.zero_grad(set_to_none=True)
+
+    def step() -> None:
+        clear()
         compiled(x).backward(gradient)
 
     with ExitStack() as stack:
@@ -163,11 +175,11 @@ def _step(setting: Setting, program: str, variant: str) -> Callable[[], None]:
         step()
     if variant != "eager":
         found = x.grad.detach().clone()
-        x.grad = None
+        clear()
         function(x).backward(gradient)
         if not torch.allclose(found, x.grad, rtol=2e-2, atol=1e-6):
             raise ArithmeticError(f"the gradient of the {program} with {variant} is wrong")
-    return step
+    return Pass(step, clear)
 
 
 def _chain(x: Any) -> Any:
@@ -207,15 +219,20 @@ def _budget(share: float) -> Any:
     return config.patch(activation_memory_budget=share)
 
 
-def peak_bytes(setting: Setting, step: Callable[[], object]) -> int:
-    """The most memory that was handed out within the step beyond what there was before it."""
+def peak_bytes(setting: Setting, run: Pass) -> int:
+    """The most memory that was handed out within the pass beyond what there was before it.
+
+    Gradients of an earlier pass are dropped first: freeing them would count below zero.
+    """
     import torch
+
+    run.clear()
 
     if setting.is_gpu:
         setting.synchronise()
         before: int = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        step()
+        run.step()
         setting.synchronise()
         return int(torch.cuda.max_memory_allocated()) - before
     from torch.profiler import ProfilerActivity, profile
@@ -223,7 +240,7 @@ def peak_bytes(setting: Setting, step: Callable[[], object]) -> int:
     # PyTorch 2.13 otherwise prints a line for each start of the profiler.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        step()
+        run.step()
     events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
     if not events:
         raise SkipExperimentError("PyTorch's profiler reports no memory here")
@@ -279,12 +296,9 @@ def _draw_program(axes: Axes, rows: list[Row]) -> None:
         )  # fmt: skip
         axes.annotate(row["variant"], (x, y), xytext=(0, 10), textcoords="offset points",
                       ha="center", fontsize=9, color=colours[row["variant"]])  # fmt: skip
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.margins(x=0.25, y=0.2)
-    axes.autoscale_view()
-    axes.set_xlim(0, axes.get_xlim()[1])
-    axes.set_ylim(0, axes.get_ylim()[1])
+    if rows:
+        axes.set_xlim(0, 1.3 * max(row["high_s"] for row in rows) * 1e3)
+        axes.set_ylim(0, 1.2 * max(row["peak_bytes"] for row in rows) / 2**20)
     axes.set_xlabel("ms for forward and backward (better to the left)")
     axes.set_ylabel("peak MiB (better below)")
 
