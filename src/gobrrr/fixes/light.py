@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gobrrr.fixes.attention import find_attention
 from gobrrr.fixes.compilation import NAMES
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import Fix
@@ -31,12 +32,28 @@ def speed_of_light_with(facts: Facts, fixes: Iterable[Fix]) -> float | None:
     half = 0.5 if names & _HALVES else 1.0
     speedup = max((_gain(facts, name) for name in names), default=1.0)
     fused: set[int] = set()
+    inside: set[int] = set()
     light_s = 0.0
     if names & _FUSES:
+        runs = find_attention(facts)
+        if runs and facts.trains:
+            # The compiler fuses the backward pass of attention too, which is not told apart here.
+            return None
+        inside = {id(op) for run in runs for op in run}
+        fused |= {id(op) for run in runs for op in run if not op.matrix_flops}
         for group in find_groups(facts):
+            if any(id(op) in inside for op in group.ops):
+                continue
             fused |= {id(op) for op in group.ops}
             light_s += half * (seconds_to_move(facts, group.bytes_after) or 0.0)
-    return light_s + sum(_roof_s(op, half, speedup) for op in known if id(op) not in fused)
+    rate = facts.rate("matrix.float32")
+    for op in known:
+        if id(op) in inside and op.matrix_flops:
+            # Its scores stay in the cache: arithmetic alone is left.
+            light_s += op.matrix_flops / rate / speedup if rate else 0.0
+        elif id(op) not in fused:
+            light_s += _roof_s(op, half, speedup)
+    return light_s
 
 
 def _gain(facts: Facts, name: str) -> float:

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from gobrrr.cli import main
+from gobrrr.cli.fix import seconds, size
+
+
+def test_times_and_sizes():
+    assert [seconds(t) for t in ("120s", "5m", "1.5h", "30")] == [120.0, 300.0, 5400.0, 30.0]
+    assert [size(t) for t in ("8GiB", "500MB", "1024", "2KB")] == [8 << 30, 500_000_000, 1024, 2000]
+
+
+@pytest.mark.parametrize("text", ["", "0s", "-3", "fast", "5 m", "1e3s"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        seconds(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "8G1B", "many"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        size(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "nothing to fix"),
+        (["--tolerance", "0", "x.py"], "relative error"),
+        (["--require", "nan", "x.py"], "speedup"),
+        (["--budget", "soon", "x.py"], "time"),
+        (["--write", "out.py", "-m", "package"], "--write"),
+        (["--write", "x.py", "x.py"], "overwrite"),
+    ],
+)
+def test_bad_usage_is_one_sentence(arguments, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fix", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.torch
+def test_a_script_that_is_not_there(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    assert main(["fix", "missing.py"]) == 2
+    assert "missing.py: no such file" in capsys.readouterr().err
+    assert main(["fix", "missing.py:make"]) == 2
+    assert main(["fix", "--only", "warp_drive", "missing.py"]) == 2

@@ -1,0 +1,196 @@
+"""What fixes do to a workload: the same numbers, and nothing left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from gobrrr.capture.workload import Workload  # noqa: E402
+from gobrrr.fixes import FIXES  # noqa: E402
+from gobrrr.fixes.attention import fuse_attention_in_graph  # noqa: E402
+from gobrrr.fixes.gradients import counting_checkpoints  # noqa: E402
+from gobrrr.fixes.programs import Program, as_program, with_setting  # noqa: E402
+from gobrrr.verification.copies import StepFunction  # noqa: E402
+
+pytestmark = pytest.mark.torch
+BY_NAME = {fix.name: fix for fix in FIXES}
+# Those that build code, need a GPU or another package are tried in benchmarks/fixes.
+QUICK = (
+    "inference_mode", "fused_optimizer", "foreach_optimizer", "set_to_none", "all_threads",
+    "one_thread", "channels_last", "bf16_storage", "bf16_autocast", "bf16_matmul",
+    "no_checkpointing", "activation_checkpointing", "unused_gradients", "fp16_autocast",
+)  # fmt: skip
+TRAINS = ("fused_optimizer", "foreach_optimizer", "set_to_none", "unused_gradients",
+          "no_checkpointing", "activation_checkpointing")  # fmt: skip
+
+
+def workload(trains):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.ReLU(), nn.Linear(8, 4)))
+    if not trains:
+        return Workload(model.eval(), torch.randn(6, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01, foreach=False)
+    return Workload(
+        model, torch.randn(6, 8), loss=nn.functional.cross_entropy, optimizer=optimizer,
+        targets=torch.arange(6) % 4,
+    )  # fmt: skip
+
+
+def settings():
+    return (
+        torch.get_num_threads(), torch.is_inference_mode_enabled(), torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision(),
+        torch.optim.Optimizer.zero_grad, torch.utils.checkpoint.checkpoint, nn.Module.__call__,
+        DataLoader.__init__,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_fix_computes_the_same_and_leaves_every_setting(name):
+    fix, trains = BY_NAME[name], name in TRAINS
+    expected = workload(trains)
+    wanted = [expected.step().detach() for _ in range(3)]
+    before = settings()
+    with fix.apply(workload(trains)) as changed:
+        got = [changed.step().detach().float() for _ in range(3)]
+        assert settings()[:5] == before[:5] or fix.name == "bf16_storage"
+    assert settings() == before
+    loose = "16" in name
+    for one, other in zip(wanted, got):
+        torch.testing.assert_close(other, one, rtol=0.1 if loose else 1e-4,
+                                   atol=0.1 if loose else 1e-5)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [fix.name for fix in FIXES if fix.in_script is not None and fix.name != "cuda_graph"]
+)
+def test_what_is_installed_for_a_script_is_removed(name):
+    before = settings()
+    with BY_NAME[name].in_script():
+        pass
+    assert settings() == before
+
+
+def test_a_fused_optimizer_is_fused():
+    with BY_NAME["fused_optimizer"].apply(workload(True)) as changed:
+        changed.step()
+        assert all(group["fused"] for group in changed.optimizer.param_groups)
+
+
+def test_an_optimizer_that_has_stepped_can_still_be_fused():
+    work = workload(True)
+    work.step()
+    with BY_NAME["fused_optimizer"].apply(work) as changed:
+        assert torch.isfinite(changed.step())
+
+
+def test_a_script_s_optimizer_is_changed_before_its_first_step():
+    work = workload(True)
+    with BY_NAME["fused_optimizer"].in_script():
+        work.step()
+    assert work.optimizer.param_groups[0]["fused"]
+
+
+def test_a_script_s_loader_gets_workers_unless_it_has_some():
+    data = TensorDataset(torch.zeros(4, 1))
+    with BY_NAME["loader_workers"].in_script():
+        assert DataLoader(data).num_workers >= 1
+        assert DataLoader(data, num_workers=1).num_workers == 1
+    assert DataLoader(data).num_workers == 0
+
+
+def test_a_script_under_autocast_gets_float32_back():
+    model = nn.Linear(8, 8)
+    seen = []
+    model.register_forward_hook(lambda module, args, result: seen.append(result.dtype))
+    with BY_NAME["bf16_autocast"].in_script():
+        assert model(torch.randn(2, 8)).dtype == torch.float32
+    assert seen == [torch.bfloat16]
+
+
+def test_unused_gradients_are_not_computed():
+    work = workload(True)
+    work.optimizer.param_groups[0]["params"] = list(work.model[1].parameters())
+    with BY_NAME["unused_gradients"].apply(work) as changed:
+        changed.step()
+    assert work.model[0].weight.grad is None
+    assert work.model[1][1].weight.grad is not None
+
+
+def test_checkpoints_are_counted_and_taken_away():
+    from torch.utils import checkpoint as home
+
+    layer = nn.Linear(4, 4)
+
+    def step():
+        return home.checkpoint(layer, torch.ones(1, 4), use_reentrant=False).sum()
+
+    with counting_checkpoints() as count:
+        step()
+    assert count == [1]
+    work = StepFunction(step)
+    with BY_NAME["no_checkpointing"].apply(work) as changed, counting_checkpoints() as count:
+        changed.step()
+    assert count == [0]
+
+
+class Attention(nn.Module):
+    def __init__(self, causal):
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q, k, v):
+        scores = q @ k.transpose(-2, -1) * 0.5
+        if self.causal:
+            mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(mask, float("-inf"))
+        return torch.softmax(scores, dim=-1) @ v
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_by_hand_is_rewritten_and_computes_the_same(causal):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 4, 6, 8).unbind(0)
+    model = Attention(causal)
+    graph = torch.fx.symbolic_trace(model) if not causal else None
+    if graph is not None:
+        fuse_attention_in_graph(graph, ())
+        targets = [getattr(node.target, "__name__", "") for node in graph.graph.nodes]
+        assert "scaled_dot_product_attention" in targets
+        assert "softmax" not in targets
+        torch.testing.assert_close(graph(q, k, v), model(q, k, v))
+    with BY_NAME["fused_attention"].apply(Workload(model, (q, k, v))) as changed:
+        torch.testing.assert_close(changed.step(), model(q, k, v))
+
+
+def test_scores_that_are_used_elsewhere_are_left_alone():
+    class Returned(nn.Module):
+        def forward(self, q, k, v):
+            weights = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+            return weights @ v, weights
+
+    graph = torch.fx.symbolic_trace(Returned())
+    before = len(graph.graph.nodes)
+    fuse_attention_in_graph(graph, ())
+    assert len(graph.graph.nodes) == before
+
+
+def test_settings_hold_inside_a_step_alone_and_add_up():
+    seen = []
+    program = as_program(Workload(lambda: seen.append(torch.is_inference_mode_enabled())))
+    program = with_setting(program, torch.inference_mode)
+    program = with_setting(program, torch.enable_grad, forward_only=True)
+    program.step()
+    assert seen == [True]
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_a_bare_step_keeps_its_own_gradient_mode():
+    x = torch.ones(1, requires_grad=True)
+    program = as_program(lambda: (x * 2).requires_grad)
+    assert isinstance(program, Program)
+    assert program.step() is True
+    assert as_program(StepFunction(lambda: (x * 2).requires_grad)).step() is True
