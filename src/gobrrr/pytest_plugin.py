@@ -107,7 +107,7 @@ def gobrrr_check(request: pytest.FixtureRequest) -> Check:
         diagnosis = _diagnosis_of(target, steps, warmup)
         breaches = over_limits(diagnosis, limits)
         if max_syncs is not None:
-            breaches += over_limits(diagnosis, Limits(counters=_syncs(diagnosis, max_syncs)))
+            breaches += over_limits(diagnosis, Limits(counters={"synchronisations": max_syncs}))
         if baseline is not None:
             breaches += _against(diagnosis, request.path.parent / baseline, times, request.config)
         if breaches:
@@ -125,11 +125,6 @@ def _diagnosis_of(target: Any, steps: int | None, warmup: int | None) -> Diagnos
     from gobrrr.pipeline.live import diagnose
 
     return diagnose(target, steps=steps, warmup=warmup, batch_test=False)
-
-
-def _syncs(diagnosis: Diagnosis, most: float) -> dict[str, float]:
-    on_cpu = "synchronisations" not in diagnosis.counters and diagnosis.device.kind == "cpu"
-    return {"reads_of_one_value" if on_cpu else "synchronisations": most}
 
 
 def _against(

@@ -66,7 +66,7 @@ def test_table_names_are_those_of_the_reports() -> None:
     ("arguments", "message"),
     [
         (["rum"], "no command 'rum'; did you mean run? (see gobrrr --help)"),
-        (["zzz"], "no command 'zzz'; there are run, trace, report,"),
+        (["zzz"], "no command 'zzz'; there are run,"),
         (["--json", "x"], "unrecognized arguments: --json (see gobrrr --help)"),
         (["report"], "the following arguments are required: FILE (see gobrrr report --help)"),
         (["report", "no.json"], "cannot read no.json: No such file or directory"),

@@ -201,7 +201,8 @@ def _disturbed(seen: dict[str, list[float]]) -> Iterator[str]:
         if len(values) > 1 and min(values) < (1 - _STEADY) * max(values):
             yield (
                 f"the machine was busy while its ceilings were measured ({name} varied by "
-                f"{1 - min(values) / max(values):.0%}): measure again with --refresh when idle"
+                f"{1 - min(values) / max(values):.0%}): measure again when idle, with "
+                "gobrrr ceilings --refresh"
             )
             return
 

@@ -18,6 +18,7 @@ COUNTED: tuple[str, ...] = (
     "flops", "bytes", "ops", "kernels", "copies", "collectives", "synchronisations",
     "reads_of_one_value", "graph_breaks", "recompilations",
 )  # fmt: skip
+_KNOWN = frozenset((*COUNTED, "page_faults", "compiled_graphs"))
 # Sums of floats in another order; far under one op of the smallest step.
 _ROUNDING = 1e-9
 DEFAULT_TIME_TOLERANCE = 0.1
@@ -46,10 +47,23 @@ class Limits:
             raise InputError(f"max_overhead is a share from 0 to 1, not {self.max_overhead}")
 
 
+def _counter_of(diagnosis: Diagnosis, name: str) -> str:
+    # A CPU has nothing to synchronise with; what reads one value there (``.item()``) waits for the
+    # device on any other.
+    missing = name == "synchronisations" and name not in diagnosis.counters
+    return "reads_of_one_value" if missing and diagnosis.device.kind == "cpu" else name
+
+
 def over_limits(diagnosis: Diagnosis, limits: Limits) -> list[str]:
-    """One line per limit that does not hold; a limit on what was not counted does not hold."""
+    """One line per limit that does not hold; a limit on what was not counted does not hold.
+
+    Raises InputError for a counter that no diagnosis has.
+    """
     breaches = []
     for name, most in limits.counters.items():
+        if name not in diagnosis.counters and name not in _KNOWN:
+            raise InputError(f"no counter {name!r}; there are {', '.join(sorted(_KNOWN))}")
+        name = _counter_of(diagnosis, name)
         value = diagnosis.counters.get(name)
         if value is None:
             known = ", ".join(sorted(diagnosis.counters)) or "nothing"

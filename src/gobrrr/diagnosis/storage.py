@@ -16,6 +16,7 @@ from gobrrr.timeline.files import write_output
 
 # From version n to n + 1, on the decoded JSON. One entry per change that an old file would not
 # survive (a field renamed or given another meaning); a new field with a default needs none.
+_GZIP = b"\x1f\x8b"
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 
@@ -86,10 +87,14 @@ def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:
         version = msgspec.json.decode(data, type=_Header).schema_version
     except msgspec.ValidationError as error:
         raise InputError(
-            f"{name} is not a gobrrr diagnosis (no schema_version); "
-            "gobrrr run and gobrrr trace write one with --json"
+            f"{name} is not a gobrrr diagnosis (no schema_version); gobrrr run and gobrrr trace "
+            "write one with --json, and gobrrr trace reads profiler traces"
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if data[:2] == _GZIP:
+            raise InputError(
+                f"{name} is compressed: if it is a profiler trace, gobrrr trace reads it"
+            ) from error
         raise InputError(f"{name} is not complete JSON: {error}") from error
     if version > SCHEMA_VERSION:
         raise InputError(

@@ -320,10 +320,9 @@ class _ScriptRun:
             )
             self._conclude()
             return
-        ran = len(measured.warmup_ns) + timed + profiled + (measured.recorded is not None)
         self.problem = (
-            f"the script ended after {ran + 1} steps, while {self.session.phase}: too few to "
-            "diagnose. Let it run longer, or give --warmup 1 --steps 2 (12 steps in all)."
+            f"the script ended while {self.session.phase}: too few steps to diagnose. It needs "
+            "about 12 with --warmup 1 --steps 2 (2 timed, 8 profiled), some 40 without."
         )
 
     def _conclude(self) -> None:

@@ -185,7 +185,7 @@ def _draw_split(diagnosis: Diagnosis, console: Console) -> None:
             line.append(part.note)
             console.print(line, no_wrap=True, overflow="ellipsis")
     if any(level.roof_s for level in levels):
-        legend = f"  {_AT_ROOF} at a ceiling of this machine   {_BELOW} everything else"
+        legend = f"  {_AT_ROOF} at a ceiling of the device   {_BELOW} everything else"
         console.print(Text(legend, style="dim"))
 
 
