@@ -46,10 +46,7 @@ def find_experiment(name: str) -> Experiment:
         if known == name:
             found: Experiment = import_module(module).EXPERIMENT
             return found
+    there = f"there are {', '.join(experiment_names())} and all"
     near = difflib.get_close_matches(name, experiment_names(), n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise InputError(
-        f"no experiment {name!r}{hint} There are {', '.join(experiment_names())} and all"
-        if hint
-        else f"no experiment {name!r}; there are {', '.join(experiment_names())} and all"
-    )
+    hint = f"did you mean {near[0]}? {there[0].upper()}{there[1:]}" if near else there
+    raise InputError(f"no experiment {name!r}; {hint}")

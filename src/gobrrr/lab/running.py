@@ -20,7 +20,7 @@ from gobrrr.lab.experiment import (
     judge,
 )
 from gobrrr.lab.setting import Setting, forget_compilations
-from gobrrr.lab.storage import save_outcome, save_plot
+from gobrrr.lab.storage import make_folder, save_outcome, save_plot
 from gobrrr.measure import LoadWatch
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.timeline.errors import GobrrrError
@@ -174,6 +174,8 @@ def run_all(
     ``budget_s`` replaces each experiment's own budget. Returns what was finished and the names
     that were not begun: an interruption ends the one that runs and all after it.
     """
+    # Before anything is measured, not after.
+    make_folder(folder)
     finished: list[Finished] = []
     waiting = list(experiments)
     while waiting:

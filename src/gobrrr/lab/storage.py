@@ -68,6 +68,14 @@ def save_plot(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
+def make_folder(folder: Path) -> None:
+    """Makes the folder of results if it is not there. Raises InputError where it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+
+
 def save_page(text: str, path: Path) -> None:
     """Writes a page of text. Raises InputError where it cannot be written."""
     _write(path, text.encode())
