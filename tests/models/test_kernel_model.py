@@ -236,3 +236,37 @@ def test_a_contiguous_half_precision_convolution_is_converted_to_channels_last_a
         direct = estimated(aten("convolution", last, weight, *rest), device)
         assert plain.kernels >= direct.kernels + 3
         assert plain.time_s > direct.time_s
+
+
+def test_rows_that_are_worked_on_at_once_and_do_not_fit_the_cache_are_read_from_memory_again() -> (
+    None
+):
+    device = target_device("H100-SXM")
+    # 264 rows of 1.6 MB at once against 43 MB: maximum, sum and result each read from memory, as
+    # against once for rows of 4 kB: 4 against 2 passes.
+    short = estimated(aten("_softmax", spec(1_600_000, 1000), 1, False), device)
+    long = estimated(aten("_softmax", spec(4000, 400_000), 1, False), device)
+    assert long.time_s / short.time_s == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_norm_over_few_long_rows_waits_for_its_trips_to_memory() -> None:
+    device = target_device("H100-SXM")
+    channels = spec(64, 256, 256)
+    rows = aten(
+        "native_layer_norm", spec(16, 64, 256, 256), (64, 256, 256), channels, channels, 1e-5
+    )
+    # 16.8 MB a row in pieces of 4096 bytes, read twice: 8192 trips of 0.7 us.
+    assert estimated(rows, device).time_s == pytest.approx(8192 * 0.7e-6, rel=0.01)
+    # A group of 8 x 512 x 512 elements in 512 threads is 4096 trips; 896 groups are two rounds.
+    groups = aten(
+        "native_group_norm",
+        spec(112, 64, 512, 512),
+        spec(64),
+        spec(64),
+        112,
+        64,
+        512 * 512,
+        8,
+        1e-5,
+    )
+    assert estimated(groups, device).time_s > 2 * 4096 * 0.7e-6

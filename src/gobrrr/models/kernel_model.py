@@ -62,6 +62,8 @@ class KernelEstimate:
         regime: ``compute``, ``memory`` or ``overhead`` (fixed cost), the largest part of the time.
         level: the memory level whose bandwidth counts; ``""`` if no bytes move.
         because: the arithmetic, as a sentence.
+        compute_s: time of the arithmetic alone, as fast as these kernels do it.
+        traffic_s: time of the bytes alone, likewise.
     """
 
     time_s: float
@@ -71,6 +73,8 @@ class KernelEstimate:
     regime: str
     level: str
     because: str
+    compute_s: float = 0.0
+    traffic_s: float = 0.0
 
     @property
     def matrix_s(self) -> float:
@@ -151,7 +155,10 @@ def estimate_op(
         f"{kernels.count} kernel{'s' if kernels.count != 1 else ''} of "
         f"{one_s * 1e6:.3g} us fixed cost"
     )
-    return KernelEstimate(time_s, roof, fixed_s, kernels.count, regime, level, because)
+    return KernelEstimate(
+        time_s, roof, fixed_s, kernels.count, regime, level, because,
+        kernels.compute_s, kernels.memory_s,
+    )  # fmt: skip
 
 
 def _with_passes(
@@ -291,12 +298,13 @@ def _walk(
     read, written = float(work.bytes_read or 0), float(work.bytes_written or 0)
     moved = max(read + written, 1.0)
     seconds = compute_s = memory_s = 0.0
-    walks = walks_of(call, work, Machine(c.strided_fraction, device.kind))
+    machine = Machine(c.strided_fraction, device.kind, device.multiprocessors, device.cache_bytes)
+    walks = walks_of(call, work, machine)
     for walk in walks:
         traffic = read * walk.reads + written * walk.writes
-        # A second read of what the kernel has just read comes from the cache, if it fits there;
-        # the first read is as cold as the op.
-        first = read * min(walk.reads, 1.0) + written * min(walk.writes, 1.0)
+        # The first read is as cold as the op; a second one of what the kernel has just read comes
+        # from the cache, unless the walk says that it cannot.
+        first = read * min(walk.reads, walk.cold_reads) + written * min(walk.writes, 1.0)
         once = Pass(
             bytes_moved=traffic,
             cold_bytes=cold * first / moved,

@@ -40,6 +40,10 @@ class Pass:
     trips: int = 0
 
 
+# Trips to memory that a kernel makes before its stream runs and after it.
+_TRIPS_AROUND = 3
+
+
 def cache_bytes_per_s(device: TargetDevice, c: Coefficients) -> float | None:
     """Bandwidth between the last-level cache and the multiprocessors, as reached."""
     levels = device.ceilings.levels
@@ -72,14 +76,16 @@ def seconds_of(work: Pass, device: TargetDevice, c: Coefficients) -> float | Non
     """Time of one kernel without its fixed cost; ``None`` where a ceiling is missing.
 
     The larger of arithmetic and traffic, since a kernel that has enough threads does one while it
-    waits for the other, and ``overlap_loss`` of the lesser.
+    waits for the other, and ``overlap_loss`` of the lesser. A few dependent trips to memory come on
+    top, at the kernel's start and end; a long chain of them is what the traffic waits for.
     """
     arithmetic_s = arithmetic_seconds(work, device, c)
     memory_s = traffic_seconds(work, device, c)
     if arithmetic_s is None or memory_s is None:
         return None
     lost_s = c.overlap_loss * min(arithmetic_s, memory_s)
-    return max(arithmetic_s, memory_s) + lost_s + work.trips * c.trip_s
+    around_s = min(work.trips, _TRIPS_AROUND) * c.trip_s
+    return max(max(arithmetic_s, memory_s) + lost_s + around_s, work.trips * c.trip_s)
 
 
 def arithmetic_seconds(work: Pass, device: TargetDevice, c: Coefficients) -> float | None:

@@ -21,6 +21,9 @@ _SHARED_BYTES = 48 * 1024
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
 _CHUNK, _BLOCKS = 65536, 320
 _CHANNEL_THREADS = 512
+_WIDE_BLOCK = 1024
+# What a block of layer norm has in flight: 256 threads with 16 bytes each.
+_ROW_BYTES = 4096
 _TENSORS_PER_LAUNCH = (110, 64, 48, 36, 30)
 
 
@@ -30,6 +33,8 @@ class Walk:
 
     Attributes:
         reads: how often it reads the op's inputs; 0 for none.
+        cold_reads: how many of these find nothing in the cache, where the op's inputs are too
+            large for it.
         writes: how often it writes the op's outputs.
         arithmetic: its share of the op's arithmetic, over 1 for index arithmetic.
         efficiency: of the bandwidth, for the order it walks in.
@@ -45,6 +50,7 @@ class Walk:
     programs: float | None = None
     indexed: float = 0.0
     trips: int = 0
+    cold_reads: float = 1.0
 
 
 ONE = (Walk(),)
@@ -54,11 +60,14 @@ ONE = (Walk(),)
 class Machine:
     """What a recipe may know of the device.
 
-    ``strided``: the efficiency of walking across rows; ``kind``: ``cuda``, ``hip``, ...
+    ``strided``: the efficiency of walking across rows; ``kind``: ``cuda``, ``hip``, ...;
+    ``units``: multiprocessors, ``None`` if unknown; ``cache_bytes``: of the last-level cache.
     """
 
     strided: float
     kind: str
+    units: int | None
+    cache_bytes: int
 
 
 Recipe = Callable[[OpCall, Work, Machine], tuple[Walk, ...]]
@@ -179,24 +188,46 @@ def _softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = call.tensors[0]
     dim = _dimension(call.args[2 if backward else 1], len(x.shape))
     row, inner = x.shape[dim], prod(x.shape[dim + 1 :])
-    programs = float(x.numel // max(row, 1))
+    rows = x.numel // max(row, 1)
+    size = row * (x.item_size_bytes or 4)
+    # Maximum, sum and result each read the input; backward the sum and the result.
+    reads = 2.0 if backward else 3.0
     if inner > 1:
-        # Maximum, sum and result each read the input, a column at a time.
-        return (
-            Walk(reads=3 if not backward else 2, arithmetic=2, programs=programs / 32, trips=3),
-        )
+        return (Walk(reads=reads, arithmetic=2, programs=rows / 32, trips=3),)
     if row <= _IN_REGISTERS:
-        return (Walk(programs=programs / 4, trips=2),)
-    if row * (x.item_size_bytes or 4) <= _SHARED_BYTES:
-        return (Walk(reads=1, arithmetic=2, programs=programs, trips=2),)
-    return (Walk(reads=3 if not backward else 2, arithmetic=2, programs=programs, trips=3),)
+        return (Walk(programs=rows / 4, trips=2),)
+    if size <= _SHARED_BYTES:
+        return (Walk(arithmetic=2, programs=float(rows), trips=2),)
+    cold = reads if _too_many(rows, size, 2, machine) else 1.0
+    trips = _rounds(rows, 2, machine) * ceil(reads * size / (16 * _WIDE_BLOCK))
+    return (Walk(reads=reads, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
+
+
+def _too_many(programs: int, size: int, resident: int, machine: Machine) -> bool:
+    """Whether the rows that are worked on at once are more than half of the cache holds.
+
+    ``size``: bytes of a row; ``resident``: rows that one multiprocessor works on.
+    """
+    if machine.units is None:
+        return False
+    return min(programs, resident * machine.units) * size > machine.cache_bytes / 2
+
+
+def _rounds(programs: int, resident: int, machine: Machine) -> int:
+    """How many pieces of work the busiest place for one has to do."""
+    return 1 if machine.units is None else ceil(programs / (resident * machine.units))
 
 
 def _layer_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = call.tensors[0]
     row = prod(integers_of(call.args[1]) or x.shape[-1:])
-    # Statistics first, then the result: the second read comes from the cache.
-    return (Walk(reads=2, arithmetic=2, programs=x.numel / max(row, 1), trips=2),)
+    rows = x.numel // max(row, 1)
+    size = row * (x.item_size_bytes or 4)
+    # Statistics first, then the result: the second read comes from the cache, if it is there. A
+    # block of 256 threads takes 16 bytes each at a time, for rows as long as they may be.
+    cold = 2.0 if _too_many(rows, size, 8, machine) else 1.0
+    trips = 2 * _rounds(rows, 8, machine) * ceil(size / _ROW_BYTES)
+    return (Walk(reads=2, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
 
 
 def _layer_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -207,10 +238,12 @@ def _layer_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Wa
 def _group_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = call.tensors[0]
     groups = call.args[6] if len(call.args) > 6 and isinstance(call.args[6], int) else 32
-    programs = float(x.shape[0] * groups)
-    # Moments by group, coefficients by channel, then the result.
+    programs = max(x.shape[0] * groups, 1)
+    # Moments by group: a block of 512 threads for each, every element a trip to memory as in
+    # ``_by_channel``. Then coefficients by channel, then the result.
+    trips = _rounds(programs, 4, machine) * ceil(x.numel / programs / _CHANNEL_THREADS)
     return (
-        Walk(writes=0, programs=programs, trips=2),
+        Walk(writes=0, programs=float(programs), trips=trips),
         Walk(reads=0, writes=0, arithmetic=0),
         Walk(arithmetic=0.5),
     )
@@ -224,14 +257,18 @@ def _group_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Wa
 
 
 def _batch_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    training = any(arg is True for arg in call.args)
+    flags = [arg for arg in call.args if isinstance(arg, bool)]
+    # Old traces leave arguments out; cuDNN's is rarely chosen for inference.
+    training = any(flags) if flags else "cudnn" in call.name
     if not training:
         return ONE
     if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
         # Statistics, their update, the result.
         statistics = _by_channel(call.tensors[0], 1)
         return (statistics, Walk(reads=0, writes=0, arithmetic=0), Walk(arithmetic=0.5))
-    return (Walk(writes=0, programs=2.0 * call.tensors[0].shape[1]), Walk(arithmetic=0.5))
+    # cuDNN: statistics at a fraction of the bandwidth (fitted on a recorded V100 step).
+    channels = 2.0 * call.tensors[0].shape[1]
+    return (Walk(writes=0, programs=channels, efficiency=0.85), Walk(arithmetic=0.5))
 
 
 def _batch_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
