@@ -20,6 +20,7 @@ from gobrrr.capture.trace_events import (
 )
 from gobrrr.capture.trace_names import Route, route_of
 from gobrrr.capture.trace_stream import Chunk, TraceHeader, TraceReader
+from gobrrr.capture.trace_tagged import Tagged
 from gobrrr.timeline.errors import InputError
 
 Int64 = NDArray[np.int64]
@@ -48,12 +49,24 @@ class ThreadNumbering(dict[Any, int]):
 class _Routes(dict[str, Callable[[Event], None]]):
     """Category -> where to append its events; decided once per category."""
 
-    def __init__(self, lists: dict[Route, list[Event]]) -> None:
+    def __init__(self, lists: dict[Route, list[Any]]) -> None:
         super().__init__()
         self._lists = lists
 
     def __missing__(self, category: str) -> Callable[[Event], None]:
         append = self[category] = self._lists[route_of(category)].append
+        return append
+
+
+class _TaggedRoutes(dict[type, Callable[[Any], None]]):
+    """Class of events by category -> where to append them."""
+
+    def __init__(self, lists: dict[Route, list[Any]]) -> None:
+        super().__init__()
+        self._lists = lists
+
+    def __missing__(self, category: type[Tagged]) -> Callable[[Any], None]:
+        append = self[category] = self._lists[category.route].append
         return append
 
 
@@ -140,7 +153,7 @@ def read_columns(path: Path, launch_flows: bool = False) -> TraceColumns:
 
     Raises ``InputError``.
     """
-    reader = TraceReader(path)
+    reader = TraceReader(path, launch_flows=launch_flows)
     columns = TraceColumns(reader.header)
     unread = {Route.DROP, Route.FOREIGN}
     if not launch_flows:
@@ -151,7 +164,8 @@ def read_columns(path: Path, launch_flows: bool = False) -> TraceColumns:
             skipped += _add_chunk(columns, chunk, reader.exact, unread)
         except InexactTimesError:
             reader.exact = True
-            skipped += _add_chunk(columns, replace(chunk, events=chunk.again()), True, unread)
+            again = replace(chunk, events=chunk.again(), tagged=False)
+            skipped += _add_chunk(columns, again, True, unread)
     columns.events = reader.events_read
     if columns.events == 0:
         raise InputError(f"{path}: holds no events; was the profiler stopped before any step ran?")
@@ -162,18 +176,24 @@ def read_columns(path: Path, launch_flows: bool = False) -> TraceColumns:
 
 def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool, unread: set[Route]) -> int:
     """Adds the events of a chunk; returns how many arrows were left out."""
-    lists: dict[Route, list[Event]] = {route: [] for route in Route}
-    routes = _Routes(lists)
-    for event in chunk.events:
-        routes[event.cat](event)
+    lists: dict[Route, list[Any]] = {route: [] for route in Route}
+    if chunk.tagged:
+        classes = _TaggedRoutes(lists)
+        for event in chunk.events:
+            classes[type(event)](event)
+    else:
+        routes = _Routes(lists)
+        for event in chunk.events:
+            routes[event.cat](event)
     # Times first: an exception must leave no half of a chunk behind.
     timed = {
-        route: _timed(lists[route], exact)
+        route: _timed(route, lists[route], exact)
         for route in Route
         if lists[route] and route not in unread
     }
     for event in lists[Route.FOREIGN]:
-        columns.ignore(f"{event.cat.split('_')[0].upper()} events are not read", 1)
+        category = event.category if isinstance(event, Tagged) else event.cat
+        columns.ignore(f"{category.split('_')[0].upper()} events are not read", 1)
     for route, (events, start, end, damaged) in timed.items():
         columns.ignore("events have no usable time (absent, negative or out of range)", damaged)
         if route in (Route.LAUNCH_FLOW, Route.BACKWARD_FLOW):
@@ -185,9 +205,9 @@ def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool, unread: set[Rou
     return len(lists[Route.LAUNCH_FLOW]) if Route.LAUNCH_FLOW in unread else 0
 
 
-def _timed(events: list[Event], exact: bool) -> tuple[list[Event], Int64, Int64, int]:
+def _timed(route: Route, events: list[Any], exact: bool) -> tuple[list[Any], Int64, Int64, int]:
     """Events that last, with start and end in ns, and how many had to be left out."""
-    flow = events[0].cat and route_of(events[0].cat) in (Route.LAUNCH_FLOW, Route.BACKWARD_FLOW)
+    flow = route in (Route.LAUNCH_FLOW, Route.BACKWARD_FLOW)
     phases = ("s", "f", "t") if flow else ("X",)
     if not {event.ph for event in events}.issubset(phases):
         events = [event for event in events if event.ph in phases]
@@ -208,7 +228,7 @@ def _timed(events: list[Event], exact: bool) -> tuple[list[Event], Int64, Int64,
     return kept, start[good], end[good], len(events) - len(kept)
 
 
-def _add_flows(columns: TraceColumns, route: Route, events: list[Event], start: Int64) -> None:
+def _add_flows(columns: TraceColumns, route: Route, events: list[Any], start: Int64) -> None:
     threads = columns.threads
     columns.flows.add(
         start=start,
@@ -264,7 +284,7 @@ def _sizes(values: list[Any]) -> Int64:
 
 
 def _add_device(
-    columns: TraceColumns, route: Route, events: list[Event], start: Int64, end: Int64
+    columns: TraceColumns, route: Route, events: list[Any], start: Int64, end: Int64
 ) -> None:
     arguments = [event.args or NO_ARGS for event in events]
     names = columns.names
@@ -332,7 +352,7 @@ def _call_keys(columns: TraceColumns, name: list[int], arguments: list[Any]) -> 
 
 
 def _add_host(
-    columns: TraceColumns, route: Route, events: list[Event], start: Int64, end: Int64
+    columns: TraceColumns, route: Route, events: list[Any], start: Int64, end: Int64
 ) -> None:
     count = len(events)
     absent = np.full(count, -1)

@@ -42,6 +42,14 @@ _ROUTES = {
     "fwdbwd": Route.BACKWARD_FLOW, "forward_backward": Route.BACKWARD_FLOW,
     "async_gpu": Route.LAUNCH_FLOW,
 }  # fmt: skip
+# Every category that Kineto or PyTorch writes, as spelled; "" is what PyTorch 1.9 gives to arrows'
+# ends and marks.
+KNOWN_CATEGORIES: tuple[str, ...] = (
+    *_ROUTES, "", "Operator", "Runtime", "Kernel", "Memcpy", "Memset", "Trace", "overhead",
+    "cpu_instant_event", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "External",
+    "mtia_runtime", "mtia_ccp_events", "mtia_insight", "mtia_workloadd", "xpu_runtime",
+    "xpu_driver", "xpu_sync", "hpu_op", "glow_runtime", "collective_comm", "fpga_runtime",
+)  # fmt: skip
 _FOREIGN = ("mtia", "xpu", "hpu", "glow", "ccp", "collective_comm")
 
 

@@ -30,6 +30,7 @@ from gobrrr.capture.trace_events import (
     decode_events,
     decode_leniently,
 )
+from gobrrr.capture.trace_tagged import tagged_decoder
 from gobrrr.timeline.errors import InputError
 
 # Small enough that the parsed objects stay in the cache and are reused by the next chunk.
@@ -41,6 +42,8 @@ LARGEST_EXPANSION = 400
 EXPANSION_MATTERS_FROM_BYTES = 1 << 30
 # What the columns of one event may need, sorting included.
 COLUMN_BYTES_PER_EVENT = 600
+# Texts that could not be read by category before a file is taken to be full of such.
+TRIES_BY_CATEGORY = 8
 GZIP_MAGIC = b"\x1f\x8b"
 
 # The top-level fields that say nothing about who recorded a trace, or where.
@@ -193,20 +196,24 @@ def _pieces(path: Path) -> Iterator[bytes]:
 class Chunk:
     """Some events in file order. ``again`` decodes the same text with times kept as text.
 
-    ``text`` is a JSON array of the events; of a file's last, an object with ``traceEvents``.
+    ``tagged``: the events are ``trace_tagged.Tagged``, else ``trace_events.Event``. ``text`` is a
+    JSON array of the events; of a file's last, an object with ``traceEvents``.
     """
 
     events: list[Any]
     again: Callable[[], list[Any]]
     text: bytes
+    tagged: bool = False
 
 
 class TraceReader:
     """One pass over a trace file: ``chunks()`` yields the events, ``header`` fills meanwhile."""
 
-    def __init__(self, path: Path, exact: bool = False) -> None:
+    def __init__(self, path: Path, exact: bool = False, launch_flows: bool = True) -> None:
         self.path = path
         self.exact = exact
+        self._launch_flows = launch_flows
+        self._untagged = 0
         self.header = TraceHeader()
         self.bytes_read = 0
         self.events_read = 0
@@ -231,13 +238,15 @@ class TraceReader:
                 with memoryview(buffer) as view, view[: cut + 1] as part:
                     text = b"".join((b"[", part, b"]"))
                 try:
-                    events = decode_events(text, self.exact)
+                    tagged = self._by_category(text)
+                    events = decode_events(text, self.exact) if tagged is None else tagged
                 except MalformedError:
                     # Damaged, or cut inside an event (a list of objects with an event's field
                     # names), or behind the array: more text will tell.
                     cut = -1
                 else:
-                    yield self._count(Chunk(events, partial(decode_events, text, True), text))
+                    again = partial(decode_events, text, True)
+                    yield self._count(Chunk(events, again, text, tagged is not None))
                     del buffer[: buffer.index(b",", cut) + 1]
                     wanted = CHUNK_BYTES
             if cut < 0:
@@ -252,8 +261,19 @@ class TraceReader:
         text = opening + bytes(buffer)
         where = self.bytes_read - len(buffer) - len(opening)
         buffer.clear()
-        again = partial(self._tail, text, where, True)
-        yield self._count(Chunk(self._tail(text, where), again, text))
+        yield self._count(
+            Chunk(self._tail(text, where), partial(self._tail, text, where, True), text)
+        )
+
+    def _by_category(self, text: bytes) -> list[Any] | None:
+        """Events decoded by their category; ``None`` where one has none, or an unknown one."""
+        if self._untagged >= TRIES_BY_CATEGORY:
+            return None
+        try:
+            return tagged_decoder(self.exact, self._launch_flows).decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._untagged += 1
+            return None
 
     def _fill(self, wanted: int) -> bool:
         """Reads until ``wanted`` bytes wait; false at the end of the file."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from gobrrr.attribution.cpu import CpuAttribution
 from gobrrr.attribution.device import DeviceAttribution
-from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.pipeline.fusion_findings import MeasuredOp, fusion_findings
 from gobrrr.timeline.data import KernelKind, Phase, Timeline
+
+if TYPE_CHECKING:
+    from gobrrr.attribution.cpu import CpuAttribution
+    from gobrrr.capture.cpu_timeline import CpuCapture
 
 
 def add_cpu_fusion(

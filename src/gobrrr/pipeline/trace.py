@@ -7,18 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gobrrr import __version__
 from gobrrr.attribution.device_of_ops import with_operators_as_kernels
-from gobrrr.attribution.device_tracks import tracks_of
 from gobrrr.capture.trace import read_trace
-from gobrrr.capture.trace_export import write_with_tracks
-from gobrrr.capture.trace_ranks import read_traces
-from gobrrr.devices import ceilings_from_datasheet
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.pipeline.device_build import build_device_diagnosis
-from gobrrr.pipeline.environment import package_version
 from gobrrr.pipeline.fusion_sources import add_device_fusion
-from gobrrr.pipeline.ranks import diagnose_ranks
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.work import work_of
@@ -49,6 +45,10 @@ def diagnose_trace(
         return _diagnose_one(read_trace(files[0]), files[0], ceilings, perfetto)
     if perfetto is not None:
         raise InputError("tracks are added to one trace; several were given")
+    # Not above: one trace is read in a fraction of a second, and has no use for process pools.
+    from gobrrr.capture.trace_ranks import read_traces
+    from gobrrr.pipeline.ranks import diagnose_ranks
+
     timelines = read_traces(files)
     for timeline in timelines:
         _require_work(timeline, str(timeline.extra["source"]))
@@ -72,6 +72,9 @@ def _diagnose_one(
     diagnosis, found = build_device_diagnosis(timeline, known, source, _environment(timeline))
     add_device_fusion(diagnosis, timeline, found, known)
     if perfetto is not None:
+        from gobrrr.attribution.device_tracks import tracks_of
+        from gobrrr.capture.trace_export import write_with_tracks
+
         write_with_tracks(path, perfetto, tracks_of(timeline, found))
     return diagnosis
 
@@ -91,4 +94,4 @@ def _ceilings_of(timeline: Timeline, given: Ceilings | None) -> Ceilings | None:
 
 
 def _environment(timeline: Timeline) -> dict[str, Any]:
-    return {"gobrrr": package_version("gobrrr"), "torch": timeline.torch_version or None}
+    return {"gobrrr": __version__, "torch": timeline.torch_version or None}
