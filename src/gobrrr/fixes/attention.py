@@ -19,7 +19,6 @@ from gobrrr.fixes.fix import (
     milliseconds,
     prospect_or_not,
 )
-from gobrrr.fixes.fusion import is_fusable
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.fixes.scripts import before_first_call
 
@@ -45,14 +44,14 @@ def find_attention(facts: Facts) -> list[tuple[OpFact, ...]]:
 
 
 def _reach(ops: list[OpFact], position: int, step: int) -> int | None:
-    """The nearest product before or after, with nothing but fusable ops between."""
-    for distance in range(1, 8):
+    """The nearest product before or after, with scales, masks and casts between."""
+    for distance in range(1, 10):
         other = position + step * distance
         if not 0 <= other < len(ops):
             return None
         if ops[other].name in _PRODUCTS:
             return other
-        if not is_fusable(ops[other]):
+        if ops[other].matrix_flops:
             return None
     return None
 

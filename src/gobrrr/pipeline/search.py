@@ -249,7 +249,8 @@ class _Run:
                 self.found.tried.append(_untried(self.bench, fix, prospect))
                 continue
             hopeless = self._hopeless(fix)
-            if hopeless or self._left_s() <= 0:
+            # One trial at least: a search that tries nothing has wasted its diagnosis.
+            if hopeless or (self._left_s() <= 0 and done):
                 reason = hopeless or "the budget was spent: give a larger --budget"
                 self.found.tried.append(Tried(fix, prospect, reason=reason))
                 continue
