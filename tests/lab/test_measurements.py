@@ -111,3 +111,17 @@ def test_peak_memory_counts_what_is_held_at_once() -> None:
 def test_both_kinds_of_attention_agree() -> None:
     q, k, v = (torch.randn(1, 2, 32, 16) for _ in range(3))
     assert torch.allclose(attend(q, k, v, flash=True), attend(q, k, v, flash=False), atol=1e-5)
+
+
+def test_functions_of_one_definition_get_code_of_their_own() -> None:
+    from gobrrr.lab.compiled import _with_own_code
+
+    def made(power: int) -> object:
+        def function(x: float) -> float:
+            return x**power
+
+        return _with_own_code(function)
+
+    square, cube = made(2), made(3)
+    assert (square(2.0), cube(2.0)) == (4.0, 8.0)  # type: ignore[operator]
+    assert square.__code__ is not cube.__code__  # type: ignore[attr-defined]

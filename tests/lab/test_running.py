@@ -157,3 +157,22 @@ def test_the_page_shows_verdicts_and_escapes(tmp_path: Path) -> None:
     assert "1 do not hold here</b>" in page
     assert "&lt;b&gt;1 &lt; 2&lt;/b&gt;" in page
     assert "1.50x (1.40x to 1.60x)" in page
+
+
+def test_times_of_a_busy_machine_are_no_verdict() -> None:
+    from gobrrr.measure import Load
+
+    claims = (CLAIMS[0], Claim("two", "counted", "2x", "bytes", most=4.0, timed=False))
+
+    def is_disturbed(setting: Setting) -> Findings:
+        # Of 4 s that its threads wanted, they waited 1.
+        setting.loads.append(Load(wall_s=4.0, cpu_s=3.0, waiting_s=1.0, others_s=3.0, processors=2))
+        return works(setting)
+
+    outcome = run_experiment(
+        Experiment("busy", "Busy", "busy?", claims, is_disturbed, draw, 1.0), Setting()
+    )
+    assert [c.verdict for c in outcome.claims] == ["cannot tell", "holds"]
+    assert "waited for a processor 25%" in outcome.claims[0].because
+    assert "It would read: holds." in outcome.claims[0].because
+    assert outcome.notes[-1].startswith("The machine was busy")

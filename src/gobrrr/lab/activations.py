@@ -192,5 +192,5 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     run=_run,
     draw=_draw,
-    budget_s=30,
+    budget_s=25,
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from gobrrr.devices.native import NoNativeKernelsError, compile_library, compiler
@@ -30,8 +31,26 @@ def fuse(
     problem = compiler_problem(setting)
     if problem:
         raise SkipExperimentError(problem)
-    compiled: Function = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=backend)
+    own = _with_own_code(function)
+    compiled: Function = torch.compile(own, fullgraph=True, dynamic=dynamic, backend=backend)
     return compiled
+
+
+def _with_own_code(function: Function) -> Function:
+    """The function with a code object of its own.
+
+    Dynamo keeps what it compiled with the code object, and stops after eight of one; functions
+    made by one ``def`` share it.
+    """
+    if not isinstance(function, FunctionType):
+        return function
+    return FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
 
 
 def compiler_problem(setting: Setting) -> str:

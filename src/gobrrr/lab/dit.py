@@ -371,5 +371,5 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     run=_run,
     draw=_draw,
-    budget_s=60,
+    budget_s=50,
 )

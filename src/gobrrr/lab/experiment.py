@@ -45,6 +45,7 @@ class Claim:
         least: the claim holds at or above this; ``None`` for no lower end.
         most: the claim holds at or below this; ``None`` for no upper end.
         source: where the claim stands.
+        timed: whether the quantity comes from times here, so that a busy machine spoils it.
     """
 
     key: str
@@ -55,6 +56,7 @@ class Claim:
     least: float | None = None
     most: float | None = None
     source: str = ARTICLE
+    timed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,6 @@ class Experiment:
         draw: draws the outcome on an empty figure.
         budget_s: seconds it may take on two CPU cores, compilation included.
         devices: kinds of device it can run on.
-        timed: whether it measures times here (a busy machine is then said).
     """
 
     name: str
@@ -146,7 +147,6 @@ class Experiment:
     draw: Callable[[Outcome, Figure], None]
     budget_s: float
     devices: tuple[str, ...] = ("cpu", "cuda")
-    timed: bool = True
 
 
 class SkipExperimentError(Exception):

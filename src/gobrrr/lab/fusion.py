@@ -55,6 +55,7 @@ CLAIMS = (
         unit="x",
         least=2.0,
         most=2.0,
+        timed=False,
     ),
     Claim(
         "twice-as-fast",
@@ -297,5 +298,5 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     run=_run,
     draw=_draw,
-    budget_s=25,
+    budget_s=20,
 )

@@ -305,5 +305,5 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     run=_run,
     draw=_draw,
-    budget_s=30,
+    budget_s=20,
 )

@@ -55,6 +55,7 @@ CLAIMS = (
         "kernels launched and waiting when a launch returns",
         unit="kernels",
         least=4,
+        timed=False,
     ),
     Claim(
         "hidden",
@@ -63,6 +64,7 @@ CLAIMS = (
         "share of the time in which a kernel runs, large operators",
         unit="%",
         least=90,
+        timed=False,
     ),
     Claim(
         "waiting",
@@ -71,6 +73,7 @@ CLAIMS = (
         "kernels launched and waiting when a launch returns",
         unit="kernels",
         most=1,
+        timed=False,
     ),
     Claim(
         "starved",
@@ -79,6 +82,7 @@ CLAIMS = (
         "share of the time in which a kernel runs, small operators",
         unit="%",
         most=50,
+        timed=False,
     ),
 )
 
@@ -222,6 +226,5 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     run=_run,
     draw=_draw,
-    budget_s=15,
-    timed=False,
+    budget_s=5,
 )

@@ -21,11 +21,13 @@ from gobrrr.lab.experiment import (
 )
 from gobrrr.lab.setting import Setting, forget_compilations
 from gobrrr.lab.storage import make_folder, save_outcome, save_plot
-from gobrrr.measure import LoadWatch
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.timeline.errors import GobrrrError
 
 Say = Callable[[str], None]
+
+# Where threads wait longer than this share of the time they want a processor, times are no verdict.
+DISTURBED = 0.2
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,7 @@ def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
     An interruption (Ctrl-C) and an error become part of the outcome, with every claim that has no
     measurement as "cannot tell".
     """
-    setting = replace(setting, started_ns=setting.clock.now_ns())
-    watch = LoadWatch()
+    setting = replace(setting, started_ns=setting.clock.now_ns(), loads=[])
     state: Any = "complete"
     reason = ""
     findings = Findings({}, [])
@@ -62,9 +63,10 @@ def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
     except Exception as error:
         state, reason = "failed", one_sentence(error)
     notes = list(findings.notes)
-    disturbance = watch.so_far().disturbance()
-    if disturbance and state == "complete" and experiment.timed:
-        notes.append(f"{disturbance[0].upper()}{disturbance[1:]}.")
+    claims = _judge_all(experiment, findings, reason)
+    waiting = setting.waiting_share()
+    if waiting is not None and waiting > DISTURBED and not setting.is_gpu:
+        notes.append(_doubt(experiment, claims, waiting))
     device = identify("gpu" if setting.is_gpu else "cpu")
     return Outcome(
         name=experiment.name,
@@ -77,12 +79,23 @@ def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
         date=datetime.date.today().isoformat(),
         duration_s=(setting.clock.now_ns() - setting.started_ns) * 1e-9,
         seed=setting.seed,
-        claims=_judge_all(experiment, findings, reason),
+        claims=claims,
         rows=findings.rows,
         context=dict(findings.context),
         notes=notes,
         environment=describe_environment(),
     )
+
+
+def _doubt(experiment: Experiment, claims: list[Judged], waiting: float) -> str:
+    """Takes back verdicts on times that were taken on a busy machine; says why."""
+    timed = {claim.key for claim in experiment.claims if claim.timed}
+    why = f"its threads waited for a processor {waiting:.0%} of the time they wanted one"
+    for found in claims:
+        if found.key in timed and found.verdict != "cannot tell":
+            found.because = f"{why}. It would read: {found.verdict}. {found.because}"
+            found.verdict = "cannot tell"
+    return f"The machine was busy: {why}. Times from here do not count."
 
 
 def _judge_all(experiment: Experiment, findings: Findings, reason: str) -> list[Judged]:

@@ -11,7 +11,16 @@ import numpy as np
 
 from gobrrr.devices import ceilings_for_this_machine
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.measure import Clock, Series, Summary, SystemClock, ratio_interval, summarise
+from gobrrr.measure import (
+    Clock,
+    Load,
+    LoadWatch,
+    Series,
+    Summary,
+    SystemClock,
+    ratio_interval,
+    summarise,
+)
 from gobrrr.measure.timing import time_block, warm_up
 
 # Below six samples no distribution-free interval of the median reaches 95 %.
@@ -34,6 +43,7 @@ class Setting:
         clock: where time is read.
         progress: called with one sentence.
         started_ns: the clock's time when the budget began.
+        loads: what the machine did during each stretch of timing.
     """
 
     device: str = "cpu"
@@ -42,6 +52,7 @@ class Setting:
     clock: Clock = field(default_factory=SystemClock)
     progress: Callable[[str], None] = _silent
     started_ns: int = 0
+    loads: list[Load] = field(default_factory=list)
 
     @property
     def is_gpu(self) -> bool:
@@ -59,6 +70,16 @@ class Setting:
             import torch
 
             torch.cuda.synchronize()
+
+    def waiting_share(self) -> float | None:
+        """Of the time that threads wanted a processor while timed, the part they had none.
+
+        ``None`` if nothing was timed or the system does not count it.
+        """
+        known = [(load.cpu_s, load.waiting_s) for load in self.loads if load.waiting_s is not None]
+        waited = sum(waiting for _, waiting in known if waiting is not None)
+        wanted = waited + sum(cpu for cpu, _ in known)
+        return waited / wanted if wanted > 0 else None
 
     def ceilings(self) -> Ceilings:
         """Ceilings of the device, from the cache or measured."""
@@ -93,11 +114,13 @@ class Setting:
             repeats[name] = max(1, min(100_000, round(least_s / max(once_s, 1e-9))))
         samples: dict[str, list[float]] = {name: [] for name in calls}
         begun_ns = self.clock.now_ns()
+        watch = LoadWatch()
         for done in range(MOST_ROUNDS):
             if done >= LEAST_ROUNDS and (self.clock.now_ns() - begun_ns) * 1e-9 > seconds:
                 break
             for name, call in calls.items():
                 samples[name].append(time_block(call, repeats[name], self.clock, self.synchronise))
+        self.loads.append(watch.so_far())
         return {name: Series(tuple(taken), settled[name]) for name, taken in samples.items()}
 
 

@@ -251,5 +251,5 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     run=_run,
     draw=_draw,
-    budget_s=20,
+    budget_s=15,
 )
