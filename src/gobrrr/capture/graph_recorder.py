@@ -116,7 +116,9 @@ class GraphRecorder(OpRecorder):
             for tensor in found:
                 self.storages.put(tensor, HOST)
             return
-        if not inputs:
+        if self.storages.moving_to is not None:
+            place = self.storages.moving_to
+        elif not inputs:
             place = UNSTATED
         else:
             places = {self.storages.place_of(tensor) for tensor in inputs}

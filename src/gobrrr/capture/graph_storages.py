@@ -32,6 +32,8 @@ class Storages:
         self.records: list[Record] = []
         self.now = -1
         self.names_target = False
+        # Set while a tensor is copied from one side to the other: where the copy lies.
+        self.moving_to: str | None = None
         self._ids: dict[int, int] = {}
         self._watch: dict[int, Any] = {}
 

@@ -142,10 +142,13 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
             options["copy"] = True
         if not rest and "dtype" not in options:
             rest = [value.dtype]
-        moved = tensor.to(value, *rest, **options)
-        if not same:
-            storages.put(moved, wanted)
-        return moved
+        if same:
+            return tensor.to(value, *rest, **options)
+        storages.moving_to = wanted
+        try:
+            return tensor.to(value, *rest, **options)
+        finally:
+            storages.moving_to = None
 
     def replaced(value: Any) -> Any:
         if isinstance(value, tensor):

@@ -1,0 +1,192 @@
+"""Predictions: a diagnosis of a step that has not run."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import gobrrr  # noqa: E402
+from gobrrr.devices.datasheet import all_datasheets  # noqa: E402
+from gobrrr.models.target import target_device  # noqa: E402
+from gobrrr.pipeline.capture_target import capture_target  # noqa: E402
+from gobrrr.pipeline.predict import predict  # noqa: E402
+from gobrrr.timeline.errors import InputError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def training(width: int, batch: int) -> gobrrr.Workload:
+    with torch.device("meta"):
+        model = nn.Sequential(
+            nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, 10)
+        )
+        inputs, targets = torch.empty(batch, width), torch.empty(batch, dtype=torch.long)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return gobrrr.Workload(model, inputs, functional.cross_entropy, optimizer, targets)
+
+
+def test_a_prediction_is_a_diagnosis() -> None:
+    found = predict(training(256, 64), "H100-SXM")
+    found.check()
+    assert found.source["kind"] == "prediction"
+    assert found.step.kind == "training step"
+    assert found.step.time_s.n == 0
+    assert {row.how for row in found.device.ceilings} == {"datasheet"}
+    assert found.coverage.modelled_time_fraction == pytest.approx(1.0)
+    assert found.speed_of_light_s is not None
+    assert 0 < found.speed_of_light_s < found.step_s
+    for table in (found.modules, found.lines, found.phases, found.classes):
+        assert sum(row.time_s for row in table) == pytest.approx(found.step_s, rel=1e-6)
+
+
+def test_it_can_be_saved_and_shown(tmp_path: object) -> None:
+    found = predict(training(256, 64), "A100-SXM-80GB", name="net")
+    path = found.save(f"{tmp_path}/d.json")
+    assert gobrrr.load(path).step_s == found.step_s
+    assert "predicted" in str(found)
+    assert "net" in str(found)
+
+
+def test_small_steps_are_overhead_and_large_ones_are_not() -> None:
+    small, large = predict(training(64, 1), "H100-SXM"), predict(training(8192, 8192), "H100-SXM")
+    assert small.regime == "overhead"
+    assert large.regime == "compute"
+    # 2 products of 8192^3 (the inputs need no gradient, the second layer is thin), 2 FLOPs each,
+    # at 66.9 TFLOP/s: 33 ms.
+    assert large.step_s > 2 * 2 * 8192**3 / 66.9e12
+
+
+def test_resnet_at_batch_one_is_bound_by_overhead() -> None:
+    layers: list[nn.Module] = []
+    with torch.device("meta"):
+        for _ in range(16):
+            layers += [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
+        model, x = nn.Sequential(*layers).eval(), torch.empty(1, 64, 56, 56)
+    assert predict((model, x), "H100-SXM", inference_mode=True).regime == "overhead"
+
+
+def test_several_devices_give_a_list() -> None:
+    found = predict(training(4096, 4096), ["A100-SXM-80GB", "H100-SXM", "B200"])
+    assert [d.source["device"] for d in found] == ["A100-SXM-80GB", "H100-SXM", "B200"]
+    assert found[0].step_s > found[1].step_s > found[2].step_s
+
+
+def test_autocast_makes_products_faster() -> None:
+    work = training(8192, 8192)
+    plain, mixed = predict(work, "H100-SXM"), predict(work, "H100-SXM", autocast=torch.bfloat16)
+    assert mixed.step_s < plain.step_s / 2
+    assert mixed.mfu_dtype == "bfloat16"
+
+
+def test_fp32_products_have_no_tf32_by_default_and_convolutions_have() -> None:
+    with torch.device("meta"):
+        linear, x = nn.Linear(4096, 4096), torch.empty(4096, 4096)
+        convolution, image = nn.Conv2d(256, 256, 3), torch.empty(32, 256, 56, 56)
+    assert predict((linear, x), "H100-SXM").mfu_dtype == "float32"
+    assert predict((convolution, image), "H100-SXM").mfu_dtype == "tf32"
+
+
+def test_compiling_fuses_what_is_pointwise() -> None:
+    x = torch.empty(4096, 4096, device="meta")
+
+    def step() -> object:
+        return (x.cos() * 2 + 1).sin()
+
+    eager, compiled = predict(step, "H100-SXM"), predict(step, "H100-SXM", compile=True)
+    assert eager.counters["kernels"] == 4
+    assert compiled.counters["kernels"] == 1
+    # Four kernels read and write 64 MiB each; one does it once.
+    assert eager.counters["bytes"] == 4 * 2 * 4096 * 4096 * 4
+    assert compiled.counters["bytes"] == 2 * 4096 * 4096 * 4
+    assert compiled.step_s < eager.step_s / 2
+
+
+def test_a_step_that_does_not_fit_is_refused_with_its_size() -> None:
+    with torch.device("meta"):
+        # 40 x 16384^2 x 4 B = 43 GB
+        model = nn.Sequential(*(nn.Linear(16384, 16384, bias=False) for _ in range(40)))
+        x = torch.empty(1, 16384)
+    with pytest.raises(InputError, match=r"4\d(\.\d)? GB.*RTX-4090.*memory"):
+        predict((model, x), "RTX-4090")
+    several = predict((model, x), ["RTX-4090", "H100-SXM"])
+    assert any("out of memory" in notice for notice in several[0].notices)
+    assert not any("out of memory" in notice for notice in several[1].notices)
+
+
+def test_an_unknown_device_is_told_with_the_closest() -> None:
+    with pytest.raises(InputError, match="H100-SXM"):
+        predict(training(8, 2), "H100-SX")
+
+
+def test_a_dtype_without_a_path_is_told() -> None:
+    a = torch.empty(64, 64, device="meta", dtype=torch.float8_e4m3fn)
+    one = torch.ones((), device="meta")
+
+    def step() -> object:
+        return torch._scaled_mm(a, a.t(), one, one, out_dtype=torch.bfloat16)
+
+    with pytest.raises(InputError, match="A100-SXM-80GB has no matrix path for float8_e4m3fn"):
+        predict(step, "A100-SXM-80GB")
+    assert predict(step, "H100-SXM").mfu_dtype == "float8_e4m3fn"
+
+
+def test_bfloat16_without_a_unit_is_computed_in_float32() -> None:
+    with torch.device("meta"):
+        model, x = nn.Linear(1024, 1024, dtype=torch.bfloat16), torch.empty(64, 1024).bfloat16()
+    found = predict((model, x), "V100-SXM2")
+    assert any("no matrix path for bfloat16" in notice for notice in found.notices)
+    assert found.mfu_dtype == "float32"
+
+
+def test_copies_between_host_and_device_count() -> None:
+    def step() -> object:
+        return torch.ones(1 << 20).to("cuda") * 2
+
+    found = predict(step, "H100-SXM")
+    # 4 MiB over half of the 128 GB/s that both directions have together.
+    assert found.leaves["memory.copies"] == pytest.approx((4 << 20) / 64e9)
+    assert found.counters["copies"] == 1
+
+
+def test_reading_a_result_makes_the_host_wait() -> None:
+    x = torch.empty(4096, 4096)
+    waiting = predict(lambda: (x @ x).sum().item(), "H100-SXM")
+    running = predict(lambda: (x @ x).sum(), "H100-SXM")
+    assert waiting.counters["synchronisations"] == 1
+    assert running.leaves["overhead.synchronisation"] == 0
+    assert waiting.step_s > running.step_s
+
+
+def test_an_operator_without_a_formula_is_named_with_its_share() -> None:
+    with torch.library._scoped_library("gobrrr_test", "FRAGMENT") as library:
+        library.define("mystery(Tensor x) -> Tensor")
+        library.impl("mystery", lambda x: x.clone(), "CPU")
+        library.impl("mystery", torch.empty_like, "Meta")
+        x = torch.randn(4096, 4096)
+        found = predict(lambda: torch.ops.gobrrr_test.mystery(x).cos(), "H100-SXM")
+    assert [row.op for row in found.coverage.unmodelled] == ["gobrrr_test::mystery"]
+    assert found.leaves["unmodelled"] > 0
+    assert any("gobrrr_test::mystery" in notice for notice in found.notices)
+
+
+def test_programs_learn_what_each_sheet_says() -> None:
+    for sheet in all_datasheets():
+        seen = capture_target(target_device(sheet.key))
+        if sheet.kind == "cpu":
+            assert seen.answers is None
+            continue
+        assert seen.answers is not None
+        assert seen.answers.name
+        if sheet.kind == "cuda":
+            assert seen.answers.capability >= (7, 0), sheet.key
+            assert seen.answers.bfloat16 == (seen.answers.capability >= (8, 0))
+            assert ("float16" in seen.abilities.flash_dtypes) == seen.answers.bfloat16
+
+
+def test_a_step_without_operators_is_refused() -> None:
+    with pytest.raises(InputError, match="no operator"):
+        predict(lambda: 1, "H100-SXM")
