@@ -129,3 +129,8 @@ def test_every_instant_has_exactly_one_owner(rows: list[tuple[int, int, int]]) -
         running = [(r, low, index) for index, (low, high, r) in enumerate(rows) if low <= t < high]
         assert rows[row][2] == min(running)[0]
         assert row == min(running)[2] or rows[row][0] == min(running)[1]
+
+
+@given(st.lists(st.integers(-(2**40), 2**40)))
+def test_distinct_values_are_those_of_a_set(values: list[int]) -> None:
+    assert intervals.distinct(np.array(values, np.int64)).tolist() == sorted(set(values))

@@ -29,6 +29,7 @@ from gobrrr.attribution.leaves import (
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import KernelKind, Timeline
+from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import parents
 from gobrrr.work.estimate import Work
 
@@ -163,7 +164,7 @@ def _leaf_table(leaves: tuple[str, ...]) -> Int64:
 
 def _families(timeline: Timeline) -> tuple[Family, ...]:
     name = timeline.kernels.name
-    known = {number: family_of(timeline.names[number]) for number in np.unique(name).tolist()}
+    known = {number: family_of(timeline.names[number]) for number in distinct(name).tolist()}
     return tuple(map(known.__getitem__, name.tolist()))
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gobrrr.attribution.device_work import WorkOf, usable_work
 from gobrrr.timeline.data import HostKind, KernelKind, Kernels, Phase, Timeline
+from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
 
@@ -78,11 +79,11 @@ def _state(call: OpCall, work_of: WorkOf) -> int:
 def _encloses(parent: Int64, inner: Bool) -> Bool:
     """Whether a span has one of ``inner`` anywhere inside it."""
     found = np.zeros(len(parent), bool)
-    rows = np.unique(parent[inner & (parent >= 0)])
+    rows = distinct(parent[inner & (parent >= 0)])
     while len(rows):
         rows = rows[~found[rows]]
         found[rows] = True
-        rows = np.unique(parent[rows])
+        rows = distinct(parent[rows])
         rows = rows[rows >= 0]
     return found
 

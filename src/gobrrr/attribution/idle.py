@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gobrrr.attribution.leaves import Attribution, IdleGap
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import HostKind, Timeline
-from gobrrr.timeline.intervals import IntervalSet
+from gobrrr.timeline.intervals import IntervalSet, distinct
 from gobrrr.timeline.nesting import inherited_minimum, innermost_segments, nearest
 
 Int64 = NDArray[np.int64]
@@ -108,7 +108,7 @@ def find_idle(timeline: Timeline, busy: IntervalSet, parent: Int64) -> IdlePiece
         return _joined(parts)
     lanes = _Lanes(timeline, parent)
     thread = np.where(has_launch, host.thread[launch], timeline.step_thread)
-    for lane in np.unique(thread).tolist():
+    for lane in distinct(thread).tolist():
         rows = np.flatnonzero((thread == lane) & (split > gaps.start))
         parts.append(lanes.causes(lane, gaps.start[rows], split[rows], kernel[rows]))
     return _joined(parts)

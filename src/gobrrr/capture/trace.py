@@ -18,6 +18,7 @@ from gobrrr.capture.trace_names import STEP_PREFIX, Route, kernel_kind
 from gobrrr.capture.trace_repeats import repeated_by
 from gobrrr.capture.trace_steps import find_steps
 from gobrrr.timeline.data import Device, HostKind, HostSpans, KernelKind, Kernels, Phase, Timeline
+from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
 
@@ -117,7 +118,7 @@ def _keep_busiest_device(columns: TraceColumns, notices: list[str]) -> None:
     """A timeline is of one device: keeps the one with the most device time."""
     device = columns.device
     number = device.column("device")
-    present = np.unique(number)
+    present = distinct(number)
     if len(present) < 2:
         return
     duration = device.column("end") - device.column("start")
@@ -138,7 +139,7 @@ def _calls(
     keys = list(columns.keys)
     call = columns.host.column("key").copy()
     call[kind != HostKind.OP] = -1
-    used = np.unique(call[call >= 0])
+    used = distinct(call[call >= 0])
     table = np.full(len(keys) + 1, -1, np.int32)
     table[used] = np.arange(len(used))
     calls = tuple(parse_call(texts[keys[number][0]], *keys[number][1:]) for number in used.tolist())
@@ -150,7 +151,7 @@ def _kernel_kinds(columns: TraceColumns, texts: tuple[str, ...]) -> NDArray[np.u
     route, name = columns.device.column("route"), columns.device.column("name")
     table = np.zeros(len(texts), np.uint8)
     is_kernel = route == Route.KERNEL
-    for number in np.unique(name[is_kernel]).tolist():
+    for number in distinct(name[is_kernel]).tolist():
         table[number] = kernel_kind(texts[number])
     kind: NDArray[np.uint8] = table[name]
     kind[route == Route.COPY] = KernelKind.COPY

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gobrrr.capture.trace_args import DTYPES, parse_call
 from gobrrr.capture.trace_columns import TraceColumns
+from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import nearest
 from gobrrr.timeline.ops import ITEM_SIZE_BYTES
 
@@ -46,7 +47,7 @@ def find_collectives(
         ranges = nearest(parent, is_range[host.column("name")])
         # Ranges are numbered behind the records, by their name and raw shapes.
         keys = list(columns.keys)
-        found = np.unique(host.column("key")[np.unique(ranges[ranges >= 0])])
+        found = distinct(host.column("key")[distinct(ranges[ranges >= 0])])
         found = found[found >= 0]
         position = np.full(len(keys) + 1, -1, np.int64)
         position[found] = len(records) + np.arange(len(found))

@@ -22,6 +22,7 @@ from gobrrr.capture.trace_names import (
     stack_source,
 )
 from gobrrr.timeline.data import HostKind, Phase
+from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import nearest
 
 Int64 = NDArray[np.int64]
@@ -50,11 +51,11 @@ def host_kinds(columns: TraceColumns, names: tuple[str, ...]) -> UInt8:
         kind[route == source] = target
     table = np.zeros(len(names), np.uint8)
     is_runtime = route == Route.RUNTIME
-    for number in np.unique(name[is_runtime]).tolist():
+    for number in distinct(name[is_runtime]).tolist():
         table[number] = runtime_kind(names[number])
     kind[is_runtime] = table[name[is_runtime]]
     special = np.full(len(names), 255, np.uint8)
-    for number in np.unique(name[~is_runtime]).tolist():
+    for number in distinct(name[~is_runtime]).tolist():
         found = special_kind(names[number])
         if found is None and is_annotation(names[number]):
             found = HostKind.ANNOTATION
@@ -241,7 +242,7 @@ def _sources(
     own = np.full(len(name), -1, np.int32)
     is_frame = route == Route.PYTHON
     table = np.full(len(texts), -1, np.int32)
-    for number in np.unique(name[is_frame]).tolist():
+    for number in distinct(name[is_frame]).tolist():
         line = frame_source(texts[number])
         if line is not None:
             table[number] = names[line]

@@ -8,7 +8,7 @@ beforehand; a text with another one, or with an event without one, is read by ``
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, Union, cast
 
 import msgspec
 
@@ -66,10 +66,11 @@ def _class_of(category: str, exact: bool, launch_flows: bool) -> type[Tagged]:
         fields = (*_SPAN, ("ts", *time), ("dur", *time))
         if route in _ARGUMENTS:
             fields = (*fields, ("args", Union[_ARGUMENTS[route], None], None))  # noqa: UP007
-    return msgspec.defstruct(
+    made = msgspec.defstruct(
         f"Tagged_{route.name}", fields, bases=(Tagged,), tag_field="cat", tag=category, gc=False,
         namespace={"category": category, "route": route},
     )  # fmt: skip
+    return cast("type[Tagged]", made)
 
 
 @cache

@@ -18,6 +18,7 @@ from gobrrr.attribution.leaves import COLLECTIVE, COPY, REGIME_NAMES, KernelShar
 from gobrrr.diagnosis.schema import AboveCeiling, Coverage, GroupRow, OpRow, UnmodelledOp
 from gobrrr.models.roof import Roof
 from gobrrr.timeline.data import Phase
+from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 
@@ -134,7 +135,7 @@ def _regime(index: NDArray[np.int64], shares: KernelShares) -> str:
     totals: dict[str, float] = defaultdict(float)
     totals["overhead"] = float(shares.fixed_ns[index].sum())
     totals["memory"] = float(shares.page_faults_ns[index].sum())
-    for regime in np.unique(shares.regime[index]):
+    for regime in distinct(shares.regime[index]):
         chosen = index[shares.regime[index] == regime]
         totals[REGIME_NAMES[regime]] += float(
             (shares.roof_ns[chosen] + shares.below_ns[chosen]).sum()
@@ -234,7 +235,7 @@ def _group_row(
     index = np.array([m.share for m in members if m.share >= 0], np.int64)
     split["overhead"] += _sum(shares.fixed_ns, index)
     split["memory"] += _sum(shares.page_faults_ns, index)
-    for regime in np.unique(shares.regime[index]):
+    for regime in distinct(shares.regime[index]):
         chosen = index[shares.regime[index] == regime]
         split[REGIME_NAMES[regime]] += _sum(shares.roof_ns + shares.below_ns, chosen)
     time_s = sum(split.values())

@@ -6,12 +6,13 @@ sorted, disjoint and not touching, as ``union`` returns it. Nothing here rounds.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
+_Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 class IntervalSet(NamedTuple):
@@ -149,7 +150,7 @@ def ownership(start: Int64, end: Int64, rank: NDArray[np.integer]) -> Pieces:
     """
     taken = empty_set()
     rows, starts, ends = [], [], []
-    for level in np.unique(rank):
+    for level in distinct(rank):
         index = np.flatnonzero((rank == level) & (end > start))
         if len(index) == 0:
             continue
@@ -171,3 +172,16 @@ def ownership(start: Int64, end: Int64, rank: NDArray[np.integer]) -> Pieces:
     row, low, high = (np.concatenate(part) for part in (rows, starts, ends))
     order = np.argsort(low, kind="stable")
     return Pieces(row[order], low[order], high[order])
+
+
+def distinct(values: NDArray[_Integer]) -> NDArray[_Integer]:
+    """The distinct values of a column of integers, ascending.
+
+    ``np.unique`` without options does the same and loads ``numpy.ma`` for it, which takes a tenth
+    of the time of a short command.
+    """
+    ordered = np.sort(values)
+    if len(ordered) == 0:
+        return ordered
+    is_new: NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])
+    return ordered[is_new]
