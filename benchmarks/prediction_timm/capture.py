@@ -176,8 +176,32 @@ def define_torchvision_operators() -> None:
 DEFINED: list[Any] = []
 
 
-def build(name: str, size: int) -> torch.nn.Module:
-    """The network on the meta device, at its measured image size."""
+def build(name: str, size: int, millions: float) -> torch.nn.Module:
+    """The network on the meta device, at its measured image size.
+
+    Branches that can be folded into one convolution were folded where the number of parameters
+    measured (``millions``) says so.
+    """
+    model = built(name, size)
+    folded = timm_folded(built(name, size))
+
+    def off(tried: torch.nn.Module) -> float:
+        return abs(sum(p.numel() for p in tried.parameters()) * 1e-6 - millions)
+
+    return folded if off(folded) < off(model) else model
+
+
+def timm_folded(model: torch.nn.Module) -> torch.nn.Module:
+    """The network with its branches folded, in place."""
+    from timm.utils.model import reparameterize_model
+
+    with torch.no_grad(), torch.device("meta"):
+        folded: torch.nn.Module = reparameterize_model(model, inplace=True)
+    return folded.to("meta").eval()
+
+
+def built(name: str, size: int) -> torch.nn.Module:
+    """The network as it is trained, on the meta device."""
     import timm
 
     last: Exception | None = None
@@ -198,9 +222,9 @@ def build(name: str, size: int) -> torch.nn.Module:
     raise last
 
 
-def capture(name: str, size: int, batch: int) -> dict[str, Any]:
+def capture(name: str, size: int, batch: int, millions: float) -> dict[str, Any]:
     """Operators of one forward pass, and the storages that exist before it and after it."""
-    model = build(name, size)
+    model = build(name, size, millions)
     x = torch.empty(batch, 3, size, size, device="meta")
     mode = Recorder()
     RECORDER.append(mode)
@@ -254,13 +278,14 @@ def compact(graph: dict[str, Any]) -> dict[str, Any]:
     return graph
 
 
-def wanted(folder: Path, every: int) -> Iterator[tuple[str, int, int]]:
+def wanted(folder: Path, every: int) -> Iterator[tuple[str, int, int, float]]:
     """Networks measured both ways, some of each family, with image size and batch."""
     eager, compiled = rows(folder, EAGER), rows(folder, COMPILED)
     names = [name for name in eager if name in compiled]
     for name in sample(names, every):
         row = eager[name]
-        yield name, int(row["infer_img_size"]), int(row["infer_batch_size"])
+        size, batch = int(row["infer_img_size"]), int(row["infer_batch_size"])
+        yield name, size, batch, float(row["param_count"])
 
 
 def main() -> None:
@@ -272,13 +297,13 @@ def main() -> None:
     options = parser.parse_args()
     define_torchvision_operators()
     options.cache.mkdir(parents=True, exist_ok=True)
-    for name, size, batch in wanted(options.measured, options.every):
+    for name, size, batch, millions in wanted(options.measured, options.every):
         path = options.cache / f"{name}.pickle.gz"
         if path.exists() or (options.only and name not in options.only):
             continue
         begun = time.perf_counter()
         try:
-            graph = compact(capture(name, size, batch))
+            graph = compact(capture(name, size, batch, millions))
         except Exception as error:
             print(f"{name}: {type(error).__name__}: {str(error)[:150]}", flush=True)
             continue

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.prediction_timm.families import family_of
 
 from gobrrr.models.compiled import compiled_kernels
 from gobrrr.timeline.graph import GraphOp
@@ -61,14 +64,21 @@ def load(path: Path) -> Network:
     )
 
 
-def load_all(cache: Path, *, rebuild: bool = False) -> list[Network]:
-    """Every network of the cache, by name; the tables are kept beside the captures."""
-    kept = cache / "networks.pickle"
-    if kept.exists() and not rebuild:
-        with kept.open("rb") as file:
-            found: list[Network] = pickle.load(file)
-        return found
-    found = [load(path) for path in sorted(cache.glob("*.pickle.gz"))]
-    with kept.open("wb") as file:
-        pickle.dump(found, file)
+def load_all(cache: Path, *, most: int | None = None, rebuild: bool = False) -> list[Network]:
+    """Networks of the cache, at most ``most`` of a family; tables are kept beside the captures."""
+    found: list[Network] = []
+    seen: Counter[str] = Counter()
+    for path in sorted(cache.glob("*.pickle.gz"), key=lambda p: zlib.crc32(p.name.encode())):
+        family = family_of(path.name.removesuffix(".pickle.gz"))
+        seen[family] += 1
+        if most is not None and seen[family] > most:
+            continue
+        kept = path.with_suffix("").with_suffix(".tables")
+        if kept.exists() and not rebuild:
+            with kept.open("rb") as file:
+                found.append(pickle.load(file))
+            continue
+        found.append(load(path))
+        with kept.open("wb") as file:
+            pickle.dump(found[-1], file)
     return found

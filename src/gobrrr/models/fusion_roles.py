@@ -101,6 +101,7 @@ thnn_conv2d conv_depthwise3d _conv_depthwise2d
 # Windows of at most 25 elements become an expression that reads each of them (``lowering.py``:
 # ``avg_pool2d`` and ``max_pool2d`` fall back to a kernel of their own beyond that).
 _LARGEST_WINDOW = 25
+_MOST_JOINED = 8
 _POOLS = {
     "aten::max_pool2d_with_indices": 1, "aten::max_pool3d_with_indices": 1,
     "aten::max_pool2d": 1, "aten::avg_pool2d": 1, "aten::avg_pool3d": 1,
@@ -141,6 +142,10 @@ def _space(call: OpCall) -> Space:
         return Space(Role.NORMALISATION, x.numel, _trailing(call, x, _TRAILING[name]))
     if name == "aten::_adaptive_avg_pool2d":
         return _adaptive_pool(call)
+    if name in ("aten::cat", "aten::stack"):
+        # Many inputs are copied into place instead (``config.max_pointwise_cat_inputs``).
+        small = len(call.tensors) <= _MOST_JOINED
+        return Space(Role.POINTWISE if small else Role.EXTERN, _result_elements(call))
     if name in _POOLS:
         window = integers(call.args[_POOLS[name]])
         count = 1
