@@ -9,15 +9,8 @@ import pytest
 
 from gobrrr.capture.workload import Workload
 from gobrrr.verification.copies import private_copy
-from gobrrr.verification.numerics import (
-    Evaluation,
-    Expected,
-    Numerics,
-    compare,
-    evaluate,
-    expect,
-    relative_error,
-)
+from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
+from gobrrr.verification.numerics import Numerics, compare, relative_error
 
 pytestmark = pytest.mark.torch
 

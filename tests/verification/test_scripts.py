@@ -14,7 +14,8 @@ from gobrrr.verification import scripts
 from gobrrr.verification.alternation import Alternated
 from gobrrr.verification.child import find_fixes
 from gobrrr.verification.copies import random_states, set_seeds
-from gobrrr.verification.numerics import Expected, compare
+from gobrrr.verification.evaluation import Expected
+from gobrrr.verification.numerics import compare
 from gobrrr.verification.records import BUCKETS, read_record, read_sketch, sketch
 from gobrrr.verification.script_child import Recorder, Turns, difference
 from gobrrr.verification.scripts import ScriptNull, ScriptTarget, measure_script_null, verify_script

@@ -10,7 +10,9 @@ from typing import Any
 
 from gobrrr.measure.clock import SystemClock
 from gobrrr.measure.summary import Interval
+from gobrrr.verification.evaluation import Evaluation
 from gobrrr.verification.processes import Child, ChildFailed
+from gobrrr.verification.records import read_record
 from gobrrr.verification.timing import EndOfSteps, Timed, alternate
 
 # Long beside what a process needs to find its caches again.
@@ -202,3 +204,13 @@ class _Side:
             "around the body of its loop"
         )
         raise SideFailed(self._which, sentence)
+
+
+def record_of_one_run(start: Start, limit_s: float) -> Evaluation | None:
+    """What a side computes by the time it is warm; ``None`` if it does not get there."""
+    try:
+        with Child(start.spec, start.environment) as child:
+            message = child.receive(limit_s, "while it ran once more")
+    except ChildFailed:
+        return None
+    return read_record(message["record"]) if message.get("event") == "ready" else None

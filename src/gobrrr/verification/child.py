@@ -90,6 +90,13 @@ def find_fixes(names: Sequence[str], registry: str = REGISTRY) -> list[Any]:
     return [by_name[name] for name in names]
 
 
+def draw_as_eager_code_does() -> None:
+    """Tell the compiler to: its random numbers are others otherwise, though as good."""
+    import torch._inductor.config as inductor
+
+    inductor.fallback_random = True
+
+
 def limit_memory(limit_bytes: int | None) -> None:
     """Let this process take that much beyond what it holds now; beyond it allocations fail.
 

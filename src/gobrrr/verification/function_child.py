@@ -12,7 +12,13 @@ from gobrrr.capture.workload import load_function
 from gobrrr.measure.summary import Interval
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
-from gobrrr.verification.child import Parent, find_fixes, limit_memory, peak_bytes
+from gobrrr.verification.child import (
+    Parent,
+    draw_as_eager_code_does,
+    find_fixes,
+    limit_memory,
+    peak_bytes,
+)
 from gobrrr.verification.copies import set_seeds
 from gobrrr.verification.records import record_of
 from gobrrr.verification.timing import Null
@@ -62,6 +68,8 @@ def take_part(spec: Mapping[str, Any], parent: Parent) -> None:
     """Load the function with the fixes applied for good, and run steps when it is our turn."""
     workload = _load(spec)
     fixes = [f for f in find_fixes(spec["fixes"], spec["registry"]) if f.apply is not None]
+    if spec.get("eager_random"):
+        draw_as_eager_code_does()
     with ExitStack() as applied:
         begun = time.perf_counter()
         changed = apply_all(workload, fixes, applied)

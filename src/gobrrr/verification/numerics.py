@@ -9,56 +9,20 @@ tolerance. Nothing compared is a failure, and so is a value that is not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from gobrrr.capture.workload import Workload
-from gobrrr.timeline.errors import GobrrrError
-from gobrrr.verification.copies import (
-    SEED,
-    StepFunction,
-    in_precision,
-    module_of,
-    private_copy,
-    random_states,
-    set_seeds,
-    tensors_in,
-)
+from gobrrr.verification.evaluation import Evaluation, Expected, is_finite
 
 # Of bfloat16, whose rounding alone is 0.2 % of a value, a layer keeps about this much.
 TOLERANCE = 2e-2
 # A gradient has gone through two passes and sums that cancel: it may be this many times as far off.
 GRADIENT_SLACK = 3.0
-TRAINING_STEPS = 3
 # A tensor far smaller than its kind is measured against this part of its kind's size: the gradient
 # of a key's bias is exactly zero, and what is computed of it is rounding.
 FLOOR = 0.1
 # A training step must move the parameters about as far, and about there.
 LEAST_COSINE, MOST_STRETCH = 0.5, 2.0
-# Names that compilers and wrappers put before a parameter's own.
-_WRAPPED = ("_orig_mod.", "module.")
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What some steps computed. All tensors are detached and on the CPU.
-
-    Attributes:
-        outputs: the first forward's (inference: the step's) tensors by path.
-        gradients: of the first step, by parameter; ``None`` where there was none.
-        losses: one per step.
-        moved: all parameters' movement over the steps, by parameter.
-        draws: whether the first step drew random numbers.
-        random_after: the generators after the first step.
-    """
-
-    outputs: Mapping[str, Any]
-    gradients: Mapping[str, Any]
-    losses: tuple[float, ...]
-    moved: Mapping[str, Any]
-    draws: bool
-    random_after: tuple[Any, ...] = field(repr=False, default=())
 
 
 @dataclass(frozen=True)
@@ -108,128 +72,6 @@ class Numerics:
         return {key: value for key, value in known.items() if value not in ("", None, 0)}
 
 
-def evaluate(
-    workload: Workload,
-    *,
-    steps: int = TRAINING_STEPS,
-    reached: Callable[[], Mapping[str, Any]] | None = None,
-    around: Callable[[Callable[[], Any]], Any] = lambda call: call(),
-) -> Evaluation:
-    """Run a private copy from the seed and keep what it computes; it is consumed by that.
-
-    Inference runs one step, training ``steps``. ``reached`` gives the tensors that a bare
-    callable left behind: they are outputs too. ``around`` calls each piece of the
-    workload's own code. Raises what the workload raises.
-    """
-    module = module_of(workload.model)
-    parameters = named_parameters(module, workload.optimizer)
-    start = {name: _kept(p) for name, p in parameters.items()} if workload.trains else {}
-    outputs: dict[str, Any] = {}
-    if workload.trains and not isinstance(workload, StepFunction):
-        set_seeds()
-        outputs = _kept_all(tensors_in(around(workload.forward)))
-    losses: list[float] = []
-    gradients: dict[str, Any] = {}
-    set_seeds()
-    before = random_states()
-    after: tuple[Any, ...] = ()
-    for number in range(steps if workload.trains else 1):
-        if number:
-            set_seeds(SEED + number)
-        result = around(workload.step)
-        if number == 0:
-            after = random_states()
-            gradients = {
-                name: None if p.grad is None else _kept(p.grad) for name, p in parameters.items()
-            }
-            if not workload.trains:
-                outputs = _kept_all(tensors_in(result))
-            if reached is not None:
-                outputs.update(_kept_all(reached()))
-        if workload.trains:
-            losses += [_scalar(t) for t in list(tensors_in(result).values())[:1]]
-    if not workload.trains and all(gradient is None for gradient in gradients.values()):
-        gradients = {}
-    moved = {}
-    if workload.trains:
-        moved = {name: _kept(p).double() - start[name].double() for name, p in parameters.items()}
-    return Evaluation(outputs, gradients, tuple(losses), moved, before != after, after)
-
-
-def named_parameters(module: Any, optimizer: Any) -> dict[str, Any]:
-    """Parameters by name, without what wrappers put before it; the optimizer's others by place."""
-    named: dict[str, Any] = {}
-    if module is not None:
-        for name, parameter in module.named_parameters():
-            for prefix in _WRAPPED:
-                name = name.replace(prefix, "")
-            named[name] = parameter
-    held = {id(p) for p in named.values()}
-    groups = optimizer.param_groups if optimizer is not None else ()
-    for g, group in enumerate(groups):
-        for i, parameter in enumerate(group["params"]):
-            if id(parameter) not in held:
-                named[f"optimizer[{g}][{i}]"] = parameter
-    return named
-
-
-def reference_of(workload: Workload, *, steps: int = TRAINING_STEPS) -> tuple[Evaluation, str]:
-    """The same steps in float64 on the CPU's or device's own kernels, and what it is called.
-
-    Raises InputError or what the model raises if it cannot run in float64.
-    """
-    import torch
-
-    usual = torch.get_default_dtype()
-    copy = in_precision(private_copy(workload), torch.float64)
-    # Tensors that the model makes on its way take the default type.
-    torch.set_default_dtype(torch.float64)
-    try:
-        return evaluate(copy, steps=steps), "the float64 reference"
-    finally:
-        torch.set_default_dtype(usual)
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a changed step is compared with: the original's evaluation and the reference's."""
-
-    original: Evaluation
-    reference: Evaluation
-    name: str
-    notice: str = ""
-
-
-def expect(
-    workload: Workload,
-    original: Evaluation,
-    *,
-    steps: int = TRAINING_STEPS,
-) -> Expected:
-    """Evaluate the reference; if that is impossible the original takes its place, with a notice."""
-    own = Expected(original, original, "the original")
-    if isinstance(workload, StepFunction):
-        return own
-    try:
-        reference, name = reference_of(workload, steps=steps)
-    except (
-        GobrrrError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-        NotImplementedError,
-        MemoryError,
-    ) as e:
-        first = str(e).strip().splitlines()[:1]
-        why = f"{type(e).__name__}{': ' + first[0][:120] if first else ''}"
-        return Expected(original, original, own.name, f"no float64 reference ({why})")
-    if original.draws and original.random_after != reference.random_after:
-        return Expected(original, original, own.name, "in float64 other random numbers are drawn")
-    if not all(_finite(t) for t in reference.outputs.values()):
-        return Expected(original, original, own.name, "the float64 reference is not finite")
-    return Expected(original, reference, name)
-
-
 def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANCE) -> Numerics:
     """Judge the changed step. Fails closed: see the module."""
     steps = len(changed.losses)
@@ -270,10 +112,14 @@ def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANC
         return Numerics("failed", drifted, **known)
     return Numerics(
         "passed",
-        f"{len(rows)} tensors and losses agree: largest error {known['error']:.2g}, the "
+        f"{_counted(len(rows))}: largest error {known['error']:.2g}, the "
         f"original's {known['original_error']:.2g}",
         **known,
     )
+
+
+def _counted(compared: int) -> str:
+    return "1 tensor agrees" if compared == 1 else f"{compared} tensors and losses agree"
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +187,7 @@ def _masked(a: Any, b: Any, r: Any) -> tuple[Any, Any, Any, str]:
     """Without the infinities that all have in the same place (a mask's); or what is wrong."""
     import torch
 
-    if _finite(a) and _finite(b) and _finite(r):
+    if is_finite(a) and is_finite(b) and is_finite(r):
         return a, b, r, ""
     if bool(torch.isnan(a).any()):
         return a, b, r, "NaN already without the change"
@@ -353,7 +199,7 @@ def _masked(a: Any, b: Any, r: Any) -> tuple[Any, Any, Any, str]:
         return a, b, r, "nothing finite, without the change too"
     a, b = a[~infinite], b[~infinite]
     r = r[~infinite]
-    return a, b, (r if _finite(r) else a), ""
+    return a, b, (r if is_finite(r) else a), ""
 
 
 def _loss_rows(expected: Expected, changed: Evaluation, rows: list[_Row]) -> str:
@@ -435,32 +281,3 @@ def _rms(tensors: Any) -> float:
             squares += float(_wide(tensor).abs().pow(2).sum())
             elements += tensor.numel()
     return math.sqrt(squares / elements) if elements and math.isfinite(squares) else 0.0
-
-
-def _finite(tensor: Any) -> bool:
-    import torch
-
-    return bool(torch.isfinite(tensor).all())
-
-
-def _kept(tensor: Any) -> Any:
-    dense = tensor.detach()
-    if dense.layout != _strided():
-        dense = dense.to_dense()
-    if dense.is_quantized:
-        dense = dense.dequantize()
-    return dense.cpu().clone()
-
-
-def _strided() -> Any:
-    import torch
-
-    return torch.strided
-
-
-def _kept_all(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _kept(tensor) for name, tensor in tensors.items()}
-
-
-def _scalar(tensor: Any) -> float:
-    return float(tensor.detach().double().sum()) if tensor.numel() else math.nan

@@ -13,7 +13,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from gobrrr.verification.numerics import Evaluation
+from gobrrr.verification.evaluation import Evaluation
 
 BUCKETS = 256
 

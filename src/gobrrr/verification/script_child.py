@@ -17,6 +17,7 @@ from gobrrr.capture.session import Session
 from gobrrr.capture.steps import MODULE, StepWatcher
 from gobrrr.verification.child import (
     Parent,
+    draw_as_eager_code_does,
     enter_in_script,
     find_fixes,
     limit_memory,
@@ -43,9 +44,7 @@ def run(spec: Mapping[str, Any], parent: Parent) -> None:
     if spec.get("threads"):
         torch.set_num_threads(spec["threads"])
     if spec.get("eager_random"):
-        import torch._inductor.config as inductor
-
-        inductor.fallback_random = True
+        draw_as_eager_code_does()
     fixes = find_fixes(spec["fixes"], spec["registry"])
     limit_memory(spec.get("memory_limit_bytes"))
     with ExitStack() as installed:

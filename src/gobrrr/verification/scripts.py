@@ -16,16 +16,12 @@ from gobrrr.verification.alternation import (
     SideFailed,
     Start,
     alternate_processes,
+    record_of_one_run,
 )
 from gobrrr.verification.child import REGISTRY
-from gobrrr.verification.numerics import (
-    TOLERANCE,
-    Evaluation,
-    Expected,
-    Numerics,
-    compare,
-)
-from gobrrr.verification.processes import Child, ChildFailed, joined_environment
+from gobrrr.verification.evaluation import Evaluation, Expected
+from gobrrr.verification.numerics import TOLERANCE, Numerics, compare
+from gobrrr.verification.processes import joined_environment
 from gobrrr.verification.records import read_record
 from gobrrr.verification.timing import Null, clear_of, is_quiet, judge, null_of
 from gobrrr.verification.trial import FASTER, INCOMPARABLE, Trial, failed
@@ -164,14 +160,10 @@ def _with_eager_randomness(
 ) -> Numerics:
     """One more run, with compiled code told to draw random numbers as eager code does."""
     start = target.start(fixes, eager_random=True)
-    try:
-        with Child(start.spec, start.environment) as child:
-            message = child.receive(limit_s, "while it ran once more")
-    except ChildFailed:
+    record = record_of_one_run(start, limit_s)
+    if record is None:
         return numerics
-    if message.get("event") != "ready":
-        return numerics
-    again = compare(expected, read_record(message["record"]), tolerance)
+    again = compare(expected, record, tolerance)
     return numerics if again.verdict == INCOMPARABLE else again
 
 

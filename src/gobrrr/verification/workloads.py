@@ -21,15 +21,8 @@ from gobrrr.measure.clock import Clock, SystemClock
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.copies import StepFunction, module_of, private_copy
-from gobrrr.verification.numerics import (
-    TOLERANCE,
-    Evaluation,
-    Expected,
-    Numerics,
-    compare,
-    evaluate,
-    expect,
-)
+from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
+from gobrrr.verification.numerics import TOLERANCE, Numerics, compare
 from gobrrr.verification.settings import Settings, changed, read_settings, write_settings
 from gobrrr.verification.timing import (
     Null,
@@ -44,9 +37,8 @@ from gobrrr.verification.timing import (
 from gobrrr.verification.trial import FASTER, INCOMPARABLE, Trial, describe, failed
 
 BUDGET_S = 30.0
-# The null's share of the budget; one that is not quiet by then is measured on, up to ``PATIENCE``
-# times as long: all trials are judged by it.
-NULL_SHARE, PATIENCE = 0.5, 3.0
+# The null's share of the budget, where the caller has not measured it.
+NULL_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -107,9 +99,9 @@ def measure_null(
     budget_s: float = BUDGET_S * NULL_SHARE,
     clock: Clock | None = None,
 ) -> Null:
-    """The workload against itself, on two copies, until it is quiet.
+    """The workload against itself, on two copies, until it is quiet or the budget is spent.
 
-    Gives up after ``PATIENCE`` times ``budget_s``. Raises what the workload raises.
+    Raises what the workload raises.
     """
     workload = as_trial_workload(target)
     with left_as_found(workload):
@@ -118,7 +110,7 @@ def measure_null(
         warm_up(other.step, clock=clock, sync=synchronise, limit_s=budget_s / 4)
         return null_of(
             take_turns(
-                Side(one.step), Side(other.step), budget_s=PATIENCE * budget_s, enough=is_quiet,
+                Side(one.step), Side(other.step), budget_s=budget_s, enough=is_quiet,
                 clock=clock, sync=synchronise,
             )
         )  # fmt: skip
