@@ -1,0 +1,151 @@
+"""``gobrrr predict``: its forms, its refusals and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gobrrr.capture.op_text import Shape, WrittenOp, parse_op
+from gobrrr.cli import main
+from gobrrr.timeline.errors import InputError
+
+PROGRAM = """
+import torch
+from torch import nn
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def make_step():
+    model = nn.Linear(2048, 2048).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(512, 2048, device=device)
+
+    def step():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def sized_by_data():
+    x = torch.randn(100)
+    return lambda: x[x > 0].sum()
+
+
+def raises():
+    raise ValueError("boom")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_an_op_as_text() -> None:
+    assert parse_op("mm(64x32, 32x8, bf16)") == WrittenOp(
+        "mm", (Shape((64, 32), "bfloat16"), Shape((32, 8), "bfloat16")), ()
+    )
+    assert parse_op("softmax(8x4, dim=-1)") == WrittenOp(
+        "softmax", (Shape((8, 4), "float32"),), (("dim", -1),)
+    )
+    # A dtype of its own wins; [4096] has one dimension; a bare number is a number.
+    written = parse_op("f(8x4:int64, [4096], 2, fp16)")
+    assert written.arguments == (Shape((8, 4), "int64"), Shape((4096,), "float16"), 2)
+    assert parse_op("cat([8x4, 8x4], dim=1)").arguments == (
+        [Shape((8, 4), "float32"), Shape((8, 4), "float32")],
+    )
+    assert parse_op("mm(8x8, 8x8, tf32)").tf32
+
+
+@pytest.mark.parametrize("text", ["mm", "mm(", "mm(8x8, what)", "mm(8x8:float7)", ""])
+def test_an_op_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_op(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "H100-SXM"], "one thing to predict"),
+        (["a.py:f", "--op", "mm(8x8, 8x8)", "--device", "H100-SXM"], "one thing to predict"),
+        (["a.py:f"], "on which device"),
+        (["a.py:f", "--device", "H100SX"], "did you mean H100-SXM"),
+        (["--op", "mm(8x8, 8x8)", "--device", "H100-SXM", "--ceilings", "c.json"], "--trace"),
+    ],
+)
+def test_bad_usage_is_one_sentence(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("gobrrr: ")
+    assert error.count("\n") == 1
+    assert said in error
+
+
+@pytest.mark.torch
+def test_a_step_on_one_device(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "d.json"
+    code = main(["predict", f"{program}:make_step", "--device", "H100-SXM", "--json", str(target)])
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "predicted" in out
+    assert "H100" in out
+    saved = json.loads(target.read_text())
+    assert saved["source"]["kind"] == "prediction"
+    # Weights, gradients, both moments of AdamW: 4 x 2048 x 2049 x 4 B; activations on top.
+    assert saved["counters"]["peak_memory_bytes"] > 4 * 2048 * 2049 * 4
+
+
+@pytest.mark.torch
+def test_a_step_on_several_devices(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(
+        ["predict", f"{program}:make_step", "--device", "H100-SXM", "--device", "MI300X",
+         "--json", str(tmp_path / "d.json")]
+    )  # fmt: skip
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert lines[0].split()[:2] == ["device", "step"]
+    assert [line.split()[0] for line in lines[1:3]] == ["H100-SXM", "MI300X"]
+    assert sorted(p.name for p in tmp_path.glob("d*.json")) == [
+        "d-H100-SXM.json", "d-MI300X.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.torch
+def test_an_op_on_all_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "--op", "mm(512x512, 512x512, fp16)", "--device", "all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("H100-SXM ") for line in lines)
+    assert any(line.startswith("MI300X ") for line in lines)
+
+
+@pytest.mark.torch
+def test_an_op_that_torch_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "--op", "mm(8x4, 8x4)", "--device", "H100-SXM"]) == 2
+    assert "PyTorch refuses this mm" in capsys.readouterr().err
+    assert main(["predict", "--op", "sofmax(8x4)", "--device", "H100-SXM"]) == 2
+    assert "did you mean" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+def test_what_depends_on_data_and_what_raises(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = ["--device", "H100-SXM"]
+    assert main(["predict", f"{program}:sized_by_data", *device]) == 2
+    assert "--size-hint" in capsys.readouterr().err
+    assert main(["predict", f"{program}:sized_by_data", *device, "--size-hint", "40"]) == 0
+    assert main(["predict", f"{program}:raises", *device]) == 3
+    assert "ValueError: boom" in capsys.readouterr().err
