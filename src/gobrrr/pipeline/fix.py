@@ -17,8 +17,9 @@ from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.pipeline.facts import facts_of
+from gobrrr.pipeline.fix_findings import Found, snippet_of
 from gobrrr.pipeline.live import diagnose_work, load_ceilings
-from gobrrr.pipeline.search import Bench, Found, Options, Progress, search, snippet_of
+from gobrrr.pipeline.search import Bench, Options, Progress, search
 from gobrrr.timeline.errors import GateFailure, GobrrrError, UserCodeError
 from gobrrr.verification.copies import private_copy
 from gobrrr.verification.numerics import TOLERANCE

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from gobrrr.diagnosis.schema import (
-    Diagnosis,
-    Finding,
-    FixSummary,
-    Prediction,
-    Ratio,
-    Verification,
-)
+from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect, RuledOut
 from gobrrr.fixes.light import speed_of_light_with
+from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
 from gobrrr.timeline.errors import GobrrrError, InputError
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import Trial
@@ -85,44 +79,6 @@ class Options:
     budget_s: float = 300.0
 
 
-@dataclass(frozen=True)
-class Tried:
-    """A fix with what was predicted of it and what came of it.
-
-    ``reason`` says why there is no trial.
-    """
-
-    fix: Fix
-    prospect: Prospect
-    trial: Trial | None = None
-    reason: str = ""
-
-
-@dataclass
-class Found:
-    """What a search has found so far.
-
-    Attributes:
-        diagnosis: of the program as it is.
-        facts: the same for the fixes.
-        tried: every fix that had a prospect, the largest expected saving first.
-        ruled_out: the others, with the reason.
-        combinations: sets of more than one fix, in the order tried.
-        best: the fastest verified set's trial; ``None`` if nothing is faster.
-        after: the diagnosis with the best set applied, if it was made.
-    """
-
-    diagnosis: Diagnosis
-    facts: Facts
-    tried: list[Tried] = field(default_factory=list)
-    ruled_out: list[tuple[Fix, str]] = field(default_factory=list)
-    null: Null | None = None
-    combinations: list[Trial] = field(default_factory=list)
-    best: Trial | None = None
-    after: Diagnosis | None = None
-    notices: list[str] = field(default_factory=list)
-
-
 def select(fixes: Sequence[Fix], options: Options) -> tuple[Fix, ...]:
     """The fixes that the user wants. Raises InputError for a name that does not exist."""
     names = {fix.name for fix in fixes}
@@ -150,13 +106,13 @@ def search(
     prospects = _consider_all(chosen, facts, found.ruled_out)
     if not any(_is_tried(bench, fix) for fix, _ in prospects):
         found.tried = [_untried(bench, fix, prospect) for fix, prospect in prospects]
-        _write_findings(found)
+        write_findings(found)
         return found
     run = _Run(bench, options, found, progress, clock)
     run.measure_null()
     run.try_each(prospects)
     run.combine(chosen)
-    _write_findings(found)
+    write_findings(found)
     return found
 
 
@@ -362,61 +318,3 @@ def _width(null: Null) -> float:
 
 def _capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
-
-
-def _write_findings(found: Found) -> None:
-    step_s = found.facts.step_s
-    found.tried.sort(key=lambda t: (t.fix.changes_step, -t.prospect.expected_s))
-    # What the diagnosis found by itself stands last: nothing of it was tried.
-    own = found.diagnosis.findings
-    found.diagnosis.findings = [_finding(tried, step_s) for tried in found.tried]
-    found.diagnosis.findings += [
-        Finding(
-            fix="+".join(trial.fixes), title=" + ".join(trial.fixes), prediction=None,
-            because="", verification=verification_of(trial),
-        )
-        for trial in found.combinations
-    ]  # fmt: skip
-    found.diagnosis.findings += own
-    by_name = {tried.fix.name: tried.fix for tried in found.tried}
-    names = list(found.best.fixes) if found.best is not None else []
-    found.diagnosis.fixes = FixSummary(
-        best=names,
-        verification=None if found.best is None else verification_of(found.best),
-        snippet=snippet_of([by_name[name] for name in names if name in by_name]),
-        ruled_out={fix.name: reason for fix, reason in found.ruled_out},
-        null=None if found.null is None else Ratio(**found.null.ratio._asdict()),
-        notices=list(found.notices),
-    )
-
-
-def snippet_of(fixes: Sequence[Fix]) -> str:
-    """Fixes as code that a user would write."""
-    return "\n".join(f"# {fix.title}\n{fix.snippet}" for fix in fixes)
-
-
-def _finding(tried: Tried, step_s: float) -> Finding:
-    prospect = tried.prospect
-    left_s = max(step_s - prospect.expected_s, 1e-3 * step_s)
-    because = prospect.because
-    if tried.trial is None and tried.reason:
-        because = f"{because} ({tried.reason})"
-    return Finding(
-        fix=tried.fix.name,
-        title=tried.fix.title,
-        prediction=Prediction(
-            low_s=prospect.low_s, expected_s=prospect.expected_s, high_s=prospect.high_s,
-            speedup=step_s / left_s,
-        ),
-        because=because,
-        sources=list(prospect.sources),
-        leaves=list(tried.fix.leaves),
-        verification=None if tried.trial is None else verification_of(tried.trial),
-    )  # fmt: skip
-
-
-def verification_of(trial: Trial) -> Verification:
-    """A trial as the diagnosis saves it."""
-    record = trial.as_record()
-    ratio = record.pop("speedup")
-    return Verification(speedup=None if ratio is None else Ratio(**ratio), **record)
