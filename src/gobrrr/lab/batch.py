@@ -25,7 +25,6 @@ from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured,
 from gobrrr.lab.networks import build, encoder_layer, perceptron
 from gobrrr.lab.setting import Setting, ratio_of, spread, torch_generator
 from gobrrr.measure import Series
-from gobrrr.pipeline.live import diagnose
 from gobrrr.reports.quantities import percent, time_text
 
 if TYPE_CHECKING:
@@ -123,10 +122,7 @@ def _overhead_shares(setting: Setting, item: Workload) -> list[float]:
     """Overhead over step time, once for each of several diagnoses."""
     shares = []
     for _ in range(3):
-        found = diagnose(
-            item.step, steps=10, warmup=3, batch_test=False, restore=False,
-            ceilings=setting.ceilings(),
-        )  # fmt: skip
+        found = setting.diagnose(item.step, steps=10, warmup=3)
         shares.append(found.split.overhead_s / found.accounted_s)
         if setting.left_s < 0:
             break

@@ -40,7 +40,6 @@ from gobrrr.lab.experiment import (
 from gobrrr.lab.remat import Pass, peak_bytes
 from gobrrr.lab.setting import Setting, ratio_of, spread
 from gobrrr.measure import Series
-from gobrrr.pipeline.live import diagnose
 from gobrrr.reports.quantities import percent, si, time_text
 
 if TYPE_CHECKING:
@@ -145,11 +144,8 @@ def _run(setting: Setting) -> Findings:
             # Claims are about the longest sequence; elsewhere one sample is enough to draw.
             samples = 3 if name == LONG and part != "attention, flash" else 1
             shares[name, part] = [
-                _shares(diagnose(
-                    calls[part], steps=3, warmup=1, batch_test=False, restore=False,
-                    ceilings=setting.ceilings(),
-                )) for _ in range(samples)
-            ]  # fmt: skip
+                _shares(setting.diagnose(calls[part], steps=3, warmup=1)) for _ in range(samples)
+            ]
             rows.append(_part_row(name, tokens, part, series[name, part], shares[name, part]))
     answers |= _part_answers(series, shares, problem)
     answers["two-clips"], clip_rows = _two_clips(setting)
@@ -263,9 +259,7 @@ def _two_clips(setting: Setting) -> tuple[Answer, list[Row]]:
 
     calls = {str(clips): forward(block) for clips, block in blocks.items()}
     timed = setting.time_in_turns(calls, seconds=1.5)
-    found = diagnose(
-        calls["1"], steps=5, warmup=2, batch_test=False, restore=False, ceilings=setting.ceilings()
-    )
+    found = setting.diagnose(calls["1"], steps=5, warmup=2)
     overhead = found.split.overhead_s / found.accounted_s
     predicted = 2 - overhead
     ratio = ratio_of(timed["2"], timed["1"])

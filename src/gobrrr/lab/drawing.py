@@ -88,7 +88,7 @@ def article_span(axes: Axes, low: float, high: float, label: str) -> None:
     """The range of x where the article's plot has it."""
     axes.axvspan(low, high, color=ARTICLE_COLOUR, alpha=0.12, linewidth=0)
     axes.annotate(
-        label, ((low * high) ** 0.5 if axes.get_xscale() == "log" else (low + high) / 2, 0.98),
+        label, ((low * high) ** 0.5 if axes.get_xscale() == "log" else (low + high) / 2, 0.17),
         xycoords=("data", "axes fraction"), ha="center", fontsize=8, color=ARTICLE_COLOUR,
         va="top", bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},
     )  # fmt: skip

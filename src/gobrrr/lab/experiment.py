@@ -103,7 +103,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """The saved result of one experiment; plots and pages are made from it alone.
 
     ``state`` is ``complete``, ``interrupted``, ``failed`` or ``skipped``; ``reason`` says why it is
-    not complete.
+    not complete. ``waiting_share``: of the time that threads wanted a processor while timed, the
+    part they had none; ``None`` if unknown or nothing was timed.
     """
 
     format: int = FORMAT
@@ -116,6 +117,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     device_kind: str
     date: str
     duration_s: float
+    waiting_share: float | None = None
     seed: int
     claims: list[Judged] = []
     rows: list[Row] = []

@@ -25,7 +25,6 @@ from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured,
 from gobrrr.lab.networks import build, encoder_layer, training_step
 from gobrrr.lab.setting import Setting, spread, torch_generator
 from gobrrr.measure import summarise
-from gobrrr.pipeline.live import diagnose
 from gobrrr.reports.quantities import si
 
 if TYPE_CHECKING:
@@ -101,15 +100,12 @@ def _run(setting: Setting) -> Findings:
     )
     x = torch.randn(batch, tokens, WIDTH, generator=torch_generator(setting), device=setting.device)
     step = training_step(network, x)
-    ceilings = setting.ceilings()
     found: list[Diagnosis] = []
     for sample in range(SAMPLES):
         if found and setting.left_s < 0:
             break
         setting.progress(f"op-classes: diagnosing, {sample + 1} of {SAMPLES}")
-        found.append(
-            diagnose(step, steps=4, warmup=2, batch_test=False, restore=False, ceilings=ceilings)
-        )
+        found.append(setting.diagnose(step, steps=4, warmup=2))
     rows = _rows(found)
     context = {
         "layers": layers, "batch": batch, "tokens": tokens,

@@ -28,7 +28,6 @@ from gobrrr.lab.compiled import compiler_problem, fuse
 from gobrrr.lab.drawing import ARTICLE_COLOUR, title
 from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured, Outcome, Row
 from gobrrr.lab.setting import Setting, ratio_of, torch_generator
-from gobrrr.pipeline.live import diagnose
 from gobrrr.reports.quantities import percent, time_text
 
 if TYPE_CHECKING:
@@ -126,10 +125,7 @@ def _run(setting: Setting) -> Findings:
             calls[remedy] = _treated(setting, remedy, body, x)
             _check(program, remedy, calls["as it is"](), calls[remedy]())
         timed = setting.time_in_turns(calls, seconds=min(2.0, max(1.0, setting.left_s / 4)))
-        found = diagnose(
-            calls["as it is"], steps=5, warmup=2, batch_test=False, restore=False,
-            ceilings=setting.ceilings(),
-        )  # fmt: skip
+        found = setting.diagnose(calls["as it is"], steps=5, warmup=2)
         split = {
             "compute": found.split.compute_s, "bandwidth": found.split.memory_s,
             "overhead": found.split.overhead_s,

@@ -78,6 +78,7 @@ def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
         device_kind=device.kind,
         date=datetime.date.today().isoformat(),
         duration_s=(setting.clock.now_ns() - setting.started_ns) * 1e-9,
+        waiting_share=waiting,
         seed=setting.seed,
         claims=claims,
         rows=findings.rows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from gobrrr.measure import (
     summarise,
 )
 from gobrrr.measure.timing import time_block, warm_up
+
+if TYPE_CHECKING:
+    from gobrrr.diagnosis.schema import Diagnosis
 
 # Below six samples no distribution-free interval of the median reaches 95 %.
 LEAST_ROUNDS = 7
@@ -70,6 +73,18 @@ class Setting:
             import torch
 
             torch.cuda.synchronize()
+
+    def diagnose(self, step: Callable[[], object], *, steps: int, warmup: int) -> Diagnosis:
+        """Gobrrr's own diagnosis of a step, with this device's ceilings."""
+        from gobrrr.pipeline.live import diagnose
+
+        watch = LoadWatch()
+        found = diagnose(
+            step, steps=steps, warmup=warmup, batch_test=False, restore=False,
+            ceilings=self.ceilings(),
+        )  # fmt: skip
+        self.loads.append(watch.so_far())
+        return found
 
     def waiting_share(self) -> float | None:
         """Of the time that threads wanted a processor while timed, the part they had none.
