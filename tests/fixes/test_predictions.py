@@ -233,3 +233,14 @@ def test_times_in_sentences():
     assert milliseconds(0.0123) == "12.3 ms"
     assert milliseconds(-2e-6) == "-2 us"
     assert milliseconds(0.0) == "0 us"
+
+
+def test_max_pooling_of_nchw_images_has_no_fast_kernel_on_a_cpu():
+    pool = OpFact("aten::max_pool2d_with_indices", kernel_s=0.5, roof_s=0.1, below_s=0.4,
+                  shapes=((4, 32, 96, 96),), phase="forward")  # fmt: skip
+    conv = product("aten::convolution", kernel_s=0.4, roof_s=0.4,
+                   shapes=((4, 32, 96, 96), (32, 32, 3, 3)))  # fmt: skip
+    outcome = consider("channels_last", facts([conv, pool]))
+    assert outcome.expected_s == pytest.approx(0.34, abs=0.01)  # 85 % of 0.4 s
+    converted = facts([conv, pool], input_channels_last=True)
+    assert "already" in consider("channels_last", converted).reason

@@ -82,7 +82,7 @@ def _consider_loop(facts: Facts) -> Considered:
         total_s = min(2.0 * total_s, 0.9 * facts.step_s)
     first = sources[0]
     return prospect_or_not(
-        facts, 0.4 * total_s, 0.8 * total_s, 1.2 * total_s,
+        facts, 0.5 * total_s, total_s, min(1.15 * total_s, 0.98 * facts.step_s),
         f"{first} runs the same op {counts[first]:.0f} times per step; one op over all slices at "
         f"once needs the dispatch of one, and wider kernels: {milliseconds(total_s)} in "
         f"{len(sources)} such line(s)",
