@@ -35,6 +35,7 @@ class Program:
         kind: ``function`` or ``script``.
         mended: name of the function that does the same without the flaw, for advice.
         threads: of torch.
+        exclude: fixes that take too long to try on it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Program:
     kind: str = "function"
     mended: str = ""
     threads: int = 1
+    exclude: tuple[str, ...] = ()
 
 
 class Attention(nn.Module):
@@ -321,7 +323,9 @@ PROGRAMS: tuple[Program, ...] = (
     Program("loop_over_rows", "a Python loop over rows", ("vectorise_loop",),
             mended="loop_over_rows_mended"),
     Program("decoding_without_cache", "the prefix computed again for each token", ("kv_cache",),
-            mended="decoding_without_cache_mended"),
+            mended="decoding_without_cache_mended",
+        # Each length of the prefix would be compiled anew, for minutes.
+        exclude=COMPILED),
     Program("needless_checkpointing", "activations computed twice", ("no_checkpointing",)),
     Program("gradients_nobody_uses", "gradients of what does not train", ("unused_gradients",)),
     Program("one_of_two_processors", "one thread where there are two processors",

@@ -75,7 +75,9 @@ def examine(program: Program, budget_s: float) -> dict[str, Any]:
         bench = FunctionBench(f"{HERE / 'programs.py'}:{program.name}", TOLERANCE)
     # Every program but one has the machine's one thread on purpose.
     exclude = () if "all_threads" in program.fixed_by else ("all_threads",)
-    result = fix_on(bench, Options((), exclude, budget_s), None, lambda *phase: None)
+    result = fix_on(
+        bench, Options((), (*exclude, *program.exclude), budget_s), None, lambda *phase: None
+    )
     record = describe(program, result)
     if program.mended:
         record["mended"] = mended(program)
