@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
+from gobrrr.reports.fix_table import fix_table, summary_lines
 from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.rank_tables import collective_table, rank_table
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
@@ -55,6 +56,11 @@ def report_markdown(
             name, saving, because = sentences.finding_lines(finding, scale)
             lines.append(f"| {_escape(name)} | {saving} | {_escape('; '.join(because))} |")
         lines.append("")
+    if diagnosis.fixes is not None:
+        lines += [*_table(fix_table(diagnosis)), ""] if diagnosis.findings else []
+        lines += [f"{_escape(line)}\n" for line in summary_lines(diagnosis)]
+        if diagnosis.fixes.snippet:
+            lines += ["```python", diagnosis.fixes.snippet, "```", ""]
     tables = [TABLES[name](diagnosis, top) for name in by]
     tables += [rank_table(diagnosis, top), collective_table(diagnosis, top)]
     for table in tables:
