@@ -92,11 +92,12 @@ def alternate_processes(
             break
         # An equal share of what is left for each pair that may still come.
         share_s = left_s / (most_pairs - pairs)
-        got, found, held = _one_pair(before, after, start_limit_s, share_s, enough, pairs % 2 == 1)
-        longest_start_s = max(longest_start_s, time.monotonic() - begun - sum(got.before))
-        ready = ready or found
+        pair = _one_pair(before, after, start_limit_s, share_s, enough, pairs % 2 == 1)
+        longest_start_s = max(longest_start_s, pair.start_s)
+        ready = ready or pair.ready
         pairs += 1
-        peak = held if peak is None else max(peak, held or 0)
+        peak = pair.peak_bytes if peak is None else max(peak, pair.peak_bytes or 0)
+        got = pair.timed
         if got.before:
             medians.append(got.ratio.median)
             timed = Timed(timed.before + got.before, timed.after + got.after)
@@ -114,6 +115,14 @@ def _ratio(timed: Timed, medians: list[float]) -> Interval:
                     min(ratio.low, *medians), max(ratio.high, *medians))  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    timed: Timed
+    ready: tuple[Mapping[str, Any], Mapping[str, Any]]
+    peak_bytes: int | None
+    start_s: float
+
+
 def _one_pair(
     before: Start,
     after: Start,
@@ -121,22 +130,24 @@ def _one_pair(
     budget_s: float,
     enough: Callable[[Interval], bool],
     swapped: bool,
-) -> tuple[Timed, tuple[Mapping[str, Any], Mapping[str, Any]], int | None]:
+) -> _Pair:
     starts = (before, after)
     order = (AFTER, BEFORE) if swapped else (BEFORE, AFTER)
     sides: dict[int, _Side] = {}
+    begun = time.monotonic()
     try:
         for which in order:
             sides[which] = _Side(which, starts[which], start_limit_s)
-        begun = time.monotonic()
+        start_s = time.monotonic() - begun
         timed = alternate(
             sides[BEFORE].turn,
             sides[AFTER].turn,
-            budget_s=max(budget_s - (time.monotonic() - begun), 1.0),
+            budget_s=max(budget_s - start_s, 1.0),
             enough=enough,
             clock=SystemClock(),
         )
-        return timed, (sides[BEFORE].ready, sides[AFTER].ready), sides[AFTER].peak_bytes
+        ready = sides[BEFORE].ready, sides[AFTER].ready
+        return _Pair(timed, ready, sides[AFTER].peak_bytes, start_s)
     finally:
         for side in sides.values():
             side.child.close()
