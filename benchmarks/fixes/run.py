@@ -156,15 +156,8 @@ def mended(program: Program) -> dict[str, float]:
 def report(programs: list[dict[str, Any]]) -> dict[str, Any]:
     good = [p for p in programs if "error" not in p]
     flawed = [p for p in good if p["flaw"]]
-    errors = sorted(
-        abs(r["expected"] - r["saved"]) for p in good for r in p["fixes"]
-        if r["saved"] is not None and r["verdict"] in TOLD
-    )  # fmt: skip
-    within = [
-        r["low"] - TIE <= r["saved"] <= r["high"] + TIE for p in good for r in p["fixes"]
-        if r["saved"] is not None and r["verdict"] in TOLD
-    ]  # fmt: skip
     compared = [p for p in good if p["no_slower_than_compile"] is not None]
+    rows = [r for p in good for r in p["fixes"] if r["saved"] is not None]
     return {
         "versions": {
             "gobrrr": gobrrr.__version__, "torch": torch.__version__,
@@ -173,26 +166,53 @@ def report(programs: list[dict[str, Any]]) -> dict[str, Any]:
         "settings": {"threads": 1, "tolerance": TOLERANCE, "tie": TIE},
         "summary": {
             "programs": len(programs),
-            "failed": [p["name"] for p in programs if "error" in p],
+            "errors": {p["name"]: p["error"] for p in programs if "error" in p},
             "with_a_known_flaw": len(flawed),
             "flaw_ranked_first": sum(p["rank"] == 1 for p in flawed),
             "flaw_ranked_in_first_three": sum((p["rank"] or 99) <= 3 for p in flawed),
+            "flaw_ruled_out": [p["name"] for p in flawed if p["rank"] is None],
             "flaw_verified": sum(p["verified"] for p in flawed),
+            "flaw_clear_of_the_null": sum(_clear(p) for p in flawed),
             "too_noisy": [p["name"] for p in good if p["quiet"] is False],
             "slower_than_the_original": sum(p["best_speedup"] < 1.0 for p in good),
             "compared_with_compile": len(compared),
             "no_slower_than_compile": sum(p["no_slower_than_compile"] for p in compared),
             "faster_than_compile": sum(p["faster_than_compile"] for p in compared),
-            "prediction_error_of_step": None if not errors else {
-                "n": len(errors), "median": median(errors),
-                "within_10_percent": sum(e <= 0.10 for e in errors) / len(errors),
-                "within_25_percent": sum(e <= 0.25 for e in errors) / len(errors),
-                "p90": errors[int(0.9 * (len(errors) - 1))], "worst": errors[-1],
-                "inside_low_to_high": sum(within) / len(within),
-            },
+            "prediction_error": _errors([r for r in rows if r["verdict"] in TOLD]),
+            "prediction_error_noisy_too": _errors(
+                [r for r in rows if r["verdict"] in (*TOLD, "incomparable")]
+            ),
+            "mended_by_hand": {p["name"]: p["mended"] for p in good if "mended" in p},
         },
         "programs": programs,
     }  # fmt: skip
+
+
+def _clear(program: dict[str, Any]) -> bool:
+    """Whether a mending fix's interval lies above the null's, however wide that is."""
+    null = program["null"]
+    return null is not None and any(
+        r["speedup"] is not None and r["speedup"]["low"] > max(1.0, null["high"])
+        and r["verdict"] in (*TOLD, "incomparable")
+        for r in program["fixes"] if r["fix"] in program["fixed_by"]
+    )  # fmt: skip
+
+
+def _errors(rows: list[dict[str, Any]]) -> dict[str, float] | None:
+    """|predicted - measured saving| in parts of the step, over tried fixes."""
+    if not rows:
+        return None
+    errors = sorted(abs(r["expected"] - r["saved"]) for r in rows)
+    inside = [r["low"] - TIE <= r["saved"] <= r["high"] + TIE for r in rows]
+    return {
+        "n": len(errors),
+        "median": median(errors),
+        "within_10_percent": sum(e <= 0.10 for e in errors) / len(errors),
+        "within_25_percent": sum(e <= 0.25 for e in errors) / len(errors),
+        "p90": errors[int(0.9 * (len(errors) - 1))],
+        "worst": errors[-1],
+        "inside_low_to_high": sum(inside) / len(inside),
+    }
 
 
 def one_line(p: dict[str, Any]) -> str:
