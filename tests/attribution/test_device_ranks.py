@@ -215,3 +215,17 @@ def test_two_sampled_ranks_of_128() -> None:
     assert [r.rank for r in result.ranks] == [0, 1]
     for rank, before in zip(result.ranks, found):
         assert rank.attribution.leaves_ns == before.attribution.leaves_ns
+
+
+def test_an_all_to_all_matches_though_ranks_send_different_amounts(tmp_path: Path) -> None:
+    traces = [rank_trace(r, late_us=60 * r) for r in range(2)]
+    for rank, trace in enumerate(traces):
+        for event in trace.events:
+            if event["name"] == "record_param_comms":
+                event["args"] |= {"Collective name": "all_to_allv"}
+                for side in ("In", "Out"):
+                    event["args"][f"{side} msg nelems"] = 1_000_000 * (1 + rank)
+    (exchange,) = compared(tmp_path, *traces).collectives
+    assert exchange.matched
+    assert exchange.bytes_moved == 6_000_000  # the mean of 4 and 8 MB
+    assert (exchange.skew_ns, exchange.last_rank) == (60_000, 1)

@@ -23,6 +23,8 @@ _BUS_FACTORS = (
     (re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE), lambda n: (n - 1) / n),
     (re.compile(r"broadcast|reduce|send|recv", re.IGNORECASE), lambda n: 1.0),
 )
+# Each rank sends and gets its own number of bytes, so that sizes do not match.
+_UNEVEN = re.compile(r"all_?to_?all", re.IGNORECASE)
 # From one rank to another: the two calls have two names, and others take no part.
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
 
@@ -33,7 +35,8 @@ class CollectiveFigures:
 
     Attributes:
         name: ``allreduce``, or the kernel's own.
-        bytes_moved: the larger of what goes in and comes out; ``None`` if not recorded.
+        bytes_moved: the larger of what goes in and comes out, of an all-to-all among several
+            ranks the mean over its calls; ``None`` if not recorded.
         group_size: how many ranks take part; ``None`` if not recorded.
         ranks: those present that take part; the tuples below are in this order.
         calls: per step, the mean over the ranks.
@@ -107,7 +110,7 @@ def match_collectives(
     recorded group size, its members are the ranks that have the call and ``complete`` says whether
     they are all; without, they are all ranks, complete if ``all_present``.
     """
-    per_rank = [_calls(timeline) for timeline in timelines]
+    per_rank = [_calls(timeline, len(timelines) > 1) for timeline in timelines]
     matched = tuple(
         Matched(np.zeros(n), np.full(n, -1, np.int64), np.zeros(n, bool))
         for n in (len(timeline.kernels) for timeline in timelines)
@@ -121,8 +124,11 @@ def match_collectives(
     return tuple(figures), matched
 
 
-def _calls(timeline: Timeline) -> dict[_Kind, _Calls]:
-    """Collectives by kind and step. The step keeps a call from matching its neighbour's."""
+def _calls(timeline: Timeline, compare: bool) -> dict[_Kind, _Calls]:
+    """Collectives by kind and step. The step keeps a call from matching its neighbour's.
+
+    ``compare``: all-to-alls of all sizes are one kind, for ranks that send different amounts.
+    """
     kernels = timeline.kernels
     rows = np.flatnonzero(kernels.kind == KernelKind.COLLECTIVE)
     records = timeline.extra.get("collectives", ())
@@ -133,9 +139,10 @@ def _calls(timeline: Timeline) -> dict[_Kind, _Calls]:
         index = int(number[row])
         record = records[index] if index >= 0 else {}
         name = str(record["name"]).removeprefix("nccl:") if record else ""
+        name = name or _kernel_function(timeline.names[kernels.name[row]])
         kind = _Kind(
-            name or _kernel_function(timeline.names[kernels.name[row]]),
-            int(kernels.bytes_moved[row]),
+            name,
+            -1 if compare and _UNEVEN.search(name) else int(kernels.bytes_moved[row]),
             str(record.get("group") or ""),
             int(record.get("group_size") or 0),
         )
@@ -177,13 +184,15 @@ def _figures(
         skew = float(beyond.max(axis=0).mean())
         last = ranks[int(np.bincount(came_last).argmax())]
         transfer = float(table.min(axis=0).mean()) if complete else None
-    rate = kind.bytes_moved / transfer * 1e9 if transfer and kind.bytes_moved >= 0 else None
+    moved = np.concatenate([timelines[i].kernels.bytes_moved[of] for i, of in zip(members, rows)])
+    size_bytes = round(float(moved.mean())) if (moved >= 0).all() else None
+    rate = None if not transfer or size_bytes is None else size_bytes / transfer * 1e9
     size = kind.group_size or max([len(ranks), *(t.world_size or 0 for t in timelines)])
     factor = next((f(size) for pattern, f in _BUS_FACTORS if pattern.search(kind.name)), None)
     exposed, overlapped = _exposure(rows, [found[i] for i in members])
     return CollectiveFigures(
         name=kind.name,
-        bytes_moved=kind.bytes_moved if kind.bytes_moved >= 0 else None,
+        bytes_moved=size_bytes,
         group_size=kind.group_size or None,
         ranks=tuple(ranks[i] for i in members),
         calls=float(np.mean([len(of) / len(timelines[i].steps) for i, of in zip(members, rows)])),

@@ -151,7 +151,7 @@ def _with_wait(
 # What a rank can be slow in, and the words for it.
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("data loading", ("overhead.data_loading",)),
-    ("Python, dispatch and launches", (
+    ("host work", (
         "overhead.python", "overhead.dispatch", "overhead.launch", "overhead.synchronisation",
         "overhead.allocation", "overhead.compilation", "overhead.garbage_collection")),
     ("copies", ("memory.copies",)),
