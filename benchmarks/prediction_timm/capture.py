@@ -10,7 +10,6 @@ kernel that CUDA chooses for half precision. One pickle per network goes to a ca
 from __future__ import annotations
 
 import argparse
-import csv
 import gzip
 import pickle
 import time
@@ -20,14 +19,12 @@ from typing import Any
 
 import torch
 from benchmarks.prediction_timm.families import family_of, sample
+from benchmarks.prediction_timm.run import COMPILED, EAGER, rows
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.capture.op_arguments import describe_arguments, describe_outputs, signature_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
-
-EAGER = "rtx4090_timm_infer_amp_eager.csv"
-COMPILED = "rtx4090_timm_infer_amp_compiled.csv"
 
 # torch/aten/src/ATen/autocast_mode.h, AT_FORALL_LOWER_PRECISION_FP and AT_FORALL_FP32 (CUDA).
 HALF = frozenset((
@@ -246,12 +243,6 @@ def capture(name: str, size: int, batch: int, millions: float) -> dict[str, Any]
         "parameters": ids(model.parameters()),
         "inputs": ids([x, *model.buffers()]),
     }
-
-
-def rows(folder: Path, name: str) -> dict[str, dict[str, str]]:
-    """A measured file by network."""
-    with (folder / name).open(newline="") as file:
-        return {row["model"]: row for row in csv.DictReader(file)}
 
 
 def compact(graph: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.prediction_timm.families import family_of
-
 from gobrrr.models.compiled import compiled_kernels
 from gobrrr.timeline.graph import GraphOp
 from gobrrr.timeline.ops import OpCall
@@ -43,8 +41,25 @@ class Network:
     ops: int
 
 
+def captures(cache: Path) -> list[Path]:
+    """Captured networks in the order of a hash of their names, so that any few are a sample."""
+    return sorted(cache.glob("*.pickle.gz"), key=lambda path: zlib.crc32(path.name.encode()))
+
+
 def load(path: Path) -> Network:
-    """One network of the cache."""
+    """One captured network as kernels; the tables are kept beside it."""
+    kept = path.with_suffix("").with_suffix(".tables")
+    if kept.exists():
+        with kept.open("rb") as file:
+            found: Network = pickle.load(file)
+        return found
+    found = _tables(path)
+    with kept.open("wb") as file:
+        pickle.dump(found, file)
+    return found
+
+
+def _tables(path: Path) -> Network:
     with gzip.open(path, "rb") as file:
         graph = pickle.load(file)
     calls = [OpCall(*call) for call in graph["calls"]]
@@ -62,23 +77,3 @@ def load(path: Path) -> Network:
         tuple(Kernel(call, work, split, n) for (call, work, split), n in compiled.items()),
         len(calls),
     )
-
-
-def load_all(cache: Path, *, most: int | None = None, rebuild: bool = False) -> list[Network]:
-    """Networks of the cache, at most ``most`` of a family; tables are kept beside the captures."""
-    found: list[Network] = []
-    seen: Counter[str] = Counter()
-    for path in sorted(cache.glob("*.pickle.gz"), key=lambda p: zlib.crc32(p.name.encode())):
-        family = family_of(path.name.removesuffix(".pickle.gz"))
-        seen[family] += 1
-        if most is not None and seen[family] > most:
-            continue
-        kept = path.with_suffix("").with_suffix(".tables")
-        if kept.exists() and not rebuild:
-            with kept.open("rb") as file:
-                found.append(pickle.load(file))
-            continue
-        found.append(load(path))
-        with kept.open("wb") as file:
-            pickle.dump(found[-1], file)
-    return found
