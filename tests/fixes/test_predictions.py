@@ -205,6 +205,9 @@ def test_gradients_that_no_optimizer_reads():
         unused_gradients_share=0.5,
     )  # fmt: skip
     assert consider("unused_gradients", given).expected_s == pytest.approx(0.15)  # 0.6 * 0.5 / 2
+    # Below the first layer that trains there is no backward pass at all.
+    first = replace(given, unused_come_first=True)
+    assert consider("unused_gradients", first).expected_s == pytest.approx(0.285)
 
 
 def test_what_changes_results_is_off_unless_asked_for():

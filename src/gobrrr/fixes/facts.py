@@ -96,6 +96,7 @@ class Facts:
         is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
         can_restart: the trial runs in a process of its own, whose environment can be set.
         unused_gradients: parameters that get gradients and are in no optimizer.
+        unused_come_first: they all come before those that train.
         workload: the program's parts, where gobrrr has them.
     """
 
@@ -122,6 +123,7 @@ class Facts:
     parameter_bytes: float | None = None
     unused_gradients: int | None = None
     unused_gradients_share: float | None = None
+    unused_come_first: bool = False
     checkpoints: bool = False
     modules: tuple[str, ...] = ()
     optimizers: tuple[OptimizerFact, ...] = ()

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -179,7 +179,7 @@ def with_program(facts: Facts, workload: Workload) -> Facts:
     module = workload.model if is_module(workload.model) else None
     parameters = list(module.parameters()) if module is not None else []
     optimizer = workload.optimizer
-    unused, share = _unused_gradients(parameters, optimizer)
+    facts = with_unused_gradients(facts, parameters, () if optimizer is None else (optimizer,))
     return replace(
         facts,
         trains=facts.trains or workload.trains,
@@ -188,8 +188,6 @@ def with_program(facts: Facts, workload: Workload) -> Facts:
         parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)) or None,
         modules=module_kinds(module),
         optimizers=() if optimizer is None else (describe_optimizer(optimizer),),
-        unused_gradients=unused,
-        unused_gradients_share=share,
         batch_size=None if isinstance(workload, Program) and workload.plain_call
         else workload.batch_size(),
         input_channels_last=_channels_last(workload.inputs),
@@ -197,13 +195,23 @@ def with_program(facts: Facts, workload: Workload) -> Facts:
     )  # fmt: skip
 
 
-def _unused_gradients(parameters: list[Any], optimizer: Any) -> tuple[int | None, float | None]:
-    if optimizer is None or not parameters:
-        return None, None
-    used = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    unused = [p for p in parameters if p.requires_grad and id(p) not in used]
-    trained = sum(p.numel() for p in parameters if p.requires_grad)
-    return len(unused), sum(p.numel() for p in unused) / max(trained, 1)
+def with_unused_gradients(
+    facts: Facts, parameters: Sequence[Any], optimizers: Sequence[Any]
+) -> Facts:
+    """Facts with the parameters that get gradients and are in none of these optimizers."""
+    if not optimizers or not parameters:
+        return facts
+    used = {id(p) for o in optimizers for group in o.param_groups for p in group["params"]}
+    trained = [p for p in parameters if p.requires_grad]
+    unused = [i for i, p in enumerate(trained) if id(p) not in used]
+    read = [i for i, p in enumerate(trained) if id(p) in used]
+    elements = sum(p.numel() for p in trained)
+    return replace(
+        facts,
+        unused_gradients=len(unused),
+        unused_gradients_share=sum(trained[i].numel() for i in unused) / max(elements, 1),
+        unused_come_first=bool(unused) and max(unused) < min(read, default=len(trained)),
+    )
 
 
 def dtypes_of(parameters: Iterable[Any]) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from gobrrr.pipeline.facts import (
     dtypes_of,
     facts_of,
     module_kinds,
+    with_unused_gradients,
 )
 from gobrrr.pipeline.live import diagnose_script, diagnose_work, load_ceilings
 from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
@@ -133,13 +134,7 @@ def _with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
     alive = gc.get_objects()
     loaders = [describe_loader(o) for o in alive if type(o) is DataLoader]
     loaders += [describe_iterator(o) for o in alive if isinstance(o, _BaseDataLoaderIter)]
-    unused: int | None = None
-    share: float | None = None
-    if parameters and optimizers:
-        used = {id(p) for o in watcher.optimizers for g in o.param_groups for p in g["params"]}
-        idle = [p for p in parameters if p.requires_grad and id(p) not in used]
-        trained = sum(p.numel() for p in parameters if p.requires_grad)
-        unused, share = len(idle), sum(p.numel() for p in idle) / max(trained, 1)
+    facts = with_unused_gradients(facts, parameters, list(watcher.optimizers))
     return replace(
         facts,
         trains=facts.trains or bool(optimizers),
@@ -147,8 +142,6 @@ def _with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
         loaders=tuple(dict.fromkeys(loaders)),
         modules=module_kinds(module),
         parameter_dtypes=dtypes_of(parameters),
-        unused_gradients=unused,
-        unused_gradients_share=share,
     )
 
 

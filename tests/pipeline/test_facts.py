@@ -1,0 +1,55 @@
+"""Facts of real workloads: what fixes look at is what there is."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from tests.fixes.facts import facts  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from gobrrr.capture.workload import Workload  # noqa: E402
+from gobrrr.fixes.programs import as_program  # noqa: E402
+from gobrrr.pipeline.facts import describe_iterator, describe_loader, with_program  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_workload_s_parts():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model[2].parameters(), foreach=False)
+    work = Workload(model, torch.ones(3, 4), loss=lambda y: y.sum(), optimizer=optimizer)
+    found = with_program(facts(), work)
+    assert found.trains
+    assert not found.in_no_grad
+    assert found.modules == ("Linear", "ReLU", "Sequential")
+    assert found.parameter_dtypes == ("float32",)
+    assert found.parameter_bytes == (16 + 4 + 8 + 2) * 4
+    (described,) = found.optimizers
+    assert (described.name, described.tensors, described.elements) == ("AdamW", 2, 10)
+    assert found.unused_gradients == 2
+    assert found.unused_gradients_share == pytest.approx(20 / 30)
+    assert found.unused_come_first
+    assert found.batch_size == 3
+
+
+def test_inference_and_bare_steps_differ_in_what_is_recorded():
+    model = nn.Linear(4, 4)
+    assert with_program(facts(), Workload(model, torch.ones(1, 4))).in_no_grad
+    bare = with_program(facts(), as_program(lambda: model(torch.ones(1, 4))))
+    assert not bare.in_no_grad
+    assert bare.modules == ()
+
+
+def test_images_that_are_channels_last_already():
+    images = torch.ones(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    model = nn.Conv2d(3, 3, 1)
+    assert with_program(facts(), Workload(model, images)).input_channels_last
+    assert not with_program(facts(), Workload(model, images.contiguous())).input_channels_last
+
+
+def test_a_loader_and_the_iterator_that_outlives_it():
+    loader = DataLoader(list(range(8)), batch_size=4)
+    assert describe_loader(loader) == describe_iterator(iter(loader))
+    assert describe_loader(loader).workers == 0
