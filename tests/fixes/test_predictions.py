@@ -247,3 +247,11 @@ def test_max_pooling_of_nchw_images_has_no_fast_kernel_on_a_cpu():
     assert outcome.expected_s == pytest.approx(0.34, abs=0.01)  # 85 % of 0.4 s
     converted = facts([conv, pool], input_channels_last=True)
     assert "already" in consider("channels_last", converted).reason
+
+
+def test_bf16_storage_is_ruled_out_where_its_products_are_slow():
+    given = facts([product(kernel_s=0.5, roof_s=0.4)], parameter_dtypes=("float32",))
+    # 40 GFLOP at 400 GFLOP/s is 0.1 s, and 60 % of the 0.1 s below the roof.
+    assert consider("bf16_storage", given).expected_s == pytest.approx(0.34, abs=0.01)
+    slow = replace(given, ceilings={**given.ceilings, "matrix.bfloat16": 10e9})
+    assert isinstance(consider("bf16_storage", slow), RuledOut)

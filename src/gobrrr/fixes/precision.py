@@ -170,33 +170,30 @@ def _consider_storage(facts: Facts) -> Considered:
         return RuledOut("gobrrr sees no module to convert: give (module, inputs)")
     if "float32" not in facts.parameter_dtypes:
         return RuledOut("no parameter is stored in float32")
-    rates = _rates(facts, "bfloat16")
+    full, low = facts.rate("matrix.float32"), facts.rate("matrix.bfloat16")
+    if full is None or low is None:
+        return RuledOut("this machine's rate of bfloat16 matrix products is unknown")
     ops = _matrix_ops(facts)
-    matrix_s, matrix_after_s = 0.0, 0.0
-    if not isinstance(rates, RuledOut):
-        matrix_s, matrix_after_s = _faster_matrices_s(ops, *rates)
-    # Everything moves half the bytes; generated vector code for bf16 converts on the way.
-    memory_s = facts.leaf_s("memory.device.roof", "memory.page_faults")
-    bound = [op for op in ops if op.phase != "backward"]
-    streamed_s = sum(op.kernel_s for op in bound if _streams_weights(facts, op))
-    matrix_s -= streamed_s
-    matrix_after_s = max(matrix_after_s - streamed_s, 0.0)
-    saved_s = matrix_s - matrix_after_s + 0.5 * max(memory_s, streamed_s)
-    if isinstance(rates, RuledOut) and saved_s <= 0:
-        return rates
+    matrix_s = sum(op.kernel_s for op in ops)
+    matrix_after_s = sum(_stored_in_16_bits_s(facts, op, low) for op in ops)
+    # Everything else moves half the bytes; vector code converts on the way.
+    others = [op for op in facts.ops if op.op_class in ("elementwise", "normalisation")]
+    memory_s = sum((op.roof_s or 0.0) + op.page_faults_s for op in others)
+    saved_s = matrix_s - matrix_after_s + 0.5 * memory_s
     return prospect_or_not(
-        facts, 0.3 * saved_s, 0.8 * saved_s, 1.2 * saved_s,
+        facts, saved_s - 0.5 * abs(matrix_s - matrix_after_s) - 0.5 * memory_s, saved_s,
+        max(matrix_s - 0.8 * matrix_after_s, 0.0) + 0.6 * memory_s,
         f"matrix products take {milliseconds(matrix_s)} in float32 and about "
-        f"{milliseconds(matrix_after_s)} in bf16; {milliseconds(memory_s)} of memory time moves "
-        "half the bytes",
+        f"{milliseconds(matrix_after_s)} in bf16, at {low / full:.2g}x the rate; "
+        f"{milliseconds(memory_s)} of elementwise memory time moves half the bytes",
     )  # fmt: skip
 
 
-def _streams_weights(facts: Facts, op: OpFact) -> bool:
-    rate, bandwidth = facts.rate("matrix.float32"), facts.dram_bytes_per_s
-    if not rate or not bandwidth or not op.bytes_moved:
-        return False
-    return op.bytes_moved / bandwidth > (op.matrix_flops or 0.0) / rate
+def _stored_in_16_bits_s(facts: Facts, op: OpFact, rate: float) -> float:
+    """Kernel seconds of a product whose operands are half as large, at this FLOP/s."""
+    streamed_s = seconds_to_move(facts, 0.5 * (op.bytes_moved or 0.0)) or 0.0
+    roof_s = max((op.matrix_flops or 0.0) / rate, streamed_s)
+    return roof_s + 0.6 * (op.below_s or 0.0)
 
 
 @contextmanager
