@@ -54,7 +54,7 @@ class ErrorBand:
     """How far the model's steps lay from measured ones.
 
     Attributes:
-        low, high: measured over predicted, for 90 % of the cases.
+        low, high: measured over predicted, the extremes of the steps measured.
         source: the result file that says so.
     """
 
