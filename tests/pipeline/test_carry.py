@@ -96,3 +96,24 @@ def test_recorded_steps_between_vendors() -> None:
     for model, measured_ms in (("qwen1.5_0.5b", 43.06), ("vit_nsfw", 1.716)):
         (row,) = carried_table(SHARED / f"h100_{model}_inference.json.gz", ("MI300X",))
         assert row.busy_s * 1e3 == pytest.approx(measured_ms, rel=0.15)
+
+
+def test_ops_that_change_their_regime_are_named(tmp_path: Path) -> None:
+    # 8192 x 256 by 256 x 8192 in bfloat16: 34.4 GFLOPs and 142.6 MB, 241 FLOPs per byte: above the
+    # A100's ridge of 153, below the H100's of 295.
+    trace = WrittenTrace(deviceProperties=[{"id": 0, "name": "NVIDIA H100 80GB HBM3"}])
+    trace.note("ProfilerStep#1", 0, 900)
+    dims = {
+        "Input Dims": [[8192, 256], [256, 8192]],
+        "Input type": ["c10::BFloat16", "c10::BFloat16"],
+        "Input Strides": [[256, 1], [8192, 1]],
+    }
+    trace.op("aten::mm", 5, 8, **dims)
+    trace.launch("nvjet_tst_256x128", 6, 20, 60, correlation=1)
+    found = carry_trace(trace.write(tmp_path), "A100")
+    assert found.source["regime_changes"][0]["before"] == "memory"
+    assert found.source["regime_changes"][0]["after"] == "compute"
+    wanted = (
+        "Compute-bound on A100-SXM-80GB, memory-bound on H100-SXM: aten::mm (8192,256)x(256,8192)"
+    )
+    assert any(notice.startswith(wanted) for notice in found.notices)

@@ -11,13 +11,16 @@ are few, k is cut as well and the parts are added up (split-k).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from math import ceil, inf, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
 from gobrrr.models.target import TargetDevice
 from gobrrr.work.traffic import arithmetic_dtype
+
+Float64 = NDArray[np.float64]
 
 # Rows and columns of the result per tile, as cuBLAS, CUTLASS, hipBLASLt and cuDNN offer them.
 TILES: tuple[tuple[int, int], ...] = (
@@ -93,36 +96,6 @@ def uses_matrix_unit(dtype: str, device: TargetDevice) -> bool:
     return matrix is not None and (vector is None or matrix > 1.01 * vector)
 
 
-@lru_cache(maxsize=16384)
-def _shape_options(
-    m: int, n: int, k: int, batch: int, units: int, full: int
-) -> tuple[tuple[int, int, int, float, int], ...]:
-    """Ways to cut the product: (rows, columns, split, padded multiply-adds of the busiest unit
-    at its full rate, waves).
-    """
-    options = []
-    for rows, columns in TILES:
-        # Wider tiles than twice the matrix only add waste.
-        if (rows > 16 and rows >= 2 * m) or (columns > 16 and columns >= 2 * n):
-            continue
-        tiles = ceil(m / rows) * ceil(n / columns) * batch
-        size = rows * columns
-        resident = max(1, full // size)
-        alone = min(1.0, sqrt(size / full))
-        for split in SPLITS:
-            if split > 1 and (k < 2 * STEP * split or tiles * (split - 1) > 4 * units):
-                continue
-            depth = ceil(k / split / STEP) * STEP
-            busiest = ceil(tiles * split / units)
-            groups, rest = divmod(busiest, resident)
-            filled = float(groups * resident)
-            if rest:
-                filled += rest / min(1.0, rest * alone)
-            waves = groups + (1 if rest else 0)
-            options.append((rows, columns, split, filled * size * depth, waves))
-    return tuple(options)
-
-
 def _vector_product(
     product: Product, device: TargetDevice, c: Coefficients, flops: float, dram: float, cache: float
 ) -> TiledTime:
@@ -130,7 +103,7 @@ def _vector_product(
     vector = device.ceilings.vector_flops_per_s(arithmetic_dtype(product.dtype))
     rate = vector if vector is not None else device.ceilings.matrix_flops_per_s(product.dtype)
     compute_s = flops / (rate * c.float32_fraction) if rate else 0.0
-    item = 4 if product.dtype in ("float32", "tf32") else 8 if product.dtype == "float64" else 2
+    item = _item_bytes(product.dtype)
     matrix = max(product.m, product.n) * product.k * product.batch * item
     # A warp of 32 threads for each result, four warps to a block.
     programs = max(product.m, product.n) * product.batch / 4
@@ -165,34 +138,86 @@ def time_of_product(
     if min(product.m, product.n) == 1:
         return _vector_product(product, device, c, flops, dram, cache)
     full = c.tile_elements if on_matrix else c.vector_tile_elements
-    per_unit = rate_flops_per_s * fraction / units
-    item = 4 if product.dtype in ("float32", "tf32") else 8 if product.dtype == "float64" else 2
+    options = _options(product, units, full)
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
-    lowest_s = inf
-    best: TiledTime | None = None
-    for rows, columns, split, multiply_adds, waves in _shape_options(
-        product.m, product.n, product.k, product.batch, units, full
-    ):
-        down, across = ceil(product.m / rows), ceil(product.n / columns)
-        tiles = down * across * product.batch
-        compute_s = 2 * multiply_adds / per_unit
-        # Each column of tiles reads all rows, each row of tiles all columns.
-        inputs = (across * product.m + down * product.n) * product.k * product.batch * item
-        # Few multiprocessors draw on their own ports, many share the cache's.
-        drawing = min(1.0, tiles * split * c.lone_share_of_dram / units)
-        cache_s = inputs / (tile_bytes_per_s(device, cache) * drawing * c.multicast)
-        memory_s = product.cold_bytes / (dram * reach(tiles * split, device, c))
-        seconds = max(compute_s, cache_s, memory_s) + c.tile_fill_s
-        kernels = 1
-        if split > 1:
-            # Partial results in float32 are written, then read by a kernel that adds them up.
-            partial = product.m * product.n * product.batch * 4.0 * split
-            seconds += 2 * partial / cache
-            kernels = 2
-        whole_s = seconds + kernels * one_s
-        if best is None or whole_s < lowest_s:
-            lowest_s = whole_s
-            best = TiledTime(
-                seconds, kernels, (rows, columns), split, waves, max(compute_s, cache_s), memory_s
-            )
-    return best
+    per_unit = rate_flops_per_s * fraction / units
+    arithmetic: Float64 = 2 * options.multiply_adds / per_unit
+    # Each column of tiles reads all rows, each row of tiles all columns.
+    item = _item_bytes(product.dtype)
+    reread = options.across * product.m + options.down * product.n
+    inputs = reread * (product.k * product.batch * item)
+    # Few multiprocessors draw on their own ports, many share the cache's.
+    drawing = np.minimum(1.0, options.programs * (c.lone_share_of_dram / units))
+    arithmetic = np.maximum(
+        arithmetic, inputs / (tile_bytes_per_s(device, cache) * c.multicast * drawing)
+    )
+    traffic: Float64 = product.cold_bytes / (dram * drawing)
+    # Partial results in float32 are written, then read by a kernel that adds them up.
+    cut = options.split > 1
+    partial = product.m * product.n * product.batch * 4.0 * options.split
+    seconds = (
+        np.maximum(arithmetic, traffic) + c.tile_fill_s + np.where(cut, 2 * partial / cache, 0)
+    )
+    best = int(np.argmin(seconds + one_s * cut))
+    return TiledTime(
+        float(seconds[best]),
+        2 if cut[best] else 1,
+        (int(options.rows[best]), int(options.columns[best])),
+        int(options.split[best]),
+        int(options.waves[best]),
+        float(arithmetic[best]),
+        float(traffic[best]),
+    )
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Ways to cut a product, one entry each.
+
+    ``down``, ``across``: tiles along its rows and columns; ``programs``: tiles times parts of k;
+    ``multiply_adds``: padded, of the busiest multiprocessor, as if at its full rate; ``waves``:
+    rounds that it makes.
+    """
+
+    rows: Float64
+    columns: Float64
+    split: Float64
+    down: Float64
+    across: Float64
+    programs: Float64
+    multiply_adds: Float64
+    waves: Float64
+
+
+_ROWS, _COLUMNS, _SPLIT = (
+    np.array(column, np.float64)
+    for column in zip(*((rows, columns, split) for rows, columns in TILES for split in SPLITS))
+)
+
+
+def _options(product: Product, units: int, full: int) -> _Options:
+    rows, columns, split = _ROWS, _COLUMNS, _SPLIT
+    down, across = np.ceil(product.m / rows), np.ceil(product.n / columns)
+    tiles = down * across * product.batch
+    # Parts of k of at least two steps, and no more programs than keep everyone busy a few times.
+    sensible = (split == 1) | ((product.k >= 2 * STEP * split) & (tiles * (split - 1) <= 4 * units))
+    rows, columns, split = rows[sensible], columns[sensible], split[sensible]
+    down, across, tiles = down[sensible], across[sensible], tiles[sensible]
+    size = rows * columns
+    # Tiles that are too small to fill a multiprocessor share it, as many as fit; one of them alone
+    # reaches a part of its rate that falls with the tile's edge.
+    resident = np.maximum(1.0, np.floor(full / size))
+    alone = np.minimum(1.0, np.sqrt(size / full))
+    depth = np.ceil(product.k / split / STEP) * STEP
+    busiest = np.ceil(tiles * split / units)
+    groups = np.floor(busiest / resident)
+    rest = busiest - groups * resident
+    left = rest / np.minimum(1.0, np.maximum(rest, 1.0) * alone)
+    return _Options(
+        rows, columns, split, down, across, tiles * split,
+        (groups * resident + left) * size * depth, groups + (rest > 0),
+    )  # fmt: skip
+
+
+def _item_bytes(dtype: str) -> int:
+    return 4 if dtype in ("float32", "tf32") else 8 if dtype == "float64" else 2

@@ -35,6 +35,8 @@ from gobrrr.work import work_of
 
 PathLike = str | os.PathLike[str]
 
+# Ops that a notice about changed regimes names.
+_NAMED_CHANGES = 3
 # The devices that a table of carried regimes is about, oldest first.
 COMPARED = ("A100-SXM-80GB", "H100-SXM", "H200-SXM", "B200", "MI300X")
 
@@ -96,6 +98,9 @@ def carry_trace(
     target = target_device(device) if isinstance(device, str) else device
     source = source_device(timeline, name, ceilings)
     carried = carry_timeline(timeline, name, source, target)
+    changed = [
+        row for row in carried_ops(timeline, carried) if row.regime_before != row.regime_after
+    ]
     known_as: dict[str, Any] = {
         "kind": "prediction",
         "name": f"{name} on {target.key}",
@@ -105,16 +110,35 @@ def carry_trace(
         "regime_changes": [
             {"op": row.name, "shapes": row.shapes, "before": row.regime_before,
              "after": row.regime_after, "time_s": row.after_s}
-            for row in carried_ops(timeline, carried)
-            if row.regime_before != row.regime_after
+            for row in changed
         ],
     }  # fmt: skip
     environment = {"gobrrr": package_version("gobrrr"), "torch": timeline.torch_version or None}
+    notices = (*carried.notices, *_change_notices(changed, carried, source, target))
     moved = replace(
-        carried.timeline, notices=(*carried.timeline.notices, *carried.notices, *target.notices)
+        carried.timeline, notices=(*carried.timeline.notices, *notices, *target.notices)
     )
     diagnosis, _ = build_device_diagnosis(moved, target.ceilings, known_as, environment)
     return diagnosis
+
+
+def _change_notices(
+    changed: Sequence[CarriedOp], carried: Carried, source: TargetDevice, target: TargetDevice
+) -> list[str]:
+    """One sentence for each regime that ops change to, with their share of the kernel time."""
+    total_s = float(carried.after_ns.sum()) * 1e-9 / max(len(carried.timeline.steps), 1)
+    found = []
+    for regime in dict.fromkeys(row.regime_after for row in changed):
+        rows = [row for row in changed if row.regime_after == regime]
+        share = sum(row.after_s for row in rows) / total_s if total_s else 0.0
+        named = ", ".join(f"{row.name} {row.shapes}" for row in rows[:_NAMED_CHANGES])
+        more = len(rows) - _NAMED_CHANGES
+        found.append(
+            f"{regime.capitalize()}-bound on {target.key}, {rows[0].regime_before}-bound on "
+            f"{source.key}: {named}{f' and {more} more' if more > 0 else ''} "
+            f"({share:.0%} of the kernel time)."
+        )
+    return found
 
 
 def source_device(timeline: Timeline, name: str, ceilings: Ceilings | None) -> TargetDevice:
