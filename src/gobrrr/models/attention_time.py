@@ -20,8 +20,9 @@ from gobrrr.work.traffic import arithmetic_dtype
 
 # Queries and keys of a block in FlashAttention-2 for heads of up to 64 and of up to 256.
 _BLOCK = 128
-# Rates of other kernels relative to FlashAttention-2, forward, H100, heads of 128: the memory
-# efficient kernel of xFormers 0.6, cuDNN 1.6 (figures 5 and 6 of the FlashAttention-3 paper).
+# Rates of other kernels relative to FlashAttention-2, forward: the memory-efficient kernel of
+# xFormers about 0.6 on an A100 (figures of the FlashAttention-2 paper), cuDNN about 1.6 on an H100
+# with heads of 128 (figures of the FlashAttention-3 paper).
 _EFFICIENT, _CUDNN = 0.6, 1.6
 # The backward is three kernels: row sums, the gradients, and dq's conversion from float32.
 _BACKWARD_KERNELS = 3

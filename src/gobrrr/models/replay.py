@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
 
-# Launches that CUDA keeps in a stream's queue before a launch call blocks:
-# https://forums.developer.nvidia.com/t/kernel-launch-queue-depth/ (1022 to 1024 observed).
+# Launches that CUDA keeps in a stream's queue before a launch call blocks. Not documented; about
+# this many were observed by users. An approximation, which matters to longer steps alone.
 QUEUE_LENGTH = 1024
 # Steps run one after the other until each takes as long as the one before: the first starts on an
 # empty device, the second behind the first's lead; the third is like all later ones.
