@@ -79,8 +79,8 @@ class TiledTime:
 def tile_bytes_per_s(device: TargetDevice, cache_bytes_per_s_: float) -> float:
     """Bandwidth at which tiles get their inputs: 64 bytes per clock and multiprocessor.
 
-    An approximation: the A100's cache gives 5120 bytes per clock to 108 multiprocessors (Ampere white
-    paper), 47 each. The last-level cache's own rate where no clock is known.
+    An approximation: the A100's cache gives 5120 bytes per clock to 108 multiprocessors (Ampere
+    white paper), 47 each. The last-level cache's own rate where no clock is known.
     """
     sheet = device.sheet
     if sheet is None or sheet.clock_hz is None or not device.multiprocessors:
