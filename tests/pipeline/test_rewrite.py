@@ -33,7 +33,7 @@ def write(*names, source=SCRIPT):
 def test_arguments_are_added_to_the_calls():
     text = write("fused_optimizer", "loader_workers").text
     assert "    lr=1e-3, fused=True\n)" in text
-    assert "DataLoader([1, 2], batch_size=2, num_workers=2, persistent_workers=True)  # ü" in text
+    assert "DataLoader([1, 2], batch_size=2, num_workers=4, persistent_workers=True)  # ü" in text
 
 
 def test_a_model_is_compiled_before_its_loop():

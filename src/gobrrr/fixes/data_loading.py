@@ -26,9 +26,13 @@ _HAND_OVER_S = 300e-6
 MOST_WORKERS = 4
 
 
-def workers_wanted() -> int:
-    """One per processor that the training loop leaves, at least 1, at most ``MOST_WORKERS``."""
-    return max(1, min(MOST_WORKERS, usable_processors() - 1))
+def workers_wanted(processors: int) -> int:
+    """Two per processor, at most ``MOST_WORKERS``: loading waits for files as often as it computes.
+
+    >>> [workers_wanted(n) for n in (1, 2, 64)]
+    [2, 4, 4]
+    """
+    return min(MOST_WORKERS, 2 * processors)
 
 
 def _consider_workers(facts: Facts) -> Considered:
@@ -42,7 +46,7 @@ def _consider_workers(facts: Facts) -> Considered:
         return RuledOut(f"the DataLoader has {most} workers already")
     loading_s = facts.leaf_s("overhead.data_loading")
     busy_s = facts.step_s - loading_s
-    workers = workers_wanted()
+    workers = workers_wanted(facts.processors)
     # Loading goes on beside the step: what is left is what takes longer than the step itself,
     # and the processors that both want on a CPU.
     spare = max(facts.processors - (0 if facts.on_gpu else facts.threads), 0)
@@ -70,7 +74,7 @@ def _workers() -> Iterator[None]:
         given = len(args) > 4 or kwargs.get("num_workers")
         # Each worker would repeat what an iterable data set yields.
         if not given and not isinstance(dataset, IterableDataset):
-            kwargs.update(num_workers=workers_wanted(), persistent_workers=True)
+            kwargs.update(num_workers=workers_wanted(usable_processors()), persistent_workers=True)
         original(self, dataset, *args, **kwargs)
 
     with attribute(DataLoader, "__init__", init):

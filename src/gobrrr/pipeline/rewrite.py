@@ -201,7 +201,7 @@ def _foreach(script: _Script, fix: Fix) -> None:
 def _workers(script: _Script, fix: Fix) -> None:
     for call in script.calls("DataLoader"):
         script.add_keyword(call, "persistent_workers", "True")
-        script.add_keyword(call, "num_workers", "2")
+        script.add_keyword(call, "num_workers", "4")
 
 
 def _pinned(script: _Script, fix: Fix) -> None:
