@@ -11,7 +11,7 @@ import argparse
 import pickle
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from benchmarks.prediction_timm.families import family_of
@@ -114,7 +114,9 @@ def load_rows(cache: Path) -> list[NetworkRows]:
     found = []
     for path in sorted(cache.glob("*.rows")):
         with path.open("rb") as file:
-            found.append(pickle.load(file))
+            name, family, batch, *ways = pickle.load(file)
+        eager, compiled = (tuple(Row(*row) for row in way) for way in ways)
+        found.append(NetworkRows(name, family, batch, eager, compiled))
     return found
 
 
@@ -137,7 +139,7 @@ def write_rows(cache: Path, most: int | None) -> Iterable[str]:
             tuple(row_of(kernel, device) for kernel in network.compiled),
         )
         with kept.open("wb") as file:
-            pickle.dump(rows, file)
+            pickle.dump(astuple(rows), file)
         yield network.name
 
 
