@@ -153,7 +153,7 @@ def test_page_faults_are_what_an_allocator_can_save():
 def test_loader_workers_hide_loading_behind_the_step():
     leaves = {"overhead.data_loading": 0.6, "compute.matrix.roof": 0.4}
     given = facts(leaves=leaves, loaders=(LoaderFact(0, False),))
-    # 4 workers have 0.15 s of loading each beside 0.4 s of step: none of it shows, but they share
+    # 2 workers have 0.3 s of loading each beside 0.4 s of step: none of it shows, but they share
     # the processors: 0.4 of 0.4 s.
     assert consider("loader_workers", given).expected_s == pytest.approx(0.44, abs=0.01)
     working = replace(given, loaders=(LoaderFact(2, False),))

@@ -27,12 +27,8 @@ MOST_WORKERS = 4
 
 
 def workers_wanted(processors: int) -> int:
-    """Two per processor, at most ``MOST_WORKERS``: loading waits for files as often as it computes.
-
-    >>> [workers_wanted(n) for n in (1, 2, 64)]
-    [2, 4, 4]
-    """
-    return min(MOST_WORKERS, 2 * processors)
+    """One per processor, which is torch's own limit for a warning; at most ``MOST_WORKERS``."""
+    return min(MOST_WORKERS, processors)
 
 
 def _consider_workers(facts: Facts) -> Considered:
