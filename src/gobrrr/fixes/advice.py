@@ -20,6 +20,8 @@ from gobrrr.fixes.fusion import find_groups, seconds_to_move
 
 # A loop is a line that runs the same op at least this often in one step.
 _LEAST_REPEATS = 8
+# Loops of a data loader over its items.
+_LOADING = (" in __getitem__", " in __iter__", " in __next__", " in fetch", " in collate")
 # An op over all slices at once runs nearer its roof than one slice does.
 _TOGETHER = 0.7
 
@@ -50,7 +52,9 @@ def _loops(facts: Facts) -> dict[tuple[str, str], list[OpFact]]:
     """Ops that one line repeats in one module and phase, by (line, op)."""
     found: dict[tuple[str, str, str, str], list[OpFact]] = defaultdict(list)
     for op in facts.ops:
-        if op.source and op.phase in ("forward", "other", "") and op.time_s + op.host_s > 0:
+        if op.source.endswith(_LOADING) or op.phase not in ("forward", "other", ""):
+            continue
+        if op.source and op.time_s + op.host_s > 0:
             found[op.source, op.name, op.module, str(op.shapes)].append(op)
     loops: dict[tuple[str, str], list[OpFact]] = defaultdict(list)
     for (source, name, _, _), ops in found.items():

@@ -106,18 +106,18 @@ def cannot_compile(facts: Facts) -> RuledOut | None:
 def compiled_overhead_s(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, float, int]:
     """Overhead of the step's compiled part: (seconds now, seconds compiled, ops)."""
     part = [op for op in facts.ops if op.phase != "optimizer"]
+    now_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.launch",
+                         "overhead.kernel_fixed_cost")  # fmt: skip
     if facts.in_order:
-        now_s = sum(op.host_s + op.fixed_s for op in part)
-    else:
-        now_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.launch",
-                             "overhead.kernel_fixed_cost")  # fmt: skip
+        # The time before an op may be a wait for data, which is another leaf's.
+        now_s = min(now_s, sum(op.host_s + op.fixed_s for op in part))
     libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
     groups = find_groups(facts)
     call_s = (TRAINING_CALL_S if facts.trains else CALL_S) * mode.call_left
     after_s = call_s + GENERATED_CALL_S * len(groups)
     if facts.trains:
         after_s += PER_GRADIENT_S * sum(optimizer.tensors for optimizer in facts.optimizers)
-    after_s += sum((op.fixed_s + op.host_s) * mode.library_left for op in libraries)
+    after_s += min(sum(op.fixed_s + op.host_s for op in libraries), now_s) * mode.library_left
     if mode.graphs:
         after_s *= 0.2
     return now_s, after_s, int(sum(op.count for op in part))
