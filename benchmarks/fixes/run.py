@@ -46,13 +46,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="")
     parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--note", default="", help="what else ran on the machine, for the file")
+    parser.add_argument("--summarise", action="store_true", help="write the summary anew, run none")
     arguments = parser.parse_args()
     wanted = set(filter(None, arguments.only.split(",")))
     known: dict[str, Any] = {}
-    if wanted and arguments.out.exists():
+    if (wanted or arguments.summarise) and arguments.out.exists():
         known = {p["name"]: p for p in json.loads(arguments.out.read_text())["programs"]}
     for program in PROGRAMS:
-        if wanted and program.name not in wanted:
+        if arguments.summarise or (wanted and program.name not in wanted):
             continue
         begun = time.monotonic()
         try:
@@ -60,11 +62,18 @@ def main() -> None:
         except GobrrrError as error:
             known[program.name] = {"name": program.name, "error": str(error)}
         known[program.name]["took_s"] = round(time.monotonic() - begun, 1)
-        ordered = [known[p.name] for p in PROGRAMS if p.name in known]
-        arguments.out.write_text(json.dumps(report(ordered), indent=1) + "\n")
+        known[program.name]["load_average"] = os.getloadavg()[0]
+        write(arguments.out, known, arguments.note)
         print(one_line(known[program.name]), flush=True)
-    print(json.dumps(report([known[p.name] for p in PROGRAMS if p.name in known])["summary"],
-                     indent=1))  # fmt: skip
+    print(json.dumps(write(arguments.out, known, arguments.note)["summary"], indent=1))
+
+
+def write(out: Path, known: dict[str, Any], note: str) -> dict[str, Any]:
+    """The file, anew after each program."""
+    made = report([known[p.name] for p in PROGRAMS if p.name in known])
+    made["note"] = note
+    out.write_text(json.dumps(made, indent=1) + "\n")
+    return made
 
 
 def examine(program: Program, budget_s: float) -> dict[str, Any]:
