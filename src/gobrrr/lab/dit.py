@@ -346,8 +346,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
         right.set_xlim(0, 1.35 * 1e3 * slowest)
         right.annotate(row["name"], (x, y), xytext=(0, 9), textcoords="offset points",
                        ha="center", fontsize=8.5)  # fmt: skip
-    right.margins(y=0.25)
-    right.set_ylim(bottom=0)
+    right.set_ylim(0, 1.2 * max(row["peak_bytes"] for row in training) / 2**20)
     right.set_xlabel("ms per training step (better to the left)")
     right.set_ylabel("peak MiB (better below)")
     right.set_title(f"recomputation, {SEQUENCES[1][0]}")

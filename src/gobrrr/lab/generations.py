@@ -265,6 +265,7 @@ def _draw_operators(axes: Axes, outcome: Outcome, devices: list[Row]) -> None:
     axes.annotate(
         "orange: compute-bound on a V100,\nnot on a B200; grey: on neither", (0.97, 0.4),
         xycoords="axes fraction", ha="right", fontsize=8.5,
+        bbox={"facecolor": "white", "linewidth": 0, "pad": 2},
     )  # fmt: skip
     axes.grid(visible=False, axis="y")
     axes.set_title("operators of a DiT-XL/2 block")

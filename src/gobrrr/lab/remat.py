@@ -296,8 +296,10 @@ def _draw_program(axes: Axes, rows: list[Row]) -> None:
             [x], [y], xerr=[[x - row["low_s"] * 1e3], [row["high_s"] * 1e3 - x]], fmt="o",
             markersize=9, color=colours[row["variant"]], capsize=3,
         )  # fmt: skip
-        axes.annotate(row["variant"], (x, y), xytext=(0, 10), textcoords="offset points",
-                      ha="center", fontsize=9, color=colours[row["variant"]])  # fmt: skip
+        # The minimum cut may lie on another point: its label is below.
+        place = (0, -18 if row["variant"] == MIN_CUT else 10)
+        axes.annotate(row["variant"], (x, y), xytext=place, textcoords="offset points", ha="center",
+                      fontsize=9, color=colours[row["variant"]])  # fmt: skip
     if rows:
         axes.set_xlim(0, 1.3 * max(row["high_s"] for row in rows) * 1e3)
         axes.set_ylim(0, 1.2 * max(row["peak_bytes"] for row in rows) / 2**20)
