@@ -317,7 +317,8 @@ def main() -> None:
         "what": __doc__.splitlines()[0],
         "made": datetime.now(timezone.utc).date().isoformat(),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "coefficients": "fitted on the half of op shapes marked fitted; steps hold both halves",
+        "coefficients": "fitted on the half of op shapes marked fitted; steps hold both halves. "
+        "The terms of the model were chosen with both halves in view, their coefficients were not.",
         "model": model_part(given.traces),
         "unseen": unseen_part(given.traces),
         "carried": carried_part(given.traces),
