@@ -27,10 +27,7 @@ def _row(finding: Finding, diagnosis: Diagnosis) -> Row:
     scale = time_scale(diagnosis)
     predicted = measured = speedup = ""
     if finding.prediction is not None:
-        p = finding.prediction
-        predicted = (
-            f"{scale.number(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)})"
-        )
+        predicted = scale.number(finding.prediction.expected_s)
     verdict = _UNTRIED
     tried = finding.verification
     if tried is not None:
