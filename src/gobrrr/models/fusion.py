@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from gobrrr.models.dataflow import Access, Dataflow, FlowOp
 from gobrrr.models.fusion_roles import Role
-from gobrrr.timeline.ops import ITEM_SIZE_BYTES, TensorSpec
+from gobrrr.timeline.ops import TensorSpec
 from gobrrr.work.estimate import OpClass, Work
 
 _FUSIBLE = (Role.POINTWISE, Role.REDUCTION, Role.NORMALISATION)
@@ -298,8 +298,3 @@ def flops_until_compute_bound(
     (the ridge of the roofline, per element).
     """
     return bytes_per_element / bytes_per_s * flops_per_s
-
-
-def item_size(dtype: str) -> int:
-    """Bytes of one element; 0 for an unknown dtype."""
-    return ITEM_SIZE_BYTES.get(dtype, 0)

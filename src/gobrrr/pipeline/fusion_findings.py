@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gobrrr.devices.ceilings import Ceilings
@@ -56,6 +56,7 @@ def fusion_findings(
     step_s: float,
     *,
     linked: bool = True,
+    kept: Collection[int] = (),
     multiprocessors: int | None = None,
 ) -> list[Finding]:
     """What fusing would save, the most first; groups that come in several layers are one finding.
@@ -67,13 +68,14 @@ def fusion_findings(
         linked: whether tensors carry storage ids. A trace has none: a neighbour that reads a
             tensor of the same shape is then taken to read the result, and whether something else
             needs the result too is unknown (the low end of the prediction says that it does).
+        kept: storages whose content outlives the step, where that is known.
         multiprocessors: of the device.
     """
     if ceilings is None:
         return []
     ops = [op for op in ops if not _of_optimizer(op)]
     placed: Sequence[PlacedOp] = ops if linked else with_guessed_storages(ops)
-    flow = link(placed)
+    flow = link(placed, kept)
     found = [
         pattern
         for pattern in patterns(find_opportunities(flow, ceilings, multiprocessors=multiprocessors))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,8 +10,11 @@ import numpy as np
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.models.target import TargetDevice
 from gobrrr.pipeline.fusion_findings import MeasuredOp, fusion_findings
+from gobrrr.pipeline.predicted_costs import CostedOp
 from gobrrr.timeline.data import KernelKind, Phase, Timeline
+from gobrrr.timeline.graph import OpGraph
 
 if TYPE_CHECKING:
     from gobrrr.attribution.cpu import CpuAttribution
@@ -47,6 +51,24 @@ def add_device_fusion(
     units = timeline.device.multiprocessors
     diagnosis.findings += fusion_findings(
         ops, ceilings, diagnosis.step_s, linked=False, multiprocessors=units
+    )
+
+
+def add_predicted_fusion(
+    diagnosis: Diagnosis, costed: Sequence[CostedOp], graph: OpGraph, device: TargetDevice
+) -> None:
+    """Put the fusion opportunities of a step that was predicted, op by op, into its diagnosis."""
+    ops = [
+        MeasuredOp(op.call, op.module, op.source, op.phase, op.device_s - op.fixed_s, op.fixed_s)
+        for op in costed
+        if not op.is_copy
+    ]
+    diagnosis.findings += fusion_findings(
+        ops,
+        device.ceilings,
+        diagnosis.step_s,
+        kept=graph.kept,
+        multiprocessors=device.multiprocessors,
     )
 
 

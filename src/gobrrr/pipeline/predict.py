@@ -14,6 +14,7 @@ from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import TargetDevice, target_device, target_of_ceilings
 from gobrrr.pipeline.capture_target import capture_target
 from gobrrr.pipeline.environment import describe_environment
+from gobrrr.pipeline.fusion_sources import add_predicted_fusion
 from gobrrr.pipeline.predicted_build import ErrorBand, build_prediction
 from gobrrr.pipeline.predicted_costs import cost_graph
 from gobrrr.timeline.errors import InputError, UserCodeError
@@ -212,7 +213,7 @@ def diagnose_graph(
         "channels_last": options.channels_last,
         "interval_from": None if band is None else band.source,
     }
-    return build_prediction(
+    diagnosis = build_prediction(
         costed.ops,
         device,
         host,
@@ -222,6 +223,9 @@ def diagnose_graph(
         peak_memory_bytes=graph.peak_memory_bytes,
         band=band,
     )
+    if not options.compile:
+        add_predicted_fusion(diagnosis, costed.ops, graph, device)
+    return diagnosis
 
 
 def band_of(device: TargetDevice, compiled: bool) -> ErrorBand | None:
