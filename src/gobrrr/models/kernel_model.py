@@ -25,7 +25,8 @@ from gobrrr.models.passes import (
 from gobrrr.models.products import time_of_product
 from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice, target_device
-from gobrrr.models.walks import Machine, walks_of
+from gobrrr.models.walk import Machine
+from gobrrr.models.walks import walks_of
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS
 from gobrrr.work.estimate import Work

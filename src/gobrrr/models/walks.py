@@ -1,76 +1,22 @@
 """How often and in which order a kernel without a matrix product walks through memory.
 
-Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): SoftMax.cu, layer_norm_kernel.cu,
-group_norm_kernel.cu, Normalization.cuh, ScanUtils.cuh, MultiTensorApply.cuh, Reduce.cuh,
-DilatedMaxPool2d.cu, AveragePool2d.cu, Loss.cu.
+Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): ScanUtils.cuh, MultiTensorApply.cuh,
+Reduce.cuh, CUDALoops.cuh, Shape.cu, DilatedMaxPool2d.cu, AveragePool2d.cu, Loss.cu; ``norm_walks``
+has softmax and the norms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import ceil, prod
 
-from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.models import norm_walks
+from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
+from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 
-# Rows up to this length stay in registers (dispatch_softmax_forward, layer norm's vectors).
-_IN_REGISTERS = 1024
-# Shared memory that a block may take without asking for more than the default.
-_SHARED_BYTES = 48 * 1024
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
 _CHUNK, _BLOCKS = 65536, 320
-_CHANNEL_THREADS = 512
-_WIDE_BLOCK = 1024
-# What a block of layer norm has in flight: 256 threads with 16 bytes each.
-_ROW_BYTES = 4096
 _TENSORS_PER_LAUNCH = (110, 64, 48, 36, 30)
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """One kernel's traffic relative to its op's least.
-
-    Attributes:
-        reads: how often it reads the op's inputs; 0 for none.
-        cold_reads: how many of these find nothing in the cache, where the op's inputs are too
-            large for it.
-        writes: how often it writes the op's outputs.
-        arithmetic: its share of the op's arithmetic, over 1 for index arithmetic.
-        efficiency: of the bandwidth, for the order it walks in.
-        programs: independent pieces of work; ``None``: enough for every multiprocessor.
-        indexed: elements whose addresses are computed one by one.
-        trips: trips to memory that depend on each other, beyond the first.
-    """
-
-    reads: float = 1.0
-    writes: float = 1.0
-    arithmetic: float = 1.0
-    efficiency: float = 1.0
-    programs: float | None = None
-    indexed: float = 0.0
-    trips: int = 0
-    cold_reads: float = 1.0
-
-
-ONE = (Walk(),)
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What a recipe may know of the device.
-
-    ``strided``: the efficiency of walking across rows; ``kind``: ``cuda``, ``hip``, ...;
-    ``units``: multiprocessors, ``None`` if unknown; ``cache_bytes``: of the last-level cache.
-    """
-
-    strided: float
-    kind: str
-    units: int | None
-    cache_bytes: int
-
-
-Recipe = Callable[[OpCall, Work, Machine], tuple[Walk, ...]]
 
 
 def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -177,121 +123,6 @@ def _last(tensor: TensorSpec) -> int | None:
     return wide[-1] if wide else None
 
 
-def _dimension(arg: Arg, rank: int) -> int:
-    if not isinstance(arg, int):
-        raise ValueError("the dimension was not recorded")
-    return arg % rank if rank else 0
-
-
-def _softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    backward = "backward" in call.name
-    x = call.tensors[0]
-    dim = _dimension(call.args[2 if backward else 1], len(x.shape))
-    row, inner = x.shape[dim], prod(x.shape[dim + 1 :])
-    rows = x.numel // max(row, 1)
-    size = row * (x.item_size_bytes or 4)
-    # Maximum, sum and result each read the input; backward the sum and the result.
-    reads = 2.0 if backward else 3.0
-    if inner > 1:
-        return (Walk(reads=reads, arithmetic=2, programs=rows / 32, trips=3),)
-    if row <= _IN_REGISTERS:
-        return (Walk(programs=rows / 4, trips=2),)
-    if size <= _SHARED_BYTES:
-        return (Walk(arithmetic=2, programs=float(rows), trips=2),)
-    cold = reads if _too_many(rows, size, 2, machine) else 1.0
-    trips = _rounds(rows, 2, machine) * ceil(reads * size / (16 * _WIDE_BLOCK))
-    return (Walk(reads=reads, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
-
-
-def _too_many(programs: int, size: int, resident: int, machine: Machine) -> bool:
-    """Whether the rows that are worked on at once are more than half of the cache holds.
-
-    ``size``: bytes of a row; ``resident``: rows that one multiprocessor works on.
-    """
-    if machine.units is None:
-        return False
-    return min(programs, resident * machine.units) * size > machine.cache_bytes / 2
-
-
-def _rounds(programs: int, resident: int, machine: Machine) -> int:
-    """How many pieces of work the busiest place for one has to do."""
-    return 1 if machine.units is None else ceil(programs / (resident * machine.units))
-
-
-def _layer_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    x = call.tensors[0]
-    row = prod(integers_of(call.args[1]) or x.shape[-1:])
-    rows = x.numel // max(row, 1)
-    size = row * (x.item_size_bytes or 4)
-    # Statistics first, then the result: the second read comes from the cache, if it is there. A
-    # block of 256 threads takes 16 bytes each at a time, for rows as long as they may be.
-    cold = 2.0 if _too_many(rows, size, 8, machine) else 1.0
-    trips = 2 * _rounds(rows, 8, machine) * ceil(size / _ROW_BYTES)
-    return (Walk(reads=2, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
-
-
-def _layer_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # The input's gradient; then those of weight and bias, which sum over rows.
-    return (Walk(reads=2, arithmetic=1), Walk(writes=0, arithmetic=0.5, efficiency=0.7))
-
-
-def _group_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    x = call.tensors[0]
-    groups = call.args[6] if len(call.args) > 6 and isinstance(call.args[6], int) else 32
-    programs = max(x.shape[0] * groups, 1)
-    # Moments by group: a block of 512 threads for each, every element a trip to memory as in
-    # ``_by_channel``. Then coefficients by channel, then the result.
-    trips = _rounds(programs, 4, machine) * ceil(x.numel / programs / _CHANNEL_THREADS)
-    return (
-        Walk(writes=0, programs=float(programs), trips=trips),
-        Walk(reads=0, writes=0, arithmetic=0),
-        Walk(arithmetic=0.5),
-    )
-
-
-def _group_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    return (
-        Walk(writes=0), Walk(reads=0, writes=0, arithmetic=0), Walk(),
-        Walk(reads=0, writes=0, arithmetic=0),
-    )  # fmt: skip
-
-
-def _batch_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    flags = [arg for arg in call.args if isinstance(arg, bool)]
-    # Old traces leave arguments out; cuDNN's is rarely chosen for inference.
-    training = any(flags) if flags else "cudnn" in call.name
-    if not training:
-        return ONE
-    if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
-        # Statistics, their update, the result.
-        statistics = _by_channel(call.tensors[0], 1)
-        return (statistics, Walk(reads=0, writes=0, arithmetic=0), Walk(arithmetic=0.5))
-    # cuDNN: statistics at a fraction of the bandwidth (fitted on a recorded V100 step).
-    channels = 2.0 * call.tensors[0].shape[1]
-    return (Walk(writes=0, programs=channels, efficiency=0.85), Walk(arithmetic=0.5))
-
-
-def _batch_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
-        return (replace(_by_channel(call.tensors[0], 2), reads=2, writes=1),)
-    return (Walk(writes=0, programs=2.0 * call.tensors[0].shape[1]), Walk(arithmetic=0.5))
-
-
-def _by_channel(x: TensorSpec, reads: int) -> Walk:
-    """PyTorch's own batch norm (batch_norm_collect_statistics_kernel, ..._backward_kernel).
-
-    One block of 512 threads for each channel; each thread takes its elements one after the other,
-    so that each costs a trip to memory.
-    """
-    channels = max(x.shape[1], 1)
-    trips = reads * ceil(x.numel / channels / _CHANNEL_THREADS)
-    return Walk(writes=0, programs=float(channels), trips=trips)
-
-
-def _channels_last(x: TensorSpec) -> bool:
-    return x.strides is not None and len(x.shape) > 2 and x.strides[1] == 1 and x.shape[1] > 1
-
-
 def _reduction(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = max(call.tensors, key=lambda t: t.numel)
     dims = integers_of(call.args[1]) if len(call.args) > 1 else None
@@ -305,7 +136,7 @@ def _reduction(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = call.tensors[0]
-    dim = _dimension(call.args[1], len(x.shape))
+    dim = dimension_of(call.args[1], len(x.shape))
     row, inner = x.shape[dim], prod(x.shape[dim + 1 :])
     rows = float(x.numel // max(row, 1))
     if row == x.numel:
@@ -395,16 +226,6 @@ def _widest(call: OpCall) -> float:
     return float(max((t.numel for t in call.tensors), default=0))
 
 
-def integers_of(arg: Arg) -> tuple[int, ...] | None:
-    """A list of integers, or one; ``None`` if it was not recorded."""
-    if isinstance(arg, int) and not isinstance(arg, bool):
-        return (arg,)
-    if isinstance(arg, tuple):
-        found = tuple(n for n in arg if isinstance(n, int) and not isinstance(n, bool))
-        return found if len(found) == len(arg) else None
-    return None
-
-
 _RECIPES: dict[str, Recipe] = {}
 
 
@@ -412,16 +233,16 @@ def _add(recipe: Recipe, names: str) -> None:
     _RECIPES.update(dict.fromkeys(names.split(), recipe))
 
 
-_add(_softmax, "_softmax _log_softmax softmax log_softmax _softmax_backward_data "
+_add(norm_walks.softmax, "_softmax _log_softmax softmax log_softmax _softmax_backward_data "
      "_log_softmax_backward_data _safe_softmax")  # fmt: skip
-_add(_layer_norm, "native_layer_norm layer_norm _fused_rms_norm rms_norm")
-_add(_layer_norm_backward, "native_layer_norm_backward _fused_rms_norm_backward")
-_add(_group_norm, "native_group_norm group_norm")
-_add(_group_norm_backward, "native_group_norm_backward")
-_add(_batch_norm, "native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm "
+_add(norm_walks.layer_norm, "native_layer_norm layer_norm _fused_rms_norm rms_norm")
+_add(norm_walks.layer_norm_backward, "native_layer_norm_backward _fused_rms_norm_backward")
+_add(norm_walks.group_norm, "native_group_norm group_norm")
+_add(norm_walks.group_norm_backward, "native_group_norm_backward")
+_add(norm_walks.batch_norm, "native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm "
      "_native_batch_norm_legit _native_batch_norm_legit_functional "
      "_batch_norm_with_update _native_batch_norm_legit_no_training")  # fmt: skip
-_add(_batch_norm_backward, "native_batch_norm_backward cudnn_batch_norm_backward "
+_add(norm_walks.batch_norm_backward, "native_batch_norm_backward cudnn_batch_norm_backward "
      "miopen_batch_norm_backward batch_norm_backward")  # fmt: skip
 _add(_reduction, "sum mean amax amin max min norm linalg_vector_norm var std var_mean std_mean "
      "prod logsumexp argmax argmin any all nansum")  # fmt: skip

@@ -1,0 +1,139 @@
+"""Walks of softmax and of the norms: rows, groups and channels that are summed first.
+
+Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): SoftMax.cu, layer_norm_kernel.cu,
+group_norm_kernel.cu, Normalization.cuh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, prod
+
+from gobrrr.models.walk import ONE, Machine, Walk, dimension_of, integers_of
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+
+# Rows up to this length stay in registers (dispatch_softmax_forward).
+_IN_REGISTERS = 1024
+# Shared memory that a block may take without asking for more than the default.
+_SHARED_BYTES = 48 * 1024
+_CHANNEL_THREADS = 512
+_WIDE_BLOCK = 1024
+# What a block of layer norm has in flight: 256 threads with 16 bytes each.
+_ROW_BYTES = 4096
+
+
+def softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """Softmax and its logarithm, forward and backward."""
+    backward = "backward" in call.name
+    x = call.tensors[0]
+    dim = dimension_of(call.args[2 if backward else 1], len(x.shape))
+    row, inner = x.shape[dim], prod(x.shape[dim + 1 :])
+    rows = x.numel // max(row, 1)
+    size = row * (x.item_size_bytes or 4)
+    # Maximum, sum and result each read the input; backward the sum and the result.
+    reads = 2.0 if backward else 3.0
+    if inner > 1:
+        return (Walk(reads=reads, arithmetic=2, programs=rows / 32, trips=3),)
+    if row <= _IN_REGISTERS:
+        return (Walk(programs=rows / 4, trips=2),)
+    if size <= _SHARED_BYTES:
+        return (Walk(arithmetic=2, programs=float(rows), trips=2),)
+    cold = reads if _too_many(rows, size, 2, machine) else 1.0
+    trips = _rounds(rows, 2, machine) * ceil(reads * size / (16 * _WIDE_BLOCK))
+    return (Walk(reads=reads, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
+
+
+def _too_many(programs: int, size: int, resident: int, machine: Machine) -> bool:
+    """Whether the rows that are worked on at once are more than half of the cache holds.
+
+    ``size``: bytes of a row; ``resident``: rows that one multiprocessor works on.
+    """
+    if machine.units is None:
+        return False
+    return min(programs, resident * machine.units) * size > machine.cache_bytes / 2
+
+
+def _rounds(programs: int, resident: int, machine: Machine) -> int:
+    """How many pieces of work the busiest place for one has to do."""
+    return 1 if machine.units is None else ceil(programs / (resident * machine.units))
+
+
+def layer_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """Layer norm, RMS norm."""
+    x = call.tensors[0]
+    row = prod(integers_of(call.args[1]) or x.shape[-1:])
+    rows = x.numel // max(row, 1)
+    size = row * (x.item_size_bytes or 4)
+    # Statistics first, then the result: the second read comes from the cache, if it is there. A
+    # block of 256 threads takes 16 bytes each at a time, for rows as long as they may be.
+    cold = 2.0 if _too_many(rows, size, 8, machine) else 1.0
+    trips = 2 * _rounds(rows, 8, machine) * ceil(size / _ROW_BYTES)
+    return (Walk(reads=2, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
+
+
+def layer_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """Gradients of layer norm and RMS norm."""
+    # The input's gradient; then those of weight and bias, which sum over rows.
+    return (Walk(reads=2, arithmetic=1), Walk(writes=0, arithmetic=0.5, efficiency=0.7))
+
+
+def group_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """Group norm."""
+    x = call.tensors[0]
+    groups = call.args[6] if len(call.args) > 6 and isinstance(call.args[6], int) else 32
+    programs = max(x.shape[0] * groups, 1)
+    # Moments by group: a block of 512 threads for each, every element a trip to memory as in
+    # ``_by_channel``. Then coefficients by channel, then the result.
+    trips = _rounds(programs, 4, machine) * ceil(x.numel / programs / _CHANNEL_THREADS)
+    return (
+        Walk(writes=0, programs=float(programs), trips=trips),
+        Walk(reads=0, writes=0, arithmetic=0),
+        Walk(arithmetic=0.5),
+    )
+
+
+def group_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """Gradients of group norm."""
+    return (
+        Walk(writes=0), Walk(reads=0, writes=0, arithmetic=0), Walk(),
+        Walk(reads=0, writes=0, arithmetic=0),
+    )  # fmt: skip
+
+
+def batch_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """Batch norm, training and inference, of every backend."""
+    flags = [arg for arg in call.args if isinstance(arg, bool)]
+    # Old traces leave arguments out; cuDNN's is rarely chosen for inference.
+    training = any(flags) if flags else "cudnn" in call.name
+    if not training:
+        return ONE
+    if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
+        # Statistics, their update, the result.
+        statistics = _by_channel(call.tensors[0], 1)
+        return (statistics, Walk(reads=0, writes=0, arithmetic=0), Walk(arithmetic=0.5))
+    # cuDNN: statistics at a fraction of the bandwidth (fitted on a recorded V100 step).
+    channels = 2.0 * call.tensors[0].shape[1]
+    return (Walk(writes=0, programs=channels, efficiency=0.85), Walk(arithmetic=0.5))
+
+
+def batch_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """Gradients of batch norm."""
+    if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
+        return (replace(_by_channel(call.tensors[0], 2), reads=2, writes=1),)
+    return (Walk(writes=0, programs=2.0 * call.tensors[0].shape[1]), Walk(arithmetic=0.5))
+
+
+def _by_channel(x: TensorSpec, reads: int) -> Walk:
+    """PyTorch's own batch norm (batch_norm_collect_statistics_kernel, ..._backward_kernel).
+
+    One block of 512 threads for each channel; each thread takes its elements one after the other,
+    so that each costs a trip to memory.
+    """
+    channels = max(x.shape[1], 1)
+    trips = reads * ceil(x.numel / channels / _CHANNEL_THREADS)
+    return Walk(writes=0, programs=float(channels), trips=trips)
+
+
+def _channels_last(x: TensorSpec) -> bool:
+    return x.strides is not None and len(x.shape) > 2 and x.strides[1] == 1 and x.shape[1] > 1
