@@ -124,6 +124,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         unaligned_fraction=0.72,
         index_instructions=30.0,
         strided_fraction=0.6,
+        dram_fraction=0.94,
     ),
     "Hopper": _HOPPER,
     "Blackwell": replace(_HOPPER, matrix_fraction=0.67),
