@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import argparse
+from types import SimpleNamespace
 
 import pytest
 
 from gobrrr.cli import main
-from gobrrr.cli.fix import seconds, size
+from gobrrr.cli.fix import _write, seconds, size
+from gobrrr.fixes import FIXES
 
 
 def test_times_and_sizes():
@@ -52,3 +54,21 @@ def test_a_script_that_is_not_there(capsys, tmp_path, monkeypatch):
     assert "missing.py: no such file" in capsys.readouterr().err
     assert main(["fix", "missing.py:make"]) == 2
     assert main(["fix", "--only", "warp_drive", "missing.py"]) == 2
+
+
+def test_a_script_is_written_after_its_difference_is_shown(capsys, tmp_path):
+    script, written = tmp_path / "train.py", tmp_path / "fast.py"
+    script.write_text("import torch\noptimizer = torch.optim.SGD(p, lr=0.1)\n")
+    fused = next(fix for fix in FIXES if fix.name == "fused_optimizer")
+    _write(script, written, SimpleNamespace(best_fixes=(fused,), speedup=1.5))
+    shown = capsys.readouterr().out
+    assert "+optimizer = torch.optim.SGD(p, lr=0.1, fused=True)" in shown
+    assert shown.index("+optimizer") < shown.index("Saved:")
+    assert "fused=True" in written.read_text()
+    assert "fused" not in script.read_text()
+
+
+def test_nothing_is_written_where_nothing_is_faster(capsys, tmp_path):
+    _write(tmp_path / "a.py", tmp_path / "b.py", SimpleNamespace(best_fixes=(), speedup=1.0))
+    assert "Not written" in capsys.readouterr().out
+    assert not (tmp_path / "b.py").exists()
