@@ -250,8 +250,7 @@ def main() -> None:
     report: dict[str, Any] = {
         "what": "predicted / measured step time of timm networks, RTX 4090, fp16 autocast",
         "measured_by": "timm results (PyTorch 2.9.1, CUDA 12.8), Apache-2.0",
-        "sample": "every fourth network of a family, at most three of each, without those whose "
-        "branches were folded before they were measured",
+        "sample": "every fourth network of a family, at least one; branches folded as measured",
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "notices": list(device.notices),
         "convolutions": {k: getattr(GENERIC, k) for k in GENERIC.__dataclass_fields__},
