@@ -111,7 +111,7 @@ def test_an_exit_code_of_the_script_is_passed_on(tmp_path: Path) -> None:
     ("source", "says"),
     [
         ("print('no torch here')\n", "never ran a step"),
-        (TRAIN + "\nfor i in range(6): train_step()\n", "too few to diagnose"),
+        (TRAIN + "\nfor i in range(6): train_step()\n", "too few steps to diagnose"),
     ],
 )
 def test_a_script_without_enough_steps_is_told_so_in_one_line(

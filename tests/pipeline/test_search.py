@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import pytest
+from tests.fixes.facts import facts
 
 from gobrrr.diagnosis import schema
 from gobrrr.fixes.facts import Facts
@@ -16,7 +17,6 @@ from gobrrr.reports.fix_table import fix_table, summary_lines
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import Trial
-from tests.fixes.facts import facts
 
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 1.0)
 
@@ -53,9 +53,7 @@ class Made:
         self.now_s += self.cost_s
         names = frozenset(fix.name for fix in fixes)
         self.diagnosed.append(names)
-        step = schema.StepRecord(
-            time_s=schema.Spread(median=1.0, mean=1.0, low=1.0, high=1.0, n=9)
-        )
+        step = schema.StepRecord(time_s=schema.Spread(median=1.0, mean=1.0, low=1.0, high=1.0, n=9))
         diagnosis = schema.Diagnosis(
             environment={}, source={"name": "made"},
             device=schema.DeviceRecord(name="made", kind="cpu"), step=step,
@@ -91,9 +89,7 @@ class Made:
 
 
 def run(bench, fixes, **options):
-    return search(
-        bench, fixes, Options(**options), lambda *phase: None, clock=lambda: bench.now_s
-    )
+    return search(bench, fixes, Options(**options), lambda *phase: None, clock=lambda: bench.now_s)
 
 
 def test_the_largest_expected_saving_is_tried_first_and_the_best_is_kept():
