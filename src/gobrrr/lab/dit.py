@@ -364,5 +364,5 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     run=_run,
     draw=_draw,
-    budget_s=50,
+    budget_s=46,
 )
