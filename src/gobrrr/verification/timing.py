@@ -12,6 +12,9 @@ from gobrrr.verification.trial import ELIMINATED_WORK, FASTER, INCOMPARABLE, SAM
 
 # A null trial is good if its median is this near 1 and its interval this narrow.
 NULL_MEDIAN, NULL_WIDTH = 0.02, 0.05
+# How many times farther than a noisy null reaches a change must lie to be believed all the same:
+# attention that runs 2.5 times as fast is, on a machine whose own steps differ by 7 %.
+NOISY_REACH = 3
 # A ratio nearer to 1 than this is no change: what is left of a drift can be as large.
 LEAST_CHANGE = 0.01
 # Faster than the speed of light by more than the ceilings are uncertain by.
@@ -202,8 +205,10 @@ def judge(
 ) -> tuple[str, str]:
     """(verdict, reason) of a timed pair whose numerics have passed.
 
-    Faster means that the whole interval lies above the null's, and above 1 by ``LEAST_CHANGE``. A
-    step shorter than the unavoidable work at the ceilings has lost some of that work.
+    Faster means that the whole interval lies above the null's, and above 1 by ``LEAST_CHANGE``.
+    Where the null itself is noisy, it has to lie beyond ``NOISY_REACH`` times the null's reach; a
+    smaller change cannot be told. A step shorter than the unavoidable work at the ceilings has lost
+    some of that work.
     """
     ratio = ratio or timed.ratio
     span = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
@@ -213,10 +218,14 @@ def judge(
             f"{timed.after_s:.3g} s per step is below the {light:.3g} s that the step's work takes "
             "at this machine's ceilings: work was eliminated, not sped up"
         )
+    low, high = null.ratio.low, null.ratio.high
     if not null.quiet:
-        return INCOMPARABLE, f"{null.sentence}; with the change {span}"
-    low = min(null.ratio.low, 1.0 - LEAST_CHANGE)
-    high = max(null.ratio.high, 1.0 + LEAST_CHANGE)
+        # A power, because ratios multiply: twice as fast is as far from 1 as half as fast.
+        high = max(high, 1.0 / low) ** NOISY_REACH
+        low = 1.0 / high
+        if low <= ratio.high and ratio.low <= high:
+            return INCOMPARABLE, f"{null.sentence}; with the change {span}"
+    low, high = min(low, 1.0 - LEAST_CHANGE), max(high, 1.0 + LEAST_CHANGE)
     if ratio.low > high:
         return FASTER, f"{span}; {null.sentence}"
     if ratio.high < low:
