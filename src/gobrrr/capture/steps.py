@@ -75,8 +75,10 @@ class StepWatcher:
 
     def _watch_optimizers(self) -> None:
         def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-            self.optimizers.add(optimizer)
-            self._ended(OPTIMIZER, id(optimizer))
+            key = id(optimizer)
+            if self._known_cycle != (key,):
+                self.optimizers.add(optimizer)
+            self._ended(OPTIMIZER, key)
 
         self._undo[OPTIMIZER] = around_optimizer_steps(after=after_step)
 
@@ -154,6 +156,11 @@ class StepWatcher:
             undo()
 
     def _ended(self, source: str, event: Any) -> None:
+        # The usual step of a script with one optimizer: a few microseconds that it would notice.
+        alone = self._known_cycle == (event,) and source == self._source
+        if alone and threading.get_ident() == self._thread and not self._restart_pending:
+            self._on_boundary(source, False)
+            return
         weaker = self._source and PRECEDENCE.index(source) < PRECEDENCE.index(self._source)
         if weaker:
             return
