@@ -99,13 +99,12 @@ def _marked(timeline: Timeline) -> bool:
 
 def _apart_s(one: Timeline, other: Timeline) -> float | None:
     """Seconds between two recordings by the wall clock (0: they overlap), where traces tell it."""
-    bases = one.extra.get("base_ns"), other.extra.get("base_ns")
-    if None in bases or not len(one.steps) or not len(other.steps):
-        return None
-    edges = [
-        (base + int(timeline.steps[0, 0]), base + int(timeline.steps[-1, 1]))
-        for base, timeline in zip(bases, (one, other))
-    ]
+    edges = []
+    for timeline in (one, other):
+        base = timeline.extra.get("base_ns")
+        if base is None or not len(timeline.steps):
+            return None
+        edges.append((base + int(timeline.steps[0, 0]), base + int(timeline.steps[-1, 1])))
     return max(0, edges[1][0] - edges[0][1], edges[0][0] - edges[1][1]) / 1e9
 
 
