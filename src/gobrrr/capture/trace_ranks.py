@@ -99,7 +99,7 @@ def _marked(timeline: Timeline) -> bool:
 
 def _apart_s(one: Timeline, other: Timeline) -> float | None:
     """Seconds between two recordings by the wall clock (0: they overlap), where traces tell it."""
-    edges = []
+    edges: list[tuple[int, int]] = []
     for timeline in (one, other):
         base = timeline.extra.get("base_ns")
         if base is None or not len(timeline.steps):
