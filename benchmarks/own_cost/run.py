@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from gobrrr.devices import identify
 from gobrrr.measure import ratio_interval
@@ -57,11 +58,28 @@ def demo_seconds() -> float:
     return time.perf_counter() - begin
 
 
+def in_turns() -> list[dict[str, Any]]:
+    """Blocks of steps with and without gobrrr within one process, at two step lengths."""
+    rows = []
+    for size in (64, 256):
+        command = [sys.executable, str(LOOP.with_name("interleaved.py")), str(size), "300"]
+        rows.append(json.loads(subprocess.check_output(command, text=True)))
+        print(rows[-1], flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--in-turns", action="store_true", help="remake only those rows of --out")
     options = parser.parse_args()
+    if options.in_turns:
+        result = json.loads(options.out.read_text())
+        kept = [row for row in result["rows"] if "blocks" not in row]
+        result["rows"] = kept + in_turns()
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        return
     rows = []
     for size in (256, 1024):
         pairs: dict[str, list[list[float]]] = {"while timing": [[], []], "after leaving": [[], []]}
@@ -77,10 +95,7 @@ def main() -> None:
                  "ratio": middle, "low": low, "high": high}
             )  # fmt: skip
             print(rows[-1], flush=True)
-    for size in (64, 256):
-        command = [sys.executable, str(LOOP.with_name("interleaved.py")), str(size), "300"]
-        rows.append(json.loads(subprocess.check_output(command, text=True)))
-        print(rows[-1], flush=True)
+    rows += in_turns()
     result = {
         "topic": "gobrrr's own cost: step time with gobrrr over step time without",
         "hardware": identify().name,

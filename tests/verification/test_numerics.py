@@ -12,6 +12,7 @@ from gobrrr.verification.copies import private_copy
 from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
 from gobrrr.verification.numerics import Numerics, compare, relative_error
 
+pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 
