@@ -25,6 +25,7 @@ from typing import Any
 from gobrrr.devices import identify
 from gobrrr.measure import ratio_interval
 
+TOPIC = "gobrrr's own cost: step time with gobrrr over step time without"
 LOOP = Path(__file__).with_name("loop.py")
 # warm-up 5, recorded 2, timed 10, profiled 8, timed 110, sampled 3: then gobrrr is gone.
 WARMUP, TIMED, STEPS = 5, 120, 260
@@ -75,7 +76,14 @@ def main() -> None:
     parser.add_argument("--in-turns", action="store_true", help="remake only those rows of --out")
     options = parser.parse_args()
     if options.in_turns:
-        result = json.loads(options.out.read_text())
+        result = {
+            "topic": TOPIC,
+            "hardware": identify().name,
+            "versions": {"python": platform.python_version()},
+            "rows": [],
+        }
+        if options.out.exists():
+            result = json.loads(options.out.read_text())
         kept = [row for row in result["rows"] if "blocks" not in row]
         result["rows"] = kept + in_turns()
         options.out.write_text(json.dumps(result, indent=1) + "\n")
@@ -97,7 +105,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     rows += in_turns()
     result = {
-        "topic": "gobrrr's own cost: step time with gobrrr over step time without",
+        "topic": TOPIC,
         "hardware": identify().name,
         "versions": {"python": platform.python_version()},
         "rows": rows,
