@@ -126,7 +126,7 @@ def _beside_the_point(diagnosis: Diagnosis, regime: str) -> list[str]:
     for what, time_s in parts.items():
         level = level_of.get(what.partition(" ")[0], "overhead")
         if level != regime and time_s > WORTH_SAYING * step_s:
-            found.append(f"Beside that, {what} takes {time_s / step_s:.0%}.")
+            found.append(f"Beside that, {time_s / step_s:.0%} goes to {what}.")
     return found
 
 
