@@ -203,7 +203,7 @@ class Session:
             self._profile_ended()
 
     def _enter(self, phase: str, wanted: int) -> None:
-        if self.phase == PROFILE:
+        if self.phase == PROFILE and phase != PROFILE:
             self.result.generated = generated_kernel_sources()
         self.phase, self._wanted, self._steps_in_phase = phase, wanted, 0
 

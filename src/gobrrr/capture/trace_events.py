@@ -28,18 +28,15 @@ DOUBLE_HOLDS_NS_BELOW_US = 2.0**43
 LIMIT_NS = 2**62
 
 
-class Args(msgspec.Struct, gc=False):
-    """The arguments that matter; shapes and stacks stay raw, so that equal ones are parsed once.
+class OpArgs(msgspec.Struct, gc=False):
+    """Arguments of operators and ranges; shapes and stacks stay raw, so that equal ones are parsed
+    once.
 
     Whole numbers default to -1, which says "absent" in the columns that they go to.
     """
 
-    correlation: Scalar = -1
     external: Scalar = msgspec.field(default=-1, name="External id")
     external_old: Scalar = msgspec.field(default=-1, name="external id")
-    stream: Scalar = None
-    device: Scalar = None
-    bytes: Scalar = -1
     sequence: Scalar = msgspec.field(default=-1, name="Sequence number")
     dims: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=NOTHING, name="Input type")
@@ -52,6 +49,15 @@ class Args(msgspec.Struct, gc=False):
     group_size: Scalar = msgspec.field(default=None, name="Group size")
     group: Scalar = msgspec.field(default=None, name="Process Group Name")
     dtype: Scalar = None
+
+
+class Args(OpArgs, gc=False):
+    """The arguments that matter of any event."""
+
+    correlation: Scalar = -1
+    stream: Scalar = None
+    device: Scalar = None
+    bytes: Scalar = -1
 
 
 NO_ARGS = Args()

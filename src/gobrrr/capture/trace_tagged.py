@@ -12,27 +12,8 @@ from typing import Any, ClassVar, Union, cast
 
 import msgspec
 
-from gobrrr.capture.trace_events import NOTHING, Args, Scalar
+from gobrrr.capture.trace_events import NOTHING, Args, OpArgs, Scalar
 from gobrrr.capture.trace_names import KNOWN_CATEGORIES, Route, route_of
-
-
-class OpArgs(msgspec.Struct, gc=False):
-    """Arguments of operators and ranges."""
-
-    external: Scalar = msgspec.field(default=-1, name="External id")
-    external_old: Scalar = msgspec.field(default=-1, name="external id")
-    sequence: Scalar = msgspec.field(default=-1, name="Sequence number")
-    dims: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Dims")
-    types: msgspec.Raw = msgspec.field(default=NOTHING, name="Input type")
-    strides: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Strides")
-    concrete: msgspec.Raw = msgspec.field(default=NOTHING, name="Concrete Inputs")
-    stack: msgspec.Raw = msgspec.field(default=NOTHING, name="Call stack")
-    collective: Scalar = msgspec.field(default=None, name="Collective name")
-    elements_in: Scalar = msgspec.field(default=None, name="In msg nelems")
-    elements_out: Scalar = msgspec.field(default=None, name="Out msg nelems")
-    group_size: Scalar = msgspec.field(default=None, name="Group size")
-    group: Scalar = msgspec.field(default=None, name="Process Group Name")
-    dtype: Scalar = None
 
 
 class CallArgs(msgspec.Struct, gc=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from gobrrr.fixes.facts import Facts, OpFact
 
@@ -78,15 +79,8 @@ def _alike(before: OpFact, after: OpFact) -> bool:
     # One kernel runs over one iteration space, or reduces it.
     if before.phase != after.phase:
         return False
-    sizes = [max((_elements(shape) for shape in op.shapes), default=0) for op in (before, after)]
+    sizes = [max(map(prod, op.shapes), default=0) for op in (before, after)]
     return min(sizes) > 0 and max(sizes) % min(sizes) == 0
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 def _values(

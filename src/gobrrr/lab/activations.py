@@ -15,6 +15,7 @@ relu").
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.lab.compiled import fuse
@@ -75,7 +76,7 @@ def _run(setting: Setting) -> Findings:
         calls[f"{name}|fused"] = _fused(setting, activation, x, out)
         calls[f"{name}|fused"]()
         _check(name, activation, x, out)
-        counted = count(_bound(activation, sample))
+        counted = count(partial(activation, sample))
         rows_of[name] = {"flops": None if counted.flops is None else counted.flops / 2**16}
     timed = setting.time_in_turns(calls, seconds=min(8.0, max(3.0, setting.left_s)))
     rows: list[Row] = []
@@ -105,10 +106,6 @@ def _fused(setting: Setting, activation: Any, x: Any, out: Any) -> Callable[[], 
 
     compiled = fuse(setting, body)
     return lambda: compiled(x, out)
-
-
-def _bound(function: Any, argument: Any) -> Callable[[], object]:
-    return lambda: function(argument)
 
 
 def _check(name: str, activation: Any, x: Any, out: Any) -> None:

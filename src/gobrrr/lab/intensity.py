@@ -18,6 +18,7 @@ Source: https://horace.io/brrr_intro.html, "Reasoning about Memory-Bandwidth Cos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.lab.compiled import compile_chains, fuse
@@ -161,7 +162,7 @@ def _compile_curves(
                 fused = fuse(setting, _chain(curve, repeat))
                 fused(x, y)
                 _check(curve, repeat, x, y)
-                calls[curve, repeat] = _bound(fused, x, y)
+                calls[curve, repeat] = partial(fused, x, y)
     except SkipExperimentError as error:
         if setting.is_gpu:
             raise
@@ -180,10 +181,6 @@ def _chain(curve: str, repeat: int) -> Callable[[Any, Any], None]:
         out.copy_(x)
 
     return repeated
-
-
-def _bound(function: Callable[..., object], *arguments: Any) -> Callable[[], object]:
-    return lambda: function(*arguments)
 
 
 def _check(curve: str, repeat: int, x: Any, y: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -37,9 +36,10 @@ from gobrrr.pipeline.tables import (
     above_ceiling_rows,
     coverage_of,
     group_rows,
+    op_class_of,
     op_rows,
 )
-from gobrrr.pipeline.verdict import regime_of, split_of, verdict_of
+from gobrrr.pipeline.verdict import mfu_of, regime_of, split_of, verdict_of
 from gobrrr.timeline.data import Device, HostKind, Phase
 from gobrrr.timeline.ops import OpCall
 
@@ -98,7 +98,7 @@ def build_cpu_diagnosis(
         coverage=coverage_of(items, shares, 0.0),
         above_ceiling=above_ceiling_rows(items, shares),
         ops=op_rows([item for item in items if item.share >= 0], shares),
-        classes=grouped(lambda item: (_op_class(item), None)),
+        classes=grouped(lambda item: (op_class_of(item), None)),
         modules=grouped(lambda item: (item.module, PHASE_NAMES[item.phase])),
         lines=grouped(lambda item: (item.source, PHASE_NAMES[item.phase])),
         phases=grouped(lambda item: (PHASE_NAMES[item.phase], None)),
@@ -107,7 +107,9 @@ def build_cpu_diagnosis(
         notices=_notices(measured, analysis, ceilings),
         counters=_counters(analysis),
     )
-    diagnosis.mfu, diagnosis.mfu_dtype = _mfu(analysis, ceilings, step_s)
+    diagnosis.mfu, diagnosis.mfu_dtype = mfu_of(
+        ((work, 1.0) for work in analysis.works), ceilings, step_s
+    )
     diagnosis.speed_of_light_s = _speed_of_light(leaves)
     diagnosis.verdict = verdict_of(diagnosis)
     diagnosis.check()
@@ -119,12 +121,6 @@ def _overhead_of_no_op(result: CpuAttribution) -> dict[str, float]:
     found = {name: float(host[owner].sum()) * 1e-9 for owner, name in OF_NO_OP.items()}
     last = float(host[:, -1].sum() - host[list(OF_NO_OP), -1].sum()) * 1e-9
     return {**found, TRAILING: last}
-
-
-def _op_class(item: OpShare) -> str:
-    if item.share < 0:
-        return "view"
-    return "unknown" if item.work is None else item.work.op_class
 
 
 def _op_shares(analysis: CpuAnalysis) -> list[OpShare]:
@@ -213,24 +209,6 @@ def _timeline_columns(analysis: CpuAnalysis) -> TimelineColumns:
         idle_duration_ns=(pieces.piece_end_ns - pieces.piece_start_ns)[idle].tolist(),
         idle_cause=causes,
     )
-
-
-def _mfu(
-    analysis: CpuAnalysis, ceilings: Ceilings, step_s: float
-) -> tuple[float | None, str | None]:
-    by_dtype: dict[str, float] = defaultdict(float)
-    for work in analysis.works:
-        if work is not None and work.matrix_flops:
-            by_dtype[work.compute_dtype] += work.matrix_flops
-    if not by_dtype or step_s <= 0:
-        return None, None
-    dtype = max(by_dtype, key=lambda name: by_dtype[name])
-    rate = ceilings.matrix_flops_per_s(dtype)
-    if rate is None:
-        return None, dtype
-    # Model FLOPs against the peak of the dtype that does most of them (Chowdhery et al., "PaLM",
-    # appendix B), here with the measured peak of this machine.
-    return sum(by_dtype.values()) / rate / step_s, dtype
 
 
 def _speed_of_light(leaves: dict[str, float]) -> float:

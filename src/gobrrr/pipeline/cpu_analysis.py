@@ -28,6 +28,10 @@ from gobrrr.work.generated_cpp import work_of_cpp_kernel
 Progress = Callable[[str, int, int], None]
 
 
+def silent(phase: str, done: int, wanted: int) -> None:
+    """Progress that nobody is told."""
+
+
 @dataclass(frozen=True)
 class CpuAnalysis:
     """Everything between the raw measurements and the tables, for those who compare two runs."""

@@ -38,9 +38,10 @@ from gobrrr.pipeline.tables import (
     above_ceiling_rows,
     coverage_of,
     group_rows,
+    op_class_of,
     op_rows,
 )
-from gobrrr.pipeline.verdict import regime_of, split_of, verdict_of
+from gobrrr.pipeline.verdict import mfu_of, regime_of, split_of, verdict_of
 from gobrrr.timeline.data import HostKind, KernelKind, Phase, Timeline
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
@@ -131,7 +132,9 @@ def lay_out_device(
     )
     fraction = diagnosis.coverage.modelled_time_fraction
     if fraction is not None and fraction >= MOSTLY_MODELLED:
-        diagnosis.mfu, diagnosis.mfu_dtype = _mfu(items, ceilings, step_s)
+        diagnosis.mfu, diagnosis.mfu_dtype = mfu_of(
+            ((item.work, item.weight) for item in items), ceilings, step_s
+        )
     diagnosis.speed_of_light_s = _speed_of_light(diagnosis, ceilings)
     diagnosis.verdict = verdict_of(diagnosis)
     diagnosis.check()
@@ -195,7 +198,7 @@ def _op_class(item: OpShare, regime: Any) -> str:
         return "collective"
     if regime[item.share] == COPY:
         return "copy"
-    return "unknown" if item.work is None else item.work.op_class
+    return op_class_of(item)
 
 
 def _idle_rows(found: DeviceAttribution) -> list[IdleRow]:
@@ -275,21 +278,6 @@ def _counters(timeline: Timeline, items: Sequence[OpShare]) -> dict[str, float]:
         "flops": sum((i.work.flops or 0.0) * i.weight for i in items if i.work is not None),
         "bytes": sum((i.work.bytes_moved or 0) * i.weight for i in items if i.work is not None),
     }
-
-
-def _mfu(
-    items: Sequence[OpShare], ceilings: Ceilings | None, step_s: float
-) -> tuple[float | None, str | None]:
-    by_dtype: dict[str, float] = {}
-    for item in items:
-        if item.work is not None and item.work.matrix_flops:
-            dtype = item.work.compute_dtype
-            by_dtype[dtype] = by_dtype.get(dtype, 0.0) + item.work.matrix_flops * item.weight
-    if not by_dtype or step_s <= 0:
-        return None, None
-    dtype = max(by_dtype, key=lambda name: by_dtype[name])
-    rate = None if ceilings is None else ceilings.matrix_flops_per_s(dtype)
-    return (None if rate is None else sum(by_dtype.values()) / rate / step_s), dtype
 
 
 def _speed_of_light(diagnosis: Diagnosis, ceilings: Ceilings | None) -> float | None:

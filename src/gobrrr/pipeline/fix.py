@@ -16,10 +16,11 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program, is_module
+from gobrrr.pipeline.cpu_analysis import Progress, silent
 from gobrrr.pipeline.facts import facts_of
 from gobrrr.pipeline.fix_findings import Found, snippet_of
 from gobrrr.pipeline.live import diagnose_work, load_ceilings
-from gobrrr.pipeline.search import Bench, Options, Progress, search
+from gobrrr.pipeline.search import Bench, Options, search
 from gobrrr.timeline.errors import GateFailure, GobrrrError, UserCodeError
 from gobrrr.verification.copies import private_copy
 from gobrrr.verification.numerics import TOLERANCE
@@ -35,10 +36,6 @@ from gobrrr.verification.workloads import (
 )
 
 BUDGET_S = 300.0
-
-
-def _silent(phase: str, done: int, wanted: int) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ def fix(
     require: float | None = None,
     name: str | None = None,
     ceilings: Ceilings | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> FixResult:
     """Predict, try and verify fixes; returns what was found, the best verified set first.
 

@@ -25,7 +25,7 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program
-from gobrrr.pipeline.cpu_analysis import CpuAnalysis
+from gobrrr.pipeline.cpu_analysis import CpuAnalysis, silent
 from gobrrr.pipeline.facts import (
     describe_iterator,
     describe_loader,
@@ -76,10 +76,6 @@ def main(spec_path: str, answer_path: str) -> None:
     Path(answer_path).write_bytes(msgspec.json.encode(answer))
 
 
-def _silent(phase: str, done: int, wanted: int) -> None:
-    pass
-
-
 def _diagnose_function(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts]:
     work = as_trial_workload(load_function(spec.target))
     with ExitStack() as stack:
@@ -87,10 +83,10 @@ def _diagnose_function(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Fac
             if fix.apply is not None:
                 work = stack.enter_context(fix.apply(work))
         program = as_program(work)
-        ceilings = load_ceilings(refresh=False, progress=_silent)
+        ceilings = load_ceilings(refresh=False, progress=silent)
         title = Path(spec.target).name
         with counting_checkpoints() as checkpoints:
-            done = diagnose_work(program, Plan(), ceilings, title, _silent)
+            done = diagnose_work(program, Plan(), ceilings, title, silent)
         facts = facts_of(
             done.diagnosis, done.analysis, workload=program, can_restart=True, asked=spec.asked
         )

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
+from gobrrr.pipeline.cpu_analysis import Progress
 from gobrrr.pipeline.fix_child import Answer, Spec
 from gobrrr.pipeline.live import load_ceilings
 from gobrrr.timeline.errors import InputError, UserCodeError
@@ -30,7 +31,6 @@ from gobrrr.verification.scripts import (
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import Trial
 
-Progress = Callable[[str, int, int], None]
 # A program that takes this long to start and be diagnosed cannot be tried in minutes.
 MOST_DIAGNOSIS_S = 900.0
 

@@ -10,15 +10,15 @@ import numpy as np
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.models.target import TargetDevice
 from gobrrr.pipeline.fusion_findings import MeasuredOp, fusion_findings
-from gobrrr.pipeline.predicted_costs import CostedOp
 from gobrrr.timeline.data import KernelKind, Phase, Timeline
-from gobrrr.timeline.graph import OpGraph
 
 if TYPE_CHECKING:
     from gobrrr.attribution.cpu import CpuAttribution
     from gobrrr.capture.cpu_timeline import CpuCapture
+    from gobrrr.models.target import TargetDevice
+    from gobrrr.pipeline.predicted_costs import CostedOp
+    from gobrrr.timeline.graph import OpGraph
 
 
 def add_cpu_fusion(

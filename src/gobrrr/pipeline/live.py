@@ -27,7 +27,13 @@ from gobrrr.devices import ceilings_for_this_machine, identify
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.pipeline.build import build_cpu_diagnosis
-from gobrrr.pipeline.cpu_analysis import CpuAnalysis, Progress, analyse_cpu, spread_of
+from gobrrr.pipeline.cpu_analysis import (
+    CpuAnalysis,
+    Progress,
+    analyse_cpu,
+    silent,
+    spread_of,
+)
 from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.fusion_sources import add_cpu_fusion, add_device_fusion
@@ -37,10 +43,6 @@ from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
 OnAnalysis = Callable[[Diagnosis, "CpuAnalysis | None", StepWatcher], None]
 # The fewest unprofiled steps that a step time is worth stating from.
 FEWEST_STEPS = 2
-
-
-def _silent(phase: str, done: int, wanted: int) -> None:
-    pass
 
 
 def load_ceilings(*, refresh: bool, progress: Progress) -> Ceilings:
@@ -75,7 +77,7 @@ def measure_step(
     plan: Plan,
     *,
     modules: dict[str, Any] | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Measurements:
     """Run a callable through every phase. What it raises comes back as ``UserCodeError``."""
     session = Session(plan, on_phase=progress, modules=modules, find_device=device_in_use)
@@ -107,7 +109,7 @@ def diagnose(
     refresh_ceilings: bool = False,
     ceilings: Ceilings | None = None,
     name: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Diagnosis:
     """Diagnose a callable without arguments, ``(module, inputs)`` or a ``Workload``.
 
@@ -233,7 +235,7 @@ def diagnose_script(
     warmup: int | None = None,
     stop: bool = False,
     refresh_ceilings: bool = False,
-    progress: Progress = _silent,
+    progress: Progress = silent,
     on_diagnosis: Callable[[Diagnosis], None] = lambda diagnosis: None,
     on_analysis: OnAnalysis = lambda diagnosis, analysis, watcher: None,
 ) -> ScriptOutcome:

@@ -36,9 +36,10 @@ from gobrrr.pipeline.tables import (
     OpShare,
     coverage_of,
     group_rows,
+    op_class_of,
     op_rows,
 )
-from gobrrr.pipeline.verdict import regime_of, split_of, verdict_of
+from gobrrr.pipeline.verdict import mfu_of, regime_of, split_of, verdict_of
 from gobrrr.timeline.data import HostKind, Phase
 
 # Idle causes of the replay, by the leaf that they count under.
@@ -116,7 +117,7 @@ def build_prediction(
         close=close,
         coverage=coverage_of(items, shares, 0.0),
         ops=op_rows([item for item in items if item.share >= 0], shares),
-        classes=grouped(lambda item: (_op_class(item), None)),
+        classes=grouped(lambda item: (op_class_of(item), None)),
         modules=grouped(lambda item: (item.module, PHASE_NAMES[item.phase])),
         lines=grouped(lambda item: (item.source, PHASE_NAMES[item.phase])),
         phases=grouped(lambda item: (PHASE_NAMES[item.phase], None)),
@@ -126,7 +127,9 @@ def build_prediction(
         notices=[*device.notices, *notices],
         counters=_counters(ops, peak_memory_bytes),
     )
-    diagnosis.mfu, diagnosis.mfu_dtype = _mfu(ops, device, step_s)
+    diagnosis.mfu, diagnosis.mfu_dtype = mfu_of(
+        ((op.work, 1.0) for op in ops if op.kernels), device.ceilings, step_s
+    )
     fraction = diagnosis.coverage.modelled_time_fraction
     if fraction is None or fraction >= 0.9:
         diagnosis.speed_of_light_s = sum(
@@ -246,12 +249,6 @@ def _spread(step_s: float, band: ErrorBand | None) -> Spread:
     return Spread(median=step_s, mean=step_s, low=step_s * low, high=step_s * high, n=0)
 
 
-def _op_class(item: OpShare) -> str:
-    if item.share < 0:
-        return "view"
-    return "unknown" if item.work is None else item.work.op_class
-
-
 def _idle_rows(leaves: dict[str, float], ops: Sequence[CostedOp], ran: _Ran) -> list[IdleRow]:
     rows = [
         IdleRow(cause=name.removeprefix("overhead."), time_s=leaves[name])
@@ -334,21 +331,6 @@ def _counters(ops: Sequence[CostedOp], peak_memory_bytes: int | None) -> dict[st
     if peak_memory_bytes is not None:
         counters["peak_memory_bytes"] = float(peak_memory_bytes)
     return counters
-
-
-def _mfu(
-    ops: Sequence[CostedOp], device: TargetDevice, step_s: float
-) -> tuple[float | None, str | None]:
-    by_dtype: dict[str, float] = {}
-    for op in ops:
-        if op.work is not None and op.work.matrix_flops and op.kernels:
-            dtype = op.work.compute_dtype
-            by_dtype[dtype] = by_dtype.get(dtype, 0.0) + op.work.matrix_flops
-    if not by_dtype or step_s <= 0:
-        return None, None
-    dtype = max(by_dtype, key=lambda name: by_dtype[name])
-    rate = device.ceilings.matrix_flops_per_s(dtype)
-    return (None if rate is None else sum(by_dtype.values()) / rate / step_s), dtype
 
 
 __all__ = ["ErrorBand", "build_prediction"]

@@ -15,6 +15,7 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect, RuledOut
 from gobrrr.fixes.light import speed_of_light_with
+from gobrrr.pipeline.cpu_analysis import Progress
 from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
 from gobrrr.timeline.errors import GobrrrError, InputError
 from gobrrr.verification.timing import Null
@@ -31,7 +32,6 @@ MOST_TRIAL_S, MOST_NULL_S = 20.0, 40.0
 NULL_SHARE, ALONE_SHARE = 0.25, 0.5
 # Variants of a fix are not tried once it is clear that it makes the program this much slower.
 HOPELESS = 0.85
-Progress = Callable[[str, int, int], None]
 
 
 class Bench(Protocol):

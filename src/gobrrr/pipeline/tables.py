@@ -75,6 +75,13 @@ def describe_dtypes(call: OpCall) -> str:
     return ",".join(dict.fromkeys(t.dtype for t in tensors if t.dtype))
 
 
+def op_class_of(item: OpShare) -> str:
+    """The class of an op's work; ``view`` for one without a kernel."""
+    if item.share < 0:
+        return "view"
+    return "unknown" if item.work is None else item.work.op_class
+
+
 def op_rows(items: Sequence[OpShare], shares: KernelShares) -> list[OpRow]:
     """Rows grouped by op and shapes, the most time first (kernel and fixed cost)."""
     groups: dict[Hashable, list[OpShare]] = defaultdict(list)

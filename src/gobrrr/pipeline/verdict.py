@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gobrrr.attribution.leaves import top_levels
+from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis, Split
 from gobrrr.reports.quantities import short_kernel_name
+from gobrrr.work.estimate import Work
 
 # A margin between the two largest top levels under this share of the step is a close call.
 CLOSE_MARGIN = 0.05
@@ -58,6 +60,16 @@ _PARTS = {
     "data_loading": ("overhead.data_loading",),
 }
 
+# Parts that are named beside another regime, where they are large.
+_WORTH_NAMING = {
+    "waiting for data": _PARTS["data_loading"],
+    "page faults of fresh outputs": ("memory.page_faults",),
+    "communication that nothing hides": _PARTS["network"],
+    "copies that nothing hides": _PARTS["copies"],
+    "compilation": ("overhead.compilation",),
+    "garbage collection": ("overhead.garbage_collection",),
+}
+
 
 def split_of(leaves_s: Mapping[str, float]) -> Split:
     """Top-level sums of leaves in seconds."""
@@ -68,6 +80,26 @@ def split_of(leaves_s: Mapping[str, float]) -> Split:
         overhead_s=sums["overhead"],
         unmodelled_s=sums["unmodelled"],
     )
+
+
+def mfu_of(
+    works: Iterable[tuple[Work | None, float]], ceilings: Ceilings | None, step_s: float
+) -> tuple[float | None, str | None]:
+    """Share of the matrix peak that the step's (work, times done) reaches, and that peak's dtype.
+
+    Model FLOPs against the peak of the dtype that does most of them (Chowdhery et al., "PaLM",
+    appendix B). The dtype is ``None`` without matrix products, the share without a ceiling.
+    """
+    by_dtype: dict[str, float] = {}
+    for work, times in works:
+        if work is not None and work.matrix_flops:
+            dtype = work.compute_dtype
+            by_dtype[dtype] = by_dtype.get(dtype, 0.0) + work.matrix_flops * times
+    if not by_dtype or step_s <= 0:
+        return None, None
+    dtype = max(by_dtype, key=lambda name: by_dtype[name])
+    rate = None if ceilings is None else ceilings.matrix_flops_per_s(dtype)
+    return (None if rate is None else sum(by_dtype.values()) / rate / step_s), dtype
 
 
 def regime_of(leaves_s: Mapping[str, float]) -> tuple[str, bool]:
@@ -113,19 +145,9 @@ def _beside_the_point(diagnosis: Diagnosis, regime: str) -> list[str]:
             f"{guessed / step_s:.0%} of the step counts as {regime} by the names of its kernels "
             "alone: no work formula fits what was recorded of them."
         )
-    parts = {
-        "waiting for data": diagnosis.leaves.get("overhead.data_loading", 0.0),
-        "page faults of fresh outputs": diagnosis.leaves.get("memory.page_faults", 0.0),
-        "communication that nothing hides": diagnosis.leaves.get("memory.network", 0.0)
-        + diagnosis.leaves.get("memory.network_wait", 0.0),
-        "copies that nothing hides": diagnosis.leaves.get("memory.copies", 0.0),
-        "compilation": diagnosis.leaves.get("overhead.compilation", 0.0),
-        "garbage collection": diagnosis.leaves.get("overhead.garbage_collection", 0.0),
-    }
-    level_of = {"page": "memory", "communication": "memory", "copies": "memory"}
-    for what, time_s in parts.items():
-        level = level_of.get(what.partition(" ")[0], "overhead")
-        if level != regime and time_s > WORTH_SAYING * step_s:
+    for what, leaves in _WORTH_NAMING.items():
+        time_s = sum(diagnosis.leaves.get(leaf, 0.0) for leaf in leaves)
+        if not leaves[0].startswith(regime) and time_s > WORTH_SAYING * step_s:
             found.append(f"Beside that, {time_s / step_s:.0%} goes to {what}.")
     return found
 
