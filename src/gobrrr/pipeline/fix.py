@@ -23,6 +23,7 @@ from gobrrr.pipeline.live import diagnose_work, load_ceilings
 from gobrrr.pipeline.search import Bench, Options, search
 from gobrrr.timeline.errors import GateFailure, GobrrrError, UserCodeError
 from gobrrr.verification.copies import private_copy
+from gobrrr.verification.memory import memory_limited
 from gobrrr.verification.numerics import TOLERANCE
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import Trial
@@ -144,14 +145,17 @@ def fix(
         exclude: names of fixes not to try.
         tolerance: relative L2 error that a fix may add to any output, loss or gradient.
         budget: seconds for all trials.
-        memory_limit: bytes that a trial's process may use (``file.py:function`` alone).
+        memory_limit: bytes that a trial may take beyond what its process holds when it begins;
+            one that needs more has failed. Linux only. In this process (no string for a target)
+            the program as it is is not limited, and a thread of native code that is refused
+            memory may end the process, as it may end a process of its own.
         require: raise ``GateFailure`` unless a verified set reaches this speedup.
         name: what the diagnosis calls the program.
         ceilings: of this machine, if they are known.
         progress: called as ``progress(phase, done, wanted)``.
 
-    Raises InputError for a target that cannot be run or an unknown name, UserCodeError if the
-    program itself raises.
+    Raises InputError for a target that cannot be run, an unknown name or a memory limit that cannot
+    be set here, UserCodeError if the program itself raises.
     """
     bench: Bench
     if isinstance(target, str):
@@ -159,7 +163,7 @@ def fix(
 
         bench = FunctionBench(target, tolerance, memory_limit, ceilings, only)
     else:
-        bench = WorkloadBench(target, tolerance, ceilings, name, only)
+        bench = WorkloadBench(target, tolerance, ceilings, name, only, memory_limit)
     return fix_on(bench, Options(tuple(only), tuple(exclude), budget), require, progress)
 
 
@@ -197,12 +201,17 @@ class WorkloadBench:
         ceilings: Ceilings | None = None,
         name: str | None = None,
         asked: Sequence[str] = (),
+        memory_limit: int | None = None,
     ) -> None:
         self._work = as_trial_workload(target)
         self._tolerance = tolerance
         self._ceilings = ceilings
         self._name = name
         self._asked = tuple(asked)
+        self._memory_limit = memory_limit
+        # A limit that cannot be set is refused before anything has run.
+        with memory_limited(memory_limit):
+            pass
         self._baseline: Baseline | None = None
 
     def can_apply(self, fix: Fix) -> str:
@@ -250,10 +259,11 @@ class WorkloadBench:
     ) -> Trial:
         """On copies, in turns."""
         self._baseline = self._baseline or prepare(self._work)
-        return verify_workload(
-            self._work, fixes, null=null, baseline=self._baseline, speed_of_light_s=light_s,
-            tolerance=self._tolerance, budget_s=budget_s,
-        )  # fmt: skip
+        with memory_limited(self._memory_limit):
+            return verify_workload(
+                self._work, fixes, null=null, baseline=self._baseline, speed_of_light_s=light_s,
+                tolerance=self._tolerance, budget_s=budget_s,
+            )  # fmt: skip
 
     def close(self) -> None:
         """Nothing lives on between trials."""

@@ -97,24 +97,6 @@ def draw_as_eager_code_does() -> None:
     inductor.fallback_random = True
 
 
-def limit_memory(limit_bytes: int | None) -> None:
-    """Let this process take that much beyond what it holds now; beyond it allocations fail.
-
-    Linux only (RLIMIT_DATA counts private writable memory there): elsewhere nothing is limited.
-    """
-    if limit_bytes is None or sys.platform != "linux":
-        return
-    import resource
-
-    with open("/proc/self/status") as status:  # noqa: PTH123 - a file of the kernel's
-        held = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData:"))
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = held + limit_bytes
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
-
-
 def peak_bytes() -> int:
     """The most memory that this process has held so far: resident, or on a GPU allocated."""
     import resource

@@ -16,10 +16,10 @@ from gobrrr.verification.child import (
     Parent,
     draw_as_eager_code_does,
     find_fixes,
-    limit_memory,
     peak_bytes,
 )
 from gobrrr.verification.copies import set_seeds
+from gobrrr.verification.memory import set_limit
 from gobrrr.verification.records import record_of
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import describe
@@ -110,7 +110,8 @@ def _load(spec: Mapping[str, Any]) -> Any:
     # Two processes make the same inputs.
     set_seeds()
     workload = as_trial_workload(load_function(spec["target"]))
-    limit_memory(spec.get("memory_limit_bytes"))
+    if spec.get("memory_limit_bytes") is not None:
+        set_limit(spec["memory_limit_bytes"])
     return workload
 
 

@@ -20,10 +20,10 @@ from gobrrr.verification.child import (
     draw_as_eager_code_does,
     enter_in_script,
     find_fixes,
-    limit_memory,
     peak_bytes,
 )
 from gobrrr.verification.copies import random_states, set_seeds, tensors_in
+from gobrrr.verification.memory import set_limit
 from gobrrr.verification.records import fingerprint, sketch, sketch_all
 from gobrrr.verification.trial import describe
 from gobrrr.verification.workloads import synchronise
@@ -46,7 +46,8 @@ def run(spec: Mapping[str, Any], parent: Parent) -> None:
     if spec.get("eager_random"):
         draw_as_eager_code_does()
     fixes = find_fixes(spec["fixes"], spec["registry"])
-    limit_memory(spec.get("memory_limit_bytes"))
+    if spec.get("memory_limit_bytes") is not None:
+        set_limit(spec["memory_limit_bytes"])
     with ExitStack() as installed:
         enter_in_script(fixes, installed)
         recorder = Recorder()
