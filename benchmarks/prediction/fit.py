@@ -41,7 +41,7 @@ def fit(timelines: Mapping[str, Timeline]) -> None:
         device = source_device(timeline, name, None)
         ops = [op for op in measured_ops(name, timeline, device) if op.half == 0]
         by_gpu.setdefault(device.key, (device, []))[1].extend(ops)
-    best = {key: coefficients_of(d.sheet, d.kind) for key, (d, _) in by_gpu.items()}
+    best = {key: coefficients_of(d.sheet) for key, (d, _) in by_gpu.items()}
     lowest = total(by_gpu, best)
     print({key: len(ops) for key, (_, ops) in by_gpu.items()}, f"op shapes, loss {lowest:.4f}")
     moves = [(name, tuple(by_gpu)) for name in SHARED]

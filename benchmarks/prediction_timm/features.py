@@ -87,7 +87,7 @@ def row_of(kernel: Kernel, device: TargetDevice) -> Row:
     found = None if work is None else estimate_op(call, work, device)
     if work is None or found is None:
         return Row("unknown", call.name, kernel.count)
-    c = coefficients_of(device.sheet, device.kind)
+    c = coefficients_of(device.sheet)
     beside = [traffic_seconds(p, device, c) or 0.0 for p in passes_beside(call, work, device)]
     has_bias = beside and len(call.args) > 2 and isinstance(call.args[2], TensorSpec)
     bias_s = beside.pop() if has_bias else 0.0

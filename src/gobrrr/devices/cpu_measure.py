@@ -27,6 +27,7 @@ from gobrrr.devices.cpu_memory import (
     plan_levels,
     torch_streams,
 )
+from gobrrr.devices.cpu_operators import operator_rates
 from gobrrr.devices.host_costs import host_costs
 from gobrrr.devices.identity import DeviceIdentity, usable_cpus
 from gobrrr.devices.native import NativeKernels, NoNativeKernelsError, load_native_kernels
@@ -145,6 +146,7 @@ def _probes(
                 partial(native_streams, native, plan, 1, _ONE_THREAD),
             )
     yield _Probe("host costs", partial(host_costs, torch, threads))
+    yield _Probe("PyTorch's operators", partial(operator_rates, torch, threads))
 
 
 def _rows_of_one_thread(rows: dict[str, Ceiling]) -> list[Ceiling]:

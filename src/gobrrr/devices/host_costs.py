@@ -62,16 +62,16 @@ def fork_join(torch: Any, threads: int, repeats: int = 200) -> Ceiling | None:
     return Ceiling("parallel.fork_join", value, "s", "measured", f"add_ on {threads} threads")
 
 
-def page_fault() -> Ceiling | None:
-    """Seconds per minor page fault: first touch of fresh memory minus the second, per fault.
+def page_fault() -> tuple[Ceiling, ...]:
+    """Seconds per minor page fault, and bytes that one brings in.
 
-    The kernel counts the faults (``ru_minflt``), so huge pages show as few and dear ones. ``None``
-    where the system does not count.
+    First touch of fresh memory minus the second, per fault. The kernel counts the faults
+    (``ru_minflt``), so huge pages show as few and dear ones. Empty where the system does not count.
     """
     try:
         import resource
     except ImportError:
-        return None
+        return ()
     best: tuple[float, float] | None = None
     for _ in range(3):
         with mmap.mmap(-1, _FAULT_BYTES) as memory:
@@ -87,9 +87,12 @@ def page_fault() -> Ceiling | None:
         if best is None or cost_s < best[0]:
             best = (cost_s, _FAULT_BYTES / faults)
     if best is None:
-        return None
+        return ()
     source = f"first touch of 64 MiB, {best[1] / 1024:.3g} KiB per fault"
-    return Ceiling("page_fault", best[0], "s", "measured", source)
+    return (
+        Ceiling("page_fault", best[0], "s", "measured", source),
+        Ceiling("page_fault.size", best[1], "B", "measured", "64 MiB by its faults"),
+    )
 
 
 def _touch(pages: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
@@ -106,6 +109,7 @@ def host_costs(torch: Any, threads: int) -> Iterator[Ceiling]:
     """All of them."""
     yield python_adds()
     yield dispatches(torch)
-    for row in (fork_join(torch, threads), page_fault()):
-        if row is not None:
-            yield row
+    joined = fork_join(torch, threads)
+    if joined is not None:
+        yield joined
+    yield from page_fault()

@@ -68,7 +68,7 @@ def time_of_attention(
     dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
     if rate is None or vector is None or dram is None or cache is None:
         return None
-    if not units or device.kind == "cpu":
+    if not units:
         return None
     pairs = _BLOCK * _BLOCK
     depth = ceil(d / 32) * 32

@@ -133,36 +133,13 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
     "CDNA 3": _CDNA_3,
     "CDNA 4": replace(_CDNA_3, matrix_fraction=0.56),
 }
-# A processor's ceilings are measured by the best loops and shapes, and its operators have no tiles
-# to fill. What PyTorch's operators reach of them within a step is fitted as two numbers, one for
-# all arithmetic (1 / 1.65 of what they reach alone) and one for all traffic (1 / 3.6: fresh outputs
-# are faulted in, caches are cold), on the networks of benchmarks/prediction_cpu at even places, one
-# core of an AMD EPYC without AVX-512. The others are reported there.
-PROCESSOR = Coefficients(
-    matrix_fraction=0.575,
-    float32_fraction=0.575,
-    vector_fraction=0.485,
-    dram_fraction=0.264,
-    cache_fraction=0.25,
-    tile_fill_s=0.0,
-    kernel_floor_s=0.0,
-    trip_s=0.0,
-    index_instructions=0.0,
-    overlap_loss=0.0,
-    attention_fill_s=0.0,
-    convolution_fraction=0.7,
-    attention_fraction=0.36,
-    attention_backward_fraction=0.36,
-)
 
 
-def coefficients_of(sheet: DeviceSheet | None, kind: str) -> Coefficients:
+def coefficients_of(sheet: DeviceSheet | None) -> Coefficients:
     """The coefficients of a device's architecture; general ones where it has none of its own.
 
     "Ada half-rate" and the like take those of the architecture that the name begins with.
     """
-    if kind == "cpu":
-        return PROCESSOR
     name = sheet.architecture if sheet is not None else ""
     known = [key for key in BY_ARCHITECTURE if name.startswith(key)]
     return BY_ARCHITECTURE[max(known, key=len)] if known else GENERIC

@@ -3,7 +3,7 @@
 A roof is what no kernel can beat; this is what PyTorch's kernels are expected to take. Each kernel
 costs its fixed time and the larger of its arithmetic and its traffic, at achieved rates: tiles and
 waves for matrix products (``products``), passes over memory for the rest (``walks``), coefficients
-with their sources (``coefficients``).
+with their sources (``coefficients``). Processors have a model of their own (``processor``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gobrrr.models.passes import (
     seconds_of,
     traffic_seconds,
 )
+from gobrrr.models.processor import time_on_processor
 from gobrrr.models.products import time_of_product
 from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice, target_device
@@ -65,6 +66,7 @@ class KernelEstimate:
         because: the arithmetic, as a sentence.
         compute_s: time of the arithmetic alone, as fast as these kernels do it.
         traffic_s: time of the bytes alone, likewise.
+        page_faults_s: the part of ``time_s`` in which fresh memory is brought in, on a processor.
     """
 
     time_s: float
@@ -76,6 +78,7 @@ class KernelEstimate:
     because: str
     compute_s: float = 0.0
     traffic_s: float = 0.0
+    page_faults_s: float = 0.0
 
     @property
     def matrix_s(self) -> float:
@@ -135,8 +138,10 @@ def estimate_op(
     moved = float(done.bytes_moved or 0)
     if not done.flops and not moved:
         return KernelEstimate(0.0, roof, 0.0, 0, "overhead", "", "It computes and moves nothing.")
-    c = coefficients or coefficients_of(device.sheet, device.kind)
     cold = _cold(done, device) if cold_bytes is None else min(cold_bytes, moved)
+    if device.kind == "cpu":
+        return _on_processor(call, done, device, cold, roof)
+    c = coefficients or coefficients_of(device.sheet)
     c = tuned(call, done, device, c)
     kernels = _contraction(call, done, device, c, cold) or _walk(call, done, device, c, cold)
     if kernels is None:
@@ -159,6 +164,30 @@ def estimate_op(
     return KernelEstimate(
         time_s, roof, fixed_s, kernels.count, regime, level, because,
         kernels.compute_s, kernels.memory_s,
+    )  # fmt: skip
+
+
+def _on_processor(
+    call: OpCall, work: Work, device: TargetDevice, cold: float, roof: Roof
+) -> KernelEstimate | None:
+    found = time_on_processor(call, work, device, cold)
+    if found is None:
+        return None
+    fixed_s = device.kernel_fixed_s
+    seconds = found.seconds
+    if fixed_s > seconds:
+        regime = "overhead"
+    else:
+        moving_s = found.memory_s + found.page_faults_s
+        regime = "memory" if moving_s >= found.compute_s else "compute"
+    level = roof.level if not cold or not work.bytes_moved else device.ceilings.levels[-1].name
+    because = (
+        f"{found.how}: {found.compute_s * 1e6:.3g} us of arithmetic, "
+        f"{found.memory_s * 1e6:.3g} us of traffic"
+    )
+    return KernelEstimate(
+        max(fixed_s + seconds, roof.time_s + found.page_faults_s), roof, fixed_s, 1, regime, level,
+        because, found.compute_s, found.memory_s, found.page_faults_s,
     )  # fmt: skip
 
 
@@ -273,7 +302,7 @@ def _direct_convolution(
         shape = convolution_of(call)
     except (IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError):
         return None
-    if shape.groups == 1 or device.kind == "cpu":
+    if shape.groups == 1:
         return None
     direct = replace(c, vector_fraction=c.direct_fraction)
     once = Pass(

@@ -132,7 +132,7 @@ def time_of_product(
         fraction *= c.unaligned_fraction
     units = device.multiprocessors
     flops = 2.0 * product.m * product.n * product.k * product.batch
-    if not units or device.kind == "cpu":
+    if not units:
         compute_s, memory_s = flops / (rate_flops_per_s * fraction), product.cold_bytes / dram
         return TiledTime(max(compute_s, memory_s), 1, (0, 0), 1, 1, compute_s, memory_s)
     if min(product.m, product.n) == 1:

@@ -40,6 +40,8 @@ class TargetDevice:
         memory_bytes: size of its memory; ``None`` if unknown.
         cache_bytes: what its last-level cache holds between kernels; 0 if unknown.
         kernel_fixed_s: seconds of a kernel that does nothing.
+        mapped_from_bytes: allocations of at least that size are mapped anew each time, so that
+            first touching them faults every page in; ``None`` where the allocator keeps all.
         notices: what had to be approximated, as sentences.
     """
 
@@ -54,6 +56,7 @@ class TargetDevice:
     cache_bytes: int
     kernel_fixed_s: float
     notices: tuple[str, ...] = field(default=())
+    mapped_from_bytes: int | None = None
 
 
 def target_device(name: str) -> TargetDevice:

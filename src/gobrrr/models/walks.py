@@ -45,7 +45,7 @@ def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 def _stream(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """Element-wise: as fast as memory where every tensor is walked along its rows."""
     return (
-        Walk(efficiency=machine.strided if _crosses_rows(call) else 1.0, indexed=_indexed(call)),
+        Walk(efficiency=machine.strided if crosses_rows(call) else 1.0, indexed=_indexed(call)),
     )
 
 
@@ -86,7 +86,7 @@ def _dense(tensor: TensorSpec) -> bool:
     return True
 
 
-def _crosses_rows(call: OpCall) -> bool:
+def crosses_rows(call: OpCall) -> bool:
     """Whether a large operand's fastest dimension is not that of the largest one.
 
     Such a read touches one element of each line of memory; caches give back a part.

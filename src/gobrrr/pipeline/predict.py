@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from gobrrr.capture.op_graph import CaptureOptions, CaptureTarget, capture_op_graph
 from gobrrr.capture.workload import Workload, as_workload, load_function
+from gobrrr.devices.allocator import mapped_from_bytes
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts, host_costs_of
 from gobrrr.models.kernel_model import Flags
@@ -277,7 +279,10 @@ def _target(name: str) -> tuple[TargetDevice, HostCosts]:
     from gobrrr.pipeline.live import load_ceilings
 
     ceilings = load_ceilings(refresh=False, progress=lambda *_: None)
-    return target_of_ceilings(ceilings, "cpu"), host_costs_of(ceilings)
+    here = replace(
+        target_of_ceilings(ceilings, "cpu"), mapped_from_bytes=mapped_from_bytes(os.environ)
+    )
+    return here, host_costs_of(ceilings)
 
 
 def _what_programs_see(target: CaptureTarget) -> Any:

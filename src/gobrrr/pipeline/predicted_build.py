@@ -212,7 +212,8 @@ def _shares(ops: Sequence[CostedOp]) -> KernelShares:
     full = np.array(
         [np.nan if op.roof is None else op.roof.time_s * 1e9 for op in working], np.float64
     )
-    roof = np.where(np.isnan(full), 0.0, np.minimum(full, duration - fixed))
+    faults = np.array([op.page_faults_s for op in working], np.float64) * 1e9
+    roof = np.where(np.isnan(full), 0.0, np.minimum(full, duration - fixed - faults))
     regime = np.array(
         [
             COPY if op.is_copy else UNMODELLED if op.roof is None else op.roof.regime
@@ -225,9 +226,9 @@ def _shares(ops: Sequence[CostedOp]) -> KernelShares:
         duration_ns=duration,
         owned_ns=duration,
         fixed_ns=fixed,
-        page_faults_ns=np.zeros(len(working)),
+        page_faults_ns=faults,
         roof_ns=roof,
-        below_ns=duration - fixed - roof,
+        below_ns=duration - fixed - faults - roof,
         full_roof_ns=full,
         regime=regime,
     )
@@ -239,6 +240,7 @@ def _leaves(shares: KernelShares, ran: _Ran) -> dict[str, float]:
         leaves[ROOF_LEAF[regime]] += float(shares.roof_ns[row]) * 1e-9
         leaves[BELOW_LEAF[regime]] += float(shares.below_ns[row]) * 1e-9
     leaves["overhead.kernel_fixed_cost"] += float(shares.fixed_ns.sum()) * 1e-9
+    leaves["memory.page_faults"] += float(shares.page_faults_ns.sum()) * 1e-9
     for cause, time_s in ran.causes_s.items():
         leaves[_GAP_LEAVES[cause]] += time_s
     return leaves

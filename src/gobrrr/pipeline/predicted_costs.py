@@ -35,6 +35,7 @@ class CostedOp:
         roof: ``None`` without a formula or a ceiling.
         device_s: its kernels, fixed cost included; 0 if it launches none.
         fixed_s: the fixed cost in it.
+        page_faults_s: the page faults in it, on a processor.
         kernels: how many it launches.
         host_calls: how many host calls it takes (a list of tensors on the host: one for each).
         module, source, phase: where it comes from.
@@ -56,6 +57,7 @@ class CostedOp:
     is_copy: bool = False
     known: bool = True
     because: str = ""
+    page_faults_s: float = 0.0
 
     @property
     def host_call(self) -> HostCall:
@@ -187,6 +189,7 @@ def _of_estimate(plain: CostedOp, found: KernelEstimate) -> CostedOp:
         fixed_s=min(found.fixed_s, found.time_s),
         kernels=found.kernels,
         because=found.because,
+        page_faults_s=found.page_faults_s,
     )
 
 
