@@ -293,8 +293,19 @@ def _timed(
     budget_s: float,
     clock: Clock,
 ) -> Timed:
-    before = Side(old.step, enter=lambda: write_settings(outside, switched))
-    after = Side(new.step, enter=lambda: write_settings(inside, switched))
+    def entering(workload: Workload, settings: Settings) -> Callable[[], object]:
+        if not switched:
+            return lambda: None
+
+        def enter() -> None:
+            write_settings(settings, switched)
+            # The first step pays for the switch: threads start, kernels are chosen anew.
+            workload.step()
+
+        return enter
+
+    before = Side(old.step, enter=entering(old, outside))
+    after = Side(new.step, enter=entering(new, inside))
     for side in (before, after):
         side.enter()
         warm_up(side.step, clock=clock, sync=synchronise, limit_s=max(1.0, budget_s / 8))
