@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.fixes.advice import (
+    GENERATE_CACHE,
     KV_CACHE,
     LARGER_BATCH,
     PADDED_SHAPES,
@@ -20,6 +21,7 @@ from gobrrr.fixes.cuda_graph import CUDA_GRAPH
 from gobrrr.fixes.data_loading import LOADER_WORKERS, PINNED_MEMORY
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect, RuledOut
+from gobrrr.fixes.generation import GENERATE_CACHE
 from gobrrr.fixes.gradients import CHECKPOINTING, NO_CHECKPOINTING, SET_TO_NONE, UNUSED_GRADIENTS
 from gobrrr.fixes.inference_mode import INFERENCE_MODE
 from gobrrr.fixes.memory_budget import MEMORY_BUDGET
@@ -59,6 +61,7 @@ FIXES: tuple[Fix, ...] = (
     TCMALLOC,
     BF16_STORAGE,
     INT8_WEIGHTS,
+    GENERATE_CACHE,
     KV_CACHE,
     CHECKPOINTING,
     NO_CHECKPOINTING,

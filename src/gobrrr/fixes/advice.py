@@ -154,8 +154,8 @@ def _consider_batch(facts: Facts) -> Considered:
     )  # fmt: skip
 
 
-def _consider_cache(facts: Facts) -> Considered:
-    """Decoding that computes the whole prefix again for each token."""
+def prefix_computed_again(facts: Facts) -> Considered:
+    """Decoding that computes the whole prefix again for each token: what a cache would save."""
     lengths: dict[tuple[str, str], list[OpFact]] = defaultdict(list)
     for op in facts.ops:
         if (op.matrix_flops or 0.0) > 0 and op.module and op.phase != "backward":
@@ -237,7 +237,8 @@ LARGER_BATCH = Fix(
 KV_CACHE = Fix(
     "kv_cache", "Keep keys and values between tokens",
     ("compute.matrix.roof", "compute.matrix.below", "memory.device.roof"), (MEMORY,),
-    _consider_cache, "model.generate(..., use_cache=True)",
+    prefix_computed_again,
+    "out = model(token, past_key_values=cache, use_cache=True)  # one token at a time",
 )  # fmt: skip
 PADDED_SHAPES = Fix(
     "padded_shapes", "Sizes that fill the matrix unit", ("compute.matrix.below",), (MEMORY,),
