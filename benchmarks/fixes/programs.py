@@ -113,14 +113,19 @@ def single_tensor_adamw() -> Workload:
 def single_tensor_sgd() -> Workload:
     torch.manual_seed(0)
     model = _narrow(40)
-    optimizer = torch.optim.SGD(model.parameters(), 1e-2, momentum=0.9, foreach=False)
+    optimizer = torch.optim.SGD(
+        model.parameters(), 1e-2, momentum=0.9, weight_decay=1e-4, nesterov=True, foreach=False
+    )
     return _training(model, optimizer)
 
 
 def single_tensor_rmsprop() -> Workload:
     torch.manual_seed(0)
     model = _narrow(40)
-    return _training(model, torch.optim.RMSprop(model.parameters(), 1e-4, foreach=False))
+    optimizer = torch.optim.RMSprop(
+        model.parameters(), 1e-4, momentum=0.9, weight_decay=1e-5, foreach=False
+    )
+    return _training(model, optimizer)
 
 
 def large_adamw() -> Workload:
@@ -227,7 +232,13 @@ class _Checkpointed(nn.Module):
     def __init__(self, blocks: int, width: int) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+            nn.Sequential(
+                nn.Linear(width, width),
+                nn.ReLU(),
+                nn.Linear(width, width),
+                nn.ReLU(),
+                nn.Linear(width, width),
+            )
             for _ in range(blocks)
         )
         self.head = nn.Linear(width, 10)
@@ -240,9 +251,9 @@ class _Checkpointed(nn.Module):
 
 def needless_checkpointing() -> Workload:
     torch.manual_seed(0)
-    model = _Checkpointed(4, 384)
+    model = _Checkpointed(4, 512)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, foreach=False)
-    return _training(model, optimizer, 192, 384)
+    return _training(model, optimizer, 384, 512)
 
 
 def gradients_nobody_uses() -> Workload:
@@ -276,8 +287,7 @@ def _network(name: str, *, train: bool) -> Workload:
     model, inputs, loss = build(name, tiny=True)
     if not train:
         return Workload(model.eval(), inputs)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, foreach=False)
-    return Workload(model, inputs, loss=loss, optimizer=optimizer)
+    return Workload(model, inputs, loss=loss, optimizer=torch.optim.AdamW(model.parameters(), 1e-3))
 
 
 def bert_inference() -> Workload:
@@ -335,7 +345,7 @@ PROGRAMS: tuple[Program, ...] = (
             kind="script"),
     Program("gradients_zeroed", "gradients filled with zeros", ("set_to_none",), kind="script"),
     Program("bert_inference"),
-    Program("gpt2_training", "an optimizer tensor by tensor", ("fused_optimizer",)),
+    Program("gpt2_training"),
     Program("llama_inference"),
     Program("unet_inference"),
 )  # fmt: skip

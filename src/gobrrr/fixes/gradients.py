@@ -100,18 +100,30 @@ def _consider_no_checkpointing(facts: Facts) -> Considered:
         return RuledOut("nothing is recomputed: there is no backward pass")
     if not facts.checkpoints:
         return RuledOut("the program does not call torch.utils.checkpoint")
-    # A backward pass has two products for each one of the forward pass; recomputed ops run inside
-    # it and carry its phase.
+    # A backward pass has two products for each one of the forward pass, but for the first, whose
+    # input is data; recomputed ops run inside it and carry its phase.
     forward, backward = (_matrix_flops(facts, phase) for phase in ("forward", "backward"))
-    again = min(max(backward / forward - 2.0, 0.0), 1.0) if forward > 0 else 1.0
+    own = 2.0 * forward - _first_product_of_data(facts)
+    again = min(max((backward - own) / forward, 0.0), 1.0) if forward > 0 else 1.0
     forward_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "forward")
     again_s = again * forward_s
     return prospect_or_not(
         facts, 0.5 * again_s, again_s, 1.5 * again_s,
-        f"the backward pass does {backward / max(forward, 1.0):.1f} times the forward pass's "
-        f"matrix products, where 2 are its own: {again:.0%} of the forward pass's "
+        f"the backward pass does {backward / max(forward, 1.0):.2f} times the forward pass's "
+        f"matrix products, where {own / max(forward, 1.0):.2f} are its own: {again:.0%} of the "
+        f"forward pass's "
         f"{milliseconds(forward_s)} is computed again; without, activations stay in memory",
     )  # fmt: skip
+
+
+def _first_product_of_data(facts: Facts) -> float:
+    """FLOPs of the first product, whose input needs no gradient unless an embedding made it."""
+    for op in facts.ops if facts.in_order else ():
+        if "embedding" in op.name:
+            return 0.0
+        if op.phase == "forward" and op.matrix_flops:
+            return op.matrix_flops
+    return 0.0
 
 
 @contextmanager
