@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gobrrr.capture.workload import Workload
-from gobrrr.fixes.fix import Fix, RuledOut
+from gobrrr.fixes.fix import MEMORY, Fix, RuledOut
+from gobrrr.fixes.memory_budget import BUDGETS, MEMORY_BUDGET_FIXES
 from gobrrr.measure.summary import Interval
 from gobrrr.pipeline.fix import WorkloadBench
 from gobrrr.timeline.errors import InputError
@@ -118,6 +120,42 @@ def test_what_is_kept_for_the_backward_pass_counts() -> None:
     # 3 more results of 4 MB are alive when the backward pass begins.
     more = peak_of(steps_of(6)) - peak_of(steps_of(3))
     assert more == pytest.approx(12 * MB, abs=64)
+
+
+def test_a_trial_of_what_may_change_memory_measures_it() -> None:
+    import torch
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
+    work = Workload(
+        model, torch.ones(1000, 256), lambda y: y.square().mean(),
+        torch.optim.SGD(model.parameters(), lr=0.1),
+    )  # fmt: skip
+
+    bench = WorkloadBench(work, 1e-3)
+    blind = bench.verify([fix(nothing)], NULL, None, 0.2)
+    assert blind.step_memory_bytes is None
+    same = bench.verify([replace(fix(nothing), may_change=(MEMORY,))], NULL, None, 0.2)
+    assert same.step_memory_bytes == same.step_memory_before_bytes
+    # Kept for the backward pass: 4 inputs of 1 MB, but that of the first, which is there.
+    assert same.step_memory_bytes is not None and same.step_memory_bytes > 3 * 1.024 * MB
+
+
+def test_the_memory_budget_holds_while_it_is_applied() -> None:
+    import torch
+    from torch._functorch import config
+
+    usual = config.activation_memory_budget
+    work = Workload(
+        torch.nn.Linear(4, 4), torch.ones(2, 4), lambda y: y.sum(),
+        torch.optim.SGD(torch.nn.Linear(4, 4).parameters(), lr=0.1),
+    )  # fmt: skip
+    for budget, change in zip(BUDGETS, MEMORY_BUDGET_FIXES):
+        assert change.apply is not None and change.in_script is not None
+        with change.apply(work):
+            assert config.activation_memory_budget == budget
+        with change.in_script():
+            assert config.activation_memory_budget == budget
+        assert config.activation_memory_budget == usual
 
 
 def test_measuring_leaves_no_variable_behind() -> None:

@@ -240,7 +240,9 @@ class Ratio(Record, kw_only=True):
 class Verification(Record, kw_only=True):
     """Before against after, measured. Times in seconds per step, unless they say otherwise.
 
-    ``compile_s`` is paid once and won back after ``break_even_steps``.
+    ``compile_s`` is paid once and won back after ``break_even_steps``. ``step_memory_bytes`` is the
+    most that tensors made within a step take at once, ``step_memory_before_bytes`` the same of the
+    step as it was.
     """
 
     speedup: Ratio | None = None
@@ -253,6 +255,8 @@ class Verification(Record, kw_only=True):
     compile_s: float | None = None
     break_even_steps: float | None = None
     peak_memory_bytes: int | None = None
+    step_memory_bytes: int | None = None
+    step_memory_before_bytes: int | None = None
     notices: list[str] = []
 
 
@@ -271,6 +275,36 @@ class Finding(Record, kw_only=True):
     leaves: list[str] = []
 
 
+class MemoryPoint(Record, kw_only=True):
+    """One way to run the step: how long it takes, and the most memory that it takes meanwhile.
+
+    ``fix`` is empty for the program as it is. ``budget`` is the share of activations that is kept,
+    ``None`` where nothing is compiled. ``step_s`` follows from the ratio to the program as it is.
+    ``price`` is its time over the reference's, with an interval that holds both ratios';
+    ``saved_bytes`` is what it takes less than the reference (negative: more). ``on_front``: no
+    other point takes as little of both, and less of one.
+    """
+
+    fix: str
+    budget: float | None
+    step_s: float
+    memory_bytes: int
+    price: Ratio
+    saved_bytes: int
+    on_front: bool
+
+
+class MemoryCurve(Record, kw_only=True):
+    """Peak memory of a step against its time, over settings of the partitioner's memory budget.
+
+    ``reference`` is the fix that time and memory are compared with: ``compile``, or empty for the
+    program as it is where that was not measured. Points: the most memory first.
+    """
+
+    reference: str
+    points: list[MemoryPoint]
+
+
 class FixSummary(Record, kw_only=True):
     """The outcome of a search for fixes (``gobrrr fix``).
 
@@ -284,6 +318,7 @@ class FixSummary(Record, kw_only=True):
     ruled_out: dict[str, str] = {}
     null: Ratio | None = None
     notices: list[str] = []
+    memory_curve: MemoryCurve | None = None
 
 
 class RankRow(Record, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gobrrr.fixes.advice import (
-    GENERATE_CACHE,
     KV_CACHE,
     LARGER_BATCH,
     PADDED_SHAPES,
@@ -24,7 +23,7 @@ from gobrrr.fixes.fix import Fix, Prospect, RuledOut
 from gobrrr.fixes.generation import GENERATE_CACHE
 from gobrrr.fixes.gradients import CHECKPOINTING, NO_CHECKPOINTING, SET_TO_NONE, UNUSED_GRADIENTS
 from gobrrr.fixes.inference_mode import INFERENCE_MODE
-from gobrrr.fixes.memory_budget import MEMORY_BUDGET
+from gobrrr.fixes.memory_budget import MEMORY_BUDGET_FIXES
 from gobrrr.fixes.optimizers import FOREACH_OPTIMIZER, FUSED_OPTIMIZER
 from gobrrr.fixes.precision import (
     BF16_AUTOCAST,
@@ -65,7 +64,7 @@ FIXES: tuple[Fix, ...] = (
     KV_CACHE,
     CHECKPOINTING,
     NO_CHECKPOINTING,
-    MEMORY_BUDGET,
+    *MEMORY_BUDGET_FIXES,
     TF32,
     BF16_MATMUL,
     BF16_AUTOCAST,

@@ -114,6 +114,7 @@ class Facts:
     processors: int = 1
     torch_version: str = ""
     has_compiler: bool = False
+    has_memory_budget: bool = False
     trains: bool = False
     compiled: bool = False
     is_script: bool = False

@@ -56,6 +56,9 @@ class Fix:
         environment: variables that must be set when the process starts.
         excludes: names of fixes that make no sense beside this one.
         variant_of: a fix that is tried first: where that one fails, so will this one.
+        family: under which several settings of one change are asked for together, and their
+            trials set beside each other; they are tried whatever their time.
+        setting: which of its family's settings it is.
         changes_step: the step afterwards is another one (a larger batch), which no other fix
             compares with.
     """
@@ -71,6 +74,8 @@ class Fix:
     environment: Mapping[str, str] = field(default_factory=dict)
     excludes: tuple[str, ...] = ()
     variant_of: str = ""
+    family: str = ""
+    setting: float | None = None
     changes_step: bool = False
 
     @property

@@ -9,8 +9,9 @@ from gobrrr.fixes.compilation import NAMES
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.fusion import find_groups, seconds_to_move
+from gobrrr.fixes.memory_budget import NAMES_OF_BUDGETS
 
-_FUSES = frozenset((*NAMES, "aot_inductor", "memory_budget"))
+_FUSES = frozenset((*NAMES, "aot_inductor", *NAMES_OF_BUDGETS))
 _HALVES = frozenset(("bf16_autocast", "fp16_autocast", "bf16_storage"))
 _FASTER_MATRICES = {"tf32": "tf32", "bf16_matmul": "bfloat16", "bf16_autocast": "bfloat16",
                     "fp16_autocast": "float16", "bf16_storage": "bfloat16"}  # fmt: skip

@@ -16,6 +16,7 @@ from gobrrr.attribution.cpu import works_on
 from gobrrr.capture.workload import Workload
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
 from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
+from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.programs import Program, is_module
 from gobrrr.fixes.threads import usable_processors
 from gobrrr.pipeline.cpu_analysis import CpuAnalysis
@@ -54,6 +55,7 @@ def facts_of(
         processors=usable_processors(),
         torch_version=str(torch.__version__),
         has_compiler=has_compiler(diagnosis.device.kind),
+        has_memory_budget=has_setting(),
         trains="backward" in phases or "training" in diagnosis.step.kind,
         compiled=is_compiled(diagnosis),
         is_script=is_script,

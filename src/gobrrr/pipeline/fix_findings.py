@@ -15,6 +15,8 @@ from gobrrr.diagnosis.schema import (
 )
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect
+from gobrrr.fixes.memory_budget import FAMILY
+from gobrrr.pipeline.memory_curve import memory_curve
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import Trial
 
@@ -74,13 +76,18 @@ def write_findings(found: Found) -> None:
     found.diagnosis.findings += own
     by_name = {tried.fix.name: tried.fix for tried in found.tried}
     names = list(found.best.fixes) if found.best is not None else []
+    curve = memory_curve([(tried.fix, tried.trial) for tried in found.tried])
+    notices = list(found.notices)
+    if curve is None and any(t.trial is not None and t.fix.family == FAMILY for t in found.tried):
+        notices.append("No curve of memory against time: no setting's memory could be measured.")
     found.diagnosis.fixes = FixSummary(
         best=names,
         verification=None if found.best is None else verification_of(found.best),
         snippet=snippet_of([by_name[name] for name in names if name in by_name]),
         ruled_out={fix.name: reason for fix, reason in found.ruled_out},
         null=None if found.null is None else Ratio(**found.null.ratio._asdict()),
-        notices=list(found.notices),
+        notices=notices,
+        memory_curve=curve,
     )
 
 

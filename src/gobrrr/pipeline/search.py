@@ -80,15 +80,23 @@ class Options:
 
 
 def select(fixes: Sequence[Fix], options: Options) -> tuple[Fix, ...]:
-    """The fixes that the user wants. Raises InputError for a name that does not exist."""
-    names = {fix.name for fix in fixes}
+    """The fixes that the user wants, by their own name or their family's.
+
+    A family comes with what its settings are variants of: that is where their curve begins.
+    Raises InputError for a name that does not exist.
+    """
+    names = {fix.name for fix in fixes} | {fix.family for fix in fixes if fix.family}
     for name in (*options.only, *options.exclude):
         if name not in names:
             raise InputError(f"no fix {name!r}; there are {', '.join(sorted(names))}")
+    only = set(options.only)
+    for fix in fixes:
+        if fix.family and fix.family in options.only:
+            only |= {fix.name, fix.variant_of}
     return tuple(
         fix
         for fix in fixes
-        if (not options.only or fix.name in options.only) and fix.name not in options.exclude
+        if (not only or fix.name in only) and not {fix.name, fix.family} & set(options.exclude)
     )
 
 
@@ -223,7 +231,7 @@ class _Run:
         ratio = base.trial.speedup
         if base.trial.verdict == "failed":
             return f"a variant of {base.fix.name}, which failed"
-        if ratio is not None and ratio.high < HOPELESS:
+        if ratio is not None and ratio.high < HOPELESS and not fix.family:
             return f"a variant of {base.fix.name}, which is slower ({ratio.median:.2f}x)"
         return ""
 

@@ -75,7 +75,10 @@ def _best_line(summary: FixSummary) -> str:
 
 
 def ruled_out_lines(diagnosis: Diagnosis) -> list[str]:
-    """``name: reason``, in the order of the list of fixes."""
+    """``names: reason``, in the order of the list of fixes; one line for those with one reason."""
     if diagnosis.fixes is None:
         return []
-    return [f"{name}: {plain_name(why, 300)}" for name, why in diagnosis.fixes.ruled_out.items()]
+    names: dict[str, list[str]] = {}
+    for name, why in diagnosis.fixes.ruled_out.items():
+        names.setdefault(why, []).append(name)
+    return [f"{', '.join(named)}: {plain_name(why, 300)}" for why, named in names.items()]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import fix_table, summary_lines
+from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.rank_tables import collective_table, rank_table
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
@@ -58,7 +59,10 @@ def report_markdown(
         lines.append("")
     if diagnosis.fixes is not None:
         lines += [*_table(fix_table(diagnosis)), ""] if diagnosis.findings else []
-        lines += [f"{_escape(line)}\n" for line in summary_lines(diagnosis)]
+        if memory_table(diagnosis).rows:
+            lines += [*_table(memory_table(diagnosis)), ""]
+        said = [*summary_lines(diagnosis), *memory_lines(diagnosis)]
+        lines += [f"{_escape(line)}\n" for line in said]
         if diagnosis.fixes.snippet:
             lines += ["```python", diagnosis.fixes.snippet, "```", ""]
     tables = [TABLES[name](diagnosis, top) for name in by]

@@ -22,6 +22,7 @@ from rich.text import Text
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import fix_table, ruled_out_lines, summary_lines
+from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.rank_tables import collective_table, rank_table
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
@@ -289,10 +290,10 @@ def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> 
 
 
 def _draw_fixes(diagnosis: Diagnosis, snippet: str, console: Console, options: Options) -> None:
-    table = fix_table(diagnosis)
-    if table.rows:
-        console.print()
-        _draw_table(table, console, options)
+    for table in (fix_table(diagnosis), memory_table(diagnosis)):
+        if table.rows:
+            console.print()
+            _draw_table(table, console, options)
     ruled_out = ruled_out_lines(diagnosis)
     if ruled_out:
         console.print()
@@ -302,7 +303,7 @@ def _draw_fixes(diagnosis: Diagnosis, snippet: str, console: Console, options: O
     console.print()
     lines = summary_lines(diagnosis)
     console.print(Text(lines[0], style="bold"))
-    _print_lines(console, lines[1:])
+    _print_lines(console, [*lines[1:], *memory_lines(diagnosis)])
     if snippet:
         console.print()
         for line in snippet.splitlines():

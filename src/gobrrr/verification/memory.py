@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,25 +60,10 @@ def set_limit(limit_bytes: int) -> tuple[int, int]:
 
 
 def step_peak_bytes(step: Callable[[], Any]) -> int | None:
-    """The most memory that tensors take within a warm step, beyond what they held at its start.
+    """The most memory that tensors made within a warm step take at once; see ``MemoryRecord``.
 
-    Parameters, optimizer state and the gradients of the step before are held at its start; so a
-    step that frees those gradients before it needs its activations may take less than nothing, and
-    0 is returned. On a GPU by the caching allocator's count, else by what torch's CPU allocator
-    reports to the profiler, allocation by allocation: both are exact counts and repeat to the
-    byte, but for what a library allocates without asking torch.
-
-    ``None`` if neither reports anything. Raises what the step raises.
+    ``None`` if it cannot be known. Raises what the step raises.
     """
-    torch = sys.modules["torch"]
-    if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.memory_allocated():
-        torch.cuda.synchronize()
-        before = int(torch.cuda.memory_allocated())
-        torch.cuda.reset_peak_memory_stats()
-        kept = step()
-        torch.cuda.synchronize()
-        del kept
-        return max(int(torch.cuda.max_memory_allocated()) - before, 0)
     with MemoryRecord() as record:
         kept = step()
     del kept
@@ -85,13 +71,29 @@ def step_peak_bytes(step: Callable[[], Any]) -> int | None:
 
 
 class MemoryRecord:
-    """What torch's CPU allocator hands out and takes back while this is entered."""
+    """The most memory at once of the tensors that are made while this is entered.
+
+    On a CPU by what torch's allocator tells the profiler, block by block: blocks that were there
+    before (parameters, optimizer state, the gradients of the step before) count neither while they
+    are held nor when they are freed, nor does what a library allocates without asking torch. On a
+    GPU by the caching allocator's count, where what is freed of the earlier is taken off. Neither
+    depends on the time: the same step takes the same bytes.
+
+    ``peak_bytes`` is ``None`` until it is left, and where nothing is reported.
+    """
 
     def __init__(self) -> None:
         self.peak_bytes: int | None = None
         self._profile: Any = None
+        self._held_bytes = 0
 
     def __enter__(self) -> MemoryRecord:
+        torch = sys.modules["torch"]
+        if torch.cuda.is_initialized() and torch.cuda.memory_allocated():
+            torch.cuda.synchronize()
+            self._held_bytes = int(torch.cuda.memory_allocated())
+            torch.cuda.reset_peak_memory_stats()
+            return self
         from torch.profiler import ProfilerActivity, profile
 
         self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
@@ -100,18 +102,55 @@ class MemoryRecord:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        if self._profile is None:
+            torch = sys.modules["torch"]
+            torch.cuda.synchronize()
+            self.peak_bytes = max(int(torch.cuda.max_memory_allocated()) - self._held_bytes, 0)
+            return
         self._profile.__exit__(*raised)
-        events = self._profile.profiler.kineto_results.events()
-        memory = sorted(
-            ((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"),
-            key=lambda event: event[0],
-        )
-        held = peak = 0
-        for _, nbytes in memory:
-            held += nbytes
-            peak = max(peak, held)
-        self.peak_bytes = peak if memory else None
+        results = self._profile.profiler.kineto_results
         self._profile = None
+        # The only record of addresses, under private names: unknown where they have gone.
+        with contextlib.suppress(AttributeError, ImportError):
+            self.peak_bytes = peak_of_blocks(_blocks(results.experimental_event_tree()))
+
+
+def peak_of_blocks(blocks: Iterable[tuple[int, int]]) -> int | None:
+    """Most bytes at once of blocks (address, bytes; negative: freed) that are taken here.
+
+    A block that is freed without having been taken was there before, and the profiler may know its
+    size or not: it does not count.
+
+    >>> peak_of_blocks([(1, -50), (2, 30), (3, 20), (2, -30), (4, 5)]), peak_of_blocks([])
+    (50, None)
+    """
+    taken: dict[int, int] = {}
+    held = peak = 0
+    for address, size in blocks:
+        if size > 0:
+            taken[address] = size
+            held += size
+        else:
+            held -= taken.pop(address, 0)
+        peak = max(peak, held)
+    return peak if taken or peak else None
+
+
+def _blocks(roots: Iterable[Any]) -> list[tuple[int, int]]:
+    """The allocations among the profiler's events, in order of time."""
+    from torch._C._profiler import _EventType
+
+    found: list[tuple[int, int, int]] = []
+    waiting = list(reversed(list(roots)))
+    while waiting:
+        event = waiting.pop()
+        # In their order, for those that have the same time.
+        waiting += reversed(event.children)
+        if event.tag == _EventType.Allocation:
+            fields = event.extra_fields
+            found.append((event.start_time_ns, fields.ptr, fields.alloc_size))
+    found.sort(key=lambda block: block[0])
+    return [(address, size) for _, address, size in found]
 
 
 @contextmanager

@@ -29,6 +29,9 @@ class Trial:
             program's first steps took beyond its own.
         break_even_steps: steps after which ``compile_s`` is won back; ``None`` if never or unknown.
         peak_memory_bytes: the most memory held with the fixes; ``None`` if unknown.
+        step_memory_bytes: the most that tensors made within a step take at once with the fixes
+            (``verification.memory``); ``None`` if not measured.
+        step_memory_before_bytes: the same as it was.
         numerics: what was compared and what came out; ``None`` if it did not get that far.
         notices: sentences on what limits the trial.
     """
@@ -43,6 +46,8 @@ class Trial:
     compile_s: float | None = None
     break_even_steps: float | None = None
     peak_memory_bytes: int | None = None
+    step_memory_bytes: int | None = None
+    step_memory_before_bytes: int | None = None
     numerics: Mapping[str, Any] | None = None
     notices: tuple[str, ...] = field(default=())
 

@@ -16,12 +16,13 @@ from typing import Any
 
 from gobrrr.capture.snapshot import Snapshot
 from gobrrr.capture.workload import Workload, as_workload
-from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.fix import MEMORY, Fix
 from gobrrr.measure.clock import Clock, SystemClock
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.copies import StepFunction, module_of, private_copy
 from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
+from gobrrr.verification.memory import step_peak_bytes
 from gobrrr.verification.numerics import TOLERANCE, Numerics, compare
 from gobrrr.verification.settings import Settings, changed, read_settings, write_settings
 from gobrrr.verification.timing import (
@@ -210,6 +211,12 @@ def _tried(
             )  # fmt: skip
         timed = _timed(workload, old, new, outside, inside, switched, null, budget_s, clock)
         peak = _peak_bytes(new, inside, switched)
+        memory: tuple[int | None, int | None] = None, None
+        if any(MEMORY in fix.may_change for fix in fixes):
+            write_settings(outside, switched)
+            before_bytes = step_peak_bytes(old.step)
+            write_settings(inside, switched)
+            memory = before_bytes, step_peak_bytes(new.step)
         write_settings(inside, switched)
     if numerics.verdict == INCOMPARABLE:
         numerics = _with_eager_randomness(baseline, expected, fixes, tolerance) or numerics
@@ -224,7 +231,8 @@ def _tried(
         speedup=timed.ratio, before_s=timed.before_s, after_s=timed.after_s,
         first_call_s=first_call_s, compile_s=compile_s,
         break_even_steps=math.ceil(compile_s / gain_s) if verdict == FASTER else None,
-        peak_memory_bytes=peak, numerics=numerics.as_record(), notices=notices,
+        peak_memory_bytes=peak, step_memory_before_bytes=memory[0], step_memory_bytes=memory[1],
+        numerics=numerics.as_record(), notices=notices,
     )  # fmt: skip
 
 
