@@ -375,3 +375,16 @@ def test_detaches_that_only_exist_under_a_dispatch_mode_are_left_out() -> None:
     with OpRecorder() as recorder:
         x.detach()
     assert names(recorder.ops) == ["aten::detach"]
+
+
+def test_the_nodes_that_autograd_makes_for_each_op() -> None:
+    x = torch.ones(2, requires_grad=True)
+    with OpRecorder() as recorder:
+        x.relu().mul(2.0)
+        with torch.no_grad():
+            x.relu()
+        torch.ones(2).mul(2.0)
+    assert [(op.call.name, op.nodes) for op in recorder.ops] == [
+        ("aten::relu", 1), ("aten::mul", 1), ("aten::relu", 0), ("aten::ones", 0),
+        ("aten::mul", 0),
+    ]  # fmt: skip

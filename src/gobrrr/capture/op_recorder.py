@@ -46,6 +46,7 @@ class RecordedOp:
         phase: forward, backward, optimizer or other.
         thread: the operating system's identifier.
         page_faults: minor faults of the process while the op ran.
+        nodes: of autograd, made since the op before: the record of this op for a backward pass.
     """
 
     call: OpCall
@@ -54,6 +55,7 @@ class RecordedOp:
     phase: Phase
     thread: int
     page_faults: int = 0
+    nodes: int = 0
 
 
 class _ThreadState(threading.local):
@@ -64,6 +66,7 @@ class _ThreadState(threading.local):
         self.optimizers = 0
         # Autograd numbers its nodes per thread.
         self.next_sequence = _sequence_number()
+        self.nodes = 0
 
 
 class OpRecorder:
@@ -223,11 +226,13 @@ class OpRecorder:
                 source = caused or source
         # Autograd makes an op's node before it calls the op.
         sequence = _sequence_number()
+        here.nodes = 0
         if sequence != here.next_sequence:
             first = max(here.next_sequence, sequence - _MOST_NODES_PER_OP)
             for number in range(first, sequence):
                 self._forward_of[number] = (module, source)
             here.next_sequence = sequence
+            here.nodes = sequence - first
         return module, source, phase
 
     def _module_of_gradient(self, node: Any) -> str:
@@ -243,7 +248,8 @@ class OpRecorder:
 
     def add(self, call: OpCall, place: tuple[str, str, Phase], page_faults: int) -> None:
         """Keep one op."""
-        self._ops.append(RecordedOp(call, *place, threading.get_native_id(), page_faults))
+        thread, nodes = threading.get_native_id(), self._here.nodes
+        self._ops.append(RecordedOp(call, *place, thread, page_faults, nodes))
 
 
 def _make_mode(recorder: OpRecorder) -> Any:

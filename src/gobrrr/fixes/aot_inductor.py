@@ -11,13 +11,16 @@ from typing import Any
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.compilation import NAMES, Mode, cannot_compile, consider_mode
+from gobrrr.fixes.compiled_calls import Left
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import FIRST_STEP, MEMORY, NUMERICS, Considered, Fix, RuledOut
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.timeline.errors import InputError
 
 # No guards and no Python: a library call keeps its kernel's own cost.
-_AS_A_MODE = Mode("aot_inductor", "AOTInductor", {}, "", library_left=0.5, call_left=0.6)
+_AS_A_MODE = Mode(
+    "aot_inductor", "AOTInductor", {}, "", left=Left(enter=0.15, library=0.7, generated=0.4)
+)
 
 
 def _consider(facts: Facts) -> Considered:

@@ -10,6 +10,7 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.attention import find_attention, fused_seconds
 from gobrrr.fixes.channels_last import slow_in_nchw_s
+from gobrrr.fixes.compiled_calls import AS_MEASURED, Left, call_cost
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
     FIRST_STEP,
@@ -25,15 +26,12 @@ from gobrrr.fixes.fusion import find_groups, is_fusable, seconds_to_move
 from gobrrr.fixes.programs import as_program
 from gobrrr.fixes.scripts import before_first_call
 
-# What a compiled function costs per call before its first kernel (guards, the runtime wrapper of
-# AOTAutograd), what is left of the dispatch of an op that stays a library call, which the generated
-# Python calls, and what a generated kernel's call costs. Measured with torch 2.13 on a Zen 4 core
-# at 1 thread: 0, 8 and 24 layers of Linear(32, 32) and ReLU, batch 32, eager and compiled. In
-# training each parameter's gradient is handed over by an op of its own, compiled or not.
-CALL_S, TRAINING_CALL_S = 50e-6, 200e-6
-LIBRARY_CALL_LEFT = 0.8
-GENERATED_CALL_S = 3.0e-6
-PER_GRADIENT_S = 9e-6
+# Times the estimate of what compiled calls cost: low, expected, high saving.
+_UNSURE = (1.6, 1.0, 0.6)
+# ``mv`` and ``dot`` become generated loops (torch/_inductor/decomposition.py and its lowerings),
+# which take about what the library takes: low, expected, high.
+_LOOPS = ("aten::mv", "aten::dot", "aten::vdot")
+_AS_LOOPS = (2.0, 1.2, 0.8)
 # Share of its roof that a generated kernel reaches: low, expected, high. Measured on the same
 # machine over copy, cos, relu, gelu and 4M-element chains of 1 to 16 operations.
 REACHED = (0.35, 0.6, 0.9)
@@ -43,7 +41,8 @@ REACHED = (0.35, 0.6, 0.9)
 class Mode:
     """One way to call ``torch.compile``: its arguments, and how it differs from the default.
 
-    ``library_left`` is the share of a library call's dispatch that is left.
+    ``left`` says what it leaves of the cost of calls. Its ``graphs`` are CUDA graphs; ``tuned`` is
+    the share of what library kernels run below their roofs that tuning may win.
     """
 
     name: str
@@ -51,8 +50,7 @@ class Mode:
     arguments: Mapping[str, Any]
     code: str
     rule_out: Callable[[Facts], str | None] = lambda facts: None
-    library_left: float = LIBRARY_CALL_LEFT
-    call_left: float = 1.0
+    left: Left = AS_MEASURED
     graphs: bool = False
     tuned: float = 0.0
 
@@ -83,7 +81,7 @@ MODES = (
         "compile_cpp_wrapper", "torch.compile with a C++ wrapper",
         {"options": {"cpp_wrapper": True}},
         'model = torch.compile(model, options={"cpp_wrapper": True})', _not_on_gpu,
-        library_left=0.6, call_left=0.9,
+        left=Left(enter=0.95, library=0.7, generated=0.5),
     ),
     Mode(
         "compile_freezing", "torch.compile with frozen weights", {"options": {"freezing": True}},
@@ -105,19 +103,18 @@ def cannot_compile(facts: Facts) -> RuledOut | None:
 
 def compiled_overhead_s(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, float, int]:
     """Overhead of the step's compiled part: (seconds now, seconds compiled, ops)."""
+    facts = _compiled_part(facts)
     part = [op for op in facts.ops if op.phase != "optimizer"]
     now_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.launch",
                          "overhead.kernel_fixed_cost")  # fmt: skip
     if facts.in_order:
         # The time before an op may be a wait for data, which is another leaf's.
         now_s = min(now_s, sum(op.host_s + op.fixed_s for op in part))
+        if facts.trains and part:
+            # ``zero_grad`` and the user's loop come before the first op: they stay.
+            now_s = max(now_s - part[0].host_s, 0.0)
     libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
-    groups = find_groups(facts)
-    call_s = (TRAINING_CALL_S if facts.trains else CALL_S) * mode.call_left
-    after_s = call_s + GENERATED_CALL_S * len(groups)
-    if facts.trains:
-        after_s += PER_GRADIENT_S * sum(optimizer.tensors for optimizer in facts.optimizers)
-    after_s += min(sum(op.fixed_s + op.host_s for op in libraries), now_s) * mode.library_left
+    after_s = call_cost(facts, libraries, len(find_groups(facts)), mode.left).total_s
     if mode.graphs:
         after_s *= 0.2
     return now_s, after_s, int(sum(op.count for op in part))
@@ -132,15 +129,16 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
     if reason is not None:
         return RuledOut(reason)
     now_s, after_s, ops = compiled_overhead_s(facts, mode)
-    overhead = (0.5 * (now_s - after_s), now_s - after_s, max(now_s - 0.6 * after_s, 0.0))
+    overhead = [now_s - unsure * after_s for unsure in _UNSURE]
     before_s, kernels, moved = _fused_kernels(facts)
     library_s = sum(op.below_s or 0.0 for op in facts.ops if not is_fusable(op))
     tuned_s = mode.tuned * library_s
-    # The compiler knows attention written by hand, and lays images out channels-last.
-    known_s = _attention_s(facts) + _layout_s(facts)
+    # The compiler knows attention written by hand, and lays images out channels-last: on a CPU
+    # always (``decide_layout_opt`` in torch/_inductor/graph.py).
+    known_s, layout_s = _attention_s(facts), slow_in_nchw_s(facts)
     savings = [
         overhead[i] + before_s - kernels[i] + tuned_s * (0.0, 0.5, 1.0)[i]
-        + known_s * (0.0, 0.8, 1.0)[i]
+        + known_s * (0.3, 0.8, 1.0)[i] + layout_s * (0.5, 0.9, 1.0)[i]
         for i in range(3)
     ]  # fmt: skip
     because = (
@@ -148,8 +146,11 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
         f"{milliseconds(after_s)}; what can be fused moves {_size(moved[0])} in "
         f"{milliseconds(before_s)}, fused {_size(moved[1])} in about {milliseconds(kernels[1])}"
     )
-    if known_s > 0:
-        because += f"; attention and layouts that the compiler rewrites: {milliseconds(known_s)}"
+    if known_s + layout_s > 0:
+        because += (
+            "; attention and layouts that the compiler rewrites: "
+            f"{milliseconds(known_s + layout_s)}"
+        )
     return prospect_or_not(facts, savings[0], savings[1], savings[2], because)
 
 
@@ -164,10 +165,19 @@ def _attention_s(facts: Facts) -> float:
     return max(saved_s - counted_s, 0.0)
 
 
-def _layout_s(facts: Facts) -> float:
-    # Pooling is generated anew, grouped convolutions are laid out anew: 0.86 and 0.32 of the time
-    # of the ops that channels_last.py has measured.
-    return 0.6 * slow_in_nchw_s(facts)
+def _compiled_part(facts: Facts) -> Facts:
+    """The facts as the compiler sees them: products that become loops, and without what stays."""
+    ops = []
+    written: set[int] = set()
+    for op in facts.ops:
+        stores = {storage for storage, _ in op.writes}
+        # A gradient kept from an earlier step is added to outside the graph.
+        kept = op.phase == "backward" and op.name == "aten::add_" and not stores & written
+        written |= stores
+        if kept and stores:
+            continue
+        ops.append(replace(op, op_class="elementwise") if op.name in _LOOPS else op)
+    return replace(facts, ops=tuple(ops))
 
 
 def _fused_kernels(facts: Facts) -> tuple[float, tuple[float, float, float], tuple[float, float]]:
@@ -175,7 +185,7 @@ def _fused_kernels(facts: Facts) -> tuple[float, tuple[float, float, float], tup
     before_s = 0.0
     after = [0.0, 0.0, 0.0]
     moved = [0.0, 0.0]
-    for group in find_groups(facts):
+    for group in find_groups(_compiled_part(facts)):
         now_s = sum(op.kernel_s for op in group.ops)
         before_s += now_s
         moved[0] += group.bytes_before
@@ -190,8 +200,9 @@ def _fused_kernels(facts: Facts) -> tuple[float, tuple[float, float, float], tup
         if group.fresh_before:
             faults_s *= group.fresh_after / group.fresh_before
         roof_s = max(memory_s, arithmetic_s)
+        loops_s = sum(op.kernel_s for op in group.ops if op.name in _LOOPS)
         for i, reached in enumerate(REACHED):
-            after[i] += roof_s / reached + faults_s
+            after[i] += roof_s / reached + faults_s + _AS_LOOPS[i] * loops_s
     return before_s, (after[0], after[1], after[2]), (moved[0], moved[1])
 
 

@@ -15,9 +15,11 @@ LEAST_SAVING = 0.02
 class OpFact:
     """One op of the step. Times in seconds, ``None`` is unknown.
 
+    ``nodes`` of autograd are made for a backward pass (``None``: not recorded).
     ``count`` is 1 where the step's order is known (``Facts.in_order``), otherwise the calls that
     the row stands for, of which everything else is the sum. ``reads`` and ``writes`` are
-    (storage, bytes) of its tensors; ``stored`` is where its outputs live.
+    (storage, bytes) of its tensors. ``elements`` are the points that it iterates over (``None``:
+    as many as its largest input has), of which ``row`` are reduced to one.
     """
 
     name: str
@@ -39,10 +41,13 @@ class OpFact:
     shapes: tuple[tuple[int, ...], ...] = ()
     reads: tuple[tuple[int, float], ...] = ()
     writes: tuple[tuple[int, float], ...] = ()
+    elements: int | None = None
+    row: int = 1
     module: str = ""
     source: str = ""
     phase: str = ""
     overload: str = ""
+    nodes: int | None = None
 
     @property
     def time_s(self) -> float:
@@ -97,6 +102,8 @@ class Facts:
         can_restart: the trial runs in a process of its own, whose environment can be set.
         unused_gradients: parameters that get gradients and are in no optimizer.
         unused_come_first: they all come before those that train.
+        parameters: tensors among the model's parameters; ``None`` where no model is known.
+        separate_loss: the loss is a function of its own behind the model.
         workload: the program's parts, where gobrrr has them.
     """
 
@@ -122,6 +129,8 @@ class Facts:
     in_no_grad: bool = False
     parameter_dtypes: tuple[str, ...] = ()
     parameter_bytes: float | None = None
+    parameters: int | None = None
+    separate_loss: bool = False
     unused_gradients: int | None = None
     unused_gradients_share: float | None = None
     unused_come_first: bool = False
@@ -148,6 +157,12 @@ class Facts:
     def rate(self, name: str) -> float | None:
         """A ceiling's value; ``None`` if there is none."""
         return self.ceilings.get(name)
+
+    @property
+    def autograd_nodes(self) -> int | None:
+        """Nodes of autograd that the step makes; ``None`` where they were not recorded."""
+        known = [op.nodes for op in self.ops if op.nodes is not None]
+        return sum(known) if len(known) == len(self.ops) else None
 
     @property
     def on_gpu(self) -> bool:

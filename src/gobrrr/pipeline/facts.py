@@ -19,6 +19,7 @@ from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFac
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.programs import Program, is_module
 from gobrrr.fixes.threads import usable_processors
+from gobrrr.models.fusion_roles import space_of
 from gobrrr.pipeline.cpu_analysis import CpuAnalysis
 from gobrrr.pipeline.tables import PHASE_NAMES
 from gobrrr.timeline.ops import TensorSpec
@@ -75,6 +76,7 @@ def _ops_in_order(analysis: CpuAnalysis) -> tuple[OpFact, ...]:
         work, row = analysis.works[position], row_of.get(position, -1)
         call = op.call
         outputs = call.outputs or ()
+        space = space_of(call)
         sources = _storages(call.tensors)
         moved = work.bytes_moved if work is not None else None
         fact = OpFact(
@@ -91,10 +93,13 @@ def _ops_in_order(analysis: CpuAnalysis) -> tuple[OpFact, ...]:
             shapes=tuple(t.shape for t in call.tensors),
             reads=sources if row >= 0 else (),
             writes=_storages(outputs) if row >= 0 else (),
+            elements=None if space is None else space.elements,
+            row=1 if space is None else space.row,
             module=op.module,
             source=op.source,
             phase=PHASE_NAMES[op.phase],
             overload=call.overload,
+            nodes=op.nodes,
         )
         facts.append(fact if row < 0 else _with_shares(fact, shares, row))
     return tuple(facts)
@@ -187,6 +192,8 @@ def with_program(facts: Facts, workload: Workload) -> Facts:
         trains=facts.trains or workload.trains,
         in_no_grad=not workload.trains and not getattr(workload, "plain_call", False),
         parameter_dtypes=dtypes_of(parameters),
+        parameters=len(parameters) if module is not None else None,
+        separate_loss=workload.loss is not None,
         parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)) or None,
         modules=module_kinds(module),
         optimizers=() if optimizer is None else (describe_optimizer(optimizer),),

@@ -137,6 +137,7 @@ def _with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
         optimizers=optimizers,
         loaders=tuple(dict.fromkeys(loaders)),
         modules=module_kinds(module),
+        parameters=len(parameters) if module is not None else None,
         parameter_dtypes=dtypes_of(parameters),
     )
 

@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import pytest
+from tests.fixes.facts import CEILINGS, facts, pointwise, product
+
+from gobrrr.fixes import FIXES
+from gobrrr.fixes.compiled_calls import DISPATCH_S, Left, call_cost, host_scale, records_gradients
+from gobrrr.fixes.facts import OpFact, OptimizerFact
+
+BY_NAME = {fix.name: fix for fix in FIXES}
+# Host work as fast as where the constants were measured.
+AS_THERE = {**CEILINGS, "host.dispatches": 1 / DISPATCH_S}
+
+
+def test_a_call_without_gradients_enters_and_looks_at_what_python_looked_at():
+    linear = product(module="0", host_s=90e-6, fixed_s=10e-6)
+    cost = call_cost(facts([linear], ceilings=AS_THERE), [linear], 2)
+    # 55 us, and a fifth of 100 us in modules; the call's own 10 us and 1.5 us; 2 * 3 us.
+    assert cost.enter_s == pytest.approx(75e-6)
+    assert cost.libraries_s == pytest.approx(11.5e-6)
+    assert cost.generated_s == pytest.approx(6e-6)
+    assert cost.autograd_s == cost.gradients_s == cost.loss_s == 0.0
+    assert cost.total_s == pytest.approx(92.5e-6)
+
+
+def test_training_records_runs_backward_and_hands_over_each_gradient():
+    given = facts(
+        trains=True, optimizers=(OptimizerFact("SGD", 10, 100),), ceilings=AS_THERE,
+        separate_loss=True,
+    )  # fmt: skip
+    cost = call_cost(given, [], 0)
+    assert cost.autograd_s == pytest.approx(196e-6)  # 70 + 10 * 2.6 + 100
+    assert cost.gradients_s == pytest.approx(43e-6)  # 10 * 4.3
+    assert cost.loss_s == pytest.approx(170e-6)
+    # Parameters that no optimizer steps get gradients too; a loss in the model is in its graph.
+    more = call_cost(replace(given, parameters=20, separate_loss=False), [], 0)
+    assert more.gradients_s == pytest.approx(86e-6)
+    assert more.loss_s == 0.0
+
+
+def test_host_work_scales_with_the_machine_s_dispatch():
+    assert host_scale(facts(ceilings={})) == 1.0
+    slow = facts(ceilings={"host.dispatches": 1 / (2 * DISPATCH_S)})
+    assert call_cost(slow, [], 0).enter_s == pytest.approx(110e-6)
+
+
+def test_a_mode_leaves_its_share_of_each_cost():
+    linear = product(fixed_s=10e-6)
+    given = facts([linear], ceilings=AS_THERE)
+    cost = call_cost(given, [linear], 2, Left(enter=0.5, library=0.5, generated=0.0))
+    assert (cost.enter_s, cost.generated_s) == (pytest.approx(27.5e-6), 0.0)
+    assert cost.libraries_s == pytest.approx(5.75e-6)
+
+
+def test_inference_that_records_gradients_pays_for_it_compiled_too():
+    linear = replace(product(), nodes=3)
+    recorded = facts([linear], in_no_grad=False, parameters=2, ceilings=AS_THERE)
+    assert records_gradients(recorded)
+    assert call_cost(recorded, [], 0).autograd_s == pytest.approx(75.2e-6)  # 70 + 2 * 2.6
+    assert not records_gradients(replace(recorded, ops=(replace(linear, nodes=0),)))
+    # Unknown is not recorded.
+    assert not records_gradients(replace(recorded, ops=(replace(linear, nodes=None),)))
+
+
+def test_the_optimizer_is_not_compiled():
+    layer = [pointwise("aten::mul", [i], [i + 1], size=4e3, host_s=20e-6) for i in range(200)]
+    update = [
+        OpFact("aten::add_", host_s=20e-6, fixed_s=10e-6, phase="optimizer") for _ in range(300)
+    ]
+    leaves = {"overhead.python": 0.015}
+    alone = BY_NAME["compile"].consider(facts(layer, 0.015, leaves, trains=True))
+    behind = BY_NAME["compile"].consider(facts([*layer, *update], 0.015, leaves, trains=True))
+    assert alone.expected_s == pytest.approx(behind.expected_s)
+
+
+def test_a_gradient_that_is_kept_is_added_to_outside_the_graph():
+    grown = pointwise("aten::add_", [1, 2], [1], phase="backward")
+    made = [pointwise("aten::mul", [3], [4], phase="backward"),
+            pointwise("aten::add_", [4, 3], [4], phase="backward")]  # fmt: skip
+    leaves = {"overhead.dispatch": 60e-6}
+    with_it = BY_NAME["compile"].consider(facts([grown, *made], 0.04, leaves, trains=True))
+    without = BY_NAME["compile"].consider(facts(made, 0.04, leaves, trains=True))
+    assert with_it.expected_s == pytest.approx(without.expected_s, abs=30e-6)
+
+
+def test_matrix_times_vector_becomes_a_loop():
+    rows = [
+        OpFact("aten::mv", kernel_s=1e-6, fixed_s=5e-6, host_s=5e-6, op_class="contraction",
+               matrix_flops=8192.0, bytes_moved=16e3, shapes=((64, 64), (64,)), phase="forward")
+        for _ in range(100)
+    ]  # fmt: skip
+    given = facts(rows, 1.1e-3, {"overhead.dispatch": 1e-3}, ceilings=AS_THERE)
+    # 1 ms of overhead becomes one call (55 us) of one kernel (3 us) that takes 1.2 times as long.
+    assert BY_NAME["compile"].consider(given).expected_s == pytest.approx(0.922e-3, rel=0.02)
