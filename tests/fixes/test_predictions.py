@@ -88,6 +88,29 @@ def test_a_product_that_is_waited_for_ends_a_group():
     assert [len(group.ops) for group in find_groups(facts(ops))] == [1, 1]
 
 
+def test_forward_and_backward_pass_are_two_graphs():
+    # Both read 2, one after the other: as one graph they would be one kernel.
+    ops = [
+        pointwise("aten::exp", [1], [2]),
+        pointwise("aten::neg", [2], [3]),
+        pointwise("aten::mul", [2, 3], [4], phase="backward"),
+    ]
+    forward, backward = find_groups(facts(ops))
+    assert [len(forward.ops), len(backward.ops)] == [2, 1]
+    assert forward.bytes_after == 120e6  # 1 read; 2 and 3 kept for the backward pass
+    assert backward.bytes_after == 120e6  # 2 and 3 read, 4 written
+
+
+def test_what_iterates_over_other_points_is_another_kernel():
+    half = pointwise("aten::add", [2], [3], shapes=((3_000_000,),), size=12e6)
+    ops = [pointwise("aten::mul", [1], [2]), half]
+    assert [len(group.ops) for group in find_groups(facts(ops))] == [1, 1]
+    # A normalisation takes what computes its input, and what uses its rows.
+    norm = pointwise("aten::native_layer_norm", [2], [3], op_class="normalisation", row=1000)
+    ops = [pointwise("aten::mul", [1], [2]), norm, pointwise("aten::relu", [3], [4])]
+    assert [len(group.ops) for group in find_groups(facts(ops))] == [3]
+
+
 def test_compile_counts_the_bytes_of_fusion():
     chain = [pointwise("aten::mul", [i], [i + 1]) for i in range(6)]
     step_s = sum(op.kernel_s + op.fixed_s + op.host_s for op in chain)

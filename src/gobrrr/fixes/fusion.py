@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from math import prod
 
 from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.models.dataflow import Access, Dataflow, FlowOp
+from gobrrr.models.fusion import FusedGroup, fuse
+from gobrrr.models.fusion_roles import Role, Space
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
 
 _FUSABLE = ("elementwise", "normalisation")
 # Ops without arithmetic that a compiler folds into their neighbours.
@@ -44,89 +50,102 @@ def is_fusable(op: OpFact) -> bool:
 
 
 def find_groups(facts: Facts) -> tuple[Group, ...]:
-    """Groups of fusable ops outside the optimizer, in order.
+    """Groups of fusable ops outside the optimizer, in order, as ``models.fusion`` finds them.
 
-    An op joins the group before it unless an op of another kind that it depends on stands between.
+    Forward and backward pass are compiled as two graphs, so no group has ops of both.
     """
     ops = [op for op in facts.ops if op.phase != "optimizer"]
     if not facts.in_order:
         return tuple(_unordered(op) for op in ops if is_fusable(op))
-    reads, writes = _values(ops)
-    readers: dict[tuple[int, int], list[int]] = {}
-    for position, used in enumerate(reads):
-        for value in used:
-            readers.setdefault(value, []).append(position)
-    groups: list[list[int]] = []
-    maker: dict[tuple[int, int], int] = {}
-    for position, op in enumerate(ops):
-        if is_fusable(op):
-            # A library call between does no harm unless this op waits for it.
-            waits_for = [maker[value] for value in reads[position] if value in maker]
-            newest = max(waits_for, default=-1)
-            open_group = (
-                bool(groups) and newest <= groups[-1][-1] and _alike(ops[groups[-1][-1]], op)
-            )
-            if open_group and (newest >= groups[-1][0] or position == groups[-1][-1] + 1):
-                groups[-1].append(position)
-            else:
-                groups.append([position])
-        for value in writes[position]:
-            maker[value] = position
-    return tuple(_measure(members, ops, reads, writes, readers) for members in groups)
+    flow = _link(ops)
+    found: list[tuple[int, Group]] = []
+    for phase in dict.fromkeys(op.phase for op in ops):
+        part, places = _part(flow, [i for i, op in enumerate(ops) if op.phase == phase])
+        for fused in fuse(part):
+            members = [places[m] for m in fused.members]
+            if is_fusable(ops[members[0]]):
+                found.append((members[0], _group([ops[m] for m in members], fused)))
+    return tuple(group for _, group in sorted(found, key=lambda pair: pair[0]))
 
 
-def _alike(before: OpFact, after: OpFact) -> bool:
-    # One kernel runs over one iteration space, or reduces it.
-    if before.phase != after.phase:
-        return False
-    sizes = [max(map(prod, op.shapes), default=0) for op in (before, after)]
-    return min(sizes) > 0 and max(sizes) % min(sizes) == 0
+def _group(ops: Sequence[OpFact], fused: FusedGroup) -> Group:
+    before = sum(op.bytes_moved or 0.0 for op in ops)
+    after = before if fused.bytes_fused is None else float(fused.bytes_fused)
+    fresh = sum(op.fresh_bytes for op in ops)
+    if fused.work is not None:
+        fresh = float(fused.work.fresh_bytes)
+    return Group(tuple(ops), before, after, fresh)
 
 
-def _values(
-    ops: Sequence[OpFact],
-) -> tuple[list[dict[tuple[int, int], float]], list[dict[tuple[int, int], float]]]:
-    """Bytes of the values that each op reads and writes.
+def _link(ops: Sequence[OpFact]) -> Dataflow:
+    """The ops linked by the values that they read and write.
 
     A value is (storage, version): a storage's id comes back for another tensor once it is freed,
     which shows as a write by an op that does not read it.
     """
-    version: dict[int, int] = {}
-    reads, writes = [], []
-    for op in ops:
-        reads.append({(storage, version.get(storage, 0)): size for storage, size in op.reads})
-        for storage, _ in op.writes:
-            version[storage] = version.get(storage, 0) + 1
-        writes.append({(storage, version[storage]): size for storage, size in op.writes})
-    return reads, writes
-
-
-def _measure(
-    members: list[int],
-    ops: Sequence[OpFact],
-    reads: list[dict[tuple[int, int], float]],
-    writes: list[dict[tuple[int, int], float]],
-    readers: dict[tuple[int, int], list[int]],
-) -> Group:
-    inside = set(members)
-    made: dict[tuple[int, int], float] = {}
-    read: dict[tuple[int, int], float] = {}
-    for position in members:
-        for value, size in reads[position].items():
-            if value not in made:
-                read[value] = max(size, read.get(value, 0.0))
-        made.update(writes[position])
+    current: dict[int, int] = {}
+    producer: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    flow = []
+    newest = 0
+    for position, op in enumerate(ops):
+        reads, writes = [], []
+        for storage, size in op.reads:
+            if storage not in current:
+                newest += 1
+                current[storage] = newest
+            reads.append(_access(current[storage], size))
+            readers.setdefault(current[storage], []).append(position)
+        for storage, size in op.writes:
+            newest += 1
+            current[storage] = newest
+            producer[newest] = position
+            writes.append(_access(newest, size))
+        flow.append(
+            FlowOp(position, OpCall(op.name, ()), _space(op), _work(op), tuple(reads),
+                   tuple(writes), op.module, op.source, Phase.OTHER)
+        )  # fmt: skip
     # What no one reads within the step is its result, or the next step's.
-    kept = sum(
-        size
-        for value, size in made.items()
-        if value not in readers or not inside.issuperset(readers[value])
-    )
-    before = sum(ops[p].bytes_moved or 0.0 for p in members)
-    fresh = sum(ops[p].fresh_bytes for p in members)
-    return Group(
-        tuple(ops[p] for p in members), before, min(before, sum(read.values()) + kept),
-        min(fresh, kept),
+    kept = frozenset(value for value in producer if value not in readers)
+    found = {value: tuple(positions) for value, positions in readers.items()}
+    return Dataflow(tuple(flow), producer, found, kept)
+
+
+def _part(flow: Dataflow, members: Sequence[int]) -> tuple[Dataflow, Sequence[int]]:
+    """Some of the ops as a flow of their own, which keeps what others read; and their places."""
+    place = {old: new for new, old in enumerate(members)}
+    producer = {v: place[op] for v, op in flow.producer.items() if op in place}
+    readers = {
+        value: tuple(place[op] for op in found if op in place)
+        for value, found in flow.readers.items()
+    }
+    others = {v for v, found in flow.readers.items() if any(op not in place for op in found)}
+    ops = tuple(flow.ops[old] for old in members)
+    return Dataflow(ops, producer, readers, flow.kept | others), members
+
+
+def _access(value: int, size: float) -> Access:
+    spec = TensorSpec((round(size),), "uint8", None, value)
+    return Access(value, round(size), spec)
+
+
+def _space(op: OpFact) -> Space:
+    elements = op.elements
+    if elements is None:
+        elements = max(map(prod, op.shapes), default=0)
+    if not is_fusable(op) or not elements:
+        return Space(Role.EXTERN, elements)
+    role = Role.POINTWISE if op.row == 1 else Role.NORMALISATION
+    return Space(role, elements, op.row)
+
+
+def _work(op: OpFact) -> Work:
+    moved = round(op.bytes_moved or 0.0)
+    written = min(moved, round(sum(size for _, size in op.writes)))
+    return Work(
+        matrix_flops=op.matrix_flops or 0.0, vector_flops=op.vector_flops or 0.0,
+        bytes_read=moved - written, bytes_written=written, unique_bytes=moved,
+        compute_dtype=op.dtype or "", op_class="other", fresh_bytes=round(op.fresh_bytes),
     )  # fmt: skip
 
 
