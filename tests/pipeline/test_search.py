@@ -9,7 +9,7 @@ from tests.fixes.facts import facts
 
 from gobrrr.diagnosis import schema
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import Fix, Prospect, RuledOut
+from gobrrr.fixes.fix import FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.measure.summary import Interval
 from gobrrr.pipeline.fix import FixGateFailure, FixResult
 from gobrrr.pipeline.search import Options, search, select
@@ -26,7 +26,7 @@ def _apply(work):
     yield work
 
 
-def make(name, expected_s, *, excludes=(), variant_of="", advice=False, after=None):
+def make(name, expected_s, *, excludes=(), variant_of="", advice=False, after=None, slow=False):
     """A fix that expects to save this much; ``after``: only once these fixes are applied."""
 
     def consider(given: Facts):
@@ -35,8 +35,9 @@ def make(name, expected_s, *, excludes=(), variant_of="", advice=False, after=No
         return Prospect(0.0, expected_s, 2 * expected_s, "arithmetic")
 
     return Fix(
-        name, name.title(), ("overhead.python",), (), consider, snippet=f"use({name})",
-        apply=None if advice else _apply, excludes=excludes, variant_of=variant_of,
+        name, name.title(), ("overhead.python",), (FIRST_STEP,) if slow else (), consider,
+        snippet=f"use({name})", apply=None if advice else _apply, excludes=excludes,
+        variant_of=variant_of,
     )  # fmt: skip
 
 
@@ -67,7 +68,7 @@ class Made:
         self.now_s += budget_s
         return self.null
 
-    def verify(self, fixes, null, light_s, budget_s):
+    def verify(self, fixes, null, light_s, budget_s, limit_s):
         self.now_s += self.cost_s
         names = tuple(fix.name for fix in fixes)
         self.tried.append(names)
@@ -119,8 +120,8 @@ def test_after_the_best_fix_the_program_is_diagnosed_again():
 
 def test_what_makes_a_set_slower_is_not_kept():
     class Clash(Made):
-        def verify(self, fixes, null, light_s, budget_s):
-            trial = super().verify(fixes, null, light_s, budget_s)
+        def verify(self, fixes, null, light_s, budget_s, limit_s):
+            trial = super().verify(fixes, null, light_s, budget_s, limit_s)
             if len(fixes) == 2:
                 return Trial(trial.fixes, "faster", "", Interval(1.05, 1.04, 1.06), 1.0, 0.95)
             return trial
@@ -154,6 +155,40 @@ def test_variants_come_after_their_base_and_not_at_all_where_it_is_hopeless():
     assert bad.tried == [("base",)]
     reasons = {t.fix.name: t.reason for t in found.tried}
     assert "variant of base" in reasons["base_fast"]
+
+
+def test_what_takes_seconds_is_tried_before_what_waits_for_a_compiler():
+    fixes = [make("compiled", 0.5, slow=True), make("quick", 0.1), make("tiny", 0.01)]
+    bench = Made({"compiled": 0.5, "quick": 0.1})
+    found = run(bench, fixes)
+    assert bench.tried[:3] == [("quick",), ("compiled",), ("tiny",)]
+    # They are shown by what was expected of them.
+    assert [tried.fix.name for tried in found.tried] == ["compiled", "quick", "tiny"]
+
+
+def test_a_trial_that_outlasts_the_budget_is_no_failure_of_the_fix():
+    class Endless(Made):
+        def verify(self, fixes, null, light_s, budget_s, limit_s):
+            self.limits.append(limit_s)
+            self.now_s += limit_s
+            return Trial(tuple(fix.name for fix in fixes), "failed", "it gave no sign")
+
+    bench = Endless({})
+    bench.limits = []
+    found = run(bench, [make("a", 0.3), make("b", 0.2)], budget_s=100.0)
+    # All that was left after the null; then the budget was spent.
+    (limit_s,) = bench.limits
+    assert 50.0 < limit_s < 100.0
+    assert [tried.trial for tried in found.tried] == [None, None]
+    assert "no result when the budget was spent" in found.tried[0].reason
+
+
+def test_progress_names_each_trial_and_what_is_left():
+    said = []
+    bench = Made({"a": 0.1})
+    search(bench, [make("a", 0.3)], Options(), lambda phase, *_: said.append(phase),
+           clock=lambda: bench.now_s)  # fmt: skip
+    assert any(phase.startswith("trying a (1 of 1, ") and "left)" in phase for phase in said)
 
 
 def test_advice_is_predicted_and_not_tried():

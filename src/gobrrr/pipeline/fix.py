@@ -255,9 +255,10 @@ class WorkloadBench:
             raise UserCodeError(f"the step raised {type(error).__name__}: {error}") from error
 
     def verify(
-        self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float
-    ) -> Trial:
-        """On copies, in turns."""
+        self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float,
+        limit_s: float,
+    ) -> Trial:  # fmt: skip
+        """On copies, in turns. It shares the user's process, so that it cannot be ended."""
         self._baseline = self._baseline or prepare(self._work)
         with memory_limited(self._memory_limit):
             return verify_workload(

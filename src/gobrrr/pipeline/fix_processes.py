@@ -123,12 +123,14 @@ class FunctionBench:
         return self._trials.measure_null(budget_s)
 
     def verify(
-        self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float
-    ) -> Trial:
+        self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float,
+        limit_s: float,
+    ) -> Trial:  # fmt: skip
         """In that process, or in two if variables have to be set at their start."""
         return self._trials.verify(
-            fixes, speed_of_light_s=light_s, tolerance=self._tolerance, budget_s=budget_s
-        )
+            fixes, speed_of_light_s=light_s, tolerance=self._tolerance, budget_s=budget_s,
+            limit_s=limit_s,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Ends the process."""
@@ -188,12 +190,13 @@ class ScriptBench:
         return self._null.null
 
     def verify(
-        self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float
-    ) -> Trial:
+        self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float,
+        limit_s: float,
+    ) -> Trial:  # fmt: skip
         """Runs with and without, in turns."""
         return verify_script(
             self._target, fixes, null=self._null, speed_of_light_s=light_s,
-            tolerance=self._tolerance, budget_s=budget_s,
+            tolerance=self._tolerance, budget_s=budget_s, limit_s=limit_s,
         )  # fmt: skip
 
     def close(self) -> None:

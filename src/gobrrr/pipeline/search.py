@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import Fix, Prospect, RuledOut
+from gobrrr.fixes.fix import FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.fixes.light import speed_of_light_with
 from gobrrr.pipeline.cpu_analysis import Progress
 from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
@@ -26,10 +26,18 @@ LEAST_GAIN = 1.01
 # Rounds of adding one more fix to the best set.
 MOST_TOGETHER = 5
 NULL_TRIES = 2
+_NULL_PHASES = (
+    "timing the program against itself, to know the noise",
+    "timing it against itself again, since it was noisy",
+)
 # Seconds of measuring that one trial gets at most, whatever the number of trials.
 MOST_TRIAL_S, MOST_NULL_S = 20.0, 40.0
 # Shares of the budget: for all null trials, for trying each fix alone.
 NULL_SHARE, ALONE_SHARE = 0.25, 0.5
+# A trial that has begun may take this long whatever is left of the budget; then it is ended.
+LEAST_LIMIT_S = 30.0
+# Share of the step that a fix without a compiler has to save to be tried before those with one.
+WORTH_FIRST = 0.02
 # Variants of a fix are not tried once it is clear that it makes the program this much slower.
 HOPELESS = 0.85
 
@@ -46,8 +54,11 @@ class Bench(Protocol):
         ...
 
     def verify(self, fixes: Sequence[Fix], null: Null, light_s: float | None,
-               budget_s: float) -> Trial:  # fmt: skip
-        """Try these fixes together."""
+               budget_s: float, limit_s: float) -> Trial:  # fmt: skip
+        """Try these fixes together, ``budget_s`` of measuring.
+
+        Where it can be ended, it is after ``limit_s`` in all.
+        """
         ...
 
     def can_apply(self, fix: Fix) -> str:
@@ -71,7 +82,8 @@ class Options:
     Attributes:
         only: names of the fixes to try; empty: all.
         exclude: names not to try.
-        budget_s: seconds for everything after the first diagnosis; a trial that has begun ends.
+        budget_s: seconds for everything after the first diagnosis. A trial that has begun then is
+            ended, if it can be, after ``LEAST_LIMIT_S``.
     """
 
     only: tuple[str, ...] = ()
@@ -156,6 +168,21 @@ def _bases_first(prospects: list[tuple[Fix, Prospect]]) -> list[tuple[Fix, Prosp
     return ordered + waiting
 
 
+def _quick_first(
+    prospects: list[tuple[Fix, Prospect]], step_s: float
+) -> list[tuple[Fix, Prospect]]:
+    """Fixes that take seconds to try before those that wait for a compiler, if they promise some.
+
+    Otherwise a small budget goes to one compiler, and what everybody can have is never tried.
+    """
+
+    def late(pair: tuple[Fix, Prospect]) -> bool:
+        fix, prospect = pair
+        return FIRST_STEP in fix.may_change or prospect.expected_s < WORTH_FIRST * step_s
+
+    return sorted(prospects, key=late)
+
+
 def _is_tried(bench: Bench, fix: Fix) -> bool:
     return fix.can_be_applied and not bench.can_apply(fix)
 
@@ -180,6 +207,9 @@ class _Run:
     def _left_s(self) -> float:
         return self.options.budget_s - (self.clock() - self._begun)
 
+    def _left(self) -> str:
+        return f"{max(self._left_s(), 0.0):.0f} s of the budget left"
+
     def measure_null(self) -> None:
         """The null trial, again if the machine was not quiet enough."""
         # It ends as soon as it is good enough.
@@ -189,7 +219,7 @@ class _Run:
             spent_s = self.options.budget_s - self._left_s()
             if attempt and spent_s > NULL_SHARE * self.options.budget_s:
                 break
-            self.progress("null: the program against itself", attempt, NULL_TRIES)
+            self.progress(_NULL_PHASES[min(attempt, 1)], 0, 0)
             null = self.bench.measure_null(budget_s)
             before = self.found.null
             if before is None or _width(null) < _width(before):
@@ -201,14 +231,14 @@ class _Run:
         self.found.notices.append(f"{_capital(self.found.null.sentence)}.")
 
     def try_each(self, prospects: list[tuple[Fix, Prospect]]) -> None:
-        """Every fix alone, the largest expected saving first."""
+        """Every fix alone: quick ones first, and by expected saving, in which order they stay."""
         count = sum(_is_tried(self.bench, fix) for fix, _ in prospects)
         # The rest goes to combinations, and to compiling.
         share_s = self._left_s() * ALONE_SHARE / max(count, 1)
         self._trial_s = min(max(share_s, self.bench.least_trial_s), MOST_TRIAL_S)
         done = 0
-        prospects = _bases_first(prospects)
-        for fix, prospect in prospects:
+        shown = {fix.name: place for place, (fix, _) in enumerate(prospects)}
+        for fix, prospect in _bases_first(_quick_first(prospects, self.found.facts.step_s)):
             if not _is_tried(self.bench, fix):
                 self.found.tried.append(_untried(self.bench, fix, prospect))
                 continue
@@ -218,11 +248,15 @@ class _Run:
                 reason = hopeless or "the budget was spent: give a larger --budget"
                 self.found.tried.append(Tried(fix, prospect, reason=reason))
                 continue
-            self.progress(f"trying: {fix.name}", done, count)
+            self.progress(f"trying {fix.name} ({done + 1} of {count}, {self._left()})", done, 0)
             done += 1
             trial = self._verify((fix,))
+            if trial is None:
+                self.found.tried.append(Tried(fix, prospect, reason=_ENDED))
+                continue
             self.found.tried.append(Tried(fix, prospect, trial))
             self._keep_best(trial)
+        self.found.tried.sort(key=lambda tried: shown[tried.fix.name])
 
     def _hopeless(self, fix: Fix) -> str:
         base = next((t for t in self.found.tried if t.fix.name == fix.variant_of), None)
@@ -260,8 +294,10 @@ class _Run:
             return False
         rejected.add(key)
         names = " + ".join((*best.fixes, fix.name))
-        self.progress(f"trying: {names}", len(self.found.combinations), 0)
+        self.progress(f"trying {names} ({self._left()})", 0, 0)
         trial = self._verify((*together, fix))
+        if trial is None:
+            return False
         self.found.combinations.append(trial)
         return self._keep_best(trial)
 
@@ -302,10 +338,16 @@ class _Run:
             return None
         return facts
 
-    def _verify(self, fixes: Sequence[Fix]) -> Trial:
+    def _verify(self, fixes: Sequence[Fix]) -> Trial | None:
+        """The trial; ``None`` if the budget ended before it had a result."""
         assert self.found.null is not None
         light_s = speed_of_light_with(self.found.facts, fixes)
-        return self.bench.verify(fixes, self.found.null, light_s, self._trial_s)
+        limit_s = max(self._left_s(), LEAST_LIMIT_S)
+        begun = self.clock()
+        trial = self.bench.verify(fixes, self.found.null, light_s, self._trial_s, limit_s)
+        if trial.verdict == "failed" and self.clock() - begun >= limit_s:
+            return None
+        return trial
 
     def _keep_best(self, trial: Trial) -> bool:
         if not trial.won or trial.speedup is None:
@@ -318,6 +360,9 @@ class _Run:
             return False
         self.found.best = trial
         return True
+
+
+_ENDED = "it had no result when the budget was spent: give a larger --budget"
 
 
 def _width(null: Null) -> float:

@@ -82,7 +82,7 @@ class FunctionTrials:
         Raises InputError if the function cannot be loaded or run.
         """
         try:
-            answer = self._ask({"do": "null", "budget_s": budget_s})
+            answer = self._ask({"do": "null", "budget_s": budget_s}, self.time_limit_s)
         except ChildFailed as failure:
             raise InputError(f"{self.target} {failure}") from None
         self._null = read_null(answer["null"])
@@ -95,14 +95,21 @@ class FunctionTrials:
         speed_of_light_s: float | None = None,
         tolerance: float = TOLERANCE,
         budget_s: float = BUDGET_S,
+        limit_s: float | None = None,
     ) -> Trial:
-        """Try ``fixes`` together. Whatever they do, the result is a trial."""
+        """Try ``fixes`` together. Whatever they do, the result is a trial.
+
+        It is ended after ``limit_s``, by default and at the most ``time_limit_s``.
+        """
+        limit_s = self.time_limit_s if limit_s is None else min(limit_s, self.time_limit_s)
         names = tuple(fix.name for fix in fixes)
         for fix in fixes:
             if fix.apply is None and not fix.environment:
                 return failed(names, f"{fix.name} cannot be applied to a function")
         if any(fix.environment for fix in fixes):
-            return self._verify_in_processes(fixes, names, speed_of_light_s, tolerance, budget_s)
+            return self._verify_in_processes(
+                fixes, names, speed_of_light_s, tolerance, budget_s, limit_s
+            )
         try:
             self._null = self._null or self.measure_null(budget_s * NULL_SHARE)
             answer = self._ask(
@@ -110,7 +117,8 @@ class FunctionTrials:
                     "do": "try", "fixes": names, "speed_of_light_s": speed_of_light_s,
                     "tolerance": tolerance, "budget_s": budget_s,
                     "null": null_message(self._null),
-                }
+                },
+                limit_s,
             )  # fmt: skip
         except (ChildFailed, InputError) as failure:
             return failed(names, f"the trial {failure}" if type(failure) is ChildFailed else
@@ -120,13 +128,13 @@ class FunctionTrials:
             self.close()
         return trial
 
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, question: dict[str, Any], limit_s: float) -> dict[str, Any]:
         if self._child is None:
             self._child = Child({"kind": "function", **self._spec})
             self._answer("while it was loaded", LOAD_LIMIT_S)
         self._child.send(question)
         doing = "while the null was measured" if question["do"] == "null" else "while it was tried"
-        return self._answer(doing, self.time_limit_s)
+        return self._answer(doing, limit_s)
 
     def _answer(self, doing: str, limit_s: float) -> dict[str, Any]:
         assert self._child is not None
@@ -148,6 +156,7 @@ class FunctionTrials:
         speed_of_light_s: float | None,
         tolerance: float,
         budget_s: float,
+        limit_s: float,
     ) -> Trial:
         """With variables that must be set at the start of a process: two processes take turns."""
         before = Start({"kind": "turns", "fixes": [], **self._spec}, {}, "the unchanged function")
@@ -162,12 +171,12 @@ class FunctionTrials:
             if self._null_of_processes is None:
                 got = alternate_processes(
                     before, before, budget_s=budget_s * NULL_SHARE,
-                    start_limit_s=self.time_limit_s, enough=is_quiet,
+                    start_limit_s=limit_s, enough=is_quiet,
                 )  # fmt: skip
                 self._null_of_processes = null_of(got.timed, got.ratio)
             null = self._null_of_processes
             got = alternate_processes(
-                before, after, budget_s=budget_s, start_limit_s=self.time_limit_s,
+                before, after, budget_s=budget_s, start_limit_s=limit_s,
                 enough=clear_of(null),
             )  # fmt: skip
         except SideFailed as failure:

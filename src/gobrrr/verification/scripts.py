@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.fix import MEMORY, Fix
 from gobrrr.verification.alternation import (
     AFTER,
     BEFORE,
@@ -116,13 +116,16 @@ def verify_script(
     speed_of_light_s: float | None = None,
     tolerance: float = TOLERANCE,
     budget_s: float = BUDGET_S,
+    limit_s: float | None = None,
 ) -> Trial:
     """Run the script with and without ``fixes`` in turns, a few steps each, unprofiled.
 
     Compared are the losses that ``backward`` is called on, the gradients of the first optimizer
     steps and how they move the parameters, or the first outputs of the outermost module. Whatever
     the script or the fixes do, the result is a trial. What the script writes to files it writes.
+    Steps have to be warm after ``limit_s``, at the most the target's ``start_limit_s``.
     """
+    start_limit_s = min(limit_s or target.start_limit_s, target.start_limit_s)
     names = tuple(fix.name for fix in fixes)
     for fix in fixes:
         if fix.in_script is None and not fix.environment:
@@ -134,7 +137,8 @@ def verify_script(
     try:
         got = alternate_processes(
             target.start(), target.start(fixes), budget_s=budget_s,
-            start_limit_s=target.start_limit_s, enough=clear_of(null.null),
+            start_limit_s=start_limit_s, enough=clear_of(null.null),
+            memory=any(MEMORY in fix.may_change for fix in fixes),
         )  # fmt: skip
     except SideFailed as failure:
         return failed(names, str(failure))
@@ -145,7 +149,7 @@ def verify_script(
         expected = Expected(null.repeated, null.original, "the plain run")
         numerics = compare(expected, read_record(got.ready[AFTER]["record"]), tolerance)
         if numerics.verdict == INCOMPARABLE:
-            left_s = max(target.start_limit_s - (time.monotonic() - begun), 30.0)
+            left_s = max(start_limit_s - (time.monotonic() - begun), 30.0)
             numerics = _with_eager_randomness(target, fixes, expected, tolerance, left_s, numerics)
     return _trial(names, got, null.null, numerics, speed_of_light_s)
 
@@ -184,5 +188,7 @@ def _trial(
         names, verdict, reason, speedup=got.ratio, before_s=got.timed.before_s,
         after_s=got.timed.after_s, compile_s=compile_s,
         break_even_steps=math.ceil(compile_s / gain_s) if verdict == FASTER else None,
-        peak_memory_bytes=got.peak_bytes, numerics=numerics.as_record(), notices=notices,
+        peak_memory_bytes=got.peak_bytes, step_memory_before_bytes=got.step_memory_bytes[BEFORE],
+        step_memory_bytes=got.step_memory_bytes[AFTER], numerics=numerics.as_record(),
+        notices=notices,
     )  # fmt: skip
