@@ -4,6 +4,7 @@ import pytest
 from tests.fixes.facts import CEILINGS, facts, pointwise, product
 
 from gobrrr.fixes import FIXES
+from gobrrr.fixes.compilation import compiled_overhead_s
 from gobrrr.fixes.compiled_calls import DISPATCH_S, Left, call_cost, host_scale, records_gradients
 from gobrrr.fixes.facts import OpFact, OptimizerFact
 
@@ -90,5 +91,36 @@ def test_matrix_times_vector_becomes_a_loop():
         for _ in range(100)
     ]  # fmt: skip
     given = facts(rows, 1.1e-3, {"overhead.dispatch": 1e-3}, ceilings=AS_THERE)
-    # 1 ms of overhead becomes one call (55 us) of one kernel (3 us) that takes 1.2 times as long.
-    assert BY_NAME["compile"].consider(given).expected_s == pytest.approx(0.922e-3, rel=0.02)
+    # 1 ms of overhead becomes one call (55 us) of one kernel (3 us); its loops take 1.2 times the
+    # 100 us and 1.6 MB at 60 % of 100 GB/s.
+    expected_s = 1e-3 - 58e-6 + 100e-6 - (120e-6 + 26.7e-6)
+    assert BY_NAME["compile"].consider(given).expected_s == pytest.approx(expected_s, rel=0.001)
+
+
+def test_on_a_cpu_everything_between_two_library_calls_is_one_generated_function():
+    ops = []
+    for layer in range(3):
+        start = 10 * layer
+        ops.append(product(reads=((start, 4e3),), writes=((start + 1, 4e3),), kernel_s=1e-6))
+        # Two chains that have nothing in common.
+        ops += [pointwise("aten::relu", [start + i], [start + i + 2], size=4e3) for i in (1, 5)]
+    given = facts(ops, 1e-3, ceilings=AS_THERE)
+    on_gpu = replace(given, device_kind="cuda")
+    library_s = 3 * 1.5e-6
+    alone_s = 55e-6 + library_s
+    assert compiled_overhead_s(given)[1] == pytest.approx(alone_s + 3 * 3e-6)
+    assert compiled_overhead_s(on_gpu)[1] == pytest.approx(alone_s + 6 * 3e-6)
+
+
+def test_inference_mode_spares_the_nodes_that_were_made():
+    ops = [product(kernel_s=1e-6, nodes=n) for n in (3, 0, 1)]
+    leaves = {"overhead.dispatch": 50e-6}
+    given = facts(ops, 100e-6, leaves, in_no_grad=False, ceilings=AS_THERE)
+    # 3 ops of 0.22 us, 4 nodes of 2.5 us.
+    assert BY_NAME["inference_mode"].consider(given).expected_s == pytest.approx(10.66e-6)
+    # Under no_grad there are none, however many were seen elsewhere.
+    assert BY_NAME["inference_mode"].consider(replace(given, in_no_grad=True)).reason
+    unknown = replace(given, ops=tuple(replace(op, nodes=None) for op in ops))
+    found = BY_NAME["inference_mode"].consider(unknown)
+    assert (found.low_s, found.high_s) == (0.0, pytest.approx(12.48e-6))  # 3 * (3 * 0.22 + 3.5)
+    assert "up to 3 nodes" in found.because

@@ -114,10 +114,27 @@ def compiled_overhead_s(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, flo
             # ``zero_grad`` and the user's loop come before the first op: they stay.
             now_s = max(now_s - part[0].host_s, 0.0)
     libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
-    after_s = call_cost(facts, libraries, len(find_groups(facts)), mode.left).total_s
+    after_s = call_cost(facts, libraries, _generated_calls(facts), mode.left).total_s
     if mode.graphs:
         after_s *= 0.2
     return now_s, after_s, int(sum(op.count for op in part))
+
+
+def _generated_calls(facts: Facts) -> int:
+    """Calls of generated kernels per step."""
+    groups = len(find_groups(facts))
+    if facts.on_gpu or not facts.in_order:
+        return groups
+    # The C++ backend puts everything between two library calls into one function
+    # (``CppScheduling.flush`` in torch/_inductor/codegen/cpp.py).
+    calls, before = 0, ("", False)
+    for op in facts.ops:
+        generated = is_fusable(op)
+        if op.phase == "optimizer" or not (generated or op.time_s > 0):
+            continue
+        calls += generated and before != (op.phase, True)
+        before = (op.phase, generated)
+    return min(calls, groups)
 
 
 def consider_mode(mode: Mode, facts: Facts) -> Considered:
