@@ -8,6 +8,7 @@ import pytest
 from tests.fixes.facts import facts, product
 from tests.reports.test_fixes import DATA
 
+from gobrrr.diagnosis.schema import FixSummary
 from gobrrr.diagnosis.storage import load
 from gobrrr.fixes import FIXES
 from gobrrr.fixes.fix import Prospect, RuledOut
@@ -17,6 +18,7 @@ from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
 from gobrrr.pipeline.memory_curve import memory_curve
 from gobrrr.pipeline.search import Options, select
 from gobrrr.reports.markdown import render
+from gobrrr.reports.memory_table import memory_lines
 from gobrrr.reports.terminal import report_text
 from gobrrr.verification.trial import Trial
 
@@ -109,6 +111,15 @@ def test_a_setting_is_considered_when_asked_for_and_there():
     assert isinstance(prospect, Prospect) and "25%" in prospect.because
     gone = fix.consider(replace(given, has_memory_budget=False))
     assert isinstance(gone, RuledOut) and "activation_memory_budget" in gone.reason
+
+
+def test_a_price_that_the_noise_hides_is_not_told():
+    diagnosis = load(DATA)
+    diagnosis.fixes = FixSummary(
+        memory_curve=memory_curve([tried("compile", 2.0, 80), tried("memory_budget_75", 1.99, 60)])
+    )
+    (line,) = memory_lines(diagnosis)
+    assert "memory_budget_75 saves 20.0 MB for a change of time too small to tell" in line
 
 
 def test_the_reports_name_the_front(tmp_path):

@@ -46,7 +46,7 @@ from contextlib import contextmanager
 from gobrrr.fixes.fix import Fix, RuledOut
 
 def fix(function):
-    return Fix(name=function.__name__, title="", leaves=(), may_change=(),
+    return Fix(name=function.__name__, title="", leaves=(), may_change=("memory",),
                consider=lambda f: RuledOut("a test"), in_script=contextmanager(function))
 
 def no_sleep():
@@ -59,7 +59,13 @@ def crash():
     os.kill(os.getpid(), signal.SIGSEGV)
     yield
 
-FIXES = [fix(f) for f in (no_sleep, crash)]
+def hoard():
+    import torch
+    from gobrrr.fixes.scripts import before_optimizer_steps
+    with before_optimizer_steps(lambda optimizer: torch.empty(2_000_000).zero_()):
+        yield
+
+FIXES = [fix(f) for f in (no_sleep, crash, hoard)]
 """
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.05)
 
@@ -103,6 +109,17 @@ def test_a_faster_script_wins(target: ScriptTarget, null: ScriptNull) -> None:
     assert trial.verdict == "faster", trial.reason
     assert trial.numerics is not None and trial.numerics["compared"] == 5
     assert trial.peak_memory_bytes is not None and trial.peak_memory_bytes > 1 << 20
+
+
+def test_the_memory_of_a_step_is_measured_on_both_sides(
+    target: ScriptTarget, null: ScriptNull
+) -> None:
+    known = ScriptNull(QUIET, null.original, null.repeated)
+    trial = verify_script(target, named(target, "hoard"), null=known, budget_s=1.0)
+    before, after = trial.step_memory_before_bytes, trial.step_memory_bytes
+    assert before is not None and after is not None
+    # 2 million float32, while next to nothing else of the step is alive.
+    assert 0 < before < 100_000 and 8_000_000 <= after < 8_100_000
 
 
 def alternated(null: ScriptNull, changed: dict[str, Any]) -> Alternated:

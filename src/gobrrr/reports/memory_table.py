@@ -74,10 +74,13 @@ def memory_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def _bargain(point: MemoryPoint, curve: MemoryCurve) -> str:
+    """What a point of the front gives and what for, beside the reference."""
     name = plain_name(point.fix) if point.fix else AS_IT_IS
     if point.fix == curve.reference:
         return f"{name} itself"
     memory = f"{'saves' if point.saved_bytes >= 0 else 'takes'} {si(abs(point.saved_bytes), 'B')}"
     memory += "" if point.saved_bytes >= 0 else " more"
+    if point.price.low <= 1.0 <= point.price.high:
+        return f"{name} {memory} for a change of time too small to tell"
     change = point.price.median - 1.0
     return f"{name} {memory} for {percent(abs(change))} {'more' if change >= 0 else 'less'} time"

@@ -55,6 +55,8 @@ class Alternated:
         ready: the two first ``ready`` messages.
         peak_bytes: of the second side.
         pairs: how many pairs of processes ran.
+        step_memory_bytes: the most that tensors made within a step take at once, of either side;
+            ``None`` if not asked for, or unknown.
     """
 
     timed: Timed
@@ -62,6 +64,7 @@ class Alternated:
     ready: tuple[Mapping[str, Any], Mapping[str, Any]]
     peak_bytes: int | None
     pairs: int
+    step_memory_bytes: tuple[int | None, int | None] = (None, None)
 
 
 def alternate_processes(
@@ -72,8 +75,11 @@ def alternate_processes(
     start_limit_s: float,
     enough: Callable[[Interval], bool],
     most_pairs: int = MOST_PAIRS,
+    memory: bool = False,
 ) -> Alternated:
     """Start both, let them warm up one after the other, time them in turns; then a fresh pair.
+
+    With ``memory`` one more step of the first pair is run for what it takes of it (scripts alone).
 
     Raises SideFailed with a sentence if one of them raises, crashes, hangs, ends without having
     run a step, or is not ready after ``start_limit_s``.
@@ -83,6 +89,7 @@ def alternate_processes(
     medians: list[float] = []
     ready: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     peak: int | None = None
+    taken: tuple[int | None, int | None] = None, None
     pairs = 0
     longest_start_s = 0.0
     while pairs < most_pairs:
@@ -92,9 +99,11 @@ def alternate_processes(
             break
         # An equal share of what is left for each pair that may still come.
         share_s = left_s / (most_pairs - pairs)
-        pair = _one_pair(before, after, start_limit_s, share_s, enough, pairs % 2 == 1)
+        pair = _one_pair(before, after, start_limit_s, share_s, enough, pairs % 2 == 1,
+                         memory and not pairs)  # fmt: skip
         longest_start_s = max(longest_start_s, pair.start_s)
         ready = ready or pair.ready
+        taken = taken if pairs else pair.step_memory_bytes
         pairs += 1
         peak = pair.peak_bytes if peak is None else max(peak, pair.peak_bytes or 0)
         got = pair.timed
@@ -106,7 +115,7 @@ def alternate_processes(
     assert ready is not None
     if len(timed.before) < 2:
         raise SideFailed(BEFORE, "ran too few steps to be timed: let it run longer")
-    return Alternated(timed, _ratio(timed, medians), ready, peak, pairs)
+    return Alternated(timed, _ratio(timed, medians), ready, peak, pairs, taken)
 
 
 def _ratio(timed: Timed, medians: list[float]) -> Interval:
@@ -121,6 +130,7 @@ class _Pair:
     ready: tuple[Mapping[str, Any], Mapping[str, Any]]
     peak_bytes: int | None
     start_s: float
+    step_memory_bytes: tuple[int | None, int | None]
 
 
 def _one_pair(
@@ -130,6 +140,7 @@ def _one_pair(
     budget_s: float,
     enough: Callable[[Interval], bool],
     swapped: bool,
+    memory: bool,
 ) -> _Pair:
     starts = (before, after)
     order = (AFTER, BEFORE) if swapped else (BEFORE, AFTER)
@@ -147,7 +158,12 @@ def _one_pair(
             clock=SystemClock(),
         )
         ready = sides[BEFORE].ready, sides[AFTER].ready
-        return _Pair(timed, ready, sides[AFTER].peak_bytes, start_s)
+        peak = sides[AFTER].peak_bytes
+        taken: tuple[int | None, int | None] = None, None
+        if memory:
+            # Last: a script may have no step left.
+            taken = sides[BEFORE].step_memory(), sides[AFTER].step_memory()
+        return _Pair(timed, ready, peak, start_s, taken)
     finally:
         for side in sides.values():
             side.child.close()
@@ -179,6 +195,17 @@ class _Side:
         self.child.freeze()
         self.peak_bytes = message.get("peak_bytes", self.peak_bytes)
         return max(float(message["seconds"]), 1e-9) / self._steps
+
+    def step_memory(self) -> int | None:
+        """Bytes that tensors of one more step take at once; ``None`` if there is none to run."""
+        self.child.send({"go": 1, "memory": True})
+        try:
+            message = self._answer(self._limit_s, "it was timed")
+        except EndOfSteps:
+            return None
+        self.child.freeze()
+        taken = message.get("step_memory_bytes")
+        return None if taken is None else int(taken)
 
     def _answer(self, timeout_s: float, doing: str) -> dict[str, Any]:
         try:

@@ -23,7 +23,7 @@ from gobrrr.verification.child import (
     peak_bytes,
 )
 from gobrrr.verification.copies import random_states, set_seeds, tensors_in
-from gobrrr.verification.memory import set_limit
+from gobrrr.verification.memory import MemoryRecord, set_limit
 from gobrrr.verification.records import fingerprint, sketch, sketch_all
 from gobrrr.verification.trial import describe
 from gobrrr.verification.workloads import synchronise
@@ -90,6 +90,7 @@ class Turns:
         self._warm_up: list[int] = []
         self._left = 0
         self._turn_ns = 0
+        self._memory: MemoryRecord | None = None
         self._ready = False
 
     def begin(self) -> None:
@@ -149,7 +150,12 @@ class Turns:
             return
         synchronise()
         length_s = (self._clock() - self._turn_ns) * 1e-9
-        self._parent.tell({"event": "turn", "seconds": length_s, "peak_bytes": peak_bytes()})
+        message = {"event": "turn", "seconds": length_s, "peak_bytes": peak_bytes()}
+        if self._memory is not None:
+            self._memory.__exit__(None, None, None)
+            message["step_memory_bytes"] = self._memory.peak_bytes
+            self._memory = None
+        self._parent.tell(message)
         self._await_turn()
 
     def _await_turn(self) -> None:
@@ -160,6 +166,9 @@ class Turns:
         if "go" not in asked:
             raise StopScript
         self._left = int(asked["go"])
+        if asked.get("memory"):
+            # A step is no block of code here: it ends at the next boundary.
+            self._memory = MemoryRecord().__enter__()
         synchronise()
         self._turn_ns = self._clock()
 
