@@ -19,7 +19,10 @@ from gobrrr.devices.cpu_compute import float32_on_cpu
 _PER_THREAD = 65536
 _COLUMNS = 256
 _TRIAL_S = 0.002
-_TRIALS = 6
+_TRIALS = 4
+# A thread that has slept wakes up where the caller runs; until the system moves it, which takes
+# some time slices, every operator waits for it (seen: 8 ms for one of 0.05 ms).
+_WAKE_S = 0.15
 # Sizes of a head at which attention is timed; between them the time per score is interpolated.
 HEADS = (8, 16, 32, 64, 128)
 _POSITIONS = 256
@@ -42,6 +45,7 @@ def operator_rates(torch: Any, threads: int) -> Iterator[Ceiling]:
     """
     generator = torch.Generator(device="cpu")
     generator.manual_seed(0)
+    _wake_threads(torch, _PER_THREAD * threads)
     with torch.random.fork_rng(devices=[]):
         for name, call, elements in _element_wise(torch, generator, _PER_THREAD * threads):
             yield _row(name, call, elements, "op/s", f"aten::{name}, {elements:.3g} elements")
@@ -178,6 +182,13 @@ def _attention(torch: Any, generator: Any, threads: int) -> Iterator[Ceiling]:
             yield _row("attention.query", call, queries, "op/s", "queries with 8 keys each")
 
 
+def _wake_threads(torch: Any, count: int) -> None:
+    values = torch.ones(count, **float32_on_cpu(torch))
+    end = time.perf_counter() + _WAKE_S
+    while time.perf_counter() < end:
+        torch.exp(values)
+
+
 def _bind(function: Any, *args: Any, **kwargs: Any) -> Call:
     return lambda: function(*args, **kwargs)
 
@@ -187,13 +198,13 @@ def _row(name: str, call: Call, amount: float, unit: str, source: str) -> Ceilin
 
 
 def _best_seconds(call: Call) -> float:
-    """The best of a few trials of at least ``_TRIAL_S`` each, per call, after one to warm up."""
+    """The best of a few trials of at least ``_TRIAL_S`` each, per call."""
+    call()
     best = float("inf")
-    for trial in range(1 + _TRIALS):
+    for _ in range(_TRIALS):
         calls, begin = 0, time.perf_counter()
         while (taken := time.perf_counter() - begin) < _TRIAL_S or not calls:
             call()
             calls += 1
-        if trial:
-            best = min(best, taken / calls)
+        best = min(best, taken / calls)
     return best

@@ -19,7 +19,7 @@ from gobrrr.devices.native import compiler
 from gobrrr.devices.storage import CeilingsFileError, ceilings_from_file, save_ceilings
 
 # Changes when a probe does, so that old files are measured anew.
-CEILINGS_VERSION = 2
+CEILINGS_VERSION = 3
 
 Progress = Callable[[int, int, str], None]
 

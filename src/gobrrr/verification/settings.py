@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any
 
 # Configuration modules of the compiler: read only once the program has loaded them.
+THREADS = "number of threads"
 _COMPILER_CONFIGS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 # These record what happened rather than what is wanted.
 _NOT_SETTINGS = frozenset({"_cache_config_ignore_prefix", "_save_config_ignore"})
@@ -171,7 +172,7 @@ def _torch_settings() -> Iterator[tuple[str, Setting]]:
             torch.set_default_device,
         ),
     )
-    yield "number of threads", Setting(torch.get_num_threads, torch.set_num_threads)
+    yield THREADS, Setting(torch.get_num_threads, torch.set_num_threads)
     yield "number of interop threads", Setting(torch.get_num_interop_threads)
     yield (
         "deterministic algorithms",
