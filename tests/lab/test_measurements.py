@@ -105,7 +105,7 @@ def test_peak_memory_counts_what_is_held_at_once() -> None:
 
     # 1 and 2 MiB together, then 2 and 1; what an earlier pass left is dropped before.
     for _ in range(2):
-        assert peak_bytes(Setting(), Pass(step, held.clear)) == pytest.approx(3 * MIB, rel=0.01)
+        assert peak_bytes(Pass(step, held.clear)) == pytest.approx(3 * MIB, rel=0.01)
 
 
 def test_both_kinds_of_attention_agree() -> None:

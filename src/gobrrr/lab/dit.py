@@ -305,7 +305,7 @@ def _training(setting: Setting, problem: str) -> tuple[Answer, list[Row]]:
     timed = setting.time_in_turns(steps, seconds=2.0)
     rows: list[Row] = [
         {"kind": "training", "name": name, "seconds": timed[name].summary().median,
-         "peak_bytes": peak_bytes(setting, Pass(run, clear))} for name, run in steps.items()
+         "peak_bytes": peak_bytes(Pass(run, clear))} for name, run in steps.items()
     ]  # fmt: skip
     if len(rows) < 3:
         return Answer(None, problem or "not compiled within the time budget"), rows

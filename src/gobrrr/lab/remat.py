@@ -10,8 +10,8 @@ takes less of both where memory is the bound. A transformer block has matrix pro
 recomputes for free: less memory, about the same time; with half the budget, less memory and more
 time.
 
-Peak memory is what the allocator had handed out at most within a forward and backward pass, above
-what there was before: of PyTorch's profiler on a CPU, of the caching allocator on a GPU.
+Peak memory is the most that tensors made within a forward and backward pass take at once: by the
+blocks that PyTorch's profiler reports on a CPU, by the caching allocator's count on a GPU.
 
 Sources: https://horace.io/brrr_intro.html, "Bandwidth" (its last part);
 https://dev-discuss.pytorch.org/t/min-cut-optimal-recomputation-i-e-activation-checkpointing-with-aotautograd/467
@@ -19,7 +19,6 @@ https://dev-discuss.pytorch.org/t/min-cut-optimal-recomputation-i-e-activation-c
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from gobrrr.lab.networks import build, encoder_layer
 from gobrrr.lab.setting import Setting, ratio_of, torch_generator
 from gobrrr.measure import Series
 from gobrrr.reports.quantities import si, time_text
+from gobrrr.verification.memory import MemoryRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +124,7 @@ def _run(setting: Setting) -> Findings:
     for program in (CHAIN, BLOCK):
         if (program, NONE) in steps:
             steps[program, "eager"] = _step(setting, program, "eager")
-    peaks = {key: [peak_bytes(setting, found) for _ in range(3)] for key, found in steps.items()}
+    peaks = {key: [peak_bytes(found) for _ in range(3)] for key, found in steps.items()}
     setting.progress("remat: timing")
     timed = setting.time_in_turns(
         {f"{program}|{variant}": found.step for (program, variant), found in steps.items()},
@@ -221,37 +221,17 @@ def _budget(share: float) -> Any:
     return config.patch(activation_memory_budget=share)
 
 
-def peak_bytes(setting: Setting, run: Pass) -> int:
-    """The most memory that was handed out within the pass beyond what there was before it.
+def peak_bytes(run: Pass) -> int:
+    """The most memory that what the pass makes takes at once.
 
-    Gradients of an earlier pass are dropped first: freeing them would count below zero.
+    Gradients of an earlier pass are dropped first: on a GPU freeing them would count below zero.
     """
-    import torch
-
     run.clear()
-
-    if setting.is_gpu:
-        setting.synchronise()
-        before: int = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
+    with MemoryRecord() as record:
         run.step()
-        setting.synchronise()
-        return int(torch.cuda.max_memory_allocated()) - before
-    from torch.profiler import ProfilerActivity, profile
-
-    # PyTorch 2.13 otherwise prints a line for each start of the profiler.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        run.step()
-    events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
-    if not events:
-        raise SkipExperimentError("PyTorch's profiler reports no memory here")
-    events.sort(key=lambda event: event.start_ns())
-    held = peak = 0
-    for event in events:
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
+    if record.peak_bytes is None:
+        raise SkipExperimentError("PyTorch reports no memory here")
+    return record.peak_bytes
 
 
 def _answers(
