@@ -8,6 +8,7 @@ import pytest
 
 from gobrrr.diagnosis.schema import Finding, FixSummary, Prediction, Ratio, Verification
 from gobrrr.diagnosis.storage import load
+from gobrrr.reports.fix_table import fix_table, summary_lines
 from gobrrr.reports.markdown import render
 from gobrrr.reports.terminal import report_text
 
@@ -69,3 +70,87 @@ def test_markdown_has_the_table_and_the_code(diagnosis):
 def test_the_summary_survives_a_file(diagnosis, tmp_path):
     diagnosis.save(tmp_path / "d.json")
     assert load(tmp_path / "d.json").fixes == diagnosis.fixes
+
+
+def finding(name, expected_s, **more):
+    prediction = Prediction(
+        low_s=expected_s - 1e-3, expected_s=expected_s, high_s=expected_s + 1e-3, speedup=1.0
+    )
+    return Finding(fix=name, title=f"The {name}", prediction=prediction, because="sums", **more)
+
+
+def trial(verdict, median, numerics="passed", reason="said twice"):
+    return Verification(
+        speedup=Ratio(median=median, low=median - 0.1, high=median + 0.1), verdict=verdict,
+        reason=reason, numerics={"verdict": numerics}, before_s=9.0, after_s=9.0 / median,
+    )  # fmt: skip
+
+
+def rows(diagnosis):
+    return {row.cells[0]: row.cells for row in fix_table(diagnosis).rows}
+
+
+def test_a_measured_saving_is_of_the_diagnosed_step(diagnosis):
+    # The trial's own step took 9 s; the diagnosed one takes 0.1 s.
+    diagnosis.findings = [finding("fast", 0.02, verification=trial("faster", 1.25))]
+    assert diagnosis.accounted_s == pytest.approx(0.1)
+    assert rows(diagnosis)["fast"][1:3] == ("20.0", "20.0")
+    assert "of the step's 100.0 ms" in fix_table(diagnosis).title
+
+
+def test_the_largest_expected_saving_is_first_and_sets_are_last(diagnosis):
+    together = Finding(fix="a+b", prediction=None, because="", verification=trial("faster", 1.2))
+    diagnosis.findings = [finding("a", 0.01), together, finding("b", 0.03), finding("c", -0.02)]
+    assert list(rows(diagnosis)) == ["b", "a", "c", "a+b"]
+
+
+def test_a_predicted_slowdown_would_not_help(diagnosis):
+    diagnosis.findings = [finding("slow", -0.02), finding("good", 0.01)]
+    text = report_text(diagnosis)
+    assert text.index("Would help") < text.index("1 The good") < text.index("Not expected to help")
+    assert text.index("Not expected to help") < text.index("2 The slow")
+    assert "good: sums" in text
+    diagnosis.fixes = None
+    assert "The slow" not in report_text(diagnosis)
+    assert "The slow" not in render(diagnosis, top=8, by=()).decode()
+
+
+def test_noise_is_not_called_incomparable(diagnosis):
+    random = "random numbers are drawn"
+    diagnosis.findings = [
+        finding("noise", 0.03, verification=trial("incomparable", 1.0)),
+        finding("dice", 0.02, verification=trial("incomparable", 1.0, "incomparable", random)),
+        finding("mine", 0.01, advice=True),
+    ]
+    assert [cells[-1] for cells in rows(diagnosis).values()] == [
+        "too noisy", "incomparable", "advice"
+    ]  # fmt: skip
+    text = report_text(diagnosis)
+    assert f"tried: 1.00x (0.90 to 1.10), incomparable: {random}" in text
+    assert "tried: 1.00x (0.90 to 1.10), too noisy\n" in text
+    assert "said twice" not in text
+
+
+def test_the_null_is_told_once(diagnosis):
+    said = "Too noisy to tell: the program against itself: 0.917 (0.850 to 0.980)."
+    diagnosis.fixes.null = Ratio(median=0.917, low=0.85, high=0.98)
+    diagnosis.fixes.notices = [said]
+    lines = summary_lines(diagnosis)
+    assert sum("0.917" in line for line in lines) == 1
+    assert "3 times as far from 1x" in lines[1]
+
+
+def test_a_name_is_never_cut_so_that_it_can_be_pasted(diagnosis):
+    names = ["compile_reduce_overhead", "compile_max_autotune+fused_optimizer+bf16_autocast"]
+    diagnosis.findings = [finding(name, 0.01, verification=trial("faster", 1.5)) for name in names]
+    lines = [line.split() for line in report_text(diagnosis).splitlines()]
+    table = lines[next(i for i, words in enumerate(lines) if words[:1] == ["Fixes:"]) :]
+    assert all(any(name in words for words in table) for name in names)
+
+
+def test_findings_of_one_name_are_told_apart(diagnosis):
+    diagnosis.findings = [
+        finding("fusion", 0.02, sources=["package/model.py:12 in forward"]),
+        finding("fusion", 0.01, sources=["package/model.py:40 in forward"]),
+    ]
+    assert list(rows(diagnosis)) == ["fusion model.py:12", "fusion model.py:40"]

@@ -264,6 +264,7 @@ class Finding(Record, kw_only=True):
     """A fix with its prediction and, once tried, its verification.
 
     ``leaves`` are those that it takes time from, so that a report can point from one to the other.
+    ``advice``: a change that only the user can make, which is predicted and never tried.
     """
 
     fix: str
@@ -273,6 +274,7 @@ class Finding(Record, kw_only=True):
     title: str | None = None
     sources: list[str] = []
     leaves: list[str] = []
+    advice: bool = False
 
 
 class MemoryPoint(Record, kw_only=True):

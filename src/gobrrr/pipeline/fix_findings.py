@@ -65,6 +65,8 @@ def write_findings(found: Found) -> None:
     found.tried.sort(key=lambda t: (t.fix.changes_step, -t.prospect.expected_s))
     # What the diagnosis found by itself stands last: nothing of it was tried.
     own = found.diagnosis.findings
+    for finding in own:
+        finding.advice = True
     found.diagnosis.findings = [_finding(tried, step_s) for tried in found.tried]
     found.diagnosis.findings += [
         Finding(
@@ -112,6 +114,7 @@ def _finding(tried: Tried, step_s: float) -> Finding:
         because=because,
         sources=list(prospect.sources),
         leaves=list(tried.fix.leaves),
+        advice=not tried.fix.can_be_applied,
         verification=None if tried.trial is None else verification_of(tried.trial),
     )  # fmt: skip
 

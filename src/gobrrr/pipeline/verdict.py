@@ -14,6 +14,8 @@ from gobrrr.work.estimate import Work
 CLOSE_MARGIN = 0.05
 # A part of another level, or a guess, that is larger than this share of the step is named.
 WORTH_SAYING = 0.15
+# A line that holds less than this share of its cause is not where to look.
+LEAST_OF_CAUSE = 0.05
 
 REMEDIES = {
     "overhead": (
@@ -201,7 +203,6 @@ def _overhead_detail(diagnosis: Diagnosis) -> str:
         return ""
     time_s, cause = causes[0]
     share = f"{time_s / diagnosis.accounted_s:.0%}"
-    line = next((row.source for row in diagnosis.idle if row.cause == cause and row.source), None)
     count = sum(row.count for row in diagnosis.ops)
     words = {
         "python": f"Python takes {share}",
@@ -211,4 +212,16 @@ def _overhead_detail(diagnosis: Diagnosis) -> str:
         "synchronisation": f"waiting in synchronisations takes {share}",
     }
     text = words.get(cause, f"{cause.replace('_', ' ')} takes {share}")
-    return f"{text}, most of it at {line}" if line and cause != "dispatch" else text
+    return text if cause == "dispatch" else text + _where(diagnosis, cause, time_s)
+
+
+def _where(diagnosis: Diagnosis, cause: str, time_s: float) -> str:
+    """The line that most of a cause's ``time_s`` seconds are at, and how many; or nothing."""
+    rows = [row for row in diagnosis.idle if row.cause == cause and row.source]
+    if not rows:
+        return ""
+    largest = max(rows, key=lambda row: row.time_s)
+    share = largest.time_s / time_s
+    if share < LEAST_OF_CAUSE:
+        return ""
+    return f", {'most' if share > 0.5 else f'{share:.0%}'} of it at {largest.source}"

@@ -2,42 +2,115 @@
 
 from __future__ import annotations
 
-from gobrrr.diagnosis.schema import Diagnosis, Finding, FixSummary
-from gobrrr.reports.quantities import plain_name
-from gobrrr.reports.tables import Column, Row, TextTable, time_scale
+import math
+from collections import Counter
+from collections.abc import Iterable
 
-_UNTRIED = "not tried"
+from gobrrr.diagnosis.schema import Diagnosis, Finding, FixSummary, Ratio, Verification
+from gobrrr.measure.summary import Interval
+from gobrrr.reports.quantities import plain_name, short_source
+from gobrrr.reports.tables import Column, Row, TextTable, time_scale
+from gobrrr.verification.timing import NOISY_REACH, is_quiet
+from gobrrr.verification.trial import FASTER, INCOMPARABLE, SAME, SLOWER
+
+TOO_NOISY = "too noisy"
+_UNTRIED, _ADVICE = "not tried", "advice"
+_HELPS = "Would help, with what each saves per step"
+_COSTS = "Not expected to help"
+_TOGETHER = "Tried together"
 
 
 def fix_table(diagnosis: Diagnosis) -> TextTable:
-    """Every fix with a prediction or a trial: saving predicted and measured, in the step's unit."""
-    scale = time_scale(diagnosis)
+    """Every fix with a prediction or a trial: both savings as part of the same step.
+
+    The largest expected saving first, sets of several fixes last. What a trial measured is its
+    speedup r, as a saving of the diagnosed step: step x (1 - 1 / r).
+    """
     columns = (
         Column("fix", number=False, flexible=True),
-        Column(f"predicted {scale.unit}"),
+        Column("predicted"),
         Column("measured"),
         Column("speedup"),
         Column("", number=False),
     )
-    rows = tuple(_row(finding, diagnosis) for finding in diagnosis.findings)
-    return TextTable("Fixes: saving per step, predicted and measured", columns, rows)
+    scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
+    findings = by_expected_saving(diagnosis.findings)
+    count = Counter(finding.fix for finding in findings)
+    rows = tuple(_row(finding, diagnosis, count[finding.fix] > 1) for finding in findings)
+    title = f"Fixes: {scale.unit} saved of the step's {scale.text(step_s)}, predicted and measured"
+    # A name that is cut could not be given to --only.
+    return TextTable(title, columns, rows, second_line=True)
 
 
-def _row(finding: Finding, diagnosis: Diagnosis) -> Row:
+def by_expected_saving(findings: Iterable[Finding]) -> list[Finding]:
+    """The largest expected saving first; what has no prediction last, in its own order."""
+
+    def place(finding: Finding) -> float:
+        return math.inf if finding.prediction is None else -finding.prediction.expected_s
+
+    return sorted(findings, key=place)
+
+
+def finding_groups(diagnosis: Diagnosis) -> list[tuple[str, list[Finding]]]:
+    """Headings with the findings under them: what would help, and after a search the rest too.
+
+    A predicted slowdown helps nobody: without a search it is not shown, with one it stands behind,
+    because what came of its trial should be told.
+    """
+    groups: dict[str, list[Finding]] = {_HELPS: [], _COSTS: [], _TOGETHER: []}
+    for finding in by_expected_saving(diagnosis.findings):
+        if finding.prediction is not None:
+            groups[_HELPS if finding.prediction.expected_s > 0 else _COSTS].append(finding)
+        else:
+            groups[_HELPS if finding.verification is None else _TOGETHER].append(finding)
+    shown = [_HELPS] if diagnosis.fixes is None else list(groups)
+    return [(heading, groups[heading]) for heading in shown if groups[heading]]
+
+
+def verdict_word(tried: Verification) -> str:
+    """A trial's verdict in words; what agreed and still cannot be told was too noisy."""
+    if tried.verdict == INCOMPARABLE and _agreed(tried):
+        return TOO_NOISY
+    return plain_name(tried.verdict).replace("_", " ")
+
+
+def trial_line(tried: Verification) -> str:
+    """A trial in a sentence: its speedup, its verdict, and the reason where that adds anything."""
+    text = verdict_word(tried)
+    if tried.speedup is not None:
+        text = f"{_span(tried.speedup)}, {text}"
+    # The reason of a verdict on time alone is this span again, beside the null's.
+    told = tried.speedup is not None and _agreed(tried)
+    if told and tried.verdict in (FASTER, SAME, SLOWER, INCOMPARABLE):
+        return text
+    reason = plain_name(tried.reason, 500)
+    return f"{text}: {reason}" if reason else text
+
+
+def _agreed(tried: Verification) -> bool:
+    return (tried.numerics or {}).get("verdict") == "passed"
+
+
+def _span(ratio: Ratio) -> str:
+    return f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _row(finding: Finding, diagnosis: Diagnosis, ambiguous: bool) -> Row:
     scale = time_scale(diagnosis)
     predicted = measured = speedup = ""
     if finding.prediction is not None:
         predicted = scale.number(finding.prediction.expected_s)
-    verdict = _UNTRIED
+    verdict = _ADVICE if finding.advice else _UNTRIED
     tried = finding.verification
     if tried is not None:
-        verdict = tried.verdict.replace("_", " ")
-        if tried.before_s is not None and tried.after_s is not None:
-            measured = scale.number(tried.before_s - tried.after_s)
+        verdict = verdict_word(tried)
         if tried.speedup is not None:
-            r = tried.speedup
-            speedup = f"{r.median:.2f}x ({r.low:.2f} to {r.high:.2f})"
-    return Row((plain_name(finding.fix), predicted, measured, speedup, verdict))
+            measured = scale.number(diagnosis.accounted_s * (1.0 - 1.0 / tried.speedup.median))
+            speedup = _span(tried.speedup)
+    name = plain_name(finding.fix)
+    if ambiguous and finding.sources:
+        name += f" {short_source(finding.sources[0])}"
+    return Row((name, predicted, measured, speedup, verdict))
 
 
 def summary_lines(diagnosis: Diagnosis) -> list[str]:
@@ -48,10 +121,17 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
     lines = [_best_line(summary)]
     if summary.null is not None:
         r = summary.null
-        lines.append(
-            f"The program against itself: {r.median:.3f}x ({r.low:.3f} to {r.high:.3f}); a fix "
-            "counts outside that."
-        )
+        if is_quiet(Interval(r.median, r.low, r.high)):
+            lines.append(
+                f"The program against itself: {r.median:.3f}x ({r.low:.3f} to {r.high:.3f}); a fix "
+                "counts outside that."
+            )
+        else:
+            # A notice says how noisy it is.
+            lines.append(
+                f"Only a change {NOISY_REACH} times as far from 1x as the program against itself "
+                "is told apart from noise."
+            )
     return [*lines, *(plain_name(notice, 500) for notice in summary.notices)]
 
 
@@ -60,8 +140,7 @@ def _best_line(summary: FixSummary) -> str:
         return "No fix was verified to be faster: the program stays as it is."
     tried = summary.verification
     assert tried.speedup is not None
-    r = tried.speedup
-    line = f"Best: {' + '.join(summary.best)}: {r.median:.2f}x ({r.low:.2f} to {r.high:.2f})"
+    line = f"Best: {' + '.join(summary.best)}: {_span(tried.speedup)}"
     if tried.compile_s is not None and tried.compile_s >= 1.0:
         line += f"; takes {tried.compile_s:.0f} s once"
         if tried.break_even_steps is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
-from gobrrr.reports.fix_table import fix_table, summary_lines
+from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.rank_tables import collective_table, rank_table
@@ -51,9 +51,9 @@ def report_markdown(
         sentences.batch_note(diagnosis),
     ):
         lines += [_escape(text), ""] if text else []
-    if diagnosis.findings:
-        lines += ["| would help | saves per step | because |", "|---|---|---|"]
-        for finding in diagnosis.findings[:top]:
+    for heading, findings in finding_groups(diagnosis):
+        lines += [f"| {heading.partition(',')[0]} | saves per step | because |", "|---|---|---|"]
+        for finding in findings[:top]:
             name, saving, because = sentences.finding_lines(finding, scale)
             lines.append(f"| {_escape(name)} | {saving} | {_escape('; '.join(because))} |")
         lines.append("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import Diagnosis, Finding
+from gobrrr.reports.fix_table import trial_line
 from gobrrr.reports.quantities import (
     UNKNOWN,
     TimeScale,
@@ -232,7 +233,7 @@ def _named(lead: str, items: list[str]) -> str:
 
 
 def finding_lines(finding: Finding, scale: TimeScale) -> tuple[str, str, list[str]]:
-    """A finding as its title, its saving, and the lines under it."""
+    """A finding as its title, its saving, and the lines under it, the first with its name."""
     saving = UNKNOWN
     if finding.prediction is not None:
         p = finding.prediction
@@ -240,14 +241,12 @@ def finding_lines(finding: Finding, scale: TimeScale) -> tuple[str, str, list[st
             f"{scale.text(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)}), "
             f"{p.speedup:.2f}x"
         )
-    lines = [plain_name(finding.because)] if finding.because else []
+    # Under a title the name by which tables and --only know it.
+    parts = [finding.fix if finding.title not in (None, "", finding.fix) else "", finding.because]
+    because = plain_name(": ".join(part for part in parts if part))
+    lines = [because] if because else []
     if finding.verification is not None:
-        ratio = finding.verification.speedup
-        tried = finding.verification.verdict.replace("_", " ")
-        if ratio is not None:
-            tried = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}), {tried}"
-        reason = plain_name(finding.verification.reason, 500)
-        lines.append(f"tried: {tried}" + (f": {reason}" if reason else ""))
+        lines.append(f"tried: {trial_line(finding.verification)}")
     return plain_name(finding.title or finding.fix), saving, lines
 
 

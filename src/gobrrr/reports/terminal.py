@@ -21,7 +21,7 @@ from rich.text import Text
 
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
-from gobrrr.reports.fix_table import fix_table, ruled_out_lines, summary_lines
+from gobrrr.reports.fix_table import finding_groups, fix_table, ruled_out_lines, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.rank_tables import collective_table, rank_table
@@ -269,24 +269,25 @@ def _draw_ranks(diagnosis: Diagnosis, console: Console, options: Options) -> Non
 
 
 def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> None:
-    if not diagnosis.findings:
-        return
     scale = time_scale(diagnosis)
-    console.print()
-    console.print(Text("Would help, with what each saves per step", style="bold"))
-    shown = diagnosis.findings[: options.top]
-    for number, finding in enumerate(shown, 1):
-        name, saving, lines = sentences.finding_lines(finding, scale)
-        left = Text(f"  {number} {name}")
-        left.truncate(max(12, console.width - len(saving) - 2), overflow="ellipsis")
-        left.append(" " * (console.width - left.cell_len - len(saving)))
-        left.append(saving, style="bold")
-        console.print(left, no_wrap=True, overflow="crop")
-        for line in lines:
-            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4)))
-    left_out = len(diagnosis.findings) - len(shown)
-    if left_out:
-        console.print(Text(f"  … {left_out} more: --top {len(diagnosis.findings)}", style="dim"))
+    number = 0
+    for heading, findings in finding_groups(diagnosis):
+        console.print()
+        console.print(Text(heading, style="bold"))
+        for finding in findings[: options.top]:
+            number += 1
+            name, saving, lines = sentences.finding_lines(finding, scale)
+            left = Text(f"  {number} {name}")
+            left.truncate(max(12, console.width - len(saving) - 2), overflow="ellipsis")
+            left.append(" " * (console.width - left.cell_len - len(saving)))
+            left.append(saving, style="bold")
+            console.print(left, no_wrap=True, overflow="crop")
+            for line in lines:
+                console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4)))
+        left_out = len(findings) - options.top
+        if left_out > 0:
+            more = f"  … {left_out} more: --top {len(findings)}"
+            console.print(Text(more, style="dim"))
 
 
 def _draw_fixes(diagnosis: Diagnosis, snippet: str, console: Console, options: Options) -> None:

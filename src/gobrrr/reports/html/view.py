@@ -9,6 +9,7 @@ from typing import Any
 
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, Finding, RankRow
 from gobrrr.reports import sentences
+from gobrrr.reports.fix_table import verdict_word
 from gobrrr.reports.html.waterfall import Fall, percent_of, waterfall_of
 from gobrrr.reports.quantities import (
     UNKNOWN,
@@ -267,7 +268,7 @@ def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> F
         verified = "not timed"
         if ratio is not None:
             verified = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
-        verdict = plain_name(tried.verdict).replace("_", " ")
+        verdict = verdict_word(tried)
     return FindingView(
         index=index,
         title=plain_name(finding.title or finding.fix),
