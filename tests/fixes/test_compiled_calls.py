@@ -43,6 +43,8 @@ def test_host_work_scales_with_the_machine_s_dispatch():
     assert host_scale(facts(ceilings={})) == 1.0
     slow = facts(ceilings={"host.dispatches": 1 / (2 * DISPATCH_S)})
     assert call_cost(slow, [], 0).enter_s == pytest.approx(110e-6)
+    # What was measured beside the step comes before the ceiling.
+    assert host_scale(replace(slow, dispatch_s=3 * DISPATCH_S)) == pytest.approx(3.0)
 
 
 def test_a_mode_leaves_its_share_of_each_cost():

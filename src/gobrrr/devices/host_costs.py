@@ -6,6 +6,7 @@ import mmap
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,25 @@ def dispatches(torch: Any, repeats: int = 40) -> Ceiling:
 
     value = count / min(_seconds(loop) for _ in range(repeats))
     return Ceiling("host.dispatches", value, "op/s", "measured", "torch.add of one element")
+
+
+def dispatch_now_s(torch: Any, blocks: int = 31) -> float:
+    """Seconds of the smallest operator, its result allocated, at this moment; takes some 5 ms.
+
+    A median, as a step's time is: a processor that is shared runs at one speed now and at another
+    later, which the best of many, a ceiling, does not tell.
+    """
+    a, b = (torch.ones(1, **float32_on_cpu(torch)) for _ in range(2))
+    count = 100
+
+    def loop() -> None:
+        add = torch.add
+        for _ in range(count):
+            add(a, b)
+
+    with torch.no_grad():
+        loop()
+        return median(_seconds(loop) for _ in range(blocks)) / count
 
 
 def fork_join(torch: Any, threads: int, repeats: int = 200) -> Ceiling | None:

@@ -96,6 +96,7 @@ class Facts:
         idle: overhead by cause and line.
         ceilings: rates by ceiling name (FLOP/s, B/s, s).
         memory_rates: bytes/s of the last memory level by write fraction.
+        dispatch_s: seconds of the smallest operator when the step was diagnosed.
         threads: intra-op threads of torch; ``processors`` are those the process may use.
         asked: names that the user asked for; some fixes are off unless asked for.
         is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
@@ -117,6 +118,7 @@ class Facts:
     device_kind: str = "cpu"
     device_name: str = ""
     memory_bytes: int | None = None
+    dispatch_s: float | None = None
     threads: int = 1
     processors: int = 1
     torch_version: str = ""

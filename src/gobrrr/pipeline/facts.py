@@ -14,6 +14,7 @@ import numpy as np
 
 from gobrrr.attribution.cpu import works_on
 from gobrrr.capture.workload import Workload
+from gobrrr.devices.host_costs import dispatch_now_s
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
 from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.memory_budget import has_setting
@@ -52,6 +53,7 @@ def facts_of(
         device_kind=diagnosis.device.kind,
         device_name=diagnosis.device.name,
         memory_bytes=diagnosis.device.memory_bytes,
+        dispatch_s=dispatch_now_s(torch),
         threads=torch.get_num_threads(),
         processors=usable_processors(),
         torch_version=str(torch.__version__),
