@@ -38,6 +38,23 @@ def sized_by_data():
 
 def raises():
     raise ValueError("boom")
+
+
+def _private(): pass
+
+
+def with_arguments(size): pass
+
+
+a_number = lambda: 3
+
+
+def workload():
+    import gobrrr
+
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return gobrrr.Workload(model, torch.randn(8, 64), torch.sum, optimizer)
 """
 
 
@@ -78,6 +95,15 @@ def test_an_op_that_cannot_be_read(text: str) -> None:
         (["a.py:f"], "on which device"),
         (["a.py:f", "--device", "H100SX"], "did you mean H100-SXM"),
         (["--op", "mm(8x8, 8x8)", "--device", "H100-SXM", "--ceilings", "c.json"], "--trace"),
+        (["--trace", "t.json", "--device", "H100-SXM", "--compile"], "--compile would have no"),
+        (
+            ["--trace", "t.json", "--device", "H100-SXM", "--autocast", "bf16", "--size-hint", "4"],
+            "--autocast and --size-hint would have no effect",
+        ),
+        (
+            ["--op", "mm(8x8, 8x8)", "--device", "H100-SXM", "--channels-last"],
+            "--channels-last would have no effect on one op",
+        ),
     ],
 )
 def test_bad_usage_is_one_sentence(
@@ -137,6 +163,36 @@ def test_an_op_that_torch_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert "PyTorch refuses this mm" in capsys.readouterr().err
     assert main(["predict", "--op", "sofmax(8x4)", "--device", "H100-SXM"]) == 2
     assert "did you mean" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("", "which function of {}? write {}:FUNCTION; it has make_step, sized_by_data, raises,"),
+        (":", "which function of {}? write {}:FUNCTION; it has make_step, sized_by_data, raises,"),
+        (":a_number", "{}:a_number returned a value of type int: return the step as a callable"),
+        (":missing", "{} has no function 'missing'"),
+    ],
+)
+def test_a_target_that_is_no_step(
+    program: str, function: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", f"{program}{function}", "--device", "H100-SXM"]) == 2
+    error = capsys.readouterr().err
+    assert said.format(program, program) in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.torch
+def test_inference_mode_says_that_it_drops_the_training(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["predict", f"{program}:workload", "--device", "H100-SXM"]
+    assert main(arguments) == 0
+    assert "forward pass runs alone" not in " ".join(capsys.readouterr().out.split())
+    assert main([*arguments, "--inference-mode"]) == 0
+    assert "forward pass runs alone" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.torch

@@ -44,8 +44,8 @@ def test_a_step_carried_to_more_bandwidth(tmp_path: Path) -> None:
     assert times["aten::relu"] == pytest.approx(150 * 3352 / 4800, rel=0.02)
     # What nothing is known of keeps its time, and the notices say so.
     assert times["mine::thing"] == pytest.approx(50)
-    assert any("0.05 ms of kernels keep their measured time" in n for n in found.notices)
-    assert any("0.02 ms of copies keep their measured time" in n for n in found.notices)
+    assert any("50.0 µs of kernels keep their measured time" in n for n in found.notices)
+    assert any("20.0 µs of copies keep their measured time" in n for n in found.notices)
 
 
 def test_to_its_own_device_a_step_stays_what_it_was(tmp_path: Path) -> None:
@@ -53,6 +53,14 @@ def test_to_its_own_device_a_step_stays_what_it_was(tmp_path: Path) -> None:
     found = carry_trace(path, "H100-SXM")
     assert found.step_s == pytest.approx(found.source["measured_step_s"], rel=1e-3)
     assert found.source["regime_changes"] == []
+
+
+def test_notices_say_once_what_stays_as_it_was(tmp_path: Path) -> None:
+    found = carry_trace(written().write(tmp_path), "T4")
+    assert len(found.notices) == len(set(found.notices))
+    assert any("The host is that of the trace" in notice for notice in found.notices)
+    (clock,) = (notice for notice in found.notices if "boost clock" in notice)
+    assert clock.startswith("T4: ")
 
 
 def test_the_table_names_each_devices_ridge_point(tmp_path: Path) -> None:
@@ -71,6 +79,8 @@ def test_the_table_names_each_devices_ridge_point(tmp_path: Path) -> None:
     [
         (written(shapes=False), "H200", "record_shapes=True"),
         (written(name="Some GPU"), "H200", "which has no data sheet"),
+        (written(), "cpu", "cannot be carried to the processor here"),
+        (written(), "Xeon-8380", r"cannot be carried to a processor \(Xeon-8380\)"),
         (written(), "H201", "no data sheet for the device 'H201'; did you mean"),
     ],
 )

@@ -160,6 +160,9 @@ def _capture(
                 recorder.begin()
                 result = step()
     recorder.end()
+    if isinstance(work, Workload) and work.trains and options.inference_mode:
+        recorder.guessed["in inference mode the workload's forward pass runs alone: no loss, no "
+                         "backward pass, no optimizer"] += 1  # fmt: skip
     return _graph(recorder, swap, work, result)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import sys
@@ -133,7 +134,7 @@ def as_workload(made: Any) -> Workload | Callable[[], Any]:
         step: Callable[[], Any] = made
         return step
     raise InputError(
-        f"cannot diagnose a {type(made).__name__}: give a callable without arguments, "
+        f"a value of type {type(made).__name__} is no step: give a callable without arguments, "
         "(module, inputs) or a gobrrr.Workload"
     )
 
@@ -167,9 +168,13 @@ def load_function(target: str) -> Workload | Callable[[], Any]:
     Raises InputError if file or function is missing, UserCodeError if the user's code raises.
     """
     path, _, name = target.rpartition(":")
+    if Path(target).is_file():
+        path, name = target, ""
     file = Path(path)
     if not file.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path or target}: no such file")
+    if not name:
+        raise InputError(_which_function(file, path))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is not a Python file")
@@ -198,9 +203,30 @@ def load_function(target: str) -> Workload | Callable[[], Any]:
         made = function()
     except Exception as error:
         raise UserCodeError(f"{path}:{name} raised {type(error).__name__}") from error
-    if made is None:
+    if not callable(made) and not isinstance(made, (Workload, tuple)):
+        what = "None" if made is None else f"a value of type {type(made).__name__}"
         raise InputError(
-            f"{path}:{name} returned None: return the step as a callable, (module, inputs) "
+            f"{path}:{name} returned {what}: return the step as a callable, (module, inputs) "
             "or a gobrrr.Workload"
         )
-    return as_workload(made)
+    try:
+        return as_workload(made)
+    except InputError as error:
+        raise InputError(f"{path}:{name}: {error}") from None
+
+
+def _which_function(file: Path, path: str) -> str:
+    """A question that names the functions of a file, found without running it."""
+    asked = f"which function of {path}? write {path}:FUNCTION"
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (SyntaxError, ValueError):
+        return asked
+    names = [
+        item.name
+        for item in body
+        if isinstance(item, ast.FunctionDef)
+        and not item.name.startswith("_")
+        and len(item.args.posonlyargs + item.args.args) == len(item.args.defaults)
+    ]
+    return f"{asked}; it has {', '.join(names)}" if names else asked

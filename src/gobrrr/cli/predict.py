@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--trace", metavar="FILE", help="a recorded trace, carried to the device")
     group.add_argument(
         "--device", action="append", default=[], metavar="NAME",
-        help="of gobrrr devices, cpu for this processor, or all; may be given several times",
+        help="of gobrrr devices, cpu for this processor (not with --trace), or all; may be given "
+        "several times",
     )  # fmt: skip
     group.add_argument(
         "--ceilings", metavar="FILE", help="with --trace: of the device that was traced"
@@ -67,8 +68,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         )
     if not parsed.device:
         raise InputError("on which device? --device NAME (gobrrr devices lists them)")
-    if parsed.ceilings is not None and parsed.trace is None:
-        raise InputError("--ceilings is of the device that was traced: it goes with --trace")
+    _refuse_what_has_no_effect(parsed)
     devices = _devices(parsed.device)
     if parsed.trace is not None:
         return _trace(parsed, devices)
@@ -78,11 +78,36 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     return _step(parsed, devices)
 
 
+def _refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
+    """An option that would be read by nobody is not ignored in silence."""
+    if parsed.ceilings is not None and parsed.trace is None:
+        raise InputError("--ceilings is of the device that was traced: it goes with --trace")
+    how = {
+        "--compile": parsed.compile,
+        "--autocast": parsed.autocast is not None,
+        "--inference-mode": parsed.inference_mode,
+        "--channels-last": parsed.channels_last,
+        "--size-hint": parsed.size_hint is not None,
+    }
+    given = [option for option, is_given in how.items() if is_given]
+    if parsed.trace is not None and given:
+        raise InputError(
+            f"{' and '.join(given)} would have no effect: a trace is carried as it was recorded; "
+            "record it anew that way, or predict FILE.py:FUNCTION"
+        )
+    # An op runs without gradients and has no model to lay out anew.
+    of_steps = [option for option in given if option in ("--inference-mode", "--channels-last")]
+    if parsed.op is not None and of_steps:
+        raise InputError(
+            f"{' and '.join(of_steps)} would have no effect on one op: it goes with "
+            "FILE.py:FUNCTION"
+        )
+
+
 def _devices(names: Sequence[str]) -> list[str]:
     """Keys of the devices; a wrong name is said before anything else is done."""
     from gobrrr.devices.datasheet import all_datasheets
-    from gobrrr.models.target import target_device
-    from gobrrr.pipeline.predict import HERE
+    from gobrrr.models.target import HERE, target_device
 
     if ALL in names:
         return [sheet.key for sheet in all_datasheets() if sheet.kind != "cpu"]

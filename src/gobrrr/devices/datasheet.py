@@ -115,12 +115,17 @@ def _levels(sheet: DeviceSheet) -> tuple[MemoryLevel, ...]:
 
 
 def _notices(sheet: DeviceSheet) -> tuple[str, ...]:
-    found = [sheet.note] if sheet.note else []
+    found = [f"{sheet.key}: {sheet.note}"] if sheet.note else []
     if not sheet.vector:
         found.append(f"No vector rate is known for {sheet.name}.")
     if sheet.kind != "cpu" and sheet.kernel_fixed_s is None:
-        found.append(f"The fixed cost of a kernel is not known for {sheet.name}.")
+        found.append(fixed_cost_unknown(sheet))
     return tuple(found)
+
+
+def fixed_cost_unknown(sheet: DeviceSheet) -> str:
+    """The notice about a sheet without the time of a kernel that does nothing."""
+    return f"The fixed cost of a kernel is not known for {sheet.name}."
 
 
 @cache

@@ -10,6 +10,7 @@ from gobrrr.devices.datasheet import (
     ceilings_of_sheet,
     closest_devices,
     find_datasheet,
+    fixed_cost_unknown,
 )
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 from gobrrr.timeline.errors import InputError
@@ -23,6 +24,9 @@ TYPICAL_KERNEL_FIXED_S = 1.5e-6
 # Transformers measured on an RTX 4090 (timm's results, benchmarks/prediction_timm) reach up to
 # 176 TFLOP/s in float16 products, 1.07 times the stated peak of 165.2.
 GEFORCE_CLOCK_GAIN = 1.09
+
+# What names the processor of this machine among devices.
+HERE = "cpu"
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,19 @@ def target_device(name: str) -> TargetDevice:
 
 def target_of_sheet(sheet: DeviceSheet, ceilings: Ceilings | None = None) -> TargetDevice:
     """The device of one row; ``ceilings`` stand in for those that the row states."""
-    found = ceilings or clocked(ceilings_of_sheet(sheet), clock_gain(sheet))
+    gain = clock_gain(sheet) if ceilings is None else 1.0
+    found = ceilings or clocked(ceilings_of_sheet(sheet), gain)
     notices = list(found.notices)
+    if gain != 1.0:
+        notices.append(clock_notice(sheet))
     fixed_s = found.kernel_fixed_s
     if fixed_s is None:
         fixed_s = TYPICAL_KERNEL_FIXED_S if sheet.kind != "cpu" else 0.0
         if sheet.kind != "cpu":
+            # Says what is done about it, in place of saying that it is not known.
+            notices = [notice for notice in notices if notice != fixed_cost_unknown(sheet)]
             notices.append(
-                f"A kernel that does nothing is taken to cost {fixed_s * 1e6:.1f} us on "
+                f"A kernel that does nothing is taken to cost {fixed_s * 1e6:.1f} µs on "
                 f"{sheet.key}, as measured on other GPUs."
             )
     cache = sheet.caches[-1] if sheet.caches else None
@@ -105,6 +114,14 @@ def target_of_sheet(sheet: DeviceSheet, ceilings: Ceilings | None = None) -> Tar
 def clock_gain(sheet: DeviceSheet) -> float:
     """The clock that a card runs at under load over the one that its data sheet's rates assume."""
     return GEFORCE_CLOCK_GAIN if "GeForce" in sheet.name else 1.0
+
+
+def clock_notice(sheet: DeviceSheet) -> str:
+    """What predictions do with the rates of a card whose clock is not that of its data sheet."""
+    return (
+        f"Rates of {sheet.key} are taken {clock_gain(sheet):.2f} times those of its data sheet "
+        "(gobrrr devices): GeForce cards run beyond that clock."
+    )
 
 
 def clocked(ceilings: Ceilings, gain: float) -> Ceilings:

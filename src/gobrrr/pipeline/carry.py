@@ -24,10 +24,17 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.models.carrying import carry_kernel, carry_unknown
 from gobrrr.models.retime import retime
 from gobrrr.models.roof import Roof
-from gobrrr.models.target import TargetDevice, target_device, target_of_ceilings, target_of_sheet
+from gobrrr.models.target import (
+    HERE,
+    TargetDevice,
+    target_device,
+    target_of_ceilings,
+    target_of_sheet,
+)
 from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import package_version
 from gobrrr.pipeline.tables import describe_shapes
+from gobrrr.reports.quantities import time_text
 from gobrrr.timeline.data import Device, KernelKind, Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.nesting import parents
@@ -35,6 +42,11 @@ from gobrrr.work import work_of
 
 PathLike = str | os.PathLike[str]
 
+# What the device waits for the host to do.
+_HOST_LEAVES = (
+    "overhead.python", "overhead.dispatch", "overhead.allocation", "overhead.data_loading",
+    "overhead.garbage_collection",
+)  # fmt: skip
 # Ops that a notice about changed regimes names.
 _NAMED_CHANGES = 3
 # The devices that a table of carried regimes is about, oldest first.
@@ -91,11 +103,12 @@ def carry_trace(
         ceilings: of the device that the trace was recorded on; by default its data sheet's.
 
     Raises:
-        InputError: the file is no such trace, holds no shapes, or either device is unknown.
+        InputError: the file is no such trace, holds no shapes, either device is unknown, or
+            ``device`` is a processor.
     """
     name = Path(path).name
+    target = _gpu(device)
     timeline = read_trace(Path(path))
-    target = target_device(device) if isinstance(device, str) else device
     source = source_device(timeline, name, ceilings)
     carried = carry_timeline(timeline, name, source, target)
     changed = [
@@ -118,8 +131,32 @@ def carry_trace(
     moved = replace(
         carried.timeline, notices=(*carried.timeline.notices, *notices, *target.notices)
     )
-    diagnosis, _ = build_device_diagnosis(moved, target.ceilings, known_as, environment)
+    # All that is to be said of the target is in its own notices.
+    ceilings_there = replace(target.ceilings, notices=())
+    diagnosis, _ = build_device_diagnosis(moved, ceilings_there, known_as, environment)
+    host_s = sum(diagnosis.leaves[name] for name in _HOST_LEAVES)
+    diagnosis.notices.insert(
+        0,
+        f"The host is that of the trace, profiler and all: its Python, dispatch and loading keep "
+        f"their times, {time_text(host_s)} of each step.",
+    )
     return diagnosis
+
+
+def _gpu(device: str | TargetDevice) -> TargetDevice:
+    """The device to carry to: one with kernels of its own, as those of the trace are."""
+    if device == HERE:
+        raise InputError(
+            "a trace's kernels cannot be carried to the processor here: predict FILE.py:FUNCTION "
+            "there, or name a device of gobrrr devices"
+        )
+    target = target_device(device) if isinstance(device, str) else device
+    if target.kind == "cpu":
+        raise InputError(
+            f"a trace's kernels cannot be carried to a processor ({target.key}): name a GPU of "
+            "gobrrr devices"
+        )
+    return target
 
 
 def _change_notices(
@@ -195,7 +232,7 @@ def carry_timeline(
         else:
             after[row] = found * 1e9
     notices = [
-        f"{share * 1e-6:.3g} ms of {what} keep their measured time: {why}."
+        f"{time_text(share * 1e-9)} of {what} keep their measured time: {why}."
         for share, what, why in (
             (collected, "collectives", "they depend on the network between devices"),
             (copied, "copies", "they depend on the host's link"),
@@ -301,7 +338,7 @@ def carried_table(
     source = source_device(timeline, name, ceilings)
     rows = []
     for key in devices:
-        target = target_device(key)
+        target = _gpu(key)
         carried = carry_timeline(timeline, name, source, target)
         regimes: dict[str, float] = {}
         for op in carried_ops(timeline, carried):

@@ -13,7 +13,7 @@ from gobrrr.devices.allocator import mapped_from_bytes
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts, host_costs_of
 from gobrrr.models.kernel_model import Flags
-from gobrrr.models.target import TargetDevice, target_device, target_of_ceilings
+from gobrrr.models.target import HERE, TargetDevice, target_device, target_of_ceilings
 from gobrrr.pipeline.capture_target import capture_target
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.fusion_sources import add_predicted_fusion
@@ -22,8 +22,6 @@ from gobrrr.pipeline.predicted_costs import cost_graph
 from gobrrr.timeline.errors import InputError, UserCodeError
 from gobrrr.timeline.graph import OpGraph
 
-# The processor of this machine, with its measured ceilings.
-HERE = "cpu"
 _DTYPES = {"fp16": "float16", "half": "float16", "float16": "float16",
            "bf16": "bfloat16", "bfloat16": "bfloat16"}  # fmt: skip
 
