@@ -126,3 +126,29 @@ def test_inference_mode_spares_the_nodes_that_were_made():
     found = BY_NAME["inference_mode"].consider(unknown)
     assert (found.low_s, found.high_s) == (0.0, pytest.approx(12.48e-6))  # 3 * (3 * 0.22 + 3.5)
     assert "up to 3 nodes" in found.because
+
+
+def test_a_step_that_fills_the_cache_finds_the_host_s_own_code_evicted():
+    # 4 MB in a cache of 1 MB: three quarters of what was there are gone.
+    ops = [pointwise("aten::mul", [1], [2], size=2e6)]
+    hot = call_cost(facts([], trains=True, ceilings=AS_THERE), [], 0)
+    cold = call_cost(facts(ops, trains=True, ceilings=AS_THERE), [], 0)
+    assert cold.enter_s - hot.enter_s == pytest.approx(0.75 * 80e-6)
+    assert cold.autograd_s - hot.autograd_s == pytest.approx(0.75 * 160e-6)  # 60 and 100
+    # A GPU's cache is not the host's.
+    assert call_cost(facts(ops, trains=True, device_kind="cuda"), [], 0).enter_s < cold.enter_s
+
+
+def test_a_mask_that_is_filled_in_may_hide_attention_from_the_compiler():
+    product_ = product("aten::bmm", kernel_s=0.1, roof_s=0.02, shapes=((8, 512, 64), (8, 64, 512)))
+    softmax = OpFact("aten::_softmax", op_class="normalisation", kernel_s=0.1, roof_s=0.1,
+                     shapes=((8, 512, 512),), phase="forward")  # fmt: skip
+    compile_ = BY_NAME["compile"].consider
+    plain = compile_(facts([product_, softmax, product_]))
+    filled = compile_(
+        facts([product_, replace(softmax, name="aten::masked_fill"), softmax, product_])
+    )
+    assert plain.expected_s > 0.05
+    assert "attention" in plain.because
+    assert "attention" not in filled.because
+    assert filled.high_s > filled.expected_s + 0.05

@@ -32,6 +32,7 @@ _UNSURE = (1.6, 1.0, 0.6)
 # which take about what the library takes: low, expected, high.
 _LOOPS = ("aten::mv", "aten::dot", "aten::vdot")
 _AS_LOOPS = (2.0, 1.2, 0.8)
+_FILLS = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
 # Share of its roof that a generated kernel reaches: low, expected, high. Measured on the same
 # machine over copy, cos, relu, gelu and 4M-element chains of 1 to 16 operations.
 REACHED = (0.35, 0.6, 0.9)
@@ -149,13 +150,15 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
     overhead = [now_s - unsure * after_s for unsure in _UNSURE]
     before_s, kernels, moved = _fused_kernels(facts)
     library_s = sum(op.below_s or 0.0 for op in facts.ops if not is_fusable(op))
-    tuned_s = mode.tuned * library_s
     # The compiler knows attention written by hand, and lays images out channels-last: on a CPU
     # always (``decide_layout_opt`` in torch/_inductor/graph.py).
-    known_s, layout_s = _attention_s(facts), slow_in_nchw_s(facts)
+    known_s, unsure_s = _attention_s(facts)
+    layout_s = slow_in_nchw_s(facts)
+    tuned_s = mode.tuned * max(library_s - layout_s, 0.0)
     savings = [
         overhead[i] + before_s - kernels[i] + tuned_s * (0.0, 0.5, 1.0)[i]
-        + known_s * (0.3, 0.8, 1.0)[i] + layout_s * (0.5, 0.9, 1.0)[i]
+        + known_s * (0.3, 0.9, 1.0)[i] + unsure_s * (0.0, 0.0, 1.0)[i]
+        + layout_s * (0.5, 0.9, 1.0)[i]
         for i in range(3)
     ]  # fmt: skip
     because = (
@@ -171,8 +174,19 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
     return prospect_or_not(facts, savings[0], savings[1], savings[2], because)
 
 
-def _attention_s(facts: Facts) -> float:
+def _attention_s(facts: Facts) -> tuple[float, float]:
+    """Seconds to save where the compiler knows attention by hand, and where it may.
+
+    A mask that is added is in its patterns; one that is filled in, only in the form that some
+    models have (torch/_inductor/fx_passes/fuse_attention.py).
+    """
     runs = find_attention(facts)
+    filled = [run for run in runs if any(op.name in _FILLS for op in run)]
+    known = [run for run in runs if run not in filled]
+    return _rewritten_s(facts, known), _rewritten_s(facts, filled)
+
+
+def _rewritten_s(facts: Facts, runs: list[tuple[OpFact, ...]]) -> float:
     seconds = fused_seconds(facts, runs) if runs else None
     if seconds is None:
         return 0.0
