@@ -10,7 +10,7 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.attention import find_attention, fused_seconds
 from gobrrr.fixes.channels_last import slow_in_nchw_s
-from gobrrr.fixes.compiled_calls import AS_MEASURED, Left, call_cost
+from gobrrr.fixes.compiled_calls import AS_MEASURED, CallCost, Left, call_cost
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
     FIRST_STEP,
@@ -102,8 +102,8 @@ def cannot_compile(facts: Facts) -> RuledOut | None:
     return None
 
 
-def compiled_overhead_s(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, float, int]:
-    """Overhead of the step's compiled part: (seconds now, seconds compiled, ops)."""
+def compiled_overhead(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, CallCost, int]:
+    """Overhead of the step's compiled part: (seconds now, cost of compiled calls, ops)."""
     facts = _compiled_part(facts)
     part = [op for op in facts.ops if op.phase != "optimizer"]
     now_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.launch",
@@ -115,10 +115,8 @@ def compiled_overhead_s(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, flo
             # ``zero_grad`` and the user's loop come before the first op: they stay.
             now_s = max(now_s - part[0].host_s, 0.0)
     libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
-    after_s = call_cost(facts, libraries, _generated_calls(facts), mode.left).total_s
-    if mode.graphs:
-        after_s *= 0.2
-    return now_s, after_s, int(sum(op.count for op in part))
+    cost = call_cost(facts, libraries, _generated_calls(facts), mode.left)
+    return now_s, cost, int(sum(op.count for op in part))
 
 
 def _generated_calls(facts: Facts) -> int:
@@ -146,7 +144,9 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
     reason = mode.rule_out(facts)
     if reason is not None:
         return RuledOut(reason)
-    now_s, after_s, ops = compiled_overhead_s(facts, mode)
+    now_s, cost, ops = compiled_overhead(facts, mode)
+    # A CUDA graph is replayed in one call.
+    after_s = cost.total_s * (0.2 if mode.graphs else 1.0)
     overhead = [now_s - unsure * after_s for unsure in _UNSURE]
     before_s, kernels, moved = _fused_kernels(facts)
     library_s = sum(op.below_s or 0.0 for op in facts.ops if not is_fusable(op))
@@ -163,7 +163,7 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
     ]  # fmt: skip
     because = (
         f"{ops} ops cost {milliseconds(now_s)} of Python and dispatch, compiled about "
-        f"{milliseconds(after_s)}; what can be fused moves {_size(moved[0])} in "
+        f"{milliseconds(after_s)} ({cost.sentence}); what can be fused moves {_size(moved[0])} in "
         f"{milliseconds(before_s)}, fused {_size(moved[1])} in about {milliseconds(kernels[1])}"
     )
     if known_s + layout_s > 0:

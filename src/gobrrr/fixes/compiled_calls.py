@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.fixes.fix import milliseconds
 
 # ``torch.add`` of one element where the constants below were measured.
 DISPATCH_S = 1.34e-6
@@ -81,6 +82,17 @@ class CallCost:
     loss_s: float
     libraries_s: float
     generated_s: float
+
+    @property
+    def sentence(self) -> str:
+        """Its parts, the largest first, without what takes nothing."""
+        parts = {
+            "entering with its guards": self.enter_s, "autograd": self.autograd_s,
+            "gradients": self.gradients_s, "the loss": self.loss_s,
+            "library calls": self.libraries_s, "generated kernels": self.generated_s,
+        }  # fmt: skip
+        ordered = sorted(parts, key=lambda name: -parts[name])
+        return ", ".join(f"{n} {milliseconds(parts[n])}" for n in ordered if parts[n] > 0)
 
     @property
     def total_s(self) -> float:
