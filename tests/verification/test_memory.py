@@ -54,11 +54,11 @@ def test_a_trial_over_the_limit_has_failed_and_the_process_lives() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     work = Workload(torch.nn.Linear(4, 4), torch.ones(2, 4))
     bench = WorkloadBench(work, 1e-3, memory_limit=8 << 30)
-    trial = bench.verify([fix(hoard)], NULL, None, 0.2)
+    trial = bench.verify([fix(hoard)], NULL, None, 0.2, 60.0)
     assert trial.verdict == "failed" and "ran out of memory" in trial.reason
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
     # Within the limit all is as without one.
-    assert bench.verify([fix(nothing)], NULL, None, 0.2).verdict != "failed"
+    assert bench.verify([fix(nothing)], NULL, None, 0.2, 60.0).verdict != "failed"
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
@@ -132,9 +132,9 @@ def test_a_trial_of_what_may_change_memory_measures_it() -> None:
     )  # fmt: skip
 
     bench = WorkloadBench(work, 1e-3)
-    blind = bench.verify([fix(nothing)], NULL, None, 0.2)
+    blind = bench.verify([fix(nothing)], NULL, None, 0.2, 60.0)
     assert blind.step_memory_bytes is None
-    same = bench.verify([replace(fix(nothing), may_change=(MEMORY,))], NULL, None, 0.2)
+    same = bench.verify([replace(fix(nothing), may_change=(MEMORY,))], NULL, None, 0.2, 60.0)
     assert same.step_memory_bytes == same.step_memory_before_bytes
     # Kept for the backward pass: 4 inputs of 1 MB, but that of the first, which is there.
     assert same.step_memory_bytes is not None and same.step_memory_bytes > 3 * 1.024 * MB
