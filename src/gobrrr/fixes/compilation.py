@@ -115,13 +115,13 @@ def compiled_overhead(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, CallC
             # ``zero_grad`` and the user's loop come before the first op: they stay.
             now_s = max(now_s - part[0].host_s, 0.0)
     libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
-    cost = call_cost(facts, libraries, _generated_calls(facts), mode.left)
+    groups = len(find_groups(facts))
+    cost = call_cost(facts, libraries, _generated_calls(facts, groups), groups, mode.left)
     return now_s, cost, int(sum(op.count for op in part))
 
 
-def _generated_calls(facts: Facts) -> int:
-    """Calls of generated kernels per step."""
-    groups = len(find_groups(facts))
+def _generated_calls(facts: Facts, groups: int) -> int:
+    """Calls of generated functions per step, which do these groups of fused ops."""
     if facts.on_gpu or not facts.in_order:
         return groups
     # The C++ backend puts everything between two library calls into one function

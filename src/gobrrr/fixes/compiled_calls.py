@@ -41,8 +41,8 @@ ENTER_COLD_S, RECORD_COLD_S, BACKWARD_COLD_S = 80e-6, 60e-6, 100e-6
 LOSS_S = 170e-6
 # A library call keeps its kernel's fixed cost; generated Python adds an output buffer and checks.
 LIBRARY_CALL_S = 1.5e-6
-# A call of a generated kernel, its output buffers included.
-GENERATED_CALL_S = 3.0e-6
+# A call of a generated function, and each group of fused ops in it: its loops and output buffers.
+GENERATED_CALL_S, GENERATED_GROUP_S = 2.5e-6, 1.0e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,19 @@ class CallCost:
 
 
 def call_cost(
-    facts: Facts, libraries: Sequence[OpFact], generated: int, left: Left = AS_MEASURED
+    facts: Facts,
+    libraries: Sequence[OpFact],
+    generated: int,
+    groups: int,
+    left: Left = AS_MEASURED,
 ) -> CallCost:
     """Cost of the compiled part's calls.
 
     Args:
         facts: the step as it is.
         libraries: ops that stay calls of libraries.
-        generated: kernels that the compiler generates.
+        generated: calls of generated functions.
+        groups: groups of fused ops, of which a function may hold several.
         left: what the mode leaves of each cost.
     """
     scale = host_scale(facts)
@@ -135,7 +140,9 @@ def call_cost(
         gradients_s=scale * PER_GRADIENT_S * parameters * facts.trains,
         loss_s=scale * LOSS_S * (facts.trains and facts.separate_loss),
         libraries_s=left.library * (own_s + scale * LIBRARY_CALL_S * calls),
-        generated_s=left.generated * scale * GENERATED_CALL_S * generated,
+        generated_s=left.generated
+        * scale
+        * (GENERATED_CALL_S * generated + GENERATED_GROUP_S * groups),
     )  # fmt: skip
 
 
