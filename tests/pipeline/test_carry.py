@@ -55,6 +55,23 @@ def test_to_its_own_device_a_step_stays_what_it_was(tmp_path: Path) -> None:
     assert found.source["regime_changes"] == []
 
 
+def test_16_bit_products_without_a_unit_are_computed_in_float32(tmp_path: Path) -> None:
+    found = carry_trace(written().write(tmp_path), "V100-SXM2")
+    assert "No matrix path for bfloat16 on V100-SXM2: it is computed in float32." in found.notices
+    (row,) = (row for row in found.ops if row.name == "aten::mm")
+    assert (row.dtype, row.regime) == ("float32", "compute")
+    # 2 x 4096^3 FLOPs at 15.7 TFLOP/s are 8.75 ms.
+    assert row.roof_s == pytest.approx(8.75e-3, rel=0.01)
+    assert row.time_s >= row.roof_s
+
+
+def test_a_dtype_without_a_ceiling_is_named_as_such(tmp_path: Path) -> None:
+    found = carry_trace(written().write(tmp_path), "Gaudi2")
+    missing = [notice for notice in found.notices if notice.startswith("No ceiling on Gaudi2")]
+    assert len(missing) == 1
+    assert "aten::relu" in missing[0]
+
+
 def test_notices_say_once_what_stays_as_it_was(tmp_path: Path) -> None:
     found = carry_trace(written().write(tmp_path), "T4")
     assert len(found.notices) == len(set(found.notices))

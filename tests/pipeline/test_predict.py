@@ -60,6 +60,51 @@ def test_small_steps_are_overhead_and_large_ones_are_not() -> None:
     assert large.step_s > 2 * 2 * 8192**3 / 66.9e12
 
 
+def test_what_the_host_is_taken_to_cost_is_said() -> None:
+    found = predict(training(8192, 8192), "H100-SXM")
+    (said,) = (notice for notice in found.notices if notice.startswith("Host, as assumed: "))
+    assert "hidden behind the device" in said
+    assert "own Python is not in it" in said
+    assert found.source["lower_bound"] is False
+    assert found.step.time_s.low < found.step_s < found.step.time_s.high
+
+
+def test_a_step_that_the_host_may_bind_has_no_upper_end() -> None:
+    found = predict(training(64, 1), "H100-SXM")
+    assert found.source["lower_bound"] is True
+    # The device has less to do than three times what bare ops cost the host.
+    assert found.device_time is not None
+    assert found.device_time.busy_s < 3 * found.source["host_s"]
+    assert found.step.time_s.low < found.step_s == found.step.time_s.high
+    assert any("the step is probably bound by the host" in notice for notice in found.notices)
+    first = str(found).splitlines()[1]
+    assert "or more: probably host-bound" in first
+    assert " to " not in first
+
+
+def test_a_compiled_step_is_spared_the_programs_python() -> None:
+    # Device time between the host time of its ops and three times that.
+    work = training(1024, 8192)
+    eager, compiled = predict(work, "H100-SXM"), predict(work, "H100-SXM", compile=True)
+    for found, factor in ((eager, 3), (compiled, 1)):
+        assert found.device_time is not None
+        bound = found.device_time.busy_s < factor * found.source["host_s"]
+        assert found.source["lower_bound"] is bound
+
+
+def test_a_tiny_product_is_latency_and_not_traffic() -> None:
+    with torch.device("meta"):
+        small = (nn.Linear(64, 64), torch.empty(8, 64))
+        large = (nn.Linear(8192, 8192), torch.empty(8, 8192))
+    found = predict(small, "A100-SXM-80GB")
+    (row,) = (row for row in found.ops if row.name == "aten::addmm")
+    assert row.regime == found.regime == "overhead"
+    # 8 rows by 8192 x 8192 weights: 268 MB at 2 TB/s are 0.13 ms, far beyond any latency.
+    found = predict(large, "A100-SXM-80GB")
+    (row,) = (row for row in found.ops if row.name == "aten::addmm")
+    assert row.regime == found.regime == "memory"
+
+
 def test_resnet_at_batch_one_is_bound_by_overhead() -> None:
     layers: list[nn.Module] = []
     with torch.device("meta"):
@@ -129,7 +174,7 @@ def test_a_dtype_without_a_path_is_told() -> None:
     def step() -> object:
         return torch._scaled_mm(a, a.t(), one, one, out_dtype=torch.bfloat16)
 
-    with pytest.raises(InputError, match="A100-SXM-80GB has no matrix path for float8_e4m3fn"):
+    with pytest.raises(InputError, match="no matrix path for float8_e4m3fn on A100-SXM-80GB"):
         predict(step, "A100-SXM-80GB")
     assert predict(step, "H100-SXM").mfu_dtype == "float8_e4m3fn"
 
@@ -138,7 +183,7 @@ def test_bfloat16_without_a_unit_is_computed_in_float32() -> None:
     with torch.device("meta"):
         model, x = nn.Linear(1024, 1024, dtype=torch.bfloat16), torch.empty(64, 1024).bfloat16()
     found = predict((model, x), "V100-SXM2")
-    assert any("no matrix path for bfloat16" in notice for notice in found.notices)
+    assert any("No matrix path for bfloat16" in notice for notice in found.notices)
     assert found.mfu_dtype == "float32"
 
 

@@ -17,7 +17,9 @@ _GOBRRR = str(Path(__file__).resolve().parents[1]) + os.sep
 
 @functools.cache
 def _library_prefixes() -> tuple[str, ...]:
-    paths = {sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    # Among the scripts is the one that starts gobrrr.
+    homes = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    paths = {sysconfig.get_paths()[key] for key in homes}
     # torch may lie elsewhere: beside a .pth file, in PYTHONPATH, in the system's own packages. What
     # is installed beside it is not the user's either.
     torch = sys.modules.get("torch")

@@ -8,7 +8,7 @@ proportion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gobrrr.models.kernel_model import DEFAULT_FLAGS, Flags, estimate_op
 from gobrrr.models.roof import Roof, roof_of
@@ -47,6 +47,20 @@ class CarriedTime:
     how: str
 
 
+def work_on(work: Work, device: TargetDevice) -> Work:
+    """The work as PyTorch has it done on a device: 16-bit products without a unit in float32."""
+    if work.compute_dtype not in ("bfloat16", "float16") or not work.matrix_flops:
+        return work
+    if roof_of(work, device.ceilings) is not None:
+        return work
+    wide = replace(work, compute_dtype="float32")
+    return work if roof_of(wide, device.ceilings) is None else wide
+
+
+# Of 16-bit products that are computed in float32: no TF32 where there is not even a 16-bit unit.
+WITHOUT_TF32 = Flags(tf32_matmul=False, tf32_convolution=False)
+
+
 def carry_kernel(
     measured_s: float,
     call: OpCall,
@@ -71,12 +85,13 @@ def carry_kernel(
         ``None`` where either device has no ceiling for the work.
     """
     here = estimate_op(call, whole, source, flags=flags)
-    there = estimate_op(call, whole, target, flags=flags)
+    done = work_on(whole, target)
+    there = estimate_op(call, done, target, flags=flags if done is whole else WITHOUT_TF32)
     if here is None or there is None or here.time_s <= 0:
         return None
     departure = measured_s / (here.time_s * share)
     seconds = there.time_s * share * departure ** carried_power(source, target)
-    roof = roof_of(whole, target.ceilings)
+    roof = roof_of(done, target.ceilings)
     if roof is not None:
         seconds = max(seconds, roof.time_s * share)
     return CarriedTime(

@@ -76,6 +76,43 @@ def host_seconds(call: HostCall, costs: HostCosts) -> float:
     return one + (call.kernels - 1) * costs.launch_s
 
 
+@dataclass(frozen=True, slots=True)
+class HostWork:
+    """What a step asks of the host.
+
+    Attributes:
+        launching: ops that launch kernels.
+        others: ops that launch none, views among them.
+        further_kernels: kernels beyond the first one of each op.
+        total_s: host time of all of them, in seconds.
+    """
+
+    launching: int
+    others: int
+    further_kernels: int
+    total_s: float
+
+
+def host_work(calls: Sequence[HostCall], costs: HostCosts) -> HostWork:
+    """The ops of a step by what they cost the host, and the sum."""
+    launching = [call for call in calls if call.kernels]
+    return HostWork(
+        launching=len(launching),
+        others=len(calls) - len(launching),
+        further_kernels=sum(call.kernels - 1 for call in launching),
+        total_s=sum(host_seconds(call, costs) for call in calls),
+    )
+
+
+def may_be_host_bound(device_s: float, host_s: float, *, compiled: bool) -> bool:
+    """Whether a step whose device works for ``device_s`` may well wait for its host instead.
+
+    ``host_s`` is what bare ops cost. An op of a real program costs up to ``OP_OVER_DISPATCH`` times
+    that; a compiled one calls its kernels without the program's Python and modules in between.
+    """
+    return device_s < host_s * (1.0 if compiled else OP_OVER_DISPATCH)
+
+
 def issue_times(calls: Sequence[HostCall], costs: HostCosts) -> list[float]:
     """Seconds from the step's start at which each op's last launch call returns.
 

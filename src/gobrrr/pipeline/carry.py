@@ -21,7 +21,7 @@ from gobrrr.capture.trace import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import find_datasheet
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.models.carrying import carry_kernel, carry_unknown
+from gobrrr.models.carrying import carry_kernel, carry_unknown, work_on
 from gobrrr.models.retime import retime
 from gobrrr.models.roof import Roof
 from gobrrr.models.target import (
@@ -33,12 +33,15 @@ from gobrrr.models.target import (
 )
 from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import package_version
+from gobrrr.pipeline.predicted_costs import computed_in_float32
 from gobrrr.pipeline.tables import describe_shapes
 from gobrrr.reports.quantities import time_text
 from gobrrr.timeline.data import Device, KernelKind, Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.nesting import parents
+from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
+from gobrrr.work.estimate import Work
 
 PathLike = str | os.PathLike[str]
 
@@ -133,12 +136,14 @@ def carry_trace(
     )
     # All that is to be said of the target is in its own notices.
     ceilings_there = replace(target.ceilings, notices=())
-    diagnosis, _ = build_device_diagnosis(moved, ceilings_there, known_as, environment)
+    diagnosis, _ = build_device_diagnosis(
+        moved, ceilings_there, known_as, environment, formula=lambda call: _work_on(call, target)
+    )
     host_s = sum(diagnosis.leaves[name] for name in _HOST_LEAVES)
     diagnosis.notices.insert(
         0,
-        f"The host is that of the trace, profiler and all: its Python, dispatch and loading keep "
-        f"their times, {time_text(host_s)} of each step.",
+        "The host is that of the trace, profiler and all: its Python, dispatch and loading keep "
+        f"their times; the device waits for them {time_text(host_s)} of each step.",
     )
     return diagnosis
 
@@ -168,11 +173,15 @@ def _change_notices(
     for regime in dict.fromkeys(row.regime_after for row in changed):
         rows = [row for row in changed if row.regime_after == regime]
         share = sum(row.after_s for row in rows) / total_s if total_s else 0.0
+        if regime == "unmodelled":
+            lead = f"No ceiling on {target.key} for the dtype"
+        else:
+            lead = f"{regime.capitalize()}-bound on {target.key}"
         named = ", ".join(f"{row.name} {row.shapes}" for row in rows[:_NAMED_CHANGES])
-        more = len(rows) - _NAMED_CHANGES
+        if len(rows) > _NAMED_CHANGES:
+            named += f" and {len(rows) - _NAMED_CHANGES} more"
         found.append(
-            f"{regime.capitalize()}-bound on {target.key}, {rows[0].regime_before}-bound on "
-            f"{source.key}: {named}{f' and {more} more' if more > 0 else ''} "
+            f"{lead}, {rows[0].regime_before}-bound on {source.key}: {named} "
             f"({share:.0%} of the kernel time)."
         )
     return found
@@ -231,7 +240,13 @@ def carry_timeline(
             unchanged += before[row]
         else:
             after[row] = found * 1e9
-    notices = [
+    wide = {
+        whole.compute_dtype
+        for whole in work.whole
+        if whole is not None and work_on(whole, target) is not whole
+    }
+    notices = [computed_in_float32(dtype, target.key) for dtype in sorted(wide)]
+    notices += [
         f"{time_text(share * 1e-9)} of {what} keep their measured time: {why}."
         for share, what, why in (
             (collected, "collectives", "they depend on the network between devices"),
@@ -303,6 +318,11 @@ def carried_ops(timeline: Timeline, carried: Carried) -> list[CarriedOp]:
         for key, total in rows.items()
     ]
     return sorted(found, key=lambda row: -row.after_s)
+
+
+def _work_on(call: OpCall, target: TargetDevice) -> Work | None:
+    work = work_of(call)
+    return None if work is None else work_on(work, target)
 
 
 def _regime(roof: Roof | None) -> str:

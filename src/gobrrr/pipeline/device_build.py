@@ -45,6 +45,7 @@ from gobrrr.pipeline.verdict import mfu_of, regime_of, split_of, verdict_of
 from gobrrr.timeline.data import HostKind, KernelKind, Phase, Timeline
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
+from gobrrr.work.estimate import Work
 
 TRAILING = "(after the last kernel)"
 # Under this share of kernel time, sums over the modelled kernels would pass for the whole.
@@ -59,15 +60,16 @@ def build_device_diagnosis(
     source: dict[str, Any],
     environment: dict[str, Any],
     unprofiled: Spread | None = None,
+    formula: Callable[[OpCall], Work | None] = work_of,
 ) -> tuple[Diagnosis, DeviceAttribution]:
     """Attribute the timeline and lay the result out as tables.
 
     ``unprofiled``: step time measured without the profiler, where there is one (a live run): the
-    leaves are brought to its median.
+    leaves are brought to its median. ``formula``: the work of an op.
 
     Raises ValueError if the timeline has no device work.
     """
-    found = attribute_device(timeline, ceilings, work_of)
+    found = attribute_device(timeline, ceilings, formula)
     return lay_out_device(timeline, found, ceilings, source, environment, unprofiled)
 
 

@@ -30,6 +30,7 @@ from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
 from gobrrr.models.replay import Replay, replay
 from gobrrr.models.target import TargetDevice
 from gobrrr.pipeline.predicted_costs import CostedOp
+from gobrrr.pipeline.predicted_host import host_share
 from gobrrr.pipeline.records import ceiling_rows, level_rows
 from gobrrr.pipeline.tables import (
     PHASE_NAMES,
@@ -78,12 +79,22 @@ def build_prediction(
     """Replay the step as one of many, and lay it out as tables.
 
     On a device the host issues ops and the device runs their kernels in order; on a CPU one lane
-    does both, so that the step is the sum of dispatch and kernels.
+    does both, so that the step is the sum of dispatch and kernels. Where the host may well take
+    longer than it is taken to, ``source["lower_bound"]`` is true and the interval has no upper end
+    (its ``high`` is the prediction).
     """
     ran = _one_lane(ops, host) if device.kind == "cpu" else _two_lanes(ops, host)
     shares = _shares(ops)
     leaves = _leaves(shares, ran)
     step_s = sum(leaves.values())
+    of_host = None
+    if device.kind != "cpu":
+        of_host = host_share(
+            ops, host, step_s=step_s, exposed_s=ran.causes_s["host"],
+            compiled=bool(source.get("compile")),
+        )  # fmt: skip
+        source = {**source, "lower_bound": of_host.lower_bound, "host_s": of_host.total_s}
+        notices = [*of_host.sentences, *notices]
     items = [
         OpShare(
             call=op.call, work=op.work, roof=op.roof, share=row, host_ns=idle * 1e9,
@@ -108,7 +119,7 @@ def build_prediction(
             levels=level_rows(device.ceilings),
         ),
         step=StepRecord(
-            time_s=_spread(step_s, band),
+            time_s=_spread(step_s, band, lower_bound=of_host is not None and of_host.lower_bound),
             kind="training step" if trains else "step",
         ),
         split=split_of(leaves),
@@ -246,8 +257,10 @@ def _leaves(shares: KernelShares, ran: _Ran) -> dict[str, float]:
     return leaves
 
 
-def _spread(step_s: float, band: ErrorBand | None) -> Spread:
+def _spread(step_s: float, band: ErrorBand | None, *, lower_bound: bool) -> Spread:
     low, high = (1.0, 1.0) if band is None else (band.low, band.high)
+    if lower_bound:
+        high = 1.0
     return Spread(median=step_s, mean=step_s, low=step_s * low, high=step_s * high, n=0)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gobrrr.models.carrying import WITHOUT_TF32, work_on
 from gobrrr.models.compiled import compiled_kernels
 from gobrrr.models.host_lane import HostCall
 from gobrrr.models.kernel_model import Flags, KernelEstimate, estimate_op, work_with_flags
@@ -25,6 +26,10 @@ _READS_DEVICE = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_
                            "aten::equal"})  # fmt: skip
 
 
+class NoPathError(InputError):
+    """An op cannot run on a device, which has no unit for its dtype."""
+
+
 @dataclass(frozen=True, slots=True)
 class CostedOp:
     """One operator, or one kernel of a compiled step, with its cost.
@@ -34,7 +39,8 @@ class CostedOp:
         work: in the format that its multiplications run in; ``None`` without a formula.
         roof: ``None`` without a formula or a ceiling.
         device_s: its kernels, fixed cost included; 0 if it launches none.
-        fixed_s: the fixed cost in it.
+        fixed_s: the fixed cost in it: what its kernels take without any work, and where that is
+            most of ``device_s`` their latency as well.
         page_faults_s: the page faults in it, on a processor.
         kernels: how many it launches.
         host_calls: how many host calls it takes (a list of tensors on the host: one for each).
@@ -92,7 +98,7 @@ def cost_graph(
     The optimizer stays as it is in a compiled step: ``torch.compile(model)`` does not reach it.
 
     Raises:
-        InputError: an operator has a dtype that the device has no path for.
+        NoPathError: an operator has a dtype that the device has no path for.
     """
     placed = _compiled(graph, device) if compiled else _eager(graph)
     calls = [item.call for item in placed]
@@ -177,20 +183,35 @@ def _cost(
         if found is None:
             done, found = _other_path(call, done, device, flags, cold_bytes, notices)
         if found is not None:
-            return _of_estimate(replace(plain, work=done), found)
+            return _of_estimate(replace(plain, work=done), found, device)
     return _traffic_alone(plain, device, notices)
 
 
-def _of_estimate(plain: CostedOp, found: KernelEstimate) -> CostedOp:
+def _of_estimate(plain: CostedOp, found: KernelEstimate, device: TargetDevice) -> CostedOp:
     return replace(
         plain,
         roof=found.roof,
         device_s=found.time_s,
-        fixed_s=min(found.fixed_s, found.time_s),
+        fixed_s=_fixed_s(found, device),
         kernels=found.kernels,
         because=found.because,
         page_faults_s=found.page_faults_s,
     )
+
+
+def _fixed_s(found: KernelEstimate, device: TargetDevice) -> float:
+    """What the op's kernels take however small they are.
+
+    Beside an empty kernel's time that is the latency of loads that wait for each other (filling
+    the first tile, ...). In a kernel of some size it is part of what lies below the roof; where it
+    is most of the time, neither bytes nor arithmetic are what the time goes to.
+    """
+    fixed_s = min(found.fixed_s, found.time_s)
+    if device.kind == "cpu":
+        return fixed_s
+    size_s = max(found.compute_s, found.traffic_s, found.roof.time_s)
+    least_s = max(found.time_s - size_s, fixed_s)
+    return least_s if least_s > 0.5 * found.time_s else fixed_s
 
 
 def _other_path(
@@ -206,16 +227,20 @@ def _other_path(
     if roof_of(work, device.ceilings) is not None or not work.matrix_flops:
         return work, None
     if dtype.startswith("float8") or dtype in ("int8", "uint8"):
-        raise InputError(
-            f"{device.key} has no matrix path for {dtype}: {call.name.partition('::')[2]} raises "
+        raise NoPathError(
+            f"no matrix path for {dtype} on {device.key}: {call.name.partition('::')[2]} raises "
             "there; keep the weights in it and multiply in bfloat16 or float16"
         )
-    if dtype in ("bfloat16", "float16") and device.ceilings.matrix_flops_per_s("float32"):
-        notices[f"{device.key} has no matrix path for {dtype}: it is computed in float32."] += 1
-        wide = replace(work, compute_dtype="float32")
-        no_tf32 = Flags(tf32_matmul=False, tf32_convolution=False)
-        return wide, estimate_op(call, wide, device, flags=no_tf32, cold_bytes=cold_bytes)
-    return work, None
+    wide = work_on(work, device)
+    if wide is work:
+        return work, None
+    notices[computed_in_float32(dtype, device.key)] += 1
+    return wide, estimate_op(call, wide, device, flags=WITHOUT_TF32, cold_bytes=cold_bytes)
+
+
+def computed_in_float32(dtype: str, device: str) -> str:
+    """The notice about products of a 16-bit dtype on a device without a unit for it."""
+    return f"No matrix path for {dtype} on {device}: it is computed in float32."
 
 
 def _copy(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> CostedOp:
@@ -245,10 +270,13 @@ def _traffic_alone(plain: CostedOp, device: TargetDevice, notices: Counter[str])
     if not levels or not moved:
         return replace(plain, known=False)
     seconds = moved / levels[-1].bandwidth_bytes_per_s(0.5)
-    reason = "formula" if plain.work is None else f"ceiling for {plain.work.compute_dtype}"
+    if plain.work is None:
+        reason = f"No formula for {call.name}: it"
+    else:
+        reason = f"No ceiling for {plain.work.compute_dtype} on {device.key}: {call.name}"
     notices[
-        f"No {reason} for {call.name}: it is taken to read its arguments and write its results "
-        "once, and counts as unmodelled."
+        f"{reason} is taken to read its arguments and write its results once, the least that it "
+        "can take, and counts as unmodelled."
     ] += 1
     return replace(
         plain,

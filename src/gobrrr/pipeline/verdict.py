@@ -42,7 +42,10 @@ REMEDIES = {
         "Feeding the device would help: more loader workers, prefetching, decoding and augmenting "
         "elsewhere; faster kernels or fewer ops would not."
     ),
-    "unmodelled": "Most kernel time has no work formula here, so no remedy can be derived from it.",
+    "unmodelled": (
+        "Most kernel time has no work formula or no ceiling here, so no remedy can be derived from "
+        "it."
+    ),
 }
 _SLOW_LOADER = (
     "Producing batches faster would help: DataLoader(num_workers=...) to prepare them beside the "
@@ -145,7 +148,8 @@ def _beside_the_point(diagnosis: Diagnosis, regime: str) -> list[str]:
     if regime != "unmodelled" and guessed > WORTH_SAYING * step_s:
         found.append(
             f"{guessed / step_s:.0%} of the step counts as {regime} by the names of its kernels "
-            "alone: no work formula fits what was recorded of them."
+            "alone: no work formula fits what was recorded of them, or the device has no ceiling "
+            "for it."
         )
     for what, leaves in _WORTH_NAMING.items():
         time_s = sum(diagnosis.leaves.get(leaf, 0.0) for leaf in leaves)

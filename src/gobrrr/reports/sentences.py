@@ -75,6 +75,8 @@ def step_time(diagnosis: Diagnosis) -> str:
     spread = [f"{scale.number(time.low)} to {scale.number(time.high)}"]
     if time.n == 0:
         inside = ["predicted", *(spread if time.low < time.high else [])]
+        if diagnosis.source.get("lower_bound"):
+            inside = ["predicted", f"{scale.number(time.low)} or more: probably host-bound"]
     else:
         inside = spread if time.n > 1 else []
         inside.append(f"{time.n} step{'s' if time.n != 1 else ''}")
@@ -171,7 +173,11 @@ def device_time(diagnosis: Diagnosis) -> str:
     if device.exposed_copies_s:
         parts.append(f"exposed copies {time_text(device.exposed_copies_s)}")
     busy = share(device.busy_s, device.window_s, 1)
-    return f"Device busy {busy} of {time_text(device.window_s)}: {', '.join(parts)}."
+    window = time_text(device.window_s)
+    if diagnosis.source.get("from") == "trace" and diagnosis.step.time_s.n == 1:
+        # A step on its own ends with its host, the window with its last kernel.
+        window += " from first to last kernel"
+    return f"Device busy {busy} of {window}: {', '.join(parts)}."
 
 
 def measuring(diagnosis: Diagnosis) -> str:
