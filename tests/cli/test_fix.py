@@ -8,6 +8,7 @@ import pytest
 from gobrrr.cli import main
 from gobrrr.cli.fix import _write, seconds, size
 from gobrrr.fixes import FIXES
+from gobrrr.verification.numerics import TOLERANCE
 
 
 def test_times_and_sizes():
@@ -36,6 +37,9 @@ def test_what_is_no_size_is_refused(text):
         (["--budget", "soon", "x.py"], "time"),
         (["--write", "out.py", "-m", "package"], "--write"),
         (["--write", "x.py", "x.py"], "overwrite"),
+        (["--only", "", "x.py"], "names no fix"),
+        (["--only", "warp_drive", "x.py"], "no fix 'warp_drive'; there are"),
+        (["--only", "compile", "--exclude", "compile", "x.py"], "no fix is left to try"),
     ],
 )
 def test_bad_usage_is_one_sentence(arguments, says, capsys, tmp_path, monkeypatch):
@@ -72,3 +76,29 @@ def test_nothing_is_written_where_nothing_is_faster(capsys, tmp_path):
     _write(tmp_path / "a.py", tmp_path / "b.py", SimpleNamespace(best_fixes=(), speedup=1.0))
     assert "Not written" in capsys.readouterr().out
     assert not (tmp_path / "b.py").exists()
+
+
+def test_the_names_are_listed_and_help_says_how(capsys):
+    assert main(["fix", "--list"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {fix.name for fix in FIXES} <= set(listed)
+    assert len(listed) == len(set(listed))
+    assert main(["fix", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--list" in said
+    assert f"(default {TOLERANCE:g})" in said
+    assert "exit codes: 0 searched" in said
+
+
+@pytest.mark.torch
+def test_a_function_that_is_not_there_is_refused_before_the_file_runs(
+    capsys, tmp_path, monkeypatch
+):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.py").write_text("print('it ran')\ndef make_step():\n    return print\n")
+    for target in ("bench.py:nothere", "bench.py:"):
+        assert main(["fix", target]) == 2
+        said = capsys.readouterr()
+        assert "make_step" in said.err and said.err.count("\n") == 1
+        assert "diagnosing" not in said.err and "it ran" not in said.out

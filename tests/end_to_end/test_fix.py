@@ -97,7 +97,7 @@ def test_a_function_is_fixed_in_processes_of_its_own(environment, tmp_path):
     ended, saved = run(environment, tmp_path, "bench.py:make")
     assert ended.returncode == 0, ended.stderr
     check_outcome(saved)
-    assert "The program against itself" in ended.stdout
+    assert "he program against itself" in ended.stdout
 
 
 def test_a_script_is_fixed_unmodified_and_a_gate_can_fail(environment, tmp_path):
@@ -107,6 +107,32 @@ def test_a_script_is_fixed_unmodified_and_a_gate_can_fail(environment, tmp_path)
     assert "no verified fix reaches 1000x" in ended.stderr
     check_outcome(saved)
     assert (tmp_path / "train.py").read_text() == SCRIPT
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "code", "says"),
+    [
+        ("import sys\nsys.exit(7)\n", (), 3, "ended with exit code 7"),
+        ("import argparse\nargparse.ArgumentParser().parse_args()\n", ("--no-such",), 3,
+         "ended with exit code 2"),
+        ("steps = int(input())\n", (), 3, "it waits for input, which it does not get here"),
+        (SCRIPT.replace("100000", "2"), (), 2, "too few steps to diagnose. Let it run some 40."),
+    ],
+    ids=["exit", "usage", "input", "short"],
+)  # fmt: skip
+def test_what_cannot_be_diagnosed_has_an_exit_code_of_its_own(
+    environment, tmp_path, source, arguments, code, says
+):
+    (tmp_path / "train.py").write_text(source)
+    ended = subprocess.run(
+        [sys.executable, "-m", "gobrrr", "fix", "--quiet", "train.py", *arguments],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stderr
+    said = ended.stderr.strip().splitlines()[-1]
+    assert said.startswith("gobrrr: ") and says in said
+    # An option that another command has is no help here.
+    assert "--warmup" not in said
 
 
 def test_a_workload_is_tried_on_copies_and_left_as_it_was():

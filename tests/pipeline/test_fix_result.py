@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gobrrr.capture.workload import Workload  # noqa: E402
+from gobrrr.diagnosis.storage import load  # noqa: E402
 from gobrrr.fixes import FIXES  # noqa: E402
 from gobrrr.pipeline.fix import FixResult  # noqa: E402
 from gobrrr.pipeline.fix_findings import Found  # noqa: E402
@@ -61,3 +62,12 @@ def test_the_snippet_is_the_fixes_as_code():
         "# TF32 inside float32 matrix products",
         'torch.set_float32_matmul_precision("high")',
     ]
+
+
+def test_a_result_prints_as_its_report(data):
+    found = Found(diagnosis=load(data / "training.json"), facts=None)
+    nothing = FixResult(found, ())
+    assert str(nothing) == str(found.diagnosis)
+    assert "per step" in str(nothing)
+    assert repr(nothing) == "<FixResult: nothing is faster>"
+    assert repr(FixResult(found, (BY_NAME["tf32"],))) == "<FixResult: tf32, 1.00x>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import inspect
 import sys
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture.function_names import which_function
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 
@@ -174,7 +174,7 @@ def load_function(target: str) -> Workload | Callable[[], Any]:
     if not file.is_file():
         raise InputError(f"{path or target}: no such file")
     if not name:
-        raise InputError(_which_function(file, path))
+        raise InputError(which_function(path))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is not a Python file")
@@ -213,20 +213,3 @@ def load_function(target: str) -> Workload | Callable[[], Any]:
         return as_workload(made)
     except InputError as error:
         raise InputError(f"{path}:{name}: {error}") from None
-
-
-def _which_function(file: Path, path: str) -> str:
-    """A question that names the functions of a file, found without running it."""
-    asked = f"which function of {path}? write {path}:FUNCTION"
-    try:
-        body = ast.parse(file.read_bytes()).body
-    except (SyntaxError, ValueError):
-        return asked
-    names = [
-        item.name
-        for item in body
-        if isinstance(item, ast.FunctionDef)
-        and not item.name.startswith("_")
-        and len(item.args.posonlyargs + item.args.args) == len(item.args.defaults)
-    ]
-    return f"{asked}; it has {', '.join(names)}" if names else asked

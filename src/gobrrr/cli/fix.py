@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.capture.function_names import which_function
 from gobrrr.cli.parsing import add_report_options, output_path, require_torch
 from gobrrr.cli.progress import Progress
 from gobrrr.cli.run import Target, split_target
+from gobrrr.pipeline.fix_options import fix_titles, names_of, refuse_bad_choice, seconds_of
 from gobrrr.timeline.errors import GateFailure, InputError
+from gobrrr.verification.numerics import TOLERANCE
 
 if TYPE_CHECKING:
     from gobrrr.pipeline.fix import FixResult
@@ -25,12 +28,13 @@ gobrrr's options stand before the script; everything after it is the script's ow
 EXAMPLES = """examples:
   gobrrr fix train.py --epochs 3
   gobrrr fix bench.py:make_step
-  gobrrr fix --only bf16_autocast,compile --tolerance 1e-2 --budget 120s train.py
+  gobrrr fix --only bf16_autocast,compile --tolerance 1e-3 --budget 120s train.py
   gobrrr fix --require 1.2 --write fast_train.py train.py
+
+exit codes: 0 searched, whatever was found; 1 --require was not reached;
+2 bad usage or bad input; 3 the program itself raised, or left with an exit code
 """
 
-_TIME = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>s|m|min|h)?\Z")
-_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGT]i?B|B)?\Z")
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -43,11 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       gobrrr fix [options] FILE.py:FUNCTION [options]"
     )
     group = parser.add_argument_group("what to try")
+    group.add_argument("--list", action="store_true", help="show the names of all fixes, and end")
     group.add_argument("--only", type=_names, default=(), metavar="FIX,...", help="these alone")
     group.add_argument("--exclude", type=_names, default=(), metavar="FIX,...", help="not these")
     group.add_argument(
         "--tolerance", type=_tolerance, metavar="X",
-        help="relative error that a fix may add to outputs, losses and gradients (default 1e-2)",
+        help="relative error that a fix may add to outputs, losses and gradients "
+        f"(default {TOLERANCE:g})",
     )  # fmt: skip
     group.add_argument(
         "--budget", type=seconds, metavar="TIME", help="for all trials: 120s, 5m (default 5m)"
@@ -68,15 +74,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        return names_of(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def seconds(text: str) -> float:
     """``120s``, ``5m``, ``2h`` or a number of seconds, for argparse."""
-    match = _TIME.match(text)
-    if match is None or float(match["number"]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 120s or 5m")
-    return float(match["number"]) * _SECONDS[match["unit"]]
+    try:
+        return seconds_of(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def size(text: str) -> int:
@@ -108,18 +117,26 @@ def _positive_number(text: str, what: str) -> float:
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
-    """Searches, reports, writes. Exit code 1 if ``--require`` is not reached."""
+    """Searches, reports, writes. Exit codes: ``EXAMPLES``."""
     takes_value = frozenset(
         flag for action in parser._actions if action.nargs is None for flag in action.option_strings
     )
     own, target = split_target(arguments, takes_value)
     parsed = parser.parse_args(own)
+    if parsed.list:
+        for name, title in fix_titles().items():
+            print(f"{name:<24}  {title}")
+        return 0
     if target is None:
         raise InputError("nothing to fix: gobrrr fix SCRIPT (see gobrrr fix --help)")
     if parsed.write is not None and target.kind != "script":
         raise InputError("--write rewrites scripts: give gobrrr fix --write PATH SCRIPT")
     if parsed.write is not None and parsed.write.resolve() == Path(target.name).resolve():
         raise InputError("--write would overwrite the script itself: give another path")
+    refuse_bad_choice(parsed.only, parsed.exclude)
+    path = target.name.removesuffix(":")
+    if target.kind == "script" and path != target.name and Path(path).is_file():
+        raise InputError(which_function(path))
     require_torch("gobrrr fix")
     progress = Progress(None if parsed.quiet else sys.stderr)
     try:
@@ -151,7 +168,6 @@ def _fix(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
 
 def _bench(target: Target, parsed: argparse.Namespace) -> Bench:
     from gobrrr.pipeline.fix_processes import FunctionBench, ScriptBench
-    from gobrrr.verification.numerics import TOLERANCE
 
     tolerance = TOLERANCE if parsed.tolerance is None else parsed.tolerance
     if target.kind == "function":
@@ -167,7 +183,7 @@ def _write(script: Path, path: Path, result: FixResult) -> None:
     from gobrrr.timeline.files import write_output
 
     if not result.best_fixes:
-        print(f"Not written: no fix was verified to be faster, so {path} would be {script}.")
+        print(f"Not written, {path} would be as {script.name} is: no fix was verified.")
         return
     source = script.read_text()
     written = rewrite(source, result.best_fixes, result.speedup)

@@ -193,7 +193,10 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
             progress.say(outcome.problem)
         return outcome.exit.code
     if outcome.diagnosis is None:
-        raise InputError(outcome.problem or "the script ended before it could be diagnosed")
+        problem = outcome.problem or "the script ended before it could be diagnosed"
+        if outcome.too_few_steps:
+            problem += " With --warmup 1 --steps 2 about 12 are enough (2 timed, 8 profiled)."
+        raise InputError(problem)
     if trouble:
         raise trouble[0]
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,9 +20,10 @@ from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.pipeline.cpu_analysis import Progress, silent
 from gobrrr.pipeline.facts import facts_of
 from gobrrr.pipeline.fix_findings import Found, snippet_of
+from gobrrr.pipeline.fix_options import names_of, refuse_bad_choice, seconds_of
 from gobrrr.pipeline.live import diagnose_work, load_ceilings
 from gobrrr.pipeline.search import Bench, Options, search
-from gobrrr.timeline.errors import GateFailure, GobrrrError, UserCodeError
+from gobrrr.timeline.errors import GateFailure, GobrrrError, InputError, UserCodeError
 from gobrrr.verification.copies import private_copy
 from gobrrr.verification.memory import memory_limited
 from gobrrr.verification.numerics import TOLERANCE
@@ -39,9 +41,9 @@ from gobrrr.verification.workloads import (
 BUDGET_S = 300.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FixResult:
-    """What ``gobrrr.fix`` found.
+    """What ``gobrrr.fix`` found; printed, it is the report.
 
     Attributes:
         found: everything that was considered and tried.
@@ -82,6 +84,14 @@ class FixResult:
     def snippet(self) -> str:
         """The fastest verified set as code; empty if there is none."""
         return snippet_of(self.best_fixes)
+
+    def __str__(self) -> str:
+        return str(self.diagnosis)
+
+    def __repr__(self) -> str:
+        names = " + ".join(fix.name for fix in self.best_fixes)
+        best = f"{names}, {self.speedup:.2f}x" if names else "nothing is faster"
+        return f"<FixResult: {best}>"
 
     def apply(self, target: Any) -> Any:
         """The target with the best set applied: a module for a module, else a ``Workload``.
@@ -126,10 +136,10 @@ def _module_with(program: Any) -> Any:
 def fix(
     target: Any,
     *,
-    only: Sequence[str] = (),
-    exclude: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
     tolerance: float = TOLERANCE,
-    budget: float = BUDGET_S,
+    budget: float | str = BUDGET_S,
     memory_limit: int | None = None,
     require: float | None = None,
     name: str | None = None,
@@ -141,10 +151,10 @@ def fix(
     Args:
         target: a callable without arguments, ``(module, inputs)`` or a ``Workload``, tried on
             copies in this process; or ``"file.py:function"``, tried in processes of its own.
-        only: names of the fixes to try.
-        exclude: names of fixes not to try.
+        only: names of the fixes to try; a string is one name, or several with commas between.
+        exclude: names of fixes not to try, likewise.
         tolerance: relative L2 error that a fix may add to any output, loss or gradient.
-        budget: seconds for all trials.
+        budget: for all trials: seconds, or a time such as ``"40s"`` or ``"5m"``.
         memory_limit: bytes that a trial may take beyond what its process holds when it begins;
             one that needs more has failed. Linux only. In this process (no string for a target)
             the program as it is is not limited, and a thread of native code that is refused
@@ -154,9 +164,14 @@ def fix(
         ceilings: of this machine, if they are known.
         progress: called as ``progress(phase, done, wanted)``.
 
-    Raises InputError for a target that cannot be run, an unknown name or a memory limit that cannot
-    be set here, UserCodeError if the program itself raises.
+    Raises InputError for a target that cannot be run, an unknown name, a choice that leaves no fix
+    to try, a budget or tolerance that is none or a memory limit that cannot be set here, before
+    anything has run; UserCodeError if the program itself raises.
     """
+    only, exclude, budget_s = names_of(only), names_of(exclude), seconds_of(budget)
+    refuse_bad_choice(only, exclude)
+    if not 0.0 < tolerance < math.inf:
+        raise InputError(f"{tolerance!r} is not a relative error such as {TOLERANCE:g}")
     bench: Bench
     if isinstance(target, str):
         from gobrrr.pipeline.fix_processes import FunctionBench
@@ -164,7 +179,7 @@ def fix(
         bench = FunctionBench(target, tolerance, memory_limit, ceilings, only)
     else:
         bench = WorkloadBench(target, tolerance, ceilings, name, only, memory_limit)
-    return fix_on(bench, Options(tuple(only), tuple(exclude), budget), require, progress)
+    return fix_on(bench, Options(only, exclude, budget_s), require, progress)
 
 
 def fix_on(bench: Bench, options: Options, require: float | None, progress: Progress) -> FixResult:

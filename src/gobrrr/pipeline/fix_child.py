@@ -39,6 +39,9 @@ from gobrrr.pipeline.live import diagnose_script, diagnose_work, load_ceilings
 from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
 from gobrrr.verification.workloads import as_trial_workload
 
+# What a program that reads standard input is told: it runs many times, and input comes once.
+NO_INPUT = "; it waits for input, which it does not get here: give it arguments or a file instead"
+
 
 class Spec(msgspec.Struct, kw_only=True):
     """What to diagnose: ``kind`` is ``function``, ``script`` or ``module``."""
@@ -70,7 +73,8 @@ def main(spec_path: str, answer_path: str) -> None:
         answer = Answer(diagnosis=diagnosis, facts=replace(facts, workload=None))
     except UserCodeError as error:
         cause = f": {error.__cause__}" if error.__cause__ is not None else ""
-        answer = Answer(error=f"{error}{cause}", by_user=True)
+        waits = NO_INPUT if isinstance(error.__cause__, EOFError) else ""
+        answer = Answer(error=f"{error}{cause}{waits}", by_user=True)
     except GobrrrError as error:
         answer = Answer(error=str(error))
     Path(answer_path).write_bytes(msgspec.json.encode(answer))
@@ -112,7 +116,8 @@ def _diagnose_script(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts
         diagnosis, facts = seen[0]
         return diagnosis, replace(facts, checkpoints=checkpoints[0] > 0)
     if outcome.exit.raised:
-        raise UserCodeError(f"{spec.target} raised: its traceback is above")
+        waits = NO_INPUT if isinstance(outcome.exit.error, EOFError) else ""
+        raise UserCodeError(f"{spec.target} raised: its traceback is above{waits}")
     if outcome.exit.code:
         raise UserCodeError(f"{spec.target} ended with exit code {outcome.exit.code}")
     raise InputError(outcome.problem or "the script ended before it could be diagnosed")

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import msgspec
 
+from gobrrr.capture.function_names import require_function
 from gobrrr.capture.script import load_module, load_script
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
-from gobrrr.pipeline.cpu_analysis import Progress
-from gobrrr.pipeline.fix_child import Answer, Spec
+from gobrrr.pipeline.cpu_analysis import Progress, silent
+from gobrrr.pipeline.fix_child import NO_INPUT, Answer, Spec
 from gobrrr.pipeline.live import load_ceilings
 from gobrrr.timeline.errors import InputError, UserCodeError
 from gobrrr.verification.functions import FunctionTrials
@@ -76,7 +77,7 @@ def _how_it_ended(target: str, code: int, printed: str) -> str:
     lines = [line for line in printed.splitlines() if line.strip()]
     said = f": {lines[-1][:300]}" if lines else ""
     if "EOFError" in said:
-        said += " (it waits for input, which it does not get here)"
+        said += NO_INPUT
     return f"{target} ended its process with code {code} before it could be diagnosed{said}"
 
 
@@ -96,6 +97,8 @@ class FunctionBench:
         path, _, name = target.rpartition(":")
         if not path or not name or not Path(path).is_file():
             raise InputError(f"{target}: give file.py:function, with a file that exists")
+        # Before anything of the file has run, or torch was waited for.
+        require_function(path, name)
         self._target = target
         self._tolerance = tolerance
         self._asked = tuple(asked)
@@ -162,6 +165,7 @@ class ScriptBench:
         self._asked = tuple(asked)
         self._measured = False
         self._null: ScriptNull | None = None
+        self._progress: Progress = silent
 
     def can_apply(self, fix: Fix) -> str:
         """What can be installed before a script runs."""
@@ -171,6 +175,7 @@ class ScriptBench:
 
     def diagnose(self, fixes: Sequence[Fix], progress: Progress) -> tuple[Diagnosis, Facts]:
         """In a process of its own, up to the end of the measured steps."""
+        self._progress = progress
         if not self._measured:
             load_ceilings(refresh=False, progress=progress)
             self._measured = True
@@ -187,6 +192,9 @@ class ScriptBench:
         self._null = measure_script_null(self._target, budget_s=budget_s, tolerance=self._tolerance)
         if self._null.null is None:
             raise InputError(self._null.trouble)
+        if self._null.not_deterministic:
+            # Known now; what it means for each fix is said with its trial.
+            self._progress("two plain runs differ, so that no fix can be compared", 0, 0)
         return self._null.null
 
     def verify(

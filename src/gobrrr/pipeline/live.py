@@ -219,11 +219,15 @@ def _state_put_back(work: Any, restore: bool, notices: list[str]) -> Any:
 
 @dataclass
 class ScriptOutcome:
-    """How the script ended, and its diagnosis or the reason why there is none."""
+    """How the script ended, and its diagnosis or the reason why there is none.
+
+    ``too_few_steps``: fewer than the plan needs, which is the reason.
+    """
 
     exit: ScriptExit
     diagnosis: Diagnosis | None
     problem: str | None
+    too_few_steps: bool = False
 
 
 def diagnose_script(
@@ -265,7 +269,7 @@ def diagnose_script(
     unfinished = run.diagnosis is None and run.problem is None
     if unfinished and not (ended.raised or ended.interrupted):
         run.conclude_early()
-    return ScriptOutcome(ended, run.diagnosis, run.problem)
+    return ScriptOutcome(ended, run.diagnosis, run.problem, run.too_few_steps)
 
 
 class _ScriptRun:
@@ -291,6 +295,7 @@ class _ScriptRun:
         self.watcher = StepWatcher(self._on_boundary)
         self.diagnosis: Diagnosis | None = None
         self.problem: str | None = None
+        self.too_few_steps = False
 
     def _on_boundary(self, source: str, restarted: bool) -> None:
         if restarted:
@@ -317,14 +322,15 @@ class _ScriptRun:
             profiled = len(measured.device_timeline.steps)
         if timed >= FEWEST_STEPS and profiled >= 1 and measured.recorded is not None:
             measured.notices.append(
-                f"The script ended while {self.session.phase}: {timed} steps timed, "
+                f"The script ended during {self.session.phase}: {timed} steps timed, "
                 f"{profiled} profiled."
             )
             self._conclude()
             return
+        self.too_few_steps = True
         self.problem = (
-            f"the script ended while {self.session.phase}: too few steps to diagnose. It needs "
-            "about 12 with --warmup 1 --steps 2 (2 timed, 8 profiled), some 40 without."
+            f"the script ended during {self.session.phase}: too few steps to diagnose. "
+            "Let it run some 40."
         )
 
     def _conclude(self) -> None:

@@ -78,7 +78,7 @@ def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANC
     if expected.original.draws and expected.original.random_after != changed.random_after:
         return Numerics(
             "incomparable",
-            "the step draws random numbers, and the changed step draws others",
+            "random numbers are drawn, and one of the two draws others than the other",
             tolerance=tolerance,
         )
     rows, apart, refused = _rows(expected, changed)
