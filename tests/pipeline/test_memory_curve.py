@@ -17,6 +17,7 @@ from gobrrr.measure.summary import Interval
 from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
 from gobrrr.pipeline.memory_curve import memory_curve
 from gobrrr.pipeline.search import Options, select
+from gobrrr.reports.html import report_html
 from gobrrr.reports.markdown import render
 from gobrrr.reports.memory_table import memory_lines
 from gobrrr.reports.terminal import report_text
@@ -130,6 +131,9 @@ def test_the_reports_name_the_front(tmp_path):
     write_findings(found)
     diagnosis.save(tmp_path / "d.json")
     assert load(tmp_path / "d.json").fixes.memory_curve == memory_curve(CURVE)
+    page = report_html(diagnosis)
+    assert "Peak memory of a step against its time" in page
+    assert "memory_budget_25" in page
     text = report_text(diagnosis)
     joined = " ".join(text.split())
     assert (

@@ -11,6 +11,7 @@ from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, Finding, RankRow
 from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import verdict_word
 from gobrrr.reports.html.waterfall import Fall, percent_of, waterfall_of
+from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.quantities import (
     UNKNOWN,
     TimeScale,
@@ -126,6 +127,8 @@ class Page:
     falls: tuple[Fall, ...]
     fall_note: str
     findings: tuple[FindingView, ...]
+    memory: TextTable
+    memory_front: tuple[str, ...]
     classes: TextTable
     growth: GrowthView | None
     ranks: tuple[RankView, ...]
@@ -164,6 +167,8 @@ def page_of(diagnosis: Diagnosis) -> Page:
         falls=falls,
         fall_note=note,
         findings=tuple(_finding(i, f, scale, step_s) for i, f in enumerate(diagnosis.findings)),
+        memory=memory_table(diagnosis),
+        memory_front=tuple(memory_lines(diagnosis)),
         classes=class_table(diagnosis, 100),
         growth=_growth(diagnosis),
         ranks=_ranks(diagnosis.ranks or ()),
