@@ -45,7 +45,8 @@ def test_every_name_has_a_line():
     titles = fix_titles()
     assert {fix.name for fix in FIXES} <= set(titles)
     assert all(titles.values())
-    assert "memory_budget_50" in titles["memory_budget"]
+    assert titles["memory_budget"].startswith("memory_budget_75 to memory_budget_10")
+    assert all(len(f"{name:<24}  {title}") <= 80 for name, title in titles.items())
 
 
 @pytest.mark.torch

@@ -156,10 +156,10 @@ def estimate_op(
         regime = "memory" if kernels.memory_s >= kernels.compute_s else "compute"
     level = roof.level if not cold or not moved else device.ceilings.levels[-1].name
     because = (
-        f"{kernels.how}: {kernels.compute_s * 1e6:.3g} us of arithmetic, "
-        f"{kernels.memory_s * 1e6:.3g} us of traffic, "
+        f"{kernels.how}: {kernels.compute_s * 1e6:.3g} µs of arithmetic, "
+        f"{kernels.memory_s * 1e6:.3g} µs of traffic, "
         f"{kernels.count} kernel{'s' if kernels.count != 1 else ''} of "
-        f"{one_s * 1e6:.3g} us fixed cost"
+        f"{one_s * 1e6:.3g} µs fixed cost"
     )
     return KernelEstimate(
         time_s, roof, fixed_s, kernels.count, regime, level, because,
@@ -182,8 +182,8 @@ def _on_processor(
         regime = "memory" if moving_s >= found.compute_s else "compute"
     level = roof.level if not cold or not work.bytes_moved else device.ceilings.levels[-1].name
     because = (
-        f"{found.how}: {found.compute_s * 1e6:.3g} us of arithmetic, "
-        f"{found.memory_s * 1e6:.3g} us of traffic"
+        f"{found.how}: {found.compute_s * 1e6:.3g} µs of arithmetic, "
+        f"{found.memory_s * 1e6:.3g} µs of traffic"
     )
     return KernelEstimate(
         max(fixed_s + seconds, roof.time_s + found.page_faults_s), roof, fixed_s, 1, regime, level,

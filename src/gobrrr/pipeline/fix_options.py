@@ -65,6 +65,6 @@ def fix_titles() -> dict[str, str]:
     for fix in FIXES:
         if fix.family:
             members = [other.name for other in FIXES if other.family == fix.family]
-            titles.setdefault(fix.family, f"All of {', '.join(members)}")
+            titles.setdefault(fix.family, f"{members[0]} to {members[-1]}, and their curve")
         titles[fix.name] = fix.title
     return titles
