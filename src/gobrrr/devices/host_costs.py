@@ -47,14 +47,15 @@ def dispatches(torch: Any, repeats: int = 40) -> Ceiling:
     return Ceiling("host.dispatches", value, "op/s", "measured", "torch.add of one element")
 
 
-def dispatch_now_s(torch: Any, blocks: int = 31) -> float:
-    """Seconds of the smallest operator, its result allocated, at this moment; takes some 5 ms.
+def dispatch_now_s(torch: Any, block_s: float, blocks: int = 11) -> float:
+    """Seconds of the smallest operator, its result allocated, at this moment.
 
-    A median, as a step's time is: a processor that is shared runs at one speed now and at another
-    later, which the best of many, a ceiling, does not tell.
+    The median over blocks of about ``block_s`` seconds (0.2 to 20 ms): as long as the step that it
+    is set beside. A processor that is shared runs at one speed now and at another later, and gives
+    longer blocks a larger part of its interruptions; a ceiling, the best of many, tells neither.
     """
     a, b = (torch.ones(1, **float32_on_cpu(torch)) for _ in range(2))
-    count = 100
+    count = round(min(max(block_s, 2e-4), 2e-2) / 2e-6)
 
     def loop() -> None:
         add = torch.add

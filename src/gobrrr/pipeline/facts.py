@@ -53,7 +53,7 @@ def facts_of(
         device_kind=diagnosis.device.kind,
         device_name=diagnosis.device.name,
         memory_bytes=diagnosis.device.memory_bytes,
-        dispatch_s=dispatch_now_s(torch),
+        dispatch_s=dispatch_now_s(torch, diagnosis.accounted_s),
         threads=torch.get_num_threads(),
         processors=usable_processors(),
         torch_version=str(torch.__version__),
