@@ -137,7 +137,7 @@ def test_the_null_is_told_once(diagnosis):
     diagnosis.fixes.notices = [said]
     lines = summary_lines(diagnosis)
     assert sum("0.917" in line for line in lines) == 1
-    assert "3 times as far from 1x" in lines[1]
+    assert "3 times as far from 1x" in lines[2]
 
 
 def test_a_name_is_never_cut_so_that_it_can_be_pasted(diagnosis):

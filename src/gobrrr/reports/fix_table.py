@@ -119,20 +119,16 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
     if summary is None:
         return []
     lines = [_best_line(summary)]
-    if summary.null is not None:
-        r = summary.null
-        if is_quiet(Interval(r.median, r.low, r.high)):
-            lines.append(
-                f"The program against itself: {r.median:.3f}x ({r.low:.3f} to {r.high:.3f}); a fix "
-                "counts outside that."
-            )
-        else:
-            # A notice says how noisy it is.
-            lines.append(
-                f"Only a change {NOISY_REACH} times as far from 1x as the program against itself "
-                "is told apart from noise."
-            )
-    return [*lines, *(plain_name(notice, 500) for notice in summary.notices)]
+    notices = [plain_name(notice, 500) for notice in summary.notices]
+    if summary.null is None:
+        return lines + notices
+    r = summary.null
+    if is_quiet(Interval(r.median, r.low, r.high)):
+        against = f"The program against itself: {r.median:.3f}x ({r.low:.3f} to {r.high:.3f})"
+        return [*lines, f"{against}; a fix counts outside that.", *notices]
+    # How noisy it is stands in a notice.
+    reach = f"Here a change counts only {NOISY_REACH} times as far from 1x as such noise reaches."
+    return [*lines, *notices, reach]
 
 
 def _best_line(summary: FixSummary) -> str:
