@@ -80,7 +80,23 @@ def test_one_device_with_its_sources(capsys: pytest.CaptureFixture[str]) -> None
     assert "H100" in lines[0]
     row = next(line for line in lines if " matrix.bfloat16 " in line)
     # Dense: the sheet's 1979 TFLOP/s are with 2:4 sparsity.
-    assert "989 TFLOP/s" in row and "http" in row
+    assert "989 TFLOP/s" in row
+    # Each row has the number of a source, and each number its source.
+    number = row.split()[-1]
+    assert next(line for line in lines if line.startswith(f"  {number} ")).count("http") == 1
+
+
+def test_a_sheet_fits_80_columns_and_says_what_predictions_make_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["devices", "RTX-3090"]) == 0
+    out = capsys.readouterr().out
+    # An address is not broken, however long.
+    assert all(len(line) <= 80 for line in out.splitlines() if "http" not in line)
+    assert "1.09 times as high" in " ".join(out.split())
+    assert main(["devices", "H100-SXM"]) == 0
+    assert "times as high" not in capsys.readouterr().out
 
 
 def test_unknown_device(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,12 @@ def raises():
     raise ValueError("boom")
 
 
+def huge():
+    with torch.device("meta"):
+        layers = [nn.Linear(30_000, 30_000, bias=False) for _ in range(60)]
+        return nn.Sequential(*layers), torch.empty(1, 30_000)
+
+
 def _private(): pass
 
 
@@ -100,6 +106,7 @@ def test_an_op_that_cannot_be_read(text: str) -> None:
             ["--trace", "t.json", "--device", "H100-SXM", "--autocast", "bf16", "--size-hint", "4"],
             "--autocast and --size-hint would have no effect",
         ),
+        (["--op", "mm(8x8, 8x8)", "--device", "H100-SXM", "--top", "3"], "--top would have no"),
         (
             ["--op", "mm(8x8, 8x8)", "--device", "H100-SXM", "--channels-last"],
             "--channels-last would have no effect on one op",
@@ -150,11 +157,82 @@ def test_a_step_on_several_devices(
 
 
 @pytest.mark.torch
-def test_an_op_on_all_devices(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "--op", "mm(512x512, 512x512, fp16)", "--device", "all"]) == 0
+def test_a_device_that_is_too_small_has_a_sentence_and_no_time(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, large = ["--device", "A100-SXM-40GB"], ["--device", "MI355X"]
+    files = ["--json", str(tmp_path / "d.json")]
+    assert main(["predict", f"{program}:huge", *small, *large, *files]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["device", "MI355X", "A100-SXM-40GB:"]
+    # 60 layers of 30,000 x 30,000 weights in float32, 3.6 GB each.
+    assert "no prediction; the step needs about 216 GB" in lines[2]
+    assert [path.name for path in tmp_path.glob("d*.json")] == ["d-MI355X.json"]
+    # None of several is as good as one.
+    for devices in (small, [*small, "--device", "H100-SXM"]):
+        assert main(["predict", f"{program}:huge", *devices]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "more than the 42.9 GB of A100-SXM-40GB" in captured.err
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_an_op_on_all_devices(
+    dtype: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["predict", "--op", f"mm(512x512, 512x512, {dtype})", "--device", "all"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert max(len(line) for line in lines) <= 80
     assert any(line.startswith("H100-SXM ") for line in lines)
     assert any(line.startswith("MI300X ") for line in lines)
+    said = " ".join(out.split())
+    if dtype == "bf16":
+        # One sentence for all devices, which names them; and a time is a least one where there
+        # is no ceiling.
+        assert said.count("No matrix path for bfloat16 on V100-SXM2, V100-PCIe, T4, ") == 1
+        assert said.count("No ceiling for bfloat16 on M3, ") == 1
+        (row,) = (line for line in lines if line.startswith("M4 "))
+        assert row.split()[1].startswith(">")
+
+
+@pytest.mark.torch
+def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them(
+    program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["predict", f"{program}:make_step", "--device", "Jetson-AGX-Orin-64GB",
+                 "--device", "RTX-PRO-6000-Max-Q"]  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(arguments) == 0
+    narrow = capsys.readouterr().out
+    assert max(len(line) for line in narrow.splitlines()) <= 80
+    left_out, columns = narrow.splitlines()[-1].split(" (COLUMNS=")
+    assert left_out == "Left out for want of width: needs, ridge"
+    monkeypatch.setenv("COLUMNS", columns.removesuffix(")."))
+    assert main(arguments) == 0
+    wide = capsys.readouterr().out
+    assert wide.splitlines()[0].split()[-2:] == ["needs", "ridge"]
+    assert "Left out" not in wide
+
+
+@pytest.mark.torch
+def test_an_op_writes_a_file_for_each_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--device", "H100-SXM", "--device", "T4", "--html", str(tmp_path / "d.html")]
+    assert main(["predict", "--op", "mm(512x512, 512x512, fp16)", *arguments]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d-H100-SXM.html", "d-T4.html"]
+
+
+@pytest.mark.torch
+def test_an_op_without_a_unit_on_some_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    op = "_scaled_mm(64x64:fp8, 64x64:fp8, [1], [1], fp32)"
+    code = main(["predict", "--op", op, "--device", "A100-SXM-80GB"])
+    assert code == 2
+    one = capsys.readouterr().err
+    assert one.count("no matrix path for float8_e4m3fn on A100-SXM-80GB") == 1
 
 
 @pytest.mark.torch

@@ -92,6 +92,13 @@ def test_a_compiled_step_is_spared_the_programs_python() -> None:
         assert found.source["lower_bound"] is bound
 
 
+def test_a_prediction_says_that_its_rates_are_not_those_of_the_sheet() -> None:
+    step = (nn.Linear(64, 64), torch.empty(8, 64))
+    geforce, datacenter = predict(step, ["RTX-4090", "L40S"])
+    assert any("Rates of RTX-4090 are taken 1.09 times" in n for n in geforce.notices)
+    assert not any("Rates of" in n for n in datacenter.notices)
+
+
 def test_a_tiny_product_is_latency_and_not_traffic() -> None:
     with torch.device("meta"):
         small = (nn.Linear(64, 64), torch.empty(8, 64))

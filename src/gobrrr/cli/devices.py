@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 from gobrrr.timeline.errors import InputError
@@ -58,7 +60,9 @@ def _list_all() -> None:
 
 def _show_one(name: str) -> None:
     from gobrrr.devices.datasheet import ceilings_of_sheet, closest_devices, find_datasheet
+    from gobrrr.models.target import clock_gain
     from gobrrr.reports.quantities import quantity, si
+    from gobrrr.reports.terminal import options_for
 
     sheet: DeviceSheet | None = find_datasheet(name)
     if sheet is None:
@@ -71,7 +75,26 @@ def _show_one(name: str) -> None:
     print(", ".join(parts))
     rows = ceilings_of_sheet(sheet).rows.values()
     width = max(len(row.name) for row in rows)
+    # Sources are long and mostly the same: each is written once, under a number.
+    numbers: dict[str, int] = {}
     for row in rows:
-        print(f"  {row.name:<{width}}  {quantity(row.value, row.unit):>14}  {row.source}")
-    if sheet.note:
-        print(f"  {sheet.note}")
+        number = numbers.setdefault(row.source, len(numbers) + 1)
+        print(f"  {row.name:<{width}}  {quantity(row.value, row.unit):>14}  [{number}]")
+    notes = [sheet.note] if sheet.note else []
+    if clock_gain(sheet) != 1.0:
+        notes.append(
+            f"Predictions take its matrix and vector rates {clock_gain(sheet):.2f} times as high: "
+            "GeForce cards run beyond the clock that their data sheets assume."
+        )
+    columns = options_for(sys.stdout).width
+    for note in notes:
+        print(textwrap.fill(note, columns, initial_indent="  ", subsequent_indent="  "))
+    print("sources")
+    for source, number in numbers.items():
+        print(
+            textwrap.fill(
+                source, columns, initial_indent=f"  [{number}] ", subsequent_indent="      ",
+                # An address stays whole, however long: it is there to be copied.
+                break_long_words=False, break_on_hyphens=False,
+            )
+        )  # fmt: skip

@@ -95,6 +95,15 @@ def _refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
             f"{' and '.join(given)} would have no effect: a trace is carried as it was recorded; "
             "record it anew that way, or predict FILE.py:FUNCTION"
         )
+    reports_one = len(parsed.device) == 1 and ALL not in parsed.device and parsed.op is None
+    if not reports_one and not _files(parsed):
+        tables = {"--top": parsed.top is not None, "--by": bool(parsed.by)}
+        unread = [option for option, is_given in tables.items() if is_given]
+        if unread:
+            raise InputError(
+                f"{' and '.join(unread)} would have no effect on the table of devices: name one "
+                "device, or a file for the reports (--html, --json, ...)"
+            )
     # An op runs without gradients and has no model to lay out anew.
     of_steps = [option for option in given if option in ("--inference-mode", "--channels-last")]
     if parsed.op is not None and of_steps:
@@ -129,23 +138,24 @@ def _options(parsed: argparse.Namespace) -> PredictOptions:
 
 def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.pipeline.predict import predict_function, refuse_too_large
-    from gobrrr.reports.prediction_table import prediction_table
 
     name = Path(parsed.target).name
     found = predict_function(parsed.target, devices, _options(parsed), name=name)
+    fitting = refuse_too_large(*found)
     if len(found) == 1:
-        refuse_too_large(found[0])
         _report(found[0], parsed)
         return 0
-    _one_file_each(parsed, found)
-    sys.stdout.write(prediction_table(found))
+    _one_file_each(parsed, fitting)
+    _print_table(found)
     return 0
 
 
 def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.capture.op_text import call_of, parse_op
     from gobrrr.pipeline.predict import predict_op
-    from gobrrr.reports.prediction_table import op_table, refusal_row
+    from gobrrr.pipeline.predicted_costs import NoPathError
+    from gobrrr.reports.prediction_table import op_table, refusals
+    from gobrrr.reports.terminal import options_for
 
     written = parse_op(parsed.op)
     make = call_of(written)
@@ -154,25 +164,25 @@ def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
     for device in devices:
         try:
             found += predict_op(make, [device], _options(parsed), name=parsed.op, tf32=written.tf32)
-        except InputError as error:
+        except NoPathError as error:
             # One device without a path for the dtype does not hide the others.
-            if len(devices) == 1 or "no matrix path" not in str(error):
+            if len(devices) == 1:
                 raise
             refused.append((device, str(error)))
-    if len(devices) == 1 and parsed.json is not None:
+    if len(devices) == 1 and _files(parsed):
         _report(found[0], parsed)
         return 0
-    if found:
-        sys.stdout.write(op_table(found))
-    for device, reason in refused:
-        sys.stdout.write(refusal_row(device, reason))
+    _one_file_each(parsed, found)
+    width = options_for(sys.stdout).width
+    sys.stdout.write((op_table(found, width) if found else "") + refusals(refused, width))
+    if not found:
+        raise InputError(f"none of the {len(devices)} devices can run {parsed.op}")
     return 0
 
 
 def _trace(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.cli.ceilings import read_ceilings
     from gobrrr.pipeline.carry import carry_trace
-    from gobrrr.reports.prediction_table import prediction_table
 
     ceilings = None if parsed.ceilings is None else read_ceilings(parsed.ceilings)
     found = [carry_trace(parsed.trace, device, ceilings=ceilings) for device in devices]
@@ -182,8 +192,22 @@ def _trace(parsed: argparse.Namespace, devices: list[str]) -> int:
         _report(found[0], parsed)
         return 0
     _one_file_each(parsed, found)
-    sys.stdout.write(prediction_table(found))
+    _print_table(found)
     return 0
+
+
+def _print_table(found: Sequence[Diagnosis]) -> None:
+    from gobrrr.reports.prediction_table import prediction_table
+    from gobrrr.reports.terminal import options_for
+
+    sys.stdout.write(prediction_table(found, options_for(sys.stdout).width))
+
+
+def _files(parsed: argparse.Namespace) -> list[str]:
+    """The report options that were given a file to write."""
+    from gobrrr.reports import FORMATS
+
+    return [form.option for form in FORMATS if getattr(parsed, form.option) is not None]
 
 
 def _report(diagnosis: Diagnosis, parsed: argparse.Namespace) -> None:

@@ -254,13 +254,24 @@ def memory_notice(device: str, peak: int | None, available: int | None) -> str |
     )
 
 
-def refuse_too_large(diagnosis: Diagnosis) -> None:
-    """Raises InputError if the step does not fit into the device's memory."""
-    peak = diagnosis.counters.get("peak_memory_bytes")
-    key = str(diagnosis.source.get("device", diagnosis.device.name))
-    problem = memory_notice(key, None if peak is None else int(peak), diagnosis.device.memory_bytes)
-    if problem is not None:
-        raise InputError(problem)
+def refuse_too_large(*diagnoses: Diagnosis) -> list[Diagnosis]:
+    """Those of the diagnoses whose step fits into the device's memory.
+
+    Raises:
+        InputError: none of them fits.
+    """
+    fitting, problems = [], []
+    for found in diagnoses:
+        peak = found.counters.get("peak_memory_bytes")
+        key = str(found.source.get("device", found.device.name))
+        problem = memory_notice(key, None if peak is None else int(peak), found.device.memory_bytes)
+        if problem is None:
+            fitting.append(found)
+        else:
+            problems.append(problem)
+    if problems and not fitting:
+        raise InputError(" ".join(problems))
+    return fitting
 
 
 def dtype_name(dtype: Any) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports.quantities import (
@@ -15,84 +17,139 @@ from gobrrr.reports.quantities import (
     time_text,
 )
 
+# Stands for the device in a sentence that holds for several.
+_BLANK = "\0"
+_RIDGE = "ridge: FLOPs per byte above which 16-bit products are compute-bound."
 
-def prediction_table(diagnoses: Sequence[Diagnosis]) -> str:
-    """A row for each device: step, split, regime, speed of light, ridge point, memory."""
-    headers = ("device", "step", "compute", "memory", "overhead", "bound by", "speed of light",
-               "ridge", "needs")  # fmt: skip
-    rows = []
-    for found in diagnoses:
-        step_s, split = found.step_s, found.split
-        rows.append(
-            (
-                _device(found),
-                time_text(step_s),
-                share(split.compute_s, step_s),
-                share(split.memory_s, step_s),
-                share(split.overhead_s, step_s),
-                found.regime + ("~" if found.close else ""),
-                time_text(found.speed_of_light_s),
-                significant(_ridge(found)),
-                _memory(found),
-            )
-        )
-    notes = ["ridge: FLOPs per byte above which 16-bit products are compute-bound."]
-    if any(found.close for found in diagnoses):
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """``spare``: left out where the table is too wide, the largest first; 0 is never left out."""
+
+    header: str
+    cells: tuple[str, ...]
+    spare: int = 0
+
+
+def prediction_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
+    """A row for each device: step, split, regime, speed of light, ridge point, memory.
+
+    A device with too little memory for the step has a sentence in place of a row: it would not run
+    there. ``width``: columns of the terminal.
+    """
+    fitting = [found for found in diagnoses if not _exceeds_memory(found)]
+
+    def column(header: str, cell: Callable[[Diagnosis], str], spare: int = 0) -> _Column:
+        return _Column(header, tuple(cell(found) for found in fitting), spare)
+
+    columns = [
+        column("device", _device),
+        column("step", _step),
+        column("compute", lambda d: share(d.split.compute_s, d.step_s)),
+        column("memory", lambda d: share(d.split.memory_s, d.step_s)),
+        column("overhead", lambda d: share(d.split.overhead_s, d.step_s)),
+        column("bound by", lambda d: d.regime + ("~" if d.close else "")),
+        column("light", lambda d: time_text(d.speed_of_light_s)),
+        column("needs", _memory, 1),
+        column("ridge", lambda d: significant(_ridge(d)), 2),
+    ]
+    # A trace says nothing of the memory.
+    columns = [c for c in columns if c.header != "needs" or set(c.cells) != {UNKNOWN}]
+    shown, left_out = _fitted(columns, width)
+    notes = _too_small(diagnoses)
+    if fitting:
+        notes.append("light: the speed of light, this work at the device's ceilings.")
+    if any(column.header == "ridge" for column in shown) and fitting:
+        notes.append(_RIDGE)
+    if any(cell.startswith(">") for cell in columns[1].cells):
+        notes.append(">: the least that it takes; probably bound by the host there.")
+    if any(found.close for found in fitting):
         notes.append("~: a close call.")
-    if any(cell.endswith("!") for row in rows for cell in row):
-        notes.append("!: more memory than the device has.")
-    if any(found.split.unmodelled_s for found in diagnoses):
+    if any(found.split.unmodelled_s for found in fitting):
         notes.append("Part of the time is unmodelled: see the report of one device.")
-    return _layout(headers, rows) + "\n" + "\n".join(notes) + "\n"
+    return _text(shown if fitting else [], [*notes, *left_out], width)
 
 
-def op_table(diagnoses: Sequence[Diagnosis]) -> str:
+def op_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
     """A row for each device: the op's time, what bounds it, and how close to the roof it is."""
-    headers = ("device", "time", "bound by", "roof", "of roof", "achieved", "bandwidth",
-               "FLOP/B", "ridge")  # fmt: skip
-    rows = []
-    for found in diagnoses:
-        device_s = found.device_time.compute_kernels_s if found.device_time else found.step_s
-        flops = found.counters.get("flops")
-        moved = found.counters.get("bytes")
-        # Several kernels (a cast before a product) share the roofs' sum.
-        roofs = [row.roof_s for row in found.ops]
-        roof_s = sum(r for r in roofs if r is not None) if None not in roofs else None
-        regimes: dict[str, float] = {}
-        for row in found.ops:
-            regimes[row.regime] = regimes.get(row.regime, 0.0) + row.time_s
-        bound = max(regimes, key=lambda name: regimes[name]) if regimes else UNKNOWN
-        rows.append(
-            (
-                _device(found),
-                # Without a roof the time is that of its traffic alone: no time to show.
-                time_text(None if roof_s is None else device_s),
-                bound,
-                time_text(roof_s),
-                share(roof_s, device_s),
-                si(flops / device_s if flops and device_s else None, "FLOP/s"),
-                si(moved / device_s if moved and device_s else None, "B/s"),
-                significant(flops / moved if flops and moved else None),
-                significant(_ridge(found)),
-            )
-        )
-    return _layout(headers, rows) + "\n" + "".join(_said_of_all(diagnoses))
+    rows = [_op_cells(found) for found in diagnoses]
+    headers = ("device", "time", "bound by", "roof", "of roof", "achieved", "FLOP/B", "ridge")
+    spares = (0, 0, 0, 0, 0, 0, 1, 2)
+    columns = [_Column(*column) for column in zip(headers, zip(*rows), spares)]
+    notes = []
+    intensities = set(columns[6].cells) - {UNKNOWN}
+    if len(intensities) == 1:
+        # It is the op's, and on most devices the same.
+        columns.pop(6)
+        notes.append(f"FLOP/B of the op: {intensities.pop()}.")
+    shown, left_out = _fitted(columns, width)
+    if any(column.header == "ridge" for column in shown):
+        notes.append(_RIDGE)
+    return _text(shown, [*notes, *left_out, *_said_of_all(diagnoses)], width)
+
+
+def _op_cells(found: Diagnosis) -> tuple[str, ...]:
+    device_s = found.device_time.compute_kernels_s if found.device_time else found.step_s
+    flops = found.counters.get("flops")
+    moved = found.counters.get("bytes")
+    # Several kernels (a cast before a product) share the roofs' sum.
+    roofs = [row.roof_s for row in found.ops]
+    roof_s = sum(r for r in roofs if r is not None) if None not in roofs else None
+    regimes: dict[str, float] = {}
+    for row in found.ops:
+        regimes[row.regime] = regimes.get(row.regime, 0.0) + row.time_s
+    bound = max(regimes, key=lambda name: regimes[name]) if regimes else UNKNOWN
+    achieved = UNKNOWN
+    if device_s and roof_s is not None:
+        by_flops = bound == "compute"
+        rate = flops if by_flops else moved
+        achieved = si(rate / device_s if rate else None, "FLOP/s" if by_flops else "B/s")
+    return (
+        _device(found),
+        # Without a roof the time is that of its traffic alone, which no notice leaves unsaid.
+        time_text(device_s) if roof_s is not None else f">{time_text(device_s)}",
+        bound,
+        time_text(roof_s),
+        share(roof_s, device_s),
+        achieved,
+        significant(flops / moved if flops and moved else None),
+        significant(_ridge(found)),
+    )
 
 
 def _said_of_all(diagnoses: Sequence[Diagnosis]) -> list[str]:
     """Notices about the op itself; what is said of a device's data sheet is left to its report."""
     words = ("matrix path", "No ceiling", "No formula")
-    found = [n for d in diagnoses for n in d.notices if any(word in n for word in words)]
-    return [f"{plain_name(notice)}\n" for notice in dict.fromkeys(found)]
+    return _one_for_all(
+        (_device(found), notice)
+        for found in diagnoses
+        for notice in found.notices
+        if any(word in notice for word in words)
+    )
 
 
-def refusal_row(device: str, reason: str) -> str:
-    """A line for a device that the step cannot run on."""
-    return f"{plain_name(device)}: {plain_name(reason)}\n"
+def _one_for_all(said: Iterable[tuple[str, str]]) -> list[str]:
+    """Sentences that differ in the device's name alone are one, with all the names."""
+    devices: dict[str, list[str]] = {}
+    for device, sentence in said:
+        blank = plain_name(sentence).replace(device, _BLANK)
+        devices.setdefault(blank, []).append(device)
+    return [
+        blank.replace(_BLANK, ", ".join(dict.fromkeys(names))) for blank, names in devices.items()
+    ]
+
+
+def refusals(refused: Sequence[tuple[str, str]], width: int = 80) -> str:
+    """Devices that an op cannot run on, each reason once: pairs of device and reason."""
+    return _wrapped(_one_for_all(refused), width)
 
 
 def _device(found: Diagnosis) -> str:
     return plain_name(str(found.source.get("device") or found.device.name))
+
+
+def _step(found: Diagnosis) -> str:
+    return (">" if found.source.get("lower_bound") else "") + time_text(found.step_s)
 
 
 def _ridge(found: Diagnosis) -> float | None:
@@ -104,6 +161,21 @@ def _ridge(found: Diagnosis) -> float | None:
     return rate / found.device.levels[-1].rates[0][1]
 
 
+def _exceeds_memory(found: Diagnosis) -> bool:
+    peak, available = found.counters.get("peak_memory_bytes"), found.device.memory_bytes
+    return peak is not None and available is not None and peak > available
+
+
+def _too_small(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    return [
+        f"{_device(found)}: no prediction; the step needs about "
+        f"{si(found.counters['peak_memory_bytes'], 'B')} and would run out of its "
+        f"{si(found.device.memory_bytes, 'B')}."
+        for found in diagnoses
+        if _exceeds_memory(found)
+    ]
+
+
 def _memory(found: Diagnosis) -> str:
     peak = found.counters.get("peak_memory_bytes")
     if peak is None:
@@ -111,14 +183,40 @@ def _memory(found: Diagnosis) -> str:
     available = found.device.memory_bytes
     if available is None:
         return si(peak, "B")
-    return f"{si(peak, 'B')}, {percent(peak / available)}" + ("!" if peak > available else "")
+    return f"{si(peak, 'B')}, {percent(peak / available)}"
 
 
-def _layout(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(cell) for cell in column) for column in zip(headers, *rows)]
+def _fitted(columns: Sequence[_Column], width: int) -> tuple[list[_Column], list[str]]:
+    """The columns that fit, and a sentence about those that do not."""
+    shown = list(columns)
+    while _width(shown) > width and any(column.spare for column in shown):
+        shown.remove(max(shown, key=lambda column: column.spare))
+    missing = [column.header for column in columns if column not in shown]
+    if not missing:
+        return shown, []
+    return shown, [f"Left out for want of width: {', '.join(missing)} (COLUMNS={_width(columns)})."]
+
+
+def _widths(columns: Sequence[_Column]) -> list[int]:
+    return [max(len(cell) for cell in (column.header, *column.cells)) for column in columns]
+
+
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(_widths(columns)) + 2 * (len(columns) - 1)
+
+
+def _text(columns: Sequence[_Column], notes: Sequence[str], width: int) -> str:
+    widths = _widths(columns)
     lines = []
-    for cells in (headers, *rows):
+    for cells in zip(*((column.header, *column.cells) for column in columns)):
         first = cells[0].ljust(widths[0])
-        rest = "  ".join(cell.rjust(width) for cell, width in zip(cells[1:], widths[1:]))
-        lines.append(f"{first}  {rest}".rstrip())
-    return "\n".join(lines)
+        rest = "  ".join(cell.rjust(wide) for cell, wide in zip(cells[1:], widths[1:]))
+        lines.append(f"{first}  {rest}".rstrip() + "\n")
+    return "".join(lines) + _wrapped(notes, width)
+
+
+def _wrapped(sentences: Sequence[str], width: int) -> str:
+    return "".join(
+        textwrap.fill(sentence, width, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+        for sentence in sentences
+    )
