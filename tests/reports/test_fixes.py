@@ -125,10 +125,14 @@ def test_noise_is_not_called_incomparable(diagnosis):
     assert [cells[-1] for cells in rows(diagnosis).values()] == [
         "too noisy", "incomparable", "advice"
     ]  # fmt: skip
+    diagnosis.fixes.null = Ratio(median=1.0, low=0.9, high=1.1)
     text = report_text(diagnosis)
     assert f"tried: 1.00x (0.90 to 1.10), incomparable: {random}" in text
     assert "tried: 1.00x (0.90 to 1.10), too noisy\n" in text
     assert "said twice" not in text
+    # Beside a quiet null the trial had a noisy one of its own.
+    diagnosis.fixes.null = Ratio(median=1.0, low=0.99, high=1.01)
+    assert "tried: 1.00x (0.90 to 1.10), said twice\n" in report_text(diagnosis)
 
 
 def test_the_null_is_told_once(diagnosis):

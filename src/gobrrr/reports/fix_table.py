@@ -74,17 +74,25 @@ def verdict_word(tried: Verification) -> str:
     return plain_name(tried.verdict).replace("_", " ")
 
 
-def trial_line(tried: Verification) -> str:
-    """A trial in a sentence: its speedup, its verdict, and the reason where that adds anything."""
-    text = verdict_word(tried)
-    if tried.speedup is not None:
-        text = f"{_span(tried.speedup)}, {text}"
-    # The reason of a verdict on time alone is this span again, beside the null's.
-    told = tried.speedup is not None and _agreed(tried)
-    if told and tried.verdict in (FASTER, SAME, SLOWER, INCOMPARABLE):
-        return text
-    reason = plain_name(tried.reason, 500)
-    return f"{text}: {reason}" if reason else text
+def trial_line(tried: Verification, null: Ratio | None = None) -> str:
+    """A trial in a sentence: its speedup, its verdict, and the reason where that adds anything.
+
+    ``null`` is the search's own, which the summary tells: a trial that was too noisy beside a quiet
+    one had another (processes of its own), which is told here.
+    """
+    word, reason = verdict_word(tried), plain_name(tried.reason, 500)
+    if tried.speedup is None:
+        return f"{word}: {reason}" if reason else word
+    # The reason of a verdict on time alone is the span again, beside the null's.
+    if _agreed(tried) and tried.verdict in (FASTER, SAME, SLOWER):
+        reason = ""
+    elif word == TOO_NOISY:
+        word, reason = (reason or word, "") if null is None or _quiet(null) else (word, "")
+    return f"{_span(tried.speedup)}, {word}" + (f": {reason}" if reason else "")
+
+
+def _quiet(null: Ratio) -> bool:
+    return is_quiet(Interval(null.median, null.low, null.high))
 
 
 def _agreed(tried: Verification) -> bool:
@@ -123,7 +131,7 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
     if summary.null is None:
         return lines + notices
     r = summary.null
-    if is_quiet(Interval(r.median, r.low, r.high)):
+    if _quiet(r):
         against = f"The program against itself: {r.median:.3f}x ({r.low:.3f} to {r.high:.3f})"
         return [*lines, f"{against}; a fix counts outside that.", *notices]
     # How noisy it is stands in a notice.

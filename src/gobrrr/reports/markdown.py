@@ -54,7 +54,7 @@ def report_markdown(
     for heading, findings in finding_groups(diagnosis):
         lines += [f"| {heading.partition(',')[0]} | saves per step | because |", "|---|---|---|"]
         for finding in findings[:top]:
-            name, saving, because = sentences.finding_lines(finding, scale)
+            name, saving, because = sentences.finding_lines(finding, diagnosis)
             lines.append(f"| {_escape(name)} | {saving} | {_escape('; '.join(because))} |")
         lines.append("")
     if diagnosis.fixes is not None:

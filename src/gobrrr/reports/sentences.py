@@ -8,7 +8,6 @@ from gobrrr.diagnosis.schema import Diagnosis, Finding
 from gobrrr.reports.fix_table import trial_line
 from gobrrr.reports.quantities import (
     UNKNOWN,
-    TimeScale,
     count,
     op_name,
     percent,
@@ -238,8 +237,9 @@ def _named(lead: str, items: list[str]) -> str:
     return f"{lead} {', '.join(items[:_NAMED])}{more}."
 
 
-def finding_lines(finding: Finding, scale: TimeScale) -> tuple[str, str, list[str]]:
+def finding_lines(finding: Finding, diagnosis: Diagnosis) -> tuple[str, str, list[str]]:
     """A finding as its title, its saving, and the lines under it, the first with its name."""
+    scale = time_scale(diagnosis)
     saving = UNKNOWN
     if finding.prediction is not None:
         p = finding.prediction
@@ -252,7 +252,8 @@ def finding_lines(finding: Finding, scale: TimeScale) -> tuple[str, str, list[st
     because = plain_name(": ".join(part for part in parts if part))
     lines = [because] if because else []
     if finding.verification is not None:
-        lines.append(f"tried: {trial_line(finding.verification)}")
+        null = None if diagnosis.fixes is None else diagnosis.fixes.null
+        lines.append(f"tried: {trial_line(finding.verification, null)}")
     return plain_name(finding.title or finding.fix), saving, lines
 
 

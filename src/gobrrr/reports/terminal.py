@@ -269,14 +269,13 @@ def _draw_ranks(diagnosis: Diagnosis, console: Console, options: Options) -> Non
 
 
 def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> None:
-    scale = time_scale(diagnosis)
     number = 0
     for heading, findings in finding_groups(diagnosis):
         console.print()
         console.print(Text(heading, style="bold"))
         for finding in findings[: options.top]:
             number += 1
-            name, saving, lines = sentences.finding_lines(finding, scale)
+            name, saving, lines = sentences.finding_lines(finding, diagnosis)
             left = Text(f"  {number} {name}")
             left.truncate(max(12, console.width - len(saving) - 2), overflow="ellipsis")
             left.append(" " * (console.width - left.cell_len - len(saving)))
