@@ -26,8 +26,8 @@ from gobrrr.fixes.fusion import find_groups, is_fusable, seconds_to_move
 from gobrrr.fixes.programs import as_program
 from gobrrr.fixes.scripts import before_first_call
 
-# Share of what tuning may win (low, expected, high): libraries that are near their best already are not
-# beaten (layers of width 384 in training on a Zen 4 core became 0.0 to 0.2 slower).
+# Share of what tuning may win: low, expected, high. Libraries that are near their best already are
+# not beaten (layers of width 384 in training on a Zen 4 core became 0.0 to 0.2 slower).
 _TUNED = (-0.5, 0.2, 1.0)
 # Times the estimate of what compiled calls cost: low, expected, high saving.
 _UNSURE = (1.6, 1.0, 0.6)
