@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from gobrrr.devices.allocator import ALWAYS_MAPPED_BYTES, VARIABLES
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -30,11 +31,9 @@ _FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib
 # Share of the page-fault time that goes, measured with x * 2 on fresh outputs of 64 MiB (torch
 # 2.13, glibc 2.36, Zen 4): 32.3 ms per call before, 5.2 ms after, with out= 5.1 ms.
 _SAVED = (0.5, 0.85, 1.0)
-# From this size on glibc maps a block anew at every allocation (DEFAULT_MMAP_THRESHOLD_MAX in
-# malloc.c, 64 bit); smaller ones come from its heap again once one was freed, and fault only where
-# its top was given back: of the faults of 8 MiB buffers' chain 0.19 of the step was saved, 0.58 was
-# their cost; another time the same chain became 0.12 slower.
-ALWAYS_MAPPED_BYTES = 32 << 20
+# Blocks that are not always mapped anew come from glibc's heap again once one was freed, and fault
+# only where its top was given back: of the faults of 8 MiB buffers' chain 0.19 of the step was
+# saved, 0.58 was their cost; another time the same chain became 0.12 slower.
 _SAVED_OF_SMALLER = (-0.2, 0.3, 0.9)
 # Pages of one block freed and taken again in the same step fault once: what the kernel pays to
 # zero and unmap them is not in the fault's own cost.
@@ -48,7 +47,7 @@ def _consider(environment: Mapping[str, str], missing: str, facts: Facts) -> Con
         return RuledOut("a setting of glibc")
     if not environment:
         return RuledOut(missing)
-    if any(facts.environment.get(name) for name in ("GLIBC_TUNABLES", "LD_PRELOAD")):
+    if any(facts.environment.get(name) for name in VARIABLES):
         return RuledOut("the environment sets an allocator already")
     faults_s = facts.leaf_s("memory.page_faults")
     allocation_s = facts.leaf_s("overhead.allocation")

@@ -15,6 +15,7 @@ import numpy as np
 from gobrrr.attribution.cpu import works_on
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.host_costs import dispatch_now_s
+from gobrrr.devices.allocator import VARIABLES
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
 from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.memory_budget import has_setting
@@ -25,7 +26,6 @@ from gobrrr.pipeline.cpu_analysis import CpuAnalysis
 from gobrrr.pipeline.tables import PHASE_NAMES
 from gobrrr.timeline.ops import TensorSpec
 
-_ALLOCATOR_VARIABLES = ("GLIBC_TUNABLES", "LD_PRELOAD")
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -64,7 +64,7 @@ def facts_of(
         is_script=is_script,
         can_restart=can_restart,
         asked=frozenset(asked),
-        environment={n: os.environ[n] for n in _ALLOCATOR_VARIABLES if os.environ.get(n)},
+        environment={n: os.environ[n] for n in VARIABLES if os.environ.get(n)},
     )
     return facts if workload is None else with_program(facts, workload)
 
