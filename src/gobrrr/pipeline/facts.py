@@ -14,8 +14,8 @@ import numpy as np
 
 from gobrrr.attribution.cpu import works_on
 from gobrrr.capture.workload import Workload
-from gobrrr.devices.host_costs import dispatch_now_s
 from gobrrr.devices.allocator import VARIABLES
+from gobrrr.devices.host_costs import dispatch_now_s
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
 from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.memory_budget import has_setting
