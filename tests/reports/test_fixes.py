@@ -102,6 +102,10 @@ def test_the_largest_expected_saving_is_first_and_sets_are_last(diagnosis):
     together = Finding(fix="a+b", prediction=None, because="", verification=trial("faster", 1.2))
     diagnosis.findings = [finding("a", 0.01), together, finding("b", 0.03), finding("c", -0.02)]
     assert list(rows(diagnosis)) == ["b", "a", "c", "a+b"]
+    together.title = "a + b"
+    text = report_text(diagnosis)
+    assert "Tried together" in text and "a + b" in text
+    assert "    a+b\n" not in text
 
 
 def test_a_predicted_slowdown_would_not_help(diagnosis):

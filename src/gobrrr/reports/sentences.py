@@ -247,10 +247,10 @@ def finding_lines(finding: Finding, diagnosis: Diagnosis) -> tuple[str, str, lis
             f"{scale.text(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)}), "
             f"{p.speedup:.2f}x"
         )
-    # Under a title the name by which tables and --only know it.
-    parts = [finding.fix if finding.title not in (None, "", finding.fix) else "", finding.because]
-    because = plain_name(": ".join(part for part in parts if part))
-    lines = [because] if because else []
+    lines = [plain_name(finding.because)] if finding.because else []
+    if lines and finding.title not in (None, "", finding.fix):
+        # Under a title the name by which tables and --only know it.
+        lines = [plain_name(f"{finding.fix}: {finding.because}")]
     if finding.verification is not None:
         null = None if diagnosis.fixes is None else diagnosis.fixes.null
         lines.append(f"tried: {trial_line(finding.verification, null)}")
