@@ -40,6 +40,26 @@ def raises():
     raise ValueError("boom")
 
 
+def reads_data():
+    model = nn.Linear(64, 64)
+    return lambda: model(torch.randn(8, 64)).detach().numpy().sum()
+
+
+def reads_lengths():
+    model, lengths = nn.Linear(64, 64), torch.tensor([3, 4, 5])
+    return lambda: model(torch.zeros(int(lengths.numpy().sum()), 64))
+
+
+def sets_up_with_numpy():
+    inputs = torch.from_numpy(torch.randn(8, 64).numpy() * 2)
+    return nn.Linear(64, 64), inputs
+
+
+def does_not_fit():
+    model = nn.Linear(64, 64)
+    return lambda: model(torch.randn(8, 63))
+
+
 def huge():
     with torch.device("meta"):
         layers = [nn.Linear(30_000, 30_000, bias=False) for _ in range(60)]
@@ -283,3 +303,42 @@ def test_what_depends_on_data_and_what_raises(
     assert main(["predict", f"{program}:sized_by_data", *device, "--size-hint", "40"]) == 0
     assert main(["predict", f"{program}:raises", *device]) == 3
     assert "ValueError: boom" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("device", ["H100-SXM", "Xeon-8380"])
+def test_data_that_are_read_are_named_with_their_line(
+    program: str, device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", f"{program}:reads_data", "--device", device]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    line = next(
+        number for number, text in enumerate(PROGRAM.splitlines(), 1) if "detach().numpy()" in text
+    )
+    assert f"reads the data of a tensor in {program}:{line} in <lambda>" in error
+
+
+@pytest.mark.torch
+def test_data_that_are_known_may_be_read(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    device = ["--device", "H100-SXM"]
+    assert main(["predict", f"{program}:reads_lengths", *device]) == 0
+    # 3 + 4 + 5 rows.
+    assert "(64)x(12,64)x(64,64)" in capsys.readouterr().out
+    assert main(["predict", f"{program}:sets_up_with_numpy", *device]) == 0
+    assert "(64)x(8,64)x(64,64)" in capsys.readouterr().out
+
+
+@pytest.mark.torch
+def test_an_error_of_the_program_is_shown_without_the_capture(
+    program: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", f"{program}:does_not_fit", "--device", "H100-SXM"]) == 3
+    error = capfd.readouterr().err
+    # The program's line, those of nn.Module, and what was raised: nothing of fake tensors.
+    assert error.startswith("Traceback")
+    assert f'File "{program}"' in error
+    assert "_subclasses" not in error and "gobrrr/capture" not in error
+    assert error.splitlines()[-1].startswith("gobrrr: the step raised RuntimeError: a and b must")
+    assert main(["predict", "--op", "mm(8x4, 8x4)", "--device", "H100-SXM"]) == 2
+    assert capfd.readouterr().err.count("\n") == 1

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gobrrr.capture.capture_errors import quietly, user_errors
 from gobrrr.capture.graph_recorder import GraphRecorder, choose_in_inference
 from gobrrr.capture.graph_storages import TARGET, Storages
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
 from gobrrr.capture.target_kernels import Abilities, attention_of, kernels_of
 from gobrrr.capture.workload import Workload, as_workload
-from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
+from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import OpGraph
 
 Work = Workload | Callable[[], Any]
@@ -77,6 +78,7 @@ def capture_op_graph(
     swap = None
     try:
         with contextlib.ExitStack() as stack:
+            stack.enter_context(quietly())
             stack.enter_context(_eagerly())
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))
@@ -86,7 +88,7 @@ def capture_op_graph(
             if target.answers is not None:
                 stack.enter_context(make_mode(target.answers, stand_ins, switch))
             stack.enter_context(recorder)
-            with _user_errors("setting up the step"):
+            with user_errors("setting up the step"):
                 work = make()
             with switch.off():
                 swap = Swap(stand_ins, work)
@@ -95,16 +97,6 @@ def capture_op_graph(
         if swap is not None:
             swap.restore()
         torch.set_rng_state(state)
-
-
-@contextlib.contextmanager
-def _user_errors(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except GobrrrError:
-        raise
-    except Exception as error:
-        raise UserCodeError(f"{doing} raised {type(error).__name__}: {error}") from error
 
 
 @contextlib.contextmanager
@@ -146,7 +138,7 @@ def _capture(
     if options.channels_last:
         work = _channels_last(work)
     step = _step(work, target, options)
-    with _user_errors("the step"):
+    with user_errors("the step"):
         if isinstance(work, Workload) and work.trains and not options.inference_mode:
             _prime(work.optimizer)
             recorder.begin()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.capture.graph_storages import TARGET, UNSTATED, Storages
-from gobrrr.capture.stand_ins import StandIns, value_of
+from gobrrr.capture.stand_ins import StandIns, real_call, value_of
 
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
@@ -174,7 +174,7 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
             if func is tensor.numpy:
                 known = value_of(args[0])
                 if known is not None:
-                    return known.detach().numpy()
+                    return real_call(lambda t: t.detach().numpy().copy(), (known,), {})
             device = kwargs.get("device")
             if device is not None:
                 wanted = place_named(device)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
+from gobrrr.capture.capture_errors import WantedDataError, wants_data
 from gobrrr.capture.op_graph import CaptureOptions, CaptureTarget, capture_op_graph
 from gobrrr.capture.workload import Workload, as_workload, load_function
 from gobrrr.devices.allocator import mapped_from_bytes
@@ -128,7 +129,7 @@ def predict_function(
     """
     try:
         return predict_made(lambda: load_function(target), devices, options, name=name)
-    except UserCodeError as error:
+    except (UserCodeError, WantedDataError) as error:
         if not _wants_data(error):
             raise
     work = load_function(target)
@@ -165,7 +166,7 @@ def _wants_data(error: BaseException) -> bool:
     )
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, kinds):
+        if isinstance(cause, kinds) or wants_data(cause):
             return True
         cause = cause.__cause__ or cause.__context__
     return False
