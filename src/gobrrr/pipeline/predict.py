@@ -261,7 +261,7 @@ def refuse_too_large(*diagnoses: Diagnosis) -> list[Diagnosis]:
     Raises:
         InputError: none of them fits.
     """
-    fitting, problems = [], []
+    fitting, problems, sizes = [], [], []
     for found in diagnoses:
         peak = found.counters.get("peak_memory_bytes")
         key = str(found.source.get("device", found.device.name))
@@ -270,8 +270,15 @@ def refuse_too_large(*diagnoses: Diagnosis) -> list[Diagnosis]:
             fitting.append(found)
         else:
             problems.append(problem)
+            sizes.append(f"{(found.device.memory_bytes or 0) / 1e9:.3g} GB of {key}")
+    if len(problems) == 1 and not fitting:
+        raise InputError(problems[0])
     if problems and not fitting:
-        raise InputError(" ".join(problems))
+        needs = max(found.counters["peak_memory_bytes"] for found in diagnoses)
+        raise InputError(
+            f"The step needs about {needs / 1e9:.3g} GB, more than the {', '.join(sizes)}: it "
+            "would run out of memory on each."
+        )
     return fitting
 
 

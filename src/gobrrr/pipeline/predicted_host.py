@@ -25,8 +25,8 @@ class HostShare:
 
     Attributes:
         total_s: host time of its ops, hidden or not, in seconds.
-        lower_bound: whether the step is probably bound by the host, so that its prediction is the
-            least that it takes.
+        lower_bound: whether the step is probably bound by the host, and then takes longer than
+            predicted.
         sentences: the same for a reader.
     """
 
@@ -86,6 +86,6 @@ def _too_little(device_s: float, compiled: bool) -> str:
         else f"and ops of real programs cost the host up to {OP_OVER_DISPATCH:.0f} times as much"
     )
     return (
-        f"The device is busy for {time_text(device_s)} only, {why}: the step is probably "
-        "bound by the host, and what is predicted is the least that it takes."
+        f"The device is busy for {time_text(device_s)} only, {why}: the step is probably bound by "
+        "the host, and then takes longer than predicted."
     )

@@ -62,7 +62,7 @@ def prediction_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
     if any(column.header == "ridge" for column in shown) and fitting:
         notes.append(_RIDGE)
     if any(cell.startswith(">") for cell in columns[1].cells):
-        notes.append(">: the least that it takes; probably bound by the host there.")
+        notes.append(">: probably bound by the host there, and then longer than that.")
     if any(found.close for found in fitting):
         notes.append("~: a close call.")
     if any(found.split.unmodelled_s for found in fitting):
