@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from pathlib import Path
 
+# pytester forgets what its runs have imported, and numpy cannot be loaded twice.
+import numpy as np  # noqa: F401
 import pytest
 
 pytest_plugins = ["pytester"]

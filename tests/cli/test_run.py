@@ -66,6 +66,7 @@ class Outcome:
     exit: Exit
     diagnosis: Any
     problem: str | None = None
+    too_few_steps: bool = False
 
 
 @pytest.fixture
