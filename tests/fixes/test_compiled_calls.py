@@ -23,7 +23,7 @@ def test_a_call_without_gradients_enters_and_looks_at_what_python_looked_at():
     assert cost.autograd_s == cost.gradients_s == cost.loss_s == 0.0
     assert cost.total_s == pytest.approx(94.5e-6)
     assert cost.sentence == (
-        "entering with its guards 75 us, library calls 11.5 us, generated kernels 8 us"
+        "entering with its guards 75 µs, library calls 11.5 µs, generated kernels 8 µs"
     )
 
 

@@ -265,8 +265,8 @@ def test_less_than_the_least_saving_is_ruled_out():
 
 def test_times_in_sentences():
     assert milliseconds(0.0123) == "12.3 ms"
-    assert milliseconds(-2e-6) == "-2 us"
-    assert milliseconds(0.0) == "0 us"
+    assert milliseconds(-2e-6) == "-2 µs"
+    assert milliseconds(0.0) == "0 µs"
 
 
 def test_max_pooling_of_nchw_images_has_no_fast_kernel_on_a_cpu():

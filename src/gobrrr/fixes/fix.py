@@ -85,13 +85,13 @@ class Fix:
 
 
 def milliseconds(seconds: float) -> str:
-    """A time for a sentence: three significant digits, in s, ms or us.
+    """A time for a sentence: three significant digits, in s, ms or µs.
 
     >>> milliseconds(0.0123), milliseconds(2.5), milliseconds(-4e-6)
-    ('12.3 ms', '2.5 s', '-4 us')
+    ('12.3 ms', '2.5 s', '-4 µs')
     """
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if abs(seconds) * factor >= 1.0 or unit == "us":
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if abs(seconds) * factor >= 1.0 or unit == "µs":
             return f"{seconds * factor:.3g} {unit}"
     raise AssertionError("unreachable")
 

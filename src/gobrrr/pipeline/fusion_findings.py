@@ -105,7 +105,7 @@ def _together(small: Sequence[Finding], step_s: float) -> Finding | None:
             sum(p.low_s for p in known), expected_s, sum(p.high_s for p in known), step_s
         ),
         because=f"{len(small)} kinds of groups, each of them under {LEAST_SHARE:.0%} of the step "
-        f"or behind {MOST_FINDINGS} others, save {_time(expected_s)} together.",
+        f"or after the {MOST_FINDINGS} largest, save {_time(expected_s)} together.",
         sources=list(dict.fromkeys(s for f in small for s in f.sources))[:5],
         leaves=_LEAVES,
     )
