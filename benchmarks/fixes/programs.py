@@ -325,7 +325,8 @@ PROGRAMS: tuple[Program, ...] = (
     Program("single_tensor_rmsprop", "an optimizer tensor by tensor", ("foreach_optimizer",)),
     Program("large_adamw", "an optimizer that passes over its tensors again and again",
             ("fused_optimizer",)),
-    Program("images_nchw", "convolutions of NCHW tensors", ("channels_last",)),
+    # Inductor lays convolutions out channels-last by itself (config.layout_optimization).
+    Program("images_nchw", "convolutions of NCHW tensors", ("channels_last", *COMPILED)),
     Program("fresh_large_buffers", "fresh large buffers", ("in_place", *ALLOCATORS, *COMPILED)),
     Program("pointwise_chain", "ops that are not fused", COMPILED),
     Program("small_ops", "ops that are all dispatch", COMPILED),

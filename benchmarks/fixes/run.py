@@ -70,6 +70,9 @@ def main() -> None:
 
 def write(out: Path, known: dict[str, Any], note: str) -> dict[str, Any]:
     """The file, anew after each program."""
+    for program in PROGRAMS:
+        if program.name in known and "error" not in known[program.name]:
+            known[program.name].update(of_flaw(program, known[program.name]["fixes"]))
     made = report([known[p.name] for p in PROGRAMS if p.name in known])
     made["note"] = note
     out.write_text(json.dumps(made, indent=1) + "\n")
@@ -93,25 +96,31 @@ def examine(program: Program, budget_s: float) -> dict[str, Any]:
     return record
 
 
+def of_flaw(program: Program, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The known flaw: where the first of its fixes ranks, and whether one was verified."""
+    ranks = [i + 1 for i, r in enumerate(rows) if r["fix"] in program.fixed_by]
+    return {
+        "flaw": program.flaw,
+        "fixed_by": program.fixed_by,
+        "rank": min(ranks, default=None),
+        "verified": any(r["verdict"] == "faster" for r in rows if r["fix"] in program.fixed_by),
+    }
+
+
 def describe(program: Program, result: FixResult) -> dict[str, Any]:
     found = result.found
     step_s = found.facts.step_s
     rows = [row(tried, step_s) for tried in found.tried]
-    ranks = [i + 1 for i, r in enumerate(rows) if r["fix"] in program.fixed_by]
-    mending = [r for r in rows if r["fix"] in program.fixed_by]
     compiled = [r for r in rows if r["fix"] in COMPILED and r["verdict"] in TOLD]
     plain = [r["speedup"]["median"] for r in compiled if r["fix"] in PLAIN_MODES]
     fastest = max(plain, default=None)
     return {
         "name": program.name,
-        "flaw": program.flaw,
-        "fixed_by": program.fixed_by,
+        **of_flaw(program, rows),
         "step_s": step_s,
         "regime": found.diagnosis.regime,
         "null": found.null.ratio._asdict() if found.null is not None else None,
         "quiet": found.null.quiet if found.null is not None else None,
-        "rank": min(ranks, default=None),
-        "verified": any(r["verdict"] == "faster" for r in mending),
         "why_not": {
             name: result.ruled_out[name] for name in program.fixed_by if name in result.ruled_out
         },

@@ -206,6 +206,24 @@ def test_attention_by_hand_is_found_between_two_products():
     assert isinstance(consider("fused_attention", facts([q, softmax])), RuledOut)
 
 
+def test_a_recurrence_is_no_loop_over_slices():
+    step = {"source": "rnn.py:9 forward", "module": "", "host_s": 1e-5, "fixed_s": 1e-5}
+    # Each reads what the one before wrote; then each reads its own slice.
+    chained = [pointwise("aten::tanh", [i], [i + 1], size=4e3, **step) for i in range(10)]
+    given = facts(chained, 1e-3, {"overhead.dispatch": 9e-4})
+    assert "no line" in consider("vectorise_loop", given).reason
+    apart = [pointwise("aten::tanh", [0], [i + 1], size=4e3, **step) for i in range(10)]
+    given = facts(apart, 1e-3, {"overhead.dispatch": 9e-4})
+    assert isinstance(consider("vectorise_loop", given), Prospect)
+
+
+def test_more_threads_have_other_ceilings():
+    given = facts([product()])
+    (fix,) = [fix for fix in FIXES if fix.name == "all_threads"]
+    assert speed_of_light_with(given, []) is not None
+    assert speed_of_light_with(given, [fix]) is None
+
+
 def test_more_threads_share_what_is_not_overhead():
     given = facts(leaves={"compute.matrix.roof": 0.6, "overhead.python": 0.4})
     # Half of 0.6 s, at 95 %.

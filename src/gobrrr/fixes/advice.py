@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
@@ -58,9 +59,24 @@ def _loops(facts: Facts) -> dict[tuple[str, str], list[OpFact]]:
             found[op.source, op.name, op.module, str(op.shapes)].append(op)
     loops: dict[tuple[str, str], list[OpFact]] = defaultdict(list)
     for (source, name, _, _), ops in found.items():
-        if sum(op.count for op in ops) >= _LEAST_REPEATS:
+        if sum(op.count for op in ops) < _LEAST_REPEATS:
+            continue
+        if not facts.in_order or not _follows(facts.ops, ops[0], ops[-1]):
             loops[source, name] += ops
     return loops
+
+
+def _follows(ops: Sequence[OpFact], first: OpFact, last: OpFact) -> bool:
+    """Whether ``last`` needs what ``first`` computed: a recurrence, which has to go in order."""
+    begin = next(i for i, op in enumerate(ops) if op is first)
+    made = {storage for storage, _ in first.writes}
+    for op in ops[begin + 1 :]:
+        needs = any(storage in made for storage, _ in op.reads)
+        if op is last:
+            return needs
+        written = {storage for storage, _ in op.writes}
+        made = made | written if needs else made - written
+    return False
 
 
 def _consider_loop(facts: Facts) -> Considered:
