@@ -36,7 +36,7 @@ from gobrrr.pipeline.search import Options  # noqa: E402
 from gobrrr.timeline.errors import GobrrrError  # noqa: E402
 
 TOLERANCE = 1e-2
-# A set is no slower than another if its speedup is within this of it: what a null may be off by.
+# A set is as fast as another if its speedup is within this share of it: what a null may be off by.
 TIE = 0.03
 TOLD = ("faster", "same", "slower")
 
@@ -72,7 +72,9 @@ def write(out: Path, known: dict[str, Any], note: str) -> dict[str, Any]:
     """The file, anew after each program."""
     for program in PROGRAMS:
         if program.name in known and "error" not in known[program.name]:
-            known[program.name].update(of_flaw(program, known[program.name]["fixes"]))
+            of_program = known[program.name]
+            of_program.update(of_flaw(program, of_program["fixes"]))
+            of_program.update(beside_compile(of_program))
     made = report([known[p.name] for p in PROGRAMS if p.name in known])
     made["note"] = note
     out.write_text(json.dumps(made, indent=1) + "\n")
@@ -107,6 +109,15 @@ def of_flaw(program: Program, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def beside_compile(record: dict[str, Any]) -> dict[str, bool | None]:
+    """The best set beside the best plain ``torch.compile`` mode that has a verdict, if one has."""
+    best, plain = record["best_speedup"], record["best_plain_compile_speedup"]
+    return {
+        "no_slower_than_compile": None if plain is None else best >= plain * (1 - TIE),
+        "faster_than_compile": None if plain is None else best > plain * (1 + TIE),
+    }
+
+
 def describe(program: Program, result: FixResult) -> dict[str, Any]:
     found = result.found
     step_s = found.facts.step_s
@@ -128,8 +139,6 @@ def describe(program: Program, result: FixResult) -> dict[str, Any]:
         "best_speedup": result.speedup,
         "best_plain_compile_speedup": fastest,
         "best_compile_speedup": max((r["speedup"]["median"] for r in compiled), default=None),
-        "no_slower_than_compile": None if fastest is None else result.speedup >= fastest - TIE,
-        "faster_than_compile": None if fastest is None else result.speedup > fastest + TIE,
         "fixes": rows,
         "combinations": [
             {"fixes": t.fixes, "verdict": t.verdict, "speedup": _ratio(t)}
