@@ -90,14 +90,16 @@ def _consider(facts: Facts) -> Considered:
     sources = lines_of(op for run in runs for op in run if op.name in _SOFTMAX)
     return prospect_or_not(
         facts, 0.3 * saved_s - 0.05 * now_s, saved_s, now_s - 0.5 * after_s,
-        f"{_attentions(len(runs))} scores and read them again: {milliseconds(now_s)}, "
+        f"{_attentions(len(runs))} them again: {milliseconds(now_s)}, "
         f"fused about {milliseconds(after_s)}",
         sources,
     )  # fmt: skip
 
 
 def _attentions(count: int) -> str:
-    return "1 attention writes its" if count == 1 else f"{count} attentions write their"
+    if count == 1:
+        return "1 attention writes its scores and reads"
+    return f"{count} attentions write their scores and read"
 
 
 def _use(model: Any) -> Any:
