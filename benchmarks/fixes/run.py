@@ -127,7 +127,6 @@ def describe(program: Program, result: FixResult) -> dict[str, Any]:
     fastest = max(plain, default=None)
     return {
         "name": program.name,
-        **of_flaw(program, rows),
         "step_s": step_s,
         "regime": found.diagnosis.regime,
         "null": found.null.ratio._asdict() if found.null is not None else None,

@@ -71,11 +71,11 @@ class GemmSweep:
                 continue
             try:
                 call = self._gemm(shape, layout)
-                once_s = _seconds(call)
+                once_s = call_seconds(call)
             except (RuntimeError, NotImplementedError, AttributeError):
                 continue
             calls = max(1, min(20, int(0.05 * budget_s / once_s)))
-            rate = flops / min(_seconds(call) for _ in range(calls))
+            rate = flops / min(call_seconds(call) for _ in range(calls))
             self._rates[case] = max(rate, self._rates.get(case, 0.0))
             self._last[layout] = rate
             if best is None or rate > best[0]:
@@ -102,7 +102,8 @@ class GemmSweep:
         return lambda: product(a, right, out=out)
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def call_seconds(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
@@ -153,7 +154,7 @@ def torch_exponentials(torch: Any, threads: int) -> Iterator[Ceiling]:
         out = torch.empty_like(given)
         call = _Bound(torch.exp, given, out)
         call()
-        best_s = min(_seconds(call) for _ in range(40))
+        best_s = min(call_seconds(call) for _ in range(40))
         yield _vector(f"vector.{dtype}.exp", count / best_s, f"torch.exp of {count}", "op/s")
 
 

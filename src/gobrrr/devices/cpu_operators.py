@@ -14,15 +14,13 @@ from typing import Any
 
 from gobrrr.devices.ceilings import Ceiling
 from gobrrr.devices.cpu_compute import float32_on_cpu
+from gobrrr.measure.timing import THREADS_WAKE_S
 
 # Each thread gets two of PyTorch's grains (32768 elements): 256 KiB in float32.
 _PER_THREAD = 65536
 _COLUMNS = 256
 _TRIAL_S = 0.002
 _TRIALS = 4
-# A thread that has slept wakes up where the caller runs; until the system moves it, which takes
-# some time slices, every operator waits for it (seen: 8 ms for one of 0.05 ms).
-_WAKE_S = 0.15
 # Sizes of a head at which attention is timed; between them the time per score is interpolated.
 HEADS = (8, 16, 32, 64, 128)
 _POSITIONS = 256
@@ -184,7 +182,7 @@ def _attention(torch: Any, generator: Any, threads: int) -> Iterator[Ceiling]:
 
 def _wake_threads(torch: Any, count: int) -> None:
     values = torch.ones(count, **float32_on_cpu(torch))
-    end = time.perf_counter() + _WAKE_S
+    end = time.perf_counter() + THREADS_WAKE_S
     while time.perf_counter() < end:
         torch.exp(values)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import mmap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from statistics import median
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.devices.ceilings import Ceiling
-from gobrrr.devices.cpu_compute import float32_on_cpu
+from gobrrr.devices.cpu_compute import call_seconds, float32_on_cpu
 
 _FAULT_BYTES = 64 << 20
 # PyTorch runs an elementwise op in one thread up to this many elements (at::internal::GRAIN_SIZE).
@@ -22,7 +21,7 @@ _GRAIN = 32768
 def python_adds(repeats: int = 20) -> Ceiling:
     """Integer additions per second of a plain Python loop, the loop's own cost in it."""
     count = 20_000
-    value = count / min(_seconds(lambda: _add(count)) for _ in range(repeats))
+    value = count / min(call_seconds(lambda: _add(count)) for _ in range(repeats))
     return Ceiling("host.python_adds", value, "op/s", "measured", "total += 1 in a for loop")
 
 
@@ -43,7 +42,7 @@ def dispatches(torch: Any, repeats: int = 40) -> Ceiling:
         for _ in range(count):
             add(a, b, out=out)
 
-    value = count / min(_seconds(loop) for _ in range(repeats))
+    value = count / min(call_seconds(loop) for _ in range(repeats))
     return Ceiling("host.dispatches", value, "op/s", "measured", "torch.add of one element")
 
 
@@ -64,7 +63,7 @@ def dispatch_now_s(torch: Any, block_s: float, blocks: int = 11) -> float:
 
     with torch.no_grad():
         loop()
-        return median(_seconds(loop) for _ in range(blocks)) / count
+        return median(call_seconds(loop) for _ in range(blocks)) / count
 
 
 def fork_join(torch: Any, threads: int, repeats: int = 200) -> Ceiling | None:
@@ -77,7 +76,7 @@ def fork_join(torch: Any, threads: int, repeats: int = 200) -> Ceiling | None:
 
     def best(count: int) -> float:
         a = torch.ones(count, **float32_on_cpu(torch))
-        return min(_seconds(lambda: a.add_(1.0)) for _ in range(repeats))
+        return min(call_seconds(lambda: a.add_(1.0)) for _ in range(repeats))
 
     value = max(best(_GRAIN * threads) - best(_GRAIN), 0.0)
     return Ceiling("parallel.fork_join", value, "s", "measured", f"add_ on {threads} threads")
@@ -98,9 +97,9 @@ def page_fault() -> tuple[Ceiling, ...]:
         with mmap.mmap(-1, _FAULT_BYTES) as memory:
             pages = np.frombuffer(memory, dtype=np.uint8)[:: mmap.PAGESIZE]
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            first_s = _seconds(partial(_touch, pages))
+            first_s = call_seconds(partial(_touch, pages))
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-            again_s = _seconds(partial(_touch, pages))
+            again_s = call_seconds(partial(_touch, pages))
             del pages
         if faults < 1 or first_s <= again_s:
             continue
@@ -118,12 +117,6 @@ def page_fault() -> tuple[Ceiling, ...]:
 
 def _touch(pages: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
     pages[:] = 1
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def host_costs(torch: Any, threads: int) -> Iterator[Ceiling]:

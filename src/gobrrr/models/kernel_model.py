@@ -150,11 +150,6 @@ def estimate_op(
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
     fixed_s = one_s * kernels.count
     time_s = max(fixed_s + kernels.seconds, roof.time_s)
-    if fixed_s > kernels.seconds:
-        regime = "overhead"
-    else:
-        regime = "memory" if kernels.memory_s >= kernels.compute_s else "compute"
-    level = roof.level if not cold or not moved else device.ceilings.levels[-1].name
     because = (
         f"{kernels.how}: {kernels.compute_s * 1e6:.3g} µs of arithmetic, "
         f"{kernels.memory_s * 1e6:.3g} µs of traffic, "
@@ -162,8 +157,9 @@ def estimate_op(
         f"{one_s * 1e6:.3g} µs fixed cost"
     )
     return KernelEstimate(
-        time_s, roof, fixed_s, kernels.count, regime, level, because,
-        kernels.compute_s, kernels.memory_s,
+        time_s, roof, fixed_s, kernels.count,
+        _regime(fixed_s, kernels.seconds, kernels.compute_s, kernels.memory_s),
+        _level(done, roof, device, cold), because, kernels.compute_s, kernels.memory_s,
     )  # fmt: skip
 
 
@@ -174,21 +170,29 @@ def _on_processor(
     if found is None:
         return None
     fixed_s = device.kernel_fixed_s
-    seconds = found.seconds
-    if fixed_s > seconds:
-        regime = "overhead"
-    else:
-        moving_s = found.memory_s + found.page_faults_s
-        regime = "memory" if moving_s >= found.compute_s else "compute"
-    level = roof.level if not cold or not work.bytes_moved else device.ceilings.levels[-1].name
+    moving_s = found.memory_s + found.page_faults_s
     because = (
         f"{found.how}: {found.compute_s * 1e6:.3g} µs of arithmetic, "
         f"{found.memory_s * 1e6:.3g} µs of traffic"
     )
     return KernelEstimate(
-        max(fixed_s + seconds, roof.time_s + found.page_faults_s), roof, fixed_s, 1, regime, level,
-        because, found.compute_s, found.memory_s, found.page_faults_s,
+        max(fixed_s + found.seconds, roof.time_s + found.page_faults_s), roof, fixed_s, 1,
+        _regime(fixed_s, found.seconds, found.compute_s, moving_s),
+        _level(work, roof, device, cold), because, found.compute_s, found.memory_s,
+        found.page_faults_s,
     )  # fmt: skip
+
+
+def _regime(fixed_s: float, seconds: float, compute_s: float, memory_s: float) -> str:
+    """The largest part of an op's time, of which ``seconds`` come beside its fixed cost."""
+    if fixed_s > seconds:
+        return "overhead"
+    return "memory" if memory_s >= compute_s else "compute"
+
+
+def _level(work: Work, roof: Roof, device: TargetDevice, cold: float) -> str:
+    """The level that the op's bytes come from: the memory as soon as some of them do."""
+    return roof.level if not cold or not work.bytes_moved else device.ceilings.levels[-1].name
 
 
 def _with_passes(

@@ -272,16 +272,14 @@ def _own_rate(call: OpCall, device: TargetDevice) -> tuple[str, float, float] | 
     """An operator's measured row: its name, the elements of this call, elements per second."""
     base = call.name.partition("::")[2]
     name = _SAME.get(base, base)
-    if name == "pow" and _power(call) in _PLAIN_POWERS:
-        name = ""
     if name in ("gelu", "gelu_backward") and "tanh" in call.args:
         name = f"{name}.tanh"
-    per_s = device.ceilings.value(f"operator.{name}")
+    multiplied = name == "pow" and _power(call) in _PLAIN_POWERS
+    per_s = None if multiplied else device.ceilings.value(f"operator.{name}")
+    if per_s is None and crosses_rows(call):
+        name, per_s = "transpose", device.ceilings.value("operator.transpose")
     if per_s is None:
-        name = "transpose"
-        per_s = device.ceilings.value("operator.transpose")
-        if per_s is None or not crosses_rows(call):
-            return None
+        return None
     elements = _elements(call, name)
     return (name, elements, per_s) if elements else None
 

@@ -18,7 +18,7 @@ from gobrrr.capture.snapshot import Snapshot
 from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.fixes.fix import MEMORY, Fix
 from gobrrr.measure.clock import Clock, SystemClock
-from gobrrr.measure.timing import warm_up
+from gobrrr.measure.timing import THREADS_WAKE_S, warm_up
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.copies import StepFunction, module_of, private_copy
 from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
@@ -39,9 +39,6 @@ from gobrrr.verification.timing import (
 from gobrrr.verification.trial import FASTER, INCOMPARABLE, Trial, describe, failed
 
 BUDGET_S = 30.0
-# A thread that has slept wakes up where its caller runs, and every step waits for it until the
-# system has moved it (seen: 8 ms for an operator of 0.05 ms, for about 0.1 s).
-WAKE_S = 0.2
 # The null's share of the budget, where the caller has not measured it.
 NULL_SHARE = 0.5
 
@@ -316,7 +313,7 @@ def _timed(
             # The first step pays for the switch: threads start, kernels are chosen anew.
             begun = time.perf_counter()
             workload.step()
-            while threads and time.perf_counter() - begun < WAKE_S:
+            while threads and time.perf_counter() - begun < THREADS_WAKE_S:
                 workload.step()
 
         return enter
@@ -328,7 +325,7 @@ def _timed(
         warm_up(side.step, clock=clock, sync=synchronise, limit_s=max(1.0, budget_s / 8))
     return take_turns(
         before, after, budget_s=budget_s, enough=clear_of(null), clock=clock, sync=synchronise,
-        turn_s=WAKE_S if threads else TURN_S,
+        turn_s=THREADS_WAKE_S if threads else TURN_S,
     )  # fmt: skip
 
 
