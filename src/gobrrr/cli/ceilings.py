@@ -84,7 +84,8 @@ def _measured(parsed: argparse.Namespace) -> Ceilings:
 
 
 def _show(ceilings: Ceilings) -> None:
-    from gobrrr.reports.quantities import plain_name, quantity
+    from gobrrr.timeline.names import plain_name
+    from gobrrr.timeline.quantities import quantity
 
     print(plain_name(ceilings.device))
     width = max((len(name) for name in ceilings.rows), default=0)

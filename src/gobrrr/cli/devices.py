@@ -39,7 +39,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 def _list_all() -> None:
     from gobrrr.devices.datasheet import all_datasheets
     from gobrrr.devices.identity import identify
-    from gobrrr.reports.quantities import plain_name, si
+    from gobrrr.timeline.names import plain_name
+    from gobrrr.timeline.quantities import si
 
     here = identify()
     cores = f", {here.cores} cores" if here.cores else ""
@@ -61,8 +62,8 @@ def _list_all() -> None:
 def _show_one(name: str) -> None:
     from gobrrr.devices.datasheet import ceilings_of_sheet, closest_devices, find_datasheet
     from gobrrr.models.target import clock_gain
-    from gobrrr.reports.quantities import quantity, si
     from gobrrr.reports.terminal import options_for
+    from gobrrr.timeline.quantities import quantity, si
 
     sheet: DeviceSheet | None = find_datasheet(name)
     if sheet is None:

@@ -24,7 +24,7 @@ from gobrrr.lab.drawing import BLUE, GREY, ORANGE, time_ticks, title
 from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured, Outcome, Row
 from gobrrr.lab.setting import Setting, ratio_of, torch_generator
 from gobrrr.measure import Series
-from gobrrr.reports.quantities import time_text
+from gobrrr.timeline.quantities import time_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -25,7 +25,7 @@ from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured,
 from gobrrr.lab.networks import build, encoder_layer, perceptron
 from gobrrr.lab.setting import Setting, ratio_of, spread, torch_generator
 from gobrrr.measure import Series
-from gobrrr.reports.quantities import percent, time_text
+from gobrrr.timeline.quantities import percent, time_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -40,7 +40,7 @@ from gobrrr.lab.experiment import (
 from gobrrr.lab.remat import Pass, peak_bytes
 from gobrrr.lab.setting import Setting, ratio_of, spread
 from gobrrr.measure import Series
-from gobrrr.reports.quantities import percent, si, time_text
+from gobrrr.timeline.quantities import percent, si, time_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.reports.quantities import si
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import si
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

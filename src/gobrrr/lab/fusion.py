@@ -33,7 +33,7 @@ from gobrrr.lab.experiment import (
 )
 from gobrrr.lab.setting import Setting, ratio_of, torch_generator
 from gobrrr.measure import Series
-from gobrrr.reports.quantities import si, time_text
+from gobrrr.timeline.quantities import si, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,8 +23,8 @@ from gobrrr.devices.datasheet import find_datasheet
 from gobrrr.lab.drawing import BLUE, GREEN, GREY, ORANGE, title
 from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured, Outcome, Row
 from gobrrr.lab.setting import Setting
-from gobrrr.reports.quantities import significant
 from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.timeline.quantities import significant
 from gobrrr.work import work_of
 
 if TYPE_CHECKING:

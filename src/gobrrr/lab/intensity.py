@@ -43,7 +43,7 @@ from gobrrr.lab.experiment import (
 )
 from gobrrr.lab.setting import Setting, crossing, spread, torch_generator
 from gobrrr.measure import Series
-from gobrrr.reports.quantities import si, significant
+from gobrrr.timeline.quantities import si, significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,7 +25,7 @@ from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured,
 from gobrrr.lab.networks import build, encoder_layer, training_step
 from gobrrr.lab.setting import Setting, spread, torch_generator
 from gobrrr.measure import summarise
-from gobrrr.reports.quantities import si
+from gobrrr.timeline.quantities import si
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

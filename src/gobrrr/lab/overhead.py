@@ -26,7 +26,7 @@ from gobrrr.lab.drawing import ARTICLE_COLOUR, BLUE, GOLD, GREEN, GREY, ORANGE, 
 from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured, Outcome, Row
 from gobrrr.lab.setting import Setting, spread
 from gobrrr.measure import Series
-from gobrrr.reports.quantities import si
+from gobrrr.timeline.quantities import si
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

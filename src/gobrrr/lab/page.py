@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from gobrrr.lab.experiment import ARTICLE, Judged, Outcome
-from gobrrr.reports.quantities import percent, quantity, significant
-from gobrrr.reports.quantities import time_text as seconds_text
+from gobrrr.timeline.quantities import percent, quantity, significant
+from gobrrr.timeline.quantities import time_text as seconds_text
 
 
 class _Section(TypedDict):

@@ -28,7 +28,7 @@ from gobrrr.lab.compiled import compiler_problem, fuse
 from gobrrr.lab.drawing import ARTICLE_COLOUR, title
 from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured, Outcome, Row
 from gobrrr.lab.setting import Setting, ratio_of, torch_generator
-from gobrrr.reports.quantities import percent, time_text
+from gobrrr.timeline.quantities import percent, time_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

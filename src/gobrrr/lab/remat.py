@@ -39,7 +39,7 @@ from gobrrr.lab.experiment import (
 from gobrrr.lab.networks import build, encoder_layer
 from gobrrr.lab.setting import Setting, ratio_of, torch_generator
 from gobrrr.measure import Series
-from gobrrr.reports.quantities import si, time_text
+from gobrrr.timeline.quantities import si, time_text
 from gobrrr.verification.memory import MemoryRecord
 
 if TYPE_CHECKING:

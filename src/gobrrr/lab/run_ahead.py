@@ -35,7 +35,7 @@ from gobrrr.lab.experiment import (
 )
 from gobrrr.lab.setting import Setting, spread
 from gobrrr.measure import summarise
-from gobrrr.reports.quantities import percent, time_text
+from gobrrr.timeline.quantities import percent, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,8 +22,8 @@ from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured,
 from gobrrr.lab.setting import Setting, spread, torch_generator
 from gobrrr.measure import Series
 from gobrrr.measure.timing import time_block
-from gobrrr.reports.quantities import si
 from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.timeline.quantities import si
 from gobrrr.work import work_of
 
 if TYPE_CHECKING:

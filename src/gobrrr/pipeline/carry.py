@@ -35,11 +35,11 @@ from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import package_version
 from gobrrr.pipeline.predicted_costs import computed_in_float32
 from gobrrr.pipeline.tables import describe_shapes
-from gobrrr.reports.quantities import time_text
 from gobrrr.timeline.data import Device, KernelKind, Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import time_text
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 

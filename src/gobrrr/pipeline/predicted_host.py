@@ -13,7 +13,7 @@ from gobrrr.models.host_lane import (
     may_be_host_bound,
 )
 from gobrrr.pipeline.predicted_costs import CostedOp
-from gobrrr.reports.quantities import time_text
+from gobrrr.timeline.quantities import time_text
 
 # Of a step whose host time is at least this share of it nothing is said to be hidden.
 _ALL = 0.99

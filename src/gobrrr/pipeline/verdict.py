@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from gobrrr.attribution.leaves import top_levels
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis, Split
-from gobrrr.reports.quantities import short_kernel_name
+from gobrrr.timeline.names import short_kernel_name
 from gobrrr.work.estimate import Work
 
 # A margin between the two largest top levels under this share of the step is a close call.

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gobrrr.diagnosis.comparison import Change, Comparison, OpChange
-from gobrrr.reports.quantities import UNKNOWN, TimeScale, count, op_name, percent, plain_name, si
 from gobrrr.reports.terminal import Options
 from gobrrr.reports.words import PARTS
+from gobrrr.timeline.names import op_name, plain_name
+from gobrrr.timeline.quantities import UNKNOWN, TimeScale, count, percent, si
 
 LEVELS = ("compute", "memory", "overhead", "unmodelled")
 _VERDICTS = {

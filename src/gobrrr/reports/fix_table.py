@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from gobrrr.diagnosis.schema import Diagnosis, Finding, FixSummary, Ratio, Verification
 from gobrrr.measure.summary import Interval
-from gobrrr.reports.quantities import plain_name, short_source
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
+from gobrrr.timeline.names import plain_name, short_source
 from gobrrr.verification.timing import NOISY_REACH, is_quiet
 from gobrrr.verification.trial import FASTER, INCOMPARABLE, SAME, SLOWER
 

@@ -9,9 +9,10 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
-from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.rank_tables import collective_table, rank_table
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import share
 
 # Everything that GitHub's Markdown (https://github.github.com/gfm/) or HTML could take as markup.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-])")

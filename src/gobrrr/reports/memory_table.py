@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gobrrr.diagnosis.schema import Diagnosis, MemoryCurve, MemoryPoint
-from gobrrr.reports.quantities import percent, plain_name, si
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import percent, si
 
 AS_IT_IS = "as it is"
 _FRONT = "front"

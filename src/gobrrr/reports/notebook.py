@@ -15,7 +15,8 @@ from gobrrr.diagnosis.schema import Diagnosis, OpRow
 from gobrrr.reports import sentences
 from gobrrr.reports.html import render_page
 from gobrrr.reports.html.view import page_of, regime_class
-from gobrrr.reports.quantities import op_name, plain_name, share, si, time_text
+from gobrrr.timeline.names import op_name, plain_name
+from gobrrr.timeline.quantities import share, si, time_text
 
 WIDTH, HEIGHT = 720, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 40

@@ -7,15 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.reports.quantities import (
-    UNKNOWN,
-    percent,
-    plain_name,
-    share,
-    si,
-    significant,
-    time_text,
-)
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import UNKNOWN, percent, share, si, significant, time_text
 
 # Stands for the device in a sentence that holds for several.
 _BLANK = "\0"

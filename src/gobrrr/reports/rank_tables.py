@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gobrrr.diagnosis.schema import CollectiveRow, Diagnosis, RankRow
-from gobrrr.reports.quantities import UNKNOWN, count, plain_name, si, time_text
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import UNKNOWN, count, si, time_text
 
 
 def rank_table(diagnosis: Diagnosis, top: int) -> TextTable:

@@ -6,19 +6,10 @@ from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import Diagnosis, Finding
 from gobrrr.reports.fix_table import trial_line
-from gobrrr.reports.quantities import (
-    UNKNOWN,
-    count,
-    op_name,
-    percent,
-    plain_name,
-    share,
-    short_source,
-    significant,
-    time_text,
-)
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import PARTS, Part, cause_label
+from gobrrr.timeline.names import op_name, plain_name, short_source
+from gobrrr.timeline.quantities import UNKNOWN, count, percent, share, significant, time_text
 
 # How many source lines stand beside a cause of overhead in the split; --by cause shows all.
 _LINES_PER_CAUSE = 2

@@ -8,18 +8,9 @@ from typing import TypeVar
 
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow
 from gobrrr.reports.blocks import join_blocks
-from gobrrr.reports.quantities import (
-    TimeScale,
-    count,
-    op_name,
-    percent,
-    plain_name,
-    share,
-    short_source,
-    si,
-    significant,
-)
 from gobrrr.reports.words import CLASS_MEANINGS, PHASE_SHORT, cause_label
+from gobrrr.timeline.names import op_name, plain_name, short_source
+from gobrrr.timeline.quantities import TimeScale, count, percent, share, si, significant
 
 _Item = TypeVar("_Item")
 

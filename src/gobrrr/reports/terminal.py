@@ -23,9 +23,10 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, ruled_out_lines, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
-from gobrrr.reports.quantities import plain_name, share
 from gobrrr.reports.rank_tables import collective_table, rank_table
 from gobrrr.reports.tables import TABLES, TextTable, time_scale
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import share
 
 # Below 80 the columns of numbers alone would not fit; such a terminal wraps.
 MIN_WIDTH, DEFAULT_WIDTH, MAX_WIDTH = 80, 80, 200

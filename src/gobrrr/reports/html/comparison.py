@@ -19,7 +19,8 @@ from gobrrr.reports.compare import (
 from gobrrr.reports.html import render_page
 from gobrrr.reports.html.view import regime_class
 from gobrrr.reports.html.waterfall import percent_of
-from gobrrr.reports.quantities import TimeScale, op_name, plain_name
+from gobrrr.timeline.names import op_name, plain_name
+from gobrrr.timeline.quantities import TimeScale
 
 _MOST_OPS = 400
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow, TimelineColumns
 from gobrrr.reports.blocks import join_blocks
-from gobrrr.reports.quantities import op_name, plain_name
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import CAUSE_LABELS, CLASS_MEANINGS
 from gobrrr.timeline.data import HostKind
+from gobrrr.timeline.names import op_name, plain_name
 
 # Columns hold unsigned 32-bit integers; a step of over 4.29 s is drawn in units of more than 1 ns.
 _MOST = 2**32 - 1

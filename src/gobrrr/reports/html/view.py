@@ -12,18 +12,18 @@ from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import verdict_word
 from gobrrr.reports.html.waterfall import Fall, percent_of, waterfall_of
 from gobrrr.reports.memory_table import memory_lines, memory_table
-from gobrrr.reports.quantities import (
+from gobrrr.reports.rank_tables import collective_table
+from gobrrr.reports.tables import TextTable, class_table, growth_table, time_scale
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import (
     UNKNOWN,
     TimeScale,
     percent,
-    plain_name,
     share,
     si,
     significant,
     time_text,
 )
-from gobrrr.reports.rank_tables import collective_table
-from gobrrr.reports.tables import TextTable, class_table, growth_table, time_scale
 
 _SENTENCE = re.compile(r"^(.+?[.:!?])\s+(.*)$", re.DOTALL)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.reports.quantities import share
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import PARTS
+from gobrrr.timeline.quantities import share
 
 # Leaves under this share of the step share one row; under a tenth of it that row is left out.
 _LEAST_SHARE = 0.005

@@ -1,10 +1,12 @@
-"""Numbers as people read them: one unit per table, SI prefixes of 1000, a dash for unknown."""
+"""Numbers as people read them, in every report and sentence.
+
+One unit per table, SI prefixes of 1000, a space before the unit and the per cent sign, a dash for
+what is unknown.
+"""
 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from dataclasses import dataclass
 
 UNKNOWN = "-"
@@ -111,69 +113,3 @@ def count(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
-
-
-def plain_name(name: str, limit: int = 400) -> str:
-    """A name from the user's program as one line that cannot steer a terminal.
-
-    Control, format (direction overrides among them) and surrogate characters become spaces or
-    ``\N{REPLACEMENT CHARACTER}``; what is longer than ``limit`` is cut in the middle.
-    """
-    if len(name) > limit:
-        half = limit // 2
-        name = f"{name[:half]}…{name[-half:]}"
-    safe = []
-    for character in name:
-        if character.isspace():
-            safe.append(" ")
-        elif unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-            safe.append("\N{REPLACEMENT CHARACTER}")
-        else:
-            safe.append(character)
-    return "".join(safe)
-
-
-def op_name(name: str) -> str:
-    """``aten::addmm`` -> ``addmm``: the namespace of nearly all ops is noise."""
-    return plain_name(short_kernel_name(name).removeprefix("aten::"))
-
-
-_LONG_NAME = 60
-_CPP_FUNCTION = re.compile(r"(?:void )?(?P<name>[\w:~]+[<(].*[)>])\Z", re.DOTALL)
-
-
-def short_kernel_name(name: str) -> str:
-    """A C++ kernel's name without return type, parameters and namespaces, and with a cut template.
-
-    ``void at::native::f<c10::Half, int>(Half const*, int)`` -> ``f<Half, int>``. Other names, and
-    names that are no function's with a parameter list or a template, stay as they are.
-    """
-    match = _CPP_FUNCTION.match(name.replace("(anonymous namespace)::", ""))
-    if match is None:
-        return name
-    text = match["name"]
-    depth, end = 0, len(text)
-    for position, character in enumerate(text):
-        # The list of parameters is the first parenthesis outside a template.
-        if character == "(" and depth == 0:
-            end = position
-            break
-        depth += (character == "<") - (character == ">")
-    text = text[:end]
-    if len(text) > _LONG_NAME or match["name"] != name:
-        text = re.sub(r"\w+::", "", text)
-    return text if len(text) <= _LONG_NAME else f"{text[: _LONG_NAME - 1]}…"
-
-
-_SOURCE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?: in .*)?\Z")
-
-
-def short_source(source: str) -> str:
-    """``package/model.py:61 in forward`` -> ``model.py:61``, where there is room for no more."""
-    match = _SOURCE.match(source)
-    if match is None:
-        return plain_name(source)
-    parts = re.split(r"[/\\]", match["path"])
-    # __init__.py and __main__.py say nothing without their folder.
-    name = "/".join(parts[-2:]) if parts[-1].startswith("__") else parts[-1]
-    return plain_name(f"{name}:{match['line']}")

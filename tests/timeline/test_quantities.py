@@ -6,18 +6,7 @@ import math
 
 import pytest
 
-from gobrrr.reports.quantities import (
-    TimeScale,
-    count,
-    percent,
-    plain_name,
-    share,
-    short_kernel_name,
-    short_source,
-    si,
-    significant,
-    time_text,
-)
+from gobrrr.timeline.quantities import TimeScale, count, percent, share, si, significant, time_text
 
 
 @pytest.mark.parametrize(
@@ -95,46 +84,3 @@ def test_percent_and_share() -> None:
 
 def test_count() -> None:
     assert [count(n) for n in (611.0, 2.5, 3.97, None)] == ["611", "2.5", "4", "-"]
-
-
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
-        ("train.py:88", "train.py:88"),
-        ("package/models/qwen2.py:61 in forward", "qwen2.py:61"),
-        ("C:\\code\\train.py:7 in <module>", "train.py:7"),
-        ("package/__init__.py:3 in f", "package/__init__.py:3"),
-        ("train.py:41 self.down(x)", "train.py:41 self.down(x)"),
-        ("", ""),
-    ],
-)
-def test_short_source(source: str, text: str) -> None:
-    assert short_source(source) == text
-
-
-def test_names_cannot_steer_a_terminal() -> None:
-    hostile = "a\x1b[31mred\x07\nnext\t\u202egnp.exe\ud800"
-    assert plain_name(hostile) == "a�[31mred� next �gnp.exe�"
-
-
-def test_huge_names_are_cut_in_the_middle() -> None:
-    cut = plain_name("x" * 10_000 + "end", 20)
-    assert cut == "x" * 10 + "…" + "x" * 7 + "end"
-
-
-@pytest.mark.parametrize(
-    ("name", "short"),
-    [
-        ("void at::native::f<c10::Half, int>(c10::Half const*, int)", "f<Half, int>"),
-        ("void (anonymous namespace)::g<int>(x)", "g<int>"),
-        ("ncclKernel_SendRecv_RING_Sum(ncclWorkElem)", "ncclKernel_SendRecv_RING_Sum"),
-        ("f<(lambda)()>(int)", "f<(lambda)()>"),
-        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
-        ("enumerate(DataLoader)#x.__next__", "enumerate(DataLoader)#x.__next__"),
-        ("torch::autograd::CppNode<Op>", "torch::autograd::CppNode<Op>"),
-        ("aten::addmm", "aten::addmm"),
-        ("k<" + "a" * 80 + ">(int)", "k<" + "a" * 57 + "…"),
-    ],
-)
-def test_kernel_names_without_types(name: str, short: str) -> None:
-    assert short_kernel_name(name) == short
