@@ -8,21 +8,17 @@ says data loading, compilation or garbage collection.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.leaves import (
-    BELOW_LEAF,
-    COMPUTE_UNMODELLED,
     MEMORY_UNMODELLED,
-    ROOF_LEAF,
     UNMODELLED,
     Attribution,
-    KernelShares,
-    empty_leaves,
 )
+from gobrrr.attribution.split import leaves_of_kernels, roof_times_ns, split_kernels
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.profile import ProfilerCost
 from gobrrr.devices.ceilings import Ceilings
@@ -253,22 +249,30 @@ def attribute_cpu(
     roofs = [roof_of(work, ceilings) if work is not None else None for work in works]
     rows = np.flatnonzero(has_work)
     chosen_rows = rows.tolist()
+    duration_ns = np.concatenate([kernel_ns[rows], other_ns]) * reconciled.scale
+    # Generated kernels have no recorded op: no fixed cost is known for them.
+    nothing = np.zeros(len(others))
     shares = split_kernels(
-        rows, np.concatenate([kernel_ns[rows], other_ns]) * reconciled.scale,
-        np.nan_to_num(fixed_ns[rows]), fault_ns[rows], [roofs[i] for i in chosen_rows], others,
+        np.append(rows, np.full(len(others), -1)).astype(np.int64),
+        duration_ns,
+        np.array([
+            *(UNMODELLED if roofs[i] is None else roofs[i].regime for i in chosen_rows),
+            # They are fused pointwise operations and reductions: memory, by family.
+            *(MEMORY_UNMODELLED if k.roof is None else k.roof.regime for k in others),
+        ], np.uint8),
+        np.append(
+            roof_times_ns([roofs[i] for i in chosen_rows]),
+            roof_times_ns([k.roof for k in others]) * np.array([k.count for k in others]),
+        ),
+        fixed_ns=np.append(np.nan_to_num(fixed_ns[rows]), nothing),
+        page_faults_ns=np.append(fault_ns[rows], nothing),
     )  # fmt: skip
-    leaves = empty_leaves()
+    leaves = leaves_of_kernels(shares, "overhead.dispatch")
     for owner, leaf in OVERHEAD_LEAF.items():
         leaves[leaf] += float(host_ns[owner].sum())
     released = min(release_ns, leaves["overhead.python"])
     leaves["overhead.python"] -= released
     leaves["overhead.allocation"] += released
-    leaves["overhead.dispatch"] += float(shares.fixed_ns.sum())
-    leaves["memory.page_faults"] += float(shares.page_faults_ns.sum())
-    for regime in np.unique(shares.regime):
-        chosen = shares.regime == regime
-        leaves[ROOF_LEAF[regime]] += float(shares.roof_ns[chosen].sum())
-        leaves[BELOW_LEAF[regime]] += float(shares.below_ns[chosen].sum())
     total = sum(leaves.values())
     # Float rounding and clipped costs: below a millionth of the step.
     leaves = {name: value * step_ns / total if total else 0.0 for name, value in leaves.items()}
@@ -293,48 +297,6 @@ def works_on(work: Work | None) -> bool:
     if work.flops is None or work.bytes_moved is None:
         return True
     return bool(work.flops or work.bytes_moved)
-
-
-def split_kernels(
-    rows: Int64,
-    duration_ns: NDArray[np.float64],
-    fixed_ns: NDArray[np.float64],
-    fault_ns: NDArray[np.float64],
-    roofs: Sequence[Roof | None],
-    others: Sequence[OtherKernel] = (),
-) -> KernelShares:
-    """Split each duration d into fixed = min(f, d), page faults, roof = min(r, rest) and below.
-
-    ``others`` at the end have no recorded op: no fixed cost is known for them.
-    """
-    other = len(others)
-    count = len(rows) + other
-    fixed = np.minimum(np.append(fixed_ns, np.zeros(other)), duration_ns)
-    faults = np.minimum(np.append(fault_ns, np.zeros(other)), duration_ns - fixed)
-    rest = duration_ns - fixed - faults
-    full_roof = np.full(count, np.nan)
-    regime = np.full(count, UNMODELLED, np.uint8)
-    for i, roof in enumerate(roofs):
-        if roof is not None:
-            full_roof[i], regime[i] = roof.time_s * 1e9, roof.regime
-    # Generated CPU kernels are fused pointwise operations and reductions: memory, by family.
-    regime[len(rows) :] = MEMORY_UNMODELLED
-    for i, each in enumerate(others, start=len(rows)):
-        if each.roof is not None:
-            full_roof[i], regime[i] = each.roof.time_s * 1e9 * each.count, each.roof.regime
-    known = ~np.isnan(full_roof)
-    roof_ns = np.where(known, np.minimum(np.nan_to_num(full_roof), rest), 0.0)
-    return KernelShares(
-        kernel=np.append(rows, np.full(other, -1)).astype(np.int64),
-        duration_ns=duration_ns,
-        owned_ns=duration_ns,
-        fixed_ns=fixed,
-        page_faults_ns=faults,
-        roof_ns=roof_ns,
-        below_ns=rest - roof_ns,
-        full_roof_ns=full_roof,
-        regime=regime,
-    )
 
 
 def _other_kernel(
@@ -377,13 +339,3 @@ def _typical_host(
             shape[owner], sums[owner] = means[owner], means[owner].sum()
     scale = np.divide(typical, sums, out=np.zeros_like(typical), where=sums > 0)
     return shape * scale[:, None], np.median(cost, axis=0)
-
-
-def with_regime(shares: KernelShares, row: int, regime: int) -> KernelShares:
-    """The same shares with one row's regime replaced (its family is known, its work is not)."""
-    regimes = shares.regime.copy()
-    regimes[row] = regime
-    return replace(shares, regime=regimes)
-
-
-__all__ = ["COMPUTE_UNMODELLED", "CpuAttribution", "Reconciliation", "attribute_cpu", "cut_step"]

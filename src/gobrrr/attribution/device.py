@@ -24,8 +24,8 @@ from gobrrr.attribution.leaves import (
     ROOF_LEAF,
     UNMODELLED,
     Attribution,
-    KernelShares,
 )
+from gobrrr.attribution.split import split_kernels
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import KernelKind, Timeline
@@ -73,9 +73,8 @@ def attribute_device(
 ) -> DeviceAttribution:
     """Attributes every window of the timeline; leaves are means over the windows.
 
-    A kernel of duration d, roof r and the device's fixed cost f splits into fixed = min(f, d),
-    roof = min(r, d - fixed) and below = the rest; if it owns only e < d, all scale by e / d.
-    Copies, memsets and collectives go whole to ``memory.copies`` and ``memory.network``.
+    Kernels split as ``split_kernels`` says, with the device's fixed cost. Copies, memsets and
+    collectives go whole to ``memory.copies`` and ``memory.network``.
 
     Args:
         timeline: of one device, with its step windows.
@@ -95,7 +94,10 @@ def attribute_device(
     regime = _regimes(timeline, work, families)
     fixed_s = None if ceilings is None else ceilings.kernel_fixed_s
     duration = np.maximum(kernels.end_ns - kernels.start_ns, 0)
-    fixed, roof, below = _split(duration, regime, work.roof_ns, (fixed_s or 0.0) * 1e9)
+    rows = np.arange(len(kernels), dtype=np.int64)
+    whole = duration.astype(np.float64)
+    fixed_ns = (fixed_s or 0.0) * 1e9
+    split = split_kernels(rows, whole, regime, work.roof_ns, fixed_ns=fixed_ns)
 
     windows = timeline.steps
     steps = len(windows)
@@ -106,9 +108,9 @@ def attribute_device(
     per_window = np.zeros((steps, len(LEAVES)))
     part = length / np.maximum(duration[row], 1)
     for amount, leaf in (
-        (fixed, np.full(len(row), _FIXED_LEAF)),
-        (roof, _leaf_table(ROOF_LEAF)[regime[row]]),
-        (below, _leaf_table(BELOW_LEAF)[regime[row]]),
+        (split.fixed_ns, np.full(len(row), _FIXED_LEAF)),
+        (split.roof_ns, _leaf_table(ROOF_LEAF)[regime[row]]),
+        (split.below_ns, _leaf_table(BELOW_LEAF)[regime[row]]),
     ):
         np.add.at(per_window, (window, leaf), amount[row] * part)
 
@@ -122,18 +124,10 @@ def attribute_device(
 
     owned_ns = np.bincount(row, weights=length, minlength=len(kernels)) / steps
     # Everything is a mean per step, so that rows of one operator add up to its time in a step.
-    scale = owned_ns / np.maximum(duration, 1)
-    shares = KernelShares(
-        kernel=np.arange(len(kernels), dtype=np.int64),
-        duration_ns=duration / steps,
-        owned_ns=owned_ns,
-        fixed_ns=fixed * scale,
-        page_faults_ns=np.zeros(len(kernels)),
-        roof_ns=roof * scale,
-        below_ns=below * scale,
-        full_roof_ns=work.roof_ns / steps,
-        regime=regime,
-    )
+    shares = split_kernels(
+        rows, whole, regime, work.roof_ns, fixed_ns=fixed_ns,
+        owned=owned_ns * steps / np.maximum(duration, 1),
+    ).scaled(1.0 / steps, roofs=1.0 / steps)  # fmt: skip
     mean = per_window.mean(axis=0)
     attribution = Attribution(
         step_ns=float((windows[:, 1] - windows[:, 0]).mean()),
@@ -142,7 +136,7 @@ def attribute_device(
         works=work.works,
         idle=summarise_idle(timeline, idle, steps, parent),
         windows=tuple(dict(zip(LEAVES, leaves)) for leaves in per_window.tolist()),
-        above_ceiling=tuple(np.flatnonzero(work.roof_ns + fixed > duration).tolist()),
+        above_ceiling=tuple(np.flatnonzero(work.roof_ns + split.fixed_ns > duration).tolist()),
     )
     attribution.check()
     unlinked = (kernels.kind == KernelKind.KERNEL) & (kernels.op < 0)
@@ -187,15 +181,3 @@ def _class_regime(work: Work | None, family: Family) -> int:
     if work is None or work.op_class == "other":
         return family.regime
     return COMPUTE_UNMODELLED if work.op_class == "contraction" else MEMORY_UNMODELLED
-
-
-def _split(
-    duration: Int64, regime: UInt8, roof_ns: Float64, fixed_ns: float
-) -> tuple[Float64, Float64, Float64]:
-    """Fixed cost, roof and rest of each kernel, in ns; copies and collectives are all rest."""
-    whole = duration.astype(np.float64)
-    moves = (regime == COPY) | (regime == COLLECTIVE)
-    fixed = np.where(moves, 0.0, np.minimum(fixed_ns, whole))
-    known = np.where(np.isnan(roof_ns) | moves, 0.0, roof_ns)
-    roof = np.minimum(known, whole - fixed)
-    return fixed, roof, whole - fixed - roof

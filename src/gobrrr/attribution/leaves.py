@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,16 @@ class KernelShares:
 
     def __len__(self) -> int:
         return len(self.kernel)
+
+    def scaled(self, factor: float, *, roofs: float = 1.0) -> KernelShares:
+        """All times times ``factor``, ``full_roof_ns`` times ``roofs``."""
+        parts = {
+            name: getattr(self, name) * factor
+            for name in (
+                "duration_ns", "owned_ns", "fixed_ns", "page_faults_ns", "roof_ns", "below_ns",
+            )
+        }  # fmt: skip
+        return replace(self, full_roof_ns=self.full_roof_ns * roofs, **parts)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gobrrr.attribution.device import DeviceAttribution
-from gobrrr.attribution.leaves import Attribution, KernelShares
 
 # Leaves of ``overhead`` that are time of the device itself: a profiler does not stretch them.
 _DEVICE_OVERHEAD = ("overhead.kernel_fixed_cost",)
@@ -40,25 +37,12 @@ def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttri
         # A device that was never idle under the profiler has no host time to stretch: what is
         # missing has no known cause.
         scaled["overhead.unexplained"] += room_ns
-    shares = attribution.kernels
-    columns = {
-        name: getattr(shares, name) * kernel
-        for name in ("duration_ns", "owned_ns", "fixed_ns", "page_faults_ns", "roof_ns", "below_ns")
-    }
-    result = Attribution(
+    result = replace(
+        attribution,
         step_ns=step_ns,
         leaves_ns=scaled,
-        kernels=KernelShares(
-            kernel=shares.kernel,
-            full_roof_ns=np.asarray(shares.full_roof_ns),
-            regime=shares.regime,
-            **columns,
-        ),
-        works=attribution.works,
+        kernels=attribution.kernels.scaled(kernel),
         idle=tuple(replace(gap, duration_ns=gap.duration_ns * host) for gap in attribution.idle),
-        windows=attribution.windows,
-        above_ceiling=attribution.above_ceiling,
-        notices=attribution.notices,
     )
     result.check()
     before = found.idle_before_ns * host

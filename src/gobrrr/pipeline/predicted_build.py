@@ -8,15 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.attribution.leaves import (
-    BELOW_LEAF,
-    COPY,
-    REGIME_NAMES,
-    ROOF_LEAF,
-    UNMODELLED,
-    KernelShares,
-    empty_leaves,
-)
+from gobrrr.attribution.leaves import COPY, REGIME_NAMES, UNMODELLED, KernelShares
+from gobrrr.attribution.split import leaves_of_kernels, roof_times_ns, split_kernels
 from gobrrr.diagnosis.schema import (
     DeviceRecord,
     DeviceTime,
@@ -218,40 +211,22 @@ def _rows(ops: Sequence[CostedOp]) -> list[int]:
 
 def _shares(ops: Sequence[CostedOp]) -> KernelShares:
     working = [op for op in ops if op.kernels]
-    duration = np.array([op.device_s for op in working], np.float64) * 1e9
-    fixed = np.minimum(np.array([op.fixed_s for op in working], np.float64) * 1e9, duration)
-    full = np.array(
-        [np.nan if op.roof is None else op.roof.time_s * 1e9 for op in working], np.float64
-    )
-    faults = np.array([op.page_faults_s for op in working], np.float64) * 1e9
-    roof = np.where(np.isnan(full), 0.0, np.minimum(full, duration - fixed - faults))
-    regime = np.array(
-        [
-            COPY if op.is_copy else UNMODELLED if op.roof is None else op.roof.regime
-            for op in working
-        ],
-        np.uint8,
-    )
-    return KernelShares(
-        kernel=np.arange(len(working), dtype=np.int64),
-        duration_ns=duration,
-        owned_ns=duration,
-        fixed_ns=fixed,
-        page_faults_ns=faults,
-        roof_ns=roof,
-        below_ns=duration - fixed - faults - roof,
-        full_roof_ns=full,
-        regime=regime,
+    regime = [
+        COPY if op.is_copy else UNMODELLED if op.roof is None else op.roof.regime for op in working
+    ]
+    return split_kernels(
+        np.arange(len(working), dtype=np.int64),
+        np.array([op.device_s * 1e9 for op in working], np.float64),
+        np.array(regime, np.uint8),
+        roof_times_ns([op.roof for op in working]),
+        fixed_ns=np.array([op.fixed_s * 1e9 for op in working], np.float64),
+        page_faults_ns=np.array([op.page_faults_s * 1e9 for op in working], np.float64),
     )
 
 
 def _leaves(shares: KernelShares, ran: _Ran) -> dict[str, float]:
-    leaves = empty_leaves()
-    for row, regime in enumerate(shares.regime.tolist()):
-        leaves[ROOF_LEAF[regime]] += float(shares.roof_ns[row]) * 1e-9
-        leaves[BELOW_LEAF[regime]] += float(shares.below_ns[row]) * 1e-9
-    leaves["overhead.kernel_fixed_cost"] += float(shares.fixed_ns.sum()) * 1e-9
-    leaves["memory.page_faults"] += float(shares.page_faults_ns.sum()) * 1e-9
+    kernels = leaves_of_kernels(shares, "overhead.kernel_fixed_cost")
+    leaves = {name: time_ns * 1e-9 for name, time_ns in kernels.items()}
     for cause, time_s in ran.causes_s.items():
         leaves[_GAP_LEAVES[cause]] += time_s
     return leaves
