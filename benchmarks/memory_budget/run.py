@@ -112,7 +112,7 @@ def main() -> None:
 def examine(name: str, budget_s: float) -> dict[str, Any]:
     """The curve of one program, with what the program measures against itself."""
     begun = time.monotonic()
-    bench = FunctionBench(f"{HERE}:{name}", TOLERANCE, asked=(FAMILY,))
+    bench = FunctionBench(f"{HERE}:{name}", TOLERANCE)
     result = fix_on(bench, Options(only=(FAMILY,), budget_s=budget_s), None, lambda *_: None)
     summary = result.diagnosis.fixes
     assert summary is not None

@@ -16,10 +16,11 @@ def consider(name, given):
     return BY_NAME[name].consider(given)
 
 
-def test_names_are_unique_and_every_exclusion_exists():
+def test_names_are_unique_and_every_claim_excludes_something():
     assert len(BY_NAME) == len(FIXES)
     for fix in FIXES:
-        assert set(fix.excludes) <= set(BY_NAME), fix.name
+        # What is claimed is claimed by others too, or it would exclude nothing.
+        assert all(sum(claim in other.claims for other in FIXES) > 1 for claim in fix.claims)
         assert fix.variant_of in {"", *BY_NAME}
         assert fix.snippet, fix.name
 
@@ -262,8 +263,23 @@ def test_gradients_that_no_optimizer_reads():
 def test_what_changes_results_is_off_unless_asked_for():
     given = facts([product()], trains=True)
     for name in ("activation_checkpointing", "memory_budget_50"):
-        assert "--only" in consider(name, given).reason
-    assert "--only" in consider("int8_weights", facts([product()])).reason
+        assert "--only" in BY_NAME[name].considered(given).reason
+    assert "--only" in BY_NAME["int8_weights"].considered(facts([product()])).reason
+    asked = BY_NAME["activation_checkpointing"].considered(given, {"activation_checkpointing"})
+    assert "--only" not in getattr(asked, "reason", "")
+
+
+def test_fixes_that_decide_the_same_thing_exclude_each_other():
+    def excluded(name):
+        fix = BY_NAME[name]
+        return {other.name for other in FIXES if other is not fix and other.excludes(fix)}
+
+    compiled = {fix.name for fix in FIXES if fix.effect.fuses}
+    assert compiled - {"compile"} <= excluded("compile")
+    assert excluded("tf32") == {"bf16_autocast", "fp16_autocast", "bf16_storage", "bf16_matmul"}
+    assert excluded("jemalloc") == {"glibc_tunables", "tcmalloc"}
+    assert excluded("fused_optimizer") == {"foreach_optimizer"}
+    assert excluded("channels_last") == set()
 
 
 def test_the_light_of_a_fused_chain_is_below_that_of_its_ops():

@@ -12,7 +12,7 @@ from gobrrr.diagnosis.schema import FixSummary
 from gobrrr.diagnosis.storage import load
 from gobrrr.fixes import FIXES
 from gobrrr.fixes.fix import Prospect, RuledOut
-from gobrrr.fixes.memory_budget import FAMILY, NAMES_OF_BUDGETS, recomputed_s
+from gobrrr.fixes.memory_budget import FAMILY, MEMORY_BUDGET_FIXES, recomputed_s
 from gobrrr.measure.summary import Interval
 from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
 from gobrrr.pipeline.memory_curve import memory_curve
@@ -23,6 +23,7 @@ from gobrrr.reports.memory_table import memory_lines
 from gobrrr.reports.terminal import report_text
 from gobrrr.verification.trial import Trial
 
+NAMES_OF_BUDGETS = [fix.name for fix in MEMORY_BUDGET_FIXES]
 BY_NAME = {fix.name: fix for fix in FIXES}
 MB = 1_000_000
 
@@ -104,13 +105,12 @@ def test_what_is_recomputed_is_the_cheapest_per_byte():
 
 
 def test_a_setting_is_considered_when_asked_for_and_there():
-    given = facts(
-        [product(fresh_bytes=20e6)], trains=True, asked=frozenset({FAMILY}), has_memory_budget=True
-    )
+    given = facts([product(fresh_bytes=20e6)], trains=True, has_memory_budget=True)
     fix = BY_NAME["memory_budget_25"]
-    prospect = fix.consider(given)
+    prospect = fix.considered(given, {FAMILY})
     assert isinstance(prospect, Prospect) and "25%" in prospect.because
-    gone = fix.consider(replace(given, has_memory_budget=False))
+    assert isinstance(fix.considered(given), RuledOut)
+    gone = fix.considered(replace(given, has_memory_budget=False), {FAMILY})
     assert isinstance(gone, RuledOut) and "activation_memory_budget" in gone.reason
 
 

@@ -26,7 +26,7 @@ def _apply(work):
     yield work
 
 
-def make(name, expected_s, *, excludes=(), variant_of="", advice=False, after=None, slow=False):
+def make(name, expected_s, *, claims=(), variant_of="", advice=False, after=None, slow=False):
     """A fix that expects to save this much; ``after``: only once these fixes are applied."""
 
     def consider(given: Facts):
@@ -36,7 +36,7 @@ def make(name, expected_s, *, excludes=(), variant_of="", advice=False, after=No
 
     return Fix(
         name, name.title(), ("overhead.python",), (FIRST_STEP,) if slow else (), consider,
-        snippet=f"use({name})", apply=None if advice else _apply, excludes=excludes,
+        snippet=f"use({name})", apply=None if advice else _apply, claims=claims,
         variant_of=variant_of,
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_the_largest_expected_saving_is_tried_first_and_the_best_is_kept():
 
 def test_winners_are_combined_unless_they_exclude_each_other():
     bench = Made({"a": 0.3, "b": 0.2, "c": 0.1})
-    fixes = [make("a", 0.3, excludes=("b",)), make("b", 0.2), make("c", 0.1)]
+    fixes = [make("a", 0.3, claims=("x",)), make("b", 0.2, claims=("x",)), make("c", 0.1)]
     found = run(bench, fixes)
     assert found.best.fixes == ("a", "c")
     assert ("a", "b") not in bench.tried

@@ -171,9 +171,9 @@ def _bench(target: Target, parsed: argparse.Namespace) -> Bench:
 
     tolerance = TOLERANCE if parsed.tolerance is None else parsed.tolerance
     if target.kind == "function":
-        return FunctionBench(target.name, tolerance, parsed.memory_limit, asked=parsed.only)
+        return FunctionBench(target.name, tolerance, parsed.memory_limit)
     return ScriptBench(
-        target.name, target.argv, tolerance, parsed.memory_limit, parsed.only,
+        target.name, target.argv, tolerance, parsed.memory_limit,
         is_module=target.kind == "module",
     )  # fmt: skip
 

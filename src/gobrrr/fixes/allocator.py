@@ -10,6 +10,7 @@ from pathlib import Path
 from gobrrr.devices.allocator import ALWAYS_MAPPED_BYTES, VARIABLES
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
+    ALLOCATOR,
     MEMORY,
     Considered,
     Fix,
@@ -106,7 +107,7 @@ def _preload_fix(name: str, library: str, package: str) -> Fix:
         snippet=" ".join(f"{k}={v}" for k, v in _preloaded(library, package).items())
         + " python ...",
         environment=_preloaded(library, package),
-        excludes=tuple(n for n in ("glibc_tunables", "jemalloc", "tcmalloc") if n != name),
+        claims=(ALLOCATOR,),
     )
 
 
@@ -118,7 +119,7 @@ GLIBC_TUNABLES = Fix(
     consider=_tunables,
     snippet=" ".join(f"{k}={v}" for k, v in _TUNABLES.items()) + " python ...",
     environment=_TUNABLES,
-    excludes=("jemalloc", "tcmalloc"),
+    claims=(ALLOCATOR,),
 )
 JEMALLOC = _preload_fix("jemalloc", "libjemalloc", "libjemalloc2")
 TCMALLOC = _preload_fix("tcmalloc", "libtcmalloc_minimal", "libtcmalloc-minimal4")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.workload import Workload
-from gobrrr.fixes.compilation import NAMES, Mode, cannot_compile, consider_mode
+from gobrrr.fixes.compilation import Mode, cannot_compile, consider_mode
 from gobrrr.fixes.compiled_calls import Left
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import FIRST_STEP, MEMORY, NUMERICS, Considered, Fix, RuledOut
+from gobrrr.fixes.fix import CODE, FIRST_STEP, MEMORY, NUMERICS, Considered, Effect, Fix, RuledOut
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.timeline.errors import InputError
 
@@ -77,6 +77,7 @@ AOT_INDUCTOR = Fix(
         "model = torch._inductor.aoti_load_package(path)"
     ),
     apply=_apply,
-    excludes=(*NAMES, "cuda_graph"),
+    effect=Effect(fuses=True),
+    claims=(CODE,),
     variant_of="compile",
 )

@@ -13,6 +13,7 @@ from gobrrr.fixes.fix import (
     MEMORY,
     NUMERICS,
     RANDOMNESS,
+    UNBOUNDED,
     Considered,
     Fix,
     RuledOut,
@@ -232,4 +233,5 @@ FUSED_ATTENTION = Fix(
     snippet="out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # scale: 1/sqrt(d)",
     apply=_apply,
     in_script=_in_script,
+    effect=UNBOUNDED,
 )  # fmt: skip

@@ -13,10 +13,12 @@ from gobrrr.fixes.channels_last import slow_in_nchw_s
 from gobrrr.fixes.compiled_calls import AS_MEASURED, CallCost, Left, call_cost
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
+    CODE,
     FIRST_STEP,
     MEMORY,
     NUMERICS,
     Considered,
+    Effect,
     Fix,
     RuledOut,
     milliseconds,
@@ -92,7 +94,6 @@ MODES = (
         'model = torch.compile(model, options={"freezing": True})', _inference_on_cpu, tuned=0.1,
     ),
 )  # fmt: skip
-NAMES = tuple(mode.name for mode in MODES)
 
 
 def cannot_compile(facts: Facts) -> RuledOut | None:
@@ -283,7 +284,8 @@ def _fix(mode: Mode) -> Fix:
         snippet=mode.code,
         apply=apply,
         in_script=in_script,
-        excludes=(*(name for name in NAMES if name != mode.name), "cuda_graph", "aot_inductor"),
+        effect=Effect(fuses=True),
+        claims=(CODE,),
         variant_of="" if mode.name == "compile" else "compile",
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
+    CODE,
     FIRST_STEP,
     MEMORY,
     Considered,
@@ -86,5 +87,5 @@ CUDA_GRAPH = Fix(
     snippet="model = torch.cuda.make_graphed_callables(model, (example_input,))",
     apply=_apply,
     in_script=_in_script,
-    excludes=("compile_reduce_overhead", "aot_inductor"),
+    claims=(CODE,),
 )

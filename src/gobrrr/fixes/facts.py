@@ -98,7 +98,6 @@ class Facts:
         memory_rates: bytes/s of the last memory level by write fraction.
         dispatch_s: seconds of the smallest operator when the step was diagnosed.
         threads: intra-op threads of torch; ``processors`` are those the process may use.
-        asked: names that the user asked for; some fixes are off unless asked for.
         is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
         can_restart: the trial runs in a process of its own, whose environment can be set.
         unused_gradients: parameters that get gradients and are in no optimizer.
@@ -140,7 +139,6 @@ class Facts:
     modules: tuple[str, ...] = ()
     optimizers: tuple[OptimizerFact, ...] = ()
     loaders: tuple[LoaderFact, ...] = ()
-    asked: frozenset[str] = frozenset()
     applied: frozenset[str] = frozenset()
     environment: Mapping[str, str] = field(default_factory=dict)
     batch_size: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -38,6 +38,31 @@ class RuledOut:
 Considered: TypeAlias = "Prospect | RuledOut"
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a fix leaves of a step's work, and so how short the step can honestly become.
+
+    Attributes:
+        fuses: neighbouring ops become one kernel, in which each value moves once.
+        bytes_left: share of today's bytes that ops still move (16 bits for 32: 0.5).
+        matrix_dtype: what float32 matrix products are computed in; empty: in float32.
+        bounded: whether the step's work as it is bounds the changed step at all. Not where the fix
+            takes work away and says so, nor where the ceilings are other ones afterwards.
+    """
+
+    fuses: bool = False
+    bytes_left: float = 1.0
+    matrix_dtype: str = ""
+    bounded: bool = True
+
+
+SAME_WORK, UNBOUNDED = Effect(), Effect(bounded=False)
+# What only one fix at a time can decide (``Fix.claims``).
+CODE, KEPT_ACTIVATIONS, PRECISION, WEIGHTS, THREADS, ALLOCATOR, OPTIMIZER = (
+    "code", "kept activations", "precision", "weights", "threads", "allocator", "optimizer",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Fix:
     """One change that a user can make.
@@ -54,7 +79,10 @@ class Fix:
             advice, or a change of the process's environment alone.
         in_script: installed in a fresh process before an unmodified script runs.
         environment: variables that must be set when the process starts.
-        excludes: names of fixes that make no sense beside this one.
+        effect: what it leaves of the work; ``SAME_WORK``: the same ops on the same bytes.
+        claims: what it decides of which a program has one (``CODE``, ``PRECISION``, ...): of two
+            fixes that claim the same one alone can be applied.
+        only_if_asked: why it is not tried unless it is asked for by name; empty: it is.
         variant_of: a fix that is tried first: where that one fails, so will this one.
         family: under which several settings of one change are asked for together, and their
             trials set beside each other; they are tried whatever their time.
@@ -72,7 +100,9 @@ class Fix:
     apply: Callable[[Workload], AbstractContextManager[Workload]] | None = None
     in_script: Callable[[], AbstractContextManager[None]] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    excludes: tuple[str, ...] = ()
+    effect: Effect = SAME_WORK
+    claims: tuple[str, ...] = ()
+    only_if_asked: str = ""
     variant_of: str = ""
     family: str = ""
     setting: float | None = None
@@ -82,6 +112,18 @@ class Fix:
     def can_be_applied(self) -> bool:
         """Whether gobrrr can make the change itself; otherwise it is advice."""
         return self.apply is not None or self.in_script is not None or bool(self.environment)
+
+    def considered(self, facts: Facts, asked: Collection[str] = ()) -> Considered:
+        """``consider``, and ruled out where it is off and its name or family was not asked for."""
+        wanted = self.name in asked or (bool(self.family) and self.family in asked)
+        if self.only_if_asked and not wanted:
+            name = self.family or self.name
+            return RuledOut(f"{self.only_if_asked}: off unless asked for (--only {name})")
+        return self.consider(facts)
+
+    def excludes(self, other: Fix) -> bool:
+        """Whether the two decide the same thing."""
+        return not set(self.claims).isdisjoint(other.claims)
 
 
 def milliseconds(seconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.advice import prefix_computed_again
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import MEMORY, Considered, Fix, RuledOut
+from gobrrr.fixes.fix import MEMORY, UNBOUNDED, Considered, Fix, RuledOut
 from gobrrr.fixes.programs import with_setting
 
 
@@ -53,4 +53,5 @@ GENERATE_CACHE = Fix(
     snippet="model.generate(..., use_cache=True)  # and no model.config.use_cache = False",
     apply=_apply,
     in_script=_with_cache,
+    effect=UNBOUNDED,
 )

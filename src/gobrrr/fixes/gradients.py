@@ -11,8 +11,10 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.fixes.fix import (
+    KEPT_ACTIVATIONS,
     MEMORY,
     RANDOMNESS,
+    UNBOUNDED,
     Considered,
     Fix,
     RuledOut,
@@ -188,19 +190,9 @@ def _no_checkpointing_in_script() -> Iterator[None]:
         yield
 
 
-def _only_if_asked(name: str, facts: Facts, what: str) -> RuledOut | None:
+def _consider_checkpointing(facts: Facts) -> Considered:
     if not facts.trains:
         return RuledOut("nothing is kept for a backward pass")
-    if name not in facts.asked:
-        return RuledOut(f"{what}: off unless asked for (--only {name})")
-    return None
-
-
-def _consider_checkpointing(facts: Facts) -> Considered:
-    name = "activation_checkpointing"
-    ruled_out = _only_if_asked(name, facts, "spares memory and costs time")
-    if ruled_out is not None:
-        return ruled_out
     forward_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "forward")
     return prospect_or_not(
         facts, -1.2 * forward_s, -forward_s, 0.05 * facts.step_s,
@@ -243,6 +235,7 @@ SET_TO_NONE = Fix(
     snippet="optimizer.zero_grad(set_to_none=True)",
     apply=_apply_set_to_none,
     in_script=_setting_to_none,
+    effect=UNBOUNDED,
 )
 UNUSED_GRADIENTS = Fix(
     name="unused_gradients",
@@ -253,6 +246,7 @@ UNUSED_GRADIENTS = Fix(
     consider=_consider_unused,
     snippet="for p in frozen.parameters():\n    p.requires_grad_(False)",
     apply=_apply_unused,
+    effect=UNBOUNDED,
 )  # fmt: skip
 NO_CHECKPOINTING = Fix(
     name="no_checkpointing",
@@ -264,7 +258,8 @@ NO_CHECKPOINTING = Fix(
     snippet="output = block(x)  # in place of checkpoint(block, x)",
     apply=_apply_no_checkpointing,
     in_script=_no_checkpointing_in_script,
-    excludes=("activation_checkpointing",),
+    effect=UNBOUNDED,
+    claims=(KEPT_ACTIVATIONS,),
 )  # fmt: skip
 CHECKPOINTING = Fix(
     name="activation_checkpointing",
@@ -275,5 +270,6 @@ CHECKPOINTING = Fix(
     snippet="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
     apply=_apply_checkpointing,
     in_script=_checkpointing_in_script,
-    excludes=("no_checkpointing",),
+    claims=(KEPT_ACTIVATIONS,),
+    only_if_asked="spares memory and costs time",
 )

@@ -16,13 +16,16 @@ from dataclasses import replace
 from typing import Any
 
 from gobrrr.capture.workload import Workload
-from gobrrr.fixes.compilation import COMPILE_FIXES, NAMES, cannot_compile
+from gobrrr.fixes.compilation import COMPILE_FIXES, cannot_compile
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
+    CODE,
     FIRST_STEP,
+    KEPT_ACTIVATIONS,
     MEMORY,
     NUMERICS,
     Considered,
+    Effect,
     Fix,
     Prospect,
     RuledOut,
@@ -57,9 +60,6 @@ def name_of(budget: float) -> str:
     return f"{FAMILY}_{budget * 100:.0f}"
 
 
-NAMES_OF_BUDGETS = tuple(name_of(budget) for budget in BUDGETS)
-
-
 def recomputed_s(facts: Facts, budget: float) -> float:
     """Least seconds of forward ops to compute again so that this share of their results is kept.
 
@@ -88,8 +88,6 @@ def _consider(budget: float, facts: Facts) -> Considered:
     ruled_out = cannot_compile(facts)
     if ruled_out is not None:
         return ruled_out
-    if not facts.asked & {FAMILY, name_of(budget)}:
-        return RuledOut(f"trades time for memory: off unless asked for (--only {FAMILY})")
     if not facts.has_memory_budget:
         return RuledOut(f"this PyTorch has no torch._functorch.config.{_SETTING}")
     again_s = recomputed_s(facts, budget)
@@ -141,10 +139,9 @@ def _fix(budget: float) -> Fix:
         ),
         apply=apply,
         in_script=in_script,
-        excludes=(
-            *NAMES, "activation_checkpointing",
-            *(other for other in NAMES_OF_BUDGETS if other != name_of(budget)),
-        ),
+        effect=Effect(fuses=True),
+        claims=(CODE, KEPT_ACTIVATIONS),
+        only_if_asked="trades time for memory",
         variant_of=_COMPILE.name,
         family=FAMILY,
         setting=budget,

@@ -8,7 +8,15 @@ from typing import Any
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import Considered, Fix, RuledOut, milliseconds, prospect_or_not
+from gobrrr.fixes.fix import (
+    OPTIMIZER,
+    UNBOUNDED,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+)
 from gobrrr.fixes.fusion import seconds_to_move
 
 # Values of a parameter's size that one fused update reads and writes (4 bytes each): parameter,
@@ -128,7 +136,8 @@ FUSED_OPTIMIZER = Fix(
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)",
     apply=_fuse_apply,
     in_script=_fuse_in_script,
-    excludes=("foreach_optimizer",),
+    effect=UNBOUNDED,
+    claims=(OPTIMIZER,),
 )
 FOREACH_OPTIMIZER = Fix(
     name="foreach_optimizer",
@@ -139,5 +148,5 @@ FOREACH_OPTIMIZER = Fix(
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., foreach=True)",
     apply=_together_apply,
     in_script=_together_in_script,
-    excludes=("fused_optimizer",),
+    claims=(OPTIMIZER,),
 )

@@ -13,7 +13,10 @@ from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
     MEMORY,
     NUMERICS,
+    PRECISION,
+    WEIGHTS,
     Considered,
+    Effect,
     Fix,
     RuledOut,
     milliseconds,
@@ -142,7 +145,7 @@ def _autocast_in_script(dtype: str) -> Callable[[], AbstractContextManager[None]
     return lambda: around_outermost_calls(call)
 
 
-def _autocast_fix(dtype: str, name: str, excludes: tuple[str, ...]) -> Fix:
+def _autocast_fix(dtype: str, name: str) -> Fix:
     def consider(facts: Facts) -> Considered:
         if dtype == "float16" and facts.trains:
             return RuledOut("float16 gradients underflow without a GradScaler; bf16 needs none")
@@ -159,7 +162,8 @@ def _autocast_fix(dtype: str, name: str, excludes: tuple[str, ...]) -> Fix:
         ),
         apply=_apply_autocast(dtype),
         in_script=_autocast_in_script(dtype),
-        excludes=excludes,
+        effect=Effect(bytes_left=0.5, matrix_dtype=dtype),
+        claims=(PRECISION,),
     )  # fmt: skip
 
 
@@ -287,7 +291,8 @@ def _matmul_precision(setting: tuple[str, str, str], name: str) -> Fix:
         snippet=f'torch.set_float32_matmul_precision("{setting[0]}")',
         apply=apply,
         in_script=precision,
-        excludes=("bf16_autocast", "fp16_autocast", "bf16_storage"),
+        effect=Effect(matrix_dtype=setting[1]),
+        claims=(PRECISION,),
     )
 
 
@@ -307,13 +312,8 @@ def _consider_fp8(facts: Facts) -> Considered:
     )  # fmt: skip
 
 
-_16_BIT = ("bf16_autocast", "fp16_autocast", "bf16_storage", "tf32", "bf16_matmul")
-BF16_AUTOCAST = _autocast_fix(
-    "bfloat16", "bf16_autocast", tuple(n for n in _16_BIT if n != "bf16_autocast")
-)
-FP16_AUTOCAST = _autocast_fix(
-    "float16", "fp16_autocast", tuple(n for n in _16_BIT if n != "fp16_autocast")
-)
+BF16_AUTOCAST = _autocast_fix("bfloat16", "bf16_autocast")
+FP16_AUTOCAST = _autocast_fix("float16", "fp16_autocast")
 BF16_STORAGE = Fix(
     name="bf16_storage",
     title="Weights and activations stored in bf16",
@@ -323,7 +323,8 @@ BF16_STORAGE = Fix(
     snippet="model = model.to(torch.bfloat16)  # and its floating-point inputs",
     apply=_apply_storage,
     in_script=_storage_in_script,
-    excludes=tuple(n for n in _16_BIT if n != "bf16_storage"),
+    effect=Effect(bytes_left=0.5, matrix_dtype="bfloat16"),
+    claims=(PRECISION, WEIGHTS),
 )
 TF32 = _matmul_precision(_ON_GPU, "tf32")
 BF16_MATMUL = _matmul_precision(_ON_CPU, "bf16_matmul")

@@ -8,7 +8,15 @@ from contextlib import contextmanager
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import Considered, Fix, RuledOut, milliseconds, prospect_or_not
+from gobrrr.fixes.fix import (
+    THREADS,
+    UNBOUNDED,
+    Considered,
+    Fix,
+    RuledOut,
+    milliseconds,
+    prospect_or_not,
+)
 from gobrrr.fixes.programs import Setting, with_setting
 
 # Share of the ideal that more threads reach on matrix products and large elementwise ops:
@@ -79,7 +87,7 @@ def usable_processors() -> int:
 
 
 def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted: Callable[[], int],
-         snippet: str, other: str) -> Fix:  # fmt: skip
+         snippet: str) -> Fix:  # fmt: skip
     setting = _threads(wanted)
 
     @contextmanager
@@ -91,15 +99,15 @@ def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted:
         leaves=("compute.matrix.below", "compute.vector.below", "memory.device.below",
                 "overhead.dispatch"),
         may_change=("numerics",), consider=consider, snippet=snippet, apply=apply,
-        in_script=setting, excludes=(other,),
+        in_script=setting, effect=UNBOUNDED, claims=(THREADS,),
     )  # fmt: skip
 
 
 ALL_THREADS = _fix(
     "all_threads", "All processors for each op", _consider_all, usable_processors,
-    "torch.set_num_threads(len(os.sched_getaffinity(0)))", "one_thread",
+    "torch.set_num_threads(len(os.sched_getaffinity(0)))",
 )  # fmt: skip
 ONE_THREAD = _fix(
     "one_thread", "One thread: ops too small to share", _consider_one, lambda: 1,
-    "torch.set_num_threads(1)", "all_threads",
+    "torch.set_num_threads(1)",
 )  # fmt: skip

@@ -12,6 +12,8 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     MEMORY,
     NUMERICS,
+    UNBOUNDED,
+    WEIGHTS,
     Considered,
     Fix,
     RuledOut,
@@ -24,8 +26,6 @@ from gobrrr.fixes.scripts import before_first_call
 def _consider(facts: Facts) -> Considered:
     if facts.trains:
         return RuledOut("int8 weights do not train")
-    if "int8_weights" not in facts.asked:
-        return RuledOut("changes the results: off unless asked for (--only int8_weights)")
     if importlib.util.find_spec("torchao") is None:
         return RuledOut("needs torchao: pip install torchao")
     products = [op for op in facts.ops if (op.matrix_flops or 0.0) > 0 and op.bytes_moved]
@@ -66,5 +66,7 @@ INT8_WEIGHTS = Fix(
     snippet="torchao.quantization.quantize_(model, Int8WeightOnlyConfig())",
     apply=_apply,
     in_script=_in_script,
-    excludes=("bf16_storage",),
+    effect=UNBOUNDED,
+    claims=(WEIGHTS,),
+    only_if_asked="changes the results",
 )

@@ -36,7 +36,6 @@ def facts_of(
     workload: Workload | None = None,
     is_script: bool = False,
     can_restart: bool = False,
-    asked: Iterable[str] = (),
 ) -> Facts:
     """Facts of one diagnosed step; with ``analysis`` op by op in order, otherwise from its rows."""
     import torch
@@ -63,7 +62,6 @@ def facts_of(
         compiled=is_compiled(diagnosis),
         is_script=is_script,
         can_restart=can_restart,
-        asked=frozenset(asked),
         environment={n: os.environ[n] for n in VARIABLES if os.environ.get(n)},
     )
     return facts if workload is None else with_program(facts, workload)

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gobrrr import fixes as known
 from gobrrr.capture.session import Plan
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis, Finding
-from gobrrr.fixes import FIXES
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.gradients import counting_checkpoints
@@ -176,19 +176,19 @@ def fix(
     if isinstance(target, str):
         from gobrrr.pipeline.fix_processes import FunctionBench
 
-        bench = FunctionBench(target, tolerance, memory_limit, ceilings, only)
+        bench = FunctionBench(target, tolerance, memory_limit, ceilings)
     else:
-        bench = WorkloadBench(target, tolerance, ceilings, name, only, memory_limit)
+        bench = WorkloadBench(target, tolerance, ceilings, name, memory_limit)
     return fix_on(bench, Options(only, exclude, budget_s), require, progress)
 
 
 def fix_on(bench: Bench, options: Options, require: float | None, progress: Progress) -> FixResult:
     """The search on any kind of program. Raises GateFailure if ``require`` is not reached."""
     try:
-        found = search(bench, FIXES, options, progress)
+        found = search(bench, known.FIXES, options, progress)
     finally:
         bench.close()
-    by_name = {fix.name: fix for fix in FIXES}
+    by_name = {fix.name: fix for fix in known.FIXES}
     best = found.best.fixes if found.best is not None else ()
     result = FixResult(found, tuple(by_name[name] for name in best))
     if require is not None and result.speedup < require:
@@ -215,14 +215,12 @@ class WorkloadBench:
         tolerance: float,
         ceilings: Ceilings | None = None,
         name: str | None = None,
-        asked: Sequence[str] = (),
         memory_limit: int | None = None,
     ) -> None:
         self._work = as_trial_workload(target)
         self._tolerance = tolerance
         self._ceilings = ceilings
         self._name = name
-        self._asked = tuple(asked)
         self._memory_limit = memory_limit
         # A limit that cannot be set is refused before anything has run.
         with memory_limited(memory_limit):
@@ -255,9 +253,7 @@ class WorkloadBench:
                 raise
             except Exception as error:
                 raise UserCodeError(f"the step raised {type(error).__name__}: {error}") from error
-            facts = facts_of(
-                done.diagnosis, done.analysis, workload=as_program(work), asked=self._asked
-            )
+            facts = facts_of(done.diagnosis, done.analysis, workload=as_program(work))
         return done.diagnosis, replace(facts, checkpoints=checkpoints[0] > 0)
 
     def measure_null(self, budget_s: float) -> Null:

@@ -50,7 +50,6 @@ class Spec(msgspec.Struct, kw_only=True):
     target: str
     argv: list[str] = []
     fixes: list[str] = []
-    asked: list[str] = []
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -91,9 +90,7 @@ def _diagnose_function(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Fac
         title = Path(spec.target).name
         with counting_checkpoints() as checkpoints:
             done = diagnose_work(program, Plan(), ceilings, title, silent)
-        facts = facts_of(
-            done.diagnosis, done.analysis, workload=program, can_restart=True, asked=spec.asked
-        )
+        facts = facts_of(done.diagnosis, done.analysis, workload=program, can_restart=True)
     return done.diagnosis, replace(facts, checkpoints=checkpoints[0] > 0)
 
 
@@ -101,7 +98,7 @@ def _diagnose_script(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts
     seen: list[tuple[Diagnosis, Facts]] = []
 
     def keep(diagnosis: Diagnosis, analysis: CpuAnalysis | None, watcher: StepWatcher) -> None:
-        facts = facts_of(diagnosis, analysis, is_script=True, can_restart=True, asked=spec.asked)
+        facts = facts_of(diagnosis, analysis, is_script=True, can_restart=True)
         seen.append((diagnosis, _with_objects(facts, watcher)))
 
     with ExitStack() as stack:

@@ -15,7 +15,6 @@ from gobrrr.diagnosis.schema import (
 )
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect
-from gobrrr.fixes.memory_budget import FAMILY
 from gobrrr.pipeline.memory_curve import memory_curve
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import Trial
@@ -80,7 +79,8 @@ def write_findings(found: Found) -> None:
     names = list(found.best.fixes) if found.best is not None else []
     curve = memory_curve([(tried.fix, tried.trial) for tried in found.tried])
     notices = list(found.notices)
-    if curve is None and any(t.trial is not None and t.fix.family == FAMILY for t in found.tried):
+    settings = [t for t in found.tried if t.trial is not None and t.fix.setting is not None]
+    if curve is None and settings:
         notices.append("No curve of memory against time: no setting's memory could be measured.")
     found.diagnosis.fixes = FixSummary(
         best=names,

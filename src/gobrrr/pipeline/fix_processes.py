@@ -92,7 +92,6 @@ class FunctionBench:
         tolerance: float,
         memory_limit: int | None = None,
         ceilings: Ceilings | None = None,
-        asked: Sequence[str] = (),
     ) -> None:
         path, _, name = target.rpartition(":")
         if not path or not name or not Path(path).is_file():
@@ -101,7 +100,6 @@ class FunctionBench:
         require_function(path, name)
         self._target = target
         self._tolerance = tolerance
-        self._asked = tuple(asked)
         self._ceilings = ceilings
         self._trials = FunctionTrials(target, memory_limit_bytes=memory_limit)
 
@@ -118,7 +116,7 @@ class FunctionBench:
             self._ceilings = load_ceilings(refresh=False, progress=progress)
         progress(_doing(fixes), 0, 0)
         names = [fix.name for fix in fixes]
-        spec = Spec(kind="function", target=self._target, fixes=names, asked=list(self._asked))
+        spec = Spec(kind="function", target=self._target, fixes=names)
         return diagnose_in_child(spec, fixes)
 
     def measure_null(self, budget_s: float) -> Null:
@@ -152,7 +150,6 @@ class ScriptBench:
         argv: Sequence[str],
         tolerance: float,
         memory_limit: int | None = None,
-        asked: Sequence[str] = (),
         *,
         is_module: bool = False,
     ) -> None:
@@ -162,7 +159,6 @@ class ScriptBench:
             name, tuple(argv), is_module=is_module, memory_limit_bytes=memory_limit
         )
         self._tolerance = tolerance
-        self._asked = tuple(asked)
         self._measured = False
         self._null: ScriptNull | None = None
         self._progress: Progress = silent
@@ -183,7 +179,6 @@ class ScriptBench:
         spec = Spec(
             kind="module" if self._target.is_module else "script", target=self._target.name,
             argv=list(self._target.argv), fixes=[fix.name for fix in fixes],
-            asked=list(self._asked),
         )  # fmt: skip
         return diagnose_in_child(spec, fixes)
 

@@ -8,7 +8,6 @@ from statistics import median
 
 from gobrrr.diagnosis.schema import MemoryCurve, MemoryPoint, Ratio
 from gobrrr.fixes.fix import Fix
-from gobrrr.fixes.memory_budget import FAMILY
 from gobrrr.measure.summary import Interval
 from gobrrr.verification.trial import FAILED, Trial
 
@@ -31,7 +30,7 @@ def memory_curve(tried: Sequence[tuple[Fix, Trial | None]]) -> MemoryCurve | Non
     so that two settings are compared through it. A trial that failed is no point: its step computes
     something else.
     """
-    settings = [(fix, trial) for fix, trial in tried if fix.family == FAMILY]
+    settings = [(fix, trial) for fix, trial in tried if fix.setting is not None]
     base = next((fix.variant_of for fix, _ in settings), "")
     wanted = [(fix, trial, WHOLE_BUDGET) for fix, trial in tried if fix.name == base]
     wanted += [(fix, trial, fix.setting or 0.0) for fix, trial in settings]

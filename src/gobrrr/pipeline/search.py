@@ -123,7 +123,7 @@ def search(
     chosen = select(fixes, options)
     diagnosis, facts = bench.diagnose((), progress)
     found = Found(diagnosis, facts)
-    prospects = _consider_all(chosen, facts, found.ruled_out)
+    prospects = _consider_all(chosen, facts, options.only, found.ruled_out)
     if not any(_is_tried(bench, fix) for fix, _ in prospects):
         found.tried = [_untried(bench, fix, prospect) for fix, prospect in prospects]
         write_findings(found)
@@ -137,11 +137,14 @@ def search(
 
 
 def _consider_all(
-    fixes: Sequence[Fix], facts: Facts, ruled_out: list[tuple[Fix, str]] | None
+    fixes: Sequence[Fix],
+    facts: Facts,
+    asked: Sequence[str],
+    ruled_out: list[tuple[Fix, str]] | None = None,
 ) -> list[tuple[Fix, Prospect]]:
     prospects = []
     for fix in fixes:
-        verdict = fix.consider(facts)
+        verdict = fix.considered(facts, asked)
         if isinstance(verdict, RuledOut):
             if ruled_out is not None:
                 ruled_out.append((fix, verdict.reason))
@@ -308,12 +311,12 @@ class _Run:
         allowed = [
             fix for fix in fixes
             if fix.name not in names and _is_tried(self.bench, fix)
-            and not any(fix.name in other.excludes or other.name in fix.excludes
-                        for other in together)
+            and not any(fix.excludes(other) for other in together)
         ]  # fmt: skip
         worth: dict[str, float] = {}
         if facts is not None:
-            worth = {f.name: p.expected_s for f, p in _consider_all(allowed, facts, None)}
+            asked = self.options.only
+            worth = {f.name: p.expected_s for f, p in _consider_all(allowed, facts, asked)}
         won = {t.fix.name: t for t in self.found.tried if t.trial is not None and t.trial.won}
         lost = {
             t.fix.name for t in self.found.tried
