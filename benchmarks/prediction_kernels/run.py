@@ -1,0 +1,216 @@
+"""Score the kernel model on measured ops: by device and kind of op, fitted and unseen apart.
+
+    python benchmarks/prediction_kernels/run.py --measured FOLDER --out RESULT.json
+
+Each figure is of |predicted / measured - 1| over rows of at least ``SHORTEST_S``. Beside the model
+stand a plain roofline and the same roofline with a factor and an offset refitted for the device and
+kind (``a * roof + b``), both on the rows that the model's constants were fitted on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from math import log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from rows import Row, read_rows
+
+from gobrrr.models.kernel_model import Flags, estimate_op
+from gobrrr.models.residency import cold_bytes_of_step
+from gobrrr.models.target import TargetDevice, target_device
+from gobrrr.timeline.errors import InputError
+from gobrrr.work import work_of
+
+# Shorter rows are mostly launch, which these files hold in their own way.
+SHORTEST_S = 20e-6
+# Rows whose kernels are this short show the launch gap of their device and kind.
+GAP_BELOW_S = 15e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A row with what the model and the roof say of it, in seconds; ``None``: not modelled."""
+
+    row: Row
+    predicted_s: float | None
+    roof_s: float | None
+    because: str
+    flops: float
+
+
+def predict(row: Row, device: TargetDevice) -> Scored:
+    """The row's calls one after the other, as they repeat."""
+    flags = Flags(tf32_matmul=False, tf32_convolution=row.kind.startswith("program"))
+    cold = cold_bytes_of_step(row.calls, max(0, device.cache_bytes - row.others_bytes))
+    total = roof = flops = 0.0
+    because = []
+    for call, cold_bytes in zip(row.calls, cold):
+        work = work_of(call)
+        if work is None:
+            return Scored(row, None, None, f"no formula for {call.name}", 0.0)
+        found = estimate_op(call, work, device, flags=flags, cold_bytes=cold_bytes)
+        if found is None:
+            return Scored(row, None, None, f"not modelled: {call.name}", 0.0)
+        total += found.time_s
+        roof += found.roof.time_s
+        flops += work.flops or 0.0
+        because.append(found.because)
+    return Scored(row, total, roof, "; ".join(because[:3]), flops)
+
+
+def launch_gaps(scored: Sequence[Scored]) -> dict[tuple[str, str], float]:
+    """Seconds of the host's way to the launch in eager rows, by device and kind (fitted half)."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    by_device: dict[str, list[float]] = defaultdict(list)
+    for item in scored:
+        if item.row.eager and item.row.fitted and item.predicted_s is not None:
+            if item.predicted_s < GAP_BELOW_S:
+                gap = max(0.0, item.row.measured_s - item.predicted_s)
+                found[item.row.device, item.row.kind].append(gap)
+                by_device[item.row.device].append(gap)
+    general = {device: median(gaps) for device, gaps in by_device.items()}
+    result = {}
+    for item in scored:
+        key = (item.row.device, item.row.kind)
+        gaps = found.get(key, [])
+        result[key] = median(gaps) if len(gaps) >= 5 else general.get(item.row.device, 0.0)
+    return result
+
+
+def spread(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Errors of (predicted, measured) pairs."""
+    if not pairs:
+        return {"n": 0}
+    ratio = np.array([p / m for p, m in pairs])
+    error = np.abs(ratio - 1)
+    return {
+        "n": len(pairs),
+        "median_error": round(float(np.median(error)), 4),
+        "p90_error": round(float(np.percentile(error, 90)), 4),
+        "mean_error": round(float(error.mean()), 4),
+        "median_signed": round(float(np.median(ratio) - 1), 4),
+    }
+
+
+def refit(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """``a`` and ``b`` of measured = a * roof + b, by least squares of relative errors."""
+    roof = np.array([p for p, _ in pairs])
+    measured = np.array([m for _, m in pairs])
+    design = np.stack([roof / measured, 1 / measured], axis=1)
+    (a, b), *_ = np.linalg.lstsq(design, np.ones(len(pairs)), rcond=None)
+    return float(a), float(b)
+
+
+def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
+    """One entry a device and kind of op."""
+    gaps = launch_gaps(scored)
+    groups: dict[tuple[str, str], list[Scored]] = defaultdict(list)
+    for item in scored:
+        groups[item.row.device, item.row.kind].append(item)
+    rows = []
+    for (device, kind), items in sorted(groups.items()):
+        gap = gaps[device, kind] if items[0].row.eager else 0.0
+        long = [i for i in items if i.row.measured_s - gap >= SHORTEST_S]
+        known = [i for i in long if i.predicted_s is not None]
+        entry: dict[str, Any] = {
+            "device": device, "kind": kind, "launch_gap_us": round(gap * 1e6, 1),
+            "rows": len(items), "not_modelled": len(long) - len(known),
+        }  # fmt: skip
+        sides = {
+            name: [i for i in known if i.row.fitted == (name == "fitted")]
+            for name in ("fitted", "unseen")
+        }
+        for name, side in sides.items():
+            entry[name] = spread([((i.predicted_s or 0) + gap, i.row.measured_s) for i in side])
+        unseen = [((i.roof_s or 0) + gap, i.row.measured_s) for i in sides["unseen"]]
+        entry["roofline_unseen"] = spread(unseen)
+        if len(sides["fitted"]) >= 10:
+            a, b = refit([((i.roof_s or 0), i.row.measured_s) for i in sides["fitted"]])
+            entry["refitted_roofline_unseen"] = spread(
+                [(a * (i.roof_s or 0) + b, i.row.measured_s) for i in sides["unseen"]]
+            )
+        worst = sorted(
+            sides["unseen"],
+            key=lambda i: -abs(log(((i.predicted_s or 0) + gap) / i.row.measured_s)),
+        )
+        entry["worst_unseen"] = [
+            {
+                "row": i.row.name, "measured_us": round(i.row.measured_s * 1e6, 1),
+                "predicted_us": round(((i.predicted_s or 0) + gap) * 1e6, 1), "because": i.because,
+            }
+            for i in worst[:3]
+        ]  # fmt: skip
+        rows.append(entry)
+    return rows
+
+
+def score(folder: Path, only: str = "") -> list[Scored]:
+    """All rows of the folder (of the kinds and devices that ``only`` occurs in)."""
+    devices: dict[str, TargetDevice | None] = {}
+    scored = []
+    for row in read_rows(folder):
+        if only and only not in f"{row.device} {row.kind}":
+            continue
+        if row.device not in devices:
+            try:
+                devices[row.device] = target_device(row.device)
+            except InputError as error:
+                print(error, file=sys.stderr)
+                devices[row.device] = None
+        device = devices[row.device]
+        if device is not None:
+            scored.append(predict(row, device))
+    return scored
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--measured", type=Path, default=Path("../shared/measured/kernels"))
+    parser.add_argument("--only", default="", help="part of 'DEVICE KIND'")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows = table(score(options.measured, options.only))
+    for entry in rows:
+        u, r, f = entry["unseen"], entry["roofline_unseen"], entry["fitted"]
+        if not u["n"]:
+            continue
+        print(
+            f"{entry['device']:15} {entry['kind']:18} n {u['n']:5}  "
+            f"unseen {u['median_error']:6.1%} p90 {u['p90_error']:6.1%} bias {u['median_signed']:+6.1%}"
+            f"  fitted {f.get('median_error', float('nan')):6.1%}  roof {r['median_error']:6.1%}"
+            f"  gap {entry['launch_gap_us']} us  not modelled {entry['not_modelled']}"
+        )
+    if options.out:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ).stdout.strip()
+        result = {
+            "what": __doc__.splitlines()[0],
+            "made": datetime.now(timezone.utc).date().isoformat(),
+            "commit": commit,
+            "versions": {"python": platform.python_version(), "numpy": np.__version__},
+            "command": "python benchmarks/prediction_kernels/run.py --measured FOLDER --out FILE",
+            "shortest_s": SHORTEST_S,
+            "split": "halves by a hash of the (n, k) pair of bf16 linear layers, of the shape of "
+            "other ops, of the number of a program; constants are fitted on the first",
+            "table": rows,
+        }
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
