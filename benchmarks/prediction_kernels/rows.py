@@ -6,7 +6,7 @@ The files and how each was timed: the README of the folder that holds them. What
   turns, so the weight of a call is warm only if all six fit the last-level cache beside its input
   and its result.
 - float32 ops: CUDA events around one eager call on an idle device. The host's way to the launch
-  is in the time (25 to 60 us); ``launch_gap_s`` of ``score`` takes it out. Inputs are the same
+  is in the time (25 to 60 us); ``launches`` of ``run`` takes it out. Inputs are the same
   each time and warm if they fit the cache.
 - programs: wall time of a program's calls, one launch gap in it.
 """
@@ -46,7 +46,7 @@ class Row:
         kind: class that errors are reported by (``linear bf16``, ``conv fp32``, ``chain``, ...).
         name: says which row it is.
         calls: the ops in order.
-        warm: per call, whether its inputs may be in the last-level cache from earlier repeats.
+        others_bytes: bytes that other calls put through the cache between two repeats.
         measured_s: what was measured.
         eager: whether the host's way to the launch is in it.
         fitted: whether constants may be fitted on it; the others are reported.
@@ -72,10 +72,9 @@ def read_rows(folder: Path) -> Iterator[Row]:
     for path in sorted(folder.glob("*.csv*")):
         stem = path.name.split(".")[0]
         op, dtype, device = stem.split("_", 2)
-        if op == "nccl" or (device not in DEVICES and op != "nccl"):
+        if op == "nccl" or device not in DEVICES:
             continue
-        opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-        with opened as lines:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
             for record in csv.DictReader(lines):
                 if op == "programs":
                     row = _program(record, DEVICES[device])

@@ -37,8 +37,8 @@ from gobrrr.work import work_of
 
 # Shorter rows are mostly launch, which these files hold in their own way.
 SHORTEST_S = 20e-6
-# Rows whose kernels are this short show the launch gap of their device and kind.
-GAP_BELOW_S = 15e-6
+# Kinds whose time is a straight line over bytes: the launch in eager rows is read off them.
+STREAMS = frozenset({"add fp32", "mul fp32", "tanh fp32"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +72,46 @@ def predict(row: Row, device: TargetDevice) -> Scored:
     return Scored(row, total, roof, "; ".join(because[:3]), flops)
 
 
-def launch_gaps(scored: Sequence[Scored]) -> dict[tuple[str, str], float]:
-    """Seconds of the host's way to the launch in eager rows, by device and kind (fitted half)."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    by_device: dict[str, list[float]] = defaultdict(list)
-    for item in scored:
-        if item.row.eager and item.row.fitted and item.predicted_s is not None:
-            if item.predicted_s < GAP_BELOW_S:
-                gap = max(0.0, item.row.measured_s - item.predicted_s)
-                found[item.row.device, item.row.kind].append(gap)
-                by_device[item.row.device].append(gap)
-    general = {device: median(gaps) for device, gaps in by_device.items()}
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What two events around one eager call on an idle device show besides the kernels' time.
+
+    The first event is stamped at once, the kernel starts ``before_s`` later, when the host has
+    come to its launch, and the second event is stamped when the kernel ends, but not before the
+    host has recorded it, ``floor_s`` after the first.
+    """
+
+    before_s: float = 0.0
+    floor_s: float = 0.0
+
+    def shown_s(self, kernels_s: float) -> float:
+        """What the events show for kernels of this time."""
+        return max(self.floor_s, self.before_s + kernels_s)
+
+
+def launches(scored: Sequence[Scored]) -> dict[str, Launch]:
+    """The launch in the eager rows of each device, from the fitted half of its element-wise ops.
+
+    ``floor_s``: the median of the shortest rows. ``before_s``: the intercept of time over bytes of
+    rows that take several times that long (their spread about the line is under 1 %).
+    """
     result = {}
-    for item in scored:
-        key = (item.row.device, item.row.kind)
-        gaps = found.get(key, [])
-        result[key] = median(gaps) if len(gaps) >= 5 else general.get(item.row.device, 0.0)
+    for device in {item.row.device for item in scored if item.row.eager}:
+        long: list[tuple[float, float]] = []
+        short: list[float] = []
+        for item in scored:
+            row = item.row
+            if row.device != device or not row.fitted or row.kind not in STREAMS:
+                continue
+            if item.roof_s is None:
+                continue
+            if item.roof_s < 2e-6:
+                short.append(row.measured_s)
+            if item.roof_s > 60e-6:
+                long.append((item.roof_s, row.measured_s))
+        if len(long) >= 10 and short:
+            _, intercept = refit(long)
+            result[device] = Launch(max(0.0, intercept), median(short))
     return result
 
 
@@ -117,17 +141,17 @@ def refit(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
     """One entry a device and kind of op."""
-    gaps = launch_gaps(scored)
+    of_device = launches(scored)
     groups: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     for item in scored:
         groups[item.row.device, item.row.kind].append(item)
     rows = []
     for (device, kind), items in sorted(groups.items()):
-        gap = gaps[device, kind] if items[0].row.eager else 0.0
-        long = [i for i in items if i.row.measured_s - gap >= SHORTEST_S]
+        launch = of_device.get(device, Launch()) if items[0].row.eager else Launch()
+        long = [i for i in items if i.row.measured_s - launch.floor_s >= SHORTEST_S]
         known = [i for i in long if i.predicted_s is not None]
         entry: dict[str, Any] = {
-            "device": device, "kind": kind, "launch_gap_us": round(gap * 1e6, 1),
+            "device": device, "kind": kind, "launch_us": round(launch.before_s * 1e6, 1),
             "rows": len(items), "not_modelled": len(long) - len(known),
         }  # fmt: skip
         sides = {
@@ -135,8 +159,10 @@ def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
             for name in ("fitted", "unseen")
         }
         for name, side in sides.items():
-            entry[name] = spread([((i.predicted_s or 0) + gap, i.row.measured_s) for i in side])
-        unseen = [((i.roof_s or 0) + gap, i.row.measured_s) for i in sides["unseen"]]
+            entry[name] = spread(
+                [(launch.shown_s(i.predicted_s or 0), i.row.measured_s) for i in side]
+            )
+        unseen = [(launch.shown_s(i.roof_s or 0), i.row.measured_s) for i in sides["unseen"]]
         entry["roofline_unseen"] = spread(unseen)
         if len(sides["fitted"]) >= 10:
             a, b = refit([((i.roof_s or 0), i.row.measured_s) for i in sides["fitted"]])
@@ -145,12 +171,13 @@ def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
             )
         worst = sorted(
             sides["unseen"],
-            key=lambda i: -abs(log(((i.predicted_s or 0) + gap) / i.row.measured_s)),
+            key=lambda i: -abs(log((launch.shown_s(i.predicted_s or 0)) / i.row.measured_s)),
         )
         entry["worst_unseen"] = [
             {
                 "row": i.row.name, "measured_us": round(i.row.measured_s * 1e6, 1),
-                "predicted_us": round(((i.predicted_s or 0) + gap) * 1e6, 1), "because": i.because,
+                "predicted_us": round(launch.shown_s(i.predicted_s or 0) * 1e6, 1),
+                "because": i.because,
             }
             for i in worst[:3]
         ]  # fmt: skip
@@ -190,9 +217,10 @@ def main() -> None:
             continue
         print(
             f"{entry['device']:15} {entry['kind']:18} n {u['n']:5}  "
-            f"unseen {u['median_error']:6.1%} p90 {u['p90_error']:6.1%} bias {u['median_signed']:+6.1%}"
+            f"unseen {u['median_error']:6.1%} p90 {u['p90_error']:6.1%} "
+            f"bias {u['median_signed']:+6.1%}"
             f"  fitted {f.get('median_error', float('nan')):6.1%}  roof {r['median_error']:6.1%}"
-            f"  gap {entry['launch_gap_us']} us  not modelled {entry['not_modelled']}"
+            f"  launch {entry['launch_us']} us  not modelled {entry['not_modelled']}"
         )
     if options.out:
         commit = subprocess.run(

@@ -7,10 +7,14 @@ from gobrrr.devices.datasheets.nvidia_sources import (
     A10G_SHEET,
     A100_PAPER,
     A100_SHEET,
+    CUDA_GUIDE,
     GA102,
     L1_SWEEP,
     L2_SWEEP,
     ORIN,
+    P4_SHEET,
+    P100_SHEET,
+    PASCAL,
     T4_SHEET,
     TURING,
     V100_SHEET,
@@ -23,6 +27,57 @@ from gobrrr.devices.datasheets.sheet import GIGA, MIB, DeviceSheet, Figure, giga
 
 GIB = 1024 * MIB
 _NO_BF16 = "no bfloat16 units: computed in float32"
+
+P100_PCIE = DeviceSheet(
+    key="P100-PCIe",
+    name="NVIDIA Tesla P100 PCIe 16GB",
+    vendor="NVIDIA",
+    architecture="Pascal GP100",
+    kind="cuda",
+    driver_names=("Tesla P100-PCIE-16GB",),
+    aliases=("P100",),
+    matrix={},
+    vector={
+        **tera(P100_SHEET, float64=4.7, float32=9.3, float16=18.7),
+        **tera(f"{_NO_BF16}; {P100_SHEET}", bfloat16=9.3),
+        **integers(56, 1.303),
+    },
+    exp_per_s=exp_rate(56, 1.303),
+    memory_bytes=Figure(16 * GIB, P100_SHEET),
+    memory_bytes_per_s=Figure(732 * GIGA, P100_SHEET),
+    caches=l2(4, PASCAL),
+    multiprocessors=Figure(56, PASCAL),
+    clock_hz=Figure(1.303e9, f"{P100_SHEET}: 9.3 TFLOP/s = 56 x 128 x 1.303 GHz"),
+    interconnect=giga(P100_SHEET, pcie=32),
+)
+
+P4 = DeviceSheet(
+    key="P4",
+    name="NVIDIA Tesla P4",
+    vendor="NVIDIA",
+    architecture="Pascal GP104",
+    kind="cuda",
+    driver_names=("Tesla P4",),
+    matrix={},
+    vector={
+        **tera(P4_SHEET, float32=5.5),
+        **tera(f"{CUDA_GUIDE}: 1/32 of float32", float64=5.5 / 32),
+        **tera(f"{CUDA_GUIDE}: 1/64 of float32", float16=5.5 / 64),
+        **tera(f"{_NO_BF16}; {P4_SHEET}", bfloat16=5.5),
+        **integers(20, 1.063, 128),
+    },
+    exp_per_s=Figure(
+        32 * 20 * 1.063 * GIGA,
+        f"{CUDA_GUIDE}: 32 of exp2 (compute capability 6.1) x 20 SMs x 1.063 GHz",
+    ),
+    memory_bytes=Figure(8 * GIB, P4_SHEET),
+    memory_bytes_per_s=Figure(192 * GIGA, P4_SHEET),
+    caches=l2(2, f"{P4_SHEET} (GP104: 2048 KB)"),
+    multiprocessors=Figure(20, f"{P4_SHEET}: 2560 cores of 128 a multiprocessor"),
+    clock_hz=Figure(1.063e9, f"{P4_SHEET}: 5.5 TFLOP/s = 20 x 256 x 1.07 GHz"),
+    interconnect=giga(P4_SHEET, pcie=32),
+    note="Runs well below its boost clock within its 75 W.",
+)
 
 V100_SXM2 = DeviceSheet(
     key="V100-SXM2",
@@ -236,6 +291,8 @@ ORIN_AGX_64 = DeviceSheet(
 )
 
 SHEETS = (
+    P100_PCIE,
+    P4,
     V100_SXM2,
     V100_PCIE,
     T4,

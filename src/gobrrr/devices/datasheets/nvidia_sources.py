@@ -6,6 +6,11 @@ from collections.abc import Mapping
 
 from gobrrr.devices.datasheets.sheet import GIGA, MIB, Cache, Figure
 
+PASCAL = "https://images.nvidia.com/content/pdf/tesla/whitepaper/pascal-architecture-whitepaper.pdf"
+P100_SHEET = "https://images.nvidia.com/content/tesla/pdf/nvidia-tesla-p100-PCIe-datasheet.pdf"
+P4_SHEET = (
+    "https://images.nvidia.com/content/pdf/tesla/184457-Tesla-P4-Datasheet-NV-Final-Letter-Web.pdf"
+)
 VOLTA = "https://images.nvidia.com/content/volta-architecture/pdf/volta-architecture-whitepaper.pdf"
 V100_SHEET = (
     "https://images.nvidia.com/content/technologies/volta/pdf/"
