@@ -89,29 +89,38 @@ class Launch:
         return max(self.floor_s, self.before_s + kernels_s)
 
 
-def launches(scored: Sequence[Scored]) -> dict[str, Launch]:
-    """The launch in the eager rows of each device, from the fitted half of its element-wise ops.
+def launches(scored: Sequence[Scored]) -> dict[tuple[str, str], Launch]:
+    """The launch in the eager rows of each device and kind, from the fitted half.
 
-    ``floor_s``: the median of the shortest rows. ``before_s``: the intercept of time over bytes of
-    rows that take several times that long (their spread about the line is under 1 %).
+    ``floor_s`` of a kind: the median of its rows whose roof is next to nothing; that of small
+    products where it has no such rows. ``before_s`` of a device: the intercept of time over bytes
+    of long element-wise rows (their spread about the line is under 1 %); of a kind: that, and what
+    its floor is above theirs, for a longer way of the host lengthens both.
     """
+    floors: dict[tuple[str, str], list[float]] = defaultdict(list)
+    long: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    kinds = set()
+    for item in scored:
+        row = item.row
+        if not row.eager or item.roof_s is None or row.kind.startswith("program"):
+            continue
+        kinds.add((row.device, row.kind))
+        # One card in two sizes of memory: the host was the same.
+        device = row.device.replace("-80GB", "-40GB")
+        if row.fitted and item.roof_s < 2e-6:
+            floors[device, row.kind].append(row.measured_s)
+        if row.fitted and row.kind in STREAMS and item.roof_s > 60e-6:
+            long[device].append((item.roof_s, row.measured_s))
+    floor = {key: median(times) for key, times in floors.items() if len(times) >= 5}
     result = {}
-    for device in {item.row.device for item in scored if item.row.eager}:
-        long: list[tuple[float, float]] = []
-        short: list[float] = []
-        for item in scored:
-            row = item.row
-            if row.device != device or not row.fitted or row.kind not in STREAMS:
-                continue
-            if item.roof_s is None:
-                continue
-            if item.roof_s < 2e-6:
-                short.append(row.measured_s)
-            if item.roof_s > 60e-6:
-                long.append((item.roof_s, row.measured_s))
-        if len(long) >= 10 and short:
-            _, intercept = refit(long)
-            result[device] = Launch(max(0.0, intercept), median(short))
+    for device, kind in kinds:
+        host = device.replace("-80GB", "-40GB")
+        streams = [floor[host, each] for each in STREAMS if (host, each) in floor]
+        floor_s = floor.get((host, kind), floor.get((host, "bmm fp32")))
+        if len(long[host]) < 10 or not streams or floor_s is None:
+            continue
+        before_s = max(0.0, refit(long[host])[1])
+        result[device, kind] = Launch(max(0.0, before_s + floor_s - median(streams)), floor_s)
     return result
 
 
@@ -141,13 +150,13 @@ def refit(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
     """One entry a device and kind of op."""
-    of_device = launches(scored)
+    known_launches = launches(scored)
     groups: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     for item in scored:
         groups[item.row.device, item.row.kind].append(item)
     rows = []
     for (device, kind), items in sorted(groups.items()):
-        launch = of_device.get(device, Launch()) if items[0].row.eager else Launch()
+        launch = known_launches.get((device, kind), Launch())
         long = [i for i in items if i.row.measured_s - launch.floor_s >= SHORTEST_S]
         known = [i for i in long if i.predicted_s is not None]
         entry: dict[str, Any] = {
