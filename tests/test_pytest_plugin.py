@@ -66,7 +66,7 @@ def test_step(gobrrr_check, saved):
     outcome(pytester, data, body.format(more=0)).assert_outcomes(passed=1)
     result = outcome(pytester, data, body.format(more=1))
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["kernels: 381 per step, 380 in the baseline (+0.3%)"])
+    result.stdout.fnmatch_lines(["kernels: 381 per step, 380 in the baseline (+0.3 %)"])
 
 
 @pytest.mark.torch

@@ -37,7 +37,7 @@ def test_itself_holds(baseline: Diagnosis, now: Diagnosis) -> None:
 def test_one_more_kernel_is_a_breach(baseline: Diagnosis, now: Diagnosis) -> None:
     now.counters["kernels"] += 1
     assert against_baseline(now, baseline).breaches == (
-        "kernels: 381 per step, 380 in the baseline (+0.3%)",
+        "kernels: 381 per step, 380 in the baseline (+0.3 %)",
     )
 
 
@@ -74,7 +74,7 @@ def test_a_slower_step_is_a_breach_beyond_the_tolerance(
     slow_down(now, 1.1)
     # 100 * 1.09 * 1.1 = 119.9 ms.
     assert against_baseline(now, baseline).breaches == (
-        "step: 119.9 ms, 100 in the baseline (+19.9%), more than 10% allowed",
+        "step: 119.9 ms, 100.0 in the baseline (+19.9 %), more than 10 % allowed",
     )
     assert against_baseline(now, baseline, time_tolerance=0.2).breaches == ()
     assert against_baseline(now, baseline, times=False).breaches == ()
@@ -110,8 +110,8 @@ def test_limits(now: Diagnosis) -> None:
         "graph_breaks: not counted in this diagnosis (it counts flops, kernels, ops)",
         "regime: compute, expected memory",
         # 27.5 of 100 ms.
-        "overhead: 27.5% of the step, at most 20.0% allowed",
-        "step: 100 ms, at most 90 allowed",
+        "overhead: 27.5 % of the step, at most 20.0 % allowed",
+        "step: 100.0 ms, at most 90.0 allowed",
     ]
     assert over_limits(now, Limits(counters={"kernels": 380}, regime="compute")) == []
 

@@ -5,7 +5,7 @@ from tests.fixes.facts import facts, pointwise, product
 
 from gobrrr.fixes import FIXES, Prospect, RuledOut
 from gobrrr.fixes.facts import LoaderFact, OpFact, OptimizerFact
-from gobrrr.fixes.fix import milliseconds, prospect_or_not
+from gobrrr.fixes.fix import prospect_or_not
 from gobrrr.fixes.fusion import find_groups
 from gobrrr.fixes.light import speed_of_light_with
 
@@ -295,12 +295,6 @@ def test_the_light_of_a_fused_chain_is_below_that_of_its_ops():
 def test_less_than_the_least_saving_is_ruled_out():
     assert isinstance(prospect_or_not(facts(), 0.0, 0.01, 0.019, "x"), RuledOut)
     assert isinstance(prospect_or_not(facts(), -0.1, 0.01, 0.021, "x"), Prospect)
-
-
-def test_times_in_sentences():
-    assert milliseconds(0.0123) == "12.3 ms"
-    assert milliseconds(-2e-6) == "-2 µs"
-    assert milliseconds(0.0) == "0 µs"
 
 
 def test_max_pooling_of_nchw_images_has_no_fast_kernel_on_a_cpu():

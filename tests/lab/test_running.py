@@ -173,6 +173,6 @@ def test_times_of_a_busy_machine_are_no_verdict() -> None:
         Experiment("busy", "Busy", "busy?", claims, is_disturbed, draw, 1.0), Setting()
     )
     assert [c.verdict for c in outcome.claims] == ["cannot tell", "holds"]
-    assert "waited for a processor 25%" in outcome.claims[0].because
+    assert "waited for a processor 25 %" in outcome.claims[0].because
     assert "It would read: holds." in outcome.claims[0].because
     assert outcome.notes[-1].startswith("The machine was busy")

@@ -49,7 +49,7 @@ def test_other_programs_are_named() -> None:
     )
     assert load.others_share == pytest.approx(0.25)
     assert load.disturbance() == (
-        "other programs took 25% of the processor time while this was measured"
+        "other programs took 25 % of the processor time while this was measured"
     )
 
 
@@ -60,7 +60,7 @@ def test_too_many_threads_are_named() -> None:
     )
     assert load.others_s == 0.0
     assert load.waiting_share == pytest.approx(0.5)
-    assert "50% of the time" in str(load.disturbance())
+    assert "50 % of the time" in str(load.disturbance())
     assert "the 2 there are" in str(load.disturbance())
 
 

@@ -108,7 +108,7 @@ def test_a_setting_is_considered_when_asked_for_and_there():
     given = facts([product(fresh_bytes=20e6)], trains=True, has_memory_budget=True)
     fix = BY_NAME["memory_budget_25"]
     prospect = fix.considered(given, {FAMILY})
-    assert isinstance(prospect, Prospect) and "25%" in prospect.because
+    assert isinstance(prospect, Prospect) and "25 %" in prospect.because
     assert isinstance(fix.considered(given), RuledOut)
     gone = fix.considered(replace(given, has_memory_budget=False), {FAMILY})
     assert isinstance(gone, RuledOut) and "activation_memory_budget" in gone.reason

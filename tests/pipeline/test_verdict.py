@@ -25,10 +25,10 @@ def python_bound(data):
 @pytest.mark.parametrize(
     ("seconds", "says"),
     [
-        ((0.6, 0.3), "Python takes 100%, most of it at model.py:1."),
-        ((0.18, 0.1), "Python takes 100%, 18% of it at model.py:1."),
-        ((0.03, 0.02), "Python takes 100%."),
-        ((), "Python takes 100%."),
+        ((0.6, 0.3), "Python takes 100 %, most of it at model.py:1."),
+        ((0.18, 0.1), "Python takes 100 %, 18 % of it at model.py:1."),
+        ((0.03, 0.02), "Python takes 100 %."),
+        ((), "Python takes 100 %."),
     ],
 )
 def test_most_of_it_is_more_than_half(python_bound, seconds, says):

@@ -107,7 +107,7 @@ def test_check_command(
     assert main(["check", old, "--baseline", new, "--max", "kernels=10"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "breach: kernels: 380 per step, at most 10 allowed",
-        "breach: ops: 611 per step, 200 in the baseline (+205.5%)",
+        "breach: ops: 611 per step, 200 in the baseline (+205.5 %)",
     ]
     assert main(["check", old, "--max-overhead", "30", "--regime", "compute"]) == 0
 

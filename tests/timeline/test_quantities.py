@@ -6,7 +6,20 @@ import math
 
 import pytest
 
-from gobrrr.timeline.quantities import TimeScale, count, percent, share, si, significant, time_text
+from gobrrr.measure.summary import Interval
+from gobrrr.timeline.quantities import (
+    TimeScale,
+    binary_size,
+    count,
+    multiple,
+    multiple_range,
+    percent,
+    percent_change,
+    share,
+    si,
+    significant,
+    time_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -14,14 +27,16 @@ from gobrrr.timeline.quantities import TimeScale, count, percent, share, si, sig
     [
         (0.04123, "41.2 ms"),
         (0.004123, "4.12 ms"),
-        (4.1234, "4.123 s"),
-        (41.234, "41.23 s"),
-        (412.34, "412.34 s"),
-        (0.99996, "1.000 s"),
-        (0.9994, "999.4 ms"),
+        (4.1234, "4.12 s"),
+        (41.234, "41.2 s"),
+        (412.34, "412 s"),
+        (1800.0, "1800 s"),
+        (0.99996, "1.00 s"),
+        (0.9994, "999 ms"),
         (41.2e-6, "41.2 µs"),
         (4.12e-9, "4.12 ns"),
-        (0.3e-9, "0.3 ns"),
+        (0.3e-9, "0.300 ns"),
+        (-4e-6, "-4.00 µs"),
         (0.0, "0 s"),
         (None, "-"),
         (math.nan, "-"),
@@ -83,4 +98,24 @@ def test_percent_and_share() -> None:
 
 
 def test_count() -> None:
-    assert [count(n) for n in (611.0, 2.5, 3.97, None)] == ["611", "2.5", "4", "-"]
+    assert [count(n) for n in (611.0, 2.5, 3.97, 12345.0, None)] == [
+        "611", "2.5", "4", "12,345", "-",
+    ]  # fmt: skip
+
+
+def test_percent_change() -> None:
+    changes = [percent_change(100.0, after) for after in (112.0, 77.0, 100.2, 100.0)]
+    assert changes == ["+12 %", "-23 %", "+<1 %", ""]
+    assert percent_change(2.0, 2.05, 1) == "+2.5 %"
+
+
+def test_multiples() -> None:
+    assert [multiple(v) for v in (1.254, 31.0, None)] == ["1.25x", "31.00x", "-"]
+    assert multiple_range(Interval(1.254, 1.2, 1.31)) == "1.25x (1.20 to 1.31)"
+    assert multiple_range(Interval(1.0, 0.998, 1.002), 3) == "1.000x (0.998 to 1.002)"
+    assert multiple_range(Interval(2.0, 2.0, 2.0)) == "2.00x"
+
+
+def test_sizes_of_caches() -> None:
+    sizes = [binary_size(n) for n in (512, 48 * 1024, 1.25 * 2**20, 2**31, None)]
+    assert sizes == ["512 B", "48 KiB", "1.25 MiB", "2 GiB", "-"]

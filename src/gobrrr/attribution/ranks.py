@@ -18,6 +18,7 @@ from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.leaves import LEAVES, Attribution
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.quantities import time_text
 
 Float64 = NDArray[np.float64]
 
@@ -187,4 +188,4 @@ def _why(
     label = max(excess, key=lambda name: excess[name])
     if excess[label] <= 0:
         return "arrives last, by no part of its own step"
-    return f"arrives last: {excess[label] / 1e6:.3f} ms more in {label} than the others"
+    return f"arrives last: {time_text(excess[label] / 1e9)} more in {label} than the others"

@@ -21,6 +21,7 @@ from gobrrr.timeline.data import Device, HostKind, HostSpans, KernelKind, Kernel
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import time_text
 
 Int64 = NDArray[np.int64]
 
@@ -124,10 +125,10 @@ def _keep_busiest_device(columns: TraceColumns, notices: list[str]) -> None:
     duration = device.column("end") - device.column("start")
     totals = {int(d): int(duration[number == d].sum()) for d in present.tolist()}
     busiest = max(totals, key=lambda d: totals[d])
-    other_ms = (sum(totals.values()) - totals[busiest]) / 1e6
+    other_s = (sum(totals.values()) - totals[busiest]) / 1e9
     notices.append(
-        f"{len(present)} devices in one trace: this is the busiest; {other_ms:.3f} ms of kernels "
-        "on the others are left out."
+        f"{len(present)} devices in one trace: this is the busiest; {time_text(other_s)} of "
+        "kernels on the others are left out."
     )
     device.take(np.flatnonzero(number == busiest))
 

@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gobrrr.timeline.quantities import si
+
 DESCRIPTION = """Say what gobrrr finds here and what therefore works: versions, device, compilers,
 and the parts of PyTorch that are not public and may change. Always exits with 0."""
 EXAMPLES = """examples:
@@ -135,7 +137,7 @@ def _devices(torch: Any) -> Iterator[Check]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            size = f"{properties.total_memory / 1e9:.1f} GB"
+            size = si(properties.total_memory, "B")
             yield Check(f"device {index}", f"{properties.name}, {size}", True)
         return
     yield Check("GPU", "none that torch can use; steps run on the processor", None)

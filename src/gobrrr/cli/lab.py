@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gobrrr.cli.parsing import positive, require_torch
 from gobrrr.cli.progress import Progress
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import whole_seconds
 
 if TYPE_CHECKING:
     from gobrrr.lab.experiment import Experiment
@@ -122,7 +123,8 @@ def _print_outcome(item: Finished) -> None:
     from gobrrr.lab.page import measured_text, range_text
 
     outcome = item.outcome
-    print(f"\n{outcome.name} · {outcome.title} · {outcome.device} · {outcome.duration_s:.0f} s")
+    took = whole_seconds(outcome.duration_s)
+    print(f"\n{outcome.name} · {outcome.title} · {outcome.device} · {took}")
     for claim in outcome.claims:
         print(f"  {claim.verdict.upper()}: {claim.claim}")
         print(f"    article  {claim.article}")

@@ -31,6 +31,7 @@ from gobrrr.devices.cpu_operators import operator_rates
 from gobrrr.devices.host_costs import host_costs
 from gobrrr.devices.identity import DeviceIdentity, usable_cpus
 from gobrrr.devices.native import NativeKernels, NoNativeKernelsError, load_native_kernels
+from gobrrr.timeline.quantities import binary_size, percent
 
 Progress = Callable[[int, int, str], None]
 
@@ -188,7 +189,7 @@ def _levels(
         if native is not None and inner is not None and outer is not None and plan.name != "l1":
             held = effective_capacity(native, plan, inner.value, outer.value, threads)
             if held is not None and held != size:
-                how = f"reads keep their rate so far; the system lists {size / 2**20:.4g} MiB"
+                how = f"reads keep their rate so far; the system lists {binary_size(size)}"
                 size = held
         capacities[plan.name] = size
         name = f"memory.{plan.name}.capacity"
@@ -203,7 +204,7 @@ def _disturbed(seen: dict[str, list[float]]) -> Iterator[str]:
         if len(values) > 1 and min(values) < (1 - _STEADY) * max(values):
             yield (
                 f"the machine was busy while its ceilings were measured ({name} varied by "
-                f"{1 - min(values) / max(values):.0%}): measure again when idle, with "
+                f"{percent(1 - min(values) / max(values))}): measure again when idle, with "
                 "gobrrr ceilings --refresh"
             )
             return

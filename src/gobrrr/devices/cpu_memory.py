@@ -12,6 +12,7 @@ from gobrrr.devices.ceilings import Ceiling, MemoryLevel
 from gobrrr.devices.cpu_compute import float32_on_cpu
 from gobrrr.devices.identity import DeviceIdentity, cache_instances
 from gobrrr.devices.native import NativeKernels, Stream
+from gobrrr.timeline.quantities import binary_size
 
 STREAMS: tuple[Stream, ...] = ("read", "write", "copy", "triad", "update", "copy_nontemporal")
 
@@ -88,11 +89,7 @@ def native_streams(
 
 
 def _bandwidth(name: str, value: float, by: str, size: int) -> Ceiling:
-    return Ceiling(name, value, "B/s", "measured", f"{by} over {_size_text(size)}")
-
-
-def _size_text(size: float) -> str:
-    return f"{size / 2**20:.4g} MiB" if size >= 1 << 20 else f"{size / 2**10:.4g} KiB"
+    return Ceiling(name, value, "B/s", "measured", f"{by} over {binary_size(size)}")
 
 
 def torch_streams(torch: Any, level: LevelPlan) -> Iterator[Ceiling]:

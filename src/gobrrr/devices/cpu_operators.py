@@ -15,6 +15,7 @@ from typing import Any
 from gobrrr.devices.ceilings import Ceiling
 from gobrrr.devices.cpu_compute import float32_on_cpu
 from gobrrr.measure.timing import THREADS_WAKE_S
+from gobrrr.timeline.quantities import si
 
 # Each thread gets two of PyTorch's grains (32768 elements): 256 KiB in float32.
 _PER_THREAD = 65536
@@ -46,7 +47,7 @@ def operator_rates(torch: Any, threads: int) -> Iterator[Ceiling]:
     _wake_threads(torch, _PER_THREAD * threads)
     with torch.random.fork_rng(devices=[]):
         for name, call, elements in _element_wise(torch, generator, _PER_THREAD * threads):
-            yield _row(name, call, elements, "op/s", f"aten::{name}, {elements:.3g} elements")
+            yield _row(name, call, elements, "op/s", f"aten::{name}, {si(elements)} elements")
         for name, call, flops in _convolutions(torch, generator, threads):
             yield _row(name, call, flops, "FLOP/s", "64 to 64 channels, 3x3, 32x32 positions")
         yield from _attention(torch, generator, threads)

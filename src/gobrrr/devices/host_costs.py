@@ -12,6 +12,7 @@ import numpy as np
 
 from gobrrr.devices.ceilings import Ceiling
 from gobrrr.devices.cpu_compute import call_seconds, float32_on_cpu
+from gobrrr.timeline.quantities import binary_size
 
 _FAULT_BYTES = 64 << 20
 # PyTorch runs an elementwise op in one thread up to this many elements (at::internal::GRAIN_SIZE).
@@ -108,7 +109,7 @@ def page_fault() -> tuple[Ceiling, ...]:
             best = (cost_s, _FAULT_BYTES / faults)
     if best is None:
         return ()
-    source = f"first touch of 64 MiB, {best[1] / 1024:.3g} KiB per fault"
+    source = f"first touch of 64 MiB, {binary_size(best[1])} per fault"
     return (
         Ceiling("page_fault", best[0], "s", "measured", source),
         Ceiling("page_fault.size", best[1], "B", "measured", "64 MiB by its faults"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from gobrrr.attribution.leaves import TOP_LEVELS
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import TimeScale, percent, percent_change
 
 # Counters that depend on the program alone. Page faults depend on the allocator and the system.
 COUNTED: tuple[str, ...] = (
@@ -76,11 +77,13 @@ def over_limits(diagnosis: Diagnosis, limits: Limits) -> list[str]:
         share = diagnosis.split.overhead_s / diagnosis.accounted_s
         if not share <= limits.max_overhead:
             breaches.append(
-                f"overhead: {share:.1%} of the step, at most {limits.max_overhead:.1%} allowed"
+                f"overhead: {percent(share, 1)} of the step, at most "
+                f"{percent(limits.max_overhead, 1)} allowed"
             )
     if limits.max_step_s is not None and not diagnosis.step_s <= limits.max_step_s:
+        scale, most = TimeScale.of(diagnosis.step_s), limits.max_step_s
         breaches.append(
-            f"step: {diagnosis.step_s * 1e3:.4g} ms, at most {limits.max_step_s * 1e3:.4g} allowed"
+            f"step: {scale.text(diagnosis.step_s)}, at most {scale.number(most)} allowed"
         )
     return breaches
 
@@ -148,14 +151,15 @@ def _slower(diagnosis: Diagnosis, baseline: Diagnosis, tolerance: float) -> list
     old, new = baseline.step.time_s, diagnosis.step.time_s
     if min(old.n, new.n) >= 3 and new.low <= old.high:
         return []
+    scale = TimeScale.of(now)
     return [
-        f"step: {now * 1e3:.4g} ms, {before * 1e3:.4g} in the baseline{_growth(before, now)}, "
-        f"more than {tolerance:.0%} allowed"
+        f"step: {scale.text(now)}, {scale.number(before)} in the baseline{_growth(before, now)}, "
+        f"more than {percent(tolerance)} allowed"
     ]
 
 
 def _growth(before: float, now: float) -> str:
-    return f" ({(now - before) / before:+.1%})" if before else ""
+    return f" ({percent_change(before, now, 1)})" if before else ""
 
 
 def _plain(value: float) -> str:

@@ -20,6 +20,7 @@ from gobrrr.diagnosis.fix_schema import Prediction as Prediction
 from gobrrr.diagnosis.fix_schema import Ratio as Ratio
 from gobrrr.diagnosis.fix_schema import Verification as Verification
 from gobrrr.diagnosis.record import Record as Record
+from gobrrr.timeline.quantities import time_text
 
 SCHEMA_VERSION = 1
 
@@ -394,6 +395,8 @@ class Diagnosis(Record, kw_only=True):
         return html
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{level} {getattr(self.split, f'{level}_s'):.3g} s"
+        shares = ", ".join(f"{level} {time_text(getattr(self.split, f'{level}_s'))}"
                            for level in TOP_LEVELS)  # fmt: skip
-        return f"<Diagnosis of {self.source.get('name')}: {self.step_s:.3g} s per step, {shares}>"
+        return (
+            f"<Diagnosis of {self.source.get('name')}: {time_text(self.step_s)} per step, {shares}>"
+        )

@@ -13,11 +13,11 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
     too_little,
 )
 from gobrrr.fixes.fusion import find_groups, seconds_to_move
+from gobrrr.timeline.quantities import percent, si, time_text
 
 # A loop is a line that runs the same op at least this often in one step.
 _LEAST_REPEATS = 8
@@ -43,7 +43,7 @@ def _consider_syncs(facts: Facts) -> Considered:
     sources = [i.source for i in facts.idle if i.cause == "synchronisation" and i.source]
     return prospect_or_not(
         facts, 0.4 * held_s, 0.8 * held_s, held_s + facts.leaf_s("overhead.launch"),
-        f"the device waits {milliseconds(held_s)} per step for the host to read values back "
+        f"the device waits {time_text(held_s)} per step for the host to read values back "
         "(.item(), print, boolean masks, copies to the host)",
         tuple(dict.fromkeys(sources))[:3],
     )  # fmt: skip
@@ -104,7 +104,7 @@ def _consider_loop(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, 0.5 * total_s, total_s, min(1.15 * total_s, 0.98 * facts.step_s),
         f"{first} runs the same op {counts[first]:.0f} times per step; one op over all slices at "
-        f"once needs the dispatch of one, and wider kernels: {milliseconds(total_s)} in "
+        f"once needs the dispatch of one, and wider kernels: {time_text(total_s)} in "
         f"{len(sources)} such line(s)",
         tuple(sources[:3]),
     )  # fmt: skip
@@ -125,8 +125,8 @@ def _consider_reuse(facts: Facts) -> Considered:
     saved_s = faults_s + 0.25 * memory_s
     return prospect_or_not(
         facts, 0.5 * faults_s, saved_s, faults_s + 0.4 * memory_s,
-        f"{len(fresh)} elementwise ops write fresh outputs: {milliseconds(faults_s)} of page "
-        f"faults and {milliseconds(memory_s)} of memory traffic, of which updates in place need "
+        f"{len(fresh)} elementwise ops write fresh outputs: {time_text(faults_s)} of page "
+        f"faults and {time_text(memory_s)} of memory traffic, of which updates in place need "
         "about three quarters",
         lines_of(fresh),
     )  # fmt: skip
@@ -147,8 +147,8 @@ def _consider_kernel(facts: Facts) -> Considered:
     names = ", ".join(dict.fromkeys(op.name.removeprefix("aten::") for op in worst.ops))
     return prospect_or_not(
         facts, 0.0, saved_s, now_s - least_s,
-        f"{names} take {milliseconds(now_s)}; one kernel has to move {worst.bytes_after:.3g} B, "
-        f"which takes {milliseconds(least_s)} at least: the time to beat",
+        f"{names} take {time_text(now_s)}; one kernel has to move {si(worst.bytes_after, 'B')}, "
+        f"which takes {time_text(least_s)} at least: the time to beat",
         lines_of(worst.ops),
     )  # fmt: skip
 
@@ -160,15 +160,15 @@ def _consider_batch(facts: Facts) -> Considered:
     saved_s = (fixed_s + optimizer_s) / 2
     if saved_s < 0.02 * facts.step_s:
         return RuledOut(
-            f"only {fixed_s / facts.step_s:.1%} of the step does not grow with the batch"
+            f"only {percent(fixed_s / facts.step_s, 1)} of the step does not grow with the batch"
         )
     fresh = sum(op.fresh_bytes for op in facts.ops if op.phase in ("forward", ""))
     return prospect_or_not(
         facts, 0.6 * saved_s, saved_s, 1.3 * saved_s,
-        f"{milliseconds(fixed_s)} of overhead and {milliseconds(optimizer_s)} of kernels of the "
+        f"{time_text(fixed_s)} of overhead and {time_text(optimizer_s)} of kernels of the "
         "optimizer do not "
-        f"grow with the batch: twice the batch takes {milliseconds(saved_s)} less per batch of "
-        f"today's size, and up to {fresh / 1e6:,.0f} MB more memory",
+        f"grow with the batch: twice the batch takes {time_text(saved_s)} less per batch of "
+        f"today's size, and up to {si(fresh, 'B')} more memory",
     )  # fmt: skip
 
 
@@ -192,7 +192,7 @@ def prefix_computed_again(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, 0.3 * saved_s, 0.6 * saved_s, saved_s,
         f"{len(growing[0])} calls of the same modules with inputs that grow by a token: "
-        f"{share:.0%} of their work was done before; keys and values can be kept",
+        f"{percent(share)} of their work was done before; keys and values can be kept",
         lines_of(op for ops in growing for op in ops),
     )  # fmt: skip
 
@@ -221,7 +221,7 @@ def _consider_shapes(facts: Facts) -> Considered:
     padded = -(-odd[-1] // 64) * 64
     return prospect_or_not(
         facts, 0.0, 0.5 * below_s, below_s,
-        f"matrix products with sizes such as {odd[-1]} run {milliseconds(below_s)} below their "
+        f"matrix products with sizes such as {odd[-1]} run {time_text(below_s)} below their "
         f"roofs; {padded} is a multiple of 64",
         lines_of(uneven),
     )  # fmt: skip

@@ -15,9 +15,9 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
 )
+from gobrrr.timeline.quantities import count, time_text
 
 _LEAVES = ("memory.page_faults", "overhead.allocation")
 # Blocks of any size come from the heap, and the heap is never given back: a buffer that was
@@ -61,7 +61,7 @@ def _consider(environment: Mapping[str, str], missing: str, facts: Facts) -> Con
         for share, less in zip(_SAVED, _SAVED_OF_SMALLER)
     )
     because = (
-        f"{faults:,.0f} page faults of fresh outputs take {milliseconds(faults_s)} per step; "
+        f"{count(faults)} page faults of fresh outputs take {time_text(faults_s)} per step; "
         f"memory that is kept faults in once"
     )
     found = prospect_or_not(

@@ -17,11 +17,11 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
 )
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.fixes.scripts import before_first_call
+from gobrrr.timeline.quantities import time_text
 
 _PRODUCTS = ("aten::bmm", "aten::baddbmm", "aten::matmul")
 _SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
@@ -91,8 +91,8 @@ def _consider(facts: Facts) -> Considered:
     sources = lines_of(op for run in runs for op in run if op.name in _SOFTMAX)
     return prospect_or_not(
         facts, 0.3 * saved_s - 0.05 * now_s, saved_s, now_s - 0.5 * after_s,
-        f"{_attentions(len(runs))} them again: {milliseconds(now_s)}, "
-        f"fused about {milliseconds(after_s)}",
+        f"{_attentions(len(runs))} them again: {time_text(now_s)}, "
+        f"fused about {time_text(after_s)}",
         sources,
     )  # fmt: skip
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.facts import Facts, OpFact
-from gobrrr.fixes.fix import NUMERICS, Considered, Fix, RuledOut, milliseconds, prospect_or_not
+from gobrrr.fixes.fix import NUMERICS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.fusion import seconds_to_move
 from gobrrr.fixes.programs import as_program, is_module, map_tensors
 from gobrrr.fixes.scripts import before_first_call
+from gobrrr.timeline.quantities import time_text
 
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::mkldnn_convolution")
 # Ops that work channel by channel or over windows, which vectorise when channels are innermost.
@@ -64,9 +65,9 @@ def _consider(facts: Facts) -> Considered:
     time_s = sum(op.time_s for op in convolutions)
     return prospect_or_not(
         facts, savings[0], savings[1], savings[2],
-        f"{len(convolutions)} convolutions of NCHW tensors take {milliseconds(time_s)}; they and "
-        f"pooling and normalisation run {milliseconds(below_s)} below their roofs, and to reorder "
-        f"what convolutions read and write takes up to {milliseconds(reorders)}",
+        f"{len(convolutions)} convolutions of NCHW tensors take {time_text(time_s)}; they and "
+        f"pooling and normalisation run {time_text(below_s)} below their roofs, and to reorder "
+        f"what convolutions read and write takes up to {time_text(reorders)}",
     )  # fmt: skip
 
 

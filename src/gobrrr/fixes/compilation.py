@@ -21,12 +21,12 @@ from gobrrr.fixes.fix import (
     Effect,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
 )
 from gobrrr.fixes.fusion import find_groups, is_fusable, seconds_to_move
 from gobrrr.fixes.programs import as_program
 from gobrrr.fixes.scripts import before_first_call
+from gobrrr.timeline.quantities import si, time_text
 
 # Share of what tuning may win: low, expected, high. Libraries that are near their best already are
 # not beaten (layers of width 384 in training on a Zen 4 core became 0.0 to 0.2 slower).
@@ -166,14 +166,13 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
         for i in range(3)
     ]  # fmt: skip
     because = (
-        f"{ops} ops cost {milliseconds(now_s)} of Python and dispatch, compiled about "
-        f"{milliseconds(after_s)} ({cost.sentence}); what can be fused moves {_size(moved[0])} in "
-        f"{milliseconds(before_s)}, fused {_size(moved[1])} in about {milliseconds(kernels[1])}"
+        f"{ops} ops cost {time_text(now_s)} of Python and dispatch, compiled about "
+        f"{time_text(after_s)} ({cost.sentence}); what can be fused moves {si(moved[0], 'B')} in "
+        f"{time_text(before_s)}, fused {si(moved[1], 'B')} in about {time_text(kernels[1])}"
     )
     if known_s + layout_s > 0:
         because += (
-            "; attention and layouts that the compiler rewrites: "
-            f"{milliseconds(known_s + layout_s)}"
+            f"; attention and layouts that the compiler rewrites: {time_text(known_s + layout_s)}"
         )
     return prospect_or_not(facts, savings[0], savings[1], savings[2], because)
 
@@ -248,13 +247,6 @@ def _arithmetic_s(facts: Facts, op: OpFact) -> float:
     if exponentials:
         seconds = max(seconds, op.special / exponentials)
     return seconds
-
-
-def _size(size_bytes: float) -> str:
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.3g} {unit}"
-    return f"{size_bytes:.0f} B"
 
 
 def _fix(mode: Mode) -> Fix:

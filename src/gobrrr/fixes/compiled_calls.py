@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gobrrr.fixes.facts import Facts, OpFact
-from gobrrr.fixes.fix import milliseconds
+from gobrrr.timeline.quantities import time_text
 
 # ``torch.add`` of one element where the constants below were measured.
 DISPATCH_S = 1.34e-6
@@ -92,7 +92,7 @@ class CallCost:
             "library calls": self.libraries_s, "generated kernels": self.generated_s,
         }  # fmt: skip
         ordered = sorted(parts, key=lambda name: -parts[name])
-        return ", ".join(f"{n} {milliseconds(parts[n])}" for n in ordered if parts[n] > 0)
+        return ", ".join(f"{n} {time_text(parts[n])}" for n in ordered if parts[n] > 0)
 
     @property
     def total_s(self) -> float:

@@ -16,12 +16,12 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
     too_little,
 )
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import time_text
 
 _LEAVES = ("overhead.python", "overhead.dispatch", "overhead.launch")
 
@@ -40,8 +40,8 @@ def _consider(facts: Facts) -> Considered:
     # Kernels inside a graph still start one after another.
     return prospect_or_not(
         facts, 0.4 * saved_s, 0.8 * saved_s, saved_s,
-        f"waiting for Python, dispatch and launches takes {milliseconds(held_s)} per step; a graph "
-        f"is one launch of {milliseconds(launch_s)}",
+        f"waiting for Python, dispatch and launches takes {time_text(held_s)} per step; a graph "
+        f"is one launch of {time_text(launch_s)}",
     )  # fmt: skip
 
 

@@ -14,12 +14,12 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
     too_little,
 )
 from gobrrr.fixes.scripts import attribute
 from gobrrr.fixes.threads import usable_processors
+from gobrrr.timeline.quantities import time_text
 
 # What the main process pays per batch from a worker: the queue and mapping its shared memory.
 _HAND_OVER_S = 300e-6
@@ -51,8 +51,8 @@ def _consider_workers(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, loading_s - shared_s - 0.3 * loading_s, loading_s - shared_s,
         loading_s - overlapped_s,
-        f"each step waits {milliseconds(loading_s)} for data; {workers} worker(s) load the next "
-        f"batch during the other {milliseconds(busy_s)}",
+        f"each step waits {time_text(loading_s)} for data; {workers} worker(s) load the next "
+        f"batch during the other {time_text(busy_s)}",
         tuple(i.source for i in facts.idle if i.cause == "data_loading" and i.source),
     )  # fmt: skip
 
@@ -90,7 +90,7 @@ def _consider_pinned(facts: Facts) -> Considered:
     # Pageable memory is first copied to a pinned buffer: about half the rate.
     return prospect_or_not(
         facts, 0.2 * copies_s, 0.5 * copies_s, copies_s + waiting_s,
-        f"copies from pageable memory take {milliseconds(copies_s)} where nothing else runs",
+        f"copies from pageable memory take {time_text(copies_s)} where nothing else runs",
     )  # fmt: skip
 
 

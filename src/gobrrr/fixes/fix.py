@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.facts import LEAST_SAVING, Facts
+from gobrrr.timeline.quantities import percent, time_text
 
 # What a fix may change besides time.
 NUMERICS, MEMORY, FIRST_STEP, RANDOMNESS = "numerics", "memory", "first step", "randomness"
@@ -126,18 +127,6 @@ class Fix:
         return not set(self.claims).isdisjoint(other.claims)
 
 
-def milliseconds(seconds: float) -> str:
-    """A time for a sentence: three significant digits, in s, ms or µs.
-
-    >>> milliseconds(0.0123), milliseconds(2.5), milliseconds(-4e-6)
-    ('12.3 ms', '2.5 s', '-4 µs')
-    """
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if abs(seconds) * factor >= 1.0 or unit == "µs":
-            return f"{seconds * factor:.3g} {unit}"
-    raise AssertionError("unreachable")
-
-
 def prospect_or_not(
     facts: Facts,
     low_s: float,
@@ -149,8 +138,8 @@ def prospect_or_not(
     """A prospect, or ``RuledOut`` when even the high estimate is under ``LEAST_SAVING``."""
     if high_s < LEAST_SAVING * facts.step_s:
         return RuledOut(
-            f"could save at most {milliseconds(max(high_s, 0.0))} of "
-            f"{milliseconds(facts.step_s)} per step ({because})"
+            f"could save at most {time_text(max(high_s, 0.0))} of "
+            f"{time_text(facts.step_s)} per step ({because})"
         )
     low_s, expected_s = min(low_s, expected_s), max(min(expected_s, high_s), low_s)
     return Prospect(low_s, expected_s, max(high_s, expected_s), because, sources)
@@ -162,4 +151,6 @@ def too_little(facts: Facts, *leaves: str) -> RuledOut | None:
     if held_s >= LEAST_SAVING * facts.step_s:
         return None
     what = " and ".join(leaves)
-    return RuledOut(f"{what} holds {held_s / facts.step_s:.1%} of the step: nothing to win there")
+    return RuledOut(
+        f"{what} holds {percent(held_s / facts.step_s, 1)} of the step: nothing to win there"
+    )

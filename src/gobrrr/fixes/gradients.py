@@ -18,11 +18,11 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
 )
 from gobrrr.fixes.programs import is_module, with_setting
 from gobrrr.fixes.scripts import attribute, before_first_call
+from gobrrr.timeline.quantities import percent, time_text
 
 
 def _consider_set_to_none(facts: Facts) -> Considered:
@@ -38,8 +38,8 @@ def _consider_set_to_none(facts: Facts) -> Considered:
     add_s = sum(op.time_s + op.host_s for op in adding)
     return prospect_or_not(
         facts, 0.3 * zero_s, zero_s + 0.5 * add_s, zero_s + add_s,
-        f"filling gradients with zeros takes {milliseconds(zero_s)}, adding to them "
-        f"{milliseconds(add_s)}",
+        f"filling gradients with zeros takes {time_text(zero_s)}, adding to them "
+        f"{time_text(add_s)}",
         lines_of(zeroing),
     )  # fmt: skip
 
@@ -77,9 +77,9 @@ def _consider_unused(facts: Facts) -> Considered:
     saved_s = (0.95 if facts.unused_come_first else 0.5) * share * backward_s
     return prospect_or_not(
         facts, 0.5 * saved_s, saved_s, max(1.1 * saved_s, share * backward_s),
-        f"{facts.unused_gradients} parameters ({share:.0%} of all elements) get gradients that no "
-        f"optimizer reads; the backward pass takes {milliseconds(backward_s)}, half of it for the "
-        "gradients of weights",
+        f"{facts.unused_gradients} parameters ({percent(share)} of all elements) get gradients "
+        f"that no optimizer reads; the backward pass takes {time_text(backward_s)}, half of it "
+        "for the gradients of weights",
     )  # fmt: skip
 
 
@@ -112,9 +112,9 @@ def _consider_no_checkpointing(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, 0.5 * again_s, again_s, 1.5 * again_s,
         f"the backward pass does {backward / max(forward, 1.0):.2f} times the forward pass's "
-        f"matrix products, where {own / max(forward, 1.0):.2f} are its own: {again:.0%} of the "
-        f"forward pass's "
-        f"{milliseconds(forward_s)} is computed again; without, activations stay in memory",
+        f"matrix products, where {own / max(forward, 1.0):.2f} are its own: {percent(again)} of "
+        f"the forward pass's {time_text(forward_s)} is computed again; without, activations stay "
+        "in memory",
     )  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def _consider_checkpointing(facts: Facts) -> Considered:
     forward_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "forward")
     return prospect_or_not(
         facts, -1.2 * forward_s, -forward_s, 0.05 * facts.step_s,
-        f"the forward pass is computed twice: {milliseconds(forward_s)} more",
+        f"the forward pass is computed twice: {time_text(forward_s)} more",
     )  # fmt: skip
 
 

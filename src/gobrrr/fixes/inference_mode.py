@@ -9,8 +9,9 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.compiled_calls import host_scale
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import Considered, Fix, RuledOut, milliseconds, prospect_or_not, too_little
+from gobrrr.fixes.fix import Considered, Fix, RuledOut, prospect_or_not, too_little
 from gobrrr.fixes.programs import with_setting
+from gobrrr.timeline.quantities import time_text
 
 # With torch 2.13 on a Zen 4 core. torch.add of one element takes 1.17 us under no_grad, 0.95 us
 # under inference_mode. A node of autograd, made and freed with what it saves, in chains run with
@@ -37,9 +38,9 @@ def _consider(facts: Facts) -> Considered:
     low_s, expected_s, high_s = (scale * each_s * n for each_s, n in zip(NODE_S, nodes))
     return prospect_or_not(
         facts, low_s, counters_s + expected_s, 3.0 * counters_s + high_s,
-        f"{ops:.0f} ops, each about {milliseconds(scale * COUNTERS_S)} less to dispatch than under "
+        f"{ops:.0f} ops, each about {time_text(scale * COUNTERS_S)} less to dispatch than under "
         f"no_grad; {'up to ' if counted is None else ''}{nodes[2]:.0f} nodes of autograd for no "
-        f"backward pass, each about {milliseconds(scale * NODE_S[1])}",
+        f"backward pass, each about {time_text(scale * NODE_S[1])}",
     )  # fmt: skip
 
 

@@ -29,10 +29,10 @@ from gobrrr.fixes.fix import (
     Fix,
     Prospect,
     RuledOut,
-    milliseconds,
 )
 from gobrrr.fixes.programs import as_program
 from gobrrr.fixes.scripts import before_first_call
+from gobrrr.timeline.quantities import percent, time_text
 
 FAMILY = "memory_budget"
 # Shares of what the minimum cut keeps, which is 1; 0 would keep the inputs alone and compute the
@@ -98,8 +98,8 @@ def _consider(budget: float, facts: Facts) -> Considered:
     # Tried whatever it costs in time: memory is what it was asked for.
     return Prospect(
         low_s - 2 * again_s, expected_s - again_s, high_s,
-        f"compiled, with {budget:.0%} of the activations kept and the cheapest of the others "
-        f"computed again: about {milliseconds(again_s)} of the forward pass",
+        f"compiled, with {percent(budget)} of the activations kept and the cheapest of the others "
+        f"computed again: about {time_text(again_s)} of the forward pass",
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def _fix(budget: float) -> Fix:
 
     return Fix(
         name=name_of(budget),
-        title=f"torch.compile with {budget:.0%} of the activations kept",
+        title=f"torch.compile with {percent(budget)} of the activations kept",
         leaves=("memory.device.roof", "memory.page_faults"),
         may_change=(NUMERICS, MEMORY, FIRST_STEP),
         consider=lambda facts: _consider(budget, facts),

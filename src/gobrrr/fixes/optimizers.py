@@ -14,10 +14,10 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
 )
 from gobrrr.fixes.fusion import seconds_to_move
+from gobrrr.timeline.quantities import time_text
 
 # Values of a parameter's size that one fused update reads and writes (4 bytes each): parameter,
 # gradient and two moments read, three of them written.
@@ -61,9 +61,9 @@ def _consider_fused(facts: Facts) -> Considered:
     saved_s = overhead_s - after_s + max(kernel_s - roof_s / 0.7, 0.0)
     return prospect_or_not(
         facts, 0.6 * (overhead_s - after_s), saved_s, overhead_s + kernel_s - roof_s,
-        f"{ops} ops for {tensors} tensors cost {milliseconds(overhead_s)} of overhead and "
-        f"{milliseconds(kernel_s)} of kernels; one fused op costs about {milliseconds(after_s)} "
-        f"and moves its bytes in {milliseconds(roof_s)}",
+        f"{ops} ops for {tensors} tensors cost {time_text(overhead_s)} of overhead and "
+        f"{time_text(kernel_s)} of kernels; one fused op costs about {time_text(after_s)} "
+        f"and moves its bytes in {time_text(roof_s)}",
     )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def _consider_foreach(facts: Facts) -> Considered:
     saved_s = 0.5 * overhead_s
     return prospect_or_not(
         facts, -0.2 * overhead_s, saved_s, 0.8 * overhead_s,
-        f"{ops} ops of the optimizer cost {milliseconds(overhead_s)} of Python and dispatch, of "
+        f"{ops} ops of the optimizer cost {time_text(overhead_s)} of Python and dispatch, of "
         "which lists of tensors spare about half",
     )  # fmt: skip
 

@@ -19,13 +19,13 @@ from gobrrr.fixes.fix import (
     Effect,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
     too_little,
 )
 from gobrrr.fixes.fusion import seconds_to_move
 from gobrrr.fixes.programs import as_program, map_tensors, with_setting
 from gobrrr.fixes.scripts import around_outermost_calls, before_first_call
+from gobrrr.timeline.quantities import multiple, time_text
 
 _MATRIX_LEAVES = ("compute.matrix.roof", "compute.matrix.below")
 
@@ -43,7 +43,8 @@ def _rates(facts: Facts, dtype: str) -> tuple[float, float] | RuledOut:
         return RuledOut(f"this machine's rate of {dtype} matrix products is unknown")
     if low < 1.2 * full:
         return RuledOut(
-            f"{dtype} matrix products run at {low / full:.2f}x the rate of float32 on this machine"
+            f"{dtype} matrix products run at {multiple(low / full)} the rate of float32 on this "
+            "machine"
         )
     return full, low
 
@@ -80,9 +81,9 @@ def _consider_autocast(dtype: str, facts: Facts) -> Considered:
     return prospect_or_not(
         facts, saved_s - 0.4 * abs(now_s - after_s) - cast_s, saved_s,
         now_s * (1 - rates[0] / rates[1]),
-        f"{len(ops)} float32 matrix products take {milliseconds(now_s)}; at "
-        f"{rates[1] / rates[0]:.2g}x the rate {milliseconds(after_s)}, less {casts} "
-        f"casts for {milliseconds(cast_s)}",
+        f"{len(ops)} float32 matrix products take {time_text(now_s)}; at "
+        f"{rates[1] / rates[0]:.2g}x the rate {time_text(after_s)}, less {casts} casts for "
+        f"{time_text(cast_s)}",
     )  # fmt: skip
 
 
@@ -187,9 +188,9 @@ def _consider_storage(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, saved_s - 0.5 * abs(matrix_s - matrix_after_s) - 0.5 * memory_s, saved_s,
         max(matrix_s - 0.8 * matrix_after_s, 0.0) + 0.6 * memory_s,
-        f"matrix products take {milliseconds(matrix_s)} in float32 and about "
-        f"{milliseconds(matrix_after_s)} in bf16, at {low / full:.2g}x the rate; "
-        f"{milliseconds(memory_s)} of elementwise memory time moves half the bytes",
+        f"matrix products take {time_text(matrix_s)} in float32 and about "
+        f"{time_text(matrix_after_s)} in bf16, at {low / full:.2g}x the rate; "
+        f"{time_text(memory_s)} of elementwise memory time moves half the bytes",
     )  # fmt: skip
 
 
@@ -260,9 +261,9 @@ def _consider_matmul_precision(setting: tuple[str, str, str], facts: Facts) -> C
     saved_s = now_s - after_s - convert_s
     return prospect_or_not(
         facts, 0.3 * saved_s - convert_s, saved_s, now_s * (1 - rates[0] / rates[1]),
-        f"float32 matrix products take {milliseconds(now_s)}; inside in {setting[2]}, at "
-        f"{rates[1] / rates[0]:.2g}x the rate, {milliseconds(after_s)} and "
-        f"{milliseconds(convert_s)} to convert",
+        f"float32 matrix products take {time_text(now_s)}; inside in {setting[2]}, at "
+        f"{rates[1] / rates[0]:.2g}x the rate, {time_text(after_s)} and "
+        f"{time_text(convert_s)} to convert",
     )  # fmt: skip
 
 
@@ -308,7 +309,7 @@ def _consider_fp8(facts: Facts) -> Considered:
     saved_s = facts.leaf_s("compute.matrix.roof") * (1 - full / low)
     return prospect_or_not(
         facts, 0.0, 0.5 * saved_s, saved_s,
-        f"matrix products take {milliseconds(matrix_s)} in {now}; fp8 runs at {low / full:.2g}x",
+        f"matrix products take {time_text(matrix_s)} in {now}; fp8 runs at {low / full:.2g}x",
     )  # fmt: skip
 
 

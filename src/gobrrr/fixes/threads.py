@@ -14,10 +14,10 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
 )
 from gobrrr.fixes.programs import Setting, with_setting
+from gobrrr.timeline.quantities import count, time_text
 
 # Share of the ideal that more threads reach on matrix products and large elementwise ops:
 # 2 threads against 1 on Zen 4, torch 2.13: 1.95x and 1.3x (memory) to 1.9x (cache).
@@ -37,7 +37,7 @@ def _consider_all(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, 0.4 * saved_s, saved_s, ideal_s,
         f"torch uses {facts.threads} of {facts.processors} processors; "
-        f"{milliseconds(compute_s)} of compute and {milliseconds(memory_s)} of memory time can "
+        f"{time_text(compute_s)} of compute and {time_text(memory_s)} of memory time can "
         "be shared",
     )  # fmt: skip
 
@@ -58,9 +58,9 @@ def _consider_one(facts: Facts) -> Considered:
     saved_s = fork_s * sum(op.count for op in small) - slower_s
     return prospect_or_not(
         facts, -slower_s, saved_s, fork_s * sum(op.count for op in small),
-        f"{sum(op.count for op in small):.0f} ops are so small that starting threads "
-        f"({milliseconds(fork_s)}) is not worth it; larger ones would take "
-        f"{milliseconds(slower_s)} longer",
+        f"{count(sum(op.count for op in small))} ops are so small that starting threads "
+        f"({time_text(fork_s)}) is not worth it; larger ones would take {time_text(slower_s)} "
+        "longer",
     )  # fmt: skip
 
 

@@ -17,10 +17,10 @@ from gobrrr.fixes.fix import (
     Considered,
     Fix,
     RuledOut,
-    milliseconds,
     prospect_or_not,
 )
 from gobrrr.fixes.scripts import before_first_call
+from gobrrr.timeline.quantities import time_text
 
 
 def _consider(facts: Facts) -> Considered:
@@ -36,7 +36,7 @@ def _consider(facts: Facts) -> Considered:
     roof_s = sum(op.roof_s or 0.0 for op in bound)
     return prospect_or_not(
         facts, -0.5 * time_s, 0.5 * roof_s, 0.75 * time_s,
-        f"{len(bound)} products take {milliseconds(time_s)} to stream float32 weights; int8 is a "
+        f"{len(bound)} products take {time_text(time_s)} to stream float32 weights; int8 is a "
         "quarter of the bytes",
     )  # fmt: skip
 

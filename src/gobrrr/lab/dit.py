@@ -40,7 +40,7 @@ from gobrrr.lab.experiment import (
 from gobrrr.lab.remat import Pass, peak_bytes
 from gobrrr.lab.setting import Setting, ratio_of, spread
 from gobrrr.measure import Series
-from gobrrr.timeline.quantities import percent, si, time_text
+from gobrrr.timeline.quantities import multiple, percent, si, time_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -228,7 +228,7 @@ def _part_answers(
     answers["flash"] = Answer(
         Measured(*ratio_of(slow, fast)),
         f"{time_text(slow.summary().median)} against {time_text(fast.summary().median)}; "
-        f"{short[0]:.2f}x on the short sequence",
+        f"{multiple(short[0])} on the short sequence",
     )
     chain = series[LONG, "AdaLN chain"]
     fused = series.get((LONG, "AdaLN chain, fused"))
@@ -266,8 +266,8 @@ def _two_clips(setting: Setting) -> tuple[Answer, list[Row]]:
     row: Row = {"kind": "clips", "ratio": ratio[0], "low": ratio[1], "high": ratio[2],
                 "predicted": predicted, "overhead": overhead}  # fmt: skip
     because = (
-        f"two clips take {ratio[0]:.2f}x the time of one; with {percent(overhead)} overhead by "
-        f"gobrrr's split {predicted:.2f}x is expected ({SHORT}): "
+        f"two clips take {multiple(ratio[0])} the time of one; with {percent(overhead)} overhead "
+        f"by gobrrr's split {multiple(predicted)} is expected ({SHORT}): "
         + ("overhead rules" if ratio[0] < 1.5 else "overhead does not rule")
     )
     return Answer(Measured(*(value - predicted for value in ratio)), because), [row]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.quantities import si
+from gobrrr.timeline.quantities import si, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,15 +115,13 @@ def time_ticks(axis: Any) -> None:
     """Tick labels such as 20 ms."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _short_time(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _round_time(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _short_time(seconds: float) -> str:
-    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
-        if abs(seconds) >= 0.9995 * factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return "0"
+def _round_time(seconds: float) -> str:
+    number, unit = time_text(seconds).split(" ")
+    return f"{float(number):g} {unit}"
 
 
 def label_bars(axes: Axes, bars: Any, texts: Sequence[str]) -> None:

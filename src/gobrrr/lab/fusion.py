@@ -33,7 +33,7 @@ from gobrrr.lab.experiment import (
 )
 from gobrrr.lab.setting import Setting, ratio_of, torch_generator
 from gobrrr.measure import Series
-from gobrrr.timeline.quantities import si, time_text
+from gobrrr.timeline.quantities import multiple, si, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,7 +207,7 @@ def _findings(
         answers[f"{prefix}twice-as-fast"] = Answer(
             gain,
             f"two kernels {time_text(unfused.summary().median)}, fused "
-            f"{time_text(fused.summary().median)}; eager over fused {eager_gain:.2f}x. "
+            f"{time_text(fused.summary().median)}; eager over fused {multiple(eager_gain)}. "
             + _bound(name, fused.summary().median, copy_s, exp_rate, elements),
         )
         answers[f"{prefix}same-as-once"] = Answer(

@@ -43,7 +43,7 @@ from gobrrr.lab.experiment import (
 )
 from gobrrr.lab.setting import Setting, crossing, spread, torch_generator
 from gobrrr.measure import Series
-from gobrrr.timeline.quantities import si, significant
+from gobrrr.timeline.quantities import percent, si, significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -241,7 +241,7 @@ def _findings(
         best = max(elements * r / s.summary().median for r, s in many.items())
         notes.append(
             f"With many chains in flight the multiplication reaches {si(best, 'FLOP/s')}, "
-            f"{best / multiply:.0%} of its ceiling: one chain waits for itself."
+            f"{percent(best / multiply)} of its ceiling: one chain waits for itself."
         )
     notes.append(
         "The arithmetic for an A100, put right: 19.5 TFLOP/s / (1.5 TB/s / 8 bytes) = 104 "

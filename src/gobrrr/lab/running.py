@@ -23,6 +23,7 @@ from gobrrr.lab.setting import Setting, forget_compilations
 from gobrrr.lab.storage import make_folder, save_outcome, save_plot
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.timeline.errors import GobrrrError
+from gobrrr.timeline.quantities import percent
 
 Say = Callable[[str], None]
 
@@ -91,7 +92,7 @@ def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
 def _doubt(experiment: Experiment, claims: list[Judged], waiting: float) -> str:
     """Takes back verdicts on times that were taken on a busy machine; says why."""
     timed = {claim.key for claim in experiment.claims if claim.timed}
-    why = f"its threads waited for a processor {waiting:.0%} of the time they wanted one"
+    why = f"its threads waited for a processor {percent(waiting)} of the time they wanted one"
     for found in claims:
         if found.key in timed and found.verdict != "cannot tell":
             found.because = f"{why}. It would read: {found.verdict}. {found.because}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from gobrrr.timeline.quantities import percent
+
 # Shares above this are worth a sentence: the spread of an idle machine stays below it.
 TOLERANCE = 0.05
 
@@ -79,10 +81,13 @@ class Load:
         """One sentence on what disturbed the measurement; ``None`` if nothing is known to have."""
         waiting, others = self.waiting_share, self.others_share
         if others is not None and others > tolerance:
-            return f"other programs took {others:.0%} of the processor time while this was measured"
+            return (
+                f"other programs took {percent(others)} of the processor time while this was "
+                "measured"
+            )
         if waiting is not None and waiting > tolerance:
             return (
-                f"threads waited for a processor {waiting:.0%} of the time they wanted one: "
+                f"threads waited for a processor {percent(waiting)} of the time they wanted one: "
                 f"more of them than the {self.processors} there are"
             )
         return None

@@ -29,6 +29,7 @@ from gobrrr.models.target import TargetDevice, target_device
 from gobrrr.models.walk import Machine
 from gobrrr.models.walks import walks_of
 from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import time_text
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS
 from gobrrr.work.estimate import Work
 
@@ -151,10 +152,9 @@ def estimate_op(
     fixed_s = one_s * kernels.count
     time_s = max(fixed_s + kernels.seconds, roof.time_s)
     because = (
-        f"{kernels.how}: {kernels.compute_s * 1e6:.3g} µs of arithmetic, "
-        f"{kernels.memory_s * 1e6:.3g} µs of traffic, "
-        f"{kernels.count} kernel{'s' if kernels.count != 1 else ''} of "
-        f"{one_s * 1e6:.3g} µs fixed cost"
+        f"{kernels.how}: {time_text(kernels.compute_s)} of arithmetic, "
+        f"{time_text(kernels.memory_s)} of traffic, {kernels.count} "
+        f"kernel{'s' if kernels.count != 1 else ''} of {time_text(one_s)} fixed cost"
     )
     return KernelEstimate(
         time_s, roof, fixed_s, kernels.count,
@@ -172,8 +172,8 @@ def _on_processor(
     fixed_s = device.kernel_fixed_s
     moving_s = found.memory_s + found.page_faults_s
     because = (
-        f"{found.how}: {found.compute_s * 1e6:.3g} µs of arithmetic, "
-        f"{found.memory_s * 1e6:.3g} µs of traffic"
+        f"{found.how}: {time_text(found.compute_s)} of arithmetic, "
+        f"{time_text(found.memory_s)} of traffic"
     )
     return KernelEstimate(
         max(fixed_s + found.seconds, roof.time_s + found.page_faults_s), roof, fixed_s, 1,

@@ -17,6 +17,7 @@ from gobrrr.models.contraction_shapes import products_of
 from gobrrr.models.target import TargetDevice
 from gobrrr.models.walks import crosses_rows
 from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import si
 from gobrrr.work.attention import visible_pairs
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import arithmetic_dtype
@@ -131,7 +132,7 @@ def _time(
     rate = _own_rate(call, device)
     if rate is not None:
         name, elements, per_s = rate
-        how = f"{elements:.3g} elements at {per_s / 1e9:.3g} G/s, the measured rate of {name}"
+        how = f"{si(elements)} elements at {si(per_s)}/s, the measured rate of {name}"
         return ProcessorTime(elements / per_s, memory_s, how)
     compute_s = _vector(work, device, c)
     if compute_s is None:

@@ -14,6 +14,7 @@ from gobrrr.devices.datasheet import (
 )
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import time_text
 
 # The shortest kernels of recorded steps take 0.6 us (MI300X), 1.5 us (H100), 1.9 us (MI210) and
 # 2.2 us (MI250): the table of data sheets has the sources. Between launches of one stream, and on
@@ -91,7 +92,7 @@ def target_of_sheet(sheet: DeviceSheet, ceilings: Ceilings | None = None) -> Tar
             # Says what is done about it, in place of saying that it is not known.
             notices = [notice for notice in notices if notice != fixed_cost_unknown(sheet)]
             notices.append(
-                f"A kernel that does nothing is taken to cost {fixed_s * 1e6:.1f} µs on "
+                f"A kernel that does nothing is taken to cost {time_text(fixed_s)} on "
                 f"{sheet.key}, as measured on other GPUs."
             )
     cache = sheet.caches[-1] if sheet.caches else None

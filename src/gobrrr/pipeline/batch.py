@@ -17,6 +17,7 @@ from gobrrr.pipeline.cpu_analysis import CpuAnalysis, Progress, analyse_cpu, spr
 from gobrrr.pipeline.tables import describe_shapes
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import GobrrrError, UserCodeError
+from gobrrr.timeline.quantities import multiple, percent
 
 if TYPE_CHECKING:
     from gobrrr.pipeline.live import Diagnosed
@@ -107,11 +108,15 @@ def compare_growth(
     expected_s = step_s + expected_growth_s
     says = "Agrees" if agrees else "Disagrees"
     sentence = (
-        f"2x the batch took {ratio:.2f}x the time; "
-        + (f"the work grew {work_ratio:.2f}x" if work_ratio is not None else "the work is unknown")
-        + f", which predicts {expected_s / step_s:.2f}x. {says} with the split: by this test "
-        f"{overhead_s / step_s:.0%} of the step does not grow with the data, the split says "
-        f"{split_overhead_s / step_s:.0%} is overhead."
+        f"2x the batch took {multiple(ratio)} the time; "
+        + (
+            f"the work grew {multiple(work_ratio)}"
+            if work_ratio is not None
+            else "the work is unknown"
+        )
+        + f", which predicts {multiple(expected_s / step_s)}. {says} with the split: by this test "
+        f"{percent(overhead_s / step_s)} of the step does not grow with the data, the split says "
+        f"{percent(split_overhead_s / step_s)} is overhead."
     )
     return BatchDoubling(
         time_s=once, doubled_time_s=twice, ratio=ratio, work_ratio=work_ratio,

@@ -42,6 +42,7 @@ from gobrrr.pipeline.tables import (
 from gobrrr.pipeline.verdict import mfu_of, regime_of, split_of, verdict_of
 from gobrrr.timeline.data import Device, HostKind, Phase
 from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import percent
 
 # A step longer than this many medians is slow (DESIGN section 3).
 SLOW_STEP = 1.5
@@ -239,8 +240,8 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
     matched = analysis.capture.matched_fraction
     if matched < 0.98:
         notices.append(
-            f"Only {matched:.0%} of the profiled ops match the recorded step: the program's ops "
-            "differ from step to step. Unmatched ops count as dispatch."
+            f"Only {percent(matched)} of the profiled ops match the recorded step: the program's "
+            "ops differ from step to step. Unmatched ops count as dispatch."
         )
     fixed = analysis.fixed
     if fixed.estimated:

@@ -39,7 +39,7 @@ from gobrrr.timeline.data import Device, KernelKind, Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
-from gobrrr.timeline.quantities import time_text
+from gobrrr.timeline.quantities import percent, time_text
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 
@@ -182,7 +182,7 @@ def _change_notices(
             named += f" and {len(rows) - _NAMED_CHANGES} more"
         found.append(
             f"{lead}, {rows[0].regime_before}-bound on {source.key}: {named} "
-            f"({share:.0%} of the kernel time)."
+            f"({percent(share)} of the kernel time)."
         )
     return found
 

@@ -24,6 +24,7 @@ from gobrrr.pipeline.fix_options import names_of, refuse_bad_choice, seconds_of
 from gobrrr.pipeline.live import diagnose_work, load_ceilings
 from gobrrr.pipeline.search import Bench, Options, search
 from gobrrr.timeline.errors import GateFailure, GobrrrError, InputError, UserCodeError
+from gobrrr.timeline.quantities import multiple
 from gobrrr.verification.copies import private_copy
 from gobrrr.verification.memory import memory_limited
 from gobrrr.verification.numerics import TOLERANCE
@@ -90,7 +91,7 @@ class FixResult:
 
     def __repr__(self) -> str:
         names = " + ".join(fix.name for fix in self.best_fixes)
-        best = f"{names}, {self.speedup:.2f}x" if names else "nothing is faster"
+        best = f"{names}, {multiple(self.speedup)}" if names else "nothing is faster"
         return f"<FixResult: {best}>"
 
     def apply(self, target: Any) -> Any:
@@ -200,7 +201,9 @@ class FixGateFailure(GateFailure):
     """No verified set of fixes is as fast as was required; ``result`` is what was found."""
 
     def __init__(self, result: FixResult, require: float) -> None:
-        super().__init__(f"no verified fix reaches {require:g}x: the best is {result.speedup:.2f}x")
+        super().__init__(
+            f"no verified fix reaches {require:g}x: the best is {multiple(result.speedup)}"
+        )
         self.result = result
 
 

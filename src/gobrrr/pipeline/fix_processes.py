@@ -21,6 +21,7 @@ from gobrrr.pipeline.cpu_analysis import Progress, silent
 from gobrrr.pipeline.fix_child import NO_INPUT, Answer, Spec
 from gobrrr.pipeline.live import load_ceilings
 from gobrrr.timeline.errors import InputError, UserCodeError
+from gobrrr.timeline.quantities import whole_seconds
 from gobrrr.verification.functions import FunctionTrials
 from gobrrr.verification.processes import STEADY, joined_environment, merged_environment
 from gobrrr.verification.scripts import (
@@ -58,8 +59,8 @@ def diagnose_in_child(spec: Spec, fixes: Sequence[Fix]) -> tuple[Diagnosis, Fact
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
                 raise InputError(
-                    f"{spec.target} was not diagnosed within {MOST_DIAGNOSIS_S:.0f} s: give it "
-                    "less to do before its first steps"
+                    f"{spec.target} was not diagnosed within "
+                    f"{whole_seconds(MOST_DIAGNOSIS_S)}: give it less to do before its first steps"
                 ) from None
         text = printed_path.read_text(errors="replace")
         if not answer_path.exists():

@@ -18,6 +18,7 @@ from gobrrr.models.opportunities import (
 )
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.timeline.quantities import percent, si, time_text
 from gobrrr.work.traffic import broadcast, is_inplace, promote
 
 # A finding is worth a row from this share of the step.
@@ -104,8 +105,8 @@ def _together(small: Sequence[Finding], step_s: float) -> Finding | None:
         prediction=_prediction(
             sum(p.low_s for p in known), expected_s, sum(p.high_s for p in known), step_s
         ),
-        because=f"{len(small)} kinds of groups, each of them under {LEAST_SHARE:.0%} of the step "
-        f"or after the {MOST_FINDINGS} largest, save {_time(expected_s)} together.",
+        because=f"{len(small)} kinds of groups, each of them under {percent(LEAST_SHARE)} of the "
+        f"step or after the {MOST_FINDINGS} largest, save {time_text(expected_s)} together.",
         sources=list(dict.fromkeys(s for f in small for s in f.sources))[:5],
         leaves=_LEAVES,
     )
@@ -171,8 +172,8 @@ def sentence(pattern: Pattern, expected_s: float) -> str:
     count = len(first.ops)
     where = f" in each of {places} places" if places > 1 else ""
     text = (
-        f"{count} ops{where} move {_size(pattern.bytes_now)}; as one kernel "
-        f"{_size(pattern.bytes_fused)}, which saves {_time(expected_s)}"
+        f"{count} ops{where} move {si(pattern.bytes_now, 'B')}; as one kernel "
+        f"{si(pattern.bytes_fused, 'B')}, which saves {time_text(expected_s)}"
     )
     if first.kind == ATTENTION:
         text += "; scaled_dot_product_attention keeps the scores on chip"
@@ -181,20 +182,6 @@ def sentence(pattern: Pattern, expected_s: float) -> str:
         bound = "stays memory-bound up to" if has < free else "is compute-bound beyond"
         text += f". It {bound} {free:.0f} FLOPs per element and has {has:.0f}"
     return text + "."
-
-
-def _size(count: float) -> str:
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count:.0f} B"
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
 
 
 def with_guessed_storages(ops: Sequence[MeasuredOp]) -> list[MeasuredOp]:

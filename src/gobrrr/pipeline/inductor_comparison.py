@@ -12,6 +12,7 @@ from gobrrr.capture.workload import Workload
 from gobrrr.models.compiled import CompiledKernel, compiled_kernels
 from gobrrr.models.dataflow import link
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import si
 from gobrrr.work.traffic import is_inplace
 
 
@@ -53,9 +54,10 @@ class FusionComparison:
             f"{self.fused_expected} and {len(self.expected) - self.fused_expected}"
         )
         if self.bytes_made is not None and self.bytes_expected is not None:
-            text += f". It moves {_mega(self.bytes_made)}, expected {_mega(self.bytes_expected)}"
+            made, expected = si(self.bytes_made, "B"), si(self.bytes_expected, "B")
+            text += f". It moves {made}, expected {expected}"
             if self.bytes_eager is not None:
-                text += f", eager {_mega(self.bytes_eager)}"
+                text += f", eager {si(self.bytes_eager, 'B')}"
         return text + "."
 
 
@@ -156,7 +158,3 @@ def _storages(result: Any) -> set[int]:
 def _total(amounts: list[int | None]) -> int | None:
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if len(known) == len(amounts) else None
-
-
-def _mega(count: int) -> str:
-    return f"{count / 1e6:.3g} MB"

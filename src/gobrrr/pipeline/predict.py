@@ -22,6 +22,7 @@ from gobrrr.pipeline.predicted_build import ErrorBand, build_prediction
 from gobrrr.pipeline.predicted_costs import cost_graph
 from gobrrr.timeline.errors import InputError, UserCodeError
 from gobrrr.timeline.graph import OpGraph
+from gobrrr.timeline.quantities import si
 
 _DTYPES = {"fp16": "float16", "half": "float16", "float16": "float16",
            "bf16": "bfloat16", "bfloat16": "bfloat16"}  # fmt: skip
@@ -250,7 +251,7 @@ def memory_notice(device: str, peak: int | None, available: int | None) -> str |
     if peak is None or available is None or peak <= available:
         return None
     return (
-        f"The step needs about {peak / 1e9:.3g} GB, more than the {available / 1e9:.3g} GB of "
+        f"The step needs about {si(peak, 'B')}, more than the {si(available, 'B')} of "
         f"{device}: it would run out of memory."
     )
 
@@ -270,13 +271,13 @@ def refuse_too_large(*diagnoses: Diagnosis) -> list[Diagnosis]:
             fitting.append(found)
         else:
             problems.append(problem)
-            sizes.append(f"{(found.device.memory_bytes or 0) / 1e9:.3g} GB of {key}")
+            sizes.append(f"{si(found.device.memory_bytes, 'B')} of {key}")
     if len(problems) == 1 and not fitting:
         raise InputError(problems[0])
     if problems and not fitting:
         needs = max(found.counters["peak_memory_bytes"] for found in diagnoses)
         raise InputError(
-            f"The step needs about {needs / 1e9:.3g} GB, more than the {', '.join(sizes)}: it "
+            f"The step needs about {si(needs, 'B')}, more than the {', '.join(sizes)}: it "
             "would run out of memory on each."
         )
     return fitting

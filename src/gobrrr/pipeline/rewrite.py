@@ -15,6 +15,7 @@ from gobrrr.fixes.compilation import MODES
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.optimizers import FUSED
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import multiple
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def rewrite(source: str, fixes: Sequence[Fix], speedup: float) -> Rewritten:
         else:
             change(script, fix)
     names = ", ".join(fix.name for fix in fixes)
-    _place_lines(script, f"gobrrr fix: {speedup:.2f}x here with {names}")
+    _place_lines(script, f"gobrrr fix: {multiple(speedup)} here with {names}")
     text = source
     for offset, added in sorted(script.edits, key=lambda edit: -edit[0]):
         text = text[:offset] + added + text[offset:]

@@ -18,6 +18,7 @@ from gobrrr.fixes.light import speed_of_light_with
 from gobrrr.pipeline.cpu_analysis import Progress
 from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
 from gobrrr.timeline.errors import GobrrrError, InputError
+from gobrrr.timeline.quantities import multiple, whole_seconds
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import Trial
 
@@ -211,7 +212,7 @@ class _Run:
         return self.options.budget_s - (self.clock() - self._begun)
 
     def _left(self) -> str:
-        return f"{max(self._left_s(), 0.0):.0f} s of the budget left"
+        return f"{whole_seconds(max(self._left_s(), 0.0))} of the budget left"
 
     def measure_null(self) -> None:
         """The null trial, again if the machine was not quiet enough."""
@@ -269,7 +270,7 @@ class _Run:
         if base.trial.verdict == "failed":
             return f"a variant of {base.fix.name}, which failed"
         if ratio is not None and ratio.high < HOPELESS and not fix.family:
-            return f"a variant of {base.fix.name}, which is slower ({ratio.median:.2f}x)"
+            return f"a variant of {base.fix.name}, which is slower ({multiple(ratio.median)})"
         return ""
 
     def combine(self, fixes: Sequence[Fix]) -> None:

@@ -8,6 +8,7 @@ from gobrrr.attribution.leaves import top_levels
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis, Split
 from gobrrr.timeline.names import short_kernel_name
+from gobrrr.timeline.quantities import count, percent
 from gobrrr.work.estimate import Work
 
 # A margin between the two largest top levels under this share of the step is a close call.
@@ -123,14 +124,14 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     regime = diagnosis.regime
     share = sums[regime] / step_s if step_s else 0.0
     meaning = _MEANING[regime].format("processor" if diagnosis.device.kind == "cpu" else "device")
-    first = f"{regime.capitalize()}-bound. {share:.0%} of each step {meaning}"
+    first = f"{regime.capitalize()}-bound. {percent(share)} of each step {meaning}"
     detail = _detail(diagnosis, regime)
     sentences = [f"{first}: {detail}." if detail else f"{first}."]
     if diagnosis.close:
         other = sorted(sums, key=lambda name: -sums[name])[1]
         sentences.append(
-            f"It is a close call: {other} takes {sums[other] / step_s:.0%}, so remedies for both "
-            "apply."
+            f"It is a close call: {other} takes {percent(sums[other] / step_s)}, so remedies for "
+            "both apply."
         )
     sentences += _beside_the_point(diagnosis, regime)
     remedy = REMEDIES[_main_part(diagnosis, regime) or regime]
@@ -147,14 +148,14 @@ def _beside_the_point(diagnosis: Diagnosis, regime: str) -> list[str]:
     guessed = diagnosis.leaves.get(f"{regime}.unmodelled", 0.0)
     if regime != "unmodelled" and guessed > WORTH_SAYING * step_s:
         found.append(
-            f"{guessed / step_s:.0%} of the step counts as {regime} by the names of its kernels "
-            "alone: no work formula fits what was recorded of them, or the device has no ceiling "
-            "for it."
+            f"{percent(guessed / step_s)} of the step counts as {regime} by the names of its "
+            "kernels alone: no work formula fits what was recorded of them, or the device has no "
+            "ceiling for it."
         )
     for what, leaves in _WORTH_NAMING.items():
         time_s = sum(diagnosis.leaves.get(leaf, 0.0) for leaf in leaves)
         if not leaves[0].startswith(regime) and time_s > WORTH_SAYING * step_s:
-            found.append(f"Beside that, {time_s / step_s:.0%} goes to {what}.")
+            found.append(f"Beside that, {percent(time_s / step_s)} goes to {what}.")
     return found
 
 
@@ -181,16 +182,16 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
         what = (
             "collectives that nothing hides" if part == "network" else "copies that nothing hides"
         )
-        return f"{what} take {time_s / step_s:.0%}"
+        return f"{what} take {percent(time_s / step_s)}"
     largest = rows[0]
     name = " ".join(filter(None, (short_kernel_name(largest.name), largest.shapes)))
-    text = f"{name} alone takes {largest.time_s / step_s:.0%} of the step"
+    text = f"{name} alone takes {percent(largest.time_s / step_s)} of the step"
     if largest.roof_fraction is not None:
-        text += f", at {min(1.0, largest.roof_fraction):.0%} of its roof"
+        text += f", at {percent(min(1.0, largest.roof_fraction))} of its roof"
     if regime == "memory":
         faults = diagnosis.leaves.get("memory.page_faults", 0.0)
         if faults > 0.1 * step_s:
-            text += f"; page faults of fresh outputs take {faults / step_s:.0%}"
+            text += f"; page faults of fresh outputs take {percent(faults / step_s)}"
     return text
 
 
@@ -206,11 +207,11 @@ def _overhead_detail(diagnosis: Diagnosis) -> str:
     if not causes:
         return ""
     time_s, cause = causes[0]
-    share = f"{time_s / diagnosis.accounted_s:.0%}"
-    count = sum(row.count for row in diagnosis.ops)
+    share = percent(time_s / diagnosis.accounted_s)
+    ops = count(sum(row.count for row in diagnosis.ops))
     words = {
         "python": f"Python takes {share}",
-        "dispatch": f"dispatching {count:,.0f} ops takes {share}",
+        "dispatch": f"dispatching {ops} ops takes {share}",
         "data_loading": f"waiting for data takes {share}",
         "launch": f"launching kernels takes {share}",
         "synchronisation": f"waiting in synchronisations takes {share}",
@@ -228,4 +229,4 @@ def _where(diagnosis: Diagnosis, cause: str, time_s: float) -> str:
     share = largest.time_s / time_s
     if share < LEAST_OF_CAUSE:
         return ""
-    return f", {'most' if share > 0.5 else f'{share:.0%}'} of it at {largest.source}"
+    return f", {'most' if share > 0.5 else percent(share)} of it at {largest.source}"

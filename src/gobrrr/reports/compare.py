@@ -15,7 +15,14 @@ from gobrrr.diagnosis.comparison import Change, Comparison, OpChange
 from gobrrr.reports.terminal import Options
 from gobrrr.reports.words import PARTS
 from gobrrr.timeline.names import op_name, plain_name
-from gobrrr.timeline.quantities import UNKNOWN, TimeScale, count, percent, si
+from gobrrr.timeline.quantities import (
+    UNKNOWN,
+    TimeScale,
+    count,
+    multiple,
+    percent_change,
+    si,
+)
 
 LEVELS = ("compute", "memory", "overhead", "unmodelled")
 _VERDICTS = {
@@ -53,7 +60,7 @@ def headline(comparison: Comparison) -> str:
     interval = ""
     if comparison.speedup is not None:
         interval = f" ({comparison.speedup.low:.2f} to {comparison.speedup.high:.2f})"
-    return f"{text}: {comparison.ratio:.2f}x{interval}, {_VERDICTS[comparison.verdict]}"
+    return f"{text}: {multiple(comparison.ratio)}{interval}, {_VERDICTS[comparison.verdict]}"
 
 
 def leaf_label(name: str) -> str:
@@ -93,10 +100,7 @@ def relative_text(before: float | None, after: float | None) -> str:
     """``-23 %``; ``new`` and ``gone`` where one side is nothing."""
     if not before or not after:
         return "" if bool(before) == bool(after) else "gone" if before else "new"
-    change = after / before - 1
-    if not change:
-        return ""
-    return f"{'-' if change < 0 else '+'}{percent(abs(change))}"
+    return percent_change(before, after)
 
 
 def op_where(change: OpChange) -> str:

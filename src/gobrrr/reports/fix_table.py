@@ -10,6 +10,7 @@ from gobrrr.diagnosis.schema import Diagnosis, Finding, FixSummary, Ratio, Verif
 from gobrrr.measure.summary import Interval
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
 from gobrrr.timeline.names import plain_name, short_source
+from gobrrr.timeline.quantities import count, multiple_range, whole_seconds
 from gobrrr.verification.timing import NOISY_REACH, is_quiet
 from gobrrr.verification.trial import FASTER, INCOMPARABLE, SAME, SLOWER
 
@@ -100,7 +101,7 @@ def _agreed(tried: Verification) -> bool:
 
 
 def _span(ratio: Ratio) -> str:
-    return f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+    return multiple_range(ratio)
 
 
 def _row(finding: Finding, diagnosis: Diagnosis, ambiguous: bool) -> Row:
@@ -132,7 +133,7 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
         return lines + notices
     r = summary.null
     if _quiet(r):
-        against = f"The program against itself: {r.median:.3f}x ({r.low:.3f} to {r.high:.3f})"
+        against = f"The program against itself: {multiple_range(r, 3)}"
         return [*lines, f"{against}; a fix counts outside that.", *notices]
     # How noisy it is stands in a notice.
     reach = f"Here a change counts only {NOISY_REACH} times as far from 1x as such noise reaches."
@@ -146,9 +147,9 @@ def _best_line(summary: FixSummary) -> str:
     assert tried.speedup is not None
     line = f"Best: {' + '.join(summary.best)}: {_span(tried.speedup)}"
     if tried.compile_s is not None and tried.compile_s >= 1.0:
-        line += f"; takes {tried.compile_s:.0f} s once"
+        line += f"; takes {whole_seconds(tried.compile_s)} once"
         if tried.break_even_steps is not None:
-            line += f", won back after {tried.break_even_steps:,.0f} steps"
+            line += f", won back after {count(tried.break_even_steps)} steps"
     numerics = tried.numerics or {}
     if numerics.get("error") is not None:
         line += f"; largest error {numerics['error']:.1e}"

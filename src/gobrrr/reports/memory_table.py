@@ -5,7 +5,7 @@ from __future__ import annotations
 from gobrrr.diagnosis.schema import Diagnosis, MemoryCurve, MemoryPoint
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
 from gobrrr.timeline.names import plain_name
-from gobrrr.timeline.quantities import percent, si
+from gobrrr.timeline.quantities import multiple, percent, si
 
 AS_IT_IS = "as it is"
 _FRONT = "front"
@@ -39,7 +39,7 @@ def _reference(curve: MemoryCurve) -> str:
 
 def _row(point: MemoryPoint, diagnosis: Diagnosis) -> Row:
     price = point.price
-    span = f"{price.median:.2f}x"
+    span = multiple(price.median)
     if price.low != price.high:
         span += f" ({price.low:.2f} to {price.high:.2f})"
     return Row(

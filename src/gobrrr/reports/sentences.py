@@ -9,7 +9,15 @@ from gobrrr.reports.fix_table import trial_line
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import PARTS, Part, cause_label
 from gobrrr.timeline.names import op_name, plain_name, short_source
-from gobrrr.timeline.quantities import UNKNOWN, count, percent, share, significant, time_text
+from gobrrr.timeline.quantities import (
+    UNKNOWN,
+    count,
+    multiple,
+    percent,
+    share,
+    significant,
+    time_text,
+)
 
 # How many source lines stand beside a cause of overhead in the split; --by cause shows all.
 _LINES_PER_CAUSE = 2
@@ -236,7 +244,7 @@ def finding_lines(finding: Finding, diagnosis: Diagnosis) -> tuple[str, str, lis
         p = finding.prediction
         saving = (
             f"{scale.text(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)}), "
-            f"{p.speedup:.2f}x"
+            f"{multiple(p.speedup)}"
         )
     lines = [plain_name(finding.because)] if finding.because else []
     if lines and finding.title not in (None, "", finding.fix):

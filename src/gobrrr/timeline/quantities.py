@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 UNKNOWN = "-"
 
@@ -59,10 +60,19 @@ class TimeScale:
 
 
 def time_text(seconds: float | None) -> str:
-    """A time alone, in its own unit: ``"41.2 ms"``."""
+    """A time alone: three significant digits in its own unit, ``"41.2 ms"``, ``"-4.00 µs"``."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
-    return TimeScale.of(seconds).text(seconds) if seconds else "0 s"
+    if not seconds:
+        return "0 s"
+    fitting = (entry for entry in _TIME_UNITS if abs(seconds) >= 0.9995 * entry[0])
+    unit_s, unit = next(fitting, _TIME_UNITS[-1])
+    return f"{significant(seconds / unit_s)} {unit}"
+
+
+def whole_seconds(seconds: float) -> str:
+    """A limit, or a time of which seconds are told apart and no less: ``"30 s"``."""
+    return f"{seconds:,.0f} s"
 
 
 def si(value: float | None, unit: str = "") -> str:
@@ -74,6 +84,16 @@ def si(value: float | None, unit: str = "") -> str:
     fitting = (entry for entry in _PREFIXES if abs(value) >= 0.9995 * entry[0])
     factor, prefix = next(fitting, _PREFIXES[-1])
     return f"{significant(value / factor)} {prefix}{unit}".rstrip()
+
+
+def binary_size(size_bytes: float | None) -> str:
+    """The size of a cache or a buffer, which is a power of two: ``"32 KiB"``, ``"1.25 MiB"``."""
+    if size_bytes is None or not math.isfinite(size_bytes):
+        return UNKNOWN
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.4g} {unit}"
+    return f"{size_bytes:.0f} B"
 
 
 def quantity(value: float | None, unit: str) -> str:
@@ -103,13 +123,46 @@ def percent(fraction: float | None, decimals: int = 0) -> str:
     return f"{100 * fraction:.{decimals}f} %"
 
 
+def percent_change(before: float, after: float, decimals: int = 0) -> str:
+    """``"+12 %"``, ``"-23 %"``, ``"+<1 %"`` from ``before``, which is not 0; ``""`` for none."""
+    change = after / before - 1.0
+    sign = "-" if change < 0 else "+"
+    return f"{sign}{percent(abs(change), decimals)}" if change else ""
+
+
 def share(part: float | None, whole: float, decimals: int = 0) -> str:
     """``part`` as percent of ``whole``; a dash if there is no whole."""
     return percent(part / whole if part is not None and whole else None, decimals)
 
 
-def count(value: float | None) -> str:
-    """``"611"``; ``"2.5"`` for a mean over steps that differ."""
+class _Range(Protocol):
+    """A median and the interval it lies in."""
+
+    @property
+    def median(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def multiple(value: float | None, decimals: int = 2) -> str:
+    """How many times as much, as fast or as long: ``"1.25x"``."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
+    return f"{value:.{decimals}f}x"
+
+
+def multiple_range(value: _Range, decimals: int = 2) -> str:
+    """``"1.25x (1.20 to 1.31)"``; without the interval where it has no width."""
+    text = multiple(value.median, decimals)
+    if value.low == value.high:
+        return text
+    return f"{text} ({value.low:.{decimals}f} to {value.high:.{decimals}f})"
+
+
+def count(value: float | None) -> str:
+    """``"611"``, ``"12,345"``; ``"2.5"`` for a mean over steps that differ."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:,.0f}" if abs(value - round(value)) < 0.05 else f"{value:,.1f}"

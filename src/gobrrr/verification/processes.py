@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from gobrrr.timeline.errors import GobrrrError, InputError
+from gobrrr.timeline.quantities import whole_seconds
 
 # Random numbers, and the order of sets of names, are the same in each process.
 STEADY = {"PYTHONHASHSEED": "0", "KINETO_LOG_LEVEL": "99"}
@@ -85,7 +86,7 @@ class Child:
         try:
             if not self._connection.poll(max(timeout_s, 0.0)):
                 self.close()
-                raise ChildFailed(f"gave no sign for {timeout_s:.0f} s {doing}")
+                raise ChildFailed(f"gave no sign for {whole_seconds(timeout_s)} {doing}")
             message: dict[str, Any] = json.loads(self._connection.recv_bytes())
         except (EOFError, ConnectionError):
             raise ChildFailed(self._end(doing)) from None

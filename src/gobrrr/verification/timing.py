@@ -8,6 +8,7 @@ from statistics import median
 
 from gobrrr.measure.clock import Clock, SystemClock
 from gobrrr.measure.summary import Interval, ratio_interval
+from gobrrr.timeline.quantities import multiple_range, time_text
 from gobrrr.verification.trial import ELIMINATED_WORK, FASTER, INCOMPARABLE, SAME, SLOWER
 
 # A null trial is good if its median is this near 1 and its interval this narrow.
@@ -85,7 +86,7 @@ class Null:
     def sentence(self) -> str:
         """What it says about the machine."""
         r = self.ratio
-        span = f"the program against itself: {r.median:.3f} ({r.low:.3f} to {r.high:.3f})"
+        span = f"the program against itself: {multiple_range(r, 3)}"
         return span if self.quiet else f"too noisy to tell: {span}"
 
 
@@ -211,12 +212,12 @@ def judge(
     some of that work.
     """
     ratio = ratio or timed.ratio
-    span = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+    span = multiple_range(ratio)
     light = speed_of_light_s
     if light is not None and timed.after_s < light * (1 - LIGHT_TOLERANCE):
         return ELIMINATED_WORK, (
-            f"{timed.after_s:.3g} s per step is below the {light:.3g} s that the step's work takes "
-            "at this machine's ceilings: work was eliminated, not sped up"
+            f"{time_text(timed.after_s)} per step is below the {time_text(light)} that the step's "
+            "work takes at this machine's ceilings: work was eliminated, not sped up"
         )
     low, high = null.ratio.low, null.ratio.high
     if not null.quiet:

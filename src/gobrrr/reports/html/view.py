@@ -18,6 +18,8 @@ from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import (
     UNKNOWN,
     TimeScale,
+    multiple,
+    multiple_range,
     percent,
     share,
     si,
@@ -272,7 +274,7 @@ def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> F
         ratio = tried.speedup
         verified = "not timed"
         if ratio is not None:
-            verified = f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+            verified = multiple_range(ratio)
         verdict = verdict_word(tried)
     return FindingView(
         index=index,
@@ -281,7 +283,7 @@ def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> F
         predicted=UNKNOWN
         if p is None
         else f"{scale.text(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)})",
-        predicted_speedup="" if p is None else f"{p.speedup:.2f}x",
+        predicted_speedup="" if p is None else multiple(p.speedup),
         low=0.0 if p is None else percent_of(p.low_s, step_s),
         expected=0.0 if p is None else percent_of(p.expected_s, step_s),
         high=0.0 if p is None else percent_of(p.high_s, step_s),
