@@ -11,6 +11,7 @@ from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
 from gobrrr.capture.stand_ins import StandIns, forget, real_call, remember, value_of, worth_keeping
 from gobrrr.capture.target_answers import Switch
+from gobrrr.capture.uniform_values import expanded, may_be_uniform, uniform_result
 from gobrrr.capture.unknown_sizes import sized_by_hint
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
@@ -229,9 +230,10 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
                 f"{func} cannot be captured without running it: it has no fake implementation "
                 "(torch.library.register_fake gives it one)"
             ) from error
-        if known:
-            _follow(func, args, kwargs, result)
-        elif func is not unscale:
+        followed = (known and _follow(func, args, kwargs, result)) or _follow_uniform(
+            func, args, kwargs, result
+        )
+        if not followed and func._schema.is_mutable and func is not unscale:
             for index, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     written: list[Any] = []
@@ -293,24 +295,53 @@ def _values_in_place(value: Any) -> Any:
     return value
 
 
-def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """Work out the values of a result whose arguments' values are known, if it is small."""
+def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+    """Work out the values of a result whose arguments' values are known, if it is small.
+
+    Returns whether they are known now, those that the operator wrote into included.
+    """
     found: list[Any] = []
     _collect(result, found)
     if func.namespace != "aten" or not all(worth_keeping(tensor) for tensor in found):
-        return
+        return False
     # Without a result an operator writes into its arguments, and so into their values.
     if not found and not func._schema.is_mutable:
-        return
+        return True
     try:
         real = real_call(func, _values_in_place(args), _values_in_place(dict(kwargs)) or {})
     except Exception:  # values are a help, not a need: without them the program is asked
-        return
+        return False
     values: list[Any] = []
     _collect(real, values)
-    if len(values) == len(found):
-        for tensor, value in zip(found, values):
-            remember(tensor, value)
+    if len(values) != len(found):
+        return False
+    for tensor, value in zip(found, values):
+        remember(tensor, value)
+    return True
+
+
+def _follow_uniform(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+    """Note a result all of whose elements are the same; returns whether it is one."""
+    import torch
+
+    if not may_be_uniform(func, args, value_of):
+        return False
+    found: list[Any] = []
+    _collect(result, found)
+    try:
+        element = real_call(uniform_result, (func, args, kwargs, found, value_of), {})
+    except Exception:  # as above
+        return False
+    if element is None:
+        return False
+    for tensor in found:
+        if func._schema.is_mutable:
+            forget(tensor)
+        value = real_call(expanded, (element, tensor.shape), {})
+        # What is small has memory of its own, which writes into a part of it are followed in.
+        small = worth_keeping(tensor) and not func.is_view
+        remember(tensor, real_call(torch.Tensor.clone, (value,), {}) if small else value)
+    return True
 
 
 def _value_asked(recorder: GraphRecorder, tensor: Any, source: str) -> Any:

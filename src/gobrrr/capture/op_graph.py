@@ -15,6 +15,7 @@ from typing import Any
 from gobrrr.capture.capture_errors import quietly, user_errors
 from gobrrr.capture.graph_recorder import GraphRecorder, choose_in_inference
 from gobrrr.capture.graph_storages import TARGET, Storages
+from gobrrr.capture.hidden_stand_ins import hidden
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
 from gobrrr.capture.target_kernels import Abilities, attention_of, kernels_of
@@ -80,6 +81,7 @@ def capture_op_graph(
         with contextlib.ExitStack() as stack:
             stack.enter_context(quietly())
             stack.enter_context(_eagerly())
+            stack.enter_context(hidden())
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))
                 stack.enter_context(answering(target.answers, storages, switch))

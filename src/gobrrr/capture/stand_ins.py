@@ -8,11 +8,14 @@ from typing import Any
 
 from gobrrr.capture.graph_storages import HOST, TARGET, Storages
 from gobrrr.capture.snapshot import Snapshot
+from gobrrr.capture.uniform_values import as_uniform, is_uniform
 
 # Masks, positions and lengths steer a program; activations do not.
 MOST_VALUES = 1 << 18
 MOST_FLOATS = 16
 _VALUE = "_gobrrr_value"
+# On a storage: how often its values were lost; on a stand-in: how often when its value was noted.
+_LOST = "_gobrrr_lost"
 
 
 class StandIns:
@@ -46,8 +49,7 @@ class StandIns:
             if tensor.device.type != "cpu":
                 return self.of(real_call(torch.Tensor.to, (tensor.detach(), "meta"), {}), place)
             made = self.fake_mode.from_tensor(tensor, static_shapes=True)
-            if worth_keeping(tensor):
-                setattr(made, _VALUE, real_call(_copied, (tensor,), {}))
+            _note(made, real_call(_kept_value, (tensor,), {}))
         self._made[id(tensor)] = (weakref.ref(tensor), made)
         self.storages.number(made)
         if place is not None:
@@ -73,25 +75,53 @@ class StandIns:
         return value
 
 
-def _copied(tensor: Any) -> Any:
-    return tensor.detach().clone()
+def _kept_value(tensor: Any) -> Any:
+    """What to keep of a real tensor: a copy if it is small, one element if all are the same."""
+    if worth_keeping(tensor):
+        return tensor.detach().clone()
+    # Weights are never asked for, and are too many to look at.
+    if tensor.dtype.is_floating_point and (tensor.requires_grad or tensor.numel() > MOST_VALUES):
+        return None
+    return as_uniform(tensor.detach())
 
 
 def value_of(tensor: Any) -> Any:
     """The values of a stand-in, as a real tensor; ``None`` if unknown."""
-    return getattr(tensor, _VALUE, None)
+    value = getattr(tensor, _VALUE, None)
+    if value is None or getattr(tensor, _LOST, 0) == _times_lost(tensor):
+        return value
+    return None
 
 
 def remember(tensor: Any, value: Any) -> None:
     """Keep the values of a stand-in, if a program is likely to ask for them."""
-    if worth_keeping(value):
-        setattr(tensor, _VALUE, value)
+    if worth_keeping(value) or is_uniform(value):
+        _note(tensor, value)
 
 
 def forget(tensor: Any) -> None:
-    """The values of a stand-in are no longer known."""
-    if getattr(tensor, _VALUE, None) is not None:
-        setattr(tensor, _VALUE, None)
+    """The values of a stand-in, and of all that share its memory, are no longer known."""
+    setattr(tensor, _VALUE, None)
+    storage = _storage(tensor)
+    if storage is not None:
+        setattr(storage, _LOST, getattr(storage, _LOST, 0) + 1)
+
+
+def _note(tensor: Any, value: Any) -> None:
+    if value is not None:
+        setattr(tensor, _VALUE, value)
+        setattr(tensor, _LOST, _times_lost(tensor))
+
+
+def _times_lost(tensor: Any) -> int:
+    return int(getattr(_storage(tensor), _LOST, 0))
+
+
+def _storage(tensor: Any) -> Any:
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # layouts without one (sparse, nested)
+        return None
 
 
 def worth_keeping(tensor: Any) -> bool:
