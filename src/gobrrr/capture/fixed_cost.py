@@ -1,14 +1,18 @@
 """The fixed cost of each op of a step: the same sequence of ops on one-element tensors.
 
 In order and all together, because an op replayed alone in a tight loop finds its code in the
-caches and costs half of what it costs in the step.
+caches and costs half of what it costs in the step. Only operators that are known to be safe on
+one element are called (``safe_ops``); in the place of any other stands a safe one of its kind.
 """
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,12 +20,29 @@ from numpy.typing import NDArray
 
 from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import HostProfiler, ProfilerCost, RawEvents
-from gobrrr.capture.tiny_calls import CannotShrinkError, TinyCall, tiny_call
+from gobrrr.capture.tiny_calls import CannotShrinkError, TinyCall, replaced_by_program, tiny_call
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.nesting import parents
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work import work_of
 
 REPLAYS = 7
-EVENTS_PER_REPLAY = 200_000
+# Replays stop after these seconds, but not before this many: the median of one is no median.
+REPLAY_BUDGET_S, FEWEST_REPLAYS = 3.0, 3
+# A sequence of more ops than this repeats itself: its first part calibrates the rest.
+MOST_CALLS = 25_000
+
+_ONE = TensorSpec((1,), "float32", (1,), device="cpu")
+_ONE_BY_ONE = TensorSpec((1, 1), "float32", (1, 1), device="cpu")
+# What an op costs before it does anything, where it cannot be called on one element itself: an op
+# of PyTorch's own that checks and allocates as much. By the class of its work.
+STAND_INS: dict[str, OpCall] = {
+    "contraction": OpCall("aten::addmm", (_ONE, _ONE_BY_ONE, _ONE_BY_ONE, 1, 1)),
+    "normalisation": OpCall("aten::native_layer_norm", (_ONE, (1,), _ONE, _ONE, 1e-5)),
+    "elementwise": OpCall("aten::add", (_ONE, _ONE, 1), overload="Tensor"),
+    "movement": OpCall("aten::index_select", (_ONE, 0, TensorSpec((1,), "int64", (1,)))),
+    "other": OpCall("aten::add", (_ONE, _ONE, 1), overload="Tensor"),
+}
 
 
 @dataclass(frozen=True)
@@ -30,13 +51,16 @@ class FixedCosts:
 
     Attributes:
         time_ns: per recorded op, the profiler's own cost removed; NaN where not wanted or unknown.
-        not_replayed: op name -> why it has no one-element version; its cost is the median of the
-            same op elsewhere, else of all ops replayed (``estimated`` counts them).
+        not_replayed: op name -> why it was not called on one element.
+        estimated: how many ops have the fixed cost of another op: of the one that stood in for
+            them, else (nothing could) the median of all.
+        stand_ins: op name -> the op whose fixed cost it has.
     """
 
     time_ns: NDArray[np.float64]
     not_replayed: dict[str, str]
     estimated: int
+    stand_ins: dict[str, str] = field(default_factory=dict)
 
 
 def calibrate_fixed_costs(
@@ -46,70 +70,113 @@ def calibrate_fixed_costs(
     *,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FixedCosts:
-    """Replay the ops where ``wanted`` and time each under the profiler (median of 7 replays)."""
-    import torch
-
-    trains = any(op.phase == Phase.BACKWARD for op in ops)
-    # A sequence of 100 k ops repeats itself: its first part calibrates the rest by position in
-    # the same call.
+    """Replay the ops where ``wanted`` and time each under the profiler (median of the replays)."""
+    makers = _Makers(trains=any(op.phase == Phase.BACKWARD for op in ops))
+    chosen = np.flatnonzero(wanted)
     calls: list[tuple[int, TinyCall]] = []
-    failed: dict[str, str] = {}
-    cache: dict[Any, TinyCall | None] = {}
-    with torch.random.fork_rng(devices=[]):
-        for index in np.flatnonzero(wanted).tolist():
-            if len(calls) >= EVENTS_PER_REPLAY // 4:
-                break
-            op = ops[index]
-            with_grad = trains and op.phase == Phase.FORWARD
-            key = (op.call.name, op.call.overload, op.call.args, with_grad)
-            if key not in cache:
-                cache[key] = _valid_tiny_call(op, with_grad, failed)
-            made = cache[key]
+    with _outside_the_program():
+        for index in chosen[:MOST_CALLS].tolist():
+            made = makers.call_for(ops[index])
             if made is not None:
                 calls.append((index, made))
         times = _replay([call for _, call in calls], cost, on_progress)
     per_op = np.full(len(ops), np.nan)
-    by_key: dict[Any, list[float]] = defaultdict(list)
+    by_call: dict[Any, list[float]] = defaultdict(list)
     by_name: dict[str, list[float]] = defaultdict(list)
-    for (index, _), time_ns in zip(calls, times):
-        if np.isnan(time_ns):
+    for (index, _), time_ns in zip(calls, times.tolist()):
+        if time_ns != time_ns:
             continue
         per_op[index] = time_ns
-        op = ops[index]
-        by_key[op.call.name, op.call.args].append(time_ns)
-        by_name[op.call.name].append(time_ns)
+        call = ops[index].call
+        by_call[call.name, call.args].append(time_ns)
+        by_name[call.name].append(time_ns)
     everything = [time_ns for values in by_name.values() for time_ns in values]
     typical = float(np.median(everything)) if everything else np.nan
     medians: dict[Any, float] = {
-        key: float(np.median(values)) for key, values in [*by_key.items(), *by_name.items()]
+        key: float(np.median(values)) for key, values in [*by_call.items(), *by_name.items()]
     }
     estimated = 0
-    for index in np.flatnonzero(wanted & np.isnan(per_op)).tolist():
+    for index in chosen.tolist():
         call = ops[index].call
-        known = medians.get((call.name, call.args), medians.get(call.name))
-        estimated += known is None
-        per_op[index] = typical if known is None else known
-    return FixedCosts(per_op, failed, estimated)
+        estimated += call.name in makers.stand_ins or call.name not in medians
+        if np.isnan(per_op[index]):
+            known = medians.get((call.name, call.args), medians.get(call.name))
+            per_op[index] = typical if known is None else known
+    return FixedCosts(per_op, makers.failed, estimated, makers.stand_ins)
 
 
-def _valid_tiny_call(op: RecordedOp, with_grad: bool, failed: dict[str, str]) -> TinyCall | None:
+class _Makers:
+    """Makes each distinct call once, and tries it once."""
+
+    def __init__(self, *, trains: bool) -> None:
+        self._trains = trains and not _saves_tensors_elsewhere()
+        self._made: dict[Any, TinyCall | None] = {}
+        self._replaced = replaced_by_program()
+        self.failed: dict[str, str] = {}
+        self.stand_ins: dict[str, str] = {}
+
+    def call_for(self, op: RecordedOp) -> TinyCall | None:
+        """The op on one element, or what stands in for it; ``None`` if not even that runs."""
+        with_grad = self._trains and op.phase == Phase.FORWARD
+        key = (op.call.name, op.call.overload, op.call.args, with_grad)
+        if key not in self._made:
+            made = self._valid(op.call, with_grad)
+            self._made[key] = self._stand_in(op.call, with_grad) if made is None else made
+        return self._made[key]
+
+    def _stand_in(self, call: OpCall, with_grad: bool) -> TinyCall | None:
+        work = work_of(call)
+        other = STAND_INS["other" if work is None else work.op_class]
+        self.stand_ins[call.name] = other.name
+        return self._valid(other, with_grad)
+
+    def _valid(self, call: OpCall, with_grad: bool) -> TinyCall | None:
+        import torch
+
+        reason = ""
+        for grad in (True, False) if with_grad else (False,):
+            try:
+                made = tiny_call(call, with_grad=grad, replaced=self._replaced)
+                with torch.set_grad_enabled(grad):
+                    made[0](*made[1], **made[2])
+                return made
+            except CannotShrinkError as error:
+                reason = str(error)
+            # A combination of arguments that one element does not allow, which PyTorch has
+            # checked: the op is then estimated, and named.
+            except Exception as error:
+                reason = str(error).split("\n", 1)[0][:200]
+        self.failed.setdefault(call.name, reason)
+        return None
+
+
+@contextmanager
+def _outside_the_program() -> Iterator[None]:
+    """Nothing of the program's sees these calls, and no random state or warning comes of them.
+
+    Its dispatch and function modes, its autocast and its warnings' filters are off meanwhile.
+    """
+    import torch
+    from torch.utils import _python_dispatch
+
+    without_modes = getattr(_python_dispatch, "_disable_current_modes", None)
+    with ExitStack() as stack:
+        if without_modes is not None:
+            stack.enter_context(without_modes())
+        stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _saves_tensors_elsewhere() -> bool:
+    """Whether the program has hooks that are called with each tensor that autograd saves."""
     import torch
 
-    attempts = (True, False) if with_grad else (False,)
-    reason = ""
-    for grad in attempts:
-        try:
-            made = tiny_call(op.call, with_grad=grad)
-            with torch.set_grad_enabled(grad):
-                made[0](*made[1], **made[2])
-            return made
-        except CannotShrinkError as error:
-            reason = str(error)
-        # Anything may be invalid on one element; the op is then estimated, and named.
-        except Exception as error:
-            reason = str(error).split("\n", 1)[0][:200]
-    failed.setdefault(op.call.name, reason)
-    return None
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is not None and top(True) is not None
 
 
 def _replay(
@@ -124,7 +191,10 @@ def _replay(
 
     run()
     runs = []
+    begin = time.perf_counter()
     for repeat in range(REPLAYS):
+        if repeat >= FEWEST_REPLAYS and time.perf_counter() - begin > REPLAY_BUDGET_S:
+            break
         profiler = HostProfiler()
         profiler.start()
         run()

@@ -1,18 +1,29 @@
-"""A recorded operator call, rebuilt on tensors of one element: same code path, next to no work."""
+"""A recorded operator call, rebuilt on tensors of one element: same code path, next to no work.
+
+Only operators of ``safe_ops`` are rebuilt, and only what PyTorch itself runs for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from gobrrr.capture.safe_ops import is_safe_to_shrink
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
 # Arguments that hold sizes of the original shapes, by the schemas' own names.
 _SIZE_ARGUMENTS = frozenset(
     {"size", "sizes", "input_size", "input_sizes", "normalized_shape", "output_size", "self_size"}
 )
-# Only these namespaces are replayed: a custom operator may do anything when called.
-REPLAYED_NAMESPACES = ("aten", "mkldnn", "mkldnn_prepacked")
+# Keys of the dispatcher under which a program's own kernel would be called for a plain tensor.
+_KEYS_OF_CPU_CALLS = frozenset(
+    {"CPU", "AutogradCPU", "Autograd", "ADInplaceOrView", "AutocastCPU",
+     "CompositeImplicitAutograd", "CompositeExplicitAutograd"}
+)  # fmt: skip
+# Divisors: 0 is no valid one for integers.
+_DIVISIONS = frozenset(
+    {"div", "floor_divide", "remainder", "fmod", "_foreach_div"}
+)  # fmt: skip
 
 TinyCall = tuple[Callable[..., Any], list[Any], dict[str, Any]]
 
@@ -21,36 +32,45 @@ class CannotShrinkError(Exception):
     """The call has no one-element version that is known to be valid."""
 
 
-def tiny_call(call: OpCall, *, with_grad: bool) -> TinyCall:
+def tiny_call(call: OpCall, *, with_grad: bool, replaced: frozenset[str] | None = None) -> TinyCall:
     """Function, positional and keyword arguments of a one-element version of ``call``.
 
     ``with_grad``: floating inputs of out-of-place ops require grad, so that autograd's share of
-    the dispatch is paid as in the recorded step. Raises ``CannotShrinkError``.
+    the dispatch is paid as in the recorded step. ``replaced``: ``replaced_by_program()``, where it
+    is at hand. Raises ``CannotShrinkError``.
     """
     import torch
 
-    namespace, _, name = call.name.partition("::")
-    if namespace not in REPLAYED_NAMESPACES:
-        raise CannotShrinkError(f"{call.name}: custom operators are not replayed")
+    if not is_safe_to_shrink(call.name):
+        raise CannotShrinkError(f"{call.name} is not known to be safe on other sizes")
+    if call.name in (replaced_by_program() if replaced is None else replaced):
+        raise CannotShrinkError(f"{call.name} has a kernel of the program's own")
+    name = call.name.partition("::")[2]
     try:
-        packet = getattr(getattr(torch.ops, namespace), name)
-        overload = getattr(packet, call.overload) if call.overload else _fitting(packet, call)
+        overload = getattr(getattr(torch.ops.aten, name), call.overload or "default")
     except AttributeError as error:
         raise CannotShrinkError(str(error)) from None
     arguments = overload._schema.arguments
+    if any(argument.is_out for argument in arguments):
+        # The result's shape decides whether ``out`` is resized.
+        raise CannotShrinkError(f"{call.name} writes into a tensor given as out=")
     shapes = _SHAPES.get(name, _unit_shapes)(call)
-    scalars = _SCALARS.get(name, {})
+    scalars = {**_SCALARS_OF_ALL, **_SCALARS.get(name, {})}
+    integer = 1 if name.removesuffix("_") in _DIVISIONS else 0
     grad = with_grad and not name.endswith("_") and not overload._schema.is_mutable
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     tensor_position = 0
     for argument, value in zip(arguments, call.args):
-        if argument.name in scalars:
-            made: Any = scalars[argument.name](call)
+        if value is None and not isinstance(argument.type, torch.OptionalType):
+            raise CannotShrinkError(f"{call.name}: {argument.name} is of a kind that is not kept")
+        if argument.name in scalars and value is not None:
+            made: Any = scalars[argument.name](value)
         elif argument.name in _SIZE_ARGUMENTS and isinstance(value, tuple):
             made = [1] * len(value)
         else:
-            made, tensor_position = _rebuild(value, argument, shapes, tensor_position, grad)
+            fill = _Fill(grad, integer)
+            made, tensor_position = _rebuild(value, argument, shapes, tensor_position, fill)
         if argument.kwarg_only:
             keywords[argument.name] = made
         else:
@@ -58,34 +78,45 @@ def tiny_call(call: OpCall, *, with_grad: bool) -> TinyCall:
     return overload, positional, keywords
 
 
-def _fitting(packet: Any, call: OpCall) -> Any:
-    """The overload with the call's number and kind of arguments (a profile does not name it)."""
-    for name in packet.overloads():
-        overload = getattr(packet, name)
-        arguments = overload._schema.arguments
-        fits = len(arguments) == len(call.args) and all(
-            ("Tensor" in str(argument.type)) >= isinstance(value, TensorSpec)
-            for argument, value in zip(arguments, call.args)
-        )
-        if fits and not name.endswith("out"):
-            return overload
-    raise CannotShrinkError(f"{call.name}: no overload with {len(call.args)} such arguments")
+def replaced_by_program() -> frozenset[str]:
+    """Operators of PyTorch for which Python code has registered a kernel (``torch.library``)."""
+    import torch
+
+    registered = getattr(torch.library, "_impls", None)
+    if registered is None:
+        return frozenset()
+    found = set()
+    for key in list(registered):
+        namespace, _, rest = key.partition("/")
+        overload, _, dispatch_key = rest.rpartition("/")
+        if namespace == "aten" and dispatch_key in _KEYS_OF_CPU_CALLS:
+            found.add(f"aten::{overload.partition('.')[0]}")
+    return frozenset(found)
 
 
-def _rebuild(value: Arg, argument: Any, shapes: list[Any], at: int, grad: bool) -> tuple[Any, int]:
+class _Fill(NamedTuple):
+    """What new tensors are: whether floating ones require grad, and the value of integers."""
+
+    grad: bool
+    integer: int
+
+
+def _rebuild(value: Arg, argument: Any, shapes: list[Any], at: int, fill: _Fill) -> tuple[Any, int]:
     import torch
 
     if isinstance(value, TensorSpec):
-        return _tiny_tensor(value, shapes[at], grad), at + 1
+        return _tiny_tensor(value, shapes[at], fill), at + 1
     if isinstance(value, tuple):
         made = []
         for item in value:
-            one, at = _rebuild(item, argument, shapes, at, grad)
+            one, at = _rebuild(item, argument, shapes, at, fill)
             made.append(one)
         return made, at
     if isinstance(value, str):
         kind = str(argument.real_type if hasattr(argument, "real_type") else argument.type)
         if "Device" in kind:
+            if not value.startswith("cpu"):
+                raise CannotShrinkError(f"a tensor on {value}")
             return torch.device(value), at
         if any(word in kind for word in ("ScalarType", "Layout", "MemoryFormat")):
             found = getattr(torch, value.removeprefix("torch."), None)
@@ -95,17 +126,19 @@ def _rebuild(value: Arg, argument: Any, shapes: list[Any], at: int, grad: bool) 
     return value, at
 
 
-def _tiny_tensor(spec: TensorSpec, shape: tuple[int, ...], grad: bool) -> Any:
+def _tiny_tensor(spec: TensorSpec, shape: tuple[int, ...], fill: _Fill) -> Any:
     import torch
 
     dtype = getattr(torch, spec.dtype, None)
     if dtype is None or (spec.device and not spec.device.startswith("cpu")):
         raise CannotShrinkError(f"a {spec.dtype} tensor on {spec.device}")
+    if spec.strides is None or spec.dtype.startswith(("q", "bits")):
+        raise CannotShrinkError(f"a {spec.dtype} tensor in a layout of its own")
     if dtype.is_floating_point or dtype.is_complex:
-        made = torch.ones(shape, dtype=dtype)
-        return made.requires_grad_() if grad else made
+        made = torch.ones(shape, dtype=dtype, device="cpu")
+        return made.requires_grad_() if fill.grad else made
     # Indices and class labels: 0 is valid in a dimension of length 1.
-    return torch.zeros(shape, dtype=dtype)
+    return torch.full(shape, fill.integer, dtype=dtype, device="cpu")
 
 
 def _unit_shapes(call: OpCall) -> list[tuple[int, ...]]:
@@ -189,34 +222,60 @@ _SHAPES: dict[str, Callable[[OpCall], list[tuple[int, ...]]]] = {
 }
 
 
-def _one(call: OpCall) -> int:
+def _one(value: Arg) -> int:
     return 1
 
 
-def _zero(call: OpCall) -> int:
+def _zero(value: Arg) -> int:
     return 0
 
 
-def _one_bias(call: OpCall) -> list[int] | None:
-    return None if call.args[3] is None else [1]
+def _ones(value: Arg) -> list[int]:
+    return [1] * len(value) if isinstance(value, tuple) else [1]
 
 
-# Scalar arguments that must follow the shapes.
-_SCALARS: dict[str, dict[str, Callable[[OpCall], Any]]] = {
+def _zeros(value: Arg) -> list[int]:
+    return [0] * len(value) if isinstance(value, tuple) else [0]
+
+
+def _no_scale(value: Arg) -> Any:
+    return [1.0] * len(value) if isinstance(value, tuple) else None
+
+
+# Scalar arguments that must follow the shapes: of every operator that has them, by name.
+_SCALARS_OF_ALL: dict[str, Callable[[Arg], Any]] = {
+    "scale_factors": _no_scale, "scales": _no_scale, "scales_h": _no_scale,
+    "scales_w": _no_scale, "scales_d": _no_scale,
+}  # fmt: skip
+# And by operator.
+_SCALARS: dict[str, dict[str, Callable[[Arg], Any]]] = {
     "native_group_norm": {"N": _one, "C": _one, "HxW": _one, "group": _one},
     "native_group_norm_backward": {"N": _one, "C": _one, "HxW": _one, "group": _one},
     "convolution": {"groups": _one},
     "_convolution": {"groups": _one},
-    "convolution_backward": {"groups": _one, "bias_sizes": _one_bias},
-    "embedding_dense_backward": {"num_weights": _one, "padding_idx": lambda call: -1},
-    "embedding": {"padding_idx": lambda call: -1},
+    "convolution_backward": {"groups": _one, "bias_sizes": _ones},
+    "embedding_dense_backward": {"num_weights": _one, "padding_idx": lambda value: -1},
+    "embedding": {"padding_idx": lambda value: -1},
     "slice_backward": {"start": _zero, "end": _one, "step": _one},
+    "slice_scatter": {"start": _zero, "end": _one, "step": _one},
     "select_backward": {"index": _zero},
+    "select_scatter": {"index": _zero},
     "topk": {"k": _one},
+    "kthvalue": {"k": _one},
     "arange": {"start": _zero, "end": _one, "step": _one},
     "randperm": {"n": _one},
     "eye": {"n": _one, "m": _one},
-    "new_empty_strided": {"stride": lambda call: [1] * len(call.args[2] or ())},  # type: ignore[arg-type]
     "linspace": {"steps": _one},
-    "_embedding_bag_dense_backward": {"num_weights": _one},
-}
+    "repeat": {"repeats": _ones},
+    "multinomial": {"num_samples": _one},
+    "diag_embed": {"offset": _zero},
+    "diagonal_copy": {"offset": _zero},
+    "constant_pad_nd": {"pad": _zeros},
+    "_fft_c2r": {"last_dim_size": _one},
+    # One value has no spread about its mean; torch warns of it.
+    **{name: {"correction": _zero} for name in ("var", "std", "var_mean", "std_mean")},
+    **{
+        f"{kind}_pad{n}d{end}": {"padding": _zeros}
+        for kind in ("reflection", "replication") for n in (1, 2) for end in ("", "_backward")
+    },
+}  # fmt: skip

@@ -247,8 +247,8 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
     if fixed.estimated:
         names = ", ".join(most_common_failures(fixed, analysis.capture.recorded))
         notices.append(
-            f"The fixed cost of {fixed.estimated} ops could not be replayed ({names}) and is the "
-            "median of the others."
+            f"The fixed cost of {fixed.estimated} ops is estimated ({names}): they are not known "
+            "to be safe on other data than the program's, so simpler ops of their kind were timed."
         )
     kinds = analysis.capture.timeline.host.kind
     if (kinds == HostKind.COMPILATION).any():
