@@ -125,6 +125,16 @@ def test_grouped_mm_meets_one_matrix_per_row() -> None:
     assert (inner.matrix_flops, inner.bytes_written) == (300, 4 * 3 * 5 * 4)
 
 
+def test_grouped_mm_reads_the_matrices_of_groups_that_have_rows() -> None:
+    rows, matrices = tensor(2, 3), tensor(4, 3, 5)
+    # Two rows meet two matrices at most: (2 * 3 + 2 * 3 * 5 + 4 offsets) * 4 bytes
+    assert work("_grouped_mm", rows, matrices, tensor(4, dtype="int32")).bytes_read == 160
+    # Both in the last group: (2 * 3 + 1 * 3 * 5) * 4
+    assert work("_grouped_mm", rows, matrices, (0, 0, 0, 2)).bytes_read == 84
+    inner = work("_grouped_mm", tensor(3, 10), tensor(10, 5), (5, 10))
+    assert (inner.matrix_flops, inner.bytes_written) == (300, 2 * 3 * 5 * 4)
+
+
 def test_mkldnn_linear_pieces() -> None:
     # grad (6, 4), weight (4, 3), input (6, 3): each product 2 * 6 * 4 * 3 = 144
     assert work("mkldnn_linear_backward_input", (6, 3), tensor(6, 4), tensor(4, 3)).flops == 144

@@ -6,7 +6,13 @@ import sys
 from collections import Counter
 from typing import Any
 
+from gobrrr.capture.assumed_values import assumption_of, compute, spread_evenly
 from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
+from gobrrr.capture.grouped_products import (
+    ends_of,
+    has_grouped_kernel,
+    multiply_group_by_group,
+)
 from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
 from gobrrr.capture.stand_ins import StandIns, forget, real_call, remember, value_of, worth_keeping
@@ -35,6 +41,7 @@ class GraphRecorder(OpRecorder):
         *,
         device: str,
         size_hint: int | None,
+        capability: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         self.stand_ins = stand_ins
@@ -42,6 +49,7 @@ class GraphRecorder(OpRecorder):
         self.switch = switch
         self.device = device
         self.size_hint = size_hint
+        self.capability = capability
         self.graph: list[GraphOp] = []
         self.recording = False
         self.optimizer_stepped = False
@@ -108,6 +116,17 @@ class GraphRecorder(OpRecorder):
             int(tensor.storage_offset()),
         )
 
+    def has_grouped_kernel(self, tensor: Any) -> bool:
+        """Whether the target multiplies groups of such tensors in one kernel (a CPU does)."""
+        return self.capability is None or has_grouped_kernel(
+            self.capability, short_name(tensor.dtype)
+        )
+
+    def decided_by(self, assumption: str | None) -> None:
+        """The program went on by values that rest on an assumption: it is said."""
+        if assumption is not None:
+            self.guessed[assumption] += 1
+
     def place_outputs(self, found: list[Any], inputs: list[Any], made: bool) -> None:
         """Results lie where the arguments do; what an optimizer makes as a counter, on the host.
 
@@ -137,6 +156,7 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
     aten = torch.ops.aten
     asks_value = aten._local_scalar_dense.default
     unscale = aten._amp_foreach_non_finite_check_and_unscale_.default
+    grouped = {getattr(getattr(aten, "_grouped_mm", None), "default", None)}
     storages, switch = recorder.storages, recorder.switch
 
     class GraphMode(TorchDispatchMode):  # type: ignore[misc]
@@ -163,6 +183,9 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
                     if own is not None:
                         return own(*args, **kwargs)
                     return func._op_dk(_composite_key(), *args, **kwargs)
+            if func in grouped and not recorder.has_grouped_kernel(args[0]):
+                with self:
+                    return multiply_group_by_group(storages, *args, **kwargs)
             with switch.off():
                 if not is_operator:
                     return self._higher_order(func, args, kwargs)
@@ -183,6 +206,10 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
                 given = [recorder.describe(value) for value in args]
                 for name, default in signature.arguments[len(args) :]:
                     given.append(recorder.describe(kwargs[name]) if name in kwargs else default)
+                if signature.name in _OFFSETS:
+                    offsets_at = _OFFSETS[signature.name]
+                    offsets = args[offsets_at] if offsets_at < len(args) else kwargs.get("offs")
+                    given[offsets_at] = _offsets(recorder, offsets, place[1])
                 described = tuple(given)
                 # An implicit copy that autograd makes under dispatch modes alone.
                 if func is aten.detach.default and place[2] is Phase.FORWARD:
@@ -192,6 +219,7 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
                 recorder.keep(signature.name, signature.overload, described, (), place)
                 return _value_asked(recorder, args[0], place[1])
             result = _run(func, args, kwargs, inputs)
+            _assume(recorder, func, args, kwargs, result, place[1])
             found: list[Any] = []
             _collect(result, found)
             recorder.place_outputs(found, inputs, not inputs or func is aten.lift_fresh.default)
@@ -292,7 +320,27 @@ def _values_in_place(value: Any) -> Any:
         return value_of(value)
     if isinstance(value, (list, tuple)):
         return type(value)(_values_in_place(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _values_in_place(item) for key, item in value.items()}
     return value
+
+
+def _assume(
+    recorder: GraphRecorder, func: Any, args: Any, kwargs: Any, result: Any, source: str
+) -> None:
+    """Give what an operator chooses by unknown values the values of an even choice."""
+    choice = spread_evenly(func, args, kwargs, result, recorder.size_hint, source)
+    if choice is not None and value_of(choice[0]) is None:
+        index, make, assumption = choice
+        remember(index, real_call(make, (), {}), assumption)
+
+
+def _assumption_of(*arguments: Any) -> str | None:
+    """The sentence that the values of arguments rest on; ``None`` if all are known."""
+    values: list[Any] = []
+    for argument in arguments:
+        _collect(list(argument.values()) if isinstance(argument, dict) else argument, values)
+    return next((found for found in map(assumption_of, values) if found is not None), None)
 
 
 def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
@@ -302,13 +350,15 @@ def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     """
     found: list[Any] = []
     _collect(result, found)
-    if func.namespace != "aten" or not all(worth_keeping(tensor) for tensor in found):
+    real_args, real_kwargs = _values_in_place(args), _values_in_place(kwargs)
+    rests_on = _assumption_of(real_args, real_kwargs)
+    if func.namespace != "aten" or not all(worth_keeping(tensor, rests_on) for tensor in found):
         return False
     # Without a result an operator writes into its arguments, and so into their values.
     if not found and not func._schema.is_mutable:
         return True
     try:
-        real = real_call(func, _values_in_place(args), _values_in_place(dict(kwargs)) or {})
+        real = real_call(compute, (func, real_args, real_kwargs), {})
     except Exception:  # values are a help, not a need: without them the program is asked
         return False
     values: list[Any] = []
@@ -316,7 +366,7 @@ def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     if len(values) != len(found):
         return False
     for tensor, value in zip(found, values):
-        remember(tensor, value)
+        remember(tensor, value, rests_on)
     return True
 
 
@@ -334,13 +384,15 @@ def _follow_uniform(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
         return False
     if element is None:
         return False
+    rests_on = _assumption_of(_values_in_place(args), _values_in_place(kwargs))
     for tensor in found:
         if func._schema.is_mutable:
             forget(tensor)
         value = real_call(expanded, (element, tensor.shape), {})
         # What is small has memory of its own, which writes into a part of it are followed in.
         small = worth_keeping(tensor) and not func.is_view
-        remember(tensor, real_call(torch.Tensor.clone, (value,), {}) if small else value)
+        value = real_call(torch.Tensor.clone, (value,), {}) if small else value
+        remember(tensor, value, rests_on)
     return True
 
 
@@ -352,6 +404,7 @@ def _value_asked(recorder: GraphRecorder, tensor: Any, source: str) -> Any:
     if known is None:
         known = getattr(tensor, "constant", None)
     if known is not None:
+        recorder.decided_by(assumption_of(known))
         return real_call(torch.Tensor.item, (known,), {})
     if tensor.dtype is torch.bool:
         recorder.guessed[f"a condition on data is taken to be false ({source})"] += 1
@@ -372,8 +425,11 @@ def _depends_on_data(
     recorder: GraphRecorder, func: Any, args: Any, kwargs: Any, known: bool, error: Exception
 ) -> Any:
     if known:
-        real = real_call(func, _values_in_place(args), _values_in_place(dict(kwargs)) or {})
-        return _as_stand_ins(recorder.stand_ins, real)
+        real_args, real_kwargs = _values_in_place(args), _values_in_place(kwargs)
+        rests_on = _assumption_of(real_args, real_kwargs)
+        real = real_call(func, real_args, real_kwargs)
+        recorder.decided_by(rests_on)
+        return _as_stand_ins(recorder.stand_ins, real, rests_on)
     if recorder.size_hint is not None:
         sized = sized_by_hint(func, args, recorder.size_hint)
         if sized is not None:
@@ -384,13 +440,32 @@ def _depends_on_data(
     ) from error
 
 
-def _as_stand_ins(stand_ins: StandIns, real: Any) -> Any:
+# Where grouped products have the ends of their groups, which say what is read.
+_OFFSETS = {"aten::_grouped_mm": 2, "aten::_scaled_grouped_mm": 4}
+
+
+def _offsets(recorder: GraphRecorder, offsets: Any, source: str) -> Arg:
+    """The ends of the groups of a grouped product, as numbers where they are known or assumed."""
+    if offsets is None:
+        return None
+    value = value_of(offsets)
+    if value is None:
+        recorder.guessed[
+            "the groups of a grouped product are taken to have equal numbers of rows, as in "
+            f"balanced routing ({source})"
+        ] += 1
+        return recorder.describe(offsets)
+    recorder.decided_by(assumption_of(value))
+    return tuple(ends_of(offsets) or ())
+
+
+def _as_stand_ins(stand_ins: StandIns, real: Any, rests_on: str | None = None) -> Any:
     import torch
 
     if isinstance(real, torch.Tensor):
         made = stand_ins.fake_mode.from_tensor(real, static_shapes=True)
-        remember(made, real)
+        remember(made, real, rests_on)
         return made
     if isinstance(real, (list, tuple)):
-        return type(real)(_as_stand_ins(stand_ins, item) for item in real)
+        return type(real)(_as_stand_ins(stand_ins, item, rests_on) for item in real)
     return real

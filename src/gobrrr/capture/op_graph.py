@@ -73,7 +73,12 @@ def capture_op_graph(
     stand_ins = StandIns(fake_mode, storages)
     device = "cpu" if target.answers is None else f"{target.answers.type}:0"
     recorder = GraphRecorder(
-        stand_ins, storages, switch, device=device, size_hint=options.size_hint
+        stand_ins,
+        storages,
+        switch,
+        device=device,
+        size_hint=options.size_hint,
+        capability=None if target.answers is None else target.answers.capability,
     )
     state = torch.get_rng_state()
     swap = None

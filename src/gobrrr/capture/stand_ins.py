@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.capture.assumed_values import MOST_ASSUMED, rest_on
 from gobrrr.capture.graph_storages import HOST, TARGET, Storages
 from gobrrr.capture.snapshot import Snapshot
 from gobrrr.capture.uniform_values import as_uniform, is_uniform
@@ -93,9 +94,13 @@ def value_of(tensor: Any) -> Any:
     return None
 
 
-def remember(tensor: Any, value: Any) -> None:
-    """Keep the values of a stand-in, if a program is likely to ask for them."""
-    if worth_keeping(value) or is_uniform(value):
+def remember(tensor: Any, value: Any, assumption: str | None = None) -> None:
+    """Keep the values of a stand-in, if a program is likely to ask for them.
+
+    ``assumption``: the sentence that they rest on.
+    """
+    if worth_keeping(value, assumption) or is_uniform(value):
+        rest_on(value, assumption)
         _note(tensor, value)
 
 
@@ -124,9 +129,11 @@ def _storage(tensor: Any) -> Any:
         return None
 
 
-def worth_keeping(tensor: Any) -> bool:
+def worth_keeping(tensor: Any, assumption: str | None = None) -> bool:
     """Whether a program may well ask for the values of such a tensor."""
     count = tensor.numel()
+    if assumption is not None:
+        return bool(count <= MOST_ASSUMED)
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         return bool(count <= MOST_FLOATS)
     return bool(count <= MOST_VALUES)
@@ -195,7 +202,8 @@ class Swap(Snapshot):
 
 def real_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run an operator on real tensors from within the capture."""
+    import torch
     from torch.utils._mode_utils import no_dispatch
 
-    with no_dispatch():
+    with no_dispatch(), torch._C.DisableTorchFunction():
         return function(*args, **kwargs)

@@ -241,6 +241,7 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
         # Recurrent modules ask it before they pack their weights, which stand-ins need not.
         put(torch.backends.cudnn, "is_acceptable", lambda *_: False)
         put(FakeTensor, "device", property(device, true_device.fset))
+        _replace_device_hints(put, answers.type)
         _replace_autocast(put, answers.type)
         module = getattr(torch, answers.type, None)
         if module is not None:
@@ -253,6 +254,19 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
             [*optimizers._foreach_supported_types, FakeTensor],
         )
         yield
+
+
+def _replace_device_hints(put: _Replacements, kind: str) -> None:
+    """Shape rules that differ from device to device take the target's (``histc`` of integers)."""
+    import torch._meta_registrations as rules
+    import torch._refs.nn.functional as references
+
+    for owner in (rules, references):
+        original = getattr(owner, "device_hint", None)
+        if original is not None:
+            put(owner, "device_hint", lambda tensor, _of=original: (
+                kind if _of(tensor) == "cpu" else _of(tensor)
+            ))  # fmt: skip
 
 
 def _apply(module: Any, function: Any, recurse: bool = True) -> Any:

@@ -8,7 +8,7 @@ from math import prod
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.products import Product
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
-from gobrrr.work.contractions import output_mask
+from gobrrr.work.contractions import groups_of, groups_used, output_mask
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS, output_shape
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import integers
@@ -50,6 +50,8 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
         return [_plain(tensors[1], tensors[2], dtype)]
     if name in ("bmm",):
         return [_plain(tensors[0], tensors[1], dtype)]
+    if name in ("_grouped_mm", "_scaled_grouped_mm"):
+        return [_grouped(call, dtype)]
     if name in ("baddbmm", "baddbmm_"):
         return [_plain(tensors[1], tensors[2], dtype)]
     if name in ("linear", "_linear", "mkldnn_linear"):
@@ -77,6 +79,21 @@ def _plain(a: TensorSpec, b: TensorSpec, dtype: str) -> Product:
     m, k = a.shape[-2], a.shape[-1]
     n = b.shape[-1]
     return _product(m, n, k, prod(a.shape[:-2]), dtype)
+
+
+def _grouped(call: OpCall, dtype: str) -> Product:
+    """One product per group that has rows, of equal sizes: the kernel runs them side by side."""
+    a, b = call.tensors[:2]
+    if len(a.shape) == 2 and len(b.shape) == 2:
+        groups = groups_of(call) or 1
+        return _product(a.shape[0], b.shape[1], -(-a.shape[1] // groups), groups, dtype)
+    if len(a.shape) == 2:
+        groups = max(1, groups_used(call, a.shape[0], b.shape[0]))
+        return _product(-(-a.shape[0] // groups), b.shape[2], a.shape[1], groups, dtype)
+    if len(b.shape) == 2:
+        groups = max(1, groups_used(call, b.shape[1], a.shape[0]))
+        return _product(a.shape[1], -(-b.shape[1] // groups), a.shape[2], groups, dtype)
+    return _plain(a, b, dtype)
 
 
 def _product(m: int, n: int, k: int, batch: int, dtype: str, fraction: float = 1.0) -> Product:

@@ -8,6 +8,7 @@ of reals, 8 m n k.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
@@ -328,23 +329,26 @@ _RESULT_DTYPES = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", 
 def grouped_mm(call: OpCall) -> Work | None:
     """Products over groups: 3-D by 3-D, 2-D rows or inner dimension cut by offsets.
 
-    ``(t, k) @ (g, k, n)``: every row meets one group's matrix, 2 t k n. ``(g, m, k) @ (k, t)``:
-    2 m k t. ``(m, t) @ (t, n)``: the inner dimension is cut, 2 m t n, into ``(g, m, n)``.
+    ``(t, k) @ (g, k, n)``: every row meets one group's matrix, 2 t k n, and the matrices of groups
+    that have rows are read. ``(g, m, k) @ (k, t)``: 2 m k t, likewise. ``(m, t) @ (t, n)``: the
+    inner dimension is cut, 2 m t n, into ``(g, m, n)``.
     """
     a, b = need(call, 0), need(call, 1)
     others = [spec for spec in call.tensors if spec is not a and spec is not b]
-    offsets = next((spec for spec in others if spec.dtype == "int32"), None)
+    groups = groups_of(call)
     if len(a.shape) == 2 and len(b.shape) == 3:
         shape: tuple[int, ...] = (a.shape[0], b.shape[2])
         multiply_adds = a.numel * b.shape[2]
+        b = _first_matrices(b, groups_used(call, a.shape[0], b.shape[0]))
     elif len(a.shape) == 3 and len(b.shape) == 3:
         shape = (a.shape[0], a.shape[1], b.shape[2])
         multiply_adds = a.numel * b.shape[2]
     elif len(a.shape) == 3:
         shape = (a.shape[1], b.shape[1])
         multiply_adds = a.shape[1] * b.numel
-    elif offsets is not None:
-        shape = (offsets.numel, a.shape[0], b.shape[1])
+        a = _first_matrices(a, groups_used(call, b.shape[1], a.shape[0]))
+    elif groups is not None:
+        shape = (groups, a.shape[0], b.shape[1])
         multiply_adds = a.numel * b.shape[1]
     else:
         return None
@@ -352,6 +356,36 @@ def grouped_mm(call: OpCall) -> Work | None:
     return matrix_work(
         call, (*others, a, b), multiply_adds, shape, 99, dtype=a.dtype, out_dtype=out_dtype
     )
+
+
+def groups_of(call: OpCall) -> int | None:
+    """Groups of a grouped product by its offsets (int32); ``None`` where there are none."""
+    values = _offsets(call)
+    if values is not None:
+        return len(values)
+    found = (spec for spec in call.tensors[2:] if spec.dtype == "int32")
+    return next((spec.numel for spec in found), None)
+
+
+def groups_used(call: OpCall, rows: int, groups: int) -> int:
+    """Groups that have rows: by the offsets where their values are known, else as many as can."""
+    values = _offsets(call)
+    if values is None:
+        return min(rows, groups)
+    return sum(end > start for start, end in zip((0, *values), values))
+
+
+def _offsets(call: OpCall) -> tuple[int, ...] | None:
+    """The ends of the groups, where a recorder knew them: plain numbers in place of the tensor."""
+    for arg in call.args[2:]:
+        if isinstance(arg, tuple) and arg and all(type(item) is int for item in arg):
+            return integers(arg)
+    return None
+
+
+def _first_matrices(stack: TensorSpec, count: int) -> TensorSpec:
+    """``count`` of the matrices of a stack, for the bytes that are read."""
+    return replace(stack, shape=(count, *stack.shape[1:]))
 
 
 @formula("aten::_weight_int8pack_mm", "aten::_weight_int4pack_mm")
