@@ -6,11 +6,18 @@ import contextlib
 import logging
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from gobrrr.capture.source_lines import format_line, is_gobrrr_file, is_user_file
-from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
+from gobrrr.timeline.errors import (
+    CaptureError,
+    DefectError,
+    GobrrrError,
+    InputError,
+    UserCodeError,
+)
 
 # What PyTorch says of a tensor without memory whose data are asked for (torch 2.6 to 2.13):
 # ``.numpy()``, ``np.asarray``, ``untyped_storage().data_ptr()``, ``torch.utils.dlpack``.
@@ -24,6 +31,25 @@ _MACHINERY = tuple(
     for part in ("_subclasses", "_meta_registrations.py", "_prims_common", "_refs", "_decomp",
                  "_dynamo", "_compile.py", "_ops.py", "utils/_stats.py")
 )  # fmt: skip
+
+
+# What it says where an operator has no kernel, or no rule, for a tensor without memory.
+_OF_STAND_INS = (
+    "'Meta' backend",
+    "Cannot copy out of meta tensor",
+    "on a meta tensor",
+    "on meta tensors",
+    "FakeTensor",
+    "fake tensor",
+    "Fake tensor",
+    "data-dependent",
+    "tensors of type Meta",
+)
+# Of errors in PyTorch's rules for shapes these are what the operators raise as well.
+_SHAPE_ERRORS = (RuntimeError, ValueError, IndexError, TypeError)
+# Functions of gobrrr that call what the program called, with its own arguments.
+_PASSES_CALLS_ON = frozenset({"__torch_function__", "__torch_dispatch__", "move", "copied"})
+_OPERATOR = "_gobrrr_operator"
 
 
 class WantedDataError(InputError):
@@ -46,27 +72,112 @@ def quietly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def user_errors(doing: str) -> Iterator[None]:
-    """What the program raises is the user's; what it asks of a stand-in in vain is said in a line.
+def user_errors(doing: str, assumed: Callable[[], Iterable[str]] = tuple) -> Iterator[None]:
+    """What the program raises is the user's; what the capture cannot do is said in a line.
+
+    ``assumed`` gives what the program was told of data that nobody knows.
 
     Raises:
         WantedDataError: the program reads data, with the line that does.
-        UserCodeError: it raised anything else; the cause's traceback is without the capture's
-            own frames.
+        CaptureError: PyTorch's machinery of tensors without data does not go as far.
+        DefectError: gobrrr's own code raised.
+        UserCodeError: the program raised anything else; the cause's traceback is without the
+            capture's own frames.
     """
     try:
         yield
     except GobrrrError:
         raise
     except Exception as error:
-        if wants_data(error):
-            line = _line_of(error)
-            raise WantedDataError(
-                f"{doing} reads the data of a tensor{f' in {line}' if line else ''}: a prediction "
-                "computes none; keep that part out of the step"
-            ) from error
+        ours = capture_failure(error, doing)
+        if ours is not None:
+            raise ours from error
         what = f"{doing} raised {type(error).__name__}: {error}"
+        told = sorted(assumed())
+        if told:
+            what += f" (no data were computed: {'; '.join(told[:3])})"
         raise UserCodeError(what) from error.with_traceback(_of_program(error.__traceback__))
+
+
+def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrError | None:
+    """An error as one that is not the program's; ``None`` if it is.
+
+    Would the program raise it by itself? What PyTorch's shape rules refuse (a ``RuntimeError`` of
+    ``torch._check``), the operator itself refuses too. What they do not know, an attribute or an
+    assertion of theirs that fails, a kernel that is missing for tensors without data: all that
+    exists in a capture only.
+    """
+    if isinstance(error, GobrrrError):
+        return error
+    line = _line_of(error)
+    where = f" ({line})" if line else ""
+    if wants_data(error):
+        return WantedDataError(
+            f"{doing} reads the data of a tensor{f' in {line}' if line else ''}: a prediction "
+            "computes none; keep that part out of the step"
+        )
+    operator = getattr(error, _OPERATOR, None)
+    what = f"{operator}{where}" if operator else f"{doing}{where}"
+    reason = f"{type(error).__name__}: {_first_line(error)}"
+    if _is_of_stand_ins(error):
+        return CaptureError(
+            f"gobrrr cannot predict {what}: PyTorch cannot follow it without data ({reason}); keep "
+            "that part out of the step"
+        )
+    frame = _innermost(error)
+    if frame is None:
+        return None
+    path, function = frame.f_code.co_filename, frame.f_code.co_name
+    if is_gobrrr_file(path) and function not in _PASSES_CALLS_ON:
+        defect = DefectError(
+            f"gobrrr failed on {what}: {reason}. That is a defect of gobrrr, not of the program; "
+            "please report it with the traceback"
+        )
+        defect.__cause__ = error
+        return defect
+    if _is_machinery_file(path) and not isinstance(error, _SHAPE_ERRORS):
+        return CaptureError(
+            f"gobrrr cannot predict {what}: PyTorch's rules for tensors without data do not "
+            f"cover it ({reason}); keep that part out of the step"
+        )
+    return None
+
+
+def note_operator(error: BaseException, operator: Any) -> None:
+    """Keep with an error the operator during which it was raised, the innermost one."""
+    if getattr(error, _OPERATOR, None) is None:
+        with contextlib.suppress(AttributeError):
+            setattr(error, _OPERATOR, str(operator))
+
+
+def _is_of_stand_ins(error: BaseException) -> bool:
+    """Whether an error exists only because tensors have no data."""
+    from torch._subclasses import fake_tensor
+
+    kinds = (
+        fake_tensor.DataDependentOutputException,
+        fake_tensor.DynamicOutputShapeException,
+        fake_tensor.UnsupportedFakeTensorException,
+        fake_tensor.UnsupportedOperatorException,
+        fake_tensor.MetadataMismatchError,
+    )
+    return isinstance(error, kinds) or any(text in str(error) for text in _OF_STAND_INS)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else "without a word"
+
+
+def _innermost(error: BaseException) -> types.FrameType | None:
+    trace, frame = error.__traceback__, None
+    while trace is not None:
+        frame, trace = trace.tb_frame, trace.tb_next
+    return frame
+
+
+def _is_machinery_file(path: str) -> bool:
+    return any(part in path for part in _MACHINERY)
 
 
 def wants_data(error: BaseException) -> bool:
@@ -97,9 +208,7 @@ def _of_program(trace: types.TracebackType | None) -> types.TracebackType | None
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
         # What the machinery calls is its own, until it comes back to the program.
-        in_machinery = not is_user_file(path) and (
-            in_machinery or any(part in path for part in _MACHINERY)
-        )
+        in_machinery = not is_user_file(path) and (in_machinery or _is_machinery_file(path))
         if not in_machinery and not is_gobrrr_file(path):
             frames.append(trace)
         if trace.tb_next is None and is_gobrrr_file(path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gobrrr.capture.assumed_values import assumption_of, compute, spread_evenly
+from gobrrr.capture.capture_errors import note_operator
 from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
 from gobrrr.capture.grouped_products import (
     ends_of,
@@ -16,11 +19,12 @@ from gobrrr.capture.grouped_products import (
 from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
 from gobrrr.capture.stand_ins import StandIns, forget, real_call, remember, value_of, worth_keeping
+from gobrrr.capture.step_threads import StepThreads
 from gobrrr.capture.target_answers import Switch
 from gobrrr.capture.uniform_values import expanded, may_be_uniform, uniform_result
 from gobrrr.capture.unknown_sizes import sized_by_hint
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.errors import CaptureError, InputError
 from gobrrr.timeline.graph import GraphOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
@@ -38,10 +42,12 @@ class GraphRecorder(OpRecorder):
         stand_ins: StandIns,
         storages: Storages,
         switch: Switch,
+        threads: StepThreads,
         *,
         device: str,
         size_hint: int | None,
         capability: tuple[int, int] | None = None,
+        function_mode: Callable[[], Any] | None = None,
     ) -> None:
         super().__init__()
         self.stand_ins = stand_ins
@@ -50,10 +56,13 @@ class GraphRecorder(OpRecorder):
         self.device = device
         self.size_hint = size_hint
         self.capability = capability
+        self.function_mode = function_mode
         self.graph: list[GraphOp] = []
         self.recording = False
         self.optimizer_stepped = False
         self.guessed: Counter[str] = Counter()
+        self.threads = threads
+        threads.modes = self._modes_of_thread
 
     def begin(self) -> None:
         """Keep what comes from here on; what exists now existed before the step."""
@@ -79,6 +88,17 @@ class GraphRecorder(OpRecorder):
 
     def _make_mode(self) -> Any:
         return _make_graph_mode(self)
+
+    @contextlib.contextmanager
+    def _modes_of_thread(self) -> Iterator[None]:
+        """What a thread of the step enters, so that its operators are kept too."""
+        with contextlib.ExitStack() as stack:
+            if self.function_mode is not None:
+                stack.enter_context(self.function_mode())
+            stack.enter_context(_make_graph_mode(self, self.stand_ins.fake_mode))
+            self.switch.of_step = True
+            stack.callback(setattr, self.switch, "of_step", False)
+            yield
 
     def keep(
         self, name: str, overload: str, args: tuple[Arg, ...], outputs: Any, place: Any
@@ -147,7 +167,8 @@ class GraphRecorder(OpRecorder):
             self.storages.number(tensor, place)
 
 
-def _make_graph_mode(recorder: GraphRecorder) -> Any:
+def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
+    """The mode; in a thread other than the capture's it enters ``fake_mode`` for each operator."""
     import torch
     from torch._ops import OpOverload
     from torch._subclasses import fake_tensor
@@ -171,8 +192,13 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
-            if not self.active:
+            if not self.active or not storages.open:
                 return func(*args, **kwargs)
+            with switch.lock, fake_mode or contextlib.nullcontext():
+                recorder.threads.check()
+                return self._dispatch(func, args, kwargs, sys._getframe(1))
+
+        def _dispatch(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             is_operator = isinstance(func, OpOverload)
             if is_operator and func.namespace in _QUERIES:
                 return func(*args, **kwargs)
@@ -188,8 +214,8 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
                     return multiply_group_by_group(storages, *args, **kwargs)
             with switch.off():
                 if not is_operator:
-                    return self._higher_order(func, args, kwargs)
-                return self._operator(func, args, kwargs, sys._getframe(1))
+                    return self._higher_order(func, args, kwargs, frame)
+                return self._operator(func, args, kwargs, frame)
 
         def _operator(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             inputs: list[Any] = []
@@ -229,10 +255,10 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
                 recorder.keep(signature.name, signature.overload, described, whole, place)
             return result
 
-        def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        def _higher_order(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             inputs: list[Any] = []
             args = _with_stand_ins(recorder.stand_ins, args, inputs)
-            place = recorder.place(sys._getframe(2))
+            place = recorder.place(frame)
             described = tuple(recorder.describe(value) for value in (*args, *kwargs.values()))
             storages.now = len(recorder.graph) if recorder.recording else storages.now
             result = func(*args, **kwargs)
@@ -254,10 +280,13 @@ def _make_graph_mode(recorder: GraphRecorder) -> Any:
         ) as error:
             return _depends_on_data(recorder, func, args, kwargs, known, error)
         except fake_tensor.UnsupportedOperatorException as error:
-            raise InputError(
+            raise CaptureError(
                 f"{func} cannot be captured without running it: it has no fake implementation "
                 "(torch.library.register_fake gives it one)"
             ) from error
+        except Exception as error:
+            note_operator(error, func)
+            raise
         followed = (known and _follow(func, args, kwargs, result)) or _follow_uniform(
             func, args, kwargs, result
         )

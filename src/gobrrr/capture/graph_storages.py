@@ -31,6 +31,8 @@ class Storages:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.now = -1
+        # Until the capture is over; a thread that outlives it is to find nothing of it.
+        self.open = True
         self.names_target = False
         # Set while a tensor is copied from one side to the other: where the copy lies.
         self.moving_to: str | None = None

@@ -8,15 +8,18 @@ run, and a dispatch mode writes the operators down.
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gobrrr.capture.capture_errors import quietly, user_errors
+from gobrrr.capture.capture_errors import capture_failure, quietly, user_errors
 from gobrrr.capture.graph_recorder import GraphRecorder, choose_in_inference
 from gobrrr.capture.graph_storages import TARGET, Storages
 from gobrrr.capture.hidden_stand_ins import hidden
 from gobrrr.capture.stand_ins import StandIns, Swap
+from gobrrr.capture.step_threads import StepThreads, fake_mode_of
 from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
 from gobrrr.capture.target_kernels import Abilities, attention_of, kernels_of
 from gobrrr.capture.workload import Workload, as_workload
@@ -65,19 +68,24 @@ def capture_op_graph(
         UserCodeError: the program raised.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     options = options or CaptureOptions()
-    storages, switch = Storages(), Switch()
-    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    storages, switch = Storages(), Switch(threading.RLock())
+    threads = StepThreads(capture_failure)
+    fake_mode = fake_mode_of(threads)
     stand_ins = StandIns(fake_mode, storages)
     device = "cpu" if target.answers is None else f"{target.answers.type}:0"
+    function_mode = None
+    if target.answers is not None:
+        function_mode = functools.partial(make_mode, target.answers, stand_ins, switch)
     recorder = GraphRecorder(
         stand_ins,
         storages,
         switch,
+        threads,
         device=device,
         size_hint=options.size_hint,
+        function_mode=function_mode,
         capability=None if target.answers is None else target.answers.capability,
     )
     state = torch.get_rng_state()
@@ -92,15 +100,24 @@ def capture_op_graph(
                 stack.enter_context(answering(target.answers, storages, switch))
                 stack.enter_context(_inference_attention(target.abilities))
             stack.enter_context(fake_mode)
-            if target.answers is not None:
-                stack.enter_context(make_mode(target.answers, stand_ins, switch))
+            if function_mode is not None:
+                stack.enter_context(function_mode())
             stack.enter_context(recorder)
-            with user_errors("setting up the step"):
+            stack.enter_context(threads.followed())
+            switch.of_step = True
+            stack.callback(setattr, switch, "of_step", False)
+            with user_errors("setting up the step", recorder.guessed.keys):
                 work = make()
             with switch.off():
                 swap = Swap(stand_ins, work)
             return _capture(work, swap, recorder, target, options)
+    except KeyboardInterrupt:
+        # The step was woken while it waited for a thread that could not be captured.
+        recorder.threads.check()
+        raise
     finally:
+        with switch.lock:
+            storages.open = False
         if swap is not None:
             swap.restore()
         torch.set_rng_state(state)
@@ -145,7 +162,7 @@ def _capture(
     if options.channels_last:
         work = _channels_last(work)
     step = _step(work, target, options)
-    with user_errors("the step"):
+    with user_errors("the step", recorder.guessed.keys):
         if isinstance(work, Workload) and work.trains and not options.inference_mode:
             _prime(work.optimizer)
             recorder.begin()
@@ -158,11 +175,29 @@ def _capture(
                 del result
                 recorder.begin()
                 result = step()
+        running = recorder.threads.running()
+        recorder.threads.check()
     recorder.end()
+    _say_threads(recorder, running)
     if isinstance(work, Workload) and work.trains and options.inference_mode:
         recorder.guessed["in inference mode the workload's forward pass runs alone: no loss, no "
                          "backward pass, no optimizer"] += 1  # fmt: skip
     return _graph(recorder, swap, work, result)
+
+
+def _say_threads(recorder: GraphRecorder, running: int) -> None:
+    started = recorder.threads.count
+    if started:
+        threads = "a thread" if started == 1 else f"{started} threads"
+        recorder.guessed[f"the step starts {threads} of its own: their operators stand in the "
+                         "order in which they ran in the capture, in one lane"] += 1  # fmt: skip
+    if running:
+        late = "one of them was" if running == 1 else f"{running} of them were"
+        sentence = (
+            f"the step does not wait for all of its threads: {late} still at work when it ended; "
+            "what came later is not in the prediction"
+        )
+        recorder.guessed[sentence] += 1
 
 
 def _step(work: Work, target: CaptureTarget, options: CaptureOptions) -> Callable[[], Any]:

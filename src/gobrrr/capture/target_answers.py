@@ -8,6 +8,8 @@ answer as they would on the target.
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,11 +42,18 @@ class DeviceAnswers:
     bfloat16: bool
 
 
-class Switch:
-    """Whether the program is asking (true), or the capture's own machinery (false)."""
+class Switch(threading.local):
+    """Whether this thread's program is asking (true), or the capture's own machinery (false).
 
-    def __init__(self) -> None:
+    Only the threads of the step ask: in others stand-ins are what they are, for a thread that
+    PyTorch's own code takes to a device that is not here does not come back.
+    """
+
+    def __init__(self, lock: Any) -> None:
         self.depth = 0
+        self.of_step = False
+        # Held by the thread whose operator is being dispatched.
+        self.lock = lock
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
@@ -61,7 +70,7 @@ class Switch:
     @property
     def on(self) -> bool:
         """Whether questions come from the program."""
-        return self.depth == 0
+        return self.depth == 0 and self.of_step
 
 
 def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> Any:
@@ -131,6 +140,10 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
                     return func(*args, **kwargs)
                 wanted = found
         options.pop("non_blocking", None)
+        with switch.lock:
+            return copied(value, wanted, rest, options)
+
+    def copied(value: Any, wanted: str, rest: Any, options: dict[str, Any]) -> Any:
         # Positional non_blocking and copy after a dtype are dropped with the device.
         rest = [item for item in rest if isinstance(item, torch.dtype)]
         same = storages.place_of(value) == wanted
@@ -154,7 +167,7 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
         if isinstance(value, tensor):
             if isinstance(value, FakeTensor):
                 return value
-            with switch.off():
+            with switch.lock, switch.off():
                 return stand_ins.of(value)
         if type(value) in (list, tuple) and any(isinstance(item, tensor) for item in value):
             return type(value)(replaced(item) for item in value)
@@ -165,6 +178,8 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
             self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
+            if not storages.open:
+                return func(*args, **kwargs)
             args = tuple(replaced(value) for value in args)
             answer = answered.get(func)
             if answer is not None:
@@ -243,6 +258,7 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
         put(FakeTensor, "device", property(device, true_device.fset))
         _replace_device_hints(put, answers.type)
         _replace_autocast(put, answers.type)
+        _replace_transfers(put, target)
         module = getattr(torch, answers.type, None)
         if module is not None:
             _replace_device_module(put, module, answers)
@@ -306,6 +322,26 @@ class _Replacements:
                 setattr(owner, name, value)
             else:
                 delattr(owner, name)
+
+
+def _replace_transfers(put: _Replacements, target: Any) -> None:
+    """Copies to several devices (of which there is one), and tensors from other processes."""
+    import torch
+    from torch.multiprocessing import reductions
+    from torch.nn.parallel import comm
+
+    put(comm, "scatter", lambda tensor, *_, **__: (tensor.to(target),))
+    put(comm, "broadcast", lambda tensor, *_, **__: (tensor.to(target),))
+    put(comm, "broadcast_coalesced", lambda tensors, *_, **__: [[t.to(target) for t in tensors]])
+    rebuild = reductions.rebuild_tensor
+
+    @functools.wraps(rebuild)  # workers, which are forked from here, send its name
+    def received(*args: Any) -> Any:
+        # A data loader's batch is there already: it has a memory of its own.
+        with torch._C.DisableTorchFunction():
+            return real_call(rebuild, args, {})
+
+    put(reductions, "rebuild_tensor", received)
 
 
 def _replace_autocast(put: _Replacements, kind: str) -> None:
@@ -408,4 +444,6 @@ def _replace_device_module(put: _Replacements, module: Any, answers: DeviceAnswe
         for name in ("current_device_index", "current_device_idx"):
             if hasattr(accelerator, name):
                 put(accelerator, name, lambda: 0)
-        put(accelerator, "current_stream", _Ignored)
+        for name in ("current_stream", "device_index"):
+            if hasattr(accelerator, name):
+                put(accelerator, name, _Ignored)

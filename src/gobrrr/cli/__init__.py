@@ -10,7 +10,7 @@ from importlib import import_module
 
 from gobrrr import __version__
 from gobrrr.cli.parsing import Parser
-from gobrrr.timeline.errors import GobrrrError, UserCodeError
+from gobrrr.timeline.errors import DefectError, GobrrrError, UserCodeError
 
 # Name -> what it does, in the order of the help text. ``gobrrr.cli.<name>`` has DESCRIPTION,
 # EXAMPLES, add_arguments(parser) and execute(parser, arguments) -> exit code.
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as leaving:  # argparse, after --help or --version
         return leaving.code if isinstance(leaving.code, int) else 0
-    except UserCodeError as error:
+    except (UserCodeError, DefectError) as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         _complain(str(error))

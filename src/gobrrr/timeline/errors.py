@@ -25,6 +25,14 @@ class UserCodeError(GobrrrError):
     exit_code: ClassVar[int] = 3
 
 
+class CaptureError(InputError):
+    """A step that may well run cannot be followed without running it. Exit code 2."""
+
+
+class DefectError(GobrrrError):
+    """gobrrr itself failed. ``__cause__`` is how, for a report. Exit code 2."""
+
+
 class GateFailure(GobrrrError):  # noqa: N818 - a failed gate is an answer, not an error
     """A gate that the user asked for did not hold. Exit code 1."""
 
