@@ -18,11 +18,11 @@ from programs import PROGRAMS  # noqa: E402
 from tests.pipeline.recorded_runs import diagnose_run, save_run  # noqa: E402
 
 from gobrrr.attribution.cpu import works_on  # noqa: E402
+from gobrrr.attribution.cpu_run import works_of  # noqa: E402
 from gobrrr.capture.fixed_cost import calibrate_fixed_costs  # noqa: E402
 from gobrrr.capture.profile import calibrate_profiler_cost  # noqa: E402
 from gobrrr.capture.session import Plan  # noqa: E402
 from gobrrr.devices import ceilings_for_this_machine  # noqa: E402
-from gobrrr.pipeline.cpu_analysis import works_of  # noqa: E402
 from gobrrr.pipeline.live import measure_step, this_device  # noqa: E402
 
 

@@ -61,7 +61,7 @@ read = time.perf_counter()
 group_kernels(timeline, attribute_device(timeline, None, work_of))
 done = time.perf_counter()
 print(json.dumps({
-    "read_s": read - start, "attribute_s": done - read, "events": timeline.extra["events"],
+    "read_s": read - start, "attribute_s": done - read, "events": timeline.events,
     "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
 }))
 """

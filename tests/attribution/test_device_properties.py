@@ -42,6 +42,7 @@ def timeline_of(
     device = Kernels(
         k[:, 0], k[:, 1], np.zeros(n, np.int32), k[:, 2].astype(np.uint8),
         k[:, 3].astype(np.int32), np.full(n, -1), launch.astype(np.int64), np.full(n, -1),
+        np.full(n, -1), np.full(n, -1),
     )  # fmt: skip
     # Windows that tile from before the first kernel to after the last.
     low, high = min(int(k[0, 0]), min(borders)), max(int(k[:, 1].max()), max(borders) + 1)

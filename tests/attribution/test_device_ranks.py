@@ -151,7 +151,7 @@ def test_ranks_from_file_names_else_order(
 def test_what_the_trace_says_goes_before_its_name(tmp_path: Path) -> None:
     paths = [rank_trace(r).write(tmp_path, f"rank{1 - r}.json") for r in range(2)]
     found = read_traces(paths, processes=1)
-    assert [(t.rank, t.extra["source"]) for t in found] == [(0, "rank1.json"), (1, "rank0.json")]
+    assert [(t.rank, t.source) for t in found] == [(0, "rank1.json"), (1, "rank0.json")]
 
 
 def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_kernels_launched_before_the_recording_take_the_work_of_their_twins(
             trace.op("aten::mm" if name == "gemm" else "aten::add", 50 + 20 * i, 8)
         trace.launch(name, 51 + 20 * i, 100 + 20 * i, 10, correlation=i)
     timeline, found = attributed(trace, tmp_path)
-    assert timeline.extra["twin"].tolist() == [5, 6, 7, 8] + [-1] * 5
+    assert timeline.kernels.twin.tolist() == [5, 6, 7, 8] + [-1] * 5
     assert found.work.works[:4] == (WORKS["aten::add"], WORKS["aten::mm"], None, None)
     # They stay unlinked: add and gemm, norm and head of 10 us each.
     assert found.unlinked_ns == 40_000 + 20_000
@@ -290,7 +290,7 @@ def test_a_run_of_kernels_that_does_not_come_again_has_no_twins(tmp_path: Path) 
     for i, name in enumerate(["a", "b", "x", "d", "a", "b", "c"]):
         trace.launch(name, 50 + 20 * i, 60 + 20 * i, 10, correlation=i)
     timeline = read_trace(trace.write(tmp_path))
-    assert (timeline.extra["twin"] == -1).all()
+    assert (timeline.kernels.twin == -1).all()
 
 
 def test_a_kernel_without_operator_is_reported_as_unlinked(tmp_path: Path) -> None:

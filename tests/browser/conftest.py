@@ -13,11 +13,14 @@ import pytest
 from tests.browser.page import Page
 
 import gobrrr
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.capture.trace import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis, TimelineColumns
-from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.reports.html import render
+from gobrrr.work import work_of
 
 SOURCE = "NVIDIA H100 Tensor Core GPU data sheet, SXM5"
 
@@ -80,8 +83,8 @@ def recorded() -> Diagnosis:
     path = Path(__file__).parents[1] / "data" / "traces" / "h100_bert_small_inference.json.gz"
     timeline = read_trace(path)
     source = {"kind": "trace", "name": path.name}
-    diagnosis, _ = build_device_diagnosis(timeline, h100(), source, {"torch": "2.7"})
-    return diagnosis
+    step = attributed_device(timeline, attribute_device(timeline, h100(), work_of), h100())
+    return assemble(step, source=source, environment={"torch": "2.7"})
 
 
 @pytest.fixture

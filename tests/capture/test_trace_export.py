@@ -116,7 +116,7 @@ def test_a_copy_with_tracks_reads_the_same_and_has_them(
     same(timeline, read_trace(target))
     events = read_json(target)["traceEvents"]
     added = [e for e in events if e["pid"] == TRACK_PROCESS]
-    assert len(events) - len(added) == timeline.extra["events"]
+    assert len(events) - len(added) == timeline.events
     spans = [e for e in added if e["ph"] == "X"]
     assert len(spans) == len(timeline.steps) + len(found.owned.row) + len(found.idle)
     lanes = {e["args"]["name"] for e in added if e["name"] == "thread_name"}

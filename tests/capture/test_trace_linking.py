@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from gobrrr.capture.trace import read_trace
-from gobrrr.timeline.data import HostKind, Phase, Timeline
+from gobrrr.timeline.data import Collective, HostKind, Phase, Timeline
 from trace_writing import WrittenTrace
 
 
@@ -259,8 +259,7 @@ def test_collectives_and_what_they_move(tmp_path: Path) -> None:
     timeline = read_trace(trace.write(tmp_path))
     assert timeline.kernels.kind.tolist() == [1, 0]
     assert timeline.kernels.bytes_moved.tolist() == [2000, -1]  # 1000 elements of 2 bytes
-    assert timeline.extra["collective"].tolist() == [0, -1]
-    assert timeline.extra["collectives"][0] == {
-        "name": "allreduce", "bytes_in": 2000, "bytes_out": 2000, "dtype": "bfloat16",
-        "group_size": 8, "group": None,
-    }  # fmt: skip
+    assert timeline.kernels.collective.tolist() == [0, -1]
+    assert timeline.collectives[0] == Collective(
+        "allreduce", bytes_in=2000, bytes_out=2000, dtype="bfloat16", group_size=8, group=None
+    )

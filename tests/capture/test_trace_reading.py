@@ -41,7 +41,7 @@ def test_a_whole_small_trace(tmp_path: Path) -> None:
     assert timeline.device.name == "NVIDIA H100 80GB HBM3"
     assert (timeline.device.memory_bytes, timeline.device.multiprocessors) == (85, 132)
     assert (timeline.rank, timeline.world_size) == (3, 8)
-    assert timeline.extra["base_ns"] == 1_700_000_000_000_000_000
+    assert timeline.base_ns == 1_700_000_000_000_000_000
 
 
 @pytest.mark.parametrize("ending", ["json", "json.gz"])
@@ -147,7 +147,7 @@ def test_chunks_lose_and_repeat_nothing(
     path = trace.write(tmp_path)
     monkeypatch.setattr(trace_stream, "CHUNK_BYTES", chunk_bytes)
     timeline = read_trace(path)
-    assert timeline.extra["events"] == 120
+    assert timeline.events == 120
     assert timeline.kernels.start_ns.tolist() == [(10 * i + 2) * 1000 for i in range(40)]
     assert timeline.kernels.op.tolist() == [
         int(np.flatnonzero(timeline.host.start_ns == 10_000 * i)[0]) for i in range(40)

@@ -45,7 +45,7 @@ def test_steps_from_optimizers(tmp_path: Path) -> None:
         trace.launch("update", base + 510, base + 520, 10, correlation=10 * i + 1)
     timeline = read_trace(trace.write(tmp_path))
     assert timeline.steps.tolist() == [[0, 550_000], [550_000, 1_550_000], [1_550_000, 2_530_000]]
-    assert timeline.extra["steps_how"] == "detected from the optimizer"
+    assert timeline.steps_how == "detected from the optimizer"
 
 
 def test_two_optimizers_in_turn_make_one_step(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_layers_that_repeat_inside_one_step_are_no_steps(tmp_path: Path) -> None
         trace.kernel(name, 100 * i, 50, i)
     timeline = read_trace(trace.write(tmp_path))
     assert timeline.steps.tolist() == [[0, 2_550_000]]
-    assert timeline.extra["steps_how"] == "the whole trace"
+    assert timeline.steps_how == "the whole trace"
 
 
 def test_the_whole_trace_begins_with_its_first_host_event(tmp_path: Path) -> None:

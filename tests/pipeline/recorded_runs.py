@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from gobrrr.attribution.cpu_attributed import attributed_cpu
+from gobrrr.attribution.cpu_run import attribute_measurements, works_of
 from gobrrr.capture.fixed_cost import FixedCosts
 from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import ProfilerCost, RawEvents
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.build import build_cpu_diagnosis
-from gobrrr.pipeline.cpu_analysis import attribute_measurements, works_of
 from gobrrr.timeline.data import Device, Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 
@@ -134,6 +135,8 @@ def diagnose_run(path: Path) -> Diagnosis:
         measured, works_of(measured.recorded), ProfilerCost(*plain["cost"]),
         FixedCosts(fixed_ns, {}, 0), ceilings, device,
     )  # fmt: skip
-    return build_cpu_diagnosis(
-        measured, analysis, ceilings, device, {"kind": "function", "name": path.stem}
+    return assemble(
+        attributed_cpu(measured, analysis, ceilings, device),
+        source={"kind": "function", "name": path.stem},
+        environment={},
     )

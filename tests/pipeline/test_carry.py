@@ -51,7 +51,7 @@ def test_a_step_carried_to_more_bandwidth(tmp_path: Path) -> None:
 def test_to_its_own_device_a_step_stays_what_it_was(tmp_path: Path) -> None:
     path = written().write(tmp_path)
     found = carry_trace(path, "H100-SXM")
-    assert found.step_s == pytest.approx(found.source["measured_step_s"], rel=1e-3)
+    assert found.accounted_s == pytest.approx(found.source["measured_step_s"], rel=1e-3)
     assert found.source["regime_changes"] == []
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gobrrr.pipeline.tables import module_pattern
+from gobrrr.diagnosis.tables import module_pattern
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from gobrrr.attribution.leaves import LEAVES
 from gobrrr.diagnosis.schema import IdleRow
 from gobrrr.diagnosis.storage import load
-from gobrrr.pipeline.verdict import split_of, verdict_of
+from gobrrr.diagnosis.verdict import split_of, verdict_of
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
+from gobrrr.attribution.cpu_run import works_of
 from gobrrr.capture.op_recorder import RecordedOp
-from gobrrr.pipeline.cpu_analysis import works_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 

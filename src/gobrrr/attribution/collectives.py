@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.device import DeviceAttribution
-from gobrrr.timeline.data import KernelKind, Timeline
+from gobrrr.timeline.data import Collective, KernelKind, Timeline
 
 Float64 = NDArray[np.float64]
 
@@ -131,20 +131,18 @@ def _calls(timeline: Timeline, compare: bool) -> dict[_Kind, _Calls]:
     """
     kernels = timeline.kernels
     rows = np.flatnonzero(kernels.kind == KernelKind.COLLECTIVE)
-    records = timeline.extra.get("collectives", ())
-    number = timeline.extra.get("collective", np.full(len(kernels), -1))
     window = np.searchsorted(timeline.steps[:, 1], kernels.start_ns[rows], side="right")
     found: dict[_Kind, _Calls] = defaultdict(lambda: defaultdict(list))
     for row, step in zip(rows.tolist(), window.tolist()):
-        index = int(number[row])
-        record = records[index] if index >= 0 else {}
-        name = str(record["name"]).removeprefix("nccl:") if record else ""
+        index = int(kernels.collective[row])
+        record = timeline.collectives[index] if index >= 0 else Collective("")
+        name = record.name.removeprefix("nccl:")
         name = name or _kernel_function(timeline.names[kernels.name[row]])
         kind = _Kind(
             name,
             -1 if compare and _UNEVEN.search(name) else int(kernels.bytes_moved[row]),
-            str(record.get("group") or ""),
-            int(record.get("group_size") or 0),
+            record.group or "",
+            record.group_size or 0,
         )
         # A kernel of no length at the very end lies behind the last window.
         found[kind][timeline.step_names[min(step, len(timeline.step_names) - 1)]].append(row)

@@ -60,9 +60,10 @@ def with_operators_as_kernels(timeline: Timeline, work_of: WorkOf) -> Timeline:
         op=rows.astype(np.int64),
         launch=np.full(count, -1, np.int64),
         bytes_moved=np.full(count, -1, np.int64),
+        collective=np.full(count, -1, np.int64),
+        twin=np.full(count, -1, np.int64),
     )
-    extra = {key: value for key, value in timeline.extra.items() if key != "twin"}
-    return replace(timeline, kernels=kernels, notices=(*timeline.notices, NOTICE), extra=extra)
+    return replace(timeline, kernels=kernels, notices=(*timeline.notices, NOTICE))
 
 
 def _state(call: OpCall, work_of: WorkOf) -> int:

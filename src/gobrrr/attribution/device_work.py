@@ -99,12 +99,10 @@ def work_of_kernels(
     roof_ns[rows] = [
         np.nan if roof is None else roof.time_s * 1e9 for roof in map(roofs.__getitem__, rows)
     ]
-    twin = timeline.extra.get("twin")
-    if twin is not None:
-        for row in np.flatnonzero(is_kernel & (kernels.op < 0) & (twin >= 0)).tolist():
-            same = int(twin[row])
-            works[row], roofs[row], roof_ns[row] = works[same], roofs[same], roof_ns[same]
-            call[row], share[row], whole[row] = call[same], share[same], whole[same]
+    for row in np.flatnonzero(is_kernel & (kernels.op < 0) & (kernels.twin >= 0)).tolist():
+        same = int(kernels.twin[row])
+        works[row], roofs[row], roof_ns[row] = works[same], roofs[same], roof_ns[same]
+        call[row], share[row], whole[row] = call[same], share[same], whole[same]
     return DeviceWork(op, call, share, tuple(whole), tuple(works), tuple(roofs), roof_ns)
 
 

@@ -193,10 +193,7 @@ def _joined(parts: list[IdlePieces]) -> IdlePieces:
 def summarise_idle(
     timeline: Timeline, pieces: IdlePieces, steps: int, parent: Int64
 ) -> tuple[IdleGap, ...]:
-    """Idle time by cause, line and call: mean ns per step, the longest first.
-
-    ``start_ns`` is where the first piece of the group lies.
-    """
+    """Idle time by cause, line and call: mean ns per step, the longest first."""
     host, names = timeline.host, timeline.names
     span = pieces.span
     if len(host):
@@ -230,7 +227,6 @@ def summarise_idle(
             detail = f"{detail} in {names[op_name]}"
         gaps.append(
             IdleGap(
-                start_ns=int(pieces.start_ns[row]),
                 duration_ns=float(total[group]),
                 leaf=CAUSE_LEAVES[cause],
                 source=names[line] if line >= 0 else None,

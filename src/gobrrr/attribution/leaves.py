@@ -70,11 +70,10 @@ def empty_leaves() -> dict[str, float]:
 class IdleGap:
     """Time that no kernel owns, with its cause (a leaf name) and where it was spent.
 
-    ``start_ns`` is on the timeline's clock. ``source`` is a line of the user's program; ``detail``
-    the call that blocked, for instance ``cudaStreamSynchronize in aten::item``.
+    ``duration_ns`` is a mean per step. ``source`` is a line of the user's program; ``detail`` the
+    call that blocked, for instance ``cudaStreamSynchronize in aten::item``.
     """
 
-    start_ns: int
     duration_ns: float
     leaf: str
     source: str | None = None

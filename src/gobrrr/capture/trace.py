@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,14 @@ def read_trace(path: str | os.PathLike[str]) -> Timeline:
     kernels = Kernels(
         device.column("start"), device.column("end"), _ranked(device.column("stream")),
         _kernel_kinds(columns, texts), device.column("name"), op, launch,
-        moved_bytes(device.column("bytes"), collectives, collective),
+        moved_bytes(device.column("bytes"), collectives, collective), collective,
+        np.full(len(op), -1, np.int64),
     )  # fmt: skip
     step_thread = _step_thread(spans, names)
     steps = find_steps(spans, kernels, names, step_thread)
     recorded = _recorded(columns, kind, program)
-    twin = repeated_by(kernels)
-    if (early := int((twin >= 0).sum())) > 0:
+    kernels = replace(kernels, twin=repeated_by(kernels))
+    if (early := int((kernels.twin >= 0).sum())) > 0:
         notices.append(
             f"{early} kernels were launched before the recording began; their work is that of the "
             "same kernels, in the same order, of a later step."
@@ -91,16 +93,11 @@ def read_trace(path: str | os.PathLike[str]) -> Timeline:
         world_size=_rank_field(columns, "world_size"),
         torch_version=next(iter(columns.header.versions.values()), ""),
         notices=(*notices, *_recording_notices(recorded)),
-        extra={
-            "source": path.name,
-            "events": columns.events,
-            "base_ns": columns.header.base_ns,
-            "steps_how": steps.how,
-            "recorded": recorded,
-            "collectives": collectives,
-            "collective": collective,
-            "twin": twin,
-        },
+        collectives=collectives,
+        steps_how=steps.how,
+        source=path.name,
+        events=columns.events,
+        base_ns=columns.header.base_ns,
     )
 
 

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from gobrrr.capture.trace_args import DTYPES, parse_call
 from gobrrr.capture.trace_columns import TraceColumns
+from gobrrr.timeline.data import Collective
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import nearest
 from gobrrr.timeline.ops import ITEM_SIZE_BYTES
 
 Int64 = NDArray[np.int64]
-Int32 = NDArray[np.int32]
 
 # Names of ``c10::ScalarType``, which collectives record.
 _SCALAR_TYPES = {
@@ -23,18 +23,15 @@ _SCALAR_TYPES = {
     "Bool": "bool", "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2",
 }  # fmt: skip
 RANGE_PREFIX = "nccl:"
-Record = dict[str, Any]
 
 
 def find_collectives(
     columns: TraceColumns, texts: tuple[str, ...], parent: Int64, launch: Int64
-) -> tuple[tuple[Record, ...], Int32]:
+) -> tuple[tuple[Collective, ...], Int64]:
     """Distinct collectives and, for each device row, the index of its own (-1: none known).
 
-    A record has ``name`` (``"allreduce"``, ``"nccl:all_reduce"``), ``bytes_in``, ``bytes_out``,
-    ``dtype``, ``group_size`` and ``group``, each ``None`` or ``""`` where not recorded. It comes
-    from the kernel's own arguments, else from the operator around its launch (both since PyTorch
-    2.2), else from the ``nccl:`` range around it, whose shapes say the bytes.
+    A record comes from the kernel's own arguments, else from the operator around its launch (both
+    since PyTorch 2.2), else from the ``nccl:`` range around it, whose shapes say the bytes.
     """
     own = columns.device.column("collective")
     host = columns.host
@@ -53,7 +50,7 @@ def find_collectives(
         position[found] = len(records) + np.arange(len(found))
         records += [_ranged(texts[keys[k][0]], keys[k]) for k in found.tolist()]
         number = _around(number, launch, ranges, position[host.column("key")])
-    return tuple(records), number.astype(np.int32)
+    return tuple(records), number
 
 
 def _around(number: Int64, launch: Int64, enclosing: Int64, value: NDArray[Any]) -> Int64:
@@ -63,41 +60,38 @@ def _around(number: Int64, launch: Int64, enclosing: Int64, value: NDArray[Any])
     return np.where(number >= 0, number, inherited)
 
 
-def _recorded(key: tuple[Any, ...]) -> Record:
+def _recorded(key: tuple[Any, ...]) -> Collective:
     name, elements_in, elements_out, dtype, size, group = key
     known = _SCALAR_TYPES.get(str(dtype), DTYPES.get(str(dtype), ""))
     item = ITEM_SIZE_BYTES.get(known)
-    return {
-        "name": str(name),
-        "bytes_in": _times(elements_in, item),
-        "bytes_out": _times(elements_out, item),
-        "dtype": known,
-        "group_size": size if isinstance(size, int) and size > 0 else None,
-        "group": None if group in (None, -1) else str(group),
-    }
+    return Collective(
+        name=str(name),
+        bytes_in=_times(elements_in, item),
+        bytes_out=_times(elements_out, item),
+        dtype=known,
+        group_size=size if isinstance(size, int) and size > 0 else None,
+        group=None if group in (None, -1) else str(group),
+    )
 
 
 def _times(count: Any, item: int | None) -> int | None:
     return count * item if isinstance(count, int) and count >= 0 and item is not None else None
 
 
-def _ranged(name: str, key: tuple[Any, ...]) -> Record:
+def _ranged(name: str, key: tuple[Any, ...]) -> Collective:
     tensors = parse_call(name, *key[1:]).tensors
     sizes = [tensor.unique_bytes for tensor in tensors]
     known = bool(sizes) and None not in sizes
-    return {
-        "name": name,
-        "bytes_in": sum(size for size in sizes if size is not None) if known else None,
-        "bytes_out": None,
-        "dtype": tensors[0].dtype if tensors else "",
-        "group_size": None,
-        "group": None,
-    }
+    return Collective(
+        name=name,
+        bytes_in=sum(size for size in sizes if size is not None) if known else None,
+        dtype=tensors[0].dtype if tensors else "",
+    )
 
 
-def moved_bytes(recorded: Int64, collectives: tuple[Record, ...], collective: Int32) -> Int64:
+def moved_bytes(recorded: Int64, collectives: tuple[Collective, ...], collective: Int64) -> Int64:
     """Sizes of copies as recorded; of collectives the larger of what goes in and comes out."""
-    sizes = [max(_size(c["bytes_in"]), _size(c["bytes_out"])) for c in collectives]
+    sizes = [max(_size(c.bytes_in), _size(c.bytes_out)) for c in collectives]
     table = np.array([*sizes, -1], np.int64)
     return np.where(recorded >= 0, recorded, table[collective])
 

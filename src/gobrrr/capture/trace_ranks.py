@@ -94,14 +94,14 @@ def _check_same_run(
 
 
 def _marked(timeline: Timeline) -> bool:
-    return bool(timeline.extra.get("steps_how") == MARKED)
+    return timeline.steps_how == MARKED
 
 
 def _apart_s(one: Timeline, other: Timeline) -> float | None:
     """Seconds between two recordings by the wall clock (0: they overlap), where traces tell it."""
     edges: list[tuple[int, int]] = []
     for timeline in (one, other):
-        base = timeline.extra.get("base_ns")
+        base = timeline.base_ns
         if base is None or not len(timeline.steps):
             return None
         edges.append((base + int(timeline.steps[0, 0]), base + int(timeline.steps[-1, 1])))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.trace_names import OPTIMIZER_STEP_PREFIX, STEP_PREFIX
-from gobrrr.timeline.data import HostKind, HostSpans, Kernels
+from gobrrr.timeline.data import WHOLE_TRACE, HostKind, HostSpans, Kernels
 
 Int64 = NDArray[np.int64]
 
@@ -90,12 +90,12 @@ def _host_range(host: HostSpans) -> tuple[int, int]:
 
 def _whole(host: HostSpans, kernels: Kernels) -> Steps:
     if not len(host) and not len(kernels):
-        return Steps(np.zeros((1, 2), np.int64), ("whole",), "whole")
+        return Steps(np.zeros((1, 2), np.int64), ("whole",), WHOLE_TRACE)
     if not len(host):
         start, end = int(kernels.start_ns[0]), int(kernels.end_ns.max())
-        return Steps(np.array([[start, end]], np.int64), ("whole",), "the whole trace")
+        return Steps(np.array([[start, end]], np.int64), ("whole",), WHOLE_TRACE)
     start, end = _host_range(host)
-    return _tile([start], ["whole"], kernels, end, "the whole trace")
+    return _tile([start], ["whole"], kernels, end, WHOLE_TRACE)
 
 
 def _after_optimizers(host: HostSpans, kernels: Kernels, names: tuple[str, ...]) -> Steps | None:

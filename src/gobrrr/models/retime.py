@@ -196,18 +196,4 @@ def _moved(timeline: Timeline, clock: Clock, start: Int64, end: Int64) -> Timeli
     borders[-1] = max(int(end.max()), int(borders[-2]))
     borders = np.maximum.accumulate(borders)
     steps[:, 0], steps[:, 1] = borders[:-1], borders[1:]
-    extra = dict(timeline.extra)
-    for name in ("twin", "collective"):
-        if name in extra:
-            extra[name] = _permuted(extra[name], order, refers=name == "twin")
-    return replace(timeline, host=moved_host, kernels=moved_kernels, steps=steps, extra=extra)
-
-
-def _permuted(column: Int64, order: Int64, *, refers: bool) -> Int64:
-    """A column of kernels in their new order; ``refers``: its values are kernels, too."""
-    result = column[order]
-    if refers:
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        result = np.where(result >= 0, place[np.maximum(result, 0)], -1)
-    return result
+    return replace(timeline, host=moved_host, kernels=moved_kernels, steps=steps)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gobrrr.attribution.cpu_run import CpuAnalysis, Progress, analyse_cpu, time_of
 from gobrrr.attribution.leaves import top_levels
 from gobrrr.capture.session import Plan
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.records import spread_record
 from gobrrr.diagnosis.schema import BatchDoubling, GrowthRow
-from gobrrr.pipeline.cpu_analysis import CpuAnalysis, Progress, analyse_cpu, spread_of
-from gobrrr.pipeline.tables import describe_shapes
+from gobrrr.diagnosis.tables import describe_shapes
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import GobrrrError, UserCodeError
 from gobrrr.timeline.quantities import multiple, percent
@@ -87,7 +88,7 @@ def compare_growth(
     measured growth G, the kernels that would explain G are K G / g, and the rest of the step is
     the overhead that the test sees.
     """
-    once, twice = spread_of(once_ns), spread_of(twice_ns)
+    once, twice = spread_record(time_of(once_ns)), spread_record(time_of(twice_ns))
     step_s = once.median
     scale = step_s / single.step.median
     rows = _growth_rows(single, doubled)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.attribution.device_work import DeviceWork, work_of_kernels
 from gobrrr.attribution.kernel_names import family_of
 from gobrrr.attribution.leaves import (
@@ -20,7 +22,9 @@ from gobrrr.attribution.leaves import (
 from gobrrr.capture.trace import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import find_datasheet
+from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.tables import describe_shapes
 from gobrrr.models.carrying import carry_kernel, carry_unknown, work_on
 from gobrrr.models.retime import retime
 from gobrrr.models.roof import Roof
@@ -31,10 +35,8 @@ from gobrrr.models.target import (
     target_of_ceilings,
     target_of_sheet,
 )
-from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import package_version
 from gobrrr.pipeline.predicted_costs import computed_in_float32
-from gobrrr.pipeline.tables import describe_shapes
 from gobrrr.timeline.data import Device, KernelKind, Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.nesting import parents
@@ -136,9 +138,9 @@ def carry_trace(
     )
     # All that is to be said of the target is in its own notices.
     ceilings_there = replace(target.ceilings, notices=())
-    diagnosis, _ = build_device_diagnosis(
-        moved, ceilings_there, known_as, environment, formula=lambda call: _work_on(call, target)
-    )
+    found = attribute_device(moved, ceilings_there, lambda call: _work_on(call, target))
+    step = attributed_device(moved, found, ceilings_there)
+    diagnosis = assemble(step, source=known_as, environment=environment)
     host_s = sum(diagnosis.leaves[name] for name in _HOST_LEAVES)
     diagnosis.notices.insert(
         0,

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from gobrrr.attribution.cpu import works_on
+from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.allocator import VARIABLES
 from gobrrr.devices.host_costs import dispatch_now_s
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
+from gobrrr.diagnosis.tables import PHASE_NAMES
 from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.programs import Program, is_module
 from gobrrr.fixes.threads import usable_processors
 from gobrrr.models.fusion_roles import space_of
-from gobrrr.pipeline.cpu_analysis import CpuAnalysis
-from gobrrr.pipeline.tables import PHASE_NAMES
 from gobrrr.timeline.ops import TensorSpec
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")

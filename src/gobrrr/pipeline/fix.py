@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr import fixes as known
+from gobrrr.attribution.cpu_run import Progress, silent
 from gobrrr.capture.session import Plan
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.ceilings import Ceilings
@@ -17,7 +18,6 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program, is_module
-from gobrrr.pipeline.cpu_analysis import Progress, silent
 from gobrrr.pipeline.facts import facts_of
 from gobrrr.pipeline.fix_findings import Found, snippet_of
 from gobrrr.pipeline.fix_options import names_of, refuse_bad_choice, seconds_of

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from gobrrr.attribution.cpu_run import CpuAnalysis, silent
 from gobrrr.capture.session import Plan
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import load_function
@@ -25,7 +26,6 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program
-from gobrrr.pipeline.cpu_analysis import CpuAnalysis, silent
 from gobrrr.pipeline.facts import (
     describe_iterator,
     describe_loader,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
+from gobrrr.attribution.cpu_run import Progress, silent
 from gobrrr.capture.function_names import require_function
 from gobrrr.capture.script import load_module, load_script
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
-from gobrrr.pipeline.cpu_analysis import Progress, silent
 from gobrrr.pipeline.fix_child import NO_INPUT, Answer, Spec
 from gobrrr.pipeline.live import load_ceilings
 from gobrrr.timeline.errors import InputError, UserCodeError

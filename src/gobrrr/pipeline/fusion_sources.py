@@ -37,7 +37,7 @@ def add_cpu_fusion(
         ops.append(
             MeasuredOp(op.call, op.module, op.source, op.phase, kernel_ns * 1e-9, fixed_ns * 1e-9)
         )
-    diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.step_s)
+    diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.accounted_s)
 
 
 def add_device_fusion(
@@ -50,7 +50,7 @@ def add_device_fusion(
     ops = ops_of_median_step(timeline, found, ceilings)
     units = timeline.device.multiprocessors
     diagnosis.findings += fusion_findings(
-        ops, ceilings, diagnosis.step_s, linked=False, multiprocessors=units
+        ops, ceilings, diagnosis.accounted_s, linked=False, multiprocessors=units
     )
 
 
@@ -66,7 +66,7 @@ def add_predicted_fusion(
     diagnosis.findings += fusion_findings(
         ops,
         device.ceilings,
-        diagnosis.step_s,
+        diagnosis.accounted_s,
         kept=graph.kept,
         multiprocessors=device.multiprocessors,
     )

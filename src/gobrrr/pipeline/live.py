@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gobrrr.attribution.cpu_attributed import attributed_cpu
+from gobrrr.attribution.cpu_run import (
+    CpuAnalysis,
+    Progress,
+    analyse_cpu,
+    silent,
+)
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.capture.compiler_counters import compiler_counters, counted_since
 from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
@@ -25,20 +34,13 @@ from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.devices import ceilings_for_this_machine, identify
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.build import build_cpu_diagnosis
-from gobrrr.pipeline.cpu_analysis import (
-    CpuAnalysis,
-    Progress,
-    analyse_cpu,
-    silent,
-    spread_of,
-)
-from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.fusion_sources import add_cpu_fusion, add_device_fusion
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
+from gobrrr.work import work_of
 
 OnAnalysis = Callable[[Diagnosis, "CpuAnalysis | None", StepWatcher], None]
 # The fewest unprofiled steps that a step time is worth stating from.
@@ -167,9 +169,23 @@ def diagnose_work(
         return Diagnosed(diagnose_on_device(measured, source, progress), None, measured)
     device = this_device()
     analysis = analyse_cpu(measured, ceilings, device, progress)
-    diagnosis = build_cpu_diagnosis(measured, analysis, ceilings, device, source)
+    diagnosis = diagnose_on_processor(measured, analysis, ceilings, device, source)
     add_cpu_fusion(diagnosis, analysis.capture, analysis.result, ceilings)
     return Diagnosed(diagnosis, analysis, measured)
+
+
+def diagnose_on_processor(
+    measured: Measurements,
+    analysis: CpuAnalysis,
+    ceilings: Ceilings,
+    device: Device,
+    source: dict[str, Any],
+) -> Diagnosis:
+    """The diagnosis of steps that ran on the processor."""
+    import torch
+
+    step = attributed_cpu(measured, analysis, ceilings, device, torch.get_num_threads())
+    return assemble(step, source=source, environment=describe_environment())
 
 
 def diagnose_on_device(
@@ -183,11 +199,11 @@ def diagnose_on_device(
         kind="gpu",
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
-    unprofiled = spread_of(measured.all_plain_ns)
-    diagnosis, attributed = build_device_diagnosis(
-        timeline, ceilings, source, describe_environment(), unprofiled
-    )
-    add_device_fusion(diagnosis, timeline, attributed, ceilings)
+    found = attribute_device(timeline, ceilings, work_of)
+    unprofiled_s = [ns * 1e-9 for ns in measured.all_plain_ns]
+    step = attributed_device(timeline, found, ceilings, unprofiled_s)
+    diagnosis = assemble(step, source=source, environment=describe_environment())
+    add_device_fusion(diagnosis, timeline, found, ceilings)
     diagnosis.notices += measured.notices
     return diagnosis
 
@@ -351,7 +367,9 @@ class _ScriptRun:
                     ceilings = load_ceilings(refresh=False, progress=self._progress)
                     device = this_device()
                     analysis = analyse_cpu(measured, ceilings, device, self._progress)
-                    found = build_cpu_diagnosis(measured, analysis, ceilings, device, self._source)
+                    found = diagnose_on_processor(
+                        measured, analysis, ceilings, device, self._source
+                    )
                     add_cpu_fusion(found, analysis.capture, analysis.result, ceilings)
         except GobrrrError as error:
             self.problem = str(error)

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gobrrr.attribution.leaves import COPY, REGIME_NAMES, UNMODELLED, KernelShares
+from gobrrr.attribution.attributed import MEDIAN, Attributed, AttributedOp, DrawnStep, StepTimes
+from gobrrr.attribution.device_time import DeviceTimeNs
+from gobrrr.attribution.leaves import COPY, UNMODELLED, IdleGap, KernelShares
 from gobrrr.attribution.split import leaves_of_kernels, roof_times_ns, split_kernels
-from gobrrr.diagnosis.schema import (
-    DeviceRecord,
-    DeviceTime,
-    Diagnosis,
-    IdleRow,
-    Spread,
-    StepRecord,
-    TimelineColumns,
-)
+from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.measure import Summary
 from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
 from gobrrr.models.replay import Replay, replay
 from gobrrr.models.target import TargetDevice
 from gobrrr.pipeline.predicted_costs import CostedOp
 from gobrrr.pipeline.predicted_host import host_share
-from gobrrr.pipeline.records import ceiling_rows, level_rows
-from gobrrr.pipeline.tables import (
-    PHASE_NAMES,
-    OpShare,
-    coverage_of,
-    group_rows,
-    op_class_of,
-    op_rows,
-)
-from gobrrr.pipeline.verdict import mfu_of, regime_of, split_of, verdict_of
-from gobrrr.timeline.data import HostKind, Phase
+from gobrrr.timeline.data import Device, HostKind, HostSpans, KernelKind, Kernels
 
 # Idle causes of the replay, by the leaf that they count under.
 _GAP_LEAVES = {
@@ -89,59 +76,27 @@ def build_prediction(
         source = {**source, "lower_bound": of_host.lower_bound, "host_s": of_host.total_s}
         notices = [*of_host.sentences, *notices]
     items = [
-        OpShare(
+        AttributedOp(
             call=op.call, work=op.work, roof=op.roof, share=row, host_ns=idle * 1e9,
             module=op.module, source=op.source, phase=op.phase,
         )
         for op, row, idle in zip(ops, _rows(ops), ran.idle_before_s)
     ]  # fmt: skip
-    regime, close = regime_of(leaves)
-
-    def grouped(key: Callable[[OpShare], tuple[str, str | None]]) -> list[Any]:
-        return group_rows(items, shares, key, step_s)
-
-    trains = any(op.phase is Phase.BACKWARD for op in ops)
-    diagnosis = Diagnosis(
-        environment=environment,
-        source=source,
-        device=DeviceRecord(
-            name=device.name,
-            kind=device.kind,
-            memory_bytes=device.memory_bytes,
-            ceilings=ceiling_rows(device.ceilings),
-            levels=level_rows(device.ceilings),
-        ),
-        step=StepRecord(
-            time_s=_spread(step_s, band, lower_bound=of_host is not None and of_host.lower_bound),
-            kind="training step" if trains else "step",
-        ),
-        split=split_of(leaves),
-        leaves=leaves,
-        regime=regime,
-        close=close,
-        coverage=coverage_of(items, shares, 0.0),
-        ops=op_rows([item for item in items if item.share >= 0], shares),
-        classes=grouped(lambda item: (op_class_of(item), None)),
-        modules=grouped(lambda item: (item.module, PHASE_NAMES[item.phase])),
-        lines=grouped(lambda item: (item.source, PHASE_NAMES[item.phase])),
-        phases=grouped(lambda item: (PHASE_NAMES[item.phase], None)),
-        idle=_idle_rows(leaves, ops, ran),
+    lower_bound = of_host is not None and of_host.lower_bound
+    step = Attributed(
+        device=Device(device.name, device.kind, memory_bytes=device.memory_bytes),
+        ceilings=device.ceilings,
+        step=StepTimes(_time(step_s, band, lower_bound=lower_bound), MEDIAN),
+        leaves_ns={name: time_s * 1e9 for name, time_s in leaves.items()},
+        ops=tuple(items),
+        shares=shares,
+        drawn=_drawn(ops, ran, host, shares, step_s),
+        idle=tuple(_gaps(leaves, ops, ran)),
         device_time=_device_time(ops, step_s) if device.kind != "cpu" else None,
-        timeline=_timeline(ops, ran, host, shares, step_s),
-        notices=[*device.notices, *notices],
         counters=_counters(ops, peak_memory_bytes),
+        notices=(*device.notices, *notices),
     )
-    diagnosis.mfu, diagnosis.mfu_dtype = mfu_of(
-        ((op.work, 1.0) for op in ops if op.kernels), device.ceilings, step_s
-    )
-    fraction = diagnosis.coverage.modelled_time_fraction
-    if fraction is None or fraction >= 0.9:
-        diagnosis.speed_of_light_s = sum(
-            time_s for name, time_s in leaves.items() if name.endswith(".roof")
-        )
-    diagnosis.verdict = verdict_of(diagnosis)
-    diagnosis.check()
-    return diagnosis
+    return assemble(step, source=source, environment=environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,80 +187,95 @@ def _leaves(shares: KernelShares, ran: _Ran) -> dict[str, float]:
     return leaves
 
 
-def _spread(step_s: float, band: ErrorBand | None, *, lower_bound: bool) -> Spread:
+def _time(step_s: float, band: ErrorBand | None, *, lower_bound: bool) -> Summary:
     low, high = (1.0, 1.0) if band is None else (band.low, band.high)
     if lower_bound:
         high = 1.0
-    return Spread(median=step_s, mean=step_s, low=step_s * low, high=step_s * high, n=0)
+    return Summary(median=step_s, mean=step_s, low=step_s * low, high=step_s * high, n=0)
 
 
-def _idle_rows(leaves: dict[str, float], ops: Sequence[CostedOp], ran: _Ran) -> list[IdleRow]:
-    rows = [
-        IdleRow(cause=name.removeprefix("overhead."), time_s=leaves[name])
+def _gaps(leaves: dict[str, float], ops: Sequence[CostedOp], ran: _Ran) -> list[IdleGap]:
+    gaps = [
+        IdleGap(leaves[name] * 1e9, name)
         for name in ("overhead.launch", "overhead.synchronisation")
-        if leaves[name] > 0
     ]
     # The host's lateness, by the lines that it was at: in proportion to the idle time before
     # their kernels.
-    by_line: dict[str, float] = {}
-    for op, idle in zip(ops, ran.idle_before_s):
-        by_line[op.source] = by_line.get(op.source, 0.0) + idle
-    total = sum(by_line.values())
-    late_s = leaves["overhead.dispatch"]
-    if late_s > 0 and total > 0:
-        rows += [
-            IdleRow(cause="dispatch", time_s=late_s * idle / total, source=line or None)
-            for line, idle in by_line.items()
-            if idle > 0
+    total_s = sum(ran.idle_before_s)
+    late_ns = leaves["overhead.dispatch"] * 1e9
+    if total_s > 0:
+        gaps += [
+            IdleGap(late_ns * idle / total_s, "overhead.dispatch", op.source or None)
+            for op, idle in zip(ops, ran.idle_before_s)
         ]
-    rows.sort(key=lambda row: -row.time_s)
-    return rows
+    return gaps
 
 
-def _device_time(ops: Sequence[CostedOp], step_s: float) -> DeviceTime:
-    copies = sum(op.device_s for op in ops if op.is_copy)
-    busy = sum(op.device_s for op in ops)
-    return DeviceTime(
-        window_s=step_s,
-        busy_s=busy,
-        compute_kernels_s=busy - copies,
-        collectives_s=0.0,
-        exposed_collectives_s=0.0,
-        exposed_copies_s=copies,
+def _device_time(ops: Sequence[CostedOp], step_s: float) -> DeviceTimeNs:
+    copies_s = sum(op.device_s for op in ops if op.is_copy)
+    busy_s = sum(op.device_s for op in ops)
+    return DeviceTimeNs(
+        window_ns=round(step_s * 1e9),
+        busy_ns=round(busy_s * 1e9),
+        compute_kernels_ns=round((busy_s - copies_s) * 1e9),
+        collectives_ns=0,
+        exposed_collectives_ns=0,
+        exposed_copies_ns=round(copies_s * 1e9),
     )
 
 
-def _timeline(
+def _drawn(
     ops: Sequence[CostedOp],
     ran: _Ran,
     host: HostCosts,
     shares: KernelShares,
     step_s: float,
-) -> TimelineColumns:
+) -> DrawnStep:
     names = list(dict.fromkeys(op.call.name for op in ops))
     index = {name: i for i, name in enumerate(names)}
     working = [i for i, op in enumerate(ops) if op.kernels]
 
-    def ns(seconds: float) -> int:
-        return round(min(max(seconds, 0.0), step_s) * 1e9)
+    def ns(seconds: Sequence[float]) -> NDArray[np.int64]:
+        return np.rint(np.clip(seconds, 0.0, step_s) * 1e9).astype(np.int64)
 
     begin = [
         issued - op.host_calls * host_seconds(op.host_call, host)
         for op, issued in zip(ops, ran.issued_s)
     ]
-    regimes = ["copy" if r == COPY else REGIME_NAMES[r] for r in shares.regime.tolist()]
-    return TimelineColumns(
-        names=names,
-        host_start_ns=[ns(time) for time in begin],
-        host_duration_ns=[ns(stop) - ns(low) for low, stop in zip(begin, ran.issued_s)],
-        host_thread=[0] * len(ops),
-        host_kind=[int(HostKind.OP)] * len(ops),
-        host_name=[index[op.call.name] for op in ops],
-        kernel_start_ns=[ns(ran.start_s[i]) for i in working],
-        kernel_duration_ns=[ns(ran.end_s[i]) - ns(ran.start_s[i]) for i in working],
-        kernel_stream=[0] * len(working),
-        kernel_name=[index[ops[i].call.name] for i in working],
-        kernel_regime=regimes,
+    count, kernels = len(ops), len(working)
+    name = np.array([index[op.call.name] for op in ops], np.int32)
+    none, nothing = np.full(count, -1, np.int64), np.full(kernels, -1, np.int64)
+    return DrawnStep(
+        names=tuple(names),
+        window=(0, round(step_s * 1e9)),
+        host=HostSpans(
+            start_ns=ns(begin),
+            end_ns=ns(ran.issued_s),
+            thread=np.zeros(count, np.int32),
+            kind=np.full(count, HostKind.OP, np.uint8),
+            name=name,
+            call=none.astype(np.int32),
+            module=none.astype(np.int32),
+            source=none.astype(np.int32),
+            phase=np.array([op.phase for op in ops], np.uint8),
+            sequence=none,
+        ),
+        kernels=Kernels(
+            start_ns=ns([ran.start_s[i] for i in working]),
+            end_ns=ns([ran.end_s[i] for i in working]),
+            stream=np.zeros(kernels, np.int32),
+            kind=np.full(kernels, KernelKind.KERNEL, np.uint8),
+            name=name[working],
+            op=nothing,
+            launch=nothing,
+            bytes_moved=nothing,
+            collective=nothing,
+            twin=nothing,
+        ),
+        regime=shares.regime,
+        idle_start_ns=np.empty(0, np.int64),
+        idle_end_ns=np.empty(0, np.int64),
+        idle_leaf=(),
     )
 
 
@@ -315,8 +285,6 @@ def _counters(ops: Sequence[CostedOp], peak_memory_bytes: int | None) -> dict[st
         "ops": float(len(ops)),
         "copies": float(sum(op.is_copy for op in ops)),
         "synchronisations": float(sum(op.host_call.synchronises for op in ops)),
-        "flops": sum((op.work.flops or 0.0) for op in ops if op.work is not None),
-        "bytes": float(sum((op.work.bytes_moved or 0) for op in ops if op.work is not None)),
     }
     if peak_memory_bytes is not None:
         counters["peak_memory_bytes"] = float(peak_memory_bytes)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
+from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.attribution.ranks import RankComparison, compare_ranks
 from gobrrr.capture.trace_ranks import missing_ranks
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.records import device_time_record, seconds
 from gobrrr.diagnosis.schema import Diagnosis, RankRow
-from gobrrr.pipeline.device_build import lay_out_device
-from gobrrr.pipeline.records import collective_rows, device_time_record, seconds
-from gobrrr.pipeline.verdict import split_of
+from gobrrr.diagnosis.verdict import split_of
 from gobrrr.timeline.data import Timeline
 from gobrrr.work import work_of
 
@@ -42,21 +43,20 @@ def diagnose_ranks(
     timeline = timelines[shown]
     source: dict[str, Any] = {
         "kind": "trace",
-        "name": str(timeline.extra.get("source", "")),
+        "name": timeline.source,
         "rank": timeline.rank,
         "world_size": timeline.world_size,
-        "names": [str(t.extra.get("source", "")) for t in timelines],
+        "names": [t.source for t in timelines],
     }
-    diagnosis, _ = lay_out_device(
-        timeline,
-        replace(found[shown], attribution=result.ranks[shown].attribution),
-        ceilings[shown],
-        source,
-        environment,
+    shown_rank = replace(found[shown], attribution=result.ranks[shown].attribution)
+    step = attributed_device(timeline, shown_rank, ceilings[shown])
+    step = replace(
+        step,
+        collectives=result.collectives,
+        notices=(*_notices(timelines, result, shown), *step.notices),
     )
+    diagnosis = assemble(step, source=source, environment=environment)
     diagnosis.ranks = _rank_rows(result, found)
-    diagnosis.collectives = collective_rows(result.collectives)
-    diagnosis.notices = [*_notices(timelines, result, shown), *diagnosis.notices]
     diagnosis.verdict = " ".join(text for text in (diagnosis.verdict, _pace(result)) if text)
     return diagnosis
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gobrrr.attribution.cpu_run import Progress
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.fixes.light import speed_of_light_with
-from gobrrr.pipeline.cpu_analysis import Progress
 from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
 from gobrrr.timeline.errors import GobrrrError, InputError
 from gobrrr.timeline.quantities import multiple, whole_seconds

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr import __version__
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.attribution.device_of_ops import with_operators_as_kernels
 from gobrrr.capture.trace import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import ceilings_from_datasheet
+from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.device_build import build_device_diagnosis
 from gobrrr.pipeline.fusion_sources import add_device_fusion
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
@@ -51,7 +53,7 @@ def diagnose_trace(
 
     timelines = read_traces(files)
     for timeline in timelines:
-        _require_work(timeline, str(timeline.extra["source"]))
+        _require_work(timeline, timeline.source)
     return diagnose_ranks(
         timelines,
         [_ceilings_of(timeline, ceilings) for timeline in timelines],
@@ -69,7 +71,9 @@ def _diagnose_one(
     if timeline.rank is not None:
         source["rank"], source["world_size"] = timeline.rank, timeline.world_size
     known = _ceilings_of(timeline, ceilings)
-    diagnosis, found = build_device_diagnosis(timeline, known, source, _environment(timeline))
+    found = attribute_device(timeline, known, work_of)
+    step = attributed_device(timeline, found, known)
+    diagnosis = assemble(step, source=source, environment=_environment(timeline))
     add_device_fusion(diagnosis, timeline, found, known)
     if perfetto is not None:
         from gobrrr.attribution.device_tracks import tracks_of

@@ -38,9 +38,9 @@ def prediction_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
     columns = [
         column("device", _device),
         column("step", _step),
-        column("compute", lambda d: share(d.split.compute_s, d.step_s)),
-        column("memory", lambda d: share(d.split.memory_s, d.step_s)),
-        column("overhead", lambda d: share(d.split.overhead_s, d.step_s)),
+        column("compute", lambda d: share(d.split.compute_s, d.accounted_s)),
+        column("memory", lambda d: share(d.split.memory_s, d.accounted_s)),
+        column("overhead", lambda d: share(d.split.overhead_s, d.accounted_s)),
         column("bound by", lambda d: d.regime + ("~" if d.close else "")),
         column("light", lambda d: time_text(d.speed_of_light_s)),
         column("needs", _memory, 1),
@@ -82,7 +82,7 @@ def op_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
 
 
 def _op_cells(found: Diagnosis) -> tuple[str, ...]:
-    device_s = found.device_time.compute_kernels_s if found.device_time else found.step_s
+    device_s = found.device_time.compute_kernels_s if found.device_time else found.accounted_s
     flops = found.counters.get("flops")
     moved = found.counters.get("bytes")
     # Several kernels (a cast before a product) share the roofs' sum.
@@ -142,7 +142,7 @@ def _device(found: Diagnosis) -> str:
 
 
 def _step(found: Diagnosis) -> str:
-    return (">" if found.source.get("lower_bound") else "") + time_text(found.step_s)
+    return (">" if found.source.get("lower_bound") else "") + time_text(found.accounted_s)
 
 
 def _ridge(found: Diagnosis) -> float | None:

@@ -6,7 +6,7 @@ integer nanoseconds on one clock; indices are -1 where there is nothing to point
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any
 
@@ -18,6 +18,10 @@ from gobrrr.timeline.ops import OpCall
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 UInt8 = NDArray[np.uint8]
+
+
+# ``Timeline.steps_how`` where nothing told one step from another.
+WHOLE_TRACE = "the whole trace"
 
 
 class HostKind(IntEnum):
@@ -87,7 +91,9 @@ class Kernels:
     """Columns of device work, sorted by start.
 
     ``op`` and ``launch`` index ``Timeline.host`` (-1: not linked); ``bytes_moved`` is a copy's or
-    collective's size where recorded (-1: unknown).
+    collective's size where recorded (-1: unknown); ``collective`` indexes ``Timeline.collectives``
+    (-1: none, or nothing recorded of it). ``twin`` is the row of the later kernel whose work this
+    one has, where its own launch was not recorded (-1: none).
     """
 
     start_ns: Int64
@@ -98,13 +104,39 @@ class Kernels:
     op: Int64
     launch: Int64
     bytes_moved: Int64
+    collective: Int64
+    twin: Int64
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def take(self, index: NDArray[Any]) -> Kernels:
-        """The rows of ``index`` (a boolean mask or positions)."""
-        return Kernels(*(getattr(self, f.name)[index] for f in fields(self)))
+        """The rows of ``index`` (a boolean mask or positions); a twin left out is none."""
+        columns = {f.name: getattr(self, f.name)[index] for f in fields(self)}
+        place = np.full(len(self) + 1, -1, np.int64)
+        place[np.arange(len(self))[index]] = np.arange(len(columns["twin"]))
+        columns["twin"] = place[columns["twin"]]
+        return Kernels(**columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What was recorded of a collective; ``None`` or ``""`` where it was not.
+
+    Attributes:
+        name: ``"allreduce"``, ``"nccl:all_reduce"``.
+        bytes_in, bytes_out: of this rank.
+        dtype: of the elements.
+        group_size: how many ranks take part.
+        group: which ranks, by the name of their group.
+    """
+
+    name: str
+    bytes_in: int | None = None
+    bytes_out: int | None = None
+    dtype: str = ""
+    group_size: int | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +162,11 @@ class Device:
 class Timeline:
     """Everything recorded of some steps of one process on one device.
 
-    ``steps`` is an (n, 2) array of windows that tile time (DESIGN section 3); ``step_names`` has a
-    name for each. ``step_thread`` is the thread (a value of ``HostSpans.thread``) that runs the
-    user's loop. ``notices`` are sentences for the user about what was missing or odd.
+    ``steps`` is an (n, 2) array of windows that tile time; ``step_names`` has a name for each, and
+    ``steps_how`` says how they were found. ``step_thread`` is the thread (a value of
+    ``HostSpans.thread``) that runs the user's loop. ``notices`` are sentences for the user about
+    what was missing or odd. ``source`` names the file that was read, ``events`` are its events,
+    and ``base_ns`` is the wall clock at 0 (``None``: unknown).
     """
 
     names: tuple[str, ...]
@@ -147,7 +181,11 @@ class Timeline:
     world_size: int | None = None
     torch_version: str = ""
     notices: tuple[str, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
+    collectives: tuple[Collective, ...] = ()
+    steps_how: str = ""
+    source: str = ""
+    events: int = 0
+    base_ns: int | None = None
 
 
 def _empty(dtype: Any) -> NDArray[Any]:
@@ -163,4 +201,4 @@ def no_host_spans() -> HostSpans:
 def no_kernels() -> Kernels:
     """Zero rows."""
     i64, i32, u8 = _empty(np.int64), _empty(np.int32), _empty(np.uint8)
-    return Kernels(i64, i64, i32, u8, i32, i64, i64, i64)
+    return Kernels(i64, i64, i32, u8, i32, i64, i64, i64, i64, i64)

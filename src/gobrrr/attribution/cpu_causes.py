@@ -17,30 +17,27 @@ from gobrrr.attribution.cpu import (
     cut_step,
     works_on,
 )
+from gobrrr.attribution.cpu_run import CpuAnalysis
+from gobrrr.attribution.leaves import IdleGap
+from gobrrr.attribution.lines import time_by_line
 from gobrrr.capture.cpu_timeline import build_cpu_capture
 from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.session import Measurements
-from gobrrr.diagnosis.schema import IdleRow
-from gobrrr.pipeline.cpu_analysis import CpuAnalysis
-from gobrrr.pipeline.lines import time_by_line
 
 
-def causes_of_overhead(measured: Measurements, analysis: CpuAnalysis) -> list[IdleRow]:
-    """Overhead by cause and source line, the most time first."""
+def causes_of_overhead(measured: Measurements, analysis: CpuAnalysis) -> list[IdleGap]:
+    """Overhead by cause and source line, ns per step."""
     result = analysis.result
     recorded = analysis.capture.recorded
     leaves = result.attribution.leaves_ns
-    rows = []
+    gaps = []
     sampled = _sampled_pieces(measured, analysis)
     for owner in (PYTHON, LOADING):
         leaf = OVERHEAD_LEAF[owner]
-        cause, time_s = leaf.removeprefix("overhead."), leaves[leaf] * 1e-9
         shares = time_by_line(sampled, [op.source for op in recorded], owner)
-        for line, share in shares.items():
-            if time_s * share > 0:
-                rows.append(IdleRow(cause=cause, time_s=time_s * share, source=line))
-        if not shares and time_s > 0:
-            rows.append(IdleRow(cause=cause, time_s=time_s))
+        gaps += [IdleGap(leaves[leaf] * share, leaf, line) for line, share in shares.items()]
+        if not shares:
+            gaps.append(IdleGap(leaves[leaf], leaf))
     dispatch: dict[str, float] = defaultdict(float)
     host = result.host_by_op_ns[DISPATCH]
     for position, op in enumerate(recorded):
@@ -50,14 +47,10 @@ def causes_of_overhead(measured: Measurements, analysis: CpuAnalysis) -> list[Id
     for position, fixed_ns in zip(kernels.kernel, kernels.fixed_ns):
         if position >= 0:
             dispatch[recorded[position].source] += float(fixed_ns)
-    for line, time_ns in dispatch.items():
-        if time_ns > 0:
-            rows.append(IdleRow(cause="dispatch", time_s=time_ns * 1e-9, source=line or None))
+    gaps += [IdleGap(ns, OVERHEAD_LEAF[DISPATCH], line or None) for line, ns in dispatch.items()]
     for leaf in (OVERHEAD_LEAF[COLLECTING], OVERHEAD_LEAF[COMPILING], "overhead.allocation"):
-        if leaves[leaf] > 0:
-            rows.append(IdleRow(cause=leaf.removeprefix("overhead."), time_s=leaves[leaf] * 1e-9))
-    rows.sort(key=lambda row: -row.time_s)
-    return rows
+        gaps.append(IdleGap(leaves[leaf], leaf))
+    return gaps
 
 
 def _sampled_pieces(measured: Measurements, analysis: CpuAnalysis) -> list[Any]:

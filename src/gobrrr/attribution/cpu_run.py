@@ -16,9 +16,7 @@ from gobrrr.capture.profile import ProfilerCost, calibrate_profiler_cost
 from gobrrr.capture.release_cost import measure_release_ns_per_fault
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.diagnosis.schema import Spread
-from gobrrr.measure import summarise
-from gobrrr.pipeline.records import spread_record
+from gobrrr.measure import Summary, summarise
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
@@ -41,7 +39,7 @@ class CpuAnalysis:
     fixed: FixedCosts
     cost: ProfilerCost
     result: CpuAttribution
-    step: Spread
+    step: Summary
 
 
 def works_of(recorded: Sequence[RecordedOp]) -> tuple[Work | None, ...]:
@@ -70,9 +68,9 @@ def _sharing(call: OpCall) -> tuple[int, ...]:
     return tuple(places)
 
 
-def spread_of(samples_ns: Sequence[int]) -> Spread:
+def time_of(samples_ns: Sequence[int]) -> Summary:
     """Median, mean and interval of step times, in seconds."""
-    return spread_record(summarise([sample * 1e-9 for sample in samples_ns]))
+    return summarise([sample * 1e-9 for sample in samples_ns])
 
 
 def analyse_cpu(
@@ -106,7 +104,7 @@ def attribute_measurements(
         work if ran.call is seen.call else work_of(ran.call)
         for work, ran, seen in zip(works, recorded, measured.recorded or [])
     )
-    step = spread_of(measured.all_plain_ns)
+    step = time_of(measured.all_plain_ns)
     result = attribute_cpu(
         capture,
         works,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from gobrrr.attribution.leaves import top_levels
-from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis, Split
 from gobrrr.timeline.names import short_kernel_name
 from gobrrr.timeline.quantities import count, percent
-from gobrrr.work.estimate import Work
 
 # A margin between the two largest top levels under this share of the step is a close call.
 CLOSE_MARGIN = 0.05
@@ -86,26 +84,6 @@ def split_of(leaves_s: Mapping[str, float]) -> Split:
         overhead_s=sums["overhead"],
         unmodelled_s=sums["unmodelled"],
     )
-
-
-def mfu_of(
-    works: Iterable[tuple[Work | None, float]], ceilings: Ceilings | None, step_s: float
-) -> tuple[float | None, str | None]:
-    """Share of the matrix peak that the step's (work, times done) reaches, and that peak's dtype.
-
-    Model FLOPs against the peak of the dtype that does most of them (Chowdhery et al., "PaLM",
-    appendix B). The dtype is ``None`` without matrix products, the share without a ceiling.
-    """
-    by_dtype: dict[str, float] = {}
-    for work, times in works:
-        if work is not None and work.matrix_flops:
-            dtype = work.compute_dtype
-            by_dtype[dtype] = by_dtype.get(dtype, 0.0) + work.matrix_flops * times
-    if not by_dtype or step_s <= 0:
-        return None, None
-    dtype = max(by_dtype, key=lambda name: by_dtype[name])
-    rate = None if ceilings is None else ceilings.matrix_flops_per_s(dtype)
-    return (None if rate is None else sum(by_dtype.values()) / rate / step_s), dtype
 
 
 def regime_of(leaves_s: Mapping[str, float]) -> tuple[str, bool]:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.attribution.attributed import AttributedOp
 from gobrrr.attribution.leaves import COLLECTIVE, COPY, REGIME_NAMES, KernelShares
 from gobrrr.diagnosis.schema import AboveCeiling, Coverage, GroupRow, OpRow, UnmodelledOp
 from gobrrr.models.roof import Roof
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.ops import OpCall, TensorSpec
-from gobrrr.work.estimate import Work
 
 PHASE_NAMES = {
     Phase.OTHER: "other",
@@ -30,28 +29,7 @@ PHASE_NAMES = {
 }
 # Below this share of the step an op is not worth a row of its own in the saved tables.
 MOST_ROWS = 2000
-
-
-@dataclass(frozen=True)
-class OpShare:
-    """One kernel (on a CPU: op) of the step, ready to be grouped.
-
-    ``share`` is its row in ``KernelShares`` (-1: none, an op without work); ``host_ns`` the
-    overhead that leads to it. ``count`` is how many calls per step the row stands for, ``weight``
-    how often per step its work is done (a kernel that does a part of an op's work stands for a
-    part of a call).
-    """
-
-    call: OpCall
-    work: Work | None
-    roof: Roof | None
-    share: int
-    host_ns: float
-    module: str
-    source: str
-    phase: Phase
-    count: float = 1.0
-    weight: float = 1.0
+_MOVES = {COLLECTIVE: "collective", COPY: "copy"}
 
 
 def describe_shapes(call: OpCall) -> str:
@@ -75,24 +53,28 @@ def describe_dtypes(call: OpCall) -> str:
     return ",".join(dict.fromkeys(t.dtype for t in tensors if t.dtype))
 
 
-def op_class_of(item: OpShare) -> str:
+def op_class_of(item: AttributedOp, shares: KernelShares) -> str:
     """The class of an op's work; ``view`` for one without a kernel."""
     if item.share < 0:
         return "view"
+    moves = _MOVES.get(int(shares.regime[item.share]))
+    if moves is not None:
+        return moves
     return "unknown" if item.work is None else item.work.op_class
 
 
-def op_rows(items: Sequence[OpShare], shares: KernelShares) -> list[OpRow]:
-    """Rows grouped by op and shapes, the most time first (kernel and fixed cost)."""
-    groups: dict[Hashable, list[OpShare]] = defaultdict(list)
+def op_rows(items: Sequence[AttributedOp], shares: KernelShares) -> list[OpRow]:
+    """Ops with kernels, by op and shapes, the most time first (kernel and fixed cost)."""
+    groups: dict[Hashable, list[AttributedOp]] = defaultdict(list)
     for item in items:
-        groups[item.call.name, item.call.args].append(item)
+        if item.share >= 0:
+            groups[item.call.name, item.call.args].append(item)
     rows = [_op_row(members, shares) for members in groups.values()]
     rows.sort(key=lambda row: -row.time_s)
     return rows[:MOST_ROWS]
 
 
-def _op_row(members: list[OpShare], shares: KernelShares) -> OpRow:
+def _op_row(members: list[AttributedOp], shares: KernelShares) -> OpRow:
     first = members[0]
     index = np.array([m.share for m in members if m.share >= 0], np.int64)
     count = sum(m.count for m in members)
@@ -174,9 +156,9 @@ def _common(values: list[str]) -> str | None:
 
 
 def group_rows(
-    items: Sequence[OpShare],
+    items: Sequence[AttributedOp],
     shares: KernelShares,
-    key: Callable[[OpShare], tuple[str, str | None]],
+    key: Callable[[AttributedOp], tuple[str, str | None]],
     step_s: float,
     beside: Mapping[str, float] = MappingProxyType({}),
 ) -> list[GroupRow]:
@@ -184,7 +166,7 @@ def group_rows(
 
     ``beside`` is overhead that belongs to no op, in seconds by name: after the last op, say.
     """
-    groups: dict[tuple[str, str | None], list[OpShare]] = defaultdict(list)
+    groups: dict[tuple[str, str | None], list[AttributedOp]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)
     total_flops = sum(_total_flops([item]) or 0.0 for item in items)
@@ -205,7 +187,7 @@ def group_rows(
     return rows[:MOST_ROWS]
 
 
-def _total_flops(members: Sequence[OpShare]) -> float | None:
+def _total_flops(members: Sequence[AttributedOp]) -> float | None:
     """FLOPs per step; ``None`` if any member's are unknown."""
     total = 0.0
     for member in members:
@@ -217,7 +199,7 @@ def _total_flops(members: Sequence[OpShare]) -> float | None:
     return total
 
 
-def _total_bytes(members: Sequence[OpShare]) -> float | None:
+def _total_bytes(members: Sequence[AttributedOp]) -> float | None:
     """Bytes per step; ``None`` if any member's are unknown."""
     total = 0.0
     for member in members:
@@ -232,7 +214,7 @@ def _total_bytes(members: Sequence[OpShare]) -> float | None:
 def _group_row(
     name: str,
     phase: str | None,
-    members: list[OpShare],
+    members: list[AttributedOp],
     shares: KernelShares,
     step_s: float,
     total_flops: float,
@@ -265,7 +247,7 @@ def _group_row(
     )
 
 
-def coverage_of(items: Sequence[OpShare], shares: KernelShares, unlinked_s: float) -> Coverage:
+def coverage_of(items: Sequence[AttributedOp], shares: KernelShares, unlinked_s: float) -> Coverage:
     """Share of kernel time that has a formula and a ceiling, and the ops that have not.
 
     Copies and collectives are no kernels: they have leaves of their own.
@@ -287,9 +269,9 @@ def coverage_of(items: Sequence[OpShare], shares: KernelShares, unlinked_s: floa
     return Coverage(modelled_time_fraction=fraction, unmodelled=rows, unlinked_s=unlinked_s)
 
 
-def above_ceiling_rows(items: Sequence[OpShare], shares: KernelShares) -> list[AboveCeiling]:
+def above_ceiling_rows(items: Sequence[AttributedOp], shares: KernelShares) -> list[AboveCeiling]:
     """Ops that, summed over the step, ran faster than fixed cost plus roof."""
-    groups: dict[Hashable, list[OpShare]] = defaultdict(list)
+    groups: dict[Hashable, list[AttributedOp]] = defaultdict(list)
     for item in items:
         if item.share >= 0 and item.roof is not None:
             groups[item.call.name, item.call.args].append(item)

@@ -1,0 +1,135 @@
+"""What every way to a diagnosis ends in: a step, attributed, in one typed record.
+
+A run, a trace, a prediction and a trace carried to another device differ in how they come to this
+record, and in nothing after it (``gobrrr.diagnosis.assemble``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.attribution.collectives import CollectiveFigures
+from gobrrr.attribution.device_time import DeviceTimeNs
+from gobrrr.attribution.leaves import IdleGap, KernelShares
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.measure import Summary
+from gobrrr.models.roof import Roof
+from gobrrr.timeline.data import Device, HostSpans, Kernels, Phase
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work.estimate import Work
+
+MEAN, MEDIAN = "mean", "median"
+
+
+@dataclass(frozen=True)
+class AttributedOp:
+    """One op of the step, or one group of kernels that are alike.
+
+    Attributes:
+        call: the op.
+        work: of one whole call; ``None`` without a formula.
+        roof: ``None`` without a formula or a ceiling.
+        share: its row in ``Attributed.shares`` (-1: none, an op without a kernel).
+        host_ns: the overhead that leads to it.
+        module, source, phase: where it comes from.
+        count: calls per step that it stands for.
+        weight: how often per step its work is done (a kernel that does a part of an op's work
+            stands for a part of a call).
+    """
+
+    call: OpCall
+    work: Work | None
+    roof: Roof | None
+    share: int
+    host_ns: float
+    module: str
+    source: str
+    phase: Phase
+    count: float = 1.0
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """How long the step takes, and what was done to the figures of the profiled steps.
+
+    Attributes:
+        time: in seconds; a prediction has no samples (``n`` is 0).
+        basis: which figure of ``time`` the leaves sum to, ``MEAN`` or ``MEDIAN``.
+        samples_s: the step times behind ``time``, in order.
+        profiled_s: a profiled step; ``None`` for a prediction.
+        profiler_cost_s: subtracted from the host time of each profiled step.
+        host_scale, kernel_scale: what host time and kernel time were then multiplied by.
+        profiled_steps: how many were attributed.
+        whole_trace: nothing told where steps begin: the time is that of the whole recording.
+    """
+
+    time: Summary
+    basis: str
+    samples_s: tuple[float, ...] = ()
+    profiled_s: float | None = None
+    profiler_cost_s: float | None = None
+    host_scale: float | None = None
+    kernel_scale: float | None = None
+    profiled_steps: int = 0
+    whole_trace: bool = False
+
+
+@dataclass(frozen=True)
+class DrawnStep:
+    """One step to draw: spans of host and device, and idle time with its causes.
+
+    ``kernels`` are those that run in the step, ``regime`` and ``idle_leaf`` (names of leaves)
+    belong to them and to the idle pieces row by row. All on one clock, which ``window`` cuts.
+    """
+
+    names: tuple[str, ...]
+    window: tuple[int, int]
+    host: HostSpans
+    kernels: Kernels
+    regime: NDArray[np.uint8]
+    idle_start_ns: NDArray[np.int64]
+    idle_end_ns: NDArray[np.int64]
+    idle_leaf: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Attributed:
+    """A step whose every nanosecond has a leaf, with all that a diagnosis says of it.
+
+    Attributes:
+        device: what ran it; ``threads`` of it where it is a processor and they are known.
+        ceilings: of the device; ``None`` if unknown.
+        step: its time.
+        leaves_ns: all of ``LEAVES``; they sum to the figure of ``step.time`` that is its basis.
+        ops: op by op, or by groups of kernels.
+        shares: the kernels' split, row by row.
+        beside_ns: overhead that belongs to no op, by a name for it.
+        idle: overhead by cause and line; gaps that are alike are added up.
+        unlinked_ns: kernel time for which no op was found.
+        counters: what was counted per step (``Diagnosis.counters``); FLOPs and bytes follow from
+            ``ops``.
+        device_time: of a device beside the host.
+        collectives: of this process alone, or of all ranks.
+        notices: sentences for the user.
+    """
+
+    device: Device
+    ceilings: Ceilings | None
+    step: StepTimes
+    leaves_ns: Mapping[str, float]
+    ops: tuple[AttributedOp, ...]
+    shares: KernelShares
+    drawn: DrawnStep | None
+    idle: tuple[IdleGap, ...]
+    beside_ns: Mapping[str, float] = field(default_factory=dict)
+    unlinked_ns: float = 0.0
+    counters: Mapping[str, float] = field(default_factory=dict)
+    device_time: DeviceTimeNs | None = None
+    collectives: tuple[CollectiveFigures, ...] = ()
+    notices: tuple[str, ...] = ()
+    threads: int | None = None

@@ -1,0 +1,184 @@
+"""The attribution of a run on a CPU as the record that every diagnosis is assembled from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.attribution.attributed import (
+    MEDIAN,
+    Attributed,
+    AttributedOp,
+    DrawnStep,
+    StepTimes,
+)
+from gobrrr.attribution.cpu import (
+    COLLECTING,
+    COMPILING,
+    LOADING,
+    OVERHEAD_LEAF,
+    CpuAttribution,
+    works_on,
+)
+from gobrrr.attribution.cpu_causes import causes_of_overhead
+from gobrrr.attribution.cpu_run import CpuAnalysis
+from gobrrr.capture.fixed_cost import most_common_failures
+from gobrrr.capture.session import Measurements
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.timeline.data import Device, HostKind, KernelKind, Kernels, Phase
+from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import percent
+
+TRAILING = "(after the last op)"
+# Owners whose time has nothing to do with the op that happens to come next.
+OF_NO_OP = {
+    LOADING: "(waiting for data)",
+    COLLECTING: "(garbage collection)",
+    COMPILING: "(compilation)",
+}
+
+
+def attributed_cpu(
+    measured: Measurements,
+    analysis: CpuAnalysis,
+    ceilings: Ceilings,
+    device: Device,
+    threads: int | None = None,
+) -> Attributed:
+    """A measured CPU step, attributed; ``threads`` is how many torch computed with."""
+    result = analysis.result
+    reconciled = result.reconciliation
+    return Attributed(
+        device=device,
+        ceilings=ceilings,
+        threads=threads,
+        step=StepTimes(
+            time=analysis.step,
+            basis=MEDIAN,
+            samples_s=tuple(ns * 1e-9 for ns in measured.all_plain_ns),
+            profiled_s=reconciled.profiled_ns * 1e-9,
+            profiler_cost_s=reconciled.cost_ns * reconciled.cost_share * 1e-9,
+            host_scale=reconciled.scale,
+            kernel_scale=reconciled.scale,
+            profiled_steps=len(measured.profiled),
+        ),
+        leaves_ns=result.attribution.leaves_ns,
+        ops=tuple(_ops(analysis)),
+        shares=result.attribution.kernels,
+        drawn=_drawn(analysis),
+        idle=tuple(causes_of_overhead(measured, analysis)),
+        beside_ns=_overhead_of_no_op(result),
+        counters=_counters(analysis),
+        notices=tuple(_notices(measured, analysis, ceilings)),
+    )
+
+
+def _overhead_of_no_op(result: CpuAttribution) -> dict[str, float]:
+    host = result.host_by_op_ns
+    found = {name: float(host[owner].sum()) for owner, name in OF_NO_OP.items()}
+    last = float(host[:, -1].sum() - host[list(OF_NO_OP), -1].sum())
+    return {**found, TRAILING: last}
+
+
+def _ops(analysis: CpuAnalysis) -> list[AttributedOp]:
+    result = analysis.result
+    shares = result.attribution.kernels
+    row_of = {int(position): i for i, position in enumerate(shares.kernel) if position >= 0}
+    host = result.host_by_op_ns.sum(axis=0) - result.host_by_op_ns[list(OF_NO_OP)].sum(axis=0)
+    items = [
+        AttributedOp(
+            call=op.call,
+            work=analysis.works[position],
+            roof=result.roofs[position],
+            share=row_of.get(position, -1),
+            host_ns=float(host[position]),
+            module=op.module,
+            source=op.source,
+            phase=op.phase,
+        )
+        for position, op in enumerate(analysis.capture.recorded)
+    ]
+    first_other = len(shares) - len(result.other_kernels)
+    for offset, other in enumerate(result.other_kernels):
+        items.append(
+            AttributedOp(
+                OpCall(other.name), other.work, other.roof, first_other + offset, 0.0, "", "",
+                Phase.OTHER, other.count, other.count,
+            )
+        )  # fmt: skip
+    return items
+
+
+def _drawn(analysis: CpuAnalysis) -> DrawnStep:
+    """The profiled step of median length; its kernels are the ops that do work."""
+    timeline = analysis.capture.timeline
+    host = timeline.host
+    lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
+    chosen = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    low, high = (int(edge) for edge in timeline.steps[chosen])
+    begin, stop = np.searchsorted(host.start_ns, [low, high])
+    shares = analysis.result.attribution.kernels
+    regime_of = np.full(len(analysis.capture.recorded) + 1, -1, np.int64)
+    known = shares.kernel >= 0
+    regime_of[shares.kernel[known]] = shares.regime[known]
+    regime = regime_of[analysis.capture.position[begin:stop]]
+    rows = np.flatnonzero(regime >= 0) + begin
+    none = np.full(len(rows), -1, np.int64)
+    pieces = analysis.result.steps[chosen]
+    idle = np.flatnonzero(pieces.piece_owner > 0)
+    return DrawnStep(
+        names=timeline.names,
+        window=(low, high),
+        host=host.take(np.arange(begin, stop)),
+        kernels=Kernels(
+            start_ns=host.start_ns[rows],
+            end_ns=host.end_ns[rows],
+            stream=np.zeros(len(rows), np.int32),
+            kind=np.full(len(rows), KernelKind.KERNEL, np.uint8),
+            name=host.name[rows],
+            op=rows,
+            launch=none,
+            bytes_moved=none,
+            collective=none,
+            twin=none,
+        ),
+        regime=regime[regime >= 0].astype(np.uint8),
+        idle_start_ns=pieces.piece_start_ns[idle] + low,
+        idle_end_ns=pieces.piece_end_ns[idle] + low,
+        idle_leaf=tuple(OVERHEAD_LEAF[owner] for owner in pieces.piece_owner[idle].tolist()),
+    )
+
+
+def _counters(analysis: CpuAnalysis) -> dict[str, float]:
+    others = analysis.result.other_kernels
+    kernels = sum(works_on(work) for work in analysis.works) + sum(o.count for o in others)
+    syncs = sum(op.call.name == "aten::_local_scalar_dense" for op in analysis.capture.recorded)
+    return {
+        "ops": float(len(analysis.capture.recorded)),
+        "kernels": float(kernels),
+        "reads_of_one_value": float(syncs),
+        "page_faults": float(sum(op.page_faults for op in analysis.capture.recorded)),
+    }
+
+
+def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) -> list[str]:
+    notices = [*measured.notices, *ceilings.notices]
+    if measured.disturbance:
+        cause = measured.disturbance[0].upper() + measured.disturbance[1:]
+        notices.append(f"{cause}: times are too long by an unknown amount.")
+    matched = analysis.capture.matched_fraction
+    if matched < 0.98:
+        notices.append(
+            f"Only {percent(matched)} of the profiled ops match the recorded step: the program's "
+            "ops differ from step to step. Unmatched ops count as dispatch."
+        )
+    fixed = analysis.fixed
+    if fixed.estimated:
+        names = ", ".join(most_common_failures(fixed, analysis.capture.recorded))
+        notices.append(
+            f"The fixed cost of {fixed.estimated} ops is estimated ({names}): they are not known "
+            "to be safe on other data than the program's, so simpler ops of their kind were timed."
+        )
+    kinds = analysis.capture.timeline.host.kind
+    if (kinds == HostKind.COMPILATION).any():
+        notices.append("torch.compile was compiling during the profiled steps.")
+    return notices

@@ -1,0 +1,160 @@
+"""The attribution of a device timeline as the record that every diagnosis is assembled from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gobrrr.attribution.attributed import (
+    MEAN,
+    MEDIAN,
+    Attributed,
+    AttributedOp,
+    DrawnStep,
+    StepTimes,
+)
+from gobrrr.attribution.collectives import match_collectives
+from gobrrr.attribution.device import DeviceAttribution
+from gobrrr.attribution.device_groups import KernelGroups, group_kernels
+from gobrrr.attribution.idle import CAUSE_LEAVES
+from gobrrr.attribution.scaling import scale_to_step
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.measure import summarise
+from gobrrr.timeline.data import WHOLE_TRACE, HostKind, KernelKind, Phase, Timeline
+from gobrrr.timeline.ops import OpCall
+
+TRAILING = "(after the last kernel)"
+
+
+def attributed_device(
+    timeline: Timeline,
+    found: DeviceAttribution,
+    ceilings: Ceilings | None,
+    unprofiled_s: Sequence[float] = (),
+) -> Attributed:
+    """A device's step, attributed.
+
+    ``unprofiled_s``: step times measured without the profiler, where there are any (a live run):
+    the leaves are brought to their median. Otherwise they are means over the windows.
+    """
+    step = _step_times(timeline, found)
+    if unprofiled_s:
+        time = summarise(list(unprofiled_s))
+        found, scales = scale_to_step(found, time.median * 1e9)
+        step = StepTimes(
+            time=time,
+            basis=MEDIAN,
+            samples_s=tuple(unprofiled_s),
+            profiled_s=step.profiled_s,
+            host_scale=scales.host,
+            kernel_scale=scales.kernel,
+            profiled_steps=step.profiled_steps,
+        )
+    attribution = found.attribution
+    groups = group_kernels(timeline, found)
+    idle_ns = sum(gap.duration_ns for gap in attribution.idle)
+    of_cpu = timeline.device.kind == "cpu"
+    return Attributed(
+        device=timeline.device,
+        ceilings=ceilings,
+        step=step,
+        leaves_ns=attribution.leaves_ns,
+        ops=tuple(_ops(timeline, found, groups)),
+        shares=groups.shares,
+        drawn=_drawn(timeline, found),
+        idle=attribution.idle,
+        beside_ns={TRAILING: max(0.0, idle_ns - float(found.idle_before_ns.sum()))},
+        unlinked_ns=found.unlinked_ns,
+        counters=_counters(timeline),
+        device_time=None if of_cpu else found.device_time,
+        collectives=match_collectives([timeline], [found], [timeline.rank or 0], False)[0],
+        notices=(
+            *timeline.notices,
+            *attribution.notices,
+            *ceiling_notices(timeline.device.name, ceilings),
+        ),
+    )
+
+
+def _step_times(timeline: Timeline, found: DeviceAttribution) -> StepTimes:
+    """Of a recording: profiled time, because it holds no other."""
+    lengths = ((timeline.steps[:, 1] - timeline.steps[:, 0]) * 1e-9).tolist()
+    return StepTimes(
+        time=summarise(lengths),
+        basis=MEAN,
+        samples_s=tuple(lengths),
+        profiled_s=found.attribution.step_ns * 1e-9,
+        profiled_steps=len(lengths),
+        whole_trace=timeline.steps_how == WHOLE_TRACE,
+    )
+
+
+def _ops(timeline: Timeline, found: DeviceAttribution, groups: KernelGroups) -> list[AttributedOp]:
+    """One per group of kernels that are alike."""
+    host, kernels, work = timeline.host, timeline.kernels, found.work
+    items = []
+    for row, kernel in enumerate(groups.first.tolist()):
+        op, call_index = int(work.op[kernel]), int(work.call[kernel])
+        module = source = ""
+        phase = Phase.OTHER
+        name = timeline.names[kernels.name[kernel]]
+        if op >= 0:
+            name = timeline.names[host.name[op]]
+            module = timeline.names[host.module[op]] if host.module[op] >= 0 else ""
+            source = timeline.names[host.source[op]] if host.source[op] >= 0 else ""
+            phase = Phase(int(host.phase[op]))
+        items.append(
+            AttributedOp(
+                call=timeline.calls[call_index] if call_index >= 0 else OpCall(name),
+                work=groups.works[row],
+                roof=groups.roofs[row],
+                share=row,
+                host_ns=float(groups.idle_before_ns[row]),
+                module=module,
+                source=source,
+                phase=phase,
+                count=float(groups.count[row]),
+                weight=float(groups.weight[row]),
+            )
+        )
+    return items
+
+
+def _drawn(timeline: Timeline, found: DeviceAttribution) -> DrawnStep:
+    """The step of median length."""
+    lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
+    chosen = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    low, high = (int(edge) for edge in timeline.steps[chosen])
+    return DrawnStep(
+        names=timeline.names,
+        window=(low, high),
+        host=timeline.host,
+        kernels=timeline.kernels,
+        regime=found.attribution.kernels.regime,
+        idle_start_ns=found.idle.start_ns,
+        idle_end_ns=found.idle.end_ns,
+        idle_leaf=tuple(CAUSE_LEAVES[cause] for cause in found.idle.cause.tolist()),
+    )
+
+
+def ceiling_notices(device: str, ceilings: Ceilings | None) -> tuple[str, ...]:
+    """What is to be said of the ceilings: their own notices, or that there are none."""
+    if ceilings is not None:
+        return tuple(ceilings.notices)
+    return (
+        f"No ceilings for {device or 'a device that the trace does not name'}: there is no "
+        "roofline. Measure them there with `gobrrr ceilings --json FILE` and give them with "
+        "--ceilings FILE.",
+    )
+
+
+def _counters(timeline: Timeline) -> dict[str, float]:
+    steps = len(timeline.steps)
+    kind, host = timeline.kernels.kind, timeline.host.kind
+    return {
+        "kernels": float((kind == KernelKind.KERNEL).sum()) / steps,
+        "copies": float((kind == KernelKind.COPY).sum()) / steps,
+        "collectives": float((kind == KernelKind.COLLECTIVE).sum()) / steps,
+        "synchronisations": float((host == HostKind.SYNCHRONISE).sum()) / steps,
+    }

@@ -1,0 +1,201 @@
+"""The one assembler: an attributed step -> its ``Diagnosis``.
+
+Every rule about a diagnosis stands here once, whatever the step came from: a run, a trace, a
+prediction, a trace carried to another device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from gobrrr.attribution.attributed import Attributed, AttributedOp, StepTimes
+from gobrrr.attribution.leaves import IdleGap
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.drawing import timeline_columns
+from gobrrr.diagnosis.records import (
+    ceiling_rows,
+    collective_rows,
+    device_time_record,
+    level_rows,
+    spread_record,
+)
+from gobrrr.diagnosis.schema import (
+    Coverage,
+    DeviceRecord,
+    Diagnosis,
+    GroupRow,
+    IdleRow,
+    SlowStep,
+    StepRecord,
+)
+from gobrrr.diagnosis.tables import (
+    PHASE_NAMES,
+    above_ceiling_rows,
+    coverage_of,
+    group_rows,
+    op_class_of,
+    op_rows,
+)
+from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
+from gobrrr.timeline.data import Phase
+
+# A step longer than this many medians is slow.
+SLOW_STEP = 1.5
+# Under this share of kernel time, sums over the modelled kernels would pass for the whole.
+MOSTLY_MODELLED = 0.9
+
+
+def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str, Any]) -> Diagnosis:
+    """The diagnosis of an attributed step; batch doubling, ranks and findings are added to it.
+
+    Args:
+        step: what was attributed.
+        source: what was diagnosed (``Diagnosis.source``).
+        environment: versions and settings.
+
+    Raises:
+        AccountingError: the leaves do not sum to the step.
+    """
+    leaves = {name: ns * 1e-9 for name, ns in step.leaves_ns.items()}
+    ops, shares = step.ops, step.shares
+    beside_s = {name: ns * 1e-9 for name, ns in step.beside_ns.items()}
+    regime, close = regime_of(leaves)
+    record = _step_record(step.step, ops)
+    step_s = sum(leaves.values())
+
+    def grouped(key: Callable[[AttributedOp], tuple[str, str | None]]) -> list[GroupRow]:
+        return group_rows(ops, shares, key, step_s, beside_s)
+
+    coverage = coverage_of(ops, shares, step.unlinked_ns * 1e-9)
+    modelled = _mostly_modelled(coverage)
+    mfu, mfu_dtype = mfu_of(ops, step.ceilings, step_s) if modelled else (None, None)
+    diagnosis = Diagnosis(
+        environment=environment,
+        source=source,
+        device=_device_record(step),
+        step=record,
+        split=split_of(leaves),
+        leaves=leaves,
+        regime=regime,
+        close=close,
+        mfu=mfu,
+        mfu_dtype=mfu_dtype,
+        speed_of_light_s=speed_of_light(leaves, step.ceilings) if modelled else None,
+        coverage=coverage,
+        above_ceiling=above_ceiling_rows(ops, shares),
+        ops=op_rows(ops, shares),
+        classes=grouped(lambda item: (op_class_of(item, shares), None)),
+        modules=grouped(lambda item: (item.module, PHASE_NAMES[item.phase])),
+        lines=grouped(lambda item: (item.source, PHASE_NAMES[item.phase])),
+        phases=grouped(lambda item: (PHASE_NAMES[item.phase], None)),
+        idle=idle_rows(step.idle),
+        device_time=None if step.device_time is None else device_time_record(step.device_time),
+        collectives=collective_rows(step.collectives),
+        timeline=None if step.drawn is None else timeline_columns(step.drawn),
+        notices=list(step.notices),
+        counters={**step.counters, **_work_done(ops)},
+    )
+    diagnosis.verdict = verdict_of(diagnosis)
+    diagnosis.check()
+    return diagnosis
+
+
+def _device_record(step: Attributed) -> DeviceRecord:
+    device, ceilings = step.device, step.ceilings
+    return DeviceRecord(
+        name=device.name,
+        kind=device.kind,
+        threads=step.threads,
+        memory_bytes=device.memory_bytes,
+        ceilings=[] if ceilings is None else ceiling_rows(ceilings),
+        levels=[] if ceilings is None else level_rows(ceilings),
+    )
+
+
+def _step_record(step: StepTimes, ops: Sequence[AttributedOp]) -> StepRecord:
+    return StepRecord(
+        time_s=spread_record(step.time),
+        kind=kind_of(step, ops),
+        basis=step.basis,
+        profiled_time_s=step.profiled_s,
+        profiler_cost_s=step.profiler_cost_s,
+        host_scale=step.host_scale,
+        kernel_scale=step.kernel_scale,
+        slow_steps=slow_steps(step.samples_s),
+        samples_s=list(step.samples_s),
+        profiled_steps=step.profiled_steps,
+    )
+
+
+def kind_of(step: StepTimes, ops: Sequence[AttributedOp]) -> str:
+    """What a step is: training if anything of it runs backward."""
+    if step.whole_trace:
+        return "trace"
+    return "training step" if any(op.phase is Phase.BACKWARD for op in ops) else "step"
+
+
+def slow_steps(samples_s: Sequence[float]) -> list[SlowStep]:
+    """The steps that took more than ``SLOW_STEP`` times the median."""
+    if not samples_s:
+        return []
+    limit_s = SLOW_STEP * median(samples_s)
+    return [
+        SlowStep(index=i, time_s=time_s) for i, time_s in enumerate(samples_s) if time_s > limit_s
+    ]
+
+
+def _mostly_modelled(coverage: Coverage) -> bool:
+    fraction = coverage.modelled_time_fraction
+    return fraction is not None and fraction >= MOSTLY_MODELLED
+
+
+def mfu_of(
+    ops: Sequence[AttributedOp], ceilings: Ceilings | None, step_s: float
+) -> tuple[float | None, str | None]:
+    """Share of the matrix peak that the step reaches, and that peak's dtype.
+
+    Model FLOPs against the peak of the dtype that does most of them (Chowdhery et al., "PaLM",
+    appendix B). The dtype is ``None`` without matrix products, the share without a ceiling.
+    """
+    by_dtype: dict[str, float] = {}
+    for op in ops:
+        if op.share >= 0 and op.work is not None and op.work.matrix_flops:
+            dtype = op.work.compute_dtype
+            by_dtype[dtype] = by_dtype.get(dtype, 0.0) + op.work.matrix_flops * op.weight
+    if not by_dtype or step_s <= 0:
+        return None, None
+    dtype = max(by_dtype, key=lambda name: by_dtype[name])
+    rate = None if ceilings is None else ceilings.matrix_flops_per_s(dtype)
+    return (None if rate is None else sum(by_dtype.values()) / rate / step_s), dtype
+
+
+def speed_of_light(leaves_s: dict[str, float], ceilings: Ceilings | None) -> float | None:
+    """The step if nothing but the roofs were left, in seconds; ``None`` without ceilings."""
+    if ceilings is None:
+        return None
+    return sum(time_s for name, time_s in leaves_s.items() if name.endswith(".roof"))
+
+
+def idle_rows(gaps: Sequence[IdleGap]) -> list[IdleRow]:
+    """Overhead by cause, line and call, the most time first."""
+    totals: dict[tuple[str, str | None, str | None], float] = {}
+    for gap in gaps:
+        key = (gap.leaf.removeprefix("overhead."), gap.source or None, gap.detail)
+        totals[key] = totals.get(key, 0.0) + gap.duration_ns * 1e-9
+    rows = [
+        IdleRow(cause=cause, time_s=time_s, source=source, detail=detail)
+        for (cause, source, detail), time_s in totals.items()
+        if time_s > 0
+    ]
+    rows.sort(key=lambda row: -row.time_s)
+    return rows
+
+
+def _work_done(ops: Sequence[AttributedOp]) -> dict[str, float]:
+    known = [(op.work, op.weight) for op in ops if op.work is not None]
+    return {
+        "flops": float(sum((work.flops or 0.0) * weight for work, weight in known)),
+        "bytes": float(sum((work.bytes_moved or 0) * weight for work, weight in known)),
+    }
