@@ -33,11 +33,12 @@ test-no-torch: $(BARE)/.dev ## Run the tests that need no torch, in an environme
 	$(BARE)/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None"
 	$(BARE)/bin/python -m pytest -m "not torch and not gpu and not models" $(ARGS)
 
-check: $(VENV)/.dev ## Lint, format check, strict types, and the order of the rooms
+check: $(VENV)/.dev ## Lint, format check, strict types, the order of the rooms, dead code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/vulture
 
 format: $(VENV)/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix

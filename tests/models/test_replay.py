@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.models.host_lane import HostCall, HostCosts, issue_times
+from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
 from gobrrr.models.replay import QUEUE_LENGTH, replay
 from gobrrr.timeline.data import Phase
 
@@ -50,8 +50,8 @@ def test_waiting_in_the_middle_costs_where_it_stands() -> None:
 
 def test_an_op_of_several_kernels_launches_them_all() -> None:
     # 10 + 2 * 2 on the host.
-    assert issue_times([HostCall(kernels=3), HostCall(kernels=0)], COSTS) == [14.0, 15.0]
-    assert issue_times([HostCall(1, Phase.BACKWARD)], COSTS) == [5.0]
+    assert [host_seconds(HostCall(kernels=n), COSTS) for n in (3, 0)] == [14.0, 1.0]
+    assert host_seconds(HostCall(1, Phase.BACKWARD), COSTS) == 5.0
     found = replay([HostCall(kernels=3)], [90.0], COSTS)
     assert found.gap_s == pytest.approx(3.0)
 
@@ -95,4 +95,4 @@ def test_the_parts_sum_to_the_step_which_is_no_shorter_than_either_lane(
     assert parts == pytest.approx(found.makespan_s, abs=1e-6)
     assert min(found.gap_s, found.launch_s, found.host_s, found.wait_s) >= -1e-9
     assert found.makespan_s >= sum(device) - 1e-6
-    assert found.makespan_s >= issue_times(calls, COSTS)[-1] - 1e-6
+    assert found.makespan_s >= sum(host_seconds(call, COSTS) for call in calls) - 1e-6

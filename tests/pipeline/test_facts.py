@@ -25,7 +25,6 @@ def test_a_workload_s_parts():
     assert not found.in_no_grad
     assert found.modules == ("Linear", "ReLU", "Sequential")
     assert found.parameter_dtypes == ("float32",)
-    assert found.parameter_bytes == (16 + 4 + 8 + 2) * 4
     (described,) = found.optimizers
     assert (described.name, described.tensors, described.elements) == ("AdamW", 2, 10)
     assert found.unused_gradients == 2

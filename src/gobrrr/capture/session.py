@@ -62,7 +62,6 @@ class Measurements:
     profiled: list[RawEvents] = field(default_factory=list)
     sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
     recorded: list[RecordedOp] | None = None
-    record_length_ns: int = 0
     device_timeline: Timeline | None = None
     thread: int = 0
     disturbance: str | None = None
@@ -196,7 +195,7 @@ class Session:
         if self.phase == WARMUP:
             self._warmup_ended(length_ns)
         elif self.phase == RECORD:
-            self._record_ended(length_ns)
+            self._record_ended()
         elif self.phase == TIME:
             self._time_ended(length_ns)
         elif self.phase in (PROFILE, SAMPLE):
@@ -230,10 +229,9 @@ class Session:
         self._recorder = self._make_recorder()
         self._recorder.start()
 
-    def _record_ended(self, length_ns: int) -> None:
+    def _record_ended(self) -> None:
         if self._recorder is not None:
             self.result.recorded = self._recorder.stop()
-            self.result.record_length_ns = length_ns
             self._recorder = None
             # One step passes unmeasured: the recorded one left caches and the allocator changed.
             self._wanted = 2

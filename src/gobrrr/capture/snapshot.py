@@ -34,7 +34,6 @@ class Snapshot:
 
     def __init__(self, *roots: Any) -> None:
         self.not_rewound: list[str] = []
-        self.bytes_held = 0
         self._tensors: list[tuple[Any, Any, Any, Any]] = []
         self._restorers: list[Callable[[], None]] = []
         self._keep: list[Any] = []
@@ -103,7 +102,6 @@ class Snapshot:
                 yield item, path
         elif _is_numpy_array(value):
             array_copy = value.copy()
-            self.bytes_held += array_copy.nbytes
             self._restorers.append(lambda: value.__setitem__(..., array_copy))
         elif _is_iterator(value):
             self.not_rewound.append(path or type(value).__name__)
@@ -118,11 +116,9 @@ class Snapshot:
             with torch.no_grad():
                 if tensor.layout == torch.strided and tensor.device.type != "meta":
                     data = tensor.data.clone()
-                    self.bytes_held += data.numel() * data.element_size()
                 grad = tensor.grad if tensor.is_leaf else None
                 if grad is not None and grad.layout == torch.strided:
                     grad_data = grad.data.clone()
-                    self.bytes_held += grad_data.numel() * grad_data.element_size()
         except (RuntimeError, NotImplementedError):
             self.not_rewound.append(f"a tensor of type {type(tensor).__name__}")
             return

@@ -3,7 +3,8 @@
 An operator's loop may call a library for each element (``tanh``), draw random numbers one after the
 other (``bernoulli_``) or stay scalar (``where``); its time per element differs by a hundred times
 between operators and is steady per machine and build. Each is timed on data that stays in the
-caches; the rate counts elements of its largest tensor (``ELEMENTS`` says where it does not).
+caches; the rate counts elements of its largest tensor, except where windows, the result or the rows
+fetched or added are counted (``models.processor`` says which).
 """
 
 from __future__ import annotations
@@ -25,13 +26,6 @@ _TRIALS = 4
 # Sizes of a head at which attention is timed; between them the time per score is interpolated.
 HEADS = (8, 16, 32, 64, 128)
 _POSITIONS = 256
-ELEMENTS = {
-    "max_pool2d_with_indices": "elements under all windows",
-    "avg_pool2d": "elements under all windows",
-    "upsample_nearest2d": "elements of the result",
-    "index": "elements of the rows that are fetched",
-    "index_add": "elements of the rows that are added",
-}
 
 Call = Callable[[], object]
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.identity import DeviceIdentity, identify
@@ -100,15 +97,9 @@ def _read(path: Path) -> Ceilings | None:
 
 def cache_folder() -> Path:
     """Where gobrrr keeps files between runs: ``gobrrr`` in the user's cache folder."""
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    if chosen and Path(chosen).is_absolute():
-        return Path(chosen) / "gobrrr"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "gobrrr" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "gobrrr"
-    return Path.home() / ".cache" / "gobrrr"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("gobrrr", appauthor=False)
 
 
 def cache_path(device: DeviceIdentity, torch_version: str, threads: int) -> Path:
@@ -127,39 +118,22 @@ def cache_path(device: DeviceIdentity, torch_version: str, threads: int) -> Path
 def _only_one(path: Path, progress: Progress) -> Iterator[bool]:
     """Hold the machine for one measurement; yields whether another process had it.
 
-    Without a lock (no ``fcntl``, a folder that cannot be written) it goes on at once: two
-    measurements disturb each other, but the file stays whole.
+    Where nothing can be locked (a folder that cannot be written) and where the other takes longer
+    than ``_LOCK_WAIT_S`` it goes on: two measurements disturb each other, but the file stays whole.
     """
-    lock = _open_lock(path.with_suffix(".lock"))
-    if lock is None:
-        yield False
-        return
-    import fcntl
+    # Not at the top: it brings asyncio, and only measuring needs it.
+    from filelock import FileLock, Timeout
 
     waited = False
-    end = time.monotonic() + _LOCK_WAIT_S
-    with lock:
-        while True:
+    with ExitStack() as held:
+        lock = FileLock(path.with_suffix(".lock"))
+        # Timeout is an OSError too.
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > end:
-                    break
-                if not waited:
-                    progress(0, 1, "waiting for another gobrrr that measures")
+                held.enter_context(lock.acquire(blocking=False))
+            except Timeout:
                 waited = True
-                time.sleep(0.2)
+                progress(0, 1, "waiting for another gobrrr that measures")
+                held.enter_context(lock.acquire(timeout=_LOCK_WAIT_S, poll_interval=0.2))
         yield waited
-
-
-def _open_lock(path: Path) -> Any:
-    try:
-        import fcntl  # noqa: F401
-    except ImportError:
-        return None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("w")
-    except OSError:
-        return None

@@ -390,7 +390,7 @@ class Diagnosis(Record, kw_only=True):
         return text
 
     def _repr_html_(self) -> str:
-        """Verdict, split and roofline for a notebook; no script, no request."""
+        """The page of the HTML report in a frame, for a notebook; nothing is fetched."""
         html: str = import_module(_NOTEBOOK_REPORT).notebook_html(self)
         return html
 

@@ -73,7 +73,6 @@ class OptimizerFact:
     elements: int
     fused: bool | None = None
     foreach: bool | None = None
-    sets_to_none: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,6 @@ class Facts:
     can_restart: bool = False
     in_no_grad: bool = False
     parameter_dtypes: tuple[str, ...] = ()
-    parameter_bytes: float | None = None
     parameters: int | None = None
     separate_loss: bool = False
     unused_gradients: int | None = None

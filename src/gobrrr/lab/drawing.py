@@ -122,8 +122,3 @@ def time_ticks(axis: Any) -> None:
 def _round_time(seconds: float) -> str:
     number, unit = time_text(seconds).split(" ")
     return f"{float(number):g} {unit}"
-
-
-def label_bars(axes: Axes, bars: Any, texts: Sequence[str]) -> None:
-    """A text at the end of each bar."""
-    axes.bar_label(bars, labels=list(texts), padding=3, fontsize=8.5)

@@ -37,12 +37,11 @@ def carried_power(source: TargetDevice, target: TargetDevice) -> float:
 class CarriedTime:
     """A kernel's time on the target.
 
-    ``seconds``: expected. ``source_roof``, ``target_roof``: of its work on either device, ``None``
-    where a ceiling is missing. ``how``: which rule gave the time.
+    ``seconds``: expected. ``target_roof``: of its work on the target, ``None`` where a ceiling is
+    missing. ``how``: which rule gave the time.
     """
 
     seconds: float
-    source_roof: Roof | None
     target_roof: Roof | None
     how: str
 
@@ -94,9 +93,7 @@ def carry_kernel(
     roof = roof_of(done, target.ceilings)
     if roof is not None:
         seconds = max(seconds, roof.time_s * share)
-    return CarriedTime(
-        seconds, roof_of(whole, source.ceilings), roof, "scaled by the two devices' estimates"
-    )
+    return CarriedTime(seconds, roof, "scaled by the two devices' estimates")
 
 
 def carry_unknown(

@@ -10,10 +10,6 @@ from dataclasses import dataclass, replace
 
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 
-MAMF = (
-    "https://github.com/stas00/ml-engineering/blob/master/compute/accelerator/README.md"
-    "#maximum-achievable-matmul-flops-comparison-table"
-)
 TRACES = "fitted on half of the op shapes of the recorded H100 and MI300X steps"
 
 
@@ -79,7 +75,9 @@ class Coefficients:
     strided_fraction: float = 0.5
 
 
-# matrix_fraction: bfloat16, the best of many shapes, PyTorch 2.5 to 2.10, from the table at MAMF:
+# matrix_fraction: bfloat16, the best of many shapes, PyTorch 2.5 to 2.10, from the table at
+# https://github.com/stas00/ml-engineering/blob/master/compute/accelerator/README.md
+# #maximum-achievable-matmul-flops-comparison-table:
 # A100 0.87, H100 0.80, B200 0.78, MI300X 0.51, MI355X 0.68, MI250X 0.77. Hopper's and CDNA 3's
 # numbers are fitted (``TRACES``, by benchmarks/prediction/fit.py): their common shapes reach 0.86
 # and 0.82 of their best. Of other architectures those that nobody measured are Hopper's, as the

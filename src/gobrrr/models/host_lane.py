@@ -111,17 +111,3 @@ def may_be_host_bound(device_s: float, host_s: float, *, compiled: bool) -> bool
     that; a compiled one calls its kernels without the program's Python and modules in between.
     """
     return device_s < host_s * (1.0 if compiled else OP_OVER_DISPATCH)
-
-
-def issue_times(calls: Sequence[HostCall], costs: HostCosts) -> list[float]:
-    """Seconds from the step's start at which each op's last launch call returns.
-
-    Without synchronisation: the host runs ahead of the device as far as it can (``models.replay``
-    holds it back where an op waits).
-    """
-    times = []
-    now = 0.0
-    for call in calls:
-        now += host_seconds(call, costs)
-        times.append(now)
-    return times

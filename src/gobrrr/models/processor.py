@@ -290,7 +290,7 @@ def _power(call: OpCall) -> object:
 
 
 def _elements(call: OpCall, name: str) -> float:
-    """Elements as ``devices.cpu_operators.ELEMENTS`` counts them for this row."""
+    """Elements as ``devices.cpu_operators`` counts them for this row."""
     outputs = call.outputs or ()
     if name in _WINDOWS and outputs:
         window = call.args[1] if len(call.args) > 1 else None

@@ -80,7 +80,7 @@ class Carried:
     """A timeline on another device.
 
     ``timeline``: with the kernels' new times. ``before_ns``, ``after_ns``: of every kernel, in
-    the order of the source's timeline. ``unchanged_s``: kernel time for which no rule was known.
+    the order of the source's timeline.
     """
 
     timeline: Timeline
@@ -88,7 +88,6 @@ class Carried:
     after_ns: np.ndarray[Any, np.dtype[np.float64]]
     work: DeviceWork
     target_roofs: tuple[Roof | None, ...]
-    unchanged_s: float
     notices: tuple[str, ...]
 
 
@@ -264,7 +263,7 @@ def carry_timeline(
             target.multiprocessors,
         ),
     )  # fmt: skip
-    return Carried(moved, before, after, work, tuple(roofs), unchanged * 1e-9, tuple(notices))
+    return Carried(moved, before, after, work, tuple(roofs), tuple(notices))
 
 
 def _one(

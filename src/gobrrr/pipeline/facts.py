@@ -194,7 +194,6 @@ def with_program(facts: Facts, workload: Workload) -> Facts:
         parameter_dtypes=dtypes_of(parameters),
         parameters=len(parameters) if module is not None else None,
         separate_loss=workload.loss is not None,
-        parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)) or None,
         modules=module_kinds(module),
         optimizers=() if optimizer is None else (describe_optimizer(optimizer),),
         batch_size=None if isinstance(workload, Program) and workload.plain_call

@@ -192,12 +192,6 @@ def _empty(dtype: Any) -> NDArray[Any]:
     return np.empty(0, dtype=dtype)
 
 
-def no_host_spans() -> HostSpans:
-    """Zero rows."""
-    i64, i32, u8 = _empty(np.int64), _empty(np.int32), _empty(np.uint8)
-    return HostSpans(i64, i64, i32, u8, i32, i32, i32, i32, u8, i64)
-
-
 def no_kernels() -> Kernels:
     """Zero rows."""
     i64, i32, u8 = _empty(np.int64), _empty(np.int32), _empty(np.uint8)

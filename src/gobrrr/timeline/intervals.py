@@ -107,25 +107,6 @@ def merge(a: IntervalSet, b: IntervalSet) -> IntervalSet:
     return union(np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)))
 
 
-def covered_before(of: IntervalSet, time: Int64) -> Int64:
-    """For each instant of ``time`` (any shape): how many ns of ``of`` lie before it."""
-    ends = np.concatenate(([0], np.cumsum(of.end - of.start)))
-    index = np.searchsorted(of.start, time, side="right")
-    whole = ends[index]
-    # The last interval that starts at or before the instant may reach beyond it.
-    excess = np.maximum(
-        np.where(index > 0, of.end[np.maximum(index - 1, 0)] - time, 0) if len(of.end) else 0, 0
-    )
-    result: Int64 = (whole - excess).astype(np.int64)
-    return result
-
-
-def overlap(of: IntervalSet, start: Int64, end: Int64) -> Int64:
-    """For each interval: how many of its ns ``of`` covers (0 where ``end <= start``)."""
-    result: Int64 = covered_before(of, np.maximum(end, start)) - covered_before(of, start)
-    return result
-
-
 def clip_to_windows(start: Int64, end: Int64, windows: Int64) -> tuple[Pieces, Int64]:
     """Cuts intervals at the borders of ``windows``, an (n, 2) array that is sorted and disjoint.
 

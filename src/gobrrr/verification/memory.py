@@ -59,6 +59,20 @@ def set_limit(limit_bytes: int) -> tuple[int, int]:
     return soft, hard
 
 
+def device_peak_bytes(step: Callable[[], Any]) -> int | None:
+    """The most that PyTorch holds on the GPU during one step; ``None`` where none is used."""
+    torch = sys.modules["torch"]
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    kept = step()
+    torch.cuda.synchronize()
+    peak = int(torch.cuda.max_memory_allocated())
+    del kept
+    return peak
+
+
 def step_peak_bytes(step: Callable[[], Any]) -> int | None:
     """The most memory that tensors made within a warm step take at once; see ``MemoryRecord``.
 

@@ -22,7 +22,7 @@ from gobrrr.measure.timing import THREADS_WAKE_S, warm_up
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.copies import StepFunction, module_of, private_copy
 from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
-from gobrrr.verification.memory import step_peak_bytes
+from gobrrr.verification.memory import device_peak_bytes, step_peak_bytes
 from gobrrr.verification.numerics import TOLERANCE, Numerics, compare
 from gobrrr.verification.settings import THREADS, Settings, changed, read_settings, write_settings
 from gobrrr.verification.timing import (
@@ -211,7 +211,8 @@ def _tried(
                 numerics=numerics.as_record(), **known,
             )  # fmt: skip
         timed = _timed(workload, old, new, outside, inside, switched, null, budget_s, clock)
-        peak = _peak_bytes(new, inside, switched)
+        write_settings(inside, switched)
+        peak = device_peak_bytes(new.step)
         memory: tuple[int | None, int | None] = None, None
         if any(MEMORY in fix.may_change for fix in fixes):
             write_settings(outside, switched)
@@ -350,20 +351,6 @@ def _with_eager_randomness(
     if found.verdict == INCOMPARABLE:
         return None
     return replace(found, reason=f"{found.reason} (compiled with eager random numbers)")
-
-
-def _peak_bytes(new: Workload, inside: Settings, switched: tuple[str, ...]) -> int | None:
-    torch = sys.modules["torch"]
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return None
-    write_settings(inside, switched)
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    kept = new.step()
-    torch.cuda.synchronize()
-    peak = int(torch.cuda.max_memory_allocated())
-    del kept
-    return peak
 
 
 @contextmanager

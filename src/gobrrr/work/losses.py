@@ -12,10 +12,6 @@ from gobrrr.work.weights import FUNCTION
 NONE = 0
 
 
-def _class_count(x: TensorSpec) -> int:
-    return x.shape[1] if len(x.shape) > 1 else (x.shape[0] if x.shape else 1)
-
-
 @formula(*qualified("nll_loss_forward nll_loss2d_forward"))
 def nll_loss(call: OpCall) -> Work:
     """``(log_probs, target, weight, reduction, ignore_index)`` -> loss, total weight.
