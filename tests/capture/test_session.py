@@ -27,6 +27,7 @@ class FakeProfiler:
     clock: FakeClock
     marks: list[int] = field(default_factory=list)
     running: bool = False
+    interrupted: bool = False
 
     def start(self) -> None:
         self.running = True
@@ -154,3 +155,39 @@ def test_a_program_that_ends_while_profiled_keeps_the_steps_profiled_so_far() ->
     session.abandon()
     assert len(session.result.profiled) == 3
     assert not profilers[-1].running
+
+
+def steps_until_done(length_s: float) -> tuple[int, Session]:
+    clock = FakeClock()
+    session, _ = make(Plan(), clock)
+    session.boundary("test")
+    count = 0
+    while not session.done:
+        clock.now_ns += int(length_s * 1000) * MS
+        count += 1
+        session.boundary("test")
+    return count, session
+
+
+def test_long_steps_are_repeated_within_a_budget_of_time() -> None:
+    # Three seconds: 2 warm up, 1 recorded, 1 timed, 1 profiled, 1 timed, 1 sampled.
+    count, session = steps_until_done(3.0)
+    assert count == 7
+    assert len(session.result.all_plain_ns) == 2
+    assert len(session.result.profiled) == 1
+    # Twenty: 1 warm-up, 1 recorded, 1 timed, 1 profiled, 1 timed; no lines are sampled.
+    count, session = steps_until_done(20.0)
+    assert count == 5
+    assert len(session.result.sampled) == 0
+    (notice,) = session.result.notices
+    assert "2 timed" in notice
+    assert "1 profiled" in notice
+
+
+def test_short_steps_are_measured_as_often_as_ever() -> None:
+    _, session = steps_until_done(0.05)
+    # 1.2 s of them in each of two blocks, seven profiled after one that pays for the start.
+    assert len(session.result.all_plain_ns) == 48
+    assert len(session.result.profiled) == 7
+    assert len(session.result.sampled) == 2
+    assert session.result.notices == []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,8 @@ class RecordedOp:
         thread: the operating system's identifier.
         page_faults: minor faults of the process while the op ran.
         nodes: of autograd, made since the op before: the record of this op for a backward pass.
+        start_ns: on the clock ``time.perf_counter_ns``.
+        end_ns: the same.
     """
 
     call: OpCall
@@ -56,6 +59,8 @@ class RecordedOp:
     thread: int
     page_faults: int = 0
     nodes: int = 0
+    start_ns: int = 0
+    end_ns: int = 0
 
 
 class _ThreadState(threading.local):
@@ -88,6 +93,8 @@ class OpRecorder:
         self._forward_of: dict[int, tuple[str, str]] = {}
         self._undo: list[Callable[[], None]] = []
         self._mode: Any = None
+        # Op -> why it could not be described: a defect of gobrrr, which the program does not feel.
+        self.failures: dict[str, str] = {}
 
     @property
     def ops(self) -> list[RecordedOp]:
@@ -246,10 +253,21 @@ class OpRecorder:
                     self._parameters.setdefault(id(parameter), self._names[id(module)])
         return self._parameters.get(id(variable), "")
 
-    def add(self, call: OpCall, place: tuple[str, str, Phase], page_faults: int) -> None:
+    def failed(self, name: str, error: Exception) -> None:
+        """Keep that an op could not be described."""
+        self.failures.setdefault(name, f"{type(error).__name__}: {error}")
+
+    def add(
+        self,
+        call: OpCall,
+        place: tuple[str, str, Phase],
+        page_faults: int,
+        start_ns: int = 0,
+        end_ns: int = 0,
+    ) -> None:
         """Keep one op."""
         thread, nodes = threading.get_native_id(), self._here.nodes
-        self._ops.append(RecordedOp(call, *place, thread, page_faults, nodes))
+        self._ops.append(RecordedOp(call, *place, thread, page_faults, nodes, start_ns, end_ns))
 
 
 def _make_mode(recorder: OpRecorder) -> Any:
@@ -259,6 +277,7 @@ def _make_mode(recorder: OpRecorder) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     not_overridden = torch.Tensor.__torch_dispatch__
+    clock = time.perf_counter_ns
 
     class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
         supports_higher_order_operators = True
@@ -298,23 +317,37 @@ def _make_mode(recorder: OpRecorder) -> Any:
             signature = signature_of(func)
             if signature.name.partition("::")[0] in _IGNORED_NAMESPACES:
                 return func(*args, **kwargs)
-            place = recorder.place(sys._getframe(1))
-            described = describe_arguments(signature, args, kwargs)
+            try:
+                place = recorder.place(sys._getframe(1))
+                described = describe_arguments(signature, args, kwargs)
+            except Exception as error:  # ours, not the program's, which runs on
+                recorder.failed(signature.name, error)
+                return func(*args, **kwargs)
             before = minor_faults()
+            start_ns = clock()
             result = func(*args, **kwargs)
+            end_ns = clock()
             faults = minor_faults() - before
-            call = OpCall(signature.name, described, describe_outputs(result), signature.overload)
-            recorder.add(call, place, faults)
+            try:
+                outputs = describe_outputs(result)
+            except Exception as error:
+                recorder.failed(signature.name, error)
+                outputs = None
+            call = OpCall(signature.name, described, outputs, signature.overload)
+            recorder.add(call, place, faults, start_ns, end_ns)
             return result
 
         def _record_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
             place = recorder.place(sys._getframe(2))
             described = tuple(describe_value(value) for value in (*args, *kwargs.values()))
             before = minor_faults()
+            start_ns = clock()
             result = func(*args, **kwargs)
+            end_ns = clock()
             faults = minor_faults() - before
             name = f"higher_order::{func.name()}"
-            recorder.add(OpCall(name, described, describe_outputs(result)), place, faults)
+            call = OpCall(name, described, describe_outputs(result))
+            recorder.add(call, place, faults, start_ns, end_ns)
             return result
 
     return RecordingMode()

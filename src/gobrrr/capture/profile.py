@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -40,6 +41,13 @@ class RawEvents:
         return len(self.start_ns)
 
 
+def profiler_runs() -> bool:
+    """Whether torch's profiler is on in this thread, whoever opened it."""
+    import torch
+
+    return bool(torch.autograd._profiler_enabled())
+
+
 class HostProfiler:
     """Profiles consecutive steps. ``mark`` ends one; ``stop`` returns them.
 
@@ -58,7 +66,7 @@ class HostProfiler:
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         import torch
 
-        if torch.autograd._profiler_enabled():
+        if profiler_runs():
             raise RuntimeError("another profiler is running in this program")
         self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
         gc.callbacks.append(self._on_gc)
@@ -73,6 +81,11 @@ class HostProfiler:
         with torch._C._profiler._RecordFunctionFast(STEP_MARK):
             pass
         self._marks_ns.append((entered, self._clock()))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the program has ended this profiler, by starting and stopping one of its own."""
+        return self._profile is not None and not profiler_runs()
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
@@ -107,7 +120,9 @@ class HostProfiler:
         if self._on_gc in gc.callbacks:
             gc.callbacks.remove(self._on_gc)
         if self._profile is not None:
-            self._profile.stop()
+            # What the program has ended cannot be ended again.
+            with contextlib.suppress(RuntimeError):
+                self._profile.stop()
             self._forget()
 
 
@@ -184,9 +199,13 @@ def calibrate_profiler_cost(repeats: int = 7, events: int = 2000) -> ProfilerCos
     """Time a one-event operator with and without the profiler, and an empty range inside it.
 
     The total is the growth per ``add_`` on one element; the inside part is the recorded length of
-    a range that holds nothing. Minimum of ``repeats``.
+    a range that holds nothing. Minimum of ``repeats``. Where the program's own profiler is open,
+    no step was recorded by ours: 0.
     """
     import torch
+
+    if profiler_runs():
+        return ProfilerCost(inside_ns=0.0, outside_ns=0.0)
 
     fast_range = torch._C._profiler._RecordFunctionFast
     clock = time.perf_counter_ns

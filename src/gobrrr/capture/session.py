@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from gobrrr.capture.dispatch_profile import DispatchProfiler
 from gobrrr.capture.generated_kernels import generated_kernel_sources
 from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.capture.sampler import LineSample, LineSampler
 from gobrrr.measure.load import LoadWatch
 from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.quantities import time_text
 
 WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
     "warm-up", "recording ops", "timing", "profiling", "sampling lines", "done",
@@ -33,7 +35,12 @@ PROFILED_STEPS = 7
 MANY_OPS = 20_000
 # Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
 SETTLED_SPREAD = 0.10
-WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 20.0
+WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 8.0
+# Of steps longer than this each phase takes fewer, and none is let pass before one is measured:
+# what a recorder or a starting profiler leaves behind is milliseconds.
+LONG_STEP_S = 0.7
+# Of steps longer than this one warms up, and no lines are sampled.
+VERY_LONG_STEP_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +82,26 @@ class Measurements:
 
 
 def plain_steps_wanted(step_s: float) -> int:
-    """Steps per block: about 1.2 s of them, at least 6, at most 200; fewer if a step takes long.
+    """Steps per block: about 1.2 s of them, at least 6, at most 200; of long steps 3 s, or one.
 
-    >>> plain_steps_wanted(0.1), plain_steps_wanted(0.0001), plain_steps_wanted(5), \
+    >>> plain_steps_wanted(0.1), plain_steps_wanted(0.0001), plain_steps_wanted(1), \
 plain_steps_wanted(90)
-    (12, 200, 2, 1)
+    (12, 200, 3, 1)
     """
-    if step_s > 20:
-        return 1
-    if step_s > 2:
-        return 2
+    if step_s > LONG_STEP_S:
+        return max(1, int(3 / step_s))
     return max(6, min(200, math.ceil(1.2 / step_s)))
 
 
 def profiled_steps_wanted(step_s: float) -> int:
-    """About seven; more of very short steps, fewer of very long ones.
+    """About seven; more of very short steps, fewer of very long ones (5 s of them, or one).
 
-    >>> profiled_steps_wanted(0.1), profiled_steps_wanted(0.0001), profiled_steps_wanted(5), \
+    >>> profiled_steps_wanted(0.1), profiled_steps_wanted(0.0001), profiled_steps_wanted(2), \
 profiled_steps_wanted(90)
-    (7, 40, 3, 1)
+    (7, 40, 2, 1)
     """
-    if step_s > 20:
-        return 1
-    if step_s > 2:
-        return 3
+    if step_s > LONG_STEP_S:
+        return max(1, min(PROFILED_STEPS, int(5 / step_s)))
     return max(PROFILED_STEPS, min(40, math.ceil(0.010 / step_s)))
 
 
@@ -149,6 +152,11 @@ class Session:
     def done(self) -> bool:
         """Whether all phases are over."""
         return self.phase == DONE
+
+    @property
+    def watches(self) -> bool:
+        """Whether something of gobrrr's is attached to the step that runs now."""
+        return self._recorder is not None or self._profiler is not None
 
     def restart(self) -> None:
         """Forget everything: what a step is has changed."""
@@ -202,6 +210,8 @@ class Session:
             self._profile_ended()
 
     def _enter(self, phase: str, wanted: int) -> None:
+        if phase == DONE:
+            self._say_if_few()
         if self.phase == PROFILE and phase != PROFILE:
             self.result.generated = generated_kernel_sources()
         self.phase, self._wanted, self._steps_in_phase = phase, wanted, 0
@@ -209,6 +219,8 @@ class Session:
     def _warmup_ended(self, length_ns: int) -> None:
         lengths = self.result.warmup_ns
         lengths.append(length_ns)
+        if self._plan.warmup is None and lengths[-1] > LONG_STEP_S * 1e9:
+            self._wanted = 1 if lengths[-1] > VERY_LONG_STEP_S * 1e9 else 2
         if len(lengths) < self._wanted:
             return
         if self._plan.warmup is None and not self._settled(lengths):
@@ -221,6 +233,8 @@ class Session:
     @staticmethod
     def _settled(lengths: list[int]) -> bool:
         last = lengths[-3:]
+        if last[-1] > VERY_LONG_STEP_S * 1e9:
+            return True
         if max(last) <= (1 + SETTLED_SPREAD) * min(last):
             return True
         return len(lengths) >= WARMUP_MOST_STEPS or sum(lengths) > WARMUP_MOST_S * 1e9
@@ -232,10 +246,13 @@ class Session:
     def _record_ended(self) -> None:
         if self._recorder is not None:
             self.result.recorded = self._recorder.stop()
+            for name, why in getattr(self._recorder, "failures", {}).items():
+                self.result.notices.append(f"{name} could not be recorded in full ({why}).")
             self._recorder = None
-            # One step passes unmeasured: the recorded one left caches and the allocator changed.
-            self._wanted = 2
-            return
+            if self._step_s() <= LONG_STEP_S:
+                # One passes unmeasured: the recorded one left caches and the allocator changed.
+                self._wanted = 2
+                return
         self._enter_timing(0)
 
     def _step_s(self) -> float:
@@ -273,13 +290,29 @@ class Session:
             if len(self.result.recorded or ()) > MANY_OPS:
                 wanted = min(wanted, 3)
             self._profiled_wanted = wanted
-            self._enter(PROFILE, wanted + 1)
+            self._enter(PROFILE, wanted + self._discarded())
             self._start_profiling(sample=False)
-        elif self._device is not None:
+        elif self._device is not None or self._step_s() > VERY_LONG_STEP_S:
             self._enter(DONE, 0)
         else:
-            self._enter(SAMPLE, 3 if self._step_s() < 2 else 2)
+            self._enter(SAMPLE, 2 + self._discarded() if self._step_s() <= LONG_STEP_S else 1)
             self._start_profiling(sample=True)
+
+    def _say_if_few(self) -> None:
+        timed, profiled = len(self.result.all_plain_ns), len(self.result.profiled)
+        if self._plan.steps is None and self._plan.profiled is None and 0 < timed < 6:
+            self.result.notices.append(
+                f"A step takes {time_text(self._step_s())}, so few are measured: {timed} timed "
+                f"(the interval is the shortest and the longest), {profiled} profiled. "
+                "--steps N (steps=N) times more."
+            )
+
+    def _discarded(self) -> int:
+        """Steps that a fresh profiler's start is paid in: none of steps that do not notice it."""
+        if self._device is not None:
+            return 1
+        many = len(self.result.recorded or ()) > MANY_OPS
+        return 0 if many or self._step_s() > LONG_STEP_S else 1
 
     def _start_profiling(self, *, sample: bool) -> None:
         device = self._device
@@ -287,21 +320,42 @@ class Session:
         try:
             self._profiler.start()
         except RuntimeError as error:
-            self._profiler = None
-            self.result.notices.append(f"Could not profile: {error}.")
-            self._enter(DONE, 0)
-            return
+            if device is None and self._make_profiler is not DispatchProfiler:
+                self._profile_by_dispatch(str(error))
+            else:
+                self._profiler = None
+                self.result.notices.append(f"Could not profile: {error}.")
+                self._enter(DONE, 0)
+                return
         if sample:
             self._sampler = self._make_sampler(self.result.thread)
             self._sampler.start()
 
+    def _profile_by_dispatch(self, why: str) -> None:
+        self.result.notices.append(
+            f"{why[0].upper()}{why[1:]}, and only one can run at a time: ops were timed through "
+            "the dispatcher instead. Each holds about a microsecond of that; autograd's and "
+            "Python's share are told apart less well."
+        )
+        self._make_profiler = DispatchProfiler
+        self._profiler = DispatchProfiler()
+        self._profiler.start()
+
     def _profile_ended(self) -> None:
         self._profiler.mark()
+        if self._device is None and self._profiler.interrupted:
+            if self._sampler is not None:
+                self._sampler.stop()
+            self._sampler = None
+            self._profiler.abandon()
+            self._profile_by_dispatch("the step runs a profiler of its own")
+            self._enter(PROFILE, self._profiled_wanted + 1)
+            return
         ops = len(self.result.recorded or ())
+        first = self._discarded()
         # About two events an op: composites have their own.
         full = (self._steps_in_phase + 1) * max(1, 2 * ops) > EVENTS_PER_PROFILE
-        fewest = 1 if ops > MANY_OPS else 2
-        if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase >= fewest):
+        if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase > first):
             return
         if self._device is not None:
             self.result.device_timeline = self._profiler.stop()
@@ -310,8 +364,6 @@ class Session:
             return
         samples = self._sampler.stop() if self._sampler is not None else None
         self._sampler = None
-        # The first step pays for the profiler's start, which a step of many ops does not notice.
-        first = 1 if fewest == 2 else 0
         steps = self._profiler.stop()[first:]
         marks = self._profiler.step_starts_ns()[first:]
         self._profiler = None

@@ -17,7 +17,7 @@ from gobrrr.diagnosis.records import spread_record
 from gobrrr.diagnosis.schema import BatchDoubling, GrowthRow
 from gobrrr.diagnosis.tables import describe_shapes
 from gobrrr.timeline.data import Device
-from gobrrr.timeline.errors import GobrrrError, UserCodeError
+from gobrrr.timeline.errors import GobrrrError
 from gobrrr.timeline.quantities import multiple, percent
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def double_batch(
         analysis = analyse_cpu(measured, ceilings, device, show)
         # The two are timed again, alternately: the profiled runs were minutes apart.
         once_ns, twice_ns = _alternate(work, doubled)
-    except UserCodeError as error:
+    except GobrrrError as error:
         return f"No batch test: on twice the data {error}."
     return compare_growth(single.analysis, analysis, once_ns, twice_ns)
 

@@ -39,7 +39,7 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.fusion_sources import add_cpu_fusion, add_device_fusion
 from gobrrr.timeline.data import Device
-from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
+from gobrrr.timeline.errors import DefectError, GobrrrError, InputError, UserCodeError
 from gobrrr.work import work_of
 
 OnAnalysis = Callable[[Diagnosis, "CpuAnalysis | None", StepWatcher], None]
@@ -91,13 +91,32 @@ def measure_step(
             try:
                 result = step()
             except Exception as error:
-                raise UserCodeError(f"the step raised {type(error).__name__}: {error}") from error
+                raise _whose(error, step, session) from error
             session.boundary("function")
             # Dropped after the step's end: freeing a result is not part of the next step.
             del previous
     finally:
         session.abandon()
     return session.result
+
+
+def _whose(error: Exception, step: Callable[[], Any], session: Session) -> GobrrrError:
+    """The step's own error, or gobrrr's: the same step runs once more with nothing attached."""
+    phase, watched = session.phase, session.watches
+    session.abandon()
+    if watched and not isinstance(error, GobrrrError):
+        try:
+            step()
+        except Exception as again:
+            error = again
+        else:
+            return DefectError(
+                f"gobrrr could not measure this step: while {phase} it failed with "
+                f"{type(error).__name__}: {error}; without gobrrr it runs"
+            )
+    if isinstance(error, GobrrrError):
+        return error
+    return UserCodeError(f"the step raised {type(error).__name__}: {error}")
 
 
 def diagnose(
@@ -120,7 +139,8 @@ def diagnose(
     length), after ``warmup`` steps (default: until times settle). ``compare_compiled`` compiles the
     step's forward too (seconds to minutes) and says which kernels ``torch.compile`` leaves.
 
-    Raises InputError for a target that cannot be run, UserCodeError if a step raises.
+    Raises InputError for a target that cannot be run, UserCodeError if a step raises, DefectError
+    if gobrrr fails on a step that runs without it.
     """
     work = as_workload(target)
     if steps is not None and steps < FEWEST_STEPS:
@@ -168,10 +188,23 @@ def diagnose_work(
     if measured.device_timeline is not None:
         return Diagnosed(diagnose_on_device(measured, source, progress), None, measured)
     device = this_device()
-    analysis = analyse_cpu(measured, ceilings, device, progress)
-    diagnosis = diagnose_on_processor(measured, analysis, ceilings, device, source)
-    add_cpu_fusion(diagnosis, analysis.capture, analysis.result, ceilings)
+    try:
+        analysis = analyse_cpu(measured, ceilings, device, progress)
+        diagnosis = diagnose_on_processor(measured, analysis, ceilings, device, source)
+        add_cpu_fusion(diagnosis, analysis.capture, analysis.result, ceilings)
+    except GobrrrError:
+        raise
+    except Exception as error:
+        raise analysis_failed(error) from error
     return Diagnosed(diagnosis, analysis, measured)
+
+
+def analysis_failed(error: Exception) -> DefectError:
+    """A defect of gobrrr after the steps were measured, in one sentence."""
+    return DefectError(
+        "gobrrr measured the steps but failed to analyse them, which is a defect of gobrrr and "
+        f"not of the program: {type(error).__name__}: {error}"
+    )
 
 
 def diagnose_on_processor(
@@ -373,6 +406,10 @@ class _ScriptRun:
                     add_cpu_fusion(found, analysis.capture, analysis.result, ceilings)
         except GobrrrError as error:
             self.problem = str(error)
+            return
+        # The script is not to blame, and runs on.
+        except Exception as error:
+            self.problem = str(analysis_failed(error))
             return
         # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
         found.counters |= compiler_counters()
