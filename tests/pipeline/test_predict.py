@@ -12,8 +12,8 @@ from torch.nn import functional  # noqa: E402
 import gobrrr  # noqa: E402
 from gobrrr.devices.datasheet import all_datasheets  # noqa: E402
 from gobrrr.models.target import target_device  # noqa: E402
-from gobrrr.pipeline.capture_target import capture_target  # noqa: E402
 from gobrrr.pipeline.predict import predict  # noqa: E402
+from gobrrr.prediction.capture_target import capture_target  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
 
 pytestmark = pytest.mark.torch

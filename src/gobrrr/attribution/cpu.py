@@ -212,17 +212,20 @@ def attribute_cpu(
     step_ns: float,
     release_ns: float = 0.0,
     generated: Mapping[str, Work | None] | None = None,
+    has_work: NDArray[np.bool_] | None = None,
 ) -> CpuAttribution:
     """Attribute the profiled steps and scale them to ``step_ns``, the unprofiled median.
 
     ``works``, ``fixed_ns`` (NaN: unknown, taken as 0) and ``fault_ns`` (page-fault time) are per
     recorded op; ``generated`` is the work of generated kernels by name. ``release_ns``: giving back
     the pages that a step faults in. It happens where tensors die, between ops, where it would pass
-    for Python; it is ``overhead.allocation``.
+    for Python; it is ``overhead.allocation``. ``has_work``: which recorded ops have a kernel; by
+    default those that ``works_on``.
     Kernel and host times are medians over the profiled steps, except collection,
     loading and compilation, which come and go: those are means.
     """
-    has_work = np.array([works_on(work) for work in works], bool)
+    if has_work is None:
+        has_work = np.array([works_on(work) for work in works], bool)
     steps = tuple(
         cut_step(capture, (int(low), int(high)), has_work, cost)
         for low, high in capture.timeline.steps

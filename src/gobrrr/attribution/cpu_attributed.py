@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from gobrrr.attribution.attributed import (
@@ -21,12 +24,15 @@ from gobrrr.attribution.cpu import (
 )
 from gobrrr.attribution.cpu_causes import causes_of_overhead
 from gobrrr.attribution.cpu_run import CpuAnalysis
+from gobrrr.attribution.leaves import IdleGap
+from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.fixed_cost import most_common_failures
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import Device, HostKind, KernelKind, Kernels, Phase
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent
+from gobrrr.work.estimate import Work
 
 TRAILING = "(after the last op)"
 # Owners whose time has nothing to do with the op that happens to come next.
@@ -47,11 +53,12 @@ def attributed_cpu(
     """A measured CPU step, attributed; ``threads`` is how many torch computed with."""
     result = analysis.result
     reconciled = result.reconciliation
-    return Attributed(
-        device=device,
-        ceilings=ceilings,
-        threads=threads,
-        step=StepTimes(
+    step = attributed_lane(
+        analysis.capture,
+        analysis.works,
+        result,
+        ceilings,
+        StepTimes(
             time=analysis.step,
             basis=MEDIAN,
             samples_s=tuple(ns * 1e-9 for ns in measured.all_plain_ns),
@@ -61,14 +68,37 @@ def attributed_cpu(
             kernel_scale=reconciled.scale,
             profiled_steps=len(measured.profiled),
         ),
-        leaves_ns=result.attribution.leaves_ns,
-        ops=tuple(_ops(analysis)),
-        shares=result.attribution.kernels,
-        drawn=_drawn(analysis),
-        idle=tuple(causes_of_overhead(measured, analysis)),
-        beside_ns=_overhead_of_no_op(result),
+        idle=causes_of_overhead(measured, analysis),
+    )
+    return replace(
+        step,
+        device=device,
+        threads=threads,
         counters=_counters(analysis),
         notices=tuple(_notices(measured, analysis, ceilings)),
+    )
+
+
+def attributed_lane(
+    capture: CpuCapture,
+    works: Sequence[Work | None],
+    result: CpuAttribution,
+    ceilings: Ceilings | None,
+    step: StepTimes,
+    *,
+    idle: Sequence[IdleGap],
+) -> Attributed:
+    """A CPU step, attributed, wherever it came from; ``works`` are those of the recorded ops."""
+    return Attributed(
+        device=capture.timeline.device,
+        ceilings=ceilings,
+        step=step,
+        leaves_ns=result.attribution.leaves_ns,
+        ops=tuple(_ops(capture, works, result)),
+        shares=result.attribution.kernels,
+        drawn=_drawn(capture, result),
+        idle=tuple(idle),
+        beside_ns=_overhead_of_no_op(result),
     )
 
 
@@ -79,15 +109,16 @@ def _overhead_of_no_op(result: CpuAttribution) -> dict[str, float]:
     return {**found, TRAILING: last}
 
 
-def _ops(analysis: CpuAnalysis) -> list[AttributedOp]:
-    result = analysis.result
+def _ops(
+    capture: CpuCapture, works: Sequence[Work | None], result: CpuAttribution
+) -> list[AttributedOp]:
     shares = result.attribution.kernels
     row_of = {int(position): i for i, position in enumerate(shares.kernel) if position >= 0}
     host = result.host_by_op_ns.sum(axis=0) - result.host_by_op_ns[list(OF_NO_OP)].sum(axis=0)
     items = [
         AttributedOp(
             call=op.call,
-            work=analysis.works[position],
+            work=works[position],
             roof=result.roofs[position],
             share=row_of.get(position, -1),
             host_ns=float(host[position]),
@@ -95,7 +126,7 @@ def _ops(analysis: CpuAnalysis) -> list[AttributedOp]:
             source=op.source,
             phase=op.phase,
         )
-        for position, op in enumerate(analysis.capture.recorded)
+        for position, op in enumerate(capture.recorded)
     ]
     first_other = len(shares) - len(result.other_kernels)
     for offset, other in enumerate(result.other_kernels):
@@ -108,22 +139,22 @@ def _ops(analysis: CpuAnalysis) -> list[AttributedOp]:
     return items
 
 
-def _drawn(analysis: CpuAnalysis) -> DrawnStep:
+def _drawn(capture: CpuCapture, result: CpuAttribution) -> DrawnStep:
     """The profiled step of median length; its kernels are the ops that do work."""
-    timeline = analysis.capture.timeline
+    timeline = capture.timeline
     host = timeline.host
     lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
     chosen = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
     low, high = (int(edge) for edge in timeline.steps[chosen])
     begin, stop = np.searchsorted(host.start_ns, [low, high])
-    shares = analysis.result.attribution.kernels
-    regime_of = np.full(len(analysis.capture.recorded) + 1, -1, np.int64)
+    shares = result.attribution.kernels
+    regime_of = np.full(len(capture.recorded) + 1, -1, np.int64)
     known = shares.kernel >= 0
     regime_of[shares.kernel[known]] = shares.regime[known]
-    regime = regime_of[analysis.capture.position[begin:stop]]
+    regime = regime_of[capture.position[begin:stop]]
     rows = np.flatnonzero(regime >= 0) + begin
     none = np.full(len(rows), -1, np.int64)
-    pieces = analysis.result.steps[chosen]
+    pieces = result.steps[chosen]
     idle = np.flatnonzero(pieces.piece_owner > 0)
     return DrawnStep(
         names=timeline.names,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,24 +14,34 @@ from gobrrr.attribution.cpu import (
     LOADING,
     OVERHEAD_LEAF,
     PYTHON,
+    CpuAttribution,
+    StepPieces,
     cut_step,
     works_on,
 )
 from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.attribution.lines import time_by_line
-from gobrrr.capture.cpu_timeline import build_cpu_capture
+from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
 from gobrrr.capture.profile import RawEvents
+from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.session import Measurements
 
 
 def causes_of_overhead(measured: Measurements, analysis: CpuAnalysis) -> list[IdleGap]:
-    """Overhead by cause and source line, ns per step."""
-    result = analysis.result
-    recorded = analysis.capture.recorded
+    """Overhead by cause and source line, ns per step; lines of Python from samples."""
+    return causes_of_lane(analysis.capture, analysis.result, _sampled_pieces(measured, analysis))
+
+
+def causes_of_lane(
+    capture: CpuCapture,
+    result: CpuAttribution,
+    sampled: Sequence[tuple[StepPieces, Sequence[LineSample]]] = (),
+) -> list[IdleGap]:
+    """Overhead by cause and source line, ns per step; ``sampled``: steps with line samples."""
+    recorded = capture.recorded
     leaves = result.attribution.leaves_ns
     gaps = []
-    sampled = _sampled_pieces(measured, analysis)
     for owner in (PYTHON, LOADING):
         leaf = OVERHEAD_LEAF[owner]
         shares = time_by_line(sampled, [op.source for op in recorded], owner)
@@ -53,7 +63,9 @@ def causes_of_overhead(measured: Measurements, analysis: CpuAnalysis) -> list[Id
     return gaps
 
 
-def _sampled_pieces(measured: Measurements, analysis: CpuAnalysis) -> list[Any]:
+def _sampled_pieces(
+    measured: Measurements, analysis: CpuAnalysis
+) -> list[tuple[StepPieces, Sequence[LineSample]]]:
     raws: list[RawEvents] = [raw for raw, _ in measured.sampled]
     if not raws:
         return []

@@ -69,7 +69,10 @@ class DeviceAttribution:
 
 
 def attribute_device(
-    timeline: Timeline, ceilings: Ceilings | None, work_of: WorkOf
+    timeline: Timeline,
+    ceilings: Ceilings | None,
+    work_of: WorkOf,
+    fixed_ns: Float64 | None = None,
 ) -> DeviceAttribution:
     """Attributes every window of the timeline; leaves are means over the windows.
 
@@ -80,6 +83,7 @@ def attribute_device(
         timeline: of one device, with its step windows.
         ceilings: of the device; ``None`` leaves every kernel without a roof.
         work_of: formula of an operator call, ``None`` where there is none.
+        fixed_ns: of each kernel, where more is known of it than the device's fixed cost.
 
     Raises:
         ValueError: the timeline has no device work.
@@ -92,12 +96,12 @@ def attribute_device(
     work = work_of_kernels(timeline, ceilings, work_of, parent)
     families = _families(timeline)
     regime = _regimes(timeline, work, families)
-    fixed_s = None if ceilings is None else ceilings.kernel_fixed_s
     duration = np.maximum(kernels.end_ns - kernels.start_ns, 0)
     rows = np.arange(len(kernels), dtype=np.int64)
     whole = duration.astype(np.float64)
-    fixed_ns = (fixed_s or 0.0) * 1e9
-    split = split_kernels(rows, whole, regime, work.roof_ns, fixed_ns=fixed_ns)
+    known_s = None if ceilings is None else ceilings.kernel_fixed_s
+    fixed = (known_s or 0.0) * 1e9 if fixed_ns is None else fixed_ns
+    split = split_kernels(rows, whole, regime, work.roof_ns, fixed_ns=fixed)
 
     windows = timeline.steps
     steps = len(windows)
@@ -125,7 +129,7 @@ def attribute_device(
     owned_ns = np.bincount(row, weights=length, minlength=len(kernels)) / steps
     # Everything is a mean per step, so that rows of one operator add up to its time in a step.
     shares = split_kernels(
-        rows, whole, regime, work.roof_ns, fixed_ns=fixed_ns,
+        rows, whole, regime, work.roof_ns, fixed_ns=fixed,
         owned=owned_ns * steps / np.maximum(duration, 1),
     ).scaled(1.0 / steps, roofs=1.0 / steps)  # fmt: skip
     mean = per_window.mean(axis=0)

@@ -153,7 +153,7 @@ def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
 def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.capture.op_text import call_of, parse_op
     from gobrrr.pipeline.predict import predict_op
-    from gobrrr.pipeline.predicted_costs import NoPathError
+    from gobrrr.prediction.costs import NoPathError
     from gobrrr.reports.prediction_table import op_table, refusals
     from gobrrr.reports.terminal import options_for
 

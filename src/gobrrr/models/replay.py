@@ -24,11 +24,15 @@ _ROUNDS = 3
 class ReplayedOp:
     """One op on both lanes, seconds from the end of the step before on the device.
 
-    ``issued_s``: its launch calls have returned (negative if the host ran ahead of that end).
-    ``start_s``, ``end_s``: its kernels on the device; both ``issued_s`` for an op without kernels.
+    ``begin_s``: the host begins with it (negative if the host ran ahead of that end).
+    ``issued_s``: its launch calls have returned. ``told_s``: the host goes on; later than
+    ``issued_s`` if the op waits for the device. ``start_s``, ``end_s``: its kernels on the device;
+    both ``issued_s`` for an op without kernels.
     """
 
+    begin_s: float
     issued_s: float
+    told_s: float
     start_s: float
     end_s: float
 
@@ -45,6 +49,7 @@ class Replay:
         host_s: the device is idle while the host prepares the next op.
         wait_s: the device is idle because the host learns late that it has finished.
         ops: one row per op.
+        lead: the same of the step before, on the same clock.
     """
 
     makespan_s: float
@@ -54,6 +59,7 @@ class Replay:
     host_s: float
     wait_s: float
     ops: tuple[ReplayedOp, ...]
+    lead: tuple[ReplayedOp, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,34 +98,38 @@ def replay(
     # When the host was told of the device's end: until then its lateness is waiting.
     told = 0.0
     idle = _Idle()
-    rows: list[ReplayedOp] = []
+    # begin, issued, told, start and end of each op, from the start of the first step.
+    rows: list[tuple[float, float, float, float, float]] = []
+    lead = rows
     ends: list[float] = []
     for _ in range(_ROUNDS):
-        begin, idle, rows = device, _Idle(), []
+        begin, idle, lead, rows = device, _Idle(), rows, []
         for call, seconds in zip(calls, device_s):
             if call.kernels and len(ends) >= QUEUE_LENGTH:
                 host = max(host, ends[-QUEUE_LENGTH])
+            began = host
             host += host_seconds(call, costs)
+            issued = start = end = host
             if call.kernels:
                 start = max(device + costs.gap_s, host + costs.latency_s)
                 _share_out(idle, device, start, told, costs)
                 # Kernels of one op follow each other with the same gap.
                 inner = (call.kernels - 1) * costs.gap_s
                 idle.gap += inner
-                rows.append(
-                    ReplayedOp(host - begin, start - begin, start + seconds + inner - begin)
-                )
-                device = start + seconds + inner
+                end = device = start + seconds + inner
                 ends.append(device)
-            else:
-                rows.append(ReplayedOp(host - begin, host - begin, host - begin))
             if call.synchronises:
                 host = told = max(host, device + costs.synchronise_s)
+            rows.append((began, issued, host, start, end))
         if ends_synchronised:
             host = told = max(host, device + costs.synchronise_s)
     makespan_s = device - begin
     busy_s = sum(seconds for call, seconds in zip(calls, device_s) if call.kernels)
-    return Replay(makespan_s, busy_s, idle.gap, idle.launch, idle.host, idle.wait, tuple(rows))
+    return Replay(
+        makespan_s, busy_s, idle.gap, idle.launch, idle.host, idle.wait,
+        tuple(ReplayedOp(*(time - begin for time in row)) for row in rows),
+        tuple(ReplayedOp(*(time - begin for time in row)) for row in lead),
+    )  # fmt: skip
 
 
 def _share_out(idle: _Idle, device: float, start: float, told: float, costs: HostCosts) -> None:

@@ -36,7 +36,7 @@ from gobrrr.models.target import (
     target_of_sheet,
 )
 from gobrrr.pipeline.environment import package_version
-from gobrrr.pipeline.predicted_costs import computed_in_float32
+from gobrrr.prediction.costs import computed_in_float32
 from gobrrr.timeline.data import Device, KernelKind, Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.nesting import parents

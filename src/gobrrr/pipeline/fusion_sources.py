@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gobrrr.attribution.cpu import CpuAttribution
     from gobrrr.capture.cpu_timeline import CpuCapture
     from gobrrr.models.target import TargetDevice
-    from gobrrr.pipeline.predicted_costs import CostedOp
+    from gobrrr.prediction.costs import CostedOp
     from gobrrr.timeline.graph import OpGraph
 
 

@@ -11,15 +11,16 @@ from gobrrr.capture.capture_errors import WantedDataError, wants_data
 from gobrrr.capture.op_graph import CaptureOptions, CaptureTarget, capture_op_graph
 from gobrrr.capture.workload import Workload, as_workload, load_function
 from gobrrr.devices.allocator import mapped_from_bytes
+from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts, host_costs_of
 from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import HERE, TargetDevice, target_device, target_of_ceilings
-from gobrrr.pipeline.capture_target import capture_target
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.fusion_sources import add_predicted_fusion
-from gobrrr.pipeline.predicted_build import ErrorBand, build_prediction
-from gobrrr.pipeline.predicted_costs import cost_graph
+from gobrrr.prediction.capture_target import capture_target
+from gobrrr.prediction.costs import cost_graph
+from gobrrr.prediction.step import ErrorBand, predicted_step
 from gobrrr.timeline.errors import InputError, UserCodeError
 from gobrrr.timeline.graph import OpGraph
 from gobrrr.timeline.quantities import si
@@ -220,16 +221,18 @@ def diagnose_graph(
         "channels_last": options.channels_last,
         "interval_from": None if band is None else band.source,
     }
-    diagnosis = build_prediction(
+    step, of_host = predicted_step(
         costed.ops,
         device,
         host,
-        source=source,
-        environment=describe_environment(),
+        compiled=options.compile,
+        band=band,
         notices=notices,
         peak_memory_bytes=graph.peak_memory_bytes,
-        band=band,
     )
+    if of_host is not None:
+        source |= {"lower_bound": of_host.lower_bound, "host_s": of_host.total_s}
+    diagnosis = assemble(step, source=source, environment=describe_environment())
     if not options.compile:
         add_predicted_fusion(diagnosis, costed.ops, graph, device)
     return diagnosis

@@ -12,7 +12,7 @@ from gobrrr.models.host_lane import (
     host_work,
     may_be_host_bound,
 )
-from gobrrr.pipeline.predicted_costs import CostedOp
+from gobrrr.prediction.costs import CostedOp
 from gobrrr.timeline.quantities import count, time_text
 
 # Of a step whose host time is at least this share of it nothing is said to be hidden.

@@ -1,0 +1,127 @@
+"""A costed step, attributed as a measured one: through its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gobrrr.attribution.attributed import MEDIAN, Attributed, StepTimes
+from gobrrr.attribution.cpu import attribute_cpu
+from gobrrr.attribution.cpu_attributed import attributed_lane
+from gobrrr.attribution.cpu_causes import causes_of_lane
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.capture.cpu_timeline import CpuCapture
+from gobrrr.capture.op_recorder import RecordedOp
+from gobrrr.capture.profile import ProfilerCost
+from gobrrr.measure import Summary
+from gobrrr.models.host_lane import HostCosts, host_seconds
+from gobrrr.models.target import TargetDevice
+from gobrrr.prediction.costs import CostedOp
+from gobrrr.prediction.host import HostShare, host_share
+from gobrrr.prediction.timeline import PredictedTimeline, predicted_timeline
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBand:
+    """How far the model's steps lay from measured ones.
+
+    Attributes:
+        low, high: measured over predicted, the extremes of the steps measured.
+        source: the result file that says so.
+    """
+
+    low: float
+    high: float
+    source: str
+
+
+def predicted_step(
+    ops: Sequence[CostedOp],
+    target: TargetDevice,
+    host: HostCosts,
+    *,
+    compiled: bool,
+    band: ErrorBand | None,
+    notices: Sequence[str] = (),
+    peak_memory_bytes: int | None = None,
+) -> tuple[Attributed, HostShare | None]:
+    """The step as it will run, attributed; and the host's part in it, beside a device.
+
+    Where the host may well take longer than it is taken to, the interval has no upper end (its
+    ``high`` is the prediction).
+    """
+    ran = predicted_timeline(ops, target, host)
+    step = (
+        _on_device(ran, target) if len(ran.timeline.kernels) else _on_host(ran, ops, target, host)
+    )
+    step_s = sum(step.leaves_ns.values()) * 1e-9
+    of_host = None
+    if target.kind != "cpu":
+        exposed_s = step.leaves_ns["overhead.dispatch"] * 1e-9
+        of_host = host_share(ops, host, step_s=step_s, exposed_s=exposed_s, compiled=compiled)
+    lower_bound = of_host is not None and of_host.lower_bound
+    step = replace(
+        step,
+        step=StepTimes(_time(step_s, band, lower_bound=lower_bound), MEDIAN),
+        counters=_counters(ops, peak_memory_bytes),
+        notices=(*target.notices, *(of_host.sentences if of_host is not None else ()), *notices),
+    )
+    return step, of_host
+
+
+def _on_device(ran: PredictedTimeline, target: TargetDevice) -> Attributed:
+    # By identity: calls compare equal without regard to the memory that they share.
+    works = {id(call): work for call, work in zip(ran.timeline.calls, ran.works)}
+    found = attribute_device(
+        ran.timeline, target.ceilings, lambda call: works.get(id(call)), fixed_ns=ran.fixed_ns
+    )
+    return attributed_device(ran.timeline, found, target.ceilings)
+
+
+def _on_host(
+    ran: PredictedTimeline, ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts
+) -> Attributed:
+    recorded = tuple(RecordedOp(op.call, op.module, op.source, op.phase, 0) for op in ops)
+    capture = CpuCapture(ran.timeline, ran.position, recorded, 1.0)
+    works = tuple(op.work for op in ops)
+    fixed_s = [op.host_calls * host_seconds(op.host_call, host) + op.fixed_s for op in ops]
+    result = attribute_cpu(
+        capture,
+        works,
+        np.array(fixed_s) * 1e9,
+        np.array([op.page_faults_s * 1e9 for op in ops]),
+        target.ceilings,
+        ProfilerCost(0.0, 0.0),
+        float(ran.timeline.steps[0, 1]),
+        has_work=np.array([op.kernels > 0 for op in ops], bool),
+    )
+    return attributed_lane(
+        capture,
+        works,
+        result,
+        target.ceilings,
+        StepTimes(Summary(0.0, 0.0, 0.0, 0.0, 0), MEDIAN),
+        idle=causes_of_lane(capture, result),
+    )
+
+
+def _time(step_s: float, band: ErrorBand | None, *, lower_bound: bool) -> Summary:
+    low, high = (1.0, 1.0) if band is None else (band.low, band.high)
+    if lower_bound:
+        high = 1.0
+    return Summary(median=step_s, mean=step_s, low=step_s * low, high=step_s * high, n=0)
+
+
+def _counters(ops: Sequence[CostedOp], peak_memory_bytes: int | None) -> dict[str, float]:
+    counters = {
+        "kernels": float(sum(op.kernels for op in ops)),
+        "ops": float(len(ops)),
+        "copies": float(sum(op.is_copy for op in ops)),
+        "synchronisations": float(sum(op.host_call.synchronises for op in ops)),
+    }
+    if peak_memory_bytes is not None:
+        counters["peak_memory_bytes"] = float(peak_memory_bytes)
+    return counters
