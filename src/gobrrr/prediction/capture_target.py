@@ -9,6 +9,7 @@ from gobrrr.models.target import TargetDevice
 
 # Compute capability by architecture: https://developer.nvidia.com/cuda-gpus
 _CAPABILITY = {
+    "Pascal GP100": (6, 0), "Pascal GP104": (6, 1),
     "Volta": (7, 0), "Turing": (7, 5), "Ampere GA100": (8, 0), "Ampere GA10x": (8, 6),
     "Ampere GA10x half-rate": (8, 6), "Ampere GA10B": (8, 7), "Ada": (8, 9),
     "Ada half-rate": (8, 9), "Hopper": (9, 0), "Blackwell": (10, 0), "RTX Blackwell": (12, 0),

@@ -163,7 +163,8 @@ def _two_lanes(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) -
         for i in range(op.kernels):
             each_s = op.device_s / op.kernels
             start_s = row.start_s + i * (each_s + host.gap_s)
-            start, end = _ns(start_s), _ns(start_s + each_s)
+            last = i == op.kernels - 1
+            start, end = _ns(start_s), _ns(row.end_s if last else start_s + each_s)
             rows.append((start, end, kind, name, -1 if moved is None else moved, span, launch))
             fixed_ns.append(op.fixed_s / op.kernels * 1e9)
     columns, place, position = spans.columns()
