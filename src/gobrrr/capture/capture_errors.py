@@ -135,7 +135,7 @@ def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrErro
         )
         defect.__cause__ = error
         return defect
-    if _is_machinery_file(path) and not isinstance(error, _SHAPE_ERRORS):
+    if is_machinery_file(path) and not isinstance(error, _SHAPE_ERRORS):
         return CaptureError(
             f"gobrrr cannot predict {what}: PyTorch's rules for tensors without data do not "
             f"cover it ({reason}); keep that part out of the step"
@@ -176,7 +176,8 @@ def _innermost(error: BaseException) -> types.FrameType | None:
     return frame
 
 
-def _is_machinery_file(path: str) -> bool:
+def is_machinery_file(path: str) -> bool:
+    """Whether a file is a part of PyTorch that runs because stand-ins do."""
     return any(part in path for part in _MACHINERY)
 
 
@@ -208,7 +209,7 @@ def _of_program(trace: types.TracebackType | None) -> types.TracebackType | None
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
         # What the machinery calls is its own, until it comes back to the program.
-        in_machinery = not is_user_file(path) and (in_machinery or _is_machinery_file(path))
+        in_machinery = not is_user_file(path) and (in_machinery or is_machinery_file(path))
         if not in_machinery and not is_gobrrr_file(path):
             frames.append(trace)
         if trace.tb_next is None and is_gobrrr_file(path):

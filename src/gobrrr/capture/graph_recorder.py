@@ -10,6 +10,12 @@ from typing import Any
 
 from gobrrr.capture.assumed_values import assumption_of, compute, spread_evenly
 from gobrrr.capture.capture_errors import note_operator
+from gobrrr.capture.conditions import (
+    ORDINARY,
+    Conditions,
+    condition_of_extremes,
+    worth_asking,
+)
 from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
 from gobrrr.capture.grouped_products import (
     ends_of,
@@ -61,6 +67,7 @@ class GraphRecorder(OpRecorder):
         self.recording = False
         self.optimizer_stepped = False
         self.guessed: Counter[str] = Counter()
+        self.conditions = Conditions(size_hint)
         self.threads = threads
         threads.modes = self._modes_of_thread
 
@@ -243,7 +250,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
                 storages.now = len(recorder.graph)
             if func is asks_value:
                 recorder.keep(signature.name, signature.overload, described, (), place)
-                return _value_asked(recorder, args[0], place[1])
+                return _value_asked(recorder, args[0], place[1], frame)
             result = _run(func, args, kwargs, inputs)
             _assume(recorder, func, args, kwargs, result, place[1])
             found: list[Any] = []
@@ -287,8 +294,10 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         except Exception as error:
             note_operator(error, func)
             raise
-        followed = (known and _follow(func, args, kwargs, result)) or _follow_uniform(
-            func, args, kwargs, result
+        followed = (
+            (known and _follow(func, args, kwargs, result))
+            or _follow_uniform(func, args, kwargs, result)
+            or _follow_condition(func, args, kwargs, result)
         )
         if not followed and func._schema.is_mutable and func is not unscale:
             for index, argument in enumerate(func._schema.arguments):
@@ -425,7 +434,21 @@ def _follow_uniform(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     return True
 
 
-def _value_asked(recorder: GraphRecorder, tensor: Any, source: str) -> Any:
+def _follow_condition(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+    """Note a condition that holds, or does not, for all ordinary numbers."""
+    if kwargs or func._schema.is_mutable or not worth_asking(func):
+        return False
+    try:
+        value = real_call(condition_of_extremes, (func, args, result, value_of), {})
+    except Exception:  # as above
+        return False
+    if value is None:
+        return False
+    remember(result, value, _assumption_of(_values_in_place(args)) or ORDINARY)
+    return True
+
+
+def _value_asked(recorder: GraphRecorder, tensor: Any, source: str, frame: Any) -> Any:
     """The value of one element, for ``.item()`` and ``if tensor:``."""
     import torch
 
@@ -436,11 +459,16 @@ def _value_asked(recorder: GraphRecorder, tensor: Any, source: str) -> Any:
         recorder.decided_by(assumption_of(known))
         return real_call(torch.Tensor.item, (known,), {})
     if tensor.dtype is torch.bool:
-        recorder.guessed[f"a condition on data is taken to be false ({source})"] += 1
-        return False
+        answer = recorder.conditions.answer(frame, source)
+        told = str(answer).lower()
+        recorder.guessed[f"a condition on data is taken to be {told} ({source})"] += 1
+        return answer
     if tensor.dtype.is_floating_point:
         if not recorder.in_optimizer:
             recorder.guessed[f"a value read from the device is taken to be 1.0 ({source})"] += 1
+            if recorder.conditions.count(frame, source):
+                # A loop has had the turns of the size hint: it goes on while there is an error.
+                return 0.0
         return UNKNOWN_FLOAT
     if recorder.size_hint is not None:
         return recorder.size_hint
