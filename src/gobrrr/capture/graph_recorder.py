@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gobrrr.capture.assumed_values import assumption_of, compute, spread_evenly
@@ -54,6 +54,8 @@ class GraphRecorder(OpRecorder):
         size_hint: int | None,
         capability: tuple[int, int] | None = None,
         function_mode: Callable[[], Any] | None = None,
+        composites: Mapping[str, Any] | None = None,
+        whole: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
         self.stand_ins = stand_ins
@@ -63,6 +65,10 @@ class GraphRecorder(OpRecorder):
         self.size_hint = size_hint
         self.capability = capability
         self.function_mode = function_mode
+        # Inference mode passes the dispatcher's entries of autograd by: what composites that choose
+        # their kernel by device do on the target, and operators that have a kernel there.
+        self.composites = {f"aten::{name}": kernel for name, kernel in (composites or {}).items()}
+        self.whole = whole
         self.graph: list[GraphOp] = []
         self.recording = False
         self.optimizer_stepped = False
@@ -209,9 +215,9 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             is_operator = isinstance(func, OpOverload)
             if is_operator and func.namespace in _QUERIES:
                 return func(*args, **kwargs)
-            if is_operator and _only_calls_others(func):
+            if is_operator and func.name() not in recorder.whole and _only_calls_others(func):
                 # Without autograd (inference mode) composites arrive whole.
-                own = _INFERENCE.get(func.name())
+                own = recorder.composites.get(func.name())
                 with self:
                     if own is not None:
                         return own(*args, **kwargs)
@@ -310,19 +316,6 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         return result
 
     return GraphMode()
-
-
-# Composites that choose their kernel by device, for inference mode, where the dispatcher's entries
-# of autograd are passed by.
-_INFERENCE: dict[str, Any] = {}
-
-
-def choose_in_inference(name: str, function: Any) -> None:
-    """What an operator that arrives whole does instead (``None``: its composite)."""
-    if function is None:
-        _INFERENCE.pop(name, None)
-    else:
-        _INFERENCE[name] = function
 
 
 def _with_stand_ins(stand_ins: StandIns, value: Any, found: list[Any]) -> Any:

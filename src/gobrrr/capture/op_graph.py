@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.capture.capture_errors import capture_failure, quietly, user_errors
-from gobrrr.capture.graph_recorder import GraphRecorder, choose_in_inference
+from gobrrr.capture.graph_recorder import GraphRecorder
 from gobrrr.capture.graph_storages import TARGET, Storages
 from gobrrr.capture.hidden_stand_ins import hidden
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.step_threads import StepThreads, fake_mode_of
 from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
-from gobrrr.capture.target_kernels import Abilities, attention_of, kernels_of
+from gobrrr.capture.target_kernels import WHOLE, Abilities, composites_of, kernels_of
 from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import OpGraph
@@ -78,6 +78,7 @@ def capture_op_graph(
     function_mode = None
     if target.answers is not None:
         function_mode = functools.partial(make_mode, target.answers, stand_ins, switch)
+    on_host = target.answers is None
     recorder = GraphRecorder(
         stand_ins,
         storages,
@@ -87,6 +88,8 @@ def capture_op_graph(
         size_hint=options.size_hint,
         function_mode=function_mode,
         capability=None if target.answers is None else target.answers.capability,
+        composites={} if on_host else composites_of(target.abilities),
+        whole=frozenset() if on_host else WHOLE,
     )
     state = torch.get_rng_state()
     swap = None
@@ -98,7 +101,6 @@ def capture_op_graph(
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))
                 stack.enter_context(answering(target.answers, storages, switch))
-                stack.enter_context(_inference_attention(target.abilities))
             stack.enter_context(fake_mode)
             if function_mode is not None:
                 stack.enter_context(function_mode())
@@ -130,16 +132,6 @@ def _eagerly() -> Iterator[None]:
 
     with torch.compiler.set_stance("force_eager"):
         yield
-
-
-@contextlib.contextmanager
-def _inference_attention(abilities: Abilities) -> Iterator[None]:
-    name = "aten::scaled_dot_product_attention"
-    choose_in_inference(name, attention_of(abilities))
-    try:
-        yield
-    finally:
-        choose_in_inference(name, None)
 
 
 def _capture(

@@ -1,7 +1,9 @@
 """Operators that choose another kernel on a GPU than on a CPU, made to choose the GPU's.
 
-While a capture runs, the dispatcher's CPU entries of a few composites are replaced: attention, the
-root-mean-square norm, recurrent layers, and autocast's cast lists.
+While a capture runs, the dispatcher's CPU entries of the composites that ask for the device are
+replaced: attention, dropout, softmax with a dtype, the root-mean-square norm, recurrent layers and
+cells, and autocast's cast lists. ``tests/capture/test_target_dispatch.py`` finds the operators for
+which this is necessary in PyTorch's own tables.
 """
 
 from __future__ import annotations
@@ -27,11 +29,14 @@ class Abilities:
         flash_dtypes: names of the dtypes that the flash kernel takes; empty: there is none.
         efficient_dtypes: those of the memory-efficient kernel.
         flash_head_size: the largest head that the flash kernel takes.
+        fused: whether dropout, recurrent cells and recurrent layers are kernels of their own there
+            (CUDA, ROCm, XPU), not composites.
     """
 
     flash_dtypes: frozenset[str]
     efficient_dtypes: frozenset[str]
     flash_head_size: int = 256
+    fused: bool = True
 
 
 def choose_attention(
@@ -59,6 +64,27 @@ def choose_attention(
     return "efficient" if dtype in abilities.efficient_dtypes and not nested else "math"
 
 
+def composites_of(abilities: Abilities) -> dict[str, Any]:
+    """What composites of ``aten`` do on the device, where it is not what they do on a CPU."""
+    composites = {"scaled_dot_product_attention": attention_of(abilities)}
+    if abilities.fused:
+        composites.update({name: _recurrent(name) for name in _RNN_MODES})
+        composites.update(
+            {
+                "dropout": _dropout,
+                "lstm_cell": _lstm_cell,
+                "gru_cell": _gru_cell,
+                "softmax.int": _softmax("softmax", "_softmax"),
+                "log_softmax.int": _softmax("log_softmax", "_log_softmax"),
+            }
+        )
+    return composites
+
+
+# Operators with a kernel on GPUs that torch's CPU build would take apart.
+WHOLE = frozenset({"aten::_fused_rms_norm"})
+
+
 @contextlib.contextmanager
 def kernels_of(abilities: Abilities) -> Iterator[None]:
     """Replace the CPU's choices by a GPU's until the block ends."""
@@ -69,12 +95,14 @@ def kernels_of(abilities: Abilities) -> Iterator[None]:
         with warnings.catch_warnings(), _no_native_warnings():
             warnings.simplefilter("ignore")
             use_cuda_lists(library)
-            library.impl("scaled_dot_product_attention", attention_of(abilities), KEY)
-            if hasattr(torch.ops.aten, "_fused_rms_norm"):
-                library.impl("rms_norm", _rms_norm, KEY)
-            for name in _RNN_MODES:
-                library.impl(name, _recurrent(name), KEY)
-            library.impl("_cudnn_rnn_backward", _recurrent_backward_shapes, "Meta")
+            for name, kernel in composites_of(abilities).items():
+                library.impl(name, kernel, KEY)
+            for name in WHOLE:
+                # With a kernel of its own for the device an operator comes before its composite,
+                # and has its own derivative.
+                library.impl(name.removeprefix("aten::"), _taken_apart(name), "CPU")
+            for name, shapes in _SHAPES.items():
+                library.impl(name, shapes, "Meta")
         yield
     finally:
         library._destroy()
@@ -179,15 +207,62 @@ def attend(
     )[0]
 
 
-def _rms_norm(
-    input: Any,  # the schema's name, as keyword arguments come under it
-    normalized_shape: Any,
-    weight: Any = None,
-    eps: float | None = None,
-) -> Any:
+def _dropout(input: Any, p: float, train: bool) -> Any:
+    """``aten/src/ATen/native/Dropout.cpp``: one kernel that keeps its mask as booleans."""
     import torch
 
-    return torch.ops.aten._fused_rms_norm(input, normalized_shape, weight, eps)[0]
+    aten = torch.ops.aten
+    if train and 0 < p < 1 and input.numel():
+        return aten.native_dropout(input, p, train)[0]
+    return _composite(aten.dropout.default, input, p, train)
+
+
+def _softmax(name: str, kernel_name: str) -> Any:
+    """``aten/src/ATen/native/SoftMax.cpp``: from float16 to float32 in the kernel."""
+
+    def kernel(self: Any, dim: int, dtype: Any = None) -> Any:
+        import torch
+
+        aten = torch.ops.aten
+        if self.dtype is torch.float16 and dtype is torch.float32:
+            return getattr(aten, kernel_name)(self, dim, True)
+        return _composite(getattr(aten, name).int, self, dim, dtype)
+
+    return kernel
+
+
+def _taken_apart(name: str) -> Any:
+    def kernel(*args: Any) -> Any:
+        import torch
+
+        return _composite(getattr(torch.ops.aten, name.removeprefix("aten::")).default, *args)
+
+    return kernel
+
+
+def _composite(operator: Any, *args: Any) -> Any:
+    """An operator as PyTorch composes it of others."""
+    import torch
+
+    return operator._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args)
+
+
+def _lstm_cell(
+    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
+    """``aten/src/ATen/native/RNN.cpp``: two products, then one kernel for all four gates."""
+    import torch
+
+    hidden, cell = hx
+    return torch.ops.aten._thnn_fused_lstm_cell(
+        input @ w_ih.t(), hidden @ w_hh.t(), cell, b_ih, b_hh
+    )[:2]
+
+
+def _gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    import torch
+
+    return torch.ops.aten._thnn_fused_gru_cell(input @ w_ih.t(), hx @ w_hh.t(), hx, b_ih, b_hh)[0]
 
 
 def _recurrent(name: str) -> Any:
@@ -231,3 +306,35 @@ def _recurrent_backward_shapes(
     grads = [torch.empty_like(w) for w in weight]
     cell = torch.empty_like(cx) if cx is not None else torch.empty_like(hx)
     return torch.empty_like(input), torch.empty_like(hx), cell, grads
+
+
+def _lstm_cell_shapes(input_gates: Any, hidden_gates: Any, cx: Any, *_: Any, **__: Any) -> Any:
+    """The new states, and the gates as a workspace (torch's own rule wants biases)."""
+    import torch
+
+    return torch.empty_like(cx), torch.empty_like(cx), torch.empty_like(input_gates)
+
+
+def _gru_cell_shapes(input_gates: Any, hidden_gates: Any, hx: Any, *_: Any, **__: Any) -> Any:
+    """The new state, and a workspace of five values for each of its elements."""
+    import torch
+
+    return torch.empty_like(hx), hx.new_empty((hx.shape[0], 5 * hx.shape[1]))
+
+
+def _gru_cell_backward_shapes(grad: Any, workspace: Any, has_bias: bool) -> Any:
+    import torch
+
+    gates = (grad.shape[0], 3 * grad.shape[1])
+    biases = [workspace.new_empty(gates[1:] if has_bias else (0,)) for _ in range(2)]
+    made = [workspace.new_empty(gates) for _ in range(2)]
+    return *made, torch.empty_like(grad), *biases
+
+
+# Operators of a GPU alone, whose results' shapes torch cannot tell without its kernels.
+_SHAPES = {
+    "_thnn_fused_lstm_cell": _lstm_cell_shapes,
+    "_cudnn_rnn_backward": _recurrent_backward_shapes,
+    "_thnn_fused_gru_cell": _gru_cell_shapes,
+    "_thnn_fused_gru_cell_backward": _gru_cell_backward_shapes,
+}

@@ -43,4 +43,6 @@ def capture_target(device: TargetDevice) -> CaptureTarget:
         capability=capability,
         bfloat16=modern,
     )  # fmt: skip
-    return CaptureTarget(answers, Abilities(flash, efficient))
+    # ``aten/src/ATen/native/Dropout.cpp`` and ``RNN.cpp`` ask for these kinds.
+    fused = device.kind in ("cuda", "hip", "xpu")
+    return CaptureTarget(answers, Abilities(flash, efficient, fused=fused))

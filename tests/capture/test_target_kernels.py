@@ -1,0 +1,119 @@
+"""Operators that have one path on CPUs and another on a GPU take the GPU's."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from gobrrr.capture.op_graph import CaptureTarget  # noqa: E402
+from gobrrr.capture.target_kernels import Abilities  # noqa: E402
+
+from .test_op_graph import CPU, GPU, capture, names  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def working(graph: object) -> list[str]:
+    """Names of what launches a kernel, in order."""
+    views = {"t", "view", "expand", "detach", "transpose", "unsqueeze", "squeeze", "empty"}
+    found = [op.call.name.removeprefix("aten::") for op in graph.ops]  # type: ignore[attr-defined]
+    return [name for name in found if name not in views]
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_dropout_is_one_kernel_each_way(inference: bool) -> None:
+    x = torch.empty(4, 8, requires_grad=True)
+
+    def step() -> object:
+        out = functional.dropout(x, 0.1, training=True)
+        if not inference:
+            out.backward(torch.empty(4, 8))
+        return out
+
+    expected = ["native_dropout"] if inference else ["native_dropout", "native_dropout_backward"]
+    assert working(capture(step, inference_mode=inference)) == expected
+
+
+def test_dropout_that_keeps_or_drops_all_is_composed() -> None:
+    x = torch.empty(4, 8)
+    assert working(capture(lambda: functional.dropout(x, 0.5, training=False))) == []
+    assert "native_dropout" not in names(capture(lambda: functional.dropout(x, 1.0, training=True)))
+    without = CaptureTarget(GPU.answers, Abilities(frozenset(), frozenset(), fused=False))
+    found = names(capture(lambda: functional.dropout(x, 0.5, training=True), without))
+    assert found["bernoulli_"] == 1
+    found = names(capture(lambda: functional.dropout(x, 0.5, training=True), CPU))
+    assert found["bernoulli_"] == 1
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("affine", [False, True])
+def test_the_root_mean_square_norm_is_one_kernel_each_way(inference: bool, affine: bool) -> None:
+    norm = nn.RMSNorm(8, elementwise_affine=affine)
+    x = torch.empty(4, 8, requires_grad=True)
+
+    def step() -> object:
+        out = norm(x)
+        if not inference:
+            out.backward(torch.empty(4, 8))
+        return out
+
+    graph = capture(step, inference_mode=inference)
+    expected = ["_fused_rms_norm"] if inference else ["_fused_rms_norm", "_fused_rms_norm_backward"]
+    assert working(graph) == expected
+    output, rstd = graph.ops[0].call.outputs
+    assert output.shape == (4, 8)
+    assert rstd.shape == (4, 1)
+
+
+def test_the_root_mean_square_norm_of_two_dtypes_is_composed() -> None:
+    norm, x = nn.RMSNorm(8), torch.empty(4, 8, dtype=torch.bfloat16)
+    found = names(capture(lambda: norm(x)))
+    assert found["rsqrt"] == 1
+    assert found["_fused_rms_norm"] == 0
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_step_of_a_recurrent_cell_is_two_products_and_a_kernel(
+    inference: bool, bias: bool
+) -> None:
+    lstm, gru = nn.LSTMCell(6, 8, bias), nn.GRUCell(6, 8, bias)
+    x, h = torch.empty(3, 6), torch.empty(3, 8)
+
+    def step() -> object:
+        hidden, cell = lstm(x, (h, h))
+        out = gru(x, hidden) + cell
+        if not inference:
+            out.backward(torch.empty(3, 8))
+        return out
+
+    graph = capture(step, inference_mode=inference)
+    forward = ["mm", "mm", "_thnn_fused_lstm_cell", "mm", "mm", "_thnn_fused_gru_cell", "add"]
+    found = working(graph)
+    assert found[:7] == forward
+    cells = {name: op.call for op in graph.ops if "_cell" in (name := op.call.name[6:])}
+    assert [out.shape for out in cells["_thnn_fused_lstm_cell"].outputs] == [
+        (3, 8),
+        (3, 8),
+        (3, 32),
+    ]
+    assert [out.shape for out in cells["_thnn_fused_gru_cell"].outputs] == [(3, 8), (3, 40)]
+    assert found.count("_thnn_fused_gru_cell_backward") == (0 if inference else 1)
+    assert found.count("_thnn_fused_lstm_cell_backward_impl") == (0 if inference else 1)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_casts_float16_in_its_kernel(name: str) -> None:
+    x = torch.empty(4, 8, dtype=torch.float16)
+    function = getattr(functional, name)
+    graph = capture(lambda: function(x, dim=-1, dtype=torch.float32))
+    assert working(graph) == [f"_{name}"]
+    call = graph.ops[0].call
+    assert (call.tensors[0].dtype, call.outputs[0].dtype) == ("float16", "float32")
+    # bfloat16 is cast first, on CUDA too.
+    graph = capture(lambda: function(x.bfloat16(), dim=-1, dtype=torch.float32))
+    assert working(graph) == ["_to_copy", "_to_copy", f"_{name}"]
