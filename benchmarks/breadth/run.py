@@ -1,0 +1,203 @@
+"""The sweep: every architecture, every corner program, every odd input, each in its own process.
+
+    PYTHONPATH=. python benchmarks/breadth/run.py --out FILE [--quick] [--only PATTERN ...]
+
+Begun again with the same ``--out`` and commit it goes on where it was stopped. Everything is
+predicted, so that a loaded machine changes the seconds and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import functools
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+import torch
+from benchmarks.breadth import asking, verdicts, watching
+from benchmarks.breadth.architectures import all_architectures
+from benchmarks.breadth.case import Case
+from benchmarks.breadth.odd_inputs import all_odd_inputs
+from benchmarks.breadth.odd_inputs.case import OddInput
+from benchmarks.breadth.programs import all_programs
+
+from gobrrr.devices import identify
+from gobrrr.timeline.files import write_atomically
+
+Row = dict[str, Any]
+# --quick takes every so many of each kind, by the order of the lists.
+QUICK_ARCHITECTURES, QUICK_PROGRAMS, QUICK_ODD_INPUTS = 40, 12, 9
+
+
+def all_cases() -> list[Case | OddInput]:
+    """Architectures, programs, odd inputs."""
+    return [*all_architectures(), *all_programs(), *all_odd_inputs()]
+
+
+def quick_cases() -> list[Case | OddInput]:
+    """The fixed part that CI runs."""
+    return [
+        *all_architectures()[::QUICK_ARCHITECTURES],
+        *all_programs()[::QUICK_PROGRAMS],
+        *all_odd_inputs()[::QUICK_ODD_INPUTS],
+    ]
+
+
+def import_what_children_need() -> None:
+    """Once, before any child: only imports, so that each child asks gobrrr for the first time."""
+    import diffusers
+    import torch._inductor.compile_fx
+    from transformers.models.auto import modeling_auto
+
+    del diffusers, modeling_auto
+    torch.set_num_threads(1)
+
+
+def run_case(case: Case | OddInput, *, errors_to: str = os.devnull) -> Row:
+    """One case's row, judged."""
+    started = time.perf_counter()
+    if isinstance(case, OddInput):
+        stages = watching.watch(
+            functools.partial(asking.ask_odd_input, case),
+            ("asked",),
+            limit_s=case.limit_s,
+            errors_to=errors_to,
+        )
+        row: Row = {
+            "name": case.name,
+            "kind": "odd input",
+            "expected": [kind.value for kind in case.expected],
+        }
+        if case.memory_bytes is not None:
+            row["limit_bytes"] = case.memory_bytes
+        judge: Callable[[Row], Row] = verdicts.judge_odd_input
+    else:
+        stages = watching.watch(
+            functools.partial(asking.ask_about_program, case), asking.STAGES, errors_to=errors_to
+        )
+        row = {"name": case.name, "kind": case.kind, "expected": case.expected.value}
+        if case.because is not None:
+            row["because"] = case.because
+        judge = verdicts.judge_program
+    row["stages"] = {stage: _short(record) for stage, record in stages.items()}
+    row["seconds"] = round(time.perf_counter() - started, 1)
+    return judge(row)
+
+
+def _short(record: dict[str, Any]) -> dict[str, Any]:
+    """Without what is empty."""
+    return {name: value for name, value in record.items() if value not in ([], False, None)}
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("transformers", "diffusers", "torchao", "gobrrr"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _commit() -> str | None:
+    git = ["git", "rev-parse", "HEAD"]
+    done = subprocess.run(git, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _head(quick: bool) -> dict[str, Any]:
+    return {
+        "what": "benchmarks/breadth/run.py" + (" --quick" if quick else ""),
+        "machine": identify().name,
+        "load_1_min": round(os.getloadavg()[0], 2),
+        "commit": _commit(),
+        "versions": _versions(),
+        "device": asking.DEVICE,
+        "limit_s": watching.LIMIT_S,
+    }
+
+
+def write(path: Path, head: dict[str, Any], rows: Sequence[Row], *, complete: bool) -> None:
+    """The whole file, one line a case."""
+    opening = json.dumps(
+        {**head, "complete": complete, "summary": verdicts.summarise(rows)}, indent=1
+    )
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    write_atomically(path, f'{opening[:-2]},\n "cases": [\n{lines}\n]}}\n'.encode())
+
+
+def _begun(path: Path, head: dict[str, Any]) -> list[Row]:
+    """What an earlier run of the same commit and versions has left unfinished."""
+    if not path.exists():
+        return []
+    before = json.loads(path.read_text())
+    if before["complete"] or any(before[key] != head[key] for key in ("commit", "versions")):
+        return []
+    rows: list[Row] = before["cases"]
+    return rows
+
+
+def describe(row: Row) -> str:
+    """One line of progress."""
+    asked = {
+        stage: record["outcome"]
+        for stage, record in row["stages"].items()
+        if stage in (*asking.PREDICTIONS, "asked")
+    }
+    if "all" in row["not_counted"]:
+        return f"not counted: {row['not_counted']['all']}"
+    text = ", ".join(sorted(set(asked.values())))
+    for stage, why in row["misses"].items():
+        text += f"\n      MISS {stage}: {why}"
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true", help="the fixed part that CI runs")
+    parser.add_argument("--only", nargs="+", metavar="PATTERN", help="names, with * and ?")
+    parser.add_argument("--errors-to", default=os.devnull, help="where children's stderr goes")
+    arguments = parser.parse_args()
+    cases = quick_cases() if arguments.quick else all_cases()
+    if arguments.only:
+        cases = [
+            case
+            for case in cases
+            if any(fnmatch.fnmatch(case.name, pattern) for pattern in arguments.only)
+        ]
+    head = _head(arguments.quick)
+    rows = _begun(arguments.out, head)
+    done = {row["name"] for row in rows}
+    import_what_children_need()
+    for number, case in enumerate(cases, start=1):
+        if case.name in done:
+            continue
+        row = run_case(case, errors_to=arguments.errors_to)
+        rows.append(row)
+        print(f"{number}/{len(cases)} {case.name} {row['seconds']} s: {describe(row)}", flush=True)
+        write(arguments.out, head, rows, complete=False)
+    write(arguments.out, head, rows, complete=True)
+    summary = verdicts.summarise(rows)
+    for name in ("architectures", "programs", "odd_inputs"):
+        found = summary[name]
+        print(f"{name}: {found['right']} of {found['counted']} right")
+    print(f"died: {summary['died']}, over the time limit: {summary['timed_out']}")
+    return int(any(row["misses"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
