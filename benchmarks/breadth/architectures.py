@@ -28,7 +28,7 @@ def all_architectures() -> list[Case]:
     ]
     cases += [
         Case(f"diffusers/{name}", "architecture", build)
-        for name, build in diffusers_models.MODELS.items()
+        for name, build in diffusers_models.all_models().items()
     ]
     return sorted(cases, key=lambda case: case.name)
 

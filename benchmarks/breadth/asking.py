@@ -149,17 +149,20 @@ def _measured(ask: Callable[[], Record]) -> Record:
     return record
 
 
-def _works(program: Program, trains: bool, mode: bool) -> Any:
-    """The forward or training workload; ``None`` if the program has none. ``mode``: set it."""
+def workload_of(program: Program, trains: bool, *, set_mode: bool) -> Any:
+    """The forward or the training step of a program; ``None`` if it has none.
+
+    ``set_mode`` puts the model into evaluation or training; otherwise it stays as it was built.
+    """
     if program.step is not None:
         return None if trains else program.step
     if not trains:
-        if mode:
+        if set_mode:
             program.model.eval()
         return gobrrr.Workload(program.model, program.inputs)
     if program.loss is None:
         return None
-    if mode:
+    if set_mode:
         program.model.train()
     if program.make_optimizer is not None:
         optimizer = program.make_optimizer(program.model)
@@ -195,7 +198,7 @@ def ask_about_program(case: Case, stages: tuple[str, ...], say: Say) -> None:
         what, how = stage.replace(" here", ", here").split(", ")
         say(stage, None)
         try:
-            work = _works(program, what == "training", is_architecture)
+            work = workload_of(program, what == "training", set_mode=is_architecture)
         except Exception as error:
             sentence = without_paths(f"{type(error).__name__}: {error}", 200)
             say(stage, {"outcome": "fails in PyTorch", "sentence": sentence})

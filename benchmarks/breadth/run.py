@@ -118,9 +118,10 @@ def _commit() -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _head(quick: bool) -> dict[str, Any]:
+def head(what: str) -> dict[str, Any]:
+    """What a result file begins with: the machine, the commit, the versions."""
     return {
-        "what": "benchmarks/breadth/run.py" + (" --quick" if quick else ""),
+        "what": what,
         "machine": identify().name,
         "load_1_min": round(os.getloadavg()[0], 2),
         "commit": _commit(),
@@ -130,21 +131,20 @@ def _head(quick: bool) -> dict[str, Any]:
     }
 
 
-def write(path: Path, head: dict[str, Any], rows: Sequence[Row], *, complete: bool) -> None:
+def write(path: Path, opening: dict[str, Any], rows: Sequence[Row], *, complete: bool) -> None:
     """The whole file, one line a case."""
-    opening = json.dumps(
-        {**head, "complete": complete, "summary": verdicts.summarise(rows)}, indent=1
-    )
+    summary = verdicts.summarise(rows)
+    text = json.dumps({**opening, "complete": complete, "summary": summary}, indent=1)
     lines = ",\n".join(json.dumps(row) for row in rows)
-    write_atomically(path, f'{opening[:-2]},\n "cases": [\n{lines}\n]}}\n'.encode())
+    write_atomically(path, f'{text[:-2]},\n "cases": [\n{lines}\n]}}\n'.encode())
 
 
-def _begun(path: Path, head: dict[str, Any]) -> list[Row]:
+def _begun(path: Path, opening: dict[str, Any]) -> list[Row]:
     """What an earlier run of the same commit and versions has left unfinished."""
     if not path.exists():
         return []
     before = json.loads(path.read_text())
-    if before["complete"] or any(before[key] != head[key] for key in ("commit", "versions")):
+    if before["complete"] or any(before[key] != opening[key] for key in ("commit", "versions")):
         return []
     rows: list[Row] = before["cases"]
     return rows
@@ -179,8 +179,9 @@ def main() -> int:
             for case in cases
             if any(fnmatch.fnmatch(case.name, pattern) for pattern in arguments.only)
         ]
-    head = _head(arguments.quick)
-    rows = _begun(arguments.out, head)
+    quick = " --quick" if arguments.quick else ""
+    opening = head(f"benchmarks/breadth/run.py{quick}")
+    rows = _begun(arguments.out, opening)
     done = {row["name"] for row in rows}
     import_what_children_need()
     for number, case in enumerate(cases, start=1):
@@ -189,8 +190,8 @@ def main() -> int:
         row = run_case(case, errors_to=arguments.errors_to)
         rows.append(row)
         print(f"{number}/{len(cases)} {case.name} {row['seconds']} s: {describe(row)}", flush=True)
-        write(arguments.out, head, rows, complete=False)
-    write(arguments.out, head, rows, complete=True)
+        write(arguments.out, opening, rows, complete=False)
+    write(arguments.out, opening, rows, complete=True)
     summary = verdicts.summarise(rows)
     for name in ("architectures", "programs", "odd_inputs"):
         found = summary[name]
