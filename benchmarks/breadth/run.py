@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import functools
+import importlib
 import json
 import os
+import pkgutil
 import platform
 import subprocess
 import sys
@@ -58,11 +60,15 @@ def quick_cases() -> list[Case | OddInput]:
 
 def import_what_children_need() -> None:
     """Once, before any child: only imports, so that each child asks gobrrr for the first time."""
-    import diffusers
-    import torch._inductor.compile_fx
-    from transformers.models.auto import modeling_auto
-
-    del diffusers, modeling_auto
+    rooms = ("attribution", "capture", "devices", "diagnosis", "fixes", "measure", "models",
+             "pipeline", "prediction", "reports", "timeline", "work")  # fmt: skip
+    for room in rooms:
+        package = importlib.import_module(f"gobrrr.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"gobrrr.{room}."):
+            importlib.import_module(module.name)
+    for name in ("diffusers", "torch._inductor.compile_fx", "transformers.modeling_utils",
+                 "transformers.models.auto.modeling_auto"):  # fmt: skip
+        importlib.import_module(name)
     torch.set_num_threads(1)
 
 
