@@ -395,7 +395,7 @@ class Diagnosis(Record, kw_only=True):
         return html
 
     def __repr__(self) -> str:
-        levels = ((level, getattr(self.split, f"{level}_s")) for level in TOP_LEVELS)
-        shares = ", ".join(f"{level} {time_text(time_s)}" for level, time_s in levels)
-        step = time_text(self.step_s)
-        return f"<Diagnosis of {self.source.get('name')}: {step} per step, {shares}>"
+        parts = {level: time_text(getattr(self.split, f"{level}_s")) for level in TOP_LEVELS}
+        shares = ", ".join(f"{level} {text}" for level, text in parts.items())
+        name, step = self.source.get("name"), time_text(self.step_s)
+        return f"<Diagnosis of {name}: {step} per step, {shares}>"
