@@ -9,10 +9,10 @@ from math import prod
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.models.dataflow import Access, Dataflow, FlowOp
 from gobrrr.models.fusion import FusedGroup, fuse
-from gobrrr.models.fusion_roles import Role, Space
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
+from gobrrr.work.traits import Role, Space
 
 _FUSABLE = ("elementwise", "normalisation")
 # Ops without arithmetic that a compiler folds into their neighbours.

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from gobrrr.models.dataflow import Dataflow, FlowOp, PlacedOp, link
 from gobrrr.models.fusion import FusedGroup, fuse, tensors_of_group
-from gobrrr.models.fusion_roles import Role, space_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import GraphOp, OpGraph
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
+from gobrrr.work.traits import Role, space_of
 
 _CONVOLUTIONS = ("aten::convolution", "aten::_convolution", "aten::cudnn_convolution",
                  "aten::convolution_backward")  # fmt: skip

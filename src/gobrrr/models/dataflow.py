@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gobrrr.models.fusion_roles import Role, Space, space_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import is_inplace
+from gobrrr.work.traits import Role, Space, space_of
 
 
 class PlacedOp(Protocol):

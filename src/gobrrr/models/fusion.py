@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gobrrr.models.dataflow import Access, Dataflow, FlowOp
-from gobrrr.models.fusion_roles import Role
 from gobrrr.timeline.ops import TensorSpec
 from gobrrr.work.estimate import OpClass, Work
+from gobrrr.work.traits import Role
 
 _FUSIBLE = (Role.POINTWISE, Role.REDUCTION, Role.NORMALISATION)
 # Readers of a shared input that are looked at as partners: Inductor stops at a distance too

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.models.dataflow import Dataflow, FlowOp
 from gobrrr.models.fusion import FusedGroup, flops_until_compute_bound, fuse, measure_group
-from gobrrr.models.fusion_roles import Role
 from gobrrr.models.roof import roof_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import TensorSpec
 from gobrrr.work.estimate import Work
+from gobrrr.work.traits import Role
 
 CHAIN = "pointwise chain"
 ONTO_REDUCTION = "pointwise onto reduction"

@@ -21,6 +21,7 @@ from gobrrr.timeline.quantities import si
 from gobrrr.work.attention import visible_pairs
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import arithmetic_dtype
+from gobrrr.work.traits import traits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +55,6 @@ class ProcessorCoefficients:
 
 MEASURED = ProcessorCoefficients()
 
-# Operators that do per element what another one does.
-_SAME = {
-    "sqrt_": "sqrt", "rsqrt_": "rsqrt", "exp_": "exp", "exp2": "exp", "expm1": "exp",
-    "log_": "log", "log2": "log", "log10": "log", "log1p": "log", "tanh_": "tanh",
-    "sigmoid_": "sigmoid", "silu_": "silu", "gelu_": "gelu", "erfc": "erf", "cos": "sin",
-    "hardswish": "silu", "mish": "softplus", "pow_": "pow", "masked_fill": "where",
-    "masked_fill_": "where", "ge": "gt", "lt": "gt", "le": "gt", "eq": "gt", "ne": "gt",
-    "_safe_softmax": "_softmax", "bernoulli": "bernoulli_", "native_dropout": "bernoulli_",
-    "rand": "uniform_", "rand_like": "uniform_", "randn": "normal_", "randn_like": "normal_",
-    "cumprod": "cumsum", "argmin": "argmax", "max": "argmax", "min": "argmax",
-    "embedding": "index", "index_select": "index", "gather": "index", "scatter_add": "index_add",
-    "index_add_": "index_add", "scatter_add_": "index_add", "index_put": "index_add",
-    "index_put_": "index_add", "_index_put_impl_": "index_add", "_unsafe_index": "index",
-    "_native_batch_norm_legit": "native_batch_norm",
-    "_native_batch_norm_legit_functional": "native_batch_norm",
-    "_batch_norm_with_update": "native_batch_norm", "batch_norm_backward":
-    "native_batch_norm_backward", "upsample_bilinear2d": "upsample_nearest2d",
-}  # fmt: skip
 # Powers that are multiplications and square roots.
 _PLAIN_POWERS = (0.5, -0.5, 1, 2, 3, -1, -2)
 _WINDOWS = ("max_pool2d_with_indices", "avg_pool2d")
@@ -272,7 +255,7 @@ def _between(points: list[tuple[int, float]], size: int) -> float:
 def _own_rate(call: OpCall, device: TargetDevice) -> tuple[str, float, float] | None:
     """An operator's measured row: its name, the elements of this call, elements per second."""
     base = call.name.partition("::")[2]
-    name = _SAME.get(base, base)
+    name = traits_of(call.name).rate or base
     if name in ("gelu", "gelu_backward") and "tanh" in call.args:
         name = f"{name}.tanh"
     multiplied = name == "pow" and _power(call) in _PLAIN_POWERS

@@ -13,6 +13,7 @@ from gobrrr.models import norm_walks
 from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
+from gobrrr.work.traits import Passes, traits_of
 
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
 _CHUNK, _BLOCKS = 65536, 320
@@ -24,19 +25,12 @@ def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
     Such a kernel belongs to the machine's libraries as much as to the op.
     """
-    name = call.name.partition("::")[2]
-    recipe = _RECIPES.get(name)
     if call.name.startswith(("triton_", "cpp_fused_")):
         # Generated for its shapes: addresses are constants, and rows are read once.
         return ONE
-    if recipe is None and name.startswith("_foreach_"):
-        recipe = _foreach
-    if recipe is None and name.startswith("_fused_") and "_norm" not in name:
-        recipe = _foreach
+    passes = traits_of(call.name).passes
     try:
-        if recipe is not None:
-            return recipe(call, work, machine)
-        return _stream(call, work, machine)
+        return (_stream if passes is None else _RECIPES[passes])(call, work, machine)
     except (IndexError, ValueError, TypeError, ZeroDivisionError):
         # A trace that leaves arguments out.
         return ONE
@@ -197,7 +191,7 @@ def _join(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     return (Walk(efficiency=0.9, indexed=1.5 * _widest(call), trips=2),)
 
 
-def _foreach(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+def _lists(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     lists = [arg for arg in call.args if isinstance(arg, tuple) and arg
              and isinstance(arg[0], TensorSpec)]  # fmt: skip
     if not lists:
@@ -226,37 +220,24 @@ def _widest(call: OpCall) -> float:
     return float(max((t.numel for t in call.tensors), default=0))
 
 
-_RECIPES: dict[str, Recipe] = {}
-
-
-def _add(recipe: Recipe, names: str) -> None:
-    _RECIPES.update(dict.fromkeys(names.split(), recipe))
-
-
-_add(norm_walks.softmax, "_softmax _log_softmax softmax log_softmax _softmax_backward_data "
-     "_log_softmax_backward_data _safe_softmax")  # fmt: skip
-_add(norm_walks.layer_norm, "native_layer_norm layer_norm _fused_rms_norm rms_norm")
-_add(norm_walks.layer_norm_backward, "native_layer_norm_backward _fused_rms_norm_backward")
-_add(norm_walks.group_norm, "native_group_norm group_norm")
-_add(norm_walks.group_norm_backward, "native_group_norm_backward")
-_add(norm_walks.batch_norm, "native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm "
-     "_native_batch_norm_legit _native_batch_norm_legit_functional "
-     "_batch_norm_with_update _native_batch_norm_legit_no_training")  # fmt: skip
-_add(norm_walks.batch_norm_backward, "native_batch_norm_backward cudnn_batch_norm_backward "
-     "miopen_batch_norm_backward batch_norm_backward")  # fmt: skip
-_add(_reduction, "sum mean amax amin max min norm linalg_vector_norm var std var_mean std_mean "
-     "prod logsumexp argmax argmin any all nansum")  # fmt: skip
-_add(_scan, "cumsum cumprod cummax cummin logcumsumexp _cummax_helper _cummin_helper")
-_add(_window, "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d "
-     "max_pool2d avg_pool1d max_pool1d _adaptive_avg_pool2d adaptive_max_pool2d "
-     "_adaptive_avg_pool3d upsample_bilinear2d upsample_bicubic2d upsample_nearest2d "
-     "_upsample_bilinear2d_aa im2col col2im")  # fmt: skip
-_add(_loss, "nll_loss_forward nll_loss_backward")
-_add(_sort, "sort argsort unique _unique2 unique_dim")
-_add(_top_k, "topk kthvalue")
-_add(_scatter, "scatter_add scatter_add_ index_add index_add_ scatter_reduce avg_pool2d_backward "
-     "max_pool2d_with_indices_backward upsample_bilinear2d_backward")  # fmt: skip
-_add(_gather, "gather index index_select embedding take scatter scatter_ masked_scatter")
-_add(_index_put, "index_put index_put_ _index_put_impl_")
-_add(_embedding_backward, "embedding_dense_backward")
-_add(_join, "cat stack roll flip constant_pad_nd")
+_RECIPES: dict[Passes, Recipe] = {
+    "softmax": norm_walks.softmax,
+    "layer_norm": norm_walks.layer_norm,
+    "layer_norm_backward": norm_walks.layer_norm_backward,
+    "group_norm": norm_walks.group_norm,
+    "group_norm_backward": norm_walks.group_norm_backward,
+    "batch_norm": norm_walks.batch_norm,
+    "batch_norm_backward": norm_walks.batch_norm_backward,
+    "reduction": _reduction,
+    "scan": _scan,
+    "window": _window,
+    "loss": _loss,
+    "sort": _sort,
+    "top_k": _top_k,
+    "scatter": _scatter,
+    "gather": _gather,
+    "index_put": _index_put,
+    "embedding_backward": _embedding_backward,
+    "join": _join,
+    "lists": _lists,
+}

@@ -23,8 +23,8 @@ from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFac
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.programs import Program, is_module
 from gobrrr.fixes.threads import usable_processors
-from gobrrr.models.fusion_roles import space_of
 from gobrrr.timeline.ops import TensorSpec
+from gobrrr.work.traits import space_of
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 

@@ -13,6 +13,7 @@ from gobrrr.work.contractions import output_mask
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import add_formula, formula, qualified
 from gobrrr.work.traffic import account, arithmetic_dtype, need, tensor_at
+from gobrrr.work.traits import Role, Space, describe, tensor_of
 from gobrrr.work.weights import DIVIDE, SQUARE_ROOT
 
 STATISTICS = 4
@@ -207,3 +208,52 @@ def batch_norm_piece(call: OpCall) -> Work:
         inputs, outputs, vector=float(per_element * elements), dtype=arithmetic_dtype(x.dtype),
         op_class="normalisation",
     )  # fmt: skip
+
+
+def _batch_rows(call: OpCall) -> Space:
+    x = tensor_of(call, 0)
+    if "no_training" in call.name:
+        return Space(Role.POINTWISE, x.numel)
+    # ``(input, weight, bias, running_mean, running_var, training, ...)``
+    training = next((a for a in call.args if isinstance(a, bool)), None)
+    if training is None:
+        raise ValueError("not recorded whether it trains")
+    if not training:
+        return Space(Role.POINTWISE, x.numel)
+    channels = x.shape[1] if len(x.shape) > 1 else 1
+    return Space(Role.NORMALISATION, x.numel, x.numel // max(1, channels), False)
+
+
+def _batch_rows_backward(call: OpCall) -> Space:
+    x = tensor_of(call, 0)
+    return Space(Role.NORMALISATION, x.numel, x.numel // max(1, x.shape[1]), False)
+
+
+def _group_rows(call: OpCall) -> Space:
+    x = tensor_of(call, 0)
+    groups = call.args[6] if call.name.endswith("native_group_norm") else call.args[1]
+    if not isinstance(groups, int):
+        raise TypeError("number of groups not recorded")
+    return Space(Role.NORMALISATION, x.numel, x.numel // max(1, x.shape[0] * groups))
+
+
+_BACKWARD = (
+    "native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward "
+    "batch_norm_backward"
+)
+describe(
+    "native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm _native_batch_norm_legit "
+    "_native_batch_norm_legit_no_training _native_batch_norm_legit_functional "
+    "_batch_norm_no_update _batch_norm_with_update",
+    fusion=_batch_rows,
+    passes="batch_norm",
+)
+describe(_BACKWARD, fusion=_batch_rows_backward, passes="batch_norm_backward")
+describe("native_group_norm group_norm", fusion=_group_rows, passes="group_norm")
+describe("native_group_norm_backward", passes="group_norm_backward")
+describe("batch_norm_elemt", fusion=Role.POINTWISE)
+describe(
+    "_native_batch_norm_legit _native_batch_norm_legit_functional _batch_norm_with_update",
+    rate="native_batch_norm",
+)
+describe("batch_norm_backward", rate="native_batch_norm_backward")

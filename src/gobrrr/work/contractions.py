@@ -23,6 +23,7 @@ from gobrrr.work.traffic import (
     results,
     tensor_at,
 )
+from gobrrr.work.traits import Role
 
 
 def matrix_work(
@@ -52,7 +53,7 @@ def matrix_work(
     )  # fmt: skip
 
 
-@formula("aten::mm", "aten::_sparse_mm")
+@formula("aten::mm", "aten::_sparse_mm", fusion=Role.CONTRACTION)
 def mm(call: OpCall) -> Work:
     """``(m, k) @ (k, n)``."""
     a, b = need(call, 0), need(call, 1)
@@ -61,7 +62,7 @@ def mm(call: OpCall) -> Work:
     return matrix_work(call, (a, b), m * n * k, (m, n), 2)
 
 
-@formula("aten::_int_mm")
+@formula("aten::_int_mm", fusion=Role.CONTRACTION)
 def int_mm(call: OpCall) -> Work:
     """``(m, k) @ (k, n)`` of int8 into int32: operations of the matrix unit, counted alike."""
     a, b = need(call, 0), need(call, 1)
@@ -70,7 +71,7 @@ def int_mm(call: OpCall) -> Work:
     return matrix_work(call, (a, b), m * n * k, (m, n), 2, out_dtype="int32")
 
 
-@formula("aten::addmm", "aten::addmm_", "aten::_addmm_activation")
+@formula("aten::addmm", "aten::addmm_", "aten::_addmm_activation", fusion=Role.CONTRACTION)
 def addmm(call: OpCall) -> Work:
     """``beta * self + alpha * (m, k) @ (k, n)``; a bias that broadcasts is read once."""
     bias, a, b = need(call, 0), need(call, 1), need(call, 2)
@@ -80,7 +81,7 @@ def addmm(call: OpCall) -> Work:
     return matrix_work(call, (*_addend(call, bias, 3), a, b), m * n * k, (m, n), arity)
 
 
-@formula("aten::bmm")
+@formula("aten::bmm", fusion=Role.CONTRACTION)
 def bmm(call: OpCall) -> Work:
     """``(b, m, k) @ (b, k, n)``."""
     x, y = need(call, 0), need(call, 1)
@@ -89,7 +90,7 @@ def bmm(call: OpCall) -> Work:
     return matrix_work(call, (x, y), b * m * n * k, (b, m, n), 2)
 
 
-@formula("aten::baddbmm", "aten::baddbmm_")
+@formula("aten::baddbmm", "aten::baddbmm_", fusion=Role.CONTRACTION)
 def baddbmm(call: OpCall) -> Work:
     """``beta * self + alpha * (b, m, k) @ (b, k, n)``."""
     bias, x, y = need(call, 0), need(call, 1), need(call, 2)
@@ -98,7 +99,7 @@ def baddbmm(call: OpCall) -> Work:
     return matrix_work(call, (*_addend(call, bias, 3), x, y), b * m * n * k, (b, m, n), 5)
 
 
-@formula("aten::addbmm", "aten::addbmm_")
+@formula("aten::addbmm", "aten::addbmm_", fusion=Role.CONTRACTION)
 def addbmm(call: OpCall) -> Work:
     """``beta * self + alpha * sum over b of (b, m, k) @ (b, k, n)``: one ``(m, n)`` result."""
     bias, x, y = need(call, 0), need(call, 1), need(call, 2)
@@ -107,7 +108,7 @@ def addbmm(call: OpCall) -> Work:
     return matrix_work(call, (*_addend(call, bias, 3), x, y), b * m * n * k, (m, n), 5)
 
 
-@formula("aten::mv")
+@formula("aten::mv", fusion=Role.CONTRACTION)
 def mv(call: OpCall) -> Work:
     """``(m, k) @ (k,)``."""
     a, x = need(call, 0), need(call, 1)
@@ -115,7 +116,7 @@ def mv(call: OpCall) -> Work:
     return matrix_work(call, (a, x), m * k, (m,), 2)
 
 
-@formula("aten::addmv", "aten::addmv_")
+@formula("aten::addmv", "aten::addmv_", fusion=Role.CONTRACTION)
 def addmv(call: OpCall) -> Work:
     """``beta * self + alpha * (m, k) @ (k,)``."""
     bias, a, x = need(call, 0), need(call, 1), need(call, 2)
@@ -123,7 +124,7 @@ def addmv(call: OpCall) -> Work:
     return matrix_work(call, (*_addend(call, bias, 3), a, x), m * k, (m,), 5)
 
 
-@formula("aten::dot", "aten::vdot")
+@formula("aten::dot", "aten::vdot", fusion=Role.CONTRACTION)
 def dot(call: OpCall) -> Work:
     """Two vectors into a scalar."""
     x, y = need(call, 0), need(call, 1)
@@ -148,13 +149,13 @@ def _addend(call: OpCall, spec: TensorSpec, beta_at: int) -> tuple[TensorSpec, .
 # Composite and fused linear layers
 
 
-@formula("aten::linear", composite=True)
+@formula("aten::linear", composite=True, fusion=Role.CONTRACTION)
 def linear(call: OpCall) -> Work:
     """``input (..., k) @ weight (n, k).T + bias``."""
     return linear_work(call, need(call, 0), need(call, 1), tensor_at(call, 2), 3)
 
 
-@formula("aten::mkldnn_linear")
+@formula("aten::mkldnn_linear", fusion=Role.CONTRACTION)
 def mkldnn_linear(call: OpCall) -> Work:
     """As ``linear``, in oneDNN."""
     return linear_work(call, need(call, 0), need(call, 1), tensor_at(call, 2), 3)
@@ -253,7 +254,7 @@ def _flag(call: OpCall, index: int) -> bool:
     return len(call.args) > index and call.args[index] is True
 
 
-@formula("aten::matmul", "aten::_unsafe_matmul", composite=True)
+@formula("aten::matmul", "aten::_unsafe_matmul", composite=True, fusion=Role.CONTRACTION)
 def matmul(call: OpCall) -> Work:
     """Any ranks: vectors, matrices, broadcast batches."""
     a, b = need(call, 0), need(call, 1)
@@ -308,7 +309,7 @@ def bilinear(call: OpCall) -> Work:
 # Scaled, grouped and weight-only quantised products
 
 
-@formula("aten::_scaled_mm", "aten::_scaled_mm_v2")
+@formula("aten::_scaled_mm", "aten::_scaled_mm_v2", fusion=Role.CONTRACTION)
 def scaled_mm(call: OpCall) -> Work:
     """``(m, k) @ (k, n)`` of float8 with scales (read), a bias, and a dtype for the result."""
     a, b = need(call, 0), need(call, 1)
@@ -325,7 +326,7 @@ def scaled_mm(call: OpCall) -> Work:
 _RESULT_DTYPES = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 
 
-@formula("aten::_grouped_mm", "aten::_scaled_grouped_mm")
+@formula("aten::_grouped_mm", "aten::_scaled_grouped_mm", fusion=Role.CONTRACTION)
 def grouped_mm(call: OpCall) -> Work | None:
     """Products over groups: 3-D by 3-D, 2-D rows or inner dimension cut by offsets.
 

@@ -16,6 +16,7 @@ from gobrrr.work.contractions import output_mask
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import add_formula, formula
 from gobrrr.work.traffic import account, destinations, integers, need, product, tensor_at
+from gobrrr.work.traits import Role, Traits, state_traits
 
 
 class Layout(NamedTuple):
@@ -163,15 +164,17 @@ def convolution(call: OpCall) -> Work:
 _ALL = {**LAYOUTS, **COMPOSITE}
 add_formula(tuple(LAYOUTS), convolution)
 add_formula(tuple(COMPOSITE), convolution, composite=True)
+for _name in _ALL:
+    state_traits(_name, Traits(Role.CONTRACTION))
 
 
-@formula("aten::convolution_backward")
+@formula("aten::convolution_backward", fusion=Role.CONTRACTION)
 def convolution_backward(call: OpCall) -> Work:
     """``(grad, x, weight, bias_sizes, stride, padding, dilation, transposed, .., mask at 10)``."""
     return _backward(call, output_mask(call, 10), call.args[7] is True)
 
 
-@formula("aten::convolution_backward_overrideable")
+@formula("aten::convolution_backward_overrideable", fusion=Role.CONTRACTION)
 def convolution_backward_overrideable(call: OpCall) -> Work:
     """As above, without ``bias_sizes``."""
     return _backward(call, output_mask(call, 9), call.args[6] is True)

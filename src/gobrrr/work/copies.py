@@ -19,6 +19,7 @@ from gobrrr.work.traffic import (
     results,
     tensors_in,
 )
+from gobrrr.work.traits import Role, Space, describe, result_elements
 
 # Numbers of ``c10::ScalarType``, which traces record for dtype arguments.
 SCALAR_TYPES: dict[int, str] = {
@@ -374,3 +375,26 @@ def scalar(call: OpCall) -> Work:
 def item(call: OpCall) -> Work:
     """As ``_local_scalar_dense``."""
     return scalar(call)
+
+
+# Of more inputs Inductor copies each into place (``config.max_pointwise_cat_inputs``).
+_MOST_JOINED = 8
+
+
+def _joined(call: OpCall) -> Space:
+    small = len(call.tensors) <= _MOST_JOINED
+    return Space(Role.POINTWISE if small else Role.EXTERN, result_elements(call))
+
+
+describe("cat stack", fusion=_joined)
+# Copies and fills become expressions with computed indices.
+describe(
+    "clone _clone flip roll rot90 tril triu tril_ triu_ copy_ copy _to_copy to contiguous reshape "
+    "repeat tile constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d "
+    "replication_pad1d replication_pad2d replication_pad3d slice_scatter select_scatter "
+    "diagonal_scatter slice_backward select_backward fill_ zero_ fill zero zeros_like ones_like "
+    "full_like new_zeros new_ones new_full zeros ones full eye arange linspace scalar_tensor "
+    "lift_fresh_copy one_hot",
+    fusion=Role.POINTWISE,
+)
+describe("cat stack roll flip constant_pad_nd", passes="join")

@@ -8,6 +8,7 @@ from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula, qualified
 from gobrrr.work.traffic import account, arithmetic_dtype, broadcast, need, results
+from gobrrr.work.traits import Role, describe
 from gobrrr.work.weights import DIVIDE, FUNCTION, SQUARE_ROOT
 
 
@@ -125,3 +126,9 @@ def fake_quantize(call: OpCall) -> Work:
     x = need(call, 0)
     out = call.outputs or (TensorSpec(x.shape, x.dtype), TensorSpec(x.shape, "bool"))
     return _map(call.tensors, out, x.numel, 7)
+
+
+describe(
+    "glu glu_backward log_sigmoid_forward _prelu_kernel_backward polar complex",
+    fusion=Role.POINTWISE,
+)

@@ -23,6 +23,7 @@ from gobrrr.work.traffic import (
     tensor_at,
     tensors_in,
 )
+from gobrrr.work.traits import Role, describe
 
 
 def touched(table: TensorSpec, elements: int) -> TensorSpec:
@@ -313,3 +314,17 @@ def per_sample_weights_backward(call: OpCall) -> Work:
         [grad, touched(weight, indices.numel * width), indices], out,
         vector=2.0 * indices.numel * width, dtype=grad.dtype,
     )  # fmt: skip
+
+
+# Gathers become expressions with computed indices.
+describe("embedding index_select gather index take _unsafe_index", fusion=Role.POINTWISE)
+describe("scatter_add scatter_add_ index_add index_add_ scatter_reduce", passes="scatter")
+describe(
+    "gather index embedding index_select take scatter scatter_ masked_scatter", passes="gather"
+)
+describe("index_put index_put_ _index_put_impl_", passes="index_put")
+describe("embedding_dense_backward", passes="embedding_backward")
+describe("embedding index_select gather _unsafe_index", rate="index")
+describe(
+    "scatter_add index_add_ scatter_add_ index_put index_put_ _index_put_impl_", rate="index_add"
+)

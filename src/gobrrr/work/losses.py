@@ -6,6 +6,7 @@ from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula, qualified
 from gobrrr.work.traffic import account, arithmetic_dtype, destinations, need, tensor_at
+from gobrrr.work.traits import Role, Space, describe, tensor_of
 from gobrrr.work.weights import FUNCTION
 
 # ``at::Reduction``: 0 none, 1 mean, 2 sum.
@@ -145,3 +146,22 @@ def ctc_loss_backward(call: OpCall) -> Work:
         vector=float(states * (5 * FUNCTION + 8) + x.numel * (FUNCTION + 3)),
         special=float(5 * states + x.numel), dtype=arithmetic_dtype(x.dtype), op_class="other",
     )  # fmt: skip
+
+
+def _all_reduced(call: OpCall) -> Space:
+    x = tensor_of(call, 0)
+    elements = x.numel if "nll" not in call.name else max(1, x.numel // max(1, x.shape[1]))
+    return Space(Role.REDUCTION, elements, elements)
+
+
+describe(
+    "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
+    "nll_loss_forward nll_loss2d_forward kl_div soft_margin_loss",
+    fusion=_all_reduced,
+)
+describe(
+    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward "
+    "nll_loss_backward nll_loss2d_backward",
+    fusion=Role.POINTWISE,
+)
+describe("nll_loss_forward nll_loss_backward", passes="loss")

@@ -22,6 +22,7 @@ from gobrrr.work.traffic import (
     results,
     tensor_at,
 )
+from gobrrr.work.traits import Role, Space, SpaceOf, describe, tensor_of
 from gobrrr.work.weights import DIVIDE, FUNCTION, SQUARE_ROOT
 
 RSQRT = DIVIDE + SQUARE_ROOT
@@ -203,3 +204,44 @@ def rms_norm_backward(call: OpCall) -> Work:
         [grad, x, rstd, weight], outputs, vector=float(x.numel * per_element), special=0.0,
         dtype=x.dtype,
     )  # fmt: skip
+
+
+def _rows_along(dim_at: int) -> SpaceOf:
+    """Rows along the dimension that this argument names."""
+
+    def rows(call: OpCall) -> Space:
+        x, dim = tensor_of(call, 0), call.args[dim_at]
+        if not isinstance(dim, int):
+            raise TypeError("dimension not recorded")
+        row = x.shape[dim] if x.shape else 1
+        return Space(Role.NORMALISATION, x.numel, row, dim in (-1, len(x.shape) - 1))
+
+    return rows
+
+
+def _trailing_rows(shape_at: int) -> SpaceOf:
+    """Rows of the trailing dimensions that this argument gives."""
+
+    def rows(call: OpCall) -> Space:
+        x, shape = tensor_of(call, 0), integers(call.args[shape_at])
+        return Space(Role.NORMALISATION, x.numel, product(shape) if shape else x.shape[-1])
+
+    return rows
+
+
+describe(
+    "_softmax _log_softmax _safe_softmax softmax log_softmax",
+    fusion=_rows_along(1), passes="softmax",
+)  # fmt: skip
+describe(
+    "_softmax_backward_data _log_softmax_backward_data", fusion=_rows_along(2), passes="softmax"
+)
+describe("_safe_softmax", rate="_softmax")
+describe(
+    "native_layer_norm layer_norm _fused_rms_norm rms_norm",
+    fusion=_trailing_rows(1), passes="layer_norm",
+)  # fmt: skip
+describe(
+    "native_layer_norm_backward _fused_rms_norm_backward",
+    fusion=_trailing_rows(2), passes="layer_norm_backward",
+)  # fmt: skip

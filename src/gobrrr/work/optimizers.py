@@ -17,6 +17,7 @@ from gobrrr.work.traffic import (
     list_at,
     tensors_in,
 )
+from gobrrr.work.traits import Role, Space, describe
 from gobrrr.work.weights import DIVIDE, SQUARE_ROOT
 
 # Names of the table that exist as ``_foreach_*``.
@@ -175,3 +176,31 @@ def amp_update_scale(call: OpCall) -> Work:
         scalars[2:], (), scalars[:2], vector=1.0, dtype="float32", op_class="elementwise",
         fresh=False,
     )  # fmt: skip
+
+
+def _lists(call: OpCall) -> Space:
+    return Space(Role.POINTWISE, _elements(call))
+
+
+def _lists_reduced(call: OpCall) -> Space:
+    return Space(Role.EXTERN, _elements(call))
+
+
+def _elements(call: OpCall) -> int:
+    if not isinstance(call.args[0], tuple):
+        raise TypeError("no list")
+    return sum(spec.numel for spec in list_at(call, 0))
+
+
+_BY_ELEMENT = " ".join(f"_foreach_{name} _foreach_{name}_" for name in sorted(FOREACH))
+describe(
+    f"{_BY_ELEMENT} _foreach_copy_ _foreach_copy _foreach_zero_ _foreach_zero _foreach_clone",
+    fusion=_lists,
+    passes="lists",
+)
+describe("_foreach_norm _foreach_max _foreach_powsum", fusion=_lists_reduced, passes="lists")
+describe(
+    "_fused_adam_ _fused_adamw_ _fused_adam _fused_adamw _fused_sgd_ _fused_sgd _fused_adagrad_ "
+    "_fused_adagrad",
+    passes="lists",
+)

@@ -6,6 +6,7 @@ from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula, qualified
 from gobrrr.work.traffic import account, arithmetic_dtype, destinations, is_float, need, tensors_in
+from gobrrr.work.traits import describe
 
 
 def _ordering(
@@ -77,3 +78,7 @@ def isin(call: OpCall) -> Work:
     inputs = tensors_in(call.args[:2])
     out = list(call.outputs or [TensorSpec(inputs[0].shape, "bool")])
     return _ordering(inputs, out)
+
+
+describe("sort argsort unique _unique2 unique_dim", passes="sort")
+describe("topk kthvalue", passes="top_k")

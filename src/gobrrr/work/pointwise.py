@@ -27,6 +27,7 @@ from gobrrr.work.traffic import (
     results,
     tensors_in,
 )
+from gobrrr.work.traits import Role, Traits, state_traits
 from gobrrr.work.weights import WEIGHTS, transcendentals_in
 
 
@@ -137,3 +138,4 @@ for _name, _entry in POINTWISE.items():
         # ``__and__`` calls ``bitwise_and``; shifts have kernels of their own.
         calls_another = _name.startswith("__") and "shift" not in _name
         add_formula((_variant,), pointwise, composite=calls_another)
+        state_traits(_variant, Traits(Role.POINTWISE, rate=_entry.rate or _name))

@@ -23,6 +23,8 @@ class Pointwise(NamedTuple):
         result: dtype of the result: ``same`` as the promoted inputs, at least ``float``, ``bool``.
         complex_factor: real operations per operation on complex numbers: 2 for an addition, 6 for
             a multiplication, 11 for a division by the schoolbook formula.
+        rate: the operator measured on processors that does as much for each element
+            (``traits.Traits``), where it is another.
     """
 
     arity: int
@@ -30,6 +32,7 @@ class Pointwise(NamedTuple):
     functions: tuple[str, ...] = ()
     result: Result = "same"
     complex_factor: float = 2.0
+    rate: str | None = None
 
 
 def _rows(
@@ -39,8 +42,9 @@ def _rows(
     *functions: str,
     result: Result = "same",
     complex_factor: float = 2.0,
+    rate: str | None = None,
 ) -> dict[str, Pointwise]:
-    entry = Pointwise(arity, basic, functions, result, complex_factor)
+    entry = Pointwise(arity, basic, functions, result, complex_factor, rate)
     return dict.fromkeys(names.split(), entry)
 
 
@@ -71,17 +75,19 @@ POINTWISE: dict[str, Pointwise] = {
     # Functions.
     **_rows("sqrt", 1, 0, "sqrt", result="float"),
     **_rows("rsqrt", 1, 0, "rsqrt", result="float"),
-    **_rows("exp exp2", 1, 0, "exp", result="float"),
-    **_rows("expm1", 1, 1, "exp", result="float"),
-    **_rows("log log2 log10", 1, 0, "log", result="float"),
-    **_rows("log1p", 1, 1, "log", result="float"),
-    **_rows("sin cos asin acos", 1, 0, "sin", result="float"),
+    **_rows("exp exp2", 1, 0, "exp", result="float", rate="exp"),
+    **_rows("expm1", 1, 1, "exp", result="float", rate="exp"),
+    **_rows("log log2 log10", 1, 0, "log", result="float", rate="log"),
+    **_rows("log1p", 1, 1, "log", result="float", rate="log"),
+    **_rows("sin cos", 1, 0, "sin", result="float", rate="sin"),
+    **_rows("asin acos", 1, 0, "sin", result="float"),
     **_rows("sinh cosh", 1, 2, "exp", "div", result="float"),
     **_rows("asinh acosh atanh", 1, 3, "sqrt", "log", result="float"),
     **_rows("tan atan", 1, 0, "tan", result="float"),
     **_rows("atan2", 2, 0, "atan2", result="float"),
     **_rows("tanh", 1, 0, "tanh", result="float"),
-    **_rows("erf erfc special_erfcx", 1, 0, "erf", result="float"),
+    **_rows("erf erfc", 1, 0, "erf", result="float", rate="erf"),
+    **_rows("special_erfcx", 1, 0, "erf", result="float"),
     **_rows("erfinv lgamma digamma i0 special_i0e special_i1 special_i1e special_ndtri "
             "special_log_ndtr special_airy_ai special_bessel_j0 special_bessel_j1 "
             "special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 "
@@ -105,13 +111,14 @@ POINTWISE: dict[str, Pointwise] = {
     **_rows("logaddexp logaddexp2", 2, 4, "exp", "log"),
     **_rows("logit", 2, 3, "div", "log", result="float"),
     # Comparison, logic, bits, selection.
-    **_rows("eq ne lt le gt ge logical_and logical_or logical_xor", 2, 1, result="bool"),
+    **_rows("eq ne lt le gt ge", 2, 1, result="bool", rate="gt"),
+    **_rows("logical_and logical_or logical_xor", 2, 1, result="bool"),
     **_rows("logical_not isnan isinf isfinite isneginf isposinf signbit", 1, 1, result="bool"),
     **_rows("bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift gcd lcm "
             "__and__ __or__ __xor__ __lshift__ __rshift__ __iand__ __ior__ __ixor__", 2, 0),
     **_rows("bitwise_not", 1, 0),
     **_rows("where", 3, 0),
-    **_rows("masked_fill", 3, 0),
+    **_rows("masked_fill", 3, 0, rate="where"),
     # Activations.
     **_rows("relu", 1, 1),
     **_rows("relu6 ", 1, 2),
@@ -122,11 +129,11 @@ POINTWISE: dict[str, Pointwise] = {
     **_rows("_prelu_kernel", 2, 2),
     **_rows("hardshrink softshrink", 2, 2),
     **_rows("hardsigmoid", 1, 4),
-    **_rows("hardswish", 1, 5),
+    **_rows("hardswish", 1, 5, rate="silu"),
     **_rows("sigmoid", 1, 2, "exp", "div", result="float"),
     **_rows("silu", 1, 2, "exp", "div"),
     **_rows("gelu", 2, 4, "erf"),
-    **_rows("mish", 1, 1, "exp", "log", "tanh"),
+    **_rows("mish", 1, 1, "exp", "log", "tanh", rate="softplus"),
     **_rows("softplus", 3, 3, "exp", "log"),
     **_rows("elu", 4, 3, "exp"),
     **_rows("celu", 2, 4, "exp"),

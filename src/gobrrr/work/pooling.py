@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import OpClass, Work
@@ -16,6 +16,7 @@ from gobrrr.work.traffic import (
     need,
     product,
 )
+from gobrrr.work.traits import Role, Space, describe, result_elements, tensor_of
 
 
 def _work(
@@ -276,3 +277,46 @@ def affine_grid(call: OpCall) -> Work:
     dims = len(sizes) - 2
     out = list(call.outputs or [TensorSpec((sizes[0], *sizes[2:], dims), theta.dtype)])
     return _work([theta], out, float(2 * (dims + 1) * out[0].numel))
+
+
+# Windows of at most 25 elements become an expression that reads each of them (Inductor's
+# ``lowering.py``: ``avg_pool2d`` and ``max_pool2d`` fall back to a kernel of their own beyond it).
+_LARGEST_WINDOW = 25
+
+
+def _windows(call: OpCall) -> Space:
+    window = integers(call.args[1])
+    sizes = window or ()
+    small = window is not None and prod(sizes) ** (2 if len(sizes) == 1 else 1) <= _LARGEST_WINDOW
+    return Space(Role.POINTWISE if small else Role.EXTERN, result_elements(call))
+
+
+def _whole_planes(call: OpCall) -> Space:
+    x, out = tensor_of(call, 0), integers(call.args[1])
+    if out and all(n == 1 for n in out):
+        return Space(Role.REDUCTION, x.numel, x.shape[-1] * x.shape[-2])
+    return Space(Role.EXTERN, x.numel)
+
+
+describe(
+    "max_pool2d_with_indices max_pool3d_with_indices max_pool2d avg_pool2d avg_pool3d",
+    fusion=_windows,
+)
+describe("_adaptive_avg_pool2d", fusion=_whole_planes)
+describe(
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d upsample_bilinear2d upsample_linear1d upsample_bicubic2d "
+    "pixel_shuffle pixel_unshuffle channel_shuffle im2col",
+    fusion=Role.POINTWISE,
+)
+describe(
+    "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d max_pool2d avg_pool1d "
+    "max_pool1d _adaptive_avg_pool2d adaptive_max_pool2d _adaptive_avg_pool3d upsample_bilinear2d "
+    "upsample_bicubic2d upsample_nearest2d _upsample_bilinear2d_aa im2col col2im",
+    passes="window",
+)
+describe(
+    "avg_pool2d_backward max_pool2d_with_indices_backward upsample_bilinear2d_backward",
+    passes="scatter",
+)
+describe("upsample_bilinear2d", rate="upsample_nearest2d")

@@ -16,6 +16,7 @@ from gobrrr.work.traffic import (
     need,
     tensor_at,
 )
+from gobrrr.work.traits import Role, describe
 from gobrrr.work.weights import FUNCTION, NORMAL, UNIFORM
 
 # FLOPs and functions per element.
@@ -122,3 +123,12 @@ def multinomial(call: OpCall) -> Work | None:
     return account(
         [x], out, vector=2.0 * x.numel, dtype=arithmetic_dtype(x.dtype), op_class="other"
     )
+
+
+describe(
+    "native_dropout dropout bernoulli bernoulli_ rand rand_like randn randn_like uniform_ normal_",
+    fusion=Role.POINTWISE,
+)
+describe("bernoulli native_dropout", rate="bernoulli_")
+describe("rand rand_like", rate="uniform_")
+describe("randn randn_like", rate="normal_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
@@ -18,6 +19,7 @@ from gobrrr.work.traffic import (
     results,
     tensors_in,
 )
+from gobrrr.work.traits import Role, Space, describe, result_elements, tensor_of
 from gobrrr.work.weights import WEIGHTS, transcendentals_in
 
 
@@ -187,7 +189,44 @@ def scan(call: OpCall) -> Work:
     )  # fmt: skip
 
 
+def rows_reduced(call: OpCall) -> Space:
+    """What an operator of ``REDUCTIONS`` iterates over."""
+    name = call.name.removeprefix("aten::")
+    if name in ("max", "min") and len(call.tensors) > 1:
+        return Space(Role.POINTWISE, result_elements(call))
+    x = tensor_of(call, 0)
+    rank = len(x.shape)
+    if call.outputs:
+        listed = integers(call.args[1]) if len(call.args) > 1 else None
+        inner = not listed or (rank - 1) in {d % max(1, rank) for d in listed}
+        results = max(1, call.outputs[0].numel)
+        return Space(Role.REDUCTION, x.numel, max(1, x.numel // results), inner)
+    dims_at = REDUCTIONS[name].dims_at
+    listed = integers(call.args[dims_at]) if len(call.args) > dims_at else None
+    if not listed:
+        # Without the dimensions (a trace that left them out) all are reduced, or nobody knows.
+        if len(call.args) > dims_at and call.args[dims_at] is not None:
+            raise ValueError("dimensions not recorded")
+        return Space(Role.REDUCTION, x.numel, x.numel)
+    row = prod(x.shape[d] for d in listed)
+    return Space(Role.REDUCTION, x.numel, row, (rank - 1) in {d % rank for d in listed})
+
+
+def _scanned(call: OpCall) -> Space:
+    return Space(Role.EXTERN, tensor_of(call, 0).numel)
+
+
 for _name in REDUCTIONS:
     add_formula((f"aten::{_name}",), reduction)
 for _name in SCANS:
     add_formula((f"aten::{_name}", f"aten::{_name}_"), scan)
+describe(" ".join(REDUCTIONS), fusion=rows_reduced)
+describe(" ".join(f"{name} {name}_" for name in SCANS), fusion=_scanned)
+describe(
+    "sum mean amax amin max min norm linalg_vector_norm var std var_mean std_mean prod logsumexp "
+    "argmax argmin any all nansum",
+    passes="reduction",
+)
+describe(f"{' '.join(SCANS)} _cummax_helper _cummin_helper", passes="scan")
+describe("argmin max min", rate="argmax")
+describe("cumprod", rate="cumsum")

@@ -8,6 +8,7 @@ from typing import Optional, TypeVar
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import account
+from gobrrr.work.traits import Passes, Role, SpaceOf, Traits, forget_traits, state_traits
 
 # ``None``: the arguments recorded do not determine the work.
 Formula = Callable[[OpCall], Optional[Work]]  # noqa: UP045
@@ -33,18 +34,27 @@ def qualified(names: str) -> tuple[str, ...]:
     return tuple(f"aten::{name}" for name in names.split())
 
 
-def formula(*names: str, composite: bool = False) -> Callable[[_F], _F]:
+def formula(
+    *names: str,
+    composite: bool = False,
+    fusion: Role | SpaceOf | None = None,
+    passes: Passes | None = None,
+    rate: str | None = None,
+) -> Callable[[_F], _F]:
     """Register a function as the formula of these operators (qualified names, no overload).
 
     ``composite`` marks operators that only call others below autograd: a dispatch recorder sees
-    the inner ones instead.
+    the inner ones instead. ``fusion``, ``passes`` and ``rate`` are those of ``Traits``; where they
+    differ between the names, ``traits.describe`` states them below the function.
 
     Raises:
-        ValueError: a name has a formula already.
+        ValueError: a name has a formula already, or a trait.
     """
 
     def register(function: _F) -> _F:
         add_formula(names, function, composite=composite)
+        for name in names:
+            state_traits(name, Traits(fusion, passes, rate))
         return function
 
     return register
@@ -69,13 +79,24 @@ def mark_composite(names: tuple[str, ...]) -> None:
     _COMPOSITE.update(names)
 
 
-def register_work(name: str, fn: Formula) -> None:
+def register_work(
+    name: str,
+    fn: Formula,
+    *,
+    fusion: Role | SpaceOf | None = None,
+    passes: Passes | None = None,
+    rate: str | None = None,
+) -> None:
     """Give a custom operator (``"my_ops::attention"``) a formula, or replace a built-in one.
 
     Args:
         name: qualified name without overload.
         fn: takes the ``OpCall`` (arguments in schema order), returns its ``Work``, or ``None``
             where it cannot tell. What it raises reaches the caller of ``work_of``.
+        fusion: its role in fusion, or a function of the call: see ``Traits``. Of this and the next
+            two a built-in operator keeps its own.
+        passes: how its kernels pass over memory.
+        rate: the operator measured on processors that does as much for each element.
 
     Raises:
         ValueError: the name is not qualified, or the user has registered it already.
@@ -85,12 +106,15 @@ def register_work(name: str, fn: Formula) -> None:
         raise ValueError(f"{name!r} is not a qualified operator name like 'my_ops::attention'")
     if name in _USER_FORMULAS:
         raise ValueError(f"{name} is registered already")
+    if name not in _FORMULAS:
+        state_traits(name, Traits(fusion, passes, rate))
     _USER_FORMULAS[name] = fn
 
 
 def unregister_work(name: str) -> None:
     """Forget a formula given by ``register_work``; built-in formulas stay."""
-    _USER_FORMULAS.pop(name, None)
+    if _USER_FORMULAS.pop(name, None) is not None and name not in _FORMULAS:
+        forget_traits(name)
 
 
 def work_of(call: OpCall) -> Work | None:

@@ -6,6 +6,7 @@ from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import add_formula, qualified
 from gobrrr.work.traffic import nothing
+from gobrrr.work.traits import Role, Traits, state_traits
 
 VIEWS = qualified(
     """
@@ -48,3 +49,5 @@ def view(call: OpCall) -> Work:
 NO_WORK = frozenset((*VIEWS, *QUERIES))
 
 add_formula((*VIEWS, *QUERIES), view)
+for _name in NO_WORK:
+    state_traits(_name, Traits(Role.NOTHING))
