@@ -124,7 +124,7 @@ def _diagnosis_of(target: Any, steps: int | None, warmup: int | None) -> Diagnos
         return target
     from gobrrr.pipeline.live import diagnose
 
-    return diagnose(target, steps=steps, warmup=warmup, batch_test=False)
+    return diagnose(target, steps=steps, warmup=warmup, batch_test=False, progress=False)
 
 
 def _against(

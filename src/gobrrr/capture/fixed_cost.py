@@ -30,7 +30,7 @@ REPLAYS = 7
 # Replays stop after these seconds, but not before this many: the median of one is no median.
 REPLAY_BUDGET_S, FEWEST_REPLAYS = 3.0, 3
 # A sequence of more ops than this repeats itself: its first part calibrates the rest.
-MOST_CALLS = 25_000
+MOST_CALLS = 12_000
 
 _ONE = TensorSpec((1,), "float32", (1,), device="cpu")
 _ONE_BY_ONE = TensorSpec((1, 1), "float32", (1, 1), device="cpu")

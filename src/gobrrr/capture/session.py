@@ -31,8 +31,10 @@ WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
 EVENTS_PER_PROFILE = 150_000
 FIRST_BLOCK_MOST_STEPS = 10
 PROFILED_STEPS = 7
-# Steps with more ops than this are profiled three times rather than seven.
-MANY_OPS = 20_000
+# Steps with more ops than this are profiled three times rather than seven, and of steps with still
+# more no more ops than these: reading events takes longer than recording them.
+MANY_OPS = 10_000
+MOST_OPS_PROFILED = 150_000
 # Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
 SETTLED_SPREAD = 0.10
 WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 8.0
@@ -287,15 +289,16 @@ class Session:
             if self._plan.profiled is None and self._plan.steps is not None:
                 # Who asks for few steps has few: the usual number, also of very short ones.
                 wanted = min(wanted, PROFILED_STEPS)
-            if len(self.result.recorded or ()) > MANY_OPS:
-                wanted = min(wanted, 3)
+            ops = len(self.result.recorded or ())
+            if ops > MANY_OPS:
+                wanted = min(wanted, 3, max(1, MOST_OPS_PROFILED // ops))
             self._profiled_wanted = wanted
             self._enter(PROFILE, wanted + self._discarded())
             self._start_profiling(sample=False)
         elif self._device is not None or self._step_s() > VERY_LONG_STEP_S:
             self._enter(DONE, 0)
         else:
-            self._enter(SAMPLE, 2 + self._discarded() if self._step_s() <= LONG_STEP_S else 1)
+            self._enter(SAMPLE, 1 + 2 * self._discarded())
             self._start_profiling(sample=True)
 
     def _say_if_few(self) -> None:

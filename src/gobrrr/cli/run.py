@@ -57,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--stop", action="store_true", help="end the script once it is diagnosed")
     group.add_argument("--threads", type=positive, metavar="N", help="torch.set_num_threads(N)")
     group.add_argument(
-        "--no-batch-test", action="store_true", help="do not run the batch-doubling test"
+        "--batch-test",
+        action=argparse.BooleanOptionalAction,
+        help="run the batch-doubling test (default: where it takes a few seconds)",
     )
     group.add_argument(
         "--compare-compiled",
@@ -141,7 +143,7 @@ def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress
         load_function(target.name),
         steps=parsed.steps,
         warmup=parsed.warmup,
-        batch_test=not parsed.no_batch_test,
+        batch_test=parsed.batch_test,
         compare_compiled=parsed.compare_compiled,
         # Nothing runs after us in this process that could miss the state.
         restore=False,

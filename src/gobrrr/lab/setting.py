@@ -80,7 +80,7 @@ class Setting:
 
         watch = LoadWatch()
         found = diagnose(
-            step, steps=steps, warmup=warmup, batch_test=False, restore=False,
+            step, steps=steps, warmup=warmup, batch_test=False, restore=False, progress=False,
             ceilings=self.ceilings(),
         )  # fmt: skip
         self.loads.append(watch.so_far())

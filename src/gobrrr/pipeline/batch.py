@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,19 +19,30 @@ from gobrrr.diagnosis.schema import BatchDoubling, GrowthRow
 from gobrrr.diagnosis.tables import describe_shapes
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import GobrrrError
-from gobrrr.timeline.quantities import multiple, percent
+from gobrrr.timeline.quantities import multiple, percent, time_text
 
 if TYPE_CHECKING:
     from gobrrr.pipeline.live import Diagnosed
 
 # Two estimates of the overhead agree within this share of the step.
 AGREEMENT = 0.10
+# Seconds that the test may take where nobody asked for it.
+BUDGET_S = 20.0
 
 
 def double_batch(
-    work: Workload, single: Diagnosed, ceilings: Ceilings, device: Device, progress: Progress
+    work: Workload,
+    single: Diagnosed,
+    ceilings: Ceilings,
+    device: Device,
+    progress: Progress,
+    *,
+    always: bool = False,
 ) -> BatchDoubling | str:
-    """Run the workload at 1x and 2x; returns the comparison, or a sentence why there is none."""
+    """Run the workload at 1x and 2x; returns the comparison, or a sentence why there is none.
+
+    A test that takes longer than ``BUDGET_S`` is not run, unless ``always``.
+    """
     from gobrrr.pipeline.live import measure_step
 
     try:
@@ -38,6 +50,13 @@ def double_batch(
     except GobrrrError as error:
         return f"No batch test: {error}."
     assert single.analysis is not None
+    # Some seven steps of twice the data to measure, then five of each to compare.
+    takes_s = median(single.measured.all_plain_ns) * 1e-9 * (7 * 2 + 5 * 3)
+    if not always and takes_s > BUDGET_S:
+        return (
+            f"No batch test: on steps this long it takes about {time_text(takes_s)}. "
+            "batch_test=True (--batch-test) runs it."
+        )
     modules = {"": work.model} if hasattr(work.model, "named_modules") else None
 
     def show(phase: str, done: int, wanted: int) -> None:

@@ -38,6 +38,7 @@ from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.fusion_sources import add_cpu_fusion, add_device_fusion
+from gobrrr.pipeline.progress import shown
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import DefectError, GobrrrError, InputError, UserCodeError
 from gobrrr.work import work_of
@@ -124,13 +125,13 @@ def diagnose(
     *,
     steps: int | None = None,
     warmup: int | None = None,
-    batch_test: bool = True,
+    batch_test: bool | None = None,
     compare_compiled: bool = False,
     restore: bool = True,
     refresh_ceilings: bool = False,
     ceilings: Ceilings | None = None,
     name: str | None = None,
-    progress: Progress = silent,
+    progress: Progress | bool | None = None,
 ) -> Diagnosis:
     """Diagnose a callable without arguments, ``(module, inputs)`` or a ``Workload``.
 
@@ -138,6 +139,9 @@ def diagnose(
     afterwards, unless ``restore`` is false. ``steps`` are timed plain (default: chosen from their
     length), after ``warmup`` steps (default: until times settle). ``compare_compiled`` compiles the
     step's forward too (seconds to minutes) and says which kernels ``torch.compile`` leaves.
+    ``batch_test`` runs the step on twice the data; by default where that takes a few seconds.
+    ``progress``: by default sentences on stderr after two seconds; ``False`` for none, or a
+    function of ``(phase, done, wanted)``.
 
     Raises InputError for a target that cannot be run, UserCodeError if a step raises, DefectError
     if gobrrr fails on a step that runs without it.
@@ -145,24 +149,27 @@ def diagnose(
     work = as_workload(target)
     if steps is not None and steps < FEWEST_STEPS:
         raise InputError(f"steps must be at least {FEWEST_STEPS}, not {steps}")
-    ceilings = ceilings or load_ceilings(refresh=refresh_ceilings, progress=progress)
     notices: list[str] = []
     compiled_before = compiler_counters()
-    with kernels_built_to_be_seen(), _state_put_back(work, restore, notices):
-        done = diagnose_work(work, Plan(warmup, steps), ceilings, name, progress)
-        done.diagnosis.counters |= counted_since(compiled_before)
-        if batch_test and isinstance(work, Workload) and done.analysis is not None:
-            from gobrrr.pipeline.batch import double_batch
+    with shown(progress) as tell:
+        ceilings = ceilings or load_ceilings(refresh=refresh_ceilings, progress=tell)
+        with kernels_built_to_be_seen(), _state_put_back(work, restore, notices):
+            done = diagnose_work(work, Plan(warmup, steps), ceilings, name, tell)
+            done.diagnosis.counters |= counted_since(compiled_before)
+            if batch_test is not False and isinstance(work, Workload) and done.analysis is not None:
+                from gobrrr.pipeline.batch import double_batch
 
-            outcome = double_batch(work, done, ceilings, this_device(), progress)
-            if isinstance(outcome, str):
-                notices.append(outcome)
-            else:
-                done.diagnosis.batch_doubling = outcome
-        if compare_compiled:
-            from gobrrr.pipeline.inductor_comparison import comparison_notices
+                outcome = double_batch(
+                    work, done, ceilings, this_device(), tell, always=batch_test is True
+                )
+                if isinstance(outcome, str):
+                    notices.append(outcome)
+                else:
+                    done.diagnosis.batch_doubling = outcome
+            if compare_compiled:
+                from gobrrr.pipeline.inductor_comparison import comparison_notices
 
-            notices += comparison_notices(work)
+                notices += comparison_notices(work)
     done.diagnosis.notices += notices
     return done.diagnosis
 
