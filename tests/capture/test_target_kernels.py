@@ -11,6 +11,7 @@ from torch.nn import functional  # noqa: E402
 
 from gobrrr.capture.op_graph import CaptureTarget  # noqa: E402
 from gobrrr.capture.target_kernels import Abilities  # noqa: E402
+from gobrrr.capture.workload import Workload  # noqa: E402
 
 from .test_op_graph import CPU, GPU, capture, names  # noqa: E402
 
@@ -117,3 +118,24 @@ def test_softmax_casts_float16_in_its_kernel(name: str) -> None:
     # bfloat16 is cast first, on CUDA too.
     graph = capture(lambda: function(x.bfloat16(), dim=-1, dtype=torch.float32))
     assert working(graph) == ["_to_copy", "_to_copy", f"_{name}"]
+
+
+@pytest.mark.parametrize("as_workload", [False, True])
+def test_sparse_gradients_keep_their_entries(as_workload: bool) -> None:
+    embedding = nn.Embedding(1000, 16, sparse=True)
+    optimizer = torch.optim.SparseAdam(embedding.parameters())
+    ids = torch.zeros(4, 8, dtype=torch.long)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        embedding(ids).sum().backward()
+        optimizer.step()
+
+    work = Workload(embedding, ids, lambda out, _: out.sum(), optimizer, ids)
+    graph = capture(work if as_workload else step)
+    found = names(graph)
+    assert found["embedding_dense_backward"] == 0
+    assert found["sparse_mask"] == 2
+    # 4 x 8 rows of 16 are updated, not all 1,000.
+    roots = [op.call for op in graph.ops if op.call.name == "aten::sqrt_"]
+    assert [call.tensors[0].shape for call in roots] == [(32, 16)]

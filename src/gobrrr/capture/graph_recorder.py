@@ -24,6 +24,7 @@ from gobrrr.capture.grouped_products import (
 )
 from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
+from gobrrr.capture.sparse_gradients import sparse_result
 from gobrrr.capture.stand_ins import StandIns, forget, real_call, remember, value_of, worth_keeping
 from gobrrr.capture.step_threads import StepThreads
 from gobrrr.capture.target_answers import Switch
@@ -286,7 +287,11 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         values = [value_of(tensor) for tensor in inputs]
         known = all(value is not None for value in values)
         try:
-            result = func(*args, **kwargs)
+            result = None
+            if any(tensor.layout is torch.sparse_coo for tensor in inputs):
+                result = sparse_result(func, args)
+            if result is None:
+                result = func(*args, **kwargs)
         except (
             fake_tensor.DynamicOutputShapeException,
             fake_tensor.DataDependentOutputException,

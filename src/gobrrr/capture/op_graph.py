@@ -155,7 +155,10 @@ def _capture(
         work = _channels_last(work)
     step = _step(work, target, options)
     with user_errors("the step", recorder.guessed.keys):
-        if isinstance(work, Workload) and work.trains and not options.inference_mode:
+        # Only a backward pass tells which gradients are sparse: such a step runs twice, as below.
+        sparse = any(getattr(module, "sparse", False) is True for module in swap.modules)
+        trains = isinstance(work, Workload) and work.trains and not options.inference_mode
+        if isinstance(work, Workload) and trains and not sparse:
             _prime(work.optimizer)
             recorder.begin()
             result = step()
