@@ -49,6 +49,16 @@ class Coefficients:
         attention_fill_s: as ``tile_fill_s``, of a block of queries.
         direct_fraction: of the vector peak that depthwise and direct convolutions reach.
         strided_fraction: of the bandwidth, where a tensor is read across its rows.
+        product_dram_fraction: of the memory's peak bandwidth that matrix products reach, where it
+            is not that of a stream.
+        float32_unaligned_fraction: as ``unaligned_fraction``, on the vector path in float32.
+        product_overlap_loss: as ``overlap_loss``, of a product's tiles and its traffic to memory.
+        tile_edge: rows or columns at which a tile spends as long on fetching its inputs from shared
+            memory as on multiplying: a tile of r x c goes at 1 / (1 + tile_edge (1/r + 1/c)) of the
+            rate.
+        matrix_energy_j: joules per FLOP of 16-bit products on the matrix unit, at the full clock;
+            ``None``: its clock is not modelled.
+        float32_energy_j: the same for products in float32 on the vector path.
     """
 
     matrix_fraction: float = 0.80
@@ -73,6 +83,12 @@ class Coefficients:
     attention_fill_s: float = 3.5e-6
     direct_fraction: float = 0.15
     strided_fraction: float = 0.5
+    product_dram_fraction: float | None = None
+    float32_unaligned_fraction: float = 1.0
+    product_overlap_loss: float = 0.0
+    tile_edge: float = 0.0
+    matrix_energy_j: float | None = None
+    float32_energy_j: float | None = None
 
 
 # matrix_fraction: bfloat16, the best of many shapes, PyTorch 2.5 to 2.10, from the table at

@@ -99,7 +99,7 @@ def _grouped(call: OpCall, dtype: str) -> Product:
 def _product(m: int, n: int, k: int, batch: int, dtype: str, fraction: float = 1.0) -> Product:
     step = _ALIGNMENT_BYTES // (2 if dtype in ("float16", "bfloat16") else 4)
     aligned = (n % step == 0 or n == 1) and k % step == 0
-    return Product(m, n, k, batch, dtype, 0.0, aligned or dtype == "float32", fraction)
+    return Product(m, n, k, batch, dtype, 0.0, aligned, fraction)
 
 
 @dataclass(frozen=True, slots=True)

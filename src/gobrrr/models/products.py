@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
+from gobrrr.models.power import product_clock_share
 from gobrrr.models.target import TargetDevice
 from gobrrr.work.traffic import arithmetic_dtype
 
@@ -128,8 +129,13 @@ def time_of_product(
         return None
     on_matrix = uses_matrix_unit(product.dtype, device)
     fraction = (c.matrix_fraction if on_matrix else c.float32_fraction) * product.fraction
-    if on_matrix and not product.aligned:
-        fraction *= c.unaligned_fraction
+    fraction *= product_clock_share(
+        device, c, product.dtype, rate_flops_per_s * fraction, on_matrix
+    )
+    if not product.aligned:
+        fraction *= c.unaligned_fraction if on_matrix else c.float32_unaligned_fraction
+    if c.product_dram_fraction is not None:
+        dram *= c.product_dram_fraction / c.dram_fraction
     units = device.multiprocessors
     flops = 2.0 * product.m * product.n * product.k * product.batch
     if not units:
@@ -141,7 +147,9 @@ def time_of_product(
     options = _options(product, units, full)
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
     per_unit = rate_flops_per_s * fraction / units
-    arithmetic: Float64 = 2 * options.multiply_adds / per_unit
+    # A tile reads a row and a column of its inputs for each step of k: the smaller, the more often.
+    edge = 1.0 + c.tile_edge * (1.0 / options.rows + 1.0 / options.columns)
+    arithmetic: Float64 = 2 * options.multiply_adds * edge / per_unit
     # Each column of tiles reads all rows, each row of tiles all columns.
     item = _item_bytes(product.dtype)
     reread = options.across * product.m + options.down * product.n
@@ -156,7 +164,10 @@ def time_of_product(
     cut = options.split > 1
     partial = product.m * product.n * product.batch * 4.0 * options.split
     seconds = (
-        np.maximum(arithmetic, traffic) + c.tile_fill_s + np.where(cut, 2 * partial / cache, 0)
+        np.maximum(arithmetic, traffic)
+        + c.product_overlap_loss * np.minimum(arithmetic, traffic)
+        + c.tile_fill_s
+        + np.where(cut, 2 * partial / cache, 0)
     )
     best = int(np.argmin(seconds + one_s * cut))
     return TiledTime(

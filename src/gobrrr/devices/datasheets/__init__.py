@@ -5,6 +5,8 @@ A new device is one row in one of these files; a new file is one line in ``TABLE
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gobrrr.devices.datasheets import (
     amd,
     apple,
@@ -14,6 +16,7 @@ from gobrrr.devices.datasheets import (
     nvidia_hopper_blackwell,
     nvidia_workstation,
 )
+from gobrrr.devices.datasheets.board_power import BOARD_POWER_W
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 
 TABLES = (
@@ -26,4 +29,8 @@ TABLES = (
     cpus,
 )
 
-SHEETS: tuple[DeviceSheet, ...] = tuple(sheet for table in TABLES for sheet in table.SHEETS)
+SHEETS: tuple[DeviceSheet, ...] = tuple(
+    replace(sheet, board_power_w=BOARD_POWER_W.get(sheet.key))
+    for table in TABLES
+    for sheet in table.SHEETS
+)

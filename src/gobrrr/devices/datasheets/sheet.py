@@ -69,6 +69,7 @@ class DeviceSheet:
         matrix_clock_hz: the clock behind ``matrix``, where it is another.
         interconnect: bytes/s, both directions together, by ``nvlink``, ``xgmi``, ``pcie``...
         kernel_fixed_s: time of the shortest kernel seen; ``None`` where none is published.
+        board_power_w: what the board may draw (``board_power``); ``None`` where it is not stated.
         note: what a reader must know, such as that PyTorch sees half a card.
     """
 
@@ -91,6 +92,7 @@ class DeviceSheet:
     interconnect: Mapping[str, Figure] = field(default_factory=dict)
     kernel_fixed_s: Figure | None = None
     note: str = ""
+    board_power_w: Figure | None = None
 
 
 def tera(source: str, /, **values: float) -> dict[str, Figure]:
