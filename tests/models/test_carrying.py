@@ -35,7 +35,8 @@ def test_a_stream_goes_by_bandwidth_and_a_product_by_its_rate() -> None:
     assert stream is not None
     assert product is not None
     assert stream.seconds == pytest.approx(150e-6 * 3352 / 4800, rel=0.02)
-    assert product.seconds == pytest.approx(250e-6, rel=0.01)
+    # A fifth of its traffic is not hidden behind the arithmetic, and is faster there.
+    assert product.seconds == pytest.approx(250e-6, rel=0.02)
 
 
 def test_never_below_the_targets_roof() -> None:

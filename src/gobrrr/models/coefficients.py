@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 
+KERNELS = "fitted on half of the measured ops of benchmarks/prediction_kernels"
 TRACES = "fitted on half of the op shapes of the recorded H100 and MI300X steps"
 
 
@@ -99,13 +100,19 @@ class Coefficients:
 # and 0.82 of their best. Of other architectures those that nobody measured are Hopper's, as the
 # nearest.
 GENERIC = Coefficients()
-# B200, MI250X and MI355X: the same shares of their best as on the fitted one of their kind.
+# Products: fitted for each card on half of its (n, k) pairs in ``KERNELS`` (Hopper's together with
+# half of the products of the recorded H100 steps). 1.0 (7 nm), 0.6 and 1.4 pJ (4 nm) per FLOP:
+# Hopper's tensor cores read their inputs from shared memory, Ada's through registers.
+_PRODUCTS = replace(GENERIC, matrix_fraction=0.95, tile_edge=2.0, product_overlap_loss=0.2)
 _HOPPER = replace(
-    GENERIC,
-    matrix_fraction=0.69,
-    multicast=2.0,
-    tile_fill_s=4.2e-6,
+    _PRODUCTS,
+    multicast=2.45,
+    tile_elements=256 * 168,
+    tile_edge=4.4,
+    tile_fill_s=4.1e-6,
     kernel_floor_s=1.65e-6,
+    product_dram_fraction=0.94,
+    matrix_energy_j=0.6e-12,
     trip_s=0.7e-6,
     index_instructions=42.0,
     dram_fraction=0.94,
@@ -126,23 +133,59 @@ _CDNA_3 = replace(
     attention_fraction=0.18,
     attention_fill_s=9.3e-6,
 )
+# Fitted on timm networks measured on an RTX 4090, benchmarks/prediction_timm, beside
+# matrix_fraction (of the clock that GeForce cards reach, ``target.clock_gain``).
+_ADA_GEFORCE = replace(
+    GENERIC,
+    matrix_fraction=0.90,
+    unaligned_fraction=0.72,
+    index_instructions=30.0,
+    strided_fraction=0.6,
+    dram_fraction=0.94,
+)
+# Shares of the bandwidth: long element-wise streams of ``KERNELS`` (their time is a straight line
+# over bytes to 0.5 %). GDDR with error correction in the same chips (P4, T4, L40S) gives less.
 BY_ARCHITECTURE: dict[str, Coefficients] = {
-    "Volta": replace(GENERIC, matrix_fraction=0.85),
-    "Turing": replace(GENERIC, matrix_fraction=0.80),
-    "Ampere": replace(GENERIC, matrix_fraction=0.87),
-    # Beside matrix_fraction (of the clock that GeForce cards reach, ``target.clock_gain``): fitted
-    # on timm networks measured on an RTX 4090, benchmarks/prediction_timm.
-    "Ada": replace(
+    "Pascal GP100": replace(GENERIC, dram_fraction=0.75),
+    "Pascal GP104": replace(GENERIC, dram_fraction=0.755),
+    "Volta": replace(
         GENERIC,
-        matrix_fraction=0.90,
+        matrix_fraction=0.85,
+        dram_fraction=0.92,
+        float32_fraction=0.95,
+        tile_edge=2.0,
+        product_overlap_loss=0.2,
+        product_dram_fraction=0.67,
+        tile_fill_s=8.8e-6,
+        vector_tile_elements=64 * 64,
+    ),
+    "Turing": replace(GENERIC, matrix_fraction=0.80, dram_fraction=0.75),
+    "Ampere": replace(GENERIC, matrix_fraction=0.87),
+    "Ampere GA100": replace(
+        _PRODUCTS,
+        multicast=1.6,
+        tile_fill_s=6.8e-6,
+        product_dram_fraction=0.85,
+        matrix_energy_j=1.0e-12,
+        dram_fraction=0.89,
+    ),
+    "Ada": replace(
+        _PRODUCTS,
         unaligned_fraction=0.72,
         index_instructions=30.0,
         strided_fraction=0.6,
-        dram_fraction=0.94,
+        multicast=3.0,
+        tile_elements=128 * 154,
+        tile_fill_s=7.2e-6,
+        product_dram_fraction=0.867,
+        matrix_energy_j=1.4e-12,
+        dram_fraction=0.83,
     ),
+    "Ada half-rate": _ADA_GEFORCE,
     "Hopper": _HOPPER,
-    "Blackwell": replace(_HOPPER, matrix_fraction=0.67),
-    "RTX Blackwell": replace(GENERIC, matrix_fraction=0.90),
+    "Blackwell": _HOPPER,
+    # The energy of Ada's tensor cores, as the nearest: the same node and the same instructions.
+    "RTX Blackwell": replace(GENERIC, matrix_fraction=0.90, matrix_energy_j=1.4e-12),
     "CDNA 2": replace(_CDNA_3, matrix_fraction=0.63, cache_fraction=0.6),
     "CDNA 3": _CDNA_3,
     "CDNA 4": replace(_CDNA_3, matrix_fraction=0.56),

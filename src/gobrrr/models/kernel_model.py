@@ -22,6 +22,7 @@ from gobrrr.models.passes import (
     seconds_of,
     traffic_seconds,
 )
+from gobrrr.models.power import product_clock_share
 from gobrrr.models.processor import time_on_processor
 from gobrrr.models.products import time_of_product
 from gobrrr.models.roof import Roof, roof_of
@@ -291,7 +292,9 @@ def _unshaped(
     dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
     if dram is None or cache is None:
         return None
-    compute_s = (work.matrix_flops or 0.0) / (rate * c.matrix_fraction)
+    reached = rate * c.matrix_fraction
+    reached *= product_clock_share(device, c, work.compute_dtype, reached, on_matrix=True)
+    compute_s = (work.matrix_flops or 0.0) / reached
     memory_s = max(cold / dram, (work.bytes_moved or 0) / cache)
     return _Kernels(max(compute_s, memory_s), compute_s, memory_s, 1, "a product")
 

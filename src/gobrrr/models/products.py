@@ -154,10 +154,12 @@ def time_of_product(
     item = _item_bytes(product.dtype)
     reread = options.across * product.m + options.down * product.n
     inputs = reread * (product.k * product.batch * item)
+    # Only the matrix unit's tiles are loaded by the copy engines that one read can serve together.
+    multicast = c.multicast if on_matrix else 1.0
     # Few multiprocessors draw on their own ports, many share the cache's.
     drawing = np.minimum(1.0, options.programs * (c.lone_share_of_dram / units))
     arithmetic = np.maximum(
-        arithmetic, inputs / (tile_bytes_per_s(device, cache) * c.multicast * drawing)
+        arithmetic, inputs / (tile_bytes_per_s(device, cache) * multicast * drawing)
     )
     traffic: Float64 = product.cold_bytes / (dram * drawing)
     # Partial results in float32 are written, then read by a kernel that adds them up.
