@@ -263,3 +263,25 @@ def test_a_prediction_lists_what_fusion_would_save_and_a_compiled_one_has_done_i
     assert "move 268 MB; as one kernel 134 MB" in found.because
     assert compiled.findings == []
     assert compiled.step_s < 0.7 * eager.step_s
+
+
+@pytest.mark.parametrize(
+    ("owner", "value", "faster"),
+    [("cuda.matmul", "tf32", True), ("", "tf32", True), ("cudnn.conv", "ieee", False)],
+)
+def test_tf32_by_either_interface(owner: str, value: str, faster: bool) -> None:
+    setting = torch.backends
+    for name in owner.split(".") if owner else ():
+        setting = getattr(setting, name)
+    if not hasattr(setting, "fp32_precision"):
+        pytest.skip("this torch has allow_tf32 alone")
+    a = torch.empty(2048, 2048, device="meta")
+    former = setting.fp32_precision
+    setting.fp32_precision = "ieee"
+    try:
+        before = predict(lambda: a @ a, "A100-SXM-80GB").step_s
+        setting.fp32_precision = value
+        after = predict(lambda: a @ a, "A100-SXM-80GB").step_s
+    finally:
+        setting.fp32_precision = former
+    assert (after < before) is faster

@@ -121,3 +121,15 @@ def test_the_package_flash_attn() -> None:
     # A sliding window sees fewer pairs; a fork may mean something else.
     assert flops("forward", q, q, q, 0.0, 0.35, True, 4, 0, 0.0, None, False) is None
     assert flops("forward", q, q, q, q, q, q, q, q) is None
+
+
+def test_flex_attention_counts_the_share_that_its_mask_leaves() -> None:
+    q, k = tensor(2, 4, 8, 16), tensor(2, 2, 8, 16)
+    found = work_of(OpCall("flex::attention", (q, k, k, 0.5)))
+    assert found is not None
+    # 2 * (16 + 16) FLOPs for each of 2 * 4 * 8 * 8 pairs, half of them
+    assert found.matrix_flops == 64 * 512 / 2
+    statistics = tensor(2, 4, 8)
+    back = work_of(OpCall("flex::attention_backward", (q, q, k, k, q, statistics, 0.5)))
+    assert back is not None
+    assert back.matrix_flops == 2 * (3 * 16 + 2 * 16) * 512 / 2

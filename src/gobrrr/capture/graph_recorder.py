@@ -156,10 +156,14 @@ class GraphRecorder(OpRecorder):
             self.capability, short_name(tensor.dtype)
         )
 
+    def assume(self, sentence: str) -> None:
+        """Say with the result what was not known."""
+        self.guessed[sentence] += 1
+
     def decided_by(self, assumption: str | None) -> None:
         """The program went on by values that rest on an assumption: it is said."""
         if assumption is not None:
-            self.guessed[assumption] += 1
+            self.assume(assumption)
 
     def place_outputs(self, found: list[Any], inputs: list[Any], made: bool) -> None:
         """Results lie where the arguments do; what an optimizer makes as a counter, on the host.

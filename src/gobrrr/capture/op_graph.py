@@ -18,6 +18,7 @@ from gobrrr.capture.capture_errors import capture_failure, quietly, user_errors
 from gobrrr.capture.graph_recorder import GraphRecorder
 from gobrrr.capture.graph_storages import TARGET, Storages
 from gobrrr.capture.hidden_stand_ins import hidden
+from gobrrr.capture.higher_order import run_plainly
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.step_threads import StepThreads, fake_mode_of
 from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
@@ -98,6 +99,7 @@ def capture_op_graph(
             stack.enter_context(quietly())
             stack.enter_context(_eagerly())
             stack.enter_context(hidden())
+            stack.enter_context(run_plainly(recorder.assume))
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))
                 stack.enter_context(answering(target.answers, storages, switch))

@@ -36,6 +36,9 @@ class StandIns:
             if place is not None:
                 self.storages.put(tensor, place)
             return tensor
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            # What it wraps is replaced where its operators arrive.
+            return tensor
         known = self._made.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1]

@@ -13,6 +13,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from gobrrr.capture.graph_storages import TARGET, UNSTATED, Storages
@@ -73,6 +74,14 @@ class Switch(threading.local):
         return self.depth == 0 and self.of_step
 
 
+@lru_cache(maxsize=8)
+def _answered_device(kind: str) -> Any:
+    """The one object that programs get for the target's device, known again by identity."""
+    import torch
+
+    return torch.device(kind, 0)
+
+
 def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> Any:
     """The ``TorchFunctionMode``. Real tensors among arguments are replaced by stand-ins."""
     import torch
@@ -83,7 +92,7 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
     storages = stand_ins.storages
     tensor = torch.Tensor
     factories = _device_constructors()
-    target = torch.device(answers.type, 0)
+    target = _answered_device(answers.type)
     host = torch.device("cpu")
     unchecked: dict[Any, Any] = {}
     entered: list[Any] = []
@@ -105,6 +114,9 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
     def place_named(device: Any) -> str | None:
         if device is None:
             return None
+        if device is target:
+            # ``device=x.device``: the answer given back names nothing.
+            return TARGET
         if isinstance(device, int) and not isinstance(device, bool):
             storages.names_target = True
             return TARGET
@@ -241,7 +253,7 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
-    target, host = torch.device(answers.type, 0), torch.device("cpu")
+    target, host = _answered_device(answers.type), torch.device("cpu")
     true_device = FakeTensor.device
 
     def device(self: Any) -> Any:

@@ -34,6 +34,11 @@ def is_fused_attention(call: OpCall) -> bool:
     return "attention" in name and "mask" not in name
 
 
+def _share_of_pairs(call: OpCall) -> float:
+    """Of flex attention: the share of all blocks that its mask leaves."""
+    return next((arg for arg in call.args if isinstance(arg, float)), 1.0)
+
+
 def time_of_attention(
     call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold_bytes: float
 ) -> TiledTime | None:
@@ -59,6 +64,8 @@ def time_of_attention(
         raise ValueError("an attention over nothing")
     causal = any(arg is True for arg in call.args)
     seen = visible_pairs(s, t, causal) / s + (_BLOCK / 2 if causal else 0)
+    if name.startswith("flex::attention"):
+        seen *= _share_of_pairs(call)
     key_blocks = max(1.0, ceil(min(seen, t) / _BLOCK) if not causal else min(seen, t) / _BLOCK)
     tiles = heads * ceil(s / _BLOCK)
     units = device.multiprocessors

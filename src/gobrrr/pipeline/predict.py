@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -147,15 +148,22 @@ def predict_op(
     tf32: bool = False,
 ) -> list[Diagnosis]:
     """One op, made by ``make`` (``capture.op_text``), on several devices; ``tf32`` allows it."""
+    with _tf32_allowed() if tf32 else contextlib.nullcontext():
+        return predict_made(make, devices, options, name=name)
+
+
+@contextlib.contextmanager
+def _tf32_allowed() -> Iterator[None]:
     import torch
 
     matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32
-    matmul.allow_tf32 = before or tf32
+    setting = "fp32_precision" if hasattr(matmul, "fp32_precision") else "allow_tf32"
+    before = getattr(matmul, setting)
+    setattr(matmul, setting, "tf32" if setting == "fp32_precision" else True)
     try:
-        return predict_made(make, devices, options, name=name)
+        yield
     finally:
-        matmul.allow_tf32 = before
+        setattr(matmul, setting, before)
 
 
 def _wants_data(error: BaseException) -> bool:
@@ -318,12 +326,23 @@ def _what_programs_see(target: CaptureTarget) -> Any:
 
 
 def _flags() -> Flags:
-    import torch
+    from torch import backends
 
     return Flags(
-        tf32_matmul=bool(torch.backends.cuda.matmul.allow_tf32),
-        tf32_convolution=bool(torch.backends.cudnn.allow_tf32),
+        tf32_matmul=_allows_tf32(backends.cuda.matmul, backends.cuda.matmul),
+        tf32_convolution=_allows_tf32(getattr(backends.cudnn, "conv", None), backends.cudnn),
     )
+
+
+def _allows_tf32(setting: Any, legacy: Any) -> bool:
+    """By ``fp32_precision``, which programs of either interface set; before it, ``allow_tf32``.
+
+    PyTorch refuses to read ``allow_tf32`` once a program has set the other.
+    """
+    precision = getattr(setting, "fp32_precision", None)
+    if precision is not None:
+        return bool(precision == "tf32")
+    return bool(legacy.allow_tf32)
 
 
 def _title(work: Workload | Callable[[], Any]) -> str:

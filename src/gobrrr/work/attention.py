@@ -9,6 +9,8 @@ mask leaves only the pairs on or below the diagonal, since a kernel need not com
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
@@ -205,3 +207,35 @@ def overrideable_backward(call: OpCall) -> Work:
         tensor_at(call, 7), causal=_true(call.args, 13), mask=tensor_at(call, 4),
         writes=_written(call),
     )  # fmt: skip
+
+
+@formula("flex::attention")
+def flex(call: OpCall) -> Work:
+    """``(q, k, v, share)``: ``share`` of all pairs of a query and a key are computed."""
+    whole = forward_work(call, need(call, 0), need(call, 1), need(call, 2), causal=False)
+    return _pairs_left(whole, call.args[3])
+
+
+@formula("flex::attention_backward")
+def flex_backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, out, logsumexp, share)``."""
+    whole = backward_work(
+        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4), need(call, 5),
+        causal=False, writes=_written(call),
+    )  # fmt: skip
+    return _pairs_left(whole, call.args[6])
+
+
+def _pairs_left(whole: Work, share: Arg) -> Work:
+    if not isinstance(share, float):
+        raise ValueError("the share of pairs was not recorded")
+
+    def part(flops: float | None) -> float | None:
+        return None if flops is None else flops * share
+
+    return replace(
+        whole,
+        matrix_flops=part(whole.matrix_flops),
+        vector_flops=part(whole.vector_flops),
+        special=whole.special * share,
+    )

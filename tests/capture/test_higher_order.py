@@ -1,0 +1,135 @@
+"""Control flow as an operator and flex attention, captured as they run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
+
+from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph  # noqa: E402
+from gobrrr.capture.target_answers import DeviceAnswers  # noqa: E402
+from gobrrr.capture.target_kernels import Abilities  # noqa: E402
+from gobrrr.timeline.graph import OpGraph  # noqa: E402
+
+pytestmark = pytest.mark.torch
+HALVES = frozenset({"float16", "bfloat16"})
+GPU = CaptureTarget(
+    DeviceAnswers("cuda", "A GPU", 80_000_000_000, 132, (9, 0), bfloat16=True),
+    Abilities(HALVES, HALVES | {"float32"}),
+)
+CPU = CaptureTarget(None, Abilities(frozenset(), frozenset()))
+
+
+def names(graph: OpGraph) -> Counter[str]:
+    return Counter(op.call.name for op in graph.ops)
+
+
+@pytest.mark.parametrize("target", [GPU, CPU])
+def test_cond_runs_one_branch(target: CaptureTarget) -> None:
+    x, w = torch.randn(8, 8), torch.randn(8, 8, requires_grad=True)
+
+    def step() -> None:
+        out = torch.cond(x.sum() > 0, lambda v: v.sin() @ w, lambda v: v.cos() @ w, (x,))
+        out.sum().backward()
+
+    graph = capture_op_graph(lambda: step, target)
+    seen = names(graph)
+    assert (seen["aten::sin"], seen["aten::cos"], seen["aten::mm"]) == (0, 1, 2)
+    assert any("taken to be false" in notice for notice in graph.notices)
+
+
+def test_a_while_loop_of_known_length_runs_it() -> None:
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def step(x: Any) -> Any:
+        return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v.sin()), (torch.tensor(0), x))
+
+    x = torch.randn(4)
+    graph = capture_op_graph(lambda: lambda: step(x), GPU)
+    assert names(graph)["aten::sin"] == 3
+    assert not graph.notices
+
+
+def test_a_while_loop_of_unknown_length_runs_one_turn_and_says_so() -> None:
+    from torch._higher_order_ops.while_loop import while_loop
+
+    x = torch.randn(64)  # too many for their values to be kept
+    graph = capture_op_graph(
+        lambda: lambda: while_loop(lambda v: v.sum() < 3, lambda v: (v.sin(),), (x,)), GPU
+    )
+    assert names(graph)["aten::sin"] == 1
+    assert any("while_loop" in notice and "one turn" in notice for notice in graph.notices)
+
+
+def test_scan_and_map_run_turn_after_turn() -> None:
+    from torch._higher_order_ops.map import map as map_op
+    from torch._higher_order_ops.scan import scan
+
+    x = torch.randn(5, 3, requires_grad=True)
+
+    def step() -> None:
+        last, all_of_them = scan(lambda c, v: (c * v, c.sin()), torch.ones(3), x)
+        (last.sum() + all_of_them.sum() + map_op(lambda v: v.cos(), x).sum()).backward()
+
+    seen = names(capture_op_graph(lambda: step, GPU))
+    # Five turns each, and each is the other's gradient; the first carry needs none
+    assert (seen["aten::sin"], seen["aten::cos"]) == (5 + 5, 5 + 4)
+
+
+def test_flex_attention_is_one_kernel_each_way() -> None:
+    q = torch.randn(1, 4, 8, 16, requires_grad=True)
+    k = torch.randn(1, 2, 8, 16, requires_grad=True)
+
+    def step() -> None:
+        flex_attention(q, k, k, lambda s, b, h, i, j: s + i - j, enable_gqa=True).sum().backward()
+
+    graph = capture_op_graph(lambda: step, GPU)
+    seen = names(graph)
+    assert (seen["flex::attention"], seen["flex::attention_backward"]) == (1, 1)
+    assert any("one kernel" in notice for notice in graph.notices)
+
+
+def test_a_block_mask_leaves_its_share_of_the_pairs() -> None:
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 512, 512, device="cpu")
+    q = torch.randn(1, 1, 512, 16)
+    graph = capture_op_graph(lambda: lambda: flex_attention(q, q, q, block_mask=mask), GPU)
+    (call,) = [op.call for op in graph.ops if op.call.name == "flex::attention"]
+    assert call.args[3] == 10 / 16  # 4 x 4 blocks of 128: 1 + 2 + 3 + 4 on or below the diagonal
+
+
+def test_operators_are_as_before_after_a_capture() -> None:
+    from torch._ops import HigherOrderOperator
+
+    before = HigherOrderOperator.__call__
+    x = torch.randn(4)
+    capture_op_graph(lambda: lambda: x.sin(), GPU)
+    assert HigherOrderOperator.__call__ is before
+
+
+def test_functional_transforms_are_captured() -> None:
+    from torch.func import grad, hessian, vmap
+
+    x, w = torch.randn(8, 32), torch.randn(32)
+
+    def step() -> Any:
+        per_sample = vmap(grad(lambda w, row: (row * w).sum().sin()), in_dims=(None, 0))(w, x)
+        return per_sample, hessian(lambda v: (v @ w).tanh())(w)
+
+    seen = names(capture_op_graph(lambda: step, GPU))
+    assert seen["aten::cos"]  # the gradient of sin
+    assert seen["aten::tanh"]
+
+
+def test_a_device_given_back_names_nothing() -> None:
+    x = torch.randn(64, 64)
+
+    def step() -> Any:
+        return x @ torch.ones(64, 64, device=x.device)
+
+    graph = capture_op_graph(lambda: step, GPU)
+    assert {spec.device for spec in graph.ops[-1].call.tensors} == {"cuda:0"}
