@@ -24,6 +24,7 @@ from gobrrr.timeline.errors import (
 _WANTS_DATA = (
     ".numpy() is not supported for tensor subclasses",
     "Cannot access data pointer of",
+    "its data is not allocated yet",
 )
 # Parts of PyTorch that run because stand-ins do: their frames are about them, not the program.
 _MACHINERY = tuple(

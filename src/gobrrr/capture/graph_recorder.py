@@ -25,11 +25,19 @@ from gobrrr.capture.grouped_products import (
 from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
 from gobrrr.capture.sparse_gradients import sparse_result
-from gobrrr.capture.stand_ins import StandIns, forget, real_call, remember, value_of, worth_keeping
+from gobrrr.capture.stand_ins import (
+    MOST_FLOATS,
+    StandIns,
+    forget,
+    real_call,
+    remember,
+    value_of,
+    worth_keeping,
+)
 from gobrrr.capture.step_threads import StepThreads
 from gobrrr.capture.target_answers import Switch
 from gobrrr.capture.uniform_values import expanded, may_be_uniform, uniform_result
-from gobrrr.capture.unknown_sizes import sized_by_hint
+from gobrrr.capture.unknown_sizes import sized
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import CaptureError, InputError
 from gobrrr.timeline.graph import GraphOp
@@ -257,12 +265,12 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
                 described = tuple(given)
                 # An implicit copy that autograd makes under dispatch modes alone.
                 if func is aten.detach.default and place[2] is Phase.FORWARD:
-                    return _run(func, args, kwargs, inputs)
+                    return _run(func, args, kwargs, inputs, frame, place[1])
                 storages.now = len(recorder.graph)
             if func is asks_value:
                 recorder.keep(signature.name, signature.overload, described, (), place)
                 return _value_asked(recorder, args[0], place[1], frame)
-            result = _run(func, args, kwargs, inputs)
+            result = _run(func, args, kwargs, inputs, frame, place[1])
             _assume(recorder, func, args, kwargs, result, place[1])
             found: list[Any] = []
             _collect(result, found)
@@ -287,7 +295,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             recorder.keep(f"higher_order::{func.name()}", "", described, outputs, place)
             return result
 
-    def _run(func: Any, args: Any, kwargs: Any, inputs: list[Any]) -> Any:
+    def _run(func: Any, args: Any, kwargs: Any, inputs: list[Any], frame: Any, source: str) -> Any:
         values = [value_of(tensor) for tensor in inputs]
         known = all(value is not None for value in values)
         try:
@@ -300,7 +308,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             fake_tensor.DynamicOutputShapeException,
             fake_tensor.DataDependentOutputException,
         ) as error:
-            return _depends_on_data(recorder, func, args, kwargs, known, error)
+            return _depends_on_data(recorder, func, args, kwargs, known, error, frame, source)
         except fake_tensor.UnsupportedOperatorException as error:
             raise CaptureError(
                 f"{func} cannot be captured without running it: it has no fake implementation "
@@ -383,6 +391,19 @@ def _assumption_of(*arguments: Any) -> str | None:
     return next((found for found in map(assumption_of, values) if found is not None), None)
 
 
+class _RandomOperators(dict[Any, bool]):
+    """Whether an operator draws random numbers, which are data; found once for each."""
+
+    def __missing__(self, func: Any) -> bool:
+        import torch
+
+        self[func] = torch.Tag.nondeterministic_seeded in func.tags
+        return self[func]
+
+
+_RANDOM = _RandomOperators()
+
+
 def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     """Work out the values of a result whose arguments' values are known, if it is small.
 
@@ -393,6 +414,8 @@ def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     real_args, real_kwargs = _values_in_place(args), _values_in_place(kwargs)
     rests_on = _assumption_of(real_args, real_kwargs)
     if func.namespace != "aten" or not all(worth_keeping(tensor, rests_on) for tensor in found):
+        return False
+    if _RANDOM[func] and any(tensor.numel() > MOST_FLOATS for tensor in found):
         return False
     # Without a result an operator writes into its arguments, and so into their values.
     if not found and not func._schema.is_mutable:
@@ -481,7 +504,14 @@ def _value_asked(recorder: GraphRecorder, tensor: Any, source: str, frame: Any) 
 
 
 def _depends_on_data(
-    recorder: GraphRecorder, func: Any, args: Any, kwargs: Any, known: bool, error: Exception
+    recorder: GraphRecorder,
+    func: Any,
+    args: Any,
+    kwargs: Any,
+    known: bool,
+    error: Exception,
+    frame: Any,
+    source: str,
 ) -> Any:
     if known:
         real_args, real_kwargs = _values_in_place(args), _values_in_place(kwargs)
@@ -489,13 +519,29 @@ def _depends_on_data(
         real = real_call(func, real_args, real_kwargs)
         recorder.decided_by(rests_on)
         return _as_stand_ins(recorder.stand_ins, real, rests_on)
-    if recorder.size_hint is not None:
-        sized = sized_by_hint(func, args, recorder.size_hint)
-        if sized is not None:
-            return sized
-    raise InputError(
-        f"the shape of the result of {func} depends on the data: give an example of its size with "
-        "--size-hint N (size_hint=N in Python)"
+    if func._schema.name in ("aten::equal", "aten::allclose"):
+        same = args[0] is args[1] or recorder.conditions.answer(frame, source)
+        told = f"{func._schema.name.partition('::')[2]} of tensors with unknown values"
+        recorder.guessed[f"{told} is taken to be {str(same).lower()} ({source})"] += 1
+        return same
+
+    def known_stand_in(real: Any, *, on_host: bool = False) -> Any:
+        made = _as_stand_ins(recorder.stand_ins, real)
+        if on_host:
+            recorder.storages.put(made, HOST)
+        return made
+
+    result = sized(func, args, kwargs, recorder.size_hint, value_of, known_stand_in)
+    if result is not None:
+        return result
+    if recorder.size_hint is None:
+        raise InputError(
+            f"the shape of the result of {func} depends on the data ({source}): give an example "
+            "of its size with --size-hint N (size_hint=N in Python)"
+        ) from error
+    raise CaptureError(
+        f"gobrrr cannot predict this step: the result of {func} depends on the data in a way that "
+        f"no size says ({source}); keep that part out of the step"
     ) from error
 
 

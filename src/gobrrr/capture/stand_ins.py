@@ -14,6 +14,7 @@ from gobrrr.capture.uniform_values import as_uniform, is_uniform
 # Masks, positions and lengths steer a program; activations do not.
 MOST_VALUES = 1 << 18
 MOST_FLOATS = 16
+MOST_TABLE = 4096
 _VALUE = "_gobrrr_value"
 # On a storage: how often its values were lost; on a stand-in: how often when its value was noted.
 _LOST = "_gobrrr_lost"
@@ -81,12 +82,22 @@ class StandIns:
 
 def _kept_value(tensor: Any) -> Any:
     """What to keep of a real tensor: a copy if it is small, one element if all are the same."""
-    if worth_keeping(tensor):
+    if worth_keeping(tensor) and (tensor.numel() <= MOST_FLOATS or not _is_data(tensor)):
         return tensor.detach().clone()
     # Weights are never asked for, and are too many to look at.
     if tensor.dtype.is_floating_point and (tensor.requires_grad or tensor.numel() > MOST_VALUES):
         return None
     return as_uniform(tensor.detach())
+
+
+def _is_data(tensor: Any) -> bool:
+    """Whether floating-point numbers are no table: those of a schedule rise or fall throughout."""
+    if not tensor.dtype.is_floating_point:
+        return False
+    if tensor.requires_grad or tensor.dim() != 1:
+        return True
+    rises = tensor.detach().diff()
+    return not bool((rises >= 0).all() | (rises <= 0).all())
 
 
 def value_of(tensor: Any) -> Any:
@@ -138,7 +149,8 @@ def worth_keeping(tensor: Any, assumption: str | None = None) -> bool:
     if assumption is not None:
         return bool(count <= MOST_ASSUMED)
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        return bool(count <= MOST_FLOATS)
+        # Tables of a schedule are of one dimension; what a model works on is not.
+        return bool(count <= (MOST_FLOATS if tensor.dim() > 1 else MOST_TABLE))
     return bool(count <= MOST_VALUES)
 
 
