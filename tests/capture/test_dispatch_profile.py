@@ -56,3 +56,24 @@ def test_a_profiler_that_is_open_around_the_steps_stays_open() -> None:
     assert len(session.result.profiled) == 2
     assert "Another profiler" in session.result.notices[0]
     assert sum(event.name == "aten::mm" for event in profiler.events()) >= 8
+
+
+def test_steps_of_very_many_ops_do_not_fill_the_memory_of_a_profiler() -> None:
+    from gobrrr.capture.session import MOST_OPS_OF_PROFILER, Plan, Session
+
+    class ManyOps:
+        def start(self) -> None: ...
+
+        def stop(self) -> list[None]:
+            return [None] * (MOST_OPS_OF_PROFILER + 1)
+
+    a = torch.randn(20, 20)
+    session = Session(Plan(warmup=1, steps=2), make_recorder=ManyOps)
+    session.boundary("test")
+    while not session.done:
+        (a @ a).relu_()
+        session.boundary("test")
+    assert session.result.by_dispatch
+    for step in session.result.profiled:
+        assert [step.names[i] for i in step.name] == ["aten::mm", "aten::relu_"]
+    assert "60,001 ops a step" in session.result.notices[0]

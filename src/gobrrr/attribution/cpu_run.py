@@ -80,10 +80,13 @@ def analyse_cpu(
     recorded = measured.recorded or []
     works = works_of(recorded)
     wanted = np.array([works_on(work) for work in works], bool)
-    cost = calibrate_profiler_cost()
+    # What was not recorded by the profiler holds none of its cost.
+    by_clock = measured.by_dispatch
+    cost = ProfilerCost(0.0, 0.0) if by_clock else calibrate_profiler_cost()
     fixed = calibrate_fixed_costs(
-        recorded, wanted, cost, on_progress=lambda done, of: progress("calibrating", done, of)
-    )
+        recorded, wanted, cost, by_clock=by_clock,
+        on_progress=lambda done, of: progress("calibrating", done, of),
+    )  # fmt: skip
     release_ns = measure_release_ns_per_fault()
     return attribute_measurements(measured, works, cost, fixed, ceilings, device, release_ns)
 

@@ -68,9 +68,13 @@ def calibrate_fixed_costs(
     wanted: NDArray[np.bool_],
     cost: ProfilerCost,
     *,
+    by_clock: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FixedCosts:
-    """Replay the ops where ``wanted`` and time each under the profiler (median of the replays)."""
+    """Replay the ops where ``wanted`` and time each under the profiler (median of the replays).
+
+    ``by_clock``: each is timed from Python, as steps that were timed through the dispatcher are.
+    """
     makers = _Makers(trains=any(op.phase == Phase.BACKWARD for op in ops))
     chosen = np.flatnonzero(wanted)
     calls: list[tuple[int, TinyCall]] = []
@@ -79,7 +83,7 @@ def calibrate_fixed_costs(
             made = makers.call_for(ops[index])
             if made is not None:
                 calls.append((index, made))
-        times = _replay([call for _, call in calls], cost, on_progress)
+        times = _replay([call for _, call in calls], cost, by_clock, on_progress)
     per_op = np.full(len(ops), np.nan)
     by_call: dict[Any, list[float]] = defaultdict(list)
     by_name: dict[str, list[float]] = defaultdict(list)
@@ -180,7 +184,10 @@ def _saves_tensors_elsewhere() -> bool:
 
 
 def _replay(
-    calls: list[TinyCall], cost: ProfilerCost, on_progress: Callable[[int, int], None]
+    calls: list[TinyCall],
+    cost: ProfilerCost,
+    by_clock: bool,
+    on_progress: Callable[[int, int], None],
 ) -> NDArray[np.float64]:
     if not calls:
         return np.empty(0)
@@ -190,7 +197,7 @@ def _replay(
             function(*args, **kwargs)
 
     run()
-    if profiler_runs():
+    if by_clock or profiler_runs():
         return _replay_by_clock(calls)
     runs = []
     begin = time.perf_counter()
@@ -212,7 +219,7 @@ def _replay(
 
 
 def _replay_by_clock(calls: list[TinyCall]) -> NDArray[np.float64]:
-    """Where the program's profiler is open, whose recording is then in every duration."""
+    """As steps that were timed through the dispatcher: a call from Python is in every duration."""
     clock = time.perf_counter_ns
     runs = []
     for _ in range(REPLAYS):

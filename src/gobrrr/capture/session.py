@@ -35,6 +35,9 @@ PROFILED_STEPS = 7
 # more no more ops than these: reading events takes longer than recording them.
 MANY_OPS = 10_000
 MOST_OPS_PROFILED = 150_000
+# Steps with more ops than this fill gigabytes: an op is up to five events of torch's profiler, and
+# an event 1.5 kB until it is read.
+MOST_OPS_OF_PROFILER = 60_000
 # Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
 SETTLED_SPREAD = 0.10
 WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 8.0
@@ -62,6 +65,7 @@ class Measurements:
     ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
     ``disturbance`` says what else used the processors during those steps, if anything did.
     ``generated`` holds the sources of kernels that were compiled, by name.
+    ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
     """
 
@@ -76,6 +80,7 @@ class Measurements:
     disturbance: str | None = None
     notices: list[str] = field(default_factory=list)
     generated: dict[str, str] = field(default_factory=dict)
+    by_dispatch: bool = False
 
     @property
     def all_plain_ns(self) -> list[int]:
@@ -131,7 +136,7 @@ class Session:
         self._on_phase = on_phase
         self._modules = modules
         self._make_recorder = make_recorder or (lambda: OpRecorder(roots=self._modules))
-        self._make_profiler = make_profiler
+        self._given_profiler = make_profiler
         self._make_sampler = make_sampler
         self._find_device = find_device
         self._device: Any = None
@@ -142,6 +147,7 @@ class Session:
 
     def _begin(self) -> None:
         self.result = Measurements()
+        self._make_profiler = self._given_profiler
         self.phase = WARMUP
         self._steps_in_phase = 0
         self._wanted = self._plan.warmup if self._plan.warmup is not None else 3
@@ -292,6 +298,10 @@ class Session:
             ops = len(self.result.recorded or ())
             if ops > MANY_OPS:
                 wanted = min(wanted, 3, max(1, MOST_OPS_PROFILED // ops))
+            if ops > MOST_OPS_OF_PROFILER and self._device is None:
+                self._time_through_dispatcher(
+                    f"{ops:,} ops a step are more than torch's profiler can hold in memory"
+                )
             self._profiled_wanted = wanted
             self._enter(PROFILE, wanted + self._discarded())
             self._start_profiling(sample=False)
@@ -335,14 +345,17 @@ class Session:
             self._sampler.start()
 
     def _profile_by_dispatch(self, why: str) -> None:
-        self.result.notices.append(
-            f"{why[0].upper()}{why[1:]}, and only one can run at a time: ops were timed through "
-            "the dispatcher instead. Each holds about a microsecond of that; autograd's and "
-            "Python's share are told apart less well."
-        )
-        self._make_profiler = DispatchProfiler
+        self._time_through_dispatcher(f"{why[0].upper()}{why[1:]}, and only one can run at a time")
         self._profiler = DispatchProfiler()
         self._profiler.start()
+
+    def _time_through_dispatcher(self, why: str) -> None:
+        self.result.notices.append(
+            f"{why}: ops were timed through the dispatcher instead, which tells autograd's and "
+            "Python's share apart less well."
+        )
+        self.result.by_dispatch = True
+        self._make_profiler = DispatchProfiler
 
     def _profile_ended(self) -> None:
         self._profiler.mark()
