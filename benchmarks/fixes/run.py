@@ -31,9 +31,10 @@ import gobrrr  # noqa: E402
 from gobrrr.capture.workload import Workload, load_function  # noqa: E402
 from gobrrr.measure import ratio_interval, time_interleaved  # noqa: E402
 from gobrrr.pipeline.fix import FixResult, fix_on  # noqa: E402
-from gobrrr.pipeline.fix_processes import FunctionBench, ScriptBench  # noqa: E402
-from gobrrr.pipeline.search import Options  # noqa: E402
+from gobrrr.pipeline.fix_benches import ProgramBench  # noqa: E402
+from gobrrr.search.options import Options  # noqa: E402
 from gobrrr.timeline.errors import GobrrrError  # noqa: E402
+from gobrrr.verification.messages import Target  # noqa: E402
 
 TOLERANCE = 1e-2
 # A set is as fast as another if its speedup is within this share of it: what a null may be off by.
@@ -84,9 +85,10 @@ def write(out: Path, known: dict[str, Any], note: str) -> dict[str, Any]:
 def examine(program: Program, budget_s: float) -> dict[str, Any]:
     """Search on one program, and judge the outcome."""
     if program.kind == "script":
-        bench: Any = ScriptBench(str(HERE / "scripts" / f"{program.name}.py"), (), TOLERANCE)
+        target = Target("script", str(HERE / "scripts" / f"{program.name}.py"))
     else:
-        bench = FunctionBench(f"{HERE / 'programs.py'}:{program.name}", TOLERANCE)
+        target = Target("function", f"{HERE / 'programs.py'}:{program.name}")
+    bench = ProgramBench(target, TOLERANCE)
     # Every program but one has the machine's one thread on purpose.
     exclude = () if "all_threads" in program.fixed_by else ("all_threads",)
     result = fix_on(

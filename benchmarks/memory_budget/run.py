@@ -28,8 +28,9 @@ from gobrrr import Workload
 from gobrrr.devices import identify
 from gobrrr.fixes.memory_budget import FAMILY
 from gobrrr.pipeline.fix import fix_on
-from gobrrr.pipeline.fix_processes import FunctionBench
-from gobrrr.pipeline.search import Options
+from gobrrr.pipeline.fix_benches import ProgramBench
+from gobrrr.search.options import Options
+from gobrrr.verification.messages import Target
 
 HERE = Path(__file__).resolve()
 TOLERANCE = 1e-2
@@ -112,7 +113,7 @@ def main() -> None:
 def examine(name: str, budget_s: float) -> dict[str, Any]:
     """The curve of one program, with what the program measures against itself."""
     begun = time.monotonic()
-    bench = FunctionBench(f"{HERE}:{name}", TOLERANCE)
+    bench = ProgramBench(Target("function", f"{HERE}:{name}"), TOLERANCE)
     result = fix_on(bench, Options(only=(FAMILY,), budget_s=budget_s), None, lambda *_: None)
     summary = result.diagnosis.fixes
     assert summary is not None

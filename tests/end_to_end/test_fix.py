@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import gobrrr
+from gobrrr.diagnosis.fix_schema import FAILED, VERDICTS
 from gobrrr.pipeline.fix import FixGateFailure
-from gobrrr.verification.trial import FAILED, VERDICTS
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

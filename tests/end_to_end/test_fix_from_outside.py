@@ -72,7 +72,7 @@ def test_a_fix_from_outside_is_one_object(monkeypatch):
     (finding,) = [f for f in found.findings if f.fix == "one_pass"]
     assert finding.prediction.expected_s > 0
     assert finding.verification.verdict == "faster", finding.verification.reason
-    assert found.best.fixes == ("one_pass",)
+    assert found.best.fixes == ["one_pass"]
     assert found.snippet == "# One pass over the tensor\nx = x * 1.01**48"
     # What it declares of its effect is why: its ops' roofs one by one take longer than it did.
     undeclared = speed_of_light_with(found.found.facts, (replace(MINE, effect=Effect()),))

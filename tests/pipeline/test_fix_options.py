@@ -8,7 +8,7 @@ import pytest
 
 import gobrrr
 from gobrrr.fixes import FIXES
-from gobrrr.pipeline.fix_options import fix_titles, names_of, refuse_bad_choice, seconds_of
+from gobrrr.search.options import fix_titles, names_of, refuse_bad_choice, seconds_of
 from gobrrr.timeline.errors import InputError
 
 

@@ -10,7 +10,7 @@ from gobrrr.capture.workload import Workload  # noqa: E402
 from gobrrr.diagnosis.storage import load  # noqa: E402
 from gobrrr.fixes import FIXES  # noqa: E402
 from gobrrr.pipeline.fix import FixResult  # noqa: E402
-from gobrrr.pipeline.fix_findings import Found  # noqa: E402
+from gobrrr.search.found import Found  # noqa: E402
 
 pytestmark = pytest.mark.torch
 BY_NAME = {fix.name: fix for fix in FIXES}

@@ -8,20 +8,18 @@ import pytest
 from tests.fixes.facts import facts, product
 from tests.reports.test_fixes import DATA
 
-from gobrrr.diagnosis.schema import FixSummary
+from gobrrr.diagnosis.fix_schema import FixSummary, Ratio, Verification
 from gobrrr.diagnosis.storage import load
 from gobrrr.fixes import FIXES
 from gobrrr.fixes.fix import Prospect, RuledOut
 from gobrrr.fixes.memory_budget import FAMILY, MEMORY_BUDGET_FIXES, recomputed_s
-from gobrrr.measure.summary import Interval
-from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
-from gobrrr.pipeline.memory_curve import memory_curve
-from gobrrr.pipeline.search import Options, select
 from gobrrr.reports.html import report_html
 from gobrrr.reports.markdown import render
 from gobrrr.reports.memory_table import memory_lines
 from gobrrr.reports.terminal import report_text
-from gobrrr.verification.trial import Trial
+from gobrrr.search.found import Found, Tried, write_findings
+from gobrrr.search.memory_curve import memory_curve
+from gobrrr.search.options import Options, select
 
 NAMES_OF_BUDGETS = [fix.name for fix in MEMORY_BUDGET_FIXES]
 BY_NAME = {fix.name: fix for fix in FIXES}
@@ -30,9 +28,9 @@ MB = 1_000_000
 
 def tried(name, speedup, megabytes, verdict="same", before_mb=100):
     """A fix and its trial: 1 s as it was, an interval of 2 % to either side."""
-    ratio = Interval(speedup, speedup * 0.98, speedup * 1.02)
-    trial = Trial(
-        (name,), verdict, "", ratio, 1.0, 1.0 / speedup,
+    ratio = Ratio(median=speedup, low=speedup * 0.98, high=speedup * 1.02)
+    trial = Verification(
+        fixes=[name], verdict=verdict, speedup=ratio, before_s=1.0, after_s=1.0 / speedup,
         step_memory_bytes=None if megabytes is None else megabytes * MB,
         step_memory_before_bytes=before_mb * MB,
     )  # fmt: skip

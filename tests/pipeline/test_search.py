@@ -8,15 +8,16 @@ import pytest
 from tests.fixes.facts import facts
 
 from gobrrr.diagnosis import schema
+from gobrrr.diagnosis.fix_schema import Ratio, Verification
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.measure.summary import Interval
 from gobrrr.pipeline.fix import FixGateFailure, FixResult
-from gobrrr.pipeline.search import Options, search, select
 from gobrrr.reports.fix_table import fix_table, summary_lines
+from gobrrr.search.options import Options, select
+from gobrrr.search.search import search
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.timing import Null
-from gobrrr.verification.trial import Trial
 
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 1.0)
 
@@ -39,6 +40,13 @@ def make(name, expected_s, *, claims=(), variant_of="", advice=False, after=None
         snippet=f"use({name})", apply=None if advice else _apply, claims=claims,
         variant_of=variant_of,
     )  # fmt: skip
+
+
+def trial(names, verdict, ratio=None, after_s=None, **more):
+    speedup = None if ratio is None else Ratio(median=ratio, low=ratio * 0.99, high=ratio * 1.01)
+    before_s = None if ratio is None else 1.0
+    return Verification(fixes=list(names), verdict=verdict, reason="timed", speedup=speedup,
+                        before_s=before_s, after_s=after_s, **more)  # fmt: skip
 
 
 class Made:
@@ -78,9 +86,8 @@ class Made:
         if verdict is None:
             verdict = "faster" if ratio > 1.01 else "slower" if ratio < 0.99 else "same"
         if verdict == "failed":
-            return Trial(names, "failed", "it raised")
-        return Trial(names, verdict, "timed", Interval(ratio, ratio * 0.99, ratio * 1.01), 1.0,
-                     after_s, compile_s=2.0, break_even_steps=4)  # fmt: skip
+            return trial(names, "failed")
+        return trial(names, verdict, ratio, after_s, compile_s=2.0, break_even_steps=4)
 
     def can_apply(self, fix):
         return ""
@@ -106,7 +113,7 @@ def test_winners_are_combined_unless_they_exclude_each_other():
     bench = Made({"a": 0.3, "b": 0.2, "c": 0.1})
     fixes = [make("a", 0.3, claims=("x",)), make("b", 0.2, claims=("x",)), make("c", 0.1)]
     found = run(bench, fixes)
-    assert found.best.fixes == ("a", "c")
+    assert found.best.fixes == ["a", "c"]
     assert ("a", "b") not in bench.tried
 
 
@@ -115,20 +122,20 @@ def test_after_the_best_fix_the_program_is_diagnosed_again():
     bench = Made({"early": 0.4, "late": 0.3})
     found = run(bench, [make("early", 0.4), make("late", 0.3, after="early")])
     assert frozenset({"early"}) in bench.diagnosed
-    assert found.best.fixes == ("early", "late")
+    assert found.best.fixes == ["early", "late"]
 
 
 def test_what_makes_a_set_slower_is_not_kept():
     class Clash(Made):
         def verify(self, fixes, null, light_s, budget_s, limit_s):
-            trial = super().verify(fixes, null, light_s, budget_s, limit_s)
+            tried = super().verify(fixes, null, light_s, budget_s, limit_s)
             if len(fixes) == 2:
-                return Trial(trial.fixes, "faster", "", Interval(1.05, 1.04, 1.06), 1.0, 0.95)
-            return trial
+                return trial(tried.fixes, "faster", 1.05, 0.95)
+            return tried
 
     found = run(Clash({"a": 0.3, "b": 0.2}), [make("a", 0.3), make("b", 0.2)])
-    assert found.best.fixes == ("a",)
-    assert [trial.fixes for trial in found.combinations] == [("a", "b")]
+    assert found.best.fixes == ["a"]
+    assert [trial.fixes for trial in found.combinations] == [["a", "b"]]
 
 
 def test_a_fix_that_fails_or_loses_is_a_result():
@@ -136,7 +143,7 @@ def test_a_fix_that_fails_or_loses_is_a_result():
     found = run(bench, [make("broken", 0.9), make("slow", 0.5), make("good", 0.1)])
     verdicts = {t.fix.name: t.trial.verdict for t in found.tried}
     assert verdicts == {"broken": "failed", "slow": "slower", "good": "faster"}
-    assert found.best.fixes == ("good",)
+    assert found.best.fixes == ["good"]
     assert not any("slow" in names and len(names) > 1 for names in bench.tried)
 
 
@@ -171,7 +178,7 @@ def test_a_trial_that_outlasts_the_budget_is_no_failure_of_the_fix():
         def verify(self, fixes, null, light_s, budget_s, limit_s):
             self.limits.append(limit_s)
             self.now_s += limit_s
-            return Trial(tuple(fix.name for fix in fixes), "failed", "it gave no sign")
+            return trial([fix.name for fix in fixes], "failed")
 
     bench = Endless({})
     bench.limits = []

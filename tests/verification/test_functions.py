@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.diagnosis.fix_schema import Verification
 from gobrrr.fixes.fix import Fix
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.child import find_fixes
-from gobrrr.verification.functions import FunctionTrials
+from gobrrr.verification.messages import TAKE_TURNS, Failed, Spec, Target
 from gobrrr.verification.processes import Child, ChildFailed, joined_environment, merged_environment
-from gobrrr.verification.trial import Trial
+from gobrrr.verification.programs import ProgramTrials
 
 pytestmark = pytest.mark.torch
 
@@ -80,9 +81,10 @@ def registry(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def trials(folder: Path, registry: str) -> Iterator[FunctionTrials]:
+def trials(folder: Path, registry: str) -> Iterator[ProgramTrials]:
     target = f"{folder / 'bench.py'}:make"
-    with FunctionTrials(target, registry=registry, threads=1, memory_limit_bytes=8 << 30) as made:
+    limited = Target("function", target, (), registry, memory_limit_bytes=8 << 30, threads=1)
+    with ProgramTrials(limited) as made:
         made.measure_null(0.2)
         yield made
 
@@ -91,11 +93,11 @@ def named(registry: str, *names: str) -> list[Fix]:
     return find_fixes(names, registry)
 
 
-def tried(trials: FunctionTrials, registry: str, name: str) -> Trial:
+def tried(trials: ProgramTrials, registry: str, name: str) -> Verification:
     return trials.verify(named(registry, name), budget_s=0.5)
 
 
-def test_a_fix_that_does_nothing_is_no_win(trials: FunctionTrials, registry: str) -> None:
+def test_a_fix_that_does_nothing_is_no_win(trials: ProgramTrials, registry: str) -> None:
     trial = tried(trials, registry, "nothing")
     # On a machine with other load the null may be too noisy; a win it is never.
     assert trial.verdict in ("same", "incomparable"), trial.reason
@@ -104,7 +106,7 @@ def test_a_fix_that_does_nothing_is_no_win(trials: FunctionTrials, registry: str
 
 
 def test_a_crash_is_a_failed_trial_and_the_next_trial_runs(
-    trials: FunctionTrials, registry: str
+    trials: ProgramTrials, registry: str
 ) -> None:
     trial = tried(trials, registry, "crash")
     assert trial.verdict == "failed" and "SIGSEGV" in trial.reason
@@ -113,14 +115,14 @@ def test_a_crash_is_a_failed_trial_and_the_next_trial_runs(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
-def test_too_much_memory_is_a_failed_trial(trials: FunctionTrials, registry: str) -> None:
+def test_too_much_memory_is_a_failed_trial(trials: ProgramTrials, registry: str) -> None:
     trial = tried(trials, registry, "hoard")
     assert trial.verdict == "failed" and "memory" in trial.reason
 
 
 def test_a_hang_is_ended(folder: Path, registry: str) -> None:
     target = f"{folder / 'bench.py'}:make"
-    with FunctionTrials(target, registry=registry, threads=1) as trials:
+    with ProgramTrials(Target("function", target, (), registry, threads=1)) as trials:
         trials.measure_null(0.2)
         trials.time_limit_s = 3.0
         trial = tried(trials, registry, "hang")
@@ -128,13 +130,14 @@ def test_a_hang_is_ended(folder: Path, registry: str) -> None:
 
 
 def test_a_function_that_raises_is_said(folder: Path, registry: str) -> None:
-    trials = FunctionTrials(f"{folder / 'bench.py'}:broken", registry=registry)
+    trials = ProgramTrials(Target("function", f"{folder / 'bench.py'}:broken", (), registry))
     with trials, pytest.raises(InputError, match="no data here"):
         trials.measure_null(0.2)
 
 
 def test_variables_need_processes_that_take_turns(folder: Path, registry: str) -> None:
-    with FunctionTrials(f"{folder / 'bench.py'}:chain", registry=registry, threads=1) as trials:
+    target = Target("function", f"{folder / 'bench.py'}:chain", (), registry, threads=1)
+    with ProgramTrials(target) as trials:
         trial = tried(trials, registry, "variable")
     assert trial.verdict in ("same", "incomparable"), trial.reason
     assert trial.numerics is not None and trial.numerics["compared"] == 1
@@ -142,15 +145,16 @@ def test_variables_need_processes_that_take_turns(folder: Path, registry: str) -
 
 
 def test_a_child_that_is_frozen_says_nothing_until_it_may_go_on() -> None:
-    with Child({"kind": "no such kind"}) as child:
+    with Child(Spec("no_such_module:job", Target("script", ""))) as child:
         child.freeze()
         with pytest.raises(ChildFailed, match="gave no sign"):
             child.receive(0.2, "while it was frozen")
 
 
 def test_a_child_that_ends_says_how() -> None:
-    with Child({"kind": "script", "target": "/no/such/file.py", "argv": []}) as child:
-        assert "no such file" in child.receive(60.0, "while it started")["error"]
+    with Child(Spec(TAKE_TURNS, Target("script", "/no/such/file.py"))) as child:
+        answer = child.receive(60.0, "while it started")
+        assert isinstance(answer, Failed) and "no such file" in answer.error
         with pytest.raises(ChildFailed, match="exit code 0 while it was asked again"):
             child.receive(60.0, "while it was asked again")
 

@@ -15,7 +15,7 @@ from gobrrr.capture.workload import Workload
 from gobrrr.fixes.fix import MEMORY, Fix, RuledOut
 from gobrrr.fixes.memory_budget import BUDGETS, MEMORY_BUDGET_FIXES
 from gobrrr.measure.summary import Interval
-from gobrrr.pipeline.fix import WorkloadBench
+from gobrrr.pipeline.fix_benches import WorkloadBench
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.memory import memory_limited, step_peak_bytes
 from gobrrr.verification.timing import Null

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,20 @@ import pytest
 from gobrrr.capture.script import StopScript
 from gobrrr.fixes.fix import Fix
 from gobrrr.measure import Interval
-from gobrrr.verification import scripts
+from gobrrr.timeline.errors import InputError
+from gobrrr.verification import programs
 from gobrrr.verification.alternation import Alternated
 from gobrrr.verification.child import find_fixes
 from gobrrr.verification.copies import random_states, set_seeds
 from gobrrr.verification.evaluation import Expected
+from gobrrr.verification.messages import Computed, Ended, Failed, Go, Ready, Target, Turn
 from gobrrr.verification.numerics import compare
-from gobrrr.verification.records import BUCKETS, read_record, read_sketch, sketch
-from gobrrr.verification.script_child import Recorder, Turns, difference
-from gobrrr.verification.scripts import ScriptNull, ScriptTarget, measure_script_null, verify_script
+from gobrrr.verification.programs import ProgramNull, ProgramTrials
+from gobrrr.verification.records import BUCKETS, difference, read_record, read_sketch, sketch
+from gobrrr.verification.script_recorder import Recorder
+from gobrrr.verification.sides import ScriptTurns
 from gobrrr.verification.timing import Null, Timed
+from gobrrr.verification.trial import Measured
 
 pytestmark = pytest.mark.torch
 
@@ -80,21 +85,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def target(folder: Path) -> ScriptTarget:
-    return ScriptTarget(str(folder / "train.py"), registry=f"{folder / 'fixes.py'}:FIXES",
-                        threads=1)  # fmt: skip
+def target(folder: Path) -> Target:
+    return Target("script", str(folder / "train.py"), (), f"{folder / 'fixes.py'}:FIXES",
+                  threads=1)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def null(target: ScriptTarget) -> ScriptNull:
-    return measure_script_null(target, budget_s=1.0)
+def null(target: Target) -> ProgramNull:
+    return null_of(target)
 
 
-def named(target: ScriptTarget, name: str) -> list[Fix]:
+def null_of(target: Target, **limits: float) -> ProgramNull:
+    trials = ProgramTrials(target, **limits)
+    with contextlib.suppress(InputError):
+        trials.measure_null(1.0)
+    assert trials.turns is not None
+    return trials.turns
+
+
+def named(target: Target, name: str) -> list[Fix]:
     return find_fixes([name], target.registry)
 
 
-def test_a_plain_script_repeats_itself(null: ScriptNull) -> None:
+def test_a_plain_script_repeats_itself(null: ProgramNull) -> None:
     assert null.trouble == "" and null.not_deterministic == ""
     assert null.null is not None and null.original is not None
     # Two gradients, two movements, three losses.
@@ -103,35 +116,32 @@ def test_a_plain_script_repeats_itself(null: ScriptNull) -> None:
     assert null.original.losses[0] > null.original.losses[2]
 
 
-def test_a_faster_script_wins(target: ScriptTarget, null: ScriptNull) -> None:
-    known = ScriptNull(QUIET, null.original, null.repeated)
-    trial = verify_script(target, named(target, "no_sleep"), null=known, budget_s=2.0)
+def test_a_faster_script_wins(target: Target, null: ProgramNull) -> None:
+    known = ProgramNull(QUIET, null.original, null.repeated)
+    trial = ProgramTrials(target, turns=known).verify(named(target, "no_sleep"), budget_s=2.0)
     assert trial.verdict == "faster", trial.reason
     assert trial.numerics is not None and trial.numerics["compared"] == 5
     assert trial.peak_memory_bytes is not None and trial.peak_memory_bytes > 1 << 20
 
 
-def test_the_memory_of_a_step_is_measured_on_both_sides(
-    target: ScriptTarget, null: ScriptNull
-) -> None:
-    known = ScriptNull(QUIET, null.original, null.repeated)
-    trial = verify_script(target, named(target, "hoard"), null=known, budget_s=1.0)
+def test_the_memory_of_a_step_is_measured_on_both_sides(target: Target, null: ProgramNull) -> None:
+    known = ProgramNull(QUIET, null.original, null.repeated)
+    trial = ProgramTrials(target, turns=known).verify(named(target, "hoard"), budget_s=1.0)
     before, after = trial.step_memory_before_bytes, trial.step_memory_bytes
     assert before is not None and after is not None
     # 2 million float32, while next to nothing else of the step is alive.
     assert 0 < before < 100_000 and 8_000_000 <= after < 8_100_000
 
 
-def alternated(null: ScriptNull, changed: dict[str, Any]) -> Alternated:
+def alternated(changed: Computed) -> Alternated:
     """What two processes would have given: the second twice as fast, with this record."""
-    ready = {"started_s": 1.0, "record": {}}, {"started_s": 4.0, "record": changed}
+    ready = Ready(0.02, 1.0, Computed(), 0), Ready(0.01, 4.0, changed, 0)
     timed = Timed((0.02,) * 8, (0.01,) * 8)
-    return Alternated(timed, timed.ratio, ready, 1 << 20, 2)
+    return Alternated(Measured(timed, timed.ratio, (1.0, 4.0), None, 1 << 20), ready, 2)
 
 
-def recorded(*losses: float, **more: Any) -> dict[str, Any]:
-    return {"outputs": {}, "gradients": {}, "moved": {}, "losses": losses, "random": "same",
-            "draws": True, **more}  # fmt: skip
+def recorded(*losses: float, random: str = "same") -> Computed:
+    return Computed(losses=losses, random=random)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +156,13 @@ def recorded(*losses: float, **more: Any) -> dict[str, Any]:
 )
 def test_what_a_script_computes_decides_before_its_time(
     monkeypatch: pytest.MonkeyPatch,
-    changed: dict[str, Any], not_deterministic: str, verdict: str, reason: str,
+    changed: Computed, not_deterministic: str, verdict: str, reason: str,
 ) -> None:  # fmt: skip
     plain = read_record(recorded(3.0, 2.0))
-    null = ScriptNull(QUIET, plain, plain, "", not_deterministic)
-    monkeypatch.setattr(scripts, "alternate_processes", lambda *_, **__: alternated(null, changed))
+    null = ProgramNull(QUIET, plain, plain, "", not_deterministic)
+    monkeypatch.setattr(programs, "alternate_processes", lambda *_, **__: alternated(changed))
     # The run that draws random numbers as eager code does is another process: here it fails.
-    target = ScriptTarget("/no/such/script.py")
-    trial = verify_script(target, [fused()], null=null)
+    trial = ProgramTrials(Target("script", "/no/such/script.py"), turns=null).verify([fused()])
     assert trial.verdict == verdict and reason in trial.reason
     assert trial.compile_s == pytest.approx(3.0)
     # 3 s at 10 ms a step.
@@ -164,45 +173,46 @@ def fused() -> Fix:
     return find_fixes(["fused_optimizer"])[0]
 
 
-def test_a_fix_that_crashes_the_script_is_a_failed_trial(
-    target: ScriptTarget, null: ScriptNull
-) -> None:
-    trial = verify_script(target, named(target, "crash"), null=null, budget_s=1.0)
+def test_a_fix_that_crashes_the_script_is_a_failed_trial(target: Target, null: ProgramNull) -> None:
+    trial = ProgramTrials(target, turns=null).verify(named(target, "crash"), budget_s=1.0)
     assert trial.verdict == "failed" and "the script with the change crashed with SIGSEGV" in (
         trial.reason
     )
 
 
-def test_a_script_that_is_not_deterministic_is_incomparable(target: ScriptTarget) -> None:
-    random = ScriptTarget(target.name, ("--random",), registry=target.registry, threads=1)
-    null = measure_script_null(random, budget_s=1.0)
+def test_a_script_that_is_not_deterministic_is_incomparable(target: Target) -> None:
+    random = Target("script", target.name, ("--random",), target.registry, threads=1)
+    null = null_of(random)
     assert "not deterministic" in null.not_deterministic
 
 
 def test_a_script_that_asks_for_input_is_told_apart(folder: Path) -> None:
-    null = measure_script_null(ScriptTarget(str(folder / "asks.py")), budget_s=1.0)
+    asks = Target("script", str(folder / "asks.py"))
+    null = null_of(asks)
     assert "reads from its standard input" in null.trouble
-    trial = verify_script(ScriptTarget(str(folder / "asks.py")), [], null=null)
+    trial = ProgramTrials(asks, turns=null).verify([])
     assert trial.verdict == "failed" and trial.reason == null.trouble
 
 
-def test_a_script_slow_to_start_is_told_apart(target: ScriptTarget) -> None:
-    slow = ScriptTarget(target.name, start_limit_s=0.05)
-    assert "larger --budget" in measure_script_null(slow, budget_s=1.0).trouble
+def test_a_script_slow_to_start_is_told_apart(target: Target) -> None:
+    slow = Target("script", target.name)
+    assert "larger --budget" in null_of(slow, start_limit_s=0.05).trouble
 
 
 # The child's side, with steps and a clock of the test's own.
 
 
 class FakeParent:
-    def __init__(self, answers: list[dict[str, Any]]) -> None:
+    def __init__(self, answers: list[Go]) -> None:
         self.answers = answers
-        self.told: list[dict[str, Any]] = []
+        self.told: list[Any] = []
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, message: Any) -> None:
         self.told.append(message)
 
-    def ask(self) -> dict[str, Any]:
+    def ask(self) -> Go:
+        if not self.answers:
+            raise EOFError
         return self.answers.pop(0)
 
 
@@ -211,44 +221,44 @@ class FakeRecorder:
 
     def boundary(self, source: str) -> None: ...
 
-    def record(self) -> dict[str, Any]:
-        return {}
+    def record(self) -> Computed:
+        return Computed()
 
 
-def run_steps(lengths_ms: list[int], answers: list[dict[str, Any]], restart_at: int = -1) -> Any:
+def run_steps(lengths_ms: list[int], answers: list[Go], restart_at: int = -1) -> Any:
     now = [0]
     parent = FakeParent(answers)
-    turns = Turns(parent, FakeRecorder(), clock=lambda: now[0])  # type: ignore[arg-type]
-    turns.begin()
+    turns = ScriptTurns(parent, FakeRecorder(), clock=lambda: now[0])  # type: ignore[arg-type]
+    turns.start()
     try:
         for number, length in enumerate(lengths_ms):
             now[0] += length * MS
             turns.boundary("optimizer", number == restart_at)
     except StopScript:
-        parent.told.append({"event": "stopped", "step": number + 1})
+        parent.told.append(Ended(0, number + 1))
     return parent.told
 
 
 def test_steps_are_warm_once_three_agree() -> None:
-    told = run_steps([900, 500, 100, 10, 10, 10, 10, 10, 10], [{"go": 2}, {"go": 1}, {"stop": 1}])
-    assert [m["event"] for m in told] == ["ready", "turn", "turn", "stopped"]
+    told = run_steps([900, 500, 100, 10, 10, 10, 10, 10, 10], [Go(2), Go(1)])
+    assert [type(m) for m in told] == [Ready, Turn, Turn, Ended]
     # The first boundary starts the count; steps 4 to 6 agree. Then 2 + 1 steps are timed.
-    assert told[0]["step_s"] == pytest.approx(0.010)
-    assert [m["seconds"] for m in told[1:3]] == [pytest.approx(0.020), pytest.approx(0.010)]
-    assert told[-1]["step"] == 9
+    assert told[0].step_s == pytest.approx(0.010)
+    assert [m.seconds for m in told[1:3]] == [pytest.approx(0.020), pytest.approx(0.010)]
+    assert told[-1].steps == 9
 
 
 def test_warming_up_costs_what_it_took_beyond_warm_steps() -> None:
-    told = run_steps([900, 500, 10, 10, 10], [{"stop": 1}])
+    told = run_steps([900, 500, 10, 10, 10], [])
     # 900 + 500 + 3 x 10 ms - 5 x 10 ms = 1380 ms
-    assert told[0]["started_s"] == pytest.approx(1.380)
+    assert told[0].started_s == pytest.approx(1.380)
 
 
 def test_a_step_that_turns_out_to_be_another_starts_over() -> None:
-    told = run_steps([10, 10, 10, 10, 10, 10, 10], [{"stop": 1}], restart_at=3)
-    assert told[-1] == {"event": "stopped", "step": 7}
-    told = run_steps([10] * 8, [{"go": 3}], restart_at=4)
-    assert "changed while it was timed" in told[-2]["error"]
+    told = run_steps([10, 10, 10, 10, 10, 10, 10], [], restart_at=3)
+    assert told[-1] == Ended(0, 7)
+    told = run_steps([10] * 8, [Go(3)], restart_at=4)
+    assert isinstance(told[-2], Failed) and "changed while it was timed" in told[-2].error
 
 
 def test_the_recorder_sees_what_the_script_computes_and_leaves_no_trace() -> None:
@@ -287,7 +297,7 @@ def test_sketches_keep_relative_errors_and_leave_the_random_state() -> None:
     before = random_states()
     one, two = sketch(a), sketch(b)
     assert random_states() == before
-    assert one["shape"] == [3, 40_000] and read_sketch(one).numel() == BUCKETS
+    assert one.shape == (3, 40_000) and read_sketch(one).numel() == BUCKETS
     error = float((read_sketch(two) - read_sketch(one)).norm() / read_sketch(one).norm())
     # 256 sums: the estimate of a norm is good to about 1 / sqrt(2 * 256) = 4 %.
     assert error == pytest.approx(0.01, rel=0.3)

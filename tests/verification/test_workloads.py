@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from gobrrr.capture.workload import Workload
-from gobrrr.diagnosis.schema import Verification
+from gobrrr.diagnosis.fix_schema import Verification
 from gobrrr.fixes.fix import Fix, RuledOut
 from gobrrr.measure import FakeClock
-from gobrrr.verification.trial import Trial, trial_from_message
 from gobrrr.verification.workloads import measure_null, prepare, verify_workload
 
 pytestmark = pytest.mark.torch
@@ -61,7 +60,7 @@ def training() -> Workload:
                     torch.optim.SGD(model.parameters(), lr=0.1))  # fmt: skip
 
 
-def tried(work: Any, *fixes: Fix, **options: Any) -> Trial:
+def tried(work: Any, *fixes: Fix, **options: Any) -> Verification:
     return verify_workload(work, fixes, clock=CLOCK, budget_s=3.0, **options)
 
 
@@ -336,10 +335,10 @@ def test_a_compiler_may_not_delete_what_nobody_reads() -> None:
 def test_a_trial_survives_the_way_to_another_process_and_into_a_diagnosis() -> None:
     import msgspec
 
+    from gobrrr.verification.messages import Answer, Tried
+
     trial = tried(training(), fix(faster))
-    assert trial_from_message(msgspec.json.decode(msgspec.json.encode(trial.as_message()))) == trial
-    record = msgspec.convert(trial.as_record(), Verification)
-    assert record.verdict == "faster" and record.reason == trial.reason
-    assert record.speedup is not None and trial.speedup is not None
-    assert record.speedup.median == trial.speedup.median
-    assert record.before_s == trial.before_s
+    sent = msgspec.msgpack.encode(Tried(trial))
+    assert msgspec.msgpack.decode(sent, type=Answer) == Tried(trial)
+    record = msgspec.json.decode(msgspec.json.encode(trial), type=Verification)
+    assert record == trial and record.fixes == ["change"]

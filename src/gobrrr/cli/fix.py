@@ -12,13 +12,12 @@ from gobrrr.capture.function_names import which_function
 from gobrrr.cli.parsing import add_report_options, output_path, require_torch
 from gobrrr.cli.progress import Progress
 from gobrrr.cli.run import Target, split_target
-from gobrrr.pipeline.fix_options import fix_titles, names_of, refuse_bad_choice, seconds_of
+from gobrrr.search.options import fix_titles, names_of, refuse_bad_choice, seconds_of
 from gobrrr.timeline.errors import GateFailure, InputError
 from gobrrr.verification.numerics import TOLERANCE
 
 if TYPE_CHECKING:
     from gobrrr.pipeline.fix import FixResult
-    from gobrrr.pipeline.search import Bench
 
 DESCRIPTION = """Predict what would make a PyTorch program faster, try it, and prove it.
 
@@ -148,12 +147,19 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 def _fix(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
     from gobrrr.cli.output import show, write_files
     from gobrrr.pipeline.fix import BUDGET_S, FixGateFailure, fix_on
-    from gobrrr.pipeline.search import Options
+    from gobrrr.pipeline.fix_benches import ProgramBench
+    from gobrrr.search.options import Options
+    from gobrrr.verification.messages import Target as Program
 
     options = Options(only=parsed.only, exclude=parsed.exclude, budget_s=parsed.budget or BUDGET_S)
     missed: GateFailure | None = None
     try:
-        result = fix_on(_bench(target, parsed), options, parsed.require, progress)
+        tolerance = TOLERANCE if parsed.tolerance is None else parsed.tolerance
+        program = Program(
+            target.kind, target.name, tuple(target.argv), memory_limit_bytes=parsed.memory_limit
+        )
+        bench = ProgramBench(program, tolerance)
+        result = fix_on(bench, options, parsed.require, progress)
     except FixGateFailure as failure:
         result, missed = failure.result, failure
     progress.end()
@@ -164,18 +170,6 @@ def _fix(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
     if missed is not None:
         raise missed
     return 0
-
-
-def _bench(target: Target, parsed: argparse.Namespace) -> Bench:
-    from gobrrr.pipeline.fix_processes import FunctionBench, ScriptBench
-
-    tolerance = TOLERANCE if parsed.tolerance is None else parsed.tolerance
-    if target.kind == "function":
-        return FunctionBench(target.name, tolerance, parsed.memory_limit)
-    return ScriptBench(
-        target.name, target.argv, tolerance, parsed.memory_limit,
-        is_module=target.kind == "module",
-    )  # fmt: skip
 
 
 def _write(script: Path, path: Path, result: FixResult) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gobrrr.cli.parsing import add_report_options, natural, positive, require_torch
 from gobrrr.cli.progress import Progress
@@ -39,7 +39,7 @@ _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 class Target:
     """What to run: ``kind`` is ``script``, ``module`` or ``function``."""
 
-    kind: str
+    kind: Literal["script", "module", "function"]
     name: str
     argv: tuple[str, ...] = ()
 

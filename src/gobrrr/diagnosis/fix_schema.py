@@ -24,14 +24,35 @@ class Ratio(Record, kw_only=True):
     high: float
 
 
-class Verification(Record, kw_only=True):
-    """Before against after, measured. Times in seconds per step, unless they say otherwise.
+FASTER, SAME, SLOWER = "faster", "same", "slower"
+ELIMINATED_WORK, FAILED, INCOMPARABLE = "eliminated_work", "failed", "incomparable"
+VERDICTS = (FASTER, SAME, SLOWER, ELIMINATED_WORK, FAILED, INCOMPARABLE)
 
-    ``compile_s`` is paid once and won back after ``break_even_steps``. ``step_memory_bytes`` is the
-    most that tensors made within a step take at once, ``step_memory_before_bytes`` the same of the
-    step as it was.
+
+class Verification(Record, kw_only=True):
+    """One set of fixes, tried: before against after, measured, and what both compute compared.
+
+    Times are seconds per step, unless they say otherwise; ``None`` is not measured, or unknown.
+
+    Attributes:
+        fixes: their names; empty for the program against itself.
+        verdict: one of ``VERDICTS``.
+        reason: one sentence that says why the verdict is what it is.
+        speedup: before / after with its 95 % interval; ``None`` if nothing was timed.
+        before_s: median as it was.
+        after_s: median with the fixes.
+        first_call_s: seconds of the first step with the fixes, what they set up included.
+        compile_s: seconds that the first steps took beyond later ones, above what the unchanged
+            program's first steps took beyond its own.
+        break_even_steps: steps after which ``compile_s`` is won back; ``None`` if never or unknown.
+        peak_memory_bytes: the most memory held with the fixes.
+        step_memory_bytes: the most that tensors made within a step take at once with the fixes.
+        step_memory_before_bytes: the same as it was.
+        numerics: what was compared and what came out; ``None`` if it did not get that far.
+        notices: sentences on what limits the trial.
     """
 
+    fixes: list[str] = []
     speedup: Ratio | None = None
     verdict: str
     reason: str = ""
@@ -45,6 +66,11 @@ class Verification(Record, kw_only=True):
     step_memory_bytes: int | None = None
     step_memory_before_bytes: int | None = None
     notices: list[str] = []
+
+    @property
+    def won(self) -> bool:
+        """Whether the fixes count as an improvement."""
+        return self.verdict == FASTER
 
 
 class Finding(Record, kw_only=True):

@@ -5,39 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gobrrr import fixes as known
 from gobrrr.attribution.cpu_run import Progress, silent
-from gobrrr.capture.session import Plan
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.diagnosis.schema import Diagnosis, Finding
-from gobrrr.fixes.facts import Facts
+from gobrrr.diagnosis.schema import Diagnosis, Finding, Verification
 from gobrrr.fixes.fix import Fix
-from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program, is_module
-from gobrrr.pipeline.facts import facts_of
-from gobrrr.pipeline.fix_findings import Found, snippet_of
-from gobrrr.pipeline.fix_options import names_of, refuse_bad_choice, seconds_of
-from gobrrr.pipeline.live import diagnose_work, load_ceilings
-from gobrrr.pipeline.search import Bench, Options, search
-from gobrrr.timeline.errors import GateFailure, GobrrrError, InputError, UserCodeError
+from gobrrr.pipeline.fix_benches import ProgramBench, WorkloadBench
+from gobrrr.search.found import Found, snippet_of
+from gobrrr.search.options import Options, names_of, refuse_bad_choice, seconds_of
+from gobrrr.search.search import Bench, search
+from gobrrr.timeline.errors import GateFailure, InputError
 from gobrrr.timeline.quantities import multiple
-from gobrrr.verification.copies import private_copy
-from gobrrr.verification.memory import memory_limited
+from gobrrr.verification.messages import Target
 from gobrrr.verification.numerics import TOLERANCE
-from gobrrr.verification.timing import Null
-from gobrrr.verification.trial import Trial
-from gobrrr.verification.workloads import (
-    Baseline,
-    as_trial_workload,
-    left_as_found,
-    measure_null,
-    prepare,
-    verify_workload,
-)
+from gobrrr.verification.workloads import as_trial_workload
 
 BUDGET_S = 300.0
 
@@ -66,7 +52,7 @@ class FixResult:
         return self.found.diagnosis.findings
 
     @property
-    def best(self) -> Trial | None:
+    def best(self) -> Verification | None:
         """The trial of the fastest verified set."""
         return self.found.best
 
@@ -175,9 +161,8 @@ def fix(
         raise InputError(f"{tolerance!r} is not a relative error such as {TOLERANCE:g}")
     bench: Bench
     if isinstance(target, str):
-        from gobrrr.pipeline.fix_processes import FunctionBench
-
-        bench = FunctionBench(target, tolerance, memory_limit, ceilings)
+        program = Target("function", target, memory_limit_bytes=memory_limit)
+        bench = ProgramBench(program, tolerance, ceilings)
     else:
         bench = WorkloadBench(target, tolerance, ceilings, name, memory_limit)
     return fix_on(bench, Options(only, exclude, budget_s), require, progress)
@@ -205,85 +190,3 @@ class FixGateFailure(GateFailure):
             f"no verified fix reaches {require:g}x: the best is {multiple(result.speedup)}"
         )
         self.result = result
-
-
-class WorkloadBench:
-    """A workload of this process: fixes are applied to copies of it."""
-
-    least_trial_s = 2.0
-
-    def __init__(
-        self,
-        target: Any,
-        tolerance: float,
-        ceilings: Ceilings | None = None,
-        name: str | None = None,
-        memory_limit: int | None = None,
-    ) -> None:
-        self._work = as_trial_workload(target)
-        self._tolerance = tolerance
-        self._ceilings = ceilings
-        self._name = name
-        self._memory_limit = memory_limit
-        # A limit that cannot be set is refused before anything has run.
-        with memory_limited(memory_limit):
-            pass
-        self._baseline: Baseline | None = None
-
-    def can_apply(self, fix: Fix) -> str:
-        """Fixes that apply to a workload, and do not need a process of their own."""
-        if fix.apply is not None:
-            return ""
-        if fix.environment:
-            return "has to be set when the process starts: give file.py:function or a script"
-        return "applies to scripts: gobrrr fix train.py"
-
-    def diagnose(self, fixes: Sequence[Fix], progress: Progress) -> tuple[Diagnosis, Facts]:
-        """Of a copy with the fixes applied."""
-        ceilings = self._ceilings or load_ceilings(refresh=False, progress=progress)
-        self._ceilings = ceilings
-        with ExitStack() as stack:
-            stack.enter_context(left_as_found(self._work))
-            work = private_copy(self._work)
-            try:
-                for fix in fixes:
-                    assert fix.apply is not None
-                    work = stack.enter_context(fix.apply(work))
-                title = self._name or _title(self._work)
-                with counting_checkpoints() as checkpoints:
-                    done = diagnose_work(as_program(work), Plan(), ceilings, title, progress)
-            except GobrrrError:
-                raise
-            except Exception as error:
-                raise UserCodeError(f"the step raised {type(error).__name__}: {error}") from error
-            facts = facts_of(done.diagnosis, done.analysis, workload=as_program(work))
-        return done.diagnosis, replace(facts, checkpoints=checkpoints[0] > 0)
-
-    def measure_null(self, budget_s: float) -> Null:
-        """On two copies."""
-        try:
-            return measure_null(self._work, budget_s=budget_s)
-        except GobrrrError:
-            raise
-        except Exception as error:
-            raise UserCodeError(f"the step raised {type(error).__name__}: {error}") from error
-
-    def verify(
-        self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float,
-        limit_s: float,
-    ) -> Trial:  # fmt: skip
-        """On copies, in turns. It shares the user's process, so that it cannot be ended."""
-        self._baseline = self._baseline or prepare(self._work)
-        with memory_limited(self._memory_limit):
-            return verify_workload(
-                self._work, fixes, null=null, baseline=self._baseline, speed_of_light_s=light_s,
-                tolerance=self._tolerance, budget_s=budget_s,
-            )  # fmt: skip
-
-    def close(self) -> None:
-        """Nothing lives on between trials."""
-
-
-def _title(work: Workload) -> str:
-    model = work.model
-    return getattr(model, "__qualname__", type(model).__name__)

@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
+from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, SAME, SLOWER
 from gobrrr.diagnosis.schema import Diagnosis, Finding, FixSummary, Ratio, Verification
 from gobrrr.measure.summary import Interval
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
 from gobrrr.timeline.names import plain_name, short_source
 from gobrrr.timeline.quantities import count, multiple_range, whole_seconds
 from gobrrr.verification.timing import NOISY_REACH, is_quiet
-from gobrrr.verification.trial import FASTER, INCOMPARABLE, SAME, SLOWER
 
 TOO_NOISY = "too noisy"
 _UNTRIED, _ADVICE = "not tried", "advice"

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from gobrrr.measure.clock import SystemClock
 from gobrrr.measure.summary import Interval
 from gobrrr.verification.evaluation import Evaluation
+from gobrrr.verification.messages import Answer, Ended, Failed, Go, Ready, Spec, Turn
 from gobrrr.verification.processes import Child, ChildFailed
 from gobrrr.verification.records import read_record
 from gobrrr.verification.timing import EndOfSteps, Timed, alternate
+from gobrrr.verification.trial import Measured
 
 # Long beside what a process needs to find its caches again.
 TURN_S = 0.3
@@ -32,7 +33,7 @@ class Start:
         name: what a sentence calls it.
     """
 
-    spec: Mapping[str, Any]
+    spec: Spec
     environment: Mapping[str, str]
     name: str
 
@@ -50,21 +51,15 @@ class Alternated:
     """What two sides taking turns gave.
 
     Attributes:
-        timed: all pairs of turns, of all pairs of processes.
-        ratio: their ratio; its interval covers each pair of processes' own median.
-        ready: the two first ``ready`` messages.
-        peak_bytes: of the second side.
+        measured: all pairs of turns, of all pairs of processes; the interval of their ratio covers
+            each pair of processes' own median.
+        ready: what the two first processes said when their steps were warm.
         pairs: how many pairs of processes ran.
-        step_memory_bytes: the most that tensors made within a step take at once, of either side;
-            ``None`` if not asked for, or unknown.
     """
 
-    timed: Timed
-    ratio: Interval
-    ready: tuple[Mapping[str, Any], Mapping[str, Any]]
-    peak_bytes: int | None
+    measured: Measured
+    ready: tuple[Ready, Ready]
     pairs: int
-    step_memory_bytes: tuple[int | None, int | None] = (None, None)
 
 
 def alternate_processes(
@@ -87,9 +82,8 @@ def alternate_processes(
     deadline = time.monotonic() + budget_s
     timed = Timed((), ())
     medians: list[float] = []
-    ready: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    first: _Pair | None = None
     peak: int | None = None
-    taken: tuple[int | None, int | None] = None, None
     pairs = 0
     longest_start_s = 0.0
     while pairs < most_pairs:
@@ -102,20 +96,24 @@ def alternate_processes(
         pair = _one_pair(before, after, start_limit_s, share_s, enough, pairs % 2 == 1,
                          memory and not pairs)  # fmt: skip
         longest_start_s = max(longest_start_s, pair.start_s)
-        ready = ready or pair.ready
-        taken = taken if pairs else pair.step_memory_bytes
+        first = first or pair
         pairs += 1
-        peak = pair.peak_bytes if peak is None else max(peak, pair.peak_bytes or 0)
+        peak = max(pair.peak_bytes, peak or 0)
         got = pair.timed
         if got.before:
             medians.append(got.ratio.median)
             timed = Timed(timed.before + got.before, timed.after + got.after)
             if pairs >= 2 and enough(_ratio(timed, medians)):
                 break
-    assert ready is not None
+    assert first is not None
     if len(timed.before) < 2:
         raise SideFailed(BEFORE, "ran too few steps to be timed: let it run longer")
-    return Alternated(timed, _ratio(timed, medians), ready, peak, pairs, taken)
+    before_ready, after_ready = first.ready
+    measured = Measured(
+        timed, _ratio(timed, medians), (before_ready.started_s, after_ready.started_s),
+        after_ready.first_call_s, peak, first.step_memory_bytes,
+    )  # fmt: skip
+    return Alternated(measured, first.ready, pairs)
 
 
 def _ratio(timed: Timed, medians: list[float]) -> Interval:
@@ -127,8 +125,8 @@ def _ratio(timed: Timed, medians: list[float]) -> Interval:
 @dataclass(frozen=True, slots=True)
 class _Pair:
     timed: Timed
-    ready: tuple[Mapping[str, Any], Mapping[str, Any]]
-    peak_bytes: int | None
+    ready: tuple[Ready, Ready]
+    peak_bytes: int
     start_s: float
     step_memory_bytes: tuple[int | None, int | None]
 
@@ -177,37 +175,39 @@ class _Side:
         self._name = start.name
         self.child = Child(start.spec, start.environment)
         try:
-            self.ready = self._answer(start_limit_s, "it started")
+            ready = self._answer(start_limit_s, "it started")
+            assert isinstance(ready, Ready)
         except BaseException:
             self.child.close()
             raise
         self.child.freeze()
-        step_s = max(float(self.ready["step_s"]), 1e-9)
+        self.ready = ready
+        step_s = max(ready.step_s, 1e-9)
         self._steps = max(1, round(TURN_S / step_s))
         # Far beyond what the machine's other load could explain.
         self._limit_s = 60.0 + 30.0 * step_s * self._steps
-        self.peak_bytes: int | None = self.ready.get("peak_bytes")
+        self.peak_bytes = ready.peak_bytes
 
     def turn(self) -> float:
         """Seconds per step of one turn. Raises EndOfSteps, SideFailed."""
-        self.child.send({"go": self._steps})
-        message = self._answer(self._limit_s, "it was timed")
-        self.child.freeze()
-        self.peak_bytes = message.get("peak_bytes", self.peak_bytes)
-        return max(float(message["seconds"]), 1e-9) / self._steps
+        return max(self._go(Go(self._steps)).seconds, 1e-9) / self._steps
 
     def step_memory(self) -> int | None:
         """Bytes that tensors of one more step take at once; ``None`` if there is none to run."""
-        self.child.send({"go": 1, "memory": True})
         try:
-            message = self._answer(self._limit_s, "it was timed")
+            return self._go(Go(1, memory=True)).step_memory_bytes
         except EndOfSteps:
             return None
-        self.child.freeze()
-        taken = message.get("step_memory_bytes")
-        return None if taken is None else int(taken)
 
-    def _answer(self, timeout_s: float, doing: str) -> dict[str, Any]:
+    def _go(self, go: Go) -> Turn:
+        self.child.send(go)
+        turn = self._answer(self._limit_s, "it was timed")
+        assert isinstance(turn, Turn)
+        self.child.freeze()
+        self.peak_bytes = turn.peak_bytes
+        return turn
+
+    def _answer(self, timeout_s: float, doing: str) -> Answer:
         try:
             message = self.child.receive(timeout_s, f"while {doing}")
         except ChildFailed as failure:
@@ -215,29 +215,28 @@ class _Side:
             if "no sign" in str(failure):
                 advice = ": it hangs, or is slow to start and needs a larger --budget"
             raise SideFailed(self._which, f"{self._name} {failure}{advice}") from None
-        if "error" in message:
-            raise SideFailed(self._which, f"{self._name}: {message['error']}")
-        if message.get("event") == "ended":
+        if isinstance(message, Failed):
+            raise SideFailed(self._which, f"{self._name}: {message.error}")
+        if isinstance(message, Ended):
             self._ended(message, while_timed=doing == "it was timed")
         return message
 
-    def _ended(self, message: Mapping[str, Any], *, while_timed: bool) -> None:
-        if message["needs_input"]:
+    def _ended(self, ended: Ended, *, while_timed: bool) -> None:
+        if ended.needs_input:
             raise SideFailed(
                 self._which,
                 f"{self._name} reads from its standard input, which is closed while fixes are "
                 "tried: give what it asks for as arguments or in a file",
             )
-        if message["raised"]:
-            raise SideFailed(self._which, f"{self._name} raised {message['raised']}")
-        if message["code"]:
-            raise SideFailed(self._which, f"{self._name} ended with exit code {message['code']}")
+        if ended.raised:
+            raise SideFailed(self._which, f"{self._name} raised {ended.raised}")
+        if ended.code:
+            raise SideFailed(self._which, f"{self._name} ended with exit code {ended.code}")
         if while_timed:
             raise EndOfSteps
-        steps = message["steps"]
         sentence = (
-            f"{self._name} ended after {steps} steps: too few to be timed, let it run longer"
-            if steps
+            f"{self._name} ended after {ended.steps} steps: too few to be timed, let it run longer"
+            if ended.steps
             else f"{self._name} never ran a step that gobrrr can see: put `with gobrrr.step():` "
             "around the body of its loop"
         )
@@ -251,4 +250,4 @@ def record_of_one_run(start: Start, limit_s: float) -> Evaluation | None:
             message = child.receive(limit_s, "while it ran once more")
     except ChildFailed:
         return None
-    return read_record(message["record"]) if message.get("event") == "ready" else None
+    return read_record(message.computed) if isinstance(message, Ready) else None

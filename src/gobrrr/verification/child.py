@@ -1,28 +1,31 @@
 """The other end of ``processes.Child``: ``python -m gobrrr.verification.child FD``.
 
-The first message says what to do (``kind``): ``function`` answers one message after the other,
-``turns`` loads a function and takes turns, ``script`` and ``module`` run a script whose steps take
-turns. What goes wrong is answered as ``{"error": sentence}``.
+The first message, a ``Spec``, names the function that does the job. What goes wrong is answered as
+``Failed``, whatever the job.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
+from importlib import import_module
 from multiprocessing.connection import Connection
+from runpy import run_path
 from typing import Any
 
+import msgspec
+
 from gobrrr.timeline.errors import GobrrrError, UserCodeError
+from gobrrr.verification.messages import REGISTRY, Answer, Failed, Question, Spec
 from gobrrr.verification.trial import describe
 
 # prctl(2): the signal that this process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
-REGISTRY = "gobrrr.fixes:FIXES"
+# What a program that reads standard input is told: it runs many times, and input comes once.
+NO_INPUT = "; it waits for input, which it does not get here: give it arguments or a file instead"
 
 
 class Parent:
@@ -30,44 +33,43 @@ class Parent:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._question = msgspec.msgpack.Decoder(Question)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def spec(self) -> Spec:
+        """The first message."""
+        return msgspec.msgpack.decode(self._connection.recv_bytes(), type=Spec)
+
+    def tell(self, message: Answer) -> None:
         """Send a message."""
-        self._connection.send_bytes(json.dumps(message).encode())
+        self._connection.send_bytes(msgspec.msgpack.encode(message))
 
-    def ask(self) -> dict[str, Any]:
+    def ask(self) -> Question:
         """The next message. Raises EOFError if the parent has gone."""
-        message: dict[str, Any] = json.loads(self._connection.recv_bytes())
-        return message
+        question: Question = self._question.decode(self._connection.recv_bytes())
+        return question
 
 
 def main(descriptor: int) -> None:
     """Do what the first message says."""
     _end_with_parent()
     parent = Parent(Connection(descriptor))
-    spec = parent.ask()
-    from gobrrr.verification import function_child, script_child
-
-    kinds = {
-        "function": function_child.answer,
-        "turns": function_child.take_part,
-        "script": script_child.run,
-        "module": script_child.run,
-    }
+    spec = parent.spec()
     try:
-        kinds[spec["kind"]](spec, parent)
+        module, _, name = spec.job.partition(":")
+        getattr(import_module(module), name)(spec, parent)
     except EOFError:
         return
     except UserCodeError as error:
-        cause = error.__cause__
-        parent.tell({"error": f"{error}: {cause}" if cause is not None else str(error)})
+        cause = f": {error.__cause__}" if error.__cause__ is not None else ""
+        waits = NO_INPUT if isinstance(error.__cause__, EOFError) else ""
+        parent.tell(Failed(f"{error}{cause}{waits}", by_user=True))
     except GobrrrError as error:
-        parent.tell({"error": str(error)})
+        parent.tell(Failed(str(error)))
     except Exception as error:
         import traceback
 
         traceback.print_exc()
-        parent.tell({"error": describe(error)})
+        parent.tell(Failed(describe(error)))
 
 
 def find_fixes(names: Sequence[str], registry: str = REGISTRY) -> list[Any]:
@@ -75,9 +77,6 @@ def find_fixes(names: Sequence[str], registry: str = REGISTRY) -> list[Any]:
 
     Raises GobrrrError if there is no such fix.
     """
-    from importlib import import_module
-    from runpy import run_path
-
     place, _, attribute = registry.rpartition(":")
     if place.endswith(".py"):
         known = run_path(place)[attribute]
@@ -88,31 +87,6 @@ def find_fixes(names: Sequence[str], registry: str = REGISTRY) -> list[Any]:
     if missing:
         raise GobrrrError(f"no fix is called {', '.join(missing)}")
     return [by_name[name] for name in names]
-
-
-def draw_as_eager_code_does() -> None:
-    """Tell the compiler to: its random numbers are others otherwise, though as good."""
-    import torch._inductor.config as inductor
-
-    inductor.fallback_random = True
-
-
-def peak_bytes() -> int:
-    """The most memory that this process has held so far: resident, or on a GPU allocated."""
-    import resource
-
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        return int(torch.cuda.max_memory_allocated())
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def enter_in_script(fixes: Sequence[Any], stack: ExitStack) -> None:
-    """Install fixes before a script runs."""
-    for fix in fixes:
-        if fix.in_script is not None:
-            stack.enter_context(fix.in_script())
 
 
 def _end_with_parent() -> None:

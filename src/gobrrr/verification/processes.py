@@ -1,13 +1,13 @@
 """A process of its own for what may crash, hang or take all memory, and messages to and from it.
 
-Messages are JSON. The child is ``python -m gobrrr.verification.child``; its end of the pipe is
-inherited. Its standard input is closed, and what it prints is kept for the reason of a failure.
+What they say is in ``messages``. The child is ``python -m gobrrr.verification.child``; its end of
+the pipe is inherited. Its standard input is closed, and what it prints is kept for the reason of a
+failure. It is alone in its session, so that Ctrl-C reaches the parent alone, which ends it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -17,14 +17,17 @@ import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, Pipe
 from types import TracebackType
-from typing import Any
+
+import msgspec
 
 from gobrrr.timeline.errors import GobrrrError, InputError
 from gobrrr.timeline.quantities import whole_seconds
+from gobrrr.verification.messages import Answer, Question, Spec
 
 # Random numbers, and the order of sets of names, are the same in each process.
 STEADY = {"PYTHONHASHSEED": "0", "KINETO_LOG_LEVEL": "99"}
 PRINTED_KEPT = 4000
+_ANSWER = msgspec.msgpack.Decoder(Answer)
 
 
 class ChildFailed(GobrrrError):  # noqa: N818 - what happened, as the other errors are named
@@ -37,7 +40,7 @@ class Child:
     Raises InputError where processes cannot inherit a pipe.
     """
 
-    def __init__(self, spec: Mapping[str, Any], environment: Mapping[str, str] | None = None):
+    def __init__(self, spec: Spec, environment: Mapping[str, str] | None = None):
         if not hasattr(os, "killpg"):
             raise InputError("trials in processes of their own need Linux or macOS")
         ours, theirs = Pipe(duplex=True)
@@ -74,23 +77,24 @@ class Child:
         """Of the child."""
         return self._process.pid
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Spec | Question) -> None:
         """Wake the child if it is frozen, and tell it something."""
         self.resume()
         with contextlib.suppress(BrokenPipeError, ConnectionError):
             # A child that is gone shows when it is asked for its answer.
-            self._connection.send_bytes(json.dumps(message).encode())
+            self._connection.send_bytes(msgspec.msgpack.encode(message))
 
-    def receive(self, timeout_s: float, doing: str) -> dict[str, Any]:
+    def receive(self, timeout_s: float, doing: str) -> Answer:
         """Its next message. Raises ChildFailed if it ends or says nothing for ``timeout_s``."""
         try:
             if not self._connection.poll(max(timeout_s, 0.0)):
                 self.close()
                 raise ChildFailed(f"gave no sign for {whole_seconds(timeout_s)} {doing}")
-            message: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            received = self._connection.recv_bytes()
         except (EOFError, ConnectionError):
             raise ChildFailed(self._end(doing)) from None
-        return message
+        answer: Answer = _ANSWER.decode(received)
+        return answer
 
     def freeze(self) -> None:
         """Stop it and all of its own (loader workers, prefetching threads) where they are."""
@@ -110,12 +114,12 @@ class Child:
         self._process.wait()
         self._connection.close()
 
-    def printed(self) -> str:
-        """The end of what it printed."""
+    def printed(self, most: int | None = PRINTED_KEPT) -> str:
+        """The end of what it printed, ``most`` bytes of it (``None``: all)."""
         if self._printed.closed:
             return ""
         size = self._printed.seek(0, os.SEEK_END)
-        self._printed.seek(max(0, size - PRINTED_KEPT))
+        self._printed.seek(0 if most is None else max(0, size - most))
         return self._printed.read().decode(errors="replace")
 
     def _signal(self, number: int) -> None:

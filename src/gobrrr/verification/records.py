@@ -9,17 +9,17 @@ mean square.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Any
 
 from gobrrr.verification.evaluation import Evaluation
+from gobrrr.verification.messages import Computed, Sketch
 
 BUCKETS = 256
 
 
-def sketch(tensor: Any) -> dict[str, Any]:
-    """``{"shape", "values"}``: values are float64 in base64. Does not touch the random state."""
+def sketch(tensor: Any) -> Sketch:
+    """Sums of a tensor's elements. Does not touch the random state."""
     import torch
 
     with torch.no_grad():
@@ -34,8 +34,7 @@ def sketch(tensor: Any) -> dict[str, Any]:
             padded = torch.nn.functional.pad(flat * _signs(count), (0, -count % BUCKETS))
             # Neighbours go to different buckets.
             flat = padded.view(-1, BUCKETS).sum(0) * (BUCKETS / count) ** 0.5
-    values = base64.b64encode(flat.numpy().tobytes()).decode()
-    return {"shape": list(tensor.shape), "values": values}
+    return Sketch(tuple(tensor.shape), flat.numpy().tobytes())
 
 
 def _signs(count: int) -> Any:
@@ -45,31 +44,34 @@ def _signs(count: int) -> Any:
     return torch.randint(0, 2, (count,), generator=generator, dtype=torch.int8) * 2.0 - 1.0
 
 
-def read_sketch(record: Mapping[str, Any]) -> Any:
+def read_sketch(made: Sketch) -> Any:
     """The sums as a float64 tensor."""
     import torch
 
-    raw = bytearray(base64.b64decode(record["values"]))
+    raw = bytearray(made.values)
     return (
         torch.frombuffer(raw, dtype=torch.float64) if raw else torch.empty(0, dtype=torch.float64)
     )
 
 
-def sketch_all(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def difference(after: Sketch, before: Sketch) -> Sketch:
+    """The sketch of a difference: sketches are linear."""
+    moved = read_sketch(after) - read_sketch(before)
+    return Sketch(after.shape, moved.numpy().tobytes())
+
+
+def sketch_all(tensors: Mapping[str, Any]) -> dict[str, Sketch]:
     """Sketches by name; what is ``None`` is left out."""
     return {name: sketch(tensor) for name, tensor in tensors.items() if tensor is not None}
 
 
-def record_of(evaluation: Evaluation) -> dict[str, Any]:
+def record_of(evaluation: Evaluation) -> Computed:
     """An evaluation as a message."""
-    return {
-        "outputs": sketch_all(evaluation.outputs),
-        "gradients": sketch_all(evaluation.gradients),
-        "moved": sketch_all(evaluation.moved),
-        "losses": list(evaluation.losses),
-        "random": fingerprint(evaluation.random_after),
-        "draws": evaluation.draws,
-    }
+    return Computed(
+        sketch_all(evaluation.outputs), sketch_all(evaluation.gradients),
+        sketch_all(evaluation.moved), tuple(evaluation.losses),
+        fingerprint(evaluation.random_after), evaluation.draws,
+    )  # fmt: skip
 
 
 def fingerprint(states: tuple[Any, ...]) -> str:
@@ -79,19 +81,13 @@ def fingerprint(states: tuple[Any, ...]) -> str:
     return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
-def read_record(record: Mapping[str, Any]) -> Evaluation:
+def read_record(made: Computed) -> Evaluation:
     """The inverse, with sketches for tensors: their names carry the shapes."""
 
-    def tensors(of: str) -> dict[str, Any]:
-        return {
-            f"{name} {tuple(item['shape'])}": read_sketch(item) for name, item in record[of].items()
-        }
+    def tensors(sketches: Mapping[str, Sketch]) -> dict[str, Any]:
+        return {f"{name} {item.shape}": read_sketch(item) for name, item in sketches.items()}
 
     return Evaluation(
-        outputs=tensors("outputs"),
-        gradients=tensors("gradients"),
-        losses=tuple(record["losses"]),
-        moved=tensors("moved"),
-        draws=bool(record["draws"]),
-        random_after=(record["random"],),
-    )
+        outputs=tensors(made.outputs), gradients=tensors(made.gradients), losses=made.losses,
+        moved=tensors(made.moved), draws=made.draws, random_after=(made.random,),
+    )  # fmt: skip

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+from gobrrr.diagnosis.fix_schema import ELIMINATED_WORK, FASTER, INCOMPARABLE, SAME, SLOWER
 from gobrrr.measure.clock import Clock, SystemClock
 from gobrrr.measure.summary import Interval, ratio_interval
 from gobrrr.timeline.quantities import multiple_range, time_text
-from gobrrr.verification.trial import ELIMINATED_WORK, FASTER, INCOMPARABLE, SAME, SLOWER
 
 # A null trial is good if its median is this near 1 and its interval this narrow.
 NULL_MEDIAN, NULL_WIDTH = 0.02, 0.05

@@ -1,94 +1,73 @@
-"""What came of trying fixes: plain data, whatever happened."""
+"""What came of trying fixes, as the diagnosis saves it: put together here, whatever was tried."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.diagnosis.fix_schema import FAILED, FASTER, Ratio, Verification
 from gobrrr.measure.summary import Interval
-
-FASTER, SAME, SLOWER = "faster", "same", "slower"
-ELIMINATED_WORK, FAILED, INCOMPARABLE = "eliminated_work", "failed", "incomparable"
-VERDICTS = (FASTER, SAME, SLOWER, ELIMINATED_WORK, FAILED, INCOMPARABLE)
+from gobrrr.verification.numerics import Numerics
+from gobrrr.verification.timing import Null, Timed, judge
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One set of fixes, tried.
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What two sides gave that took turns.
 
     Attributes:
-        fixes: their names; empty for the null trial.
-        verdict: one of ``VERDICTS``.
-        reason: one sentence that says why the verdict is what it is.
-        speedup: before / after with its 95 % interval; ``None`` if nothing was timed.
-        before_s: median seconds per step as it was; ``None`` if not timed.
-        after_s: median seconds per step with the fixes.
-        first_call_s: seconds of the first step with the fixes, what they set up included.
-        compile_s: seconds that the first steps took beyond later ones, above what the unchanged
-            program's first steps took beyond its own.
-        break_even_steps: steps after which ``compile_s`` is won back; ``None`` if never or unknown.
-        peak_memory_bytes: the most memory held with the fixes; ``None`` if unknown.
-        step_memory_bytes: the most that tensors made within a step take at once with the fixes
-            (``verification.memory``); ``None`` if not measured.
-        step_memory_before_bytes: the same as it was.
-        numerics: what was compared and what came out; ``None`` if it did not get that far.
-        notices: sentences on what limits the trial.
+        timed: their turns.
+        ratio: before / after; where more is known of it than the turns say, that.
+        started_s: seconds of each side's first steps, what fixes set up included.
+        first_call_s: seconds of the first step with the fixes; ``None`` if unknown.
+        peak_bytes: the most memory held with the fixes; ``None`` if unknown.
+        step_memory_bytes: the most that tensors made within a step take at once, before and after.
     """
 
-    fixes: tuple[str, ...]
-    verdict: str
-    reason: str
-    speedup: Interval | None = None
-    before_s: float | None = None
-    after_s: float | None = None
+    timed: Timed
+    ratio: Interval
+    started_s: tuple[float, float]
     first_call_s: float | None = None
-    compile_s: float | None = None
-    break_even_steps: float | None = None
-    peak_memory_bytes: int | None = None
-    step_memory_bytes: int | None = None
-    step_memory_before_bytes: int | None = None
-    numerics: Mapping[str, Any] | None = None
-    notices: tuple[str, ...] = field(default=())
-
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"{self.verdict!r} is no verdict; they are {', '.join(VERDICTS)}")
-
-    @property
-    def won(self) -> bool:
-        """Whether the fixes count as an improvement."""
-        return self.verdict == FASTER
-
-    def as_record(self) -> dict[str, Any]:
-        """The fields of ``diagnosis.schema.Verification``, as plain values."""
-        record = asdict(self)
-        del record["fixes"]
-        record["speedup"] = self.speedup._asdict() if self.speedup is not None else None
-        record["notices"] = list(self.notices)
-        record["numerics"] = dict(self.numerics) if self.numerics is not None else None
-        return record
-
-    def as_message(self) -> dict[str, Any]:
-        """All of it as plain values, for another process."""
-        return {"fixes": list(self.fixes), **self.as_record()}
+    peak_bytes: int | None = None
+    step_memory_bytes: tuple[int | None, int | None] = (None, None)
 
 
-def trial_from_message(message: Mapping[str, Any]) -> Trial:
-    """The inverse of ``as_message``. Raises KeyError, TypeError or ValueError if it is none."""
-    fields = dict(message)
-    ratio = fields.pop("speedup")
-    return Trial(
-        fixes=tuple(fields.pop("fixes")),
-        speedup=None if ratio is None else Interval(**ratio),
-        notices=tuple(fields.pop("notices")),
-        **fields,
-    )
+def trial_of(
+    fixes: Sequence[str],
+    measured: Measured,
+    numerics: Numerics,
+    null: Null,
+    speed_of_light_s: float | None,
+    notices: Sequence[str] = (),
+) -> Verification:
+    """The verdict on what was timed; what the change computes decides before its time."""
+    timed = measured.timed
+    verdict, reason = judge(timed, null, speed_of_light_s, measured.ratio)
+    if not numerics.passed:
+        verdict, reason = numerics.verdict, numerics.reason
+    compile_s = max(0.0, measured.started_s[1] - measured.started_s[0])
+    gain_s = timed.before_s - timed.after_s
+    before_bytes, after_bytes = measured.step_memory_bytes
+    return Verification(
+        fixes=list(fixes), verdict=verdict, reason=reason, speedup=ratio_of(measured.ratio),
+        before_s=timed.before_s, after_s=timed.after_s, first_call_s=measured.first_call_s,
+        compile_s=compile_s,
+        break_even_steps=math.ceil(compile_s / gain_s) if verdict == FASTER else None,
+        peak_memory_bytes=measured.peak_bytes, step_memory_before_bytes=before_bytes,
+        step_memory_bytes=after_bytes, numerics=numerics.as_record(), notices=list(notices),
+    )  # fmt: skip
 
 
-def failed(fixes: tuple[str, ...], reason: str, **known: Any) -> Trial:
+def ratio_of(interval: Interval) -> Ratio:
+    """As the diagnosis saves it."""
+    return Ratio(median=interval.median, low=interval.low, high=interval.high)
+
+
+def failed(fixes: Sequence[str], reason: str, **known: Any) -> Verification:
     """A trial that did not work out, and why."""
-    return Trial(fixes, FAILED, reason, **known)
+    return Verification(fixes=list(fixes), verdict=FAILED, reason=reason, **known)
 
 
 def describe(error: BaseException) -> str:

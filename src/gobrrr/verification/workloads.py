@@ -1,6 +1,6 @@
 """Try fixes on a workload in this process: a copy as it is against a copy with the change.
 
-For a crash, a hang or a runaway allocation there is ``functions.py``, which does the same in a
+For a crash, a hang or a runaway allocation there is ``programs.py``, which does the same in a
 process of its own; here an exception is the worst that becomes a result.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from gobrrr.capture.snapshot import Snapshot
 from gobrrr.capture.workload import Workload, as_workload
+from gobrrr.diagnosis.fix_schema import INCOMPARABLE, Verification
 from gobrrr.fixes.fix import MEMORY, Fix
 from gobrrr.measure.clock import Clock, SystemClock
 from gobrrr.measure.timing import THREADS_WAKE_S, warm_up
@@ -32,11 +33,10 @@ from gobrrr.verification.timing import (
     Timed,
     clear_of,
     is_quiet,
-    judge,
     null_of,
     take_turns,
 )
-from gobrrr.verification.trial import FASTER, INCOMPARABLE, Trial, describe, failed
+from gobrrr.verification.trial import Measured, describe, failed, trial_of
 
 BUDGET_S = 30.0
 # The null's share of the budget, where the caller has not measured it.
@@ -128,7 +128,7 @@ def verify_workload(
     tolerance: float = TOLERANCE,
     budget_s: float = BUDGET_S,
     clock: Clock | None = None,
-) -> Trial:
+) -> Verification:
     """Apply ``fixes`` together to a copy of the target, compare what it computes, time it in turns.
 
     ``null`` and ``baseline`` are measured here if not given; ``budget_s`` is for the timing. The
@@ -182,7 +182,7 @@ def _tried(
     budget_s: float,
     clock: Clock,
     outside: Settings,
-) -> Trial:
+) -> Verification:
     notices = (expected.notice,) if expected.notice else ()
     _forget_compiled()
     workload = baseline.workload
@@ -198,7 +198,7 @@ def _tried(
         evaluation = evaluated(workload, new, pieces)
         numerics = compare(expected, evaluation, tolerance)
         first_call_s = apply_s + sum(pieces[: 2 if len(pieces) > 1 else 1])
-        known: dict[str, Any] = {"first_call_s": first_call_s, "notices": notices}
+        known: dict[str, Any] = {"first_call_s": first_call_s, "notices": list(notices)}
         if numerics.verdict == "failed":
             return failed(names, numerics.reason, numerics=numerics.as_record(), **known)
         old = private_copy(workload)
@@ -222,20 +222,11 @@ def _tried(
         write_settings(inside, switched)
     if numerics.verdict == INCOMPARABLE:
         numerics = _with_eager_randomness(baseline, expected, fixes, tolerance) or numerics
-    verdict, reason = judge(timed, null, speed_of_light_s)
-    if not numerics.passed:
-        verdict = numerics.verdict
-        reason = numerics.reason
-    compile_s = max(0.0, apply_s + sum(pieces) - baseline.first_steps_s)
-    gain_s = timed.before_s - timed.after_s
-    return Trial(
-        names, verdict, reason,
-        speedup=timed.ratio, before_s=timed.before_s, after_s=timed.after_s,
-        first_call_s=first_call_s, compile_s=compile_s,
-        break_even_steps=math.ceil(compile_s / gain_s) if verdict == FASTER else None,
-        peak_memory_bytes=peak, step_memory_before_bytes=memory[0], step_memory_bytes=memory[1],
-        numerics=numerics.as_record(), notices=notices,
+    measured = Measured(
+        timed, timed.ratio, (baseline.first_steps_s, apply_s + sum(pieces)), first_call_s, peak,
+        memory,
     )  # fmt: skip
+    return trial_of(names, measured, numerics, null, speed_of_light_s, notices)
 
 
 def apply_all(workload: Workload, fixes: Sequence[Fix], stack: ExitStack) -> Workload:

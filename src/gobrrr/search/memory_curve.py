@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gobrrr.diagnosis.schema import MemoryCurve, MemoryPoint, Ratio
+from gobrrr.diagnosis.fix_schema import FAILED, MemoryCurve, MemoryPoint, Ratio, Verification
 from gobrrr.fixes.fix import Fix
-from gobrrr.measure.summary import Interval
-from gobrrr.verification.trial import FAILED, Trial
 
 # What ``torch.compile`` keeps without the setting.
 WHOLE_BUDGET = 1.0
@@ -20,10 +18,10 @@ class _Measured:
     fix: str
     budget: float | None
     memory_bytes: int
-    speedup: Interval
+    speedup: Ratio
 
 
-def memory_curve(tried: Sequence[tuple[Fix, Trial | None]]) -> MemoryCurve | None:
+def memory_curve(tried: Sequence[tuple[Fix, Verification | None]]) -> MemoryCurve | None:
     """The curve that these trials make; ``None`` unless a setting of the budget was measured.
 
     Each trial gives its step's time as a ratio to that of the program as it is, measured in turns,
@@ -50,7 +48,7 @@ def memory_curve(tried: Sequence[tuple[Fix, Trial | None]]) -> MemoryCurve | Non
         return None
     if before_bytes:
         memory = round(median(before_bytes))
-        points.append(_Measured("", None, memory, Interval(1.0, 1.0, 1.0)))
+        points.append(_Measured("", None, memory, Ratio(median=1.0, low=1.0, high=1.0)))
     reference = next((point for point in points if point.fix in (base, "")), None)
     if reference is None:
         return None

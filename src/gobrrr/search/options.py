@@ -4,12 +4,52 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from gobrrr import fixes as known
+from gobrrr.fixes.fix import Fix
 from gobrrr.timeline.errors import InputError
 
 _TIME = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>s|m|min|h)?\Z")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for.
+
+    Attributes:
+        only: names of the fixes to try; empty: all.
+        exclude: names not to try.
+        budget_s: seconds for everything after the first diagnosis. A trial that has begun then is
+            ended, if it can be, after ``LEAST_LIMIT_S``.
+    """
+
+    only: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    budget_s: float = 300.0
+
+
+def select(fixes: Sequence[Fix], options: Options) -> tuple[Fix, ...]:
+    """The fixes that the user wants, by their own name or their family's.
+
+    A family comes with what its settings are variants of: that is where their curve begins.
+    Raises InputError for a name that does not exist.
+    """
+    names = {fix.name for fix in fixes} | {fix.family for fix in fixes if fix.family}
+    for name in (*options.only, *options.exclude):
+        if name not in names:
+            raise InputError(f"no fix {name!r}; there are {', '.join(sorted(names))}")
+    only = set(options.only)
+    for fix in fixes:
+        if fix.family and fix.family in options.only:
+            only |= {fix.name, fix.variant_of}
+    return tuple(
+        fix
+        for fix in fixes
+        if (not only or fix.name in only) and not {fix.name, fix.family} & set(options.exclude)
+    )
 
 
 def seconds_of(time: float | str) -> float:
@@ -50,21 +90,16 @@ def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
 
 def refuse_bad_choice(only: tuple[str, ...], exclude: tuple[str, ...]) -> None:
     """Raises InputError for a name that no fix has, and for a choice that leaves none to try."""
-    from gobrrr.fixes import FIXES
-    from gobrrr.pipeline.search import Options, select
-
-    if not select(FIXES, Options(only=only, exclude=exclude)):
+    if not select(known.FIXES, Options(only=only, exclude=exclude)):
         raise InputError("no fix is left to try: every one that was asked for is excluded")
 
 
 def fix_titles() -> dict[str, str]:
     """What can be asked for, with a line on each: fixes, and families of one change's settings."""
-    from gobrrr.fixes import FIXES
-
     titles: dict[str, str] = {}
-    for fix in FIXES:
+    for fix in known.FIXES:
         if fix.family:
-            members = [other.name for other in FIXES if other.family == fix.family]
+            members = [other.name for other in known.FIXES if other.family == fix.family]
             titles.setdefault(fix.family, f"{members[0]} to {members[-1]}, and their curve")
         titles[fix.name] = fix.title
     return titles

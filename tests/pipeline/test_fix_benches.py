@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.measure.summary import Interval
-from gobrrr.pipeline import fix_processes
+from gobrrr.pipeline import fix_benches
 from gobrrr.timeline.errors import InputError
-from gobrrr.verification.scripts import ScriptNull
+from gobrrr.verification.messages import Target
+from gobrrr.verification.programs import ProgramNull, ProgramTrials
 from gobrrr.verification.timing import Null
 
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.01)
@@ -16,21 +17,21 @@ QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.01)
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("pass\n")
-    monkeypatch.setattr(fix_processes, "load_ceilings", lambda **_: None)
-    monkeypatch.setattr(fix_processes, "diagnose_in_child", lambda *_: (None, None))
-    return fix_processes.ScriptBench(str(tmp_path / "train.py"), (), 0.02)
+    monkeypatch.setattr(fix_benches, "load_ceilings", lambda **_: None)
+    monkeypatch.setattr(fix_benches, "diagnose_in_child", lambda *_: (None, None))
+    return fix_benches.ProgramBench(Target("script", str(tmp_path / "train.py")), 0.02)
 
 
 def null_run(bench, monkeypatch, found):
     said: list[str] = []
-    monkeypatch.setattr(fix_processes, "measure_script_null", lambda *_, **__: found)
+    monkeypatch.setattr(ProgramTrials, "_two_plain_runs", lambda *_: found)
     bench.diagnose((), lambda phase, done, wanted: said.append(phase))
     said.clear()
     return bench.measure_null(1.0), said
 
 
 def test_a_script_that_is_not_deterministic_is_told_before_any_trial(bench, monkeypatch):
-    found = ScriptNull(QUIET, not_deterministic="the script is not deterministic: ...")
+    found = ProgramNull(QUIET, not_deterministic="the script is not deterministic: ...")
     null, said = null_run(bench, monkeypatch, found)
     assert null is QUIET
     (sentence,) = said
@@ -38,9 +39,9 @@ def test_a_script_that_is_not_deterministic_is_told_before_any_trial(bench, monk
 
 
 def test_nothing_is_said_of_one_that_is(bench, monkeypatch):
-    assert null_run(bench, monkeypatch, ScriptNull(QUIET)) == (QUIET, [])
+    assert null_run(bench, monkeypatch, ProgramNull(QUIET)) == (QUIET, [])
 
 
 def test_a_script_that_cannot_be_timed_is_refused_with_the_reason(bench, monkeypatch):
     with pytest.raises(InputError, match="ended too soon"):
-        null_run(bench, monkeypatch, ScriptNull(None, trouble="ended too soon"))
+        null_run(bench, monkeypatch, ProgramNull(None, trouble="ended too soon"))

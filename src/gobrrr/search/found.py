@@ -10,14 +10,13 @@ from gobrrr.diagnosis.schema import (
     Finding,
     FixSummary,
     Prediction,
-    Ratio,
     Verification,
 )
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect
-from gobrrr.pipeline.memory_curve import memory_curve
+from gobrrr.search.memory_curve import memory_curve
 from gobrrr.verification.timing import Null
-from gobrrr.verification.trial import Trial
+from gobrrr.verification.trial import ratio_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Tried:
 
     fix: Fix
     prospect: Prospect
-    trial: Trial | None = None
+    trial: Verification | None = None
     reason: str = ""
 
 
@@ -52,8 +51,8 @@ class Found:
     tried: list[Tried] = field(default_factory=list)
     ruled_out: list[tuple[Fix, str]] = field(default_factory=list)
     null: Null | None = None
-    combinations: list[Trial] = field(default_factory=list)
-    best: Trial | None = None
+    combinations: list[Verification] = field(default_factory=list)
+    best: Verification | None = None
     after: Diagnosis | None = None
     notices: list[str] = field(default_factory=list)
 
@@ -70,7 +69,7 @@ def write_findings(found: Found) -> None:
     found.diagnosis.findings += [
         Finding(
             fix="+".join(trial.fixes), title=" + ".join(trial.fixes), prediction=None,
-            because="", verification=verification_of(trial),
+            because="", verification=trial,
         )
         for trial in found.combinations
     ]  # fmt: skip
@@ -84,10 +83,10 @@ def write_findings(found: Found) -> None:
         notices.append("No curve of memory against time: no setting's memory could be measured.")
     found.diagnosis.fixes = FixSummary(
         best=names,
-        verification=None if found.best is None else verification_of(found.best),
+        verification=found.best,
         snippet=snippet_of([by_name[name] for name in names if name in by_name]),
         ruled_out={fix.name: reason for fix, reason in found.ruled_out},
-        null=None if found.null is None else Ratio(**found.null.ratio._asdict()),
+        null=None if found.null is None else ratio_of(found.null.ratio),
         notices=notices,
         memory_curve=curve,
     )
@@ -115,12 +114,5 @@ def _finding(tried: Tried, step_s: float) -> Finding:
         sources=list(prospect.sources),
         leaves=list(tried.fix.leaves),
         advice=not tried.fix.can_be_applied,
-        verification=None if tried.trial is None else verification_of(tried.trial),
+        verification=tried.trial,
     )  # fmt: skip
-
-
-def verification_of(trial: Trial) -> Verification:
-    """A trial as the diagnosis saves it."""
-    record = trial.as_record()
-    ratio = record.pop("speedup")
-    return Verification(speedup=None if ratio is None else Ratio(**ratio), **record)

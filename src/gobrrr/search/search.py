@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gobrrr.attribution.cpu_run import Progress
-from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.schema import Diagnosis, Verification
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.fixes.light import speed_of_light_with
-from gobrrr.pipeline.fix_findings import Found, Tried, write_findings
-from gobrrr.timeline.errors import GobrrrError, InputError
+from gobrrr.search.found import Found, Tried, write_findings
+from gobrrr.search.options import Options, select
+from gobrrr.timeline.errors import GobrrrError
 from gobrrr.timeline.quantities import multiple, whole_seconds
 from gobrrr.verification.timing import Null
-from gobrrr.verification.trial import Trial
 
 # A set of fixes takes the place of another if it is at least this much faster.
 LEAST_GAIN = 1.01
@@ -55,7 +55,7 @@ class Bench(Protocol):
         ...
 
     def verify(self, fixes: Sequence[Fix], null: Null, light_s: float | None,
-               budget_s: float, limit_s: float) -> Trial:  # fmt: skip
+               budget_s: float, limit_s: float) -> Verification:  # fmt: skip
         """Try these fixes together, ``budget_s`` of measuring.
 
         Where it can be ended, it is after ``limit_s`` in all.
@@ -74,43 +74,6 @@ class Bench(Protocol):
     def close(self) -> None:
         """End what lives on between trials."""
         ...
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user asked for.
-
-    Attributes:
-        only: names of the fixes to try; empty: all.
-        exclude: names not to try.
-        budget_s: seconds for everything after the first diagnosis. A trial that has begun then is
-            ended, if it can be, after ``LEAST_LIMIT_S``.
-    """
-
-    only: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    budget_s: float = 300.0
-
-
-def select(fixes: Sequence[Fix], options: Options) -> tuple[Fix, ...]:
-    """The fixes that the user wants, by their own name or their family's.
-
-    A family comes with what its settings are variants of: that is where their curve begins.
-    Raises InputError for a name that does not exist.
-    """
-    names = {fix.name for fix in fixes} | {fix.family for fix in fixes if fix.family}
-    for name in (*options.only, *options.exclude):
-        if name not in names:
-            raise InputError(f"no fix {name!r}; there are {', '.join(sorted(names))}")
-    only = set(options.only)
-    for fix in fixes:
-        if fix.family and fix.family in options.only:
-            only |= {fix.name, fix.variant_of}
-    return tuple(
-        fix
-        for fix in fixes
-        if (not only or fix.name in only) and not {fix.name, fix.family} & set(options.exclude)
-    )
 
 
 def search(
@@ -291,7 +254,7 @@ class _Run:
                 return
 
     def _extends(
-        self, best: Trial, together: list[Fix], fix: Fix, rejected: set[frozenset[str]]
+        self, best: Verification, together: list[Fix], fix: Fix, rejected: set[frozenset[str]]
     ) -> bool:
         key = frozenset((*best.fixes, fix.name))
         if key in rejected or self._left_s() <= 0:
@@ -342,7 +305,7 @@ class _Run:
             return None
         return facts
 
-    def _verify(self, fixes: Sequence[Fix]) -> Trial | None:
+    def _verify(self, fixes: Sequence[Fix]) -> Verification | None:
         """The trial; ``None`` if the budget ended before it had a result."""
         assert self.found.null is not None
         light_s = speed_of_light_with(self.found.facts, fixes)
@@ -353,7 +316,7 @@ class _Run:
             return None
         return trial
 
-    def _keep_best(self, trial: Trial) -> bool:
+    def _keep_best(self, trial: Verification) -> bool:
         if not trial.won or trial.speedup is None:
             return False
         best = self.found.best

@@ -1,0 +1,1 @@
+"""Consider every fix, try those that promise something, combine what helps: within a budget."""
