@@ -17,9 +17,9 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis, Verification
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.gather import facts_of
 from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.fixes.programs import as_program
-from gobrrr.pipeline.facts import facts_of
 from gobrrr.pipeline.live import diagnose_work, load_ceilings
 from gobrrr.timeline.errors import GobrrrError, InputError, UserCodeError
 from gobrrr.timeline.quantities import whole_seconds

@@ -15,8 +15,7 @@ from gobrrr.capture.workload import load_function
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
-from gobrrr.fixes.gradients import counting_checkpoints
-from gobrrr.pipeline.facts import (
+from gobrrr.fixes.gather import (
     describe_iterator,
     describe_loader,
     describe_optimizer,
@@ -25,6 +24,7 @@ from gobrrr.pipeline.facts import (
     module_kinds,
     with_unused_gradients,
 )
+from gobrrr.fixes.gradients import counting_checkpoints
 from gobrrr.pipeline.fix_benches import diagnose_with
 from gobrrr.pipeline.live import diagnose_script, load_ceilings
 from gobrrr.timeline.errors import InputError, UserCodeError

@@ -10,8 +10,8 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from gobrrr.capture.workload import Workload  # noqa: E402
+from gobrrr.fixes.gather import describe_iterator, describe_loader, with_program  # noqa: E402
 from gobrrr.fixes.programs import as_program  # noqa: E402
-from gobrrr.pipeline.facts import describe_iterator, describe_loader, with_program  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
