@@ -2,6 +2,8 @@
 
 from gobrrr.attribution.leaves import LEAVES
 from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
 
 # 100 GFLOP/s, 10 GB/s from memory and 100 GB/s from a cache of 1 MB.
 CEILINGS = {
@@ -15,6 +17,8 @@ CEILINGS = {
     "parallel.fork_join": 5e-6,
     "host.dispatches": 1e6,
 }
+# What stands behind the tensors in the arguments of these.
+_SCALARS = {"aten::mul": (2.0,), "aten::add": (2.0, 1), "aten::add_": (2.0, 1)}
 
 
 def facts(ops=(), step_s=1.0, leaves=None, **more):
@@ -27,15 +31,35 @@ def facts(ops=(), step_s=1.0, leaves=None, **more):
     return Facts(step_s=step_s, leaves=all_leaves, ops=tuple(ops), **(settings | more))
 
 
+def op(name, shapes=(), *, reads=(), writes=(), args=(), dtype="float32", op_class="other",
+       matrix_flops=0.0, vector_flops=0.0, bytes_moved=0, fresh_bytes=0, **times):  # fmt: skip
+    """An op on float32 tensors of these shapes, or on whole storages given as (id, bytes)."""
+    inputs = [TensorSpec(shape, dtype) for shape in shapes]
+    for place, (storage, size) in enumerate(reads):
+        shape = shapes[place] if place < len(shapes) else (round(size / 4),)
+        inputs[place : place + 1] = [TensorSpec(shape, dtype, None, storage)]
+    outputs = tuple(
+        TensorSpec(inputs[0].shape if size == 4 * inputs[0].numel else (round(size / 4),),
+                   dtype, None, storage)
+        for storage, size in writes
+    )  # fmt: skip
+    call = OpCall(name, (*inputs, *args), outputs or None)
+    work = Work(matrix_flops, vector_flops, round(bytes_moved), 0, round(bytes_moved), dtype,
+                op_class, fresh_bytes=round(fresh_bytes))  # fmt: skip
+    return OpFact(call, work, **times)
+
+
 def pointwise(name, reads, writes, size=40e6, **more):
     """An elementwise op on storages of ``size`` bytes each, at 10 GB/s."""
     moved = size * (len(reads) + len(writes))
+    scalars = _SCALARS.get(name, ())
     settings = {
         "op_class": "elementwise", "bytes_moved": moved, "kernel_s": moved / 10e9,
         "roof_s": moved / 10e9, "below_s": 0.0, "fresh_bytes": size * len(writes),
-        "shapes": ((10_000_000,),), "phase": "forward", "host_s": 10e-6, "fixed_s": 10e-6,
+        "phase": "forward", "host_s": 10e-6, "fixed_s": 10e-6,
+        "args": scalars if len(reads) < 2 else scalars[1:],
     }  # fmt: skip
-    return OpFact(
+    return op(
         name,
         reads=tuple((s, size) for s in reads),
         writes=tuple((s, size) for s in writes),
@@ -45,9 +69,10 @@ def pointwise(name, reads, writes, size=40e6, **more):
 
 def product(name="aten::mm", kernel_s=0.5, roof_s=0.4, **more):
     """A matrix product in float32."""
+    shapes = () if "reads" in more else ((512, 512), (512, 512))
     settings = {
-        "op_class": "contraction", "matrix_flops": roof_s * 100e9, "vector_flops": 0.0,
-        "kernel_s": kernel_s, "roof_s": roof_s, "below_s": kernel_s - roof_s, "dtype": "float32",
-        "bytes_moved": 1e6, "phase": "forward", "shapes": ((512, 512), (512, 512)),
+        "op_class": "contraction", "matrix_flops": roof_s * 100e9, "kernel_s": kernel_s,
+        "roof_s": roof_s, "below_s": kernel_s - roof_s, "bytes_moved": 1e6, "phase": "forward",
+        "shapes": shapes,
     }  # fmt: skip
-    return OpFact(name, **(settings | more))
+    return op(name, **(settings | more))

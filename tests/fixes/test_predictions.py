@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 import pytest
-from tests.fixes.facts import facts, pointwise, product
+from tests.fixes.facts import facts, op, pointwise, product
 
 from gobrrr.fixes import FIXES, Prospect, RuledOut
-from gobrrr.fixes.facts import LoaderFact, OpFact, OptimizerFact
+from gobrrr.fixes.facts import LoaderFact, OptimizerFact
 from gobrrr.fixes.fix import prospect_or_not
 from gobrrr.fixes.fusion import find_groups
 from gobrrr.fixes.light import speed_of_light_with
@@ -103,18 +103,19 @@ def test_forward_and_backward_pass_are_two_graphs():
 
 
 def test_what_iterates_over_other_points_is_another_kernel():
-    half = pointwise("aten::add", [2], [3], shapes=((3_000_000,),), size=12e6)
+    half = pointwise("aten::add", [2], [3], size=12e6)
     ops = [pointwise("aten::mul", [1], [2]), half]
     assert [len(group.ops) for group in find_groups(facts(ops))] == [1, 1]
     # A normalisation takes what computes its input, and what uses its rows.
-    norm = pointwise("aten::native_layer_norm", [2], [3], op_class="normalisation", row=1000)
+    norm = pointwise("aten::native_layer_norm", [2], [3], op_class="normalisation",
+                     shapes=((10_000, 1000),), args=((1000,), None, None, 1e-5))  # fmt: skip
     ops = [pointwise("aten::mul", [1], [2]), norm, pointwise("aten::relu", [3], [4])]
     assert [len(group.ops) for group in find_groups(facts(ops))] == [3]
 
 
 def test_compile_counts_the_bytes_of_fusion():
     chain = [pointwise("aten::mul", [i], [i + 1]) for i in range(6)]
-    step_s = sum(op.kernel_s + op.fixed_s + op.host_s for op in chain)
+    step_s = sum(done.kernel_s + done.fixed_s + done.host_s for done in chain)
     outcome = consider("compile", facts(chain, step_s, {"overhead.dispatch": 120e-6}))
     # 6 * 80 MB at 10 GB/s is 48 ms; 80 MB at 60 % of 10 GB/s is 13.3 ms.
     assert outcome.expected_s == pytest.approx(0.048 - 0.01333, rel=0.02)
@@ -148,7 +149,7 @@ def test_autocast_shrinks_the_roof_by_the_ratio_of_the_rates():
 
 def test_a_fused_optimizer_saves_the_dispatch_of_its_ops():
     ops = [
-        OpFact("aten::addcdiv_", kernel_s=1e-6, fixed_s=2e-6, host_s=8e-6, phase="optimizer")
+        op("aten::addcdiv_", kernel_s=1e-6, fixed_s=2e-6, host_s=8e-6, phase="optimizer")
         for _ in range(100)
     ]
     given = facts(
@@ -166,7 +167,7 @@ def test_a_fused_optimizer_saves_the_dispatch_of_its_ops():
 def test_page_faults_are_what_an_allocator_can_save():
     given = facts(step_s=1.0, leaves={"memory.page_faults": 0.6}, can_restart=True)
     assert consider("glibc_tunables", given).expected_s == pytest.approx(0.51)  # 85 % of 0.6
-    ops = [OpFact("aten::mul", fresh_bytes=size, page_faults_s=0.3) for size in (64e6, 8e6)]
+    ops = [op("aten::mul", fresh_bytes=size, page_faults_s=0.3) for size in (64e6, 8e6)]
     # 85 % of 0.3 s for blocks that are mapped anew each time, 30 % of 0.3 s for smaller ones.
     mixed = replace(given, ops=tuple(ops))
     assert consider("glibc_tunables", mixed).expected_s == pytest.approx(0.345)
@@ -186,7 +187,7 @@ def test_loader_workers_hide_loading_behind_the_step():
 
 def test_a_loop_is_named_by_its_line():
     ops = [
-        OpFact("aten::mv", kernel_s=1e-6, fixed_s=1e-6, host_s=8e-6, roof_s=0.5e-6,
+        op("aten::mv", kernel_s=1e-6, fixed_s=1e-6, host_s=8e-6, roof_s=0.5e-6,
                source="rows.py:7 in rows", shapes=((64, 64), (64,)))
         for _ in range(100)
     ]  # fmt: skip
@@ -198,7 +199,7 @@ def test_a_loop_is_named_by_its_line():
 
 def test_attention_by_hand_is_found_between_two_products():
     q = product("aten::bmm", kernel_s=0.1, roof_s=0.02, shapes=((8, 512, 64), (8, 64, 512)))
-    softmax = OpFact("aten::_softmax", op_class="normalisation", kernel_s=0.3, roof_s=0.2,
+    softmax = op("aten::_softmax", op_class="normalisation", kernel_s=0.3, roof_s=0.2,
                      shapes=((8, 512, 512),), phase="forward", source="model.py:9")  # fmt: skip
     ops = [q, pointwise("aten::mul", [1], [2]), softmax, q]
     outcome = consider("fused_attention", facts(ops))
@@ -298,7 +299,7 @@ def test_less_than_the_least_saving_is_ruled_out():
 
 
 def test_max_pooling_of_nchw_images_has_no_fast_kernel_on_a_cpu():
-    pool = OpFact("aten::max_pool2d_with_indices", kernel_s=0.5, roof_s=0.1, below_s=0.4,
+    pool = op("aten::max_pool2d_with_indices", kernel_s=0.5, roof_s=0.1, below_s=0.4,
                   shapes=((4, 32, 96, 96),), phase="forward")  # fmt: skip
     conv = product("aten::convolution", kernel_s=0.4, roof_s=0.4,
                    shapes=((4, 32, 96, 96), (32, 32, 3, 3)))  # fmt: skip

@@ -23,7 +23,7 @@ from gobrrr.fixes.fix import (
     RuledOut,
     prospect_or_not,
 )
-from gobrrr.fixes.fusion import find_groups, is_fusable, seconds_to_move
+from gobrrr.fixes.fusion import PRODUCTS_AS_LOOPS, find_groups, is_fusable, seconds_to_move
 from gobrrr.fixes.programs import as_program
 from gobrrr.fixes.scripts import before_first_call
 from gobrrr.timeline.quantities import si, time_text
@@ -33,9 +33,7 @@ from gobrrr.timeline.quantities import si, time_text
 _TUNED = (-0.5, 0.2, 1.0)
 # Times the estimate of what compiled calls cost: low, expected, high saving.
 _UNSURE = (1.6, 1.0, 0.6)
-# ``mv`` and ``dot`` become generated loops (torch/_inductor/decomposition.py and its lowerings),
-# which take about what the library takes: low, expected, high.
-_LOOPS = ("aten::mv", "aten::dot", "aten::vdot")
+# Products that become generated loops take about what the library takes: low, expected, high.
 _AS_LOOPS = (2.0, 1.2, 0.8)
 _FILLS = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
 # Share of its roof that a generated kernel reaches: low, expected, high. Measured on the same
@@ -200,7 +198,7 @@ def _rewritten_s(facts: Facts, runs: list[tuple[OpFact, ...]]) -> float:
 
 
 def _compiled_part(facts: Facts) -> Facts:
-    """The facts as the compiler sees them: products that become loops, and without what stays."""
+    """The facts as the compiler sees them: without what stays outside its graph."""
     ops = []
     written: set[int] = set()
     for op in facts.ops:
@@ -210,7 +208,7 @@ def _compiled_part(facts: Facts) -> Facts:
         written |= stores
         if kept and stores:
             continue
-        ops.append(replace(op, op_class="elementwise") if op.name in _LOOPS else op)
+        ops.append(op)
     return replace(facts, ops=tuple(ops))
 
 
@@ -234,7 +232,7 @@ def _fused_kernels(facts: Facts) -> tuple[float, tuple[float, float, float], tup
         if group.fresh_before:
             faults_s *= group.fresh_after / group.fresh_before
         roof_s = max(memory_s, arithmetic_s)
-        loops_s = sum(op.kernel_s for op in group.ops if op.name in _LOOPS)
+        loops_s = sum(op.kernel_s for op in group.ops if op.name in PRODUCTS_AS_LOOPS)
         for i, reached in enumerate(REACHED):
             after[i] += roof_s / reached + faults_s + _AS_LOOPS[i] * loops_s
     return before_s, (after[0], after[1], after[2]), (moved[0], moved[1])

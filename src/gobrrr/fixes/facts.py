@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
+
 # A fix that cannot save this share of the step is not tried: no measurement here could tell it
 # from nothing (a null fix may be 2 % off, DESIGN section 4).
 LEAST_SAVING = 0.02
@@ -13,16 +16,24 @@ LEAST_SAVING = 0.02
 
 @dataclass(frozen=True, slots=True)
 class OpFact:
-    """One op of the step. Times in seconds, ``None`` is unknown.
+    """One op of the step as it was captured, with what is known of it. Times in seconds.
 
-    ``nodes`` of autograd are made for a backward pass (``None``: not recorded).
-    ``count`` is 1 where the step's order is known (``Facts.in_order``), otherwise the calls that
-    the row stands for, of which everything else is the sum. ``reads`` and ``writes`` are
-    (storage, bytes) of its tensors. ``elements`` are the points that it iterates over (``None``:
-    as many as its largest input has), of which ``row`` are reduced to one.
+    Attributes:
+        call: the op with its arguments, as far as they were recorded.
+        work: its least work; ``None`` if unknown.
+        count: 1 where the step's order is known (``Facts.in_order``), otherwise the calls that the
+            row stands for, of which everything else is the sum.
+        kernel_s: of its kernel, without fixed cost.
+        fixed_s: its fixed cost.
+        host_s: overhead on the way to it.
+        roof_s: the part of its kernel at the ceilings; ``None`` if unknown.
+        below_s: the rest of its kernel; ``None`` if unknown.
+        page_faults_s: of fresh outputs, within its kernel.
+        nodes: of autograd that it makes for a backward pass; ``None`` where not recorded.
     """
 
-    name: str
+    call: OpCall
+    work: Work | None = None
     count: float = 1.0
     kernel_s: float = 0.0
     fixed_s: float = 0.0
@@ -30,29 +41,78 @@ class OpFact:
     roof_s: float | None = None
     below_s: float | None = None
     page_faults_s: float = 0.0
-    matrix_flops: float | None = None
-    vector_flops: float | None = None
-    special: float = 0.0
-    bytes_moved: float | None = None
-    fresh_bytes: float = 0.0
-    op_class: str = "other"
-    dtype: str | None = None
-    dtypes: str = ""
-    shapes: tuple[tuple[int, ...], ...] = ()
-    reads: tuple[tuple[int, float], ...] = ()
-    writes: tuple[tuple[int, float], ...] = ()
-    elements: int | None = None
-    row: int = 1
     module: str = ""
     source: str = ""
     phase: str = ""
-    overload: str = ""
     nodes: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Qualified name of the op, without overload."""
+        return self.call.name
 
     @property
     def time_s(self) -> float:
         """Kernel and fixed cost."""
         return self.kernel_s + self.fixed_s
+
+    @property
+    def matrix_flops(self) -> float | None:
+        """FLOPs for the matrix unit."""
+        return None if self.work is None else self.work.matrix_flops
+
+    @property
+    def vector_flops(self) -> float | None:
+        """All other FLOPs."""
+        return None if self.work is None else self.work.vector_flops
+
+    @property
+    def special(self) -> float:
+        """Transcendental functions among them."""
+        return 0.0 if self.work is None else self.work.special
+
+    @property
+    def bytes_moved(self) -> int | None:
+        """Bytes read and written."""
+        return None if self.work is None else self.work.bytes_moved
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Bytes of newly allocated outputs."""
+        return 0 if self.work is None else self.work.fresh_bytes
+
+    @property
+    def op_class(self) -> str:
+        """Class of its work; ``unknown`` where that is."""
+        return "unknown" if self.work is None else self.work.op_class
+
+    @property
+    def dtype(self) -> str | None:
+        """What it computes in."""
+        return None if self.work is None else self.work.compute_dtype or None
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of its tensor arguments, in order."""
+        return tuple(spec.shape for spec in self.call.tensors)
+
+    @property
+    def reads(self) -> tuple[tuple[int, float], ...]:
+        """(storage, bytes) of the tensors that its kernel reads."""
+        return _storages(self.call.tensors) if self.time_s > 0 else ()
+
+    @property
+    def writes(self) -> tuple[tuple[int, float], ...]:
+        """(storage, bytes) of the tensors that its kernel makes."""
+        return _storages(self.call.outputs or ()) if self.time_s > 0 else ()
+
+
+def _storages(tensors: Iterable[TensorSpec]) -> tuple[tuple[int, float], ...]:
+    sizes: dict[int, float] = {}
+    for spec in tensors:
+        if spec.storage is not None:
+            sizes[spec.storage] = max(sizes.get(spec.storage, 0.0), float(spec.unique_bytes or 0))
+    return tuple(sizes.items())
 
 
 @dataclass(frozen=True, slots=True)

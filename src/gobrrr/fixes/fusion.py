@@ -1,26 +1,29 @@
-"""What fusing neighbouring ops would save: bytes that need not move, dispatches not needed."""
+"""What fusing neighbouring ops would save: bytes that need not move, dispatches not needed.
+
+Which ops fuse, and what is then moved, is ``models.fusion``'s to say; here its groups are those of
+a step's facts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 
 from gobrrr.fixes.facts import Facts, OpFact
-from gobrrr.models.dataflow import Access, Dataflow, FlowOp
-from gobrrr.models.fusion import FusedGroup, fuse
+from gobrrr.models.dataflow import Dataflow, link
+from gobrrr.models.fusion import FUSIBLE, FusedGroup, fuse
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.ops import OpCall, TensorSpec
-from gobrrr.work.estimate import Work
-from gobrrr.work.traits import Role, Space
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work.traits import Role, Space, space_of
 
-_FUSABLE = ("elementwise", "normalisation")
-# Ops without arithmetic that a compiler folds into their neighbours.
-_FOLDED = ("aten::clone", "aten::copy_", "aten::_to_copy", "aten::cat", "aten::embedding")
-# Without the order of the ops: the share of the bytes of elementwise ops and normalisations that
-# fusion leaves (Ivanov et al., "Data Movement Is All You Need", MLSys 2021, table 2: 22.9 % less
-# in all of BERT, about half of what such ops move).
+# Without arguments or order, the classes of what a compiler generates code for, and the share of
+# their bytes that fusion leaves (Ivanov et al., "Data Movement Is All You Need", MLSys 2021, table
+# 2: 22.9 % less in all of BERT, about half of what such ops move).
+_GENERATED = ("elementwise", "normalisation")
 _LEFT_WITHOUT_ORDER = 0.5
+# ``mv`` and ``dot`` become generated sums over rows (torch/_inductor/decomposition.py and its
+# lowerings).
+PRODUCTS_AS_LOOPS = ("aten::mv", "aten::dot", "aten::vdot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,28 @@ class Group:
         return sum(op.fresh_bytes for op in self.ops)
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    call: OpCall
+    module: str
+    source: str
+    phase: Phase
+
+
 def is_fusable(op: OpFact) -> bool:
     """Whether a compiler generates code for this op rather than calling a library."""
-    if "rnn" in op.name or "lstm" in op.name or "gru" in op.name:
-        return False
-    return op.op_class in _FUSABLE or op.name in _FOLDED
+    space = _space(op.call)
+    if space is None:
+        return op.op_class in _GENERATED
+    return space.role in FUSIBLE
+
+
+def _space(call: OpCall) -> Space | None:
+    """What the compiler's code for a call iterates over."""
+    tensors = call.tensors
+    if call.name in PRODUCTS_AS_LOOPS and tensors:
+        return Space(Role.REDUCTION, tensors[0].numel, tensors[0].shape[-1])
+    return space_of(call)
 
 
 def find_groups(facts: Facts) -> tuple[Group, ...]:
@@ -57,58 +77,26 @@ def find_groups(facts: Facts) -> tuple[Group, ...]:
     ops = [op for op in facts.ops if op.phase != "optimizer"]
     if not facts.in_order:
         return tuple(_unordered(op) for op in ops if is_fusable(op))
-    flow = _link(ops)
+    flow = link([_Placed(op.call, op.module, op.source, Phase.OTHER) for op in ops])
+    flow = replace(flow, ops=tuple(replace(op, space=_space(op.call)) for op in flow.ops))
+    of = [ops[linked.index] for linked in flow.ops]
     found: list[tuple[int, Group]] = []
-    for phase in dict.fromkeys(op.phase for op in ops):
-        part, places = _part(flow, [i for i, op in enumerate(ops) if op.phase == phase])
+    for phase in dict.fromkeys(op.phase for op in of):
+        part, places = _part(flow, [i for i, op in enumerate(of) if op.phase == phase])
         for fused in fuse(part):
             members = [places[m] for m in fused.members]
-            if is_fusable(ops[members[0]]):
-                found.append((members[0], _group([ops[m] for m in members], fused)))
+            if is_fusable(of[members[0]]):
+                found.append((members[0], _group([of[m] for m in members], fused)))
     return tuple(group for _, group in sorted(found, key=lambda pair: pair[0]))
 
 
 def _group(ops: Sequence[OpFact], fused: FusedGroup) -> Group:
-    before = sum(op.bytes_moved or 0.0 for op in ops)
+    before = float(sum(op.bytes_moved or 0 for op in ops))
     after = before if fused.bytes_fused is None else float(fused.bytes_fused)
-    fresh = sum(op.fresh_bytes for op in ops)
+    fresh = float(sum(op.fresh_bytes for op in ops))
     if fused.work is not None:
         fresh = float(fused.work.fresh_bytes)
     return Group(tuple(ops), before, after, fresh)
-
-
-def _link(ops: Sequence[OpFact]) -> Dataflow:
-    """The ops linked by the values that they read and write.
-
-    A value is (storage, version): a storage's id comes back for another tensor once it is freed,
-    which shows as a write by an op that does not read it.
-    """
-    current: dict[int, int] = {}
-    producer: dict[int, int] = {}
-    readers: dict[int, list[int]] = {}
-    flow = []
-    newest = 0
-    for position, op in enumerate(ops):
-        reads, writes = [], []
-        for storage, size in op.reads:
-            if storage not in current:
-                newest += 1
-                current[storage] = newest
-            reads.append(_access(current[storage], size))
-            readers.setdefault(current[storage], []).append(position)
-        for storage, size in op.writes:
-            newest += 1
-            current[storage] = newest
-            producer[newest] = position
-            writes.append(_access(newest, size))
-        flow.append(
-            FlowOp(position, OpCall(op.name, ()), _space(op), _work(op), tuple(reads),
-                   tuple(writes), op.module, op.source, Phase.OTHER)
-        )  # fmt: skip
-    # What no one reads within the step is its result, or the next step's.
-    kept = frozenset(value for value in producer if value not in readers)
-    found = {value: tuple(positions) for value, positions in readers.items()}
-    return Dataflow(tuple(flow), producer, found, kept)
 
 
 def _part(flow: Dataflow, members: Sequence[int]) -> tuple[Dataflow, Sequence[int]]:
@@ -124,33 +112,8 @@ def _part(flow: Dataflow, members: Sequence[int]) -> tuple[Dataflow, Sequence[in
     return Dataflow(ops, producer, readers, flow.kept | others), members
 
 
-def _access(value: int, size: float) -> Access:
-    spec = TensorSpec((round(size),), "uint8", None, value)
-    return Access(value, round(size), spec)
-
-
-def _space(op: OpFact) -> Space:
-    elements = op.elements
-    if elements is None:
-        elements = max(map(prod, op.shapes), default=0)
-    if not is_fusable(op) or not elements:
-        return Space(Role.EXTERN, elements)
-    role = Role.POINTWISE if op.row == 1 else Role.NORMALISATION
-    return Space(role, elements, op.row)
-
-
-def _work(op: OpFact) -> Work:
-    moved = round(op.bytes_moved or 0.0)
-    written = min(moved, round(sum(size for _, size in op.writes)))
-    return Work(
-        matrix_flops=op.matrix_flops or 0.0, vector_flops=op.vector_flops or 0.0,
-        bytes_read=moved - written, bytes_written=written, unique_bytes=moved,
-        compute_dtype=op.dtype or "", op_class="other", fresh_bytes=round(op.fresh_bytes),
-    )  # fmt: skip
-
-
 def _unordered(op: OpFact) -> Group:
-    moved = op.bytes_moved or 0.0
+    moved = float(op.bytes_moved or 0)
     return Group((op,), moved, moved * _LEFT_WITHOUT_ORDER, op.fresh_bytes * _LEFT_WITHOUT_ORDER)
 
 

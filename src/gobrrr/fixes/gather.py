@@ -8,11 +8,10 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
-from gobrrr.attribution.cpu import works_on
 from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.allocator import VARIABLES
@@ -23,8 +22,8 @@ from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFac
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.programs import Program, is_module
 from gobrrr.fixes.threads import usable_processors
-from gobrrr.timeline.ops import TensorSpec
-from gobrrr.work.traits import space_of
+from gobrrr.timeline.ops import OpCall
+from gobrrr.work.estimate import OpClass, Work
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 
@@ -73,40 +72,13 @@ def _ops_in_order(analysis: CpuAnalysis) -> tuple[OpFact, ...]:
     host = analysis.result.host_by_op_ns.sum(axis=0)
     facts = []
     for position, op in enumerate(analysis.capture.recorded):
-        work, row = analysis.works[position], row_of.get(position, -1)
-        call = op.call
-        outputs = call.outputs or ()
-        space = space_of(call)
-        sources = _storages(call.tensors)
-        moved = work.bytes_moved if work is not None else None
+        row = row_of.get(position, -1)
         fact = OpFact(
-            name=call.name,
-            host_s=float(host[position]) * 1e-9,
-            matrix_flops=None if work is None else work.matrix_flops,
-            vector_flops=None if work is None else work.vector_flops,
-            special=0.0 if work is None else work.special,
-            bytes_moved=moved,
-            fresh_bytes=0.0 if work is None else float(work.fresh_bytes),
-            op_class="view" if not works_on(work) and work is not None else _class_of(work),
-            dtype=None if work is None else work.compute_dtype,
-            dtypes=",".join(dict.fromkeys(t.dtype for t in call.tensors)),
-            shapes=tuple(t.shape for t in call.tensors),
-            reads=sources if row >= 0 else (),
-            writes=_storages(outputs) if row >= 0 else (),
-            elements=None if space is None else space.elements,
-            row=1 if space is None else space.row,
-            module=op.module,
-            source=op.source,
-            phase=PHASE_NAMES[op.phase],
-            overload=call.overload,
-            nodes=op.nodes,
-        )
+            call=op.call, work=analysis.works[position], host_s=float(host[position]) * 1e-9,
+            module=op.module, source=op.source, phase=PHASE_NAMES[op.phase], nodes=op.nodes,
+        )  # fmt: skip
         facts.append(fact if row < 0 else _with_shares(fact, shares, row))
     return tuple(facts)
-
-
-def _class_of(work: Any) -> str:
-    return "unknown" if work is None else work.op_class
 
 
 def _with_shares(fact: OpFact, shares: Any, row: int) -> OpFact:
@@ -123,25 +95,28 @@ def _with_shares(fact: OpFact, shares: Any, row: int) -> OpFact:
     )
 
 
-def _storages(tensors: Iterable[TensorSpec]) -> tuple[tuple[int, float], ...]:
-    sizes: dict[int, float] = {}
-    for spec in tensors:
-        if spec.storage is not None:
-            sizes[spec.storage] = max(sizes.get(spec.storage, 0.0), float(spec.unique_bytes or 0))
-    return tuple(sizes.items())
-
-
 def _ops_of_rows(rows: Iterable[OpRow]) -> tuple[OpFact, ...]:
     return tuple(
         OpFact(
-            name=row.name, count=row.count, kernel_s=row.kernel_s, fixed_s=row.fixed_s,
-            roof_s=row.roof_s, below_s=row.below_s, page_faults_s=row.page_faults_s,
-            matrix_flops=row.flops if row.unit == "matrix" else 0.0,
-            vector_flops=row.flops if row.unit != "matrix" else 0.0, bytes_moved=row.bytes,
-            op_class=row.op_class or "unknown", dtype=row.dtype, dtypes=row.dtypes,
-            module=row.module or "", source=row.source or "", phase=row.phase or "",
+            call=OpCall(row.name), work=_work_of_row(row), count=row.count, kernel_s=row.kernel_s,
+            fixed_s=row.fixed_s, roof_s=row.roof_s, below_s=row.below_s,
+            page_faults_s=row.page_faults_s, module=row.module or "", source=row.source or "",
+            phase=row.phase or "",
         )
         for row in rows
+    )  # fmt: skip
+
+
+def _work_of_row(row: OpRow) -> Work | None:
+    """What a row of the diagnosis says of its calls' work: how many bytes, not which."""
+    if row.op_class not in get_args(OpClass):
+        return None
+    matrix = row.unit == "matrix"
+    moved = None if row.bytes is None else round(row.bytes)
+    return Work(
+        matrix_flops=row.flops if matrix else 0.0, vector_flops=0.0 if matrix else row.flops,
+        bytes_read=moved, bytes_written=None if moved is None else 0, unique_bytes=moved,
+        compute_dtype=row.dtype or "", op_class=cast(OpClass, row.op_class),
     )  # fmt: skip
 
 

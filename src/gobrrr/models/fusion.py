@@ -16,7 +16,7 @@ from gobrrr.timeline.ops import TensorSpec
 from gobrrr.work.estimate import OpClass, Work
 from gobrrr.work.traits import Role
 
-_FUSIBLE = (Role.POINTWISE, Role.REDUCTION, Role.NORMALISATION)
+FUSIBLE = (Role.POINTWISE, Role.REDUCTION, Role.NORMALISATION)
 # Readers of a shared input that are looked at as partners: Inductor stops at a distance too
 # (``config.max_fusion_buffer_group_pairwise_attempts`` is 64).
 _PARTNERS = 16
@@ -94,7 +94,7 @@ class _Grouping:
         before = 0
         for g in needs:
             before |= self.groups[g].before | 1 << g
-        fusible = op.role in _FUSIBLE
+        fusible = op.role in FUSIBLE
         new = _Group([position], fusible, 0, before=before)
         if op.space is not None:
             new.elements, new.row = op.space.elements, op.space.row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -225,7 +226,8 @@ def diagnose_in_child(target: Target, fixes: Sequence[Fix]) -> tuple[Diagnosis, 
                 ) from None
             raise UserCodeError(f"{target.name} {failure}") from None
         if isinstance(answer, Diagnosed):
-            return answer.diagnosis, answer.facts
+            facts: Facts = pickle.loads(answer.facts)
+            return answer.diagnosis, facts
         assert isinstance(answer, Failed)
         if not answer.by_user:
             raise InputError(answer.error)

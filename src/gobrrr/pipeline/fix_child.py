@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -44,7 +45,7 @@ def diagnose(spec: Spec, parent: Parent) -> None:
         diagnosis, facts = diagnose_with(work, fixes, ceilings, title, silent, can_restart=True)
     else:
         diagnosis, facts = _diagnose_script(spec.target, fixes)
-    parent.tell(Diagnosed(diagnosis, replace(facts, workload=None)))
+    parent.tell(Diagnosed(diagnosis, pickle.dumps(replace(facts, workload=None))))
 
 
 def _diagnose_script(target: Target, fixes: Sequence[Fix]) -> tuple[Diagnosis, Facts]:

@@ -12,7 +12,6 @@ import msgspec
 
 from gobrrr.diagnosis.fix_schema import Verification
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.verification.timing import Null
 
@@ -152,10 +151,10 @@ class Tried(msgspec.Struct, tag=True):
 
 
 class Diagnosed(msgspec.Struct, tag=True):
-    """A diagnosis of the program, and the same for the fixes."""
+    """A diagnosis of the program, and the same for the fixes: pickled, since op calls nest."""
 
     diagnosis: Diagnosis
-    facts: Facts
+    facts: bytes
 
 
 class Failed(msgspec.Struct, tag=True):
