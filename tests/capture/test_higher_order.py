@@ -133,3 +133,11 @@ def test_a_device_given_back_names_nothing() -> None:
 
     graph = capture_op_graph(lambda: step, GPU)
     assert {spec.device for spec in graph.ops[-1].call.tensors} == {"cuda:0"}
+
+
+def test_a_device_named_inside_torchs_own_functions_is_followed() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    pool = torch.nn.functional.fractional_max_pool2d
+    graph = capture_op_graph(lambda: lambda: pool(x, 2, output_size=(4, 4)), GPU)
+    assert names(graph)["aten::fractional_max_pool2d"] == 1
+    assert {spec.device for op in graph.ops for spec in op.call.tensors} == {"cuda:0"}

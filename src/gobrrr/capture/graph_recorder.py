@@ -246,6 +246,11 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         def _operator(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             inputs: list[Any] = []
             args = _with_stand_ins(recorder.stand_ins, args, inputs)
+            device = kwargs.get("device")
+            named = isinstance(device, torch.device) and device.type not in ("cpu", "meta")
+            if named:
+                # Made inside a function of torch's own, where the function mode does not see it.
+                kwargs = {**kwargs, "device": torch.device("cpu")}
             if kwargs:
                 kwargs = {
                     key: _with_stand_ins(recorder.stand_ins, value, inputs)
@@ -275,6 +280,8 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             found: list[Any] = []
             _collect(result, found)
             recorder.place_outputs(found, inputs, not inputs or func is aten.lift_fresh.default)
+            for tensor in found if named else ():
+                storages.put(tensor, TARGET)
             if recorder.recording:
                 outputs = [recorder.spec(tensor) for tensor in found]
                 whole = None if None in outputs else tuple(outputs)
