@@ -14,6 +14,8 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention 
 from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph  # noqa: E402
 from gobrrr.capture.target_answers import DeviceAnswers  # noqa: E402
 from gobrrr.capture.target_kernels import Abilities  # noqa: E402
+from gobrrr.capture.workload import Workload  # noqa: E402
+from gobrrr.timeline.errors import InputError  # noqa: E402
 from gobrrr.timeline.graph import OpGraph  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -141,3 +143,11 @@ def test_a_device_named_inside_torchs_own_functions_is_followed() -> None:
     graph = capture_op_graph(lambda: lambda: pool(x, 2, output_size=(4, 4)), GPU)
     assert names(graph)["aten::fractional_max_pool2d"] == 1
     assert {spec.device for op in graph.ops for spec in op.call.tensors} == {"cuda:0"}
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_a_nested_tensor_is_refused_in_a_sentence(layout: Any) -> None:
+    rows = torch.nested.nested_tensor([torch.randn(5, 4), torch.randn(3, 4)], layout=layout)
+    work = Workload(torch.nn.Linear(4, 4), (rows,))
+    with pytest.raises(InputError, match="nested tensor"):
+        capture_op_graph(lambda: work, GPU)

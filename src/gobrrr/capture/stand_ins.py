@@ -10,6 +10,7 @@ from gobrrr.capture.assumed_values import MOST_ASSUMED, rest_on
 from gobrrr.capture.graph_storages import HOST, TARGET, Storages
 from gobrrr.capture.snapshot import Snapshot
 from gobrrr.capture.uniform_values import as_uniform, is_uniform
+from gobrrr.timeline.errors import InputError
 
 # Masks, positions and lengths steer a program; activations do not.
 MOST_VALUES = 1 << 18
@@ -40,6 +41,11 @@ class StandIns:
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             # What it wraps is replaced where its operators arrive.
             return tensor
+        if tensor.is_nested:
+            raise InputError(
+                "a nested tensor cannot be predicted: its lengths are values, of which a stand-in "
+                "has none; give the step a padded batch, or one packed into a plain tensor"
+            )
         known = self._made.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1]
