@@ -65,8 +65,8 @@ def leaves_of(steps, recorded, works, fixed, step_ns, faults=None, cost=FREE):  
     capture = build_cpu_capture(steps, recorded, CPU)
     count = len(recorded)
     result = attribute_cpu(
-        capture, works, np.array(fixed, float), np.array(faults or [0] * count, float),
-        ceilings(), cost, step_ns,
+        capture, works, ceilings(), step_ns, fixed_ns=np.array(fixed, float),
+        fault_ns=np.array(faults or [0] * count, float), cost=cost,
     )  # fmt: skip
     leaves = dict(result.attribution.leaves_ns)
     assert set(leaves) == set(LEAVES)
@@ -99,10 +99,7 @@ def test_a_generated_kernel_has_the_work_that_its_source_told() -> None:
     # Twice 30 ns, each with 20 bytes at 1 byte/ns: roof 2 * 20, below 60 - 40. No fixed cost known.
     name = "graph_0_cpp_fused_mul_0"
     capture = build_cpu_capture([step(100, (name, 0, 30), (name, 40, 70))], [], CPU)
-    nothing = np.empty(0)
-    result = attribute_cpu(
-        capture, [], nothing, nothing, ceilings(), FREE, 100, generated={name: stream(20)}
-    )
+    result = attribute_cpu(capture, [], ceilings(), 100, generated={name: stream(20)})
     leaves = {name: value for name, value in result.attribution.leaves_ns.items() if value > 1e-9}
     assert leaves == pytest.approx(
         {"memory.device.roof": 40, "memory.device.below": 20, "overhead.python": 40}
@@ -183,9 +180,7 @@ def test_giving_pages_back_is_allocation_and_never_more_than_the_time_between_op
     # 100 ns with a kernel of 60: 40 between ops, of which 15 are the release of pages.
     capture = build_cpu_capture([step(100, ("aten::mul", 0, 60))], [op("aten::mul")], CPU)
     for release, python in ((15, 25), (70, 0)):
-        result = attribute_cpu(
-            capture, [stream(60)], np.zeros(1), np.zeros(1), ceilings(), FREE, 100, release
-        )
+        result = attribute_cpu(capture, [stream(60)], ceilings(), 100, release_ns=release)
         leaves = result.attribution.leaves_ns
         assert leaves["overhead.allocation"] == pytest.approx(40 - python)
         assert leaves["overhead.python"] == pytest.approx(python)

@@ -16,9 +16,9 @@ from gobrrr.attribution.collectives import CollectiveFigures
 from gobrrr.attribution.device_time import DeviceTimeNs
 from gobrrr.attribution.leaves import IdleGap, KernelShares
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.measure import Summary
+from gobrrr.measure import Summary, summarise
 from gobrrr.models.roof import Roof
-from gobrrr.timeline.data import Device, HostSpans, Kernels, Phase
+from gobrrr.timeline.data import WHOLE_TRACE, Device, HostSpans, Kernels, Phase, Timeline
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work
 
@@ -133,3 +133,28 @@ class Attributed:
     collectives: tuple[CollectiveFigures, ...] = ()
     notices: tuple[str, ...] = ()
     threads: int | None = None
+
+
+def recorded_step_times(timeline: Timeline) -> StepTimes:
+    """Step times of a recording: its windows, profiled, because it holds no others."""
+    lengths = ((timeline.steps[:, 1] - timeline.steps[:, 0]) * 1e-9).tolist()
+    time = summarise(lengths)
+    return StepTimes(
+        time=time,
+        basis=MEAN,
+        samples_s=tuple(lengths),
+        profiled_s=time.mean,
+        profiled_steps=len(lengths),
+        whole_trace=timeline.steps_how == WHOLE_TRACE,
+    )
+
+
+def ceiling_notices(device: str, ceilings: Ceilings | None) -> tuple[str, ...]:
+    """What is to be said of the ceilings: their own notices, or that there are none."""
+    if ceilings is not None:
+        return tuple(ceilings.notices)
+    return (
+        f"No ceilings for {device or 'a device that the trace does not name'}: there is no "
+        "roofline. Measure them there with `gobrrr ceilings --json FILE` and give them with "
+        "--ceilings FILE.",
+    )

@@ -13,17 +13,14 @@ from gobrrr.attribution.attributed import (
     AttributedOp,
     DrawnStep,
     StepTimes,
+    ceiling_notices,
+    recorded_step_times,
 )
-from gobrrr.attribution.cpu import (
-    COLLECTING,
-    COMPILING,
-    LOADING,
-    OVERHEAD_LEAF,
-    CpuAttribution,
-    works_on,
-)
-from gobrrr.attribution.cpu_causes import causes_of_overhead
+from gobrrr.attribution.cpu import CpuAttribution, works_on
+from gobrrr.attribution.cpu_causes import causes_of_lane, causes_of_overhead
 from gobrrr.attribution.cpu_run import CpuAnalysis
+from gobrrr.attribution.lane import COLLECTING, COMPILING, LOADING, OVERHEAD_LEAF
+from gobrrr.attribution.lane_of_trace import TraceLane
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.fixed_cost import most_common_failures
@@ -35,6 +32,7 @@ from gobrrr.timeline.quantities import percent
 from gobrrr.work.estimate import Work
 
 TRAILING = "(after the last op)"
+READ_OF_ONE_VALUE = "aten::_local_scalar_dense"
 # Owners whose time has nothing to do with the op that happens to come next.
 OF_NO_OP = {
     LOADING: "(waiting for data)",
@@ -102,6 +100,35 @@ def attributed_lane(
     )
 
 
+def attributed_trace_lane(
+    lane: TraceLane, result: CpuAttribution, ceilings: Ceilings | None
+) -> Attributed:
+    """A recorded CPU step, attributed: its fixed costs and page faults are not known."""
+    capture = lane.capture
+    step = attributed_lane(
+        capture,
+        lane.works,
+        result,
+        ceilings,
+        recorded_step_times(capture.timeline),
+        idle=causes_of_lane(capture, result),
+    )
+    others = sum(other.count for other in result.other_kernels)
+    reads = sum(
+        calls
+        for op, calls in zip(capture.recorded, result.calls.tolist())
+        if op.call.name == READ_OF_ONE_VALUE
+    )
+    return replace(
+        step,
+        counters={"kernels": float(result.calls.sum()) + others, "reads_of_one_value": reads},
+        notices=(
+            *capture.timeline.notices,
+            *ceiling_notices(capture.timeline.device.name, ceilings),
+        ),
+    )
+
+
 def _overhead_of_no_op(result: CpuAttribution) -> dict[str, float]:
     host = result.host_by_op_ns
     found = {name: float(host[owner].sum()) for owner, name in OF_NO_OP.items()}
@@ -125,6 +152,8 @@ def _ops(
             module=op.module,
             source=op.source,
             phase=op.phase,
+            count=float(result.calls[position]),
+            weight=float(result.calls[position]),
         )
         for position, op in enumerate(capture.recorded)
     ]
@@ -182,7 +211,7 @@ def _drawn(capture: CpuCapture, result: CpuAttribution) -> DrawnStep:
 def _counters(analysis: CpuAnalysis) -> dict[str, float]:
     others = analysis.result.other_kernels
     kernels = sum(works_on(work) for work in analysis.works) + sum(o.count for o in others)
-    syncs = sum(op.call.name == "aten::_local_scalar_dense" for op in analysis.capture.recorded)
+    syncs = sum(op.call.name == READ_OF_ONE_VALUE for op in analysis.capture.recorded)
     return {
         "ops": float(len(analysis.capture.recorded)),
         "kernels": float(kernels),

@@ -7,44 +7,40 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gobrrr.attribution.cpu import (
+from gobrrr.attribution.cpu import CpuAttribution, works_on
+from gobrrr.attribution.cpu_run import CpuAnalysis
+from gobrrr.attribution.lane import (
     COLLECTING,
     COMPILING,
     DISPATCH,
     LOADING,
     OVERHEAD_LEAF,
     PYTHON,
-    CpuAttribution,
-    StepPieces,
     cut_step,
-    works_on,
 )
-from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.leaves import IdleGap
-from gobrrr.attribution.lines import time_by_line
+from gobrrr.attribution.lines import LaneStep, time_by_line
 from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
 from gobrrr.capture.profile import RawEvents
-from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.session import Measurements
 
 
 def causes_of_overhead(measured: Measurements, analysis: CpuAnalysis) -> list[IdleGap]:
     """Overhead by cause and source line, ns per step; lines of Python from samples."""
-    return causes_of_lane(analysis.capture, analysis.result, _sampled_pieces(measured, analysis))
+    return causes_of_lane(analysis.capture, analysis.result, _sampled_steps(measured, analysis))
 
 
 def causes_of_lane(
-    capture: CpuCapture,
-    result: CpuAttribution,
-    sampled: Sequence[tuple[StepPieces, Sequence[LineSample]]] = (),
+    capture: CpuCapture, result: CpuAttribution, sampled: Sequence[LaneStep] = ()
 ) -> list[IdleGap]:
     """Overhead by cause and source line, ns per step; ``sampled``: steps with line samples."""
     recorded = capture.recorded
     leaves = result.attribution.leaves_ns
     gaps = []
+    steps = sampled or [LaneStep(capture, pieces) for pieces in result.steps]
     for owner in (PYTHON, LOADING):
         leaf = OVERHEAD_LEAF[owner]
-        shares = time_by_line(sampled, [op.source for op in recorded], owner)
+        shares = time_by_line(steps, owner)
         gaps += [IdleGap(leaves[leaf] * share, leaf, line) for line, share in shares.items()]
         if not shares:
             gaps.append(IdleGap(leaves[leaf], leaf))
@@ -63,15 +59,15 @@ def causes_of_lane(
     return gaps
 
 
-def _sampled_pieces(
-    measured: Measurements, analysis: CpuAnalysis
-) -> list[tuple[StepPieces, Sequence[LineSample]]]:
+def _sampled_steps(measured: Measurements, analysis: CpuAnalysis) -> list[LaneStep]:
     raws: list[RawEvents] = [raw for raw, _ in measured.sampled]
     if not raws:
         return []
     capture = build_cpu_capture(raws, analysis.capture.recorded, analysis.capture.timeline.device)
     has_work = np.array([works_on(work) for work in analysis.works], bool)
     return [
-        (cut_step(capture, (int(low), int(high)), has_work, analysis.cost), samples)
+        LaneStep(
+            capture, cut_step(capture, (int(low), int(high)), has_work, analysis.cost), samples
+        )
         for (low, high), (_, samples) in zip(capture.timeline.steps, measured.sampled)
     ]

@@ -111,13 +111,13 @@ def attribute_measurements(
     result = attribute_cpu(
         capture,
         works,
-        fixed.time_ns,
-        fault_times(recorded, ceilings),
         ceilings,
-        cost,
         step.median * 1e9,
-        release_ns_per_fault * sum(op.page_faults for op in recorded),
-        {name: work_of_cpp_kernel(source) for name, source in measured.generated.items()},
+        fixed_ns=fixed.time_ns,
+        fault_ns=fault_times(recorded, ceilings),
+        cost=cost,
+        release_ns=release_ns_per_fault * sum(op.page_faults for op in recorded),
+        generated={name: work_of_cpp_kernel(source) for name, source in measured.generated.items()},
     )
     return CpuAnalysis(capture, works, fixed, cost, result, step)
 

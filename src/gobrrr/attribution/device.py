@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gobrrr.attribution.device_time import DeviceTimeNs, device_time
 from gobrrr.attribution.device_work import DeviceWork, WorkOf, work_of_kernels
 from gobrrr.attribution.idle import CAUSE_LEAVES, IdlePieces, find_idle, summarise_idle
-from gobrrr.attribution.kernel_names import Family, family_of
+from gobrrr.attribution.kernel_names import Family, family_of, regime_without_roof
 from gobrrr.attribution.leaves import (
     BELOW_LEAF,
     COLLECTIVE,
@@ -31,7 +31,6 @@ from gobrrr.timeline import intervals
 from gobrrr.timeline.data import KernelKind, Timeline
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import parents
-from gobrrr.work.estimate import Work
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -170,7 +169,7 @@ def _regimes(timeline: Timeline, work: DeviceWork, families: tuple[Family, ...])
     kind = timeline.kernels.kind
     regime = np.array(
         [
-            roof.regime if roof is not None else _class_regime(done, family)
+            roof.regime if roof is not None else regime_without_roof(done, family)
             for family, roof, done in zip(families, work.roofs, work.works)
         ],
         np.uint8,
@@ -178,10 +177,3 @@ def _regimes(timeline: Timeline, work: DeviceWork, families: tuple[Family, ...])
     regime[kind == KernelKind.COLLECTIVE] = COLLECTIVE
     regime[(kind == KernelKind.COPY) | (kind == KernelKind.MEMSET)] = COPY
     return regime
-
-
-def _class_regime(work: Work | None, family: Family) -> int:
-    """Regime without a roof: the formula's class where there is one, else the name's family."""
-    if work is None or work.op_class == "other":
-        return family.regime
-    return COMPUTE_UNMODELLED if work.op_class == "contraction" else MEMORY_UNMODELLED

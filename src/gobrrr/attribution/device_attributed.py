@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from gobrrr.attribution.attributed import (
-    MEAN,
     MEDIAN,
     Attributed,
     AttributedOp,
     DrawnStep,
     StepTimes,
+    ceiling_notices,
+    recorded_step_times,
 )
 from gobrrr.attribution.collectives import match_collectives
 from gobrrr.attribution.device import DeviceAttribution
@@ -21,7 +22,7 @@ from gobrrr.attribution.idle import CAUSE_LEAVES
 from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import summarise
-from gobrrr.timeline.data import WHOLE_TRACE, HostKind, KernelKind, Phase, Timeline
+from gobrrr.timeline.data import HostKind, KernelKind, Phase, Timeline
 from gobrrr.timeline.ops import OpCall
 
 TRAILING = "(after the last kernel)"
@@ -38,7 +39,7 @@ def attributed_device(
     ``unprofiled_s``: step times measured without the profiler, where there are any (a live run):
     the leaves are brought to their median. Otherwise they are means over the windows.
     """
-    step = _step_times(timeline, found)
+    step = recorded_step_times(timeline)
     if unprofiled_s:
         time = summarise(list(unprofiled_s))
         found, scales = scale_to_step(found, time.median * 1e9)
@@ -54,7 +55,6 @@ def attributed_device(
     attribution = found.attribution
     groups = group_kernels(timeline, found)
     idle_ns = sum(gap.duration_ns for gap in attribution.idle)
-    of_cpu = timeline.device.kind == "cpu"
     return Attributed(
         device=timeline.device,
         ceilings=ceilings,
@@ -67,26 +67,13 @@ def attributed_device(
         beside_ns={TRAILING: max(0.0, idle_ns - float(found.idle_before_ns.sum()))},
         unlinked_ns=found.unlinked_ns,
         counters=_counters(timeline),
-        device_time=None if of_cpu else found.device_time,
+        device_time=found.device_time,
         collectives=match_collectives([timeline], [found], [timeline.rank or 0], False)[0],
         notices=(
             *timeline.notices,
             *attribution.notices,
             *ceiling_notices(timeline.device.name, ceilings),
         ),
-    )
-
-
-def _step_times(timeline: Timeline, found: DeviceAttribution) -> StepTimes:
-    """Of a recording: profiled time, because it holds no other."""
-    lengths = ((timeline.steps[:, 1] - timeline.steps[:, 0]) * 1e-9).tolist()
-    return StepTimes(
-        time=summarise(lengths),
-        basis=MEAN,
-        samples_s=tuple(lengths),
-        profiled_s=found.attribution.step_ns * 1e-9,
-        profiled_steps=len(lengths),
-        whole_trace=timeline.steps_how == WHOLE_TRACE,
     )
 
 
@@ -135,17 +122,6 @@ def _drawn(timeline: Timeline, found: DeviceAttribution) -> DrawnStep:
         idle_start_ns=found.idle.start_ns,
         idle_end_ns=found.idle.end_ns,
         idle_leaf=tuple(CAUSE_LEAVES[cause] for cause in found.idle.cause.tolist()),
-    )
-
-
-def ceiling_notices(device: str, ceilings: Ceilings | None) -> tuple[str, ...]:
-    """What is to be said of the ceilings: their own notices, or that there are none."""
-    if ceilings is not None:
-        return tuple(ceilings.notices)
-    return (
-        f"No ceilings for {device or 'a device that the trace does not name'}: there is no "
-        "roofline. Measure them there with `gobrrr ceilings --json FILE` and give them with "
-        "--ceilings FILE.",
     )
 
 

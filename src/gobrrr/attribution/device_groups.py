@@ -57,7 +57,7 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
         work.call, linked, kernels.name, of_op(host.name), of_op(host.module),
         of_op(host.source), of_op(host.phase), shares.regime,
     )  # fmt: skip
-    first, group = _distinct(columns)
+    first, group = distinct_rows(columns)
     count = len(first)
 
     def total(values: Float64) -> Float64:
@@ -86,7 +86,7 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
     )
 
 
-def _distinct(columns: tuple[NDArray[np.generic], ...]) -> tuple[Int64, Int64]:
+def distinct_rows(columns: tuple[NDArray[np.generic], ...]) -> tuple[Int64, Int64]:
     """First row of each distinct combination, in order of appearance, and each row's group."""
     number = np.zeros(len(columns[0]), np.int64)
     for column in columns:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from gobrrr.attribution.leaves import COMPUTE_UNMODELLED, MEMORY_UNMODELLED, UNMODELLED
+from gobrrr.work.estimate import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,13 @@ def family_of(kernel_name: str) -> Family:
             if pattern.search(text):
                 return family
     return OTHER
+
+
+def regime_without_roof(work: Work | None, family: Family) -> int:
+    """The regime of a kernel without a roof: its formula's class, else the family of its name."""
+    if work is None or work.op_class == "other":
+        return family.regime
+    return COMPUTE_UNMODELLED if work.op_class == "contraction" else MEMORY_UNMODELLED
 
 
 def _template_name(name: str) -> str:

@@ -40,6 +40,26 @@ def add_cpu_fusion(
     diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.accounted_s)
 
 
+def add_lane_fusion(
+    diagnosis: Diagnosis, capture: CpuCapture, result: CpuAttribution, ceilings: Ceilings | None
+) -> None:
+    """Put the fusion opportunities of a recorded CPU step into its diagnosis.
+
+    The step of median length stands for all; fixed costs are not in a recording.
+    """
+    steps = capture.timeline.steps
+    lengths = steps[:, 1] - steps[:, 0]
+    pieces = result.steps[int(np.argsort(lengths, kind="stable")[len(lengths) // 2])]
+    ops = []
+    for row, time_ns in zip(pieces.kernel_row.tolist(), pieces.kernel_row_ns.tolist()):
+        if capture.position[row] >= 0:
+            op = capture.recorded[capture.position[row]]
+            call = int(capture.timeline.host.call[row])
+            said = capture.timeline.calls[call] if call >= 0 else op.call
+            ops.append(MeasuredOp(said, op.module, op.source, op.phase, time_ns * 1e-9, 0.0))
+    diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.accounted_s, linked=False)
+
+
 def add_device_fusion(
     diagnosis: Diagnosis, timeline: Timeline, found: DeviceAttribution, ceilings: Ceilings | None
 ) -> None:

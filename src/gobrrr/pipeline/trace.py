@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gobrrr import __version__
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.attribution.device_of_ops import with_operators_as_kernels
 from gobrrr.capture.trace import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.fusion_sources import add_device_fusion
+from gobrrr.pipeline.fusion_sources import add_device_fusion, add_lane_fusion
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.work import work_of
 
+if TYPE_CHECKING:
+    from gobrrr.capture.trace_export import Track
+
 PathLike = str | os.PathLike[str]
+MakeTracks = Callable[[], "tuple[Track, ...]"]
 
 
 def diagnose_trace(
@@ -53,7 +56,8 @@ def diagnose_trace(
 
     timelines = read_traces(files)
     for timeline in timelines:
-        _require_work(timeline, timeline.source)
+        if len(timeline.kernels) == 0:
+            raise _no_work(timeline.source)
     return diagnose_ranks(
         timelines,
         [_ceilings_of(timeline, ceilings) for timeline in timelines],
@@ -64,31 +68,66 @@ def diagnose_trace(
 def _diagnose_one(
     timeline: Timeline, path: Path, ceilings: Ceilings | None, perfetto: PathLike | None
 ) -> Diagnosis:
-    if len(timeline.kernels) == 0:
-        timeline = with_operators_as_kernels(timeline, work_of)
-    _require_work(timeline, path.name)
     source: dict[str, Any] = {"kind": "trace", "name": path.name}
     if timeline.rank is not None:
         source["rank"], source["world_size"] = timeline.rank, timeline.world_size
     known = _ceilings_of(timeline, ceilings)
-    found = attribute_device(timeline, known, work_of)
-    step = attributed_device(timeline, found, known)
-    diagnosis = assemble(step, source=source, environment=_environment(timeline))
-    add_device_fusion(diagnosis, timeline, found, known)
+    if len(timeline.kernels) == 0:
+        diagnosis, tracks = _of_processor(timeline, known, source)
+    else:
+        diagnosis, tracks = _of_device(timeline, known, source)
     if perfetto is not None:
-        from gobrrr.attribution.device_tracks import tracks_of
         from gobrrr.capture.trace_export import write_with_tracks
 
-        write_with_tracks(path, perfetto, tracks_of(timeline, found))
+        write_with_tracks(path, perfetto, tracks())
     return diagnosis
 
 
-def _require_work(timeline: Timeline, name: str) -> None:
-    if len(timeline.kernels) == 0:
-        raise InputError(
-            f"{name} holds no work that can be diagnosed; record it with activities=[CPU, CUDA], "
-            "or diagnose the program itself: gobrrr run SCRIPT"
-        )
+def _of_device(
+    timeline: Timeline, ceilings: Ceilings | None, source: dict[str, Any]
+) -> tuple[Diagnosis, MakeTracks]:
+    found = attribute_device(timeline, ceilings, work_of)
+    step = attributed_device(timeline, found, ceilings)
+    diagnosis = assemble(step, source=source, environment=_environment(timeline))
+    add_device_fusion(diagnosis, timeline, found, ceilings)
+
+    def tracks() -> tuple[Track, ...]:
+        from gobrrr.attribution.device_tracks import tracks_of
+
+        return tracks_of(timeline, found)
+
+    return diagnosis, tracks
+
+
+def _of_processor(
+    timeline: Timeline, ceilings: Ceilings | None, source: dict[str, Any]
+) -> tuple[Diagnosis, MakeTracks]:
+    # Not above: most traces are of a GPU.
+    from gobrrr.attribution.cpu import attribute_cpu
+    from gobrrr.attribution.cpu_attributed import attributed_trace_lane
+    from gobrrr.attribution.lane_of_trace import has_cpu_work, lane_of_trace
+
+    lane = lane_of_trace(timeline, work_of)
+    if not has_cpu_work(lane):
+        raise _no_work(timeline.source)
+    result = attribute_cpu(lane.capture, lane.works, ceilings)
+    step = attributed_trace_lane(lane, result, ceilings)
+    diagnosis = assemble(step, source=source, environment=_environment(timeline))
+    add_lane_fusion(diagnosis, lane.capture, result, ceilings)
+
+    def tracks() -> tuple[Track, ...]:
+        from gobrrr.attribution.device_tracks import tracks_of_lane
+
+        return tracks_of_lane(lane.capture, lane.works, result)
+
+    return diagnosis, tracks
+
+
+def _no_work(name: str) -> InputError:
+    return InputError(
+        f"{name} holds no work that can be diagnosed; record it with activities=[CPU, CUDA], or "
+        "diagnose the program itself: gobrrr run SCRIPT"
+    )
 
 
 def _ceilings_of(timeline: Timeline, given: Ceilings | None) -> Ceilings | None:

@@ -15,7 +15,6 @@ from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.op_recorder import RecordedOp
-from gobrrr.capture.profile import ProfilerCost
 from gobrrr.measure import Summary
 from gobrrr.models.host_lane import HostCosts, host_seconds
 from gobrrr.models.target import TargetDevice
@@ -91,11 +90,9 @@ def _on_host(
     result = attribute_cpu(
         capture,
         works,
-        np.array(fixed_s) * 1e9,
-        np.array([op.page_faults_s * 1e9 for op in ops]),
         target.ceilings,
-        ProfilerCost(0.0, 0.0),
-        float(ran.timeline.steps[0, 1]),
+        fixed_ns=np.array(fixed_s) * 1e9,
+        fault_ns=np.array([op.page_faults_s * 1e9 for op in ops]),
         has_work=np.array([op.kernels > 0 for op in ops], bool),
     )
     return attributed_lane(

@@ -69,6 +69,17 @@ def nearest(parent: Int64, matches: NDArray[np.bool_]) -> Int64:
     return result
 
 
+def depths(parent: Int64) -> Int64:
+    """How many spans enclose each span."""
+    n = len(parent)
+    jump = np.append(np.where(parent >= 0, parent, n), n)
+    depth = np.append((parent >= 0).astype(np.int64), 0)
+    while n and (jump[:n] != n).any():
+        depth = depth + depth[jump]
+        jump = jump[jump]
+    return depth[:n]
+
+
 def inherited_minimum(parent: Int64, value: NDArray[Any]) -> NDArray[Any]:
     """For each span: the least ``value`` among itself and all spans that enclose it."""
     n = len(parent)

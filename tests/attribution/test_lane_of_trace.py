@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gobrrr.attribution.device import DeviceAttribution, attribute_device
-from gobrrr.attribution.device_of_ops import with_operators_as_kernels
+from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu
+from gobrrr.attribution.lane_of_trace import TraceLane, lane_of_trace
 from gobrrr.capture.trace import read_trace
-from gobrrr.timeline.data import Timeline
 from gobrrr.work import work_of
 from trace_writing import WrittenTrace
 
@@ -16,9 +15,13 @@ VIEW = {"Input Dims": [[64, 64], []], "Input type": ["float", "ScalarList"],
         "Concrete Inputs": ["", "[4096]"]}  # fmt: skip
 
 
-def attributed(trace: WrittenTrace, tmp_path: Path) -> tuple[Timeline, DeviceAttribution]:
-    timeline = with_operators_as_kernels(read_trace(trace.write(tmp_path)), work_of)
-    return timeline, attribute_device(timeline, None, work_of)
+def attributed(trace: WrittenTrace, tmp_path: Path) -> tuple[TraceLane, CpuAttribution]:
+    lane = lane_of_trace(read_trace(trace.write(tmp_path)), work_of)
+    return lane, attribute_cpu(lane.capture, lane.works, None)
+
+
+def names_of(lane: TraceLane) -> list[str]:
+    return [op.call.name for op in lane.capture.recorded]
 
 
 def test_operators_that_do_work_are_the_kernels(tmp_path: Path) -> None:
@@ -29,8 +32,8 @@ def test_operators_that_do_work_are_the_kernels(tmp_path: Path) -> None:
     trace.op("aten::view", 70, 5, **VIEW)
     trace.op("aten::add", 80, 20, **ADD)
     trace.note("enumerate(DataLoader)#x.__next__", 120, 30)
-    timeline, found = attributed(trace, tmp_path)
-    assert [timeline.names[n] for n in timeline.kernels.name] == ["aten::mm", "aten::add"]
+    lane, found = attributed(trace, tmp_path)
+    assert names_of(lane) == ["aten::mm", "aten::add"]
     leaves = {k: v / 1000 for k, v in found.attribution.leaves_ns.items() if v}
     # The last window ends with its last kernel, at 100; a CPU's with its last host span, at 200.
     assert leaves == {
@@ -40,8 +43,8 @@ def test_operators_that_do_work_are_the_kernels(tmp_path: Path) -> None:
         "overhead.data_loading": 30,
         "overhead.python": 200 - 40 - 20 - 15 - 30,
     }
-    assert timeline.device.kind == "cpu"
-    assert any("CPU work" in notice for notice in timeline.notices)
+    assert lane.capture.timeline.device.kind == "cpu"
+    assert any("CPU work" in notice for notice in lane.capture.timeline.notices)
 
 
 def test_operators_of_other_threads_are_outside(tmp_path: Path) -> None:
@@ -49,8 +52,8 @@ def test_operators_of_other_threads_are_outside(tmp_path: Path) -> None:
     trace.note("ProfilerStep#1", 0, 100)
     trace.op("aten::add", 10, 20, **ADD)
     trace.op("aten::mm", 20, 50, tid=8, **MM)
-    timeline, _ = attributed(trace, tmp_path)
-    assert len(timeline.kernels) == 1
+    lane, _ = attributed(trace, tmp_path)
+    assert len(lane.capture.recorded) == 1
 
 
 def test_autograds_thread_belongs_to_the_step(tmp_path: Path) -> None:
@@ -60,8 +63,8 @@ def test_autograds_thread_belongs_to_the_step(tmp_path: Path) -> None:
     trace.op("autograd::engine::evaluate_function: MmBackward0", 40, 30, tid=9)
     trace.op("MmBackward0", 41, 28, tid=9)
     trace.op("aten::mm", 45, 20, tid=9, **MM)
-    timeline, found = attributed(trace, tmp_path)
-    assert [timeline.names[n] for n in timeline.kernels.name] == ["aten::add", "aten::mm"]
+    lane, found = attributed(trace, tmp_path)
+    assert names_of(lane) == ["aten::add", "aten::mm"]
     assert found.attribution.leaves_ns["compute.unmodelled"] == 20_000
 
 
@@ -70,6 +73,37 @@ def test_a_custom_operator_that_nobody_knows_may_do_work(tmp_path: Path) -> None
     trace.note("ProfilerStep#1", 0, 100)
     trace.op("my_ops::attention", 10, 20)
     trace.op("TorchDynamo Cache Lookup", 40, 20)
-    timeline, found = attributed(trace, tmp_path)
-    assert [timeline.names[n] for n in timeline.kernels.name] == ["my_ops::attention"]
+    lane, found = attributed(trace, tmp_path)
+    assert names_of(lane) == ["my_ops::attention"]
     assert found.attribution.leaves_ns["overhead.dispatch"] == 20_000
+
+
+def test_alike_operators_are_one_op_with_their_calls(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    for step in range(2):
+        trace.note(f"ProfilerStep#{step}", 200 * step, 200)
+        for at in (10, 50, 90):
+            trace.op("aten::mm", 200 * step + at, 30, **MM)
+    lane, found = attributed(trace, tmp_path)
+    assert names_of(lane) == ["aten::mm"]
+    assert found.calls.tolist() == [3]
+    assert found.attribution.leaves_ns["compute.unmodelled"] == 90_000
+    assert found.attribution.step_ns == 200_000
+
+
+def test_a_python_frame_inside_an_operator_is_python_and_an_operator_inside_that_is_not(
+    tmp_path: Path,
+) -> None:
+    trace = WrittenTrace()
+    trace.note("ProfilerStep#1", 0, 200)
+    trace.python("train.py(3): step", 0, 200)
+    trace.op("MyFunction", 20, 100)
+    trace.python("train.py(9): forward", 40, 60)
+    trace.op("aten::mm", 50, 30, **MM)
+    _, found = attributed(trace, tmp_path)
+    leaves = {k: v / 1000 for k, v in found.attribution.leaves_ns.items() if v}
+    assert leaves == {
+        "compute.unmodelled": 30,
+        "overhead.dispatch": 100 - 60,  # MyFunction around the frame
+        "overhead.python": 100 + 30,  # beside MyFunction, and the frame around mm
+    }
