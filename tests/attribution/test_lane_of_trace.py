@@ -107,3 +107,22 @@ def test_a_python_frame_inside_an_operator_is_python_and_an_operator_inside_that
         "overhead.dispatch": 100 - 60,  # MyFunction around the frame
         "overhead.python": 100 + 30,  # beside MyFunction, and the frame around mm
     }
+
+
+def test_the_outermost_operator_that_is_no_composite_does_the_work(tmp_path: Path) -> None:
+    # addmm copies its bias into the result first; linear only calls addmm.
+    addmm = {"Input Dims": [[64], [64, 64], [64, 64], [], []],
+             "Input type": ["float", "float", "float", "Scalar", "Scalar"],
+             "Concrete Inputs": ["", "", "", "1", "1"]}  # fmt: skip
+    copy = {"Input Dims": [[64, 64], [64, 64], []], "Input type": ["float", "float", "Scalar"],
+            "Concrete Inputs": ["", "", "False"]}  # fmt: skip
+    linear = {"Input Dims": [[64, 64], [64, 64], [64]], "Input type": ["float", "float", "float"]}
+    trace = WrittenTrace()
+    trace.note("ProfilerStep#1", 0, 200)
+    trace.op("aten::linear", 10, 100, **linear)
+    trace.op("aten::addmm", 20, 80, **addmm)
+    trace.op("aten::copy_", 30, 10, **copy)
+    lane, found = attributed(trace, tmp_path)
+    assert names_of(lane) == ["aten::addmm"]
+    assert found.attribution.leaves_ns["compute.unmodelled"] == 80_000
+    assert found.attribution.leaves_ns["overhead.dispatch"] == 20_000

@@ -47,25 +47,11 @@ def works_of(recorded: Sequence[RecordedOp]) -> tuple[Work | None, ...]:
     known: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
     found = []
     for op in recorded:
-        key = (op.call, _sharing(op.call))
+        key = (op.call, op.call.sharing)
         if key not in known:
             known[key] = work_of(op.call)
         found.append(known[key])
     return tuple(found)
-
-
-def _sharing(call: OpCall) -> tuple[int, ...]:
-    # Which of a call's tensors are the same memory: x * x reads half of what x * y does, and calls
-    # compare equal without regard to storages.
-    tensors = call.tensors if call.outputs is None else (*call.tensors, *call.outputs)
-    if len(tensors) < 2:
-        return ()
-    first: dict[tuple[int | None, int | None], int] = {}
-    places = (
-        first.setdefault((t.storage, t.offset), place) if t.storage is not None else place
-        for place, t in enumerate(tensors)
-    )
-    return tuple(places)
 
 
 def time_of(samples_ns: Sequence[int]) -> Summary:

@@ -14,8 +14,9 @@ from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.timeline.data import HostKind, Phase, Timeline
 from gobrrr.timeline.intervals import distinct
-from gobrrr.timeline.nesting import parents
+from gobrrr.timeline.nesting import nearest, parents
 from gobrrr.timeline.ops import OpCall
+from gobrrr.work import is_composite
 from gobrrr.work.estimate import Work
 
 Int64 = NDArray[np.int64]
@@ -23,7 +24,7 @@ Bool = NDArray[np.bool_]
 
 # Leaf operators of these namespaces do no work of their own.
 _BOOKKEEPING = frozenset(
-    ("autograd", "torch", "profiler", "record_function", "nccl", "c10d", "cuda")
+    ("autograd", "torch", "profiler", "record_function", "nccl", "c10d", "cuda", "gobrrr")
 )
 _NO_WORK, _UNKNOWN, _WORK = range(3)
 NOTICE = (
@@ -46,19 +47,23 @@ class TraceLane:
 def lane_of_trace(timeline: Timeline, work_of: WorkOf) -> TraceLane:
     """Finds the operators that do work on the lane of the step.
 
-    An operator does work if a formula says so and no operator inside it does; a leaf operator of a
-    framework's namespace without a formula counts too, because nobody knows. Operators of
-    autograd's threads count while the step waits for them; those of other threads do not.
+    An operator does work if a formula says so: the outermost that is no composite, as a run sees it
+    (``aten::addmm`` does the work, whatever it calls to broadcast its bias), else a composite that
+    holds none. A leaf operator of a framework's namespace without a formula counts too, because
+    nobody knows. Operators of autograd's threads count while the step waits for them; those of
+    other threads do not.
     """
     host = timeline.host
     parent = parents(host.start_ns, host.end_ns, host.thread)
     is_op = host.kind == HostKind.OP
     on_lane = lane_threads(timeline)[host.thread] if len(host) else np.empty(0, bool)
     state = np.array([*(_state(call, work_of) for call in timeline.calls), _NO_WORK], np.int8)
+    composite = np.array([*(is_composite(call.name) for call in timeline.calls), False], bool)
     works = is_op & on_lane & (state[host.call] == _WORK)
+    works &= ~composite[host.call] | ~_encloses(parent, works)
     works |= is_op & on_lane & (state[host.call] == _UNKNOWN) & ~_encloses(parent, is_op)
-    works &= ~_encloses(parent, works)
-    rows = np.flatnonzero(works)
+    around = np.append(nearest(parent, works), -1)[parent]
+    rows = np.flatnonzero(works & (around < 0))
     columns = (host.call, host.name, host.module, host.source, host.phase)
     first, slot = distinct_rows(tuple(column[rows] for column in columns))
     position = np.full(len(host), -1, np.int64)

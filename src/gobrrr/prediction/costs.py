@@ -15,7 +15,7 @@ from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.graph import OpGraph
+from gobrrr.timeline.graph import GraphOp, OpGraph
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
@@ -81,15 +81,6 @@ class CostedStep:
     notices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    call: OpCall
-    work: Work | None
-    module: str
-    source: str
-    phase: Phase
-
-
 def cost_graph(
     graph: OpGraph, device: TargetDevice, *, flags: Flags, compiled: bool = False
 ) -> CostedStep:
@@ -100,43 +91,40 @@ def cost_graph(
     Raises:
         NoPathError: an operator has a dtype that the device has no path for.
     """
-    placed = _compiled(graph, device) if compiled else _eager(graph)
-    calls = [item.call for item in placed]
+    placed = _compiled(graph, device) if compiled else _with_work(graph.ops)
+    calls = [op.call for op, _ in placed]
     cold = cold_bytes_of_step(calls, device.cache_bytes)
     notices: Counter[str] = Counter()
-    known: dict[tuple[OpCall, float], CostedOp] = {}
+    known: dict[tuple[OpCall, tuple[int, ...], float], CostedOp] = {}
     ops = []
-    for item, cold_bytes in zip(placed, cold):
-        key = (item.call, cold_bytes)
+    for (op, work), cold_bytes in zip(placed, cold):
+        key = (op.call, op.call.sharing, cold_bytes)
         found = known.get(key)
-        if found is None or _on_host(item.call):
-            found = known[key] = _cost(item, device, flags, cold_bytes, notices)
-        ops.append(
-            replace(found, call=item.call, module=item.module, source=item.source, phase=item.phase)
-        )
+        if found is None or _on_host(op.call):
+            found = known[key] = _cost(op, work, device, flags, cold_bytes, notices)
+        ops.append(replace(found, call=op.call, module=op.module, source=op.source, phase=op.phase))
     return CostedStep(tuple(ops), tuple(sorted(notices)))
 
 
-def _eager(graph: OpGraph) -> list[_Placed]:
-    works: dict[OpCall, Work | None] = {}
+def _with_work(ops: Sequence[GraphOp]) -> list[tuple[GraphOp, Work | None]]:
+    works: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
     found = []
-    for op in graph.ops:
-        if op.call not in works:
-            works[op.call] = work_of(op.call)
-        found.append(_Placed(op.call, works[op.call], op.module, op.source, op.phase))
+    for op in ops:
+        key = (op.call, op.call.sharing)
+        if key not in works:
+            works[key] = work_of(op.call)
+        found.append((op, works[key]))
     return found
 
 
-def _compiled(graph: OpGraph, device: TargetDevice) -> list[_Placed]:
+def _compiled(graph: OpGraph, device: TargetDevice) -> list[tuple[GraphOp, Work | None]]:
     model = [op for op in graph.ops if op.phase is not Phase.OPTIMIZER]
     rest = [op for op in graph.ops if op.phase is Phase.OPTIMIZER]
     kernels = compiled_kernels(model, graph.kept, multiprocessors=device.multiprocessors)
-    found = [
-        _Placed(k.call, k.work, _common(k.modules), _common(k.sources), k.phase) for k in kernels
+    found: list[tuple[GraphOp, Work | None]] = [
+        (GraphOp(k.call, k.phase, _common(k.modules), _common(k.sources)), k.work) for k in kernels
     ]
-    return found + [
-        _Placed(op.call, work_of(op.call), op.module, op.source, op.phase) for op in rest
-    ]
+    return found + _with_work(rest)
 
 
 def _common(names: Sequence[str]) -> str:
@@ -162,14 +150,15 @@ def _crosses(call: OpCall) -> bool:
 
 
 def _cost(
-    item: _Placed,
+    op: GraphOp,
+    work: Work | None,
     device: TargetDevice,
     flags: Flags,
     cold_bytes: float,
     notices: Counter[str],
 ) -> CostedOp:
-    call, work = item.call, item.work
-    plain = CostedOp(call, work, None, 0.0, 0.0, 0, 1, item.module, item.source, item.phase)
+    call = op.call
+    plain = CostedOp(call, work, None, 0.0, 0.0, 0, 1, op.module, op.source, op.phase)
     if device.kind != "cpu" and _on_host(call):
         lists = [len(arg) for arg in call.args if isinstance(arg, tuple)]
         return replace(plain, host_calls=max([1, *lists]), work=None, roof=None)

@@ -122,3 +122,19 @@ class OpCall:
         for arg in self.args:
             visit(arg)
         return tuple(found)
+
+    @property
+    def sharing(self) -> tuple[int, ...]:
+        """Which of its tensors are the same memory: of each, the place of the first that is.
+
+        ``x * x`` reads half of what ``x * y`` does, and calls compare equal without regard to
+        storages: what is known by call and sharing holds for every call with both.
+        """
+        tensors = self.tensors if self.outputs is None else (*self.tensors, *self.outputs)
+        if len(tensors) < 2:
+            return ()
+        first: dict[tuple[int | None, int | None], int] = {}
+        return tuple(
+            first.setdefault((t.storage, t.offset), place) if t.storage is not None else place
+            for place, t in enumerate(tensors)
+        )
