@@ -32,7 +32,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from gobrrr.attribution.device_work import work_of_kernels
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.kernel_model import estimate_op
 from gobrrr.models.target import TargetDevice

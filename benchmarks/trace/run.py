@@ -51,7 +51,7 @@ print(json.dumps({
 """
 READ_ONLY = """
 import json, resource, sys, time
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_groups import group_kernels
 from gobrrr.work import work_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gobrrr.capture.steps import step as step
-    from gobrrr.capture.trace import read_trace as read_trace
+    from gobrrr.capture.traces import read_trace as read_trace
     from gobrrr.capture.workload import Workload as Workload
     from gobrrr.devices.ceilings import Ceilings as Ceilings
     from gobrrr.devices.datasheet import ceilings_from_datasheet as ceilings_from_datasheet
@@ -41,7 +41,7 @@ _HOMES: dict[str, str] = {
     "step": "gobrrr.capture.steps",
     "diagnose_trace": "gobrrr.pipeline.trace",
     "predict": "gobrrr.pipeline.predict",
-    "read_trace": "gobrrr.capture.trace",
+    "read_trace": "gobrrr.capture.traces",
     "Diagnosis": "gobrrr.diagnosis.schema",
     "load": "gobrrr.diagnosis.storage",
     "Ceilings": "gobrrr.devices.ceilings",

@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.idle import saving_without
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.timeline.data import KernelKind, Timeline
 from gobrrr.work import work_of

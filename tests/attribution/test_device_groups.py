@@ -7,7 +7,7 @@ import pytest
 
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_groups import group_kernels
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.work import work_of
 from trace_writing import OURS, SHARED

@@ -7,7 +7,7 @@ import pytest
 
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.leaves import COMPUTE_MATRIX, MEMORY
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.ops import OpCall

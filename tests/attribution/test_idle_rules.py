@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gobrrr.attribution.idle import CAUSE_LEAVES, find_idle, summarise_idle
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.nesting import parents

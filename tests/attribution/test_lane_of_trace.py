@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu
 from gobrrr.attribution.lane_of_trace import TraceLane, lane_of_trace
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.work import work_of
 from trace_writing import WrittenTrace
 

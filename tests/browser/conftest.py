@@ -15,7 +15,7 @@ from tests.browser.page import Page
 import gobrrr
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis, TimelineColumns

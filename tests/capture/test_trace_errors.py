@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.capture import trace_stream
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.timeline.errors import InputError
 from trace_writing import WrittenTrace
 

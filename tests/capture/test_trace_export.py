@@ -11,8 +11,8 @@ import pytest
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_tracks import tracks_of
 from gobrrr.capture import trace_stream
-from gobrrr.capture.trace import read_trace
 from gobrrr.capture.trace_export import TRACK_PROCESS, write_scrubbed, write_with_tracks
+from gobrrr.capture.traces import read_trace
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 from trace_writing import OURS, WrittenTrace

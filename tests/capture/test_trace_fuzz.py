@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gobrrr.attribution.device import attribute_device
-from gobrrr.capture.trace import read_trace
 from gobrrr.capture.trace_export import write_scrubbed
+from gobrrr.capture.traces import read_trace
 from gobrrr.timeline.errors import InputError
 from trace_writing import OURS
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.timeline.data import Collective, HostKind, Phase, Timeline
 from trace_writing import WrittenTrace
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gobrrr.capture import trace_stream
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.timeline.data import HostKind, KernelKind
 from gobrrr.timeline.ops import TensorSpec
 from trace_writing import WrittenTrace

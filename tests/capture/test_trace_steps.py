@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from trace_writing import WrittenTrace
 
 

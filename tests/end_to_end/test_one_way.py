@@ -20,7 +20,7 @@ from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture  # noqa: E
 from gobrrr.capture.op_graph import CaptureOptions, capture_op_graph  # noqa: E402
 from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
 from gobrrr.capture.profile import STEP_MARK, split_at_marks  # noqa: E402
-from gobrrr.capture.trace import read_trace  # noqa: E402
+from gobrrr.capture.traces import read_trace  # noqa: E402
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel  # noqa: E402
 from gobrrr.diagnosis.assemble import assemble  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402

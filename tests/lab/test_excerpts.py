@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.lab.excerpts import Excerpt, excerpt_of, shipped_excerpt
 from gobrrr.lab.run_ahead import EXPERIMENT, LARGE, RECORDED, SMALL
 from gobrrr.lab.setting import Setting

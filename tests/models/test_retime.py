@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.models.retime import retime
 from gobrrr.timeline.data import Timeline
 from trace_writing import WrittenTrace

@@ -1,4 +1,4 @@
-"""Any PyTorch profiler trace -> ``Timeline``."""
+"""The traces of ``torch.profiler`` (Chrome's JSON, any version from 1.8 on) -> ``Timeline``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,13 @@ from gobrrr.timeline.quantities import time_text
 Int64 = NDArray[np.int64]
 
 
-def read_trace(path: str | os.PathLike[str]) -> Timeline:
-    """Reads a Chrome trace written by ``torch.profiler`` (any version from 1.8 on).
+def recognises(path: Path, head: bytes) -> bool:
+    """Always: what is wrong with a file that is no trace is said when it is read."""
+    return True
+
+
+def read(path: str | os.PathLike[str]) -> Timeline:
+    """Reads a Chrome trace written by ``torch.profiler``.
 
     Args:
         path: the file, plain or gzip; an object with ``traceEvents`` or a bare list of events.

@@ -11,8 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from gobrrr.capture.trace import read_trace
 from gobrrr.capture.trace_steps import MARKED
+from gobrrr.capture.traces import read_trace
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 

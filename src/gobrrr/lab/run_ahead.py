@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.lab.drawing import ARTICLE_COLOUR, BLUE, ORANGE, title
 from gobrrr.lab.excerpts import Excerpt, excerpt_of, shipped_excerpt
 from gobrrr.lab.experiment import (

@@ -19,7 +19,7 @@ from gobrrr.attribution.leaves import (
     MEMORY_UNMODELLED,
     REGIME_NAMES,
 )
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import find_datasheet
 from gobrrr.diagnosis.assemble import assemble

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr import __version__
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.capture.trace import read_trace
+from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.diagnosis.assemble import assemble
