@@ -13,8 +13,8 @@ import torch
 from quiet import Pace
 
 from gobrrr.devices import identify
+from gobrrr.devices.cpu_identity import usable_cpus
 from gobrrr.devices.cpu_memory import STREAMS, plan_levels
-from gobrrr.devices.identity import usable_cpus
 from gobrrr.devices.native import NativeKernels, load_native_kernels
 
 # The test of likwid-bench that moves the same bytes in the same way; `stream` is a = b * s + c, our

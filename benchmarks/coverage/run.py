@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gobrrr.capture.align import candidate_rows, match
 from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
 from gobrrr.capture.profile import HostProfiler, RawEvents
-from gobrrr.devices.identity import identify
+from gobrrr.devices.backends import identify
 from gobrrr.timeline.nesting import nearest, parents
 from gobrrr.work import has_formula, is_composite, work_of
 from gobrrr.work.views import NO_WORK

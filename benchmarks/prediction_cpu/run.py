@@ -28,7 +28,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import gobrrr
-from gobrrr.devices.identity import identify
+from gobrrr.devices.backends import identify
 from zoo import MODELS, Network, build
 
 LEAST_SAMPLES = 5

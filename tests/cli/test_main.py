@@ -12,8 +12,6 @@ import pytest
 
 import gobrrr
 from gobrrr.cli import COMMANDS, main
-from gobrrr.reports import TABLE_NAMES
-from gobrrr.reports.tables import TABLES
 
 
 def gobrrr_process(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -56,10 +54,6 @@ def test_help_imports_nothing_heavy() -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"gobrrr {gobrrr.__version__}\n"
-
-
-def test_table_names_are_those_of_the_reports() -> None:
-    assert tuple(TABLES) == TABLE_NAMES
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 
 
 def _list_all() -> None:
+    from gobrrr.devices.backends import identify
     from gobrrr.devices.datasheet import all_datasheets
-    from gobrrr.devices.identity import identify
     from gobrrr.timeline.names import plain_name
     from gobrrr.timeline.quantities import si
 

@@ -7,8 +7,9 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from gobrrr import reports
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.reports import FORMATS, Format
+from gobrrr.reports import Format
 from gobrrr.reports.terminal import options_for, print_report
 from gobrrr.timeline.files import write_output
 
@@ -26,7 +27,7 @@ def write_files(diagnosis: Diagnosis, arguments: argparse.Namespace) -> None:
 
 
 def _asked_for(arguments: argparse.Namespace) -> list[tuple[Format, Path]]:
-    paths = ((form, getattr(arguments, form.option)) for form in FORMATS)
+    paths = ((form, getattr(arguments, form.option)) for form in reports.FORMATS)
     return [(form, path) for form, path in paths if path is not None]
 
 

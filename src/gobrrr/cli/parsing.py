@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from gobrrr.reports import FORMATS, TABLE_NAMES
+from gobrrr import reports
 from gobrrr.timeline.errors import InputError
 
 
@@ -86,13 +86,14 @@ def natural(text: str) -> int:
 
 def table_names(text: str) -> tuple[str, ...]:
     """``"module,line"`` -> the tables to show, for argparse; ``all`` is all of them."""
+    known = tuple(table.name for table in reports.TABLES)
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if names == ("all",):
-        return TABLE_NAMES
+        return known
     for name in names:
-        if name not in TABLE_NAMES:
+        if name not in known:
             raise argparse.ArgumentTypeError(
-                f"no table {name!r}; there are {', '.join(TABLE_NAMES)} and all"
+                f"no table {name!r}; there are {', '.join(known)} and all"
             )
     return names
 
@@ -113,13 +114,14 @@ def output_path(text: str) -> Path:
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """What to show and where to write it: the options of every command that has a diagnosis."""
     group = parser.add_argument_group("report")
-    for form in FORMATS:
+    for form in reports.FORMATS:
         group.add_argument(f"--{form.option}", type=output_path, metavar="PATH", help=form.help)
+    tables = ", ".join(table.name for table in reports.TABLES)
     group.add_argument("--top", type=positive, metavar="N", help="rows per table (default 8)")
     group.add_argument(
         "--by",
         type=table_names,
         default=(),
         metavar="TABLE,...",
-        help=f"tables to show: {', '.join(TABLE_NAMES)} or all (default module,op,class)",
+        help=f"tables to show: {tables} or all (default module,op,class)",
     )

@@ -205,9 +205,9 @@ def _print_table(found: Sequence[Diagnosis]) -> None:
 
 def _files(parsed: argparse.Namespace) -> list[str]:
     """The report options that were given a file to write."""
-    from gobrrr.reports import FORMATS
+    from gobrrr import reports
 
-    return [form.option for form in FORMATS if getattr(parsed, form.option) is not None]
+    return [form.option for form in reports.FORMATS if getattr(parsed, form.option) is not None]
 
 
 def _report(diagnosis: Diagnosis, parsed: argparse.Namespace) -> None:
@@ -219,12 +219,12 @@ def _report(diagnosis: Diagnosis, parsed: argparse.Namespace) -> None:
 
 def _one_file_each(parsed: argparse.Namespace, found: Sequence[Diagnosis]) -> None:
     """With several devices each report has a file of its own: ``d.json``, ``d-H100-SXM.json``."""
+    from gobrrr import reports
     from gobrrr.cli.output import write_files
-    from gobrrr.reports import FORMATS
 
     for diagnosis in found:
         renamed = argparse.Namespace(**vars(parsed))
-        for form in FORMATS:
+        for form in reports.FORMATS:
             path = getattr(parsed, form.option)
             if path is not None:
                 device = str(diagnosis.source["device"])

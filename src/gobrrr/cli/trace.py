@@ -77,7 +77,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 
 def _report_wanted(parsed: argparse.Namespace) -> bool:
     """Whether more was asked for than the copy."""
-    from gobrrr.reports import FORMATS
+    from gobrrr import reports
 
-    files = [getattr(parsed, form.option) for form in FORMATS]
+    files = [getattr(parsed, form.option) for form in reports.FORMATS]
     return any((parsed.perfetto, parsed.ceilings, parsed.by, parsed.top, *files))

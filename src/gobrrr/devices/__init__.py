@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gobrrr.devices.backends import identify as identify
     from gobrrr.devices.ceilings import Ceiling as Ceiling
     from gobrrr.devices.ceilings import Ceilings as Ceilings
     from gobrrr.devices.ceilings import MemoryLevel as MemoryLevel
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from gobrrr.devices.datasheet import closest_devices as closest_devices
     from gobrrr.devices.identity import Cache as Cache
     from gobrrr.devices.identity import DeviceIdentity as DeviceIdentity
-    from gobrrr.devices.identity import identify as identify
     from gobrrr.devices.machine import ceilings_for_this_machine as ceilings_for_this_machine
     from gobrrr.devices.storage import CeilingsFileError as CeilingsFileError
     from gobrrr.devices.storage import ceilings_from_file as ceilings_from_file
@@ -31,7 +31,7 @@ _HOMES: dict[str, str] = {
     "ceilings_from_datasheet": "datasheet",
     "ceilings_from_file": "storage",
     "closest_devices": "datasheet",
-    "identify": "identity",
+    "identify": "backends",
     "save_ceilings": "storage",
 }
 

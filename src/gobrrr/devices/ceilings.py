@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 How = Literal["measured", "datasheet", "given"]
+# Told (parts done, parts in all, what comes next) while ceilings are measured.
+Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.cpu_compute import (
     GEMM_DTYPES,
     GemmSweep,
@@ -19,6 +19,7 @@ from gobrrr.devices.cpu_compute import (
     vector_from_gemm,
     vector_rates,
 )
+from gobrrr.devices.cpu_identity import usable_cpus
 from gobrrr.devices.cpu_memory import (
     LevelPlan,
     build_levels,
@@ -29,11 +30,9 @@ from gobrrr.devices.cpu_memory import (
 )
 from gobrrr.devices.cpu_operators import operator_rates
 from gobrrr.devices.host_costs import host_costs
-from gobrrr.devices.identity import DeviceIdentity, usable_cpus
+from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.devices.native import NativeKernels, NoNativeKernelsError, load_native_kernels
 from gobrrr.timeline.quantities import binary_size, percent
-
-Progress = Callable[[int, int, str], None]
 
 # What slows a machine down (other tenants, other programs) comes in stretches of seconds: three
 # passes over all probes see more of its quiet moments than three times as long at one probe.

@@ -10,7 +10,8 @@ from typing import Any
 
 from gobrrr.devices.ceilings import Ceiling, MemoryLevel
 from gobrrr.devices.cpu_compute import float32_on_cpu
-from gobrrr.devices.identity import DeviceIdentity, cache_instances
+from gobrrr.devices.cpu_identity import cache_instances
+from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.devices.native import NativeKernels, Stream
 from gobrrr.timeline.quantities import binary_size
 

@@ -6,14 +6,14 @@ import difflib
 import re
 from functools import cache
 
+from gobrrr.devices import datasheets
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
-from gobrrr.devices.datasheets import SHEETS
 from gobrrr.devices.datasheets.sheet import DeviceSheet, Figure
 
 
 def all_datasheets() -> tuple[DeviceSheet, ...]:
     """Every row, in the order of the tables."""
-    return SHEETS
+    return datasheets.rows_of(datasheets.TABLES)
 
 
 def find_datasheet(name: str, *, multiprocessors: int | None = None) -> DeviceSheet | None:
@@ -31,7 +31,7 @@ def find_datasheet(name: str, *, multiprocessors: int | None = None) -> DeviceSh
     Returns:
         ``None`` if no row has the name.
     """
-    rows = _index().get(_normal(name), ())
+    rows = _index(datasheets.TABLES).get(_normal(name), ())
     if multiprocessors is None:
         return rows[0] if rows else None
     for row in rows:
@@ -44,7 +44,7 @@ def closest_devices(name: str, count: int = 3) -> tuple[str, ...]:
     """Keys of the rows whose names look most like ``name``, best first; possibly none."""
     wanted = _normal(name)
     scores: dict[str, float] = {}
-    for known, rows in _index().items():
+    for known, rows in _index(datasheets.TABLES).items():
         score = difflib.SequenceMatcher(None, wanted, known).ratio()
         if wanted and (wanted in known or known in wanted):
             score += 0.5
@@ -129,9 +129,9 @@ def fixed_cost_unknown(sheet: DeviceSheet) -> str:
 
 
 @cache
-def _index() -> dict[str, tuple[DeviceSheet, ...]]:
+def _index(tables: tuple[datasheets.Table, ...]) -> dict[str, tuple[DeviceSheet, ...]]:
     found: dict[str, list[DeviceSheet]] = {}
-    for sheet in SHEETS:
+    for sheet in datasheets.rows_of(tables):
         for name in (sheet.key, sheet.name, *sheet.driver_names, *sheet.aliases):
             rows = found.setdefault(_normal(name), [])
             if sheet not in rows:

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gobrrr.devices.ceilings import Ceilings
+from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.gpu_memory import build_gpu_levels, measure_memory
 from gobrrr.devices.gpu_timing import MIB, Found, Gpu
 from gobrrr.measure.clock import Clock, SystemClock
 
 # done, total, what
-Progress = Callable[[int, int, str], None]
 
 _GEMM_SIZES = (2048, 4096, 8192)
 # (m, k, n) that fill a device less evenly, for libraries that have their best kernels there.

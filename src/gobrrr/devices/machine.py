@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from gobrrr.devices.ceilings import Ceilings
-from gobrrr.devices.identity import DeviceIdentity, identify
+from gobrrr.devices.backends import backend_of, identify
+from gobrrr.devices.ceilings import Ceilings, Progress
+from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.devices.native import compiler
 from gobrrr.devices.storage import CeilingsFileError, ceilings_from_file, save_ceilings
 
 # Changes when a probe does, so that old files are measured anew.
 CEILINGS_VERSION = 3
-
-Progress = Callable[[int, int, str], None]
 
 _LOCK_WAIT_S = 180.0
 
@@ -48,7 +47,7 @@ def ceilings_for_this_machine(
     import torch
 
     device = identify(kind)
-    used = (threads or torch.get_num_threads()) if device.kind == "cpu" else 1
+    used = backend_of(device.kind).operator_threads(threads)
     path = cache_path(device, torch.__version__, used)
     report = progress or _silent
     cached = None if refresh else _read(path)
@@ -72,15 +71,7 @@ def ceilings_for_this_machine(
 
 
 def _measure(device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
-    if device.kind == "cpu":
-        from gobrrr.devices.cpu_measure import measure_cpu
-
-        return measure_cpu(device, threads, progress)
-    import torch
-
-    from gobrrr.devices.gpu_measure import measure_gpu
-
-    return measure_gpu(torch, torch.cuda.current_device(), progress=progress)
+    return backend_of(device.kind).measure(device, threads, progress)
 
 
 def _silent(done: int, total: int, what: str) -> None:

@@ -29,5 +29,27 @@ FORMATS: tuple[Format, ...] = (
     Format("markdown", "write a summary for a pull request", "gobrrr.reports.markdown"),
 )
 
-# What ``--by`` accepts; ``gobrrr.reports.tables`` draws each.
-TABLE_NAMES = ("op", "module", "line", "class", "phase", "cause", "batch")
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that ``--by`` shows.
+
+    ``function`` of ``module`` takes ``(diagnosis, top)`` and gives a ``TextTable`` of text cells,
+    so that every report can draw it.
+    """
+
+    name: str
+    module: str
+    function: str
+
+
+# In the order of the help text.
+TABLES: tuple[Table, ...] = (
+    Table("op", "gobrrr.reports.tables", "op_table"),
+    Table("module", "gobrrr.reports.tables", "module_table"),
+    Table("line", "gobrrr.reports.tables", "line_table"),
+    Table("class", "gobrrr.reports.tables", "class_table"),
+    Table("phase", "gobrrr.reports.tables", "phase_table"),
+    Table("cause", "gobrrr.reports.tables", "cause_table"),
+    Table("batch", "gobrrr.reports.tables", "growth_table"),
+)

@@ -10,7 +10,7 @@ from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.rank_tables import collective_table, rank_table
-from gobrrr.reports.tables import TABLES, TextTable, time_scale
+from gobrrr.reports.tables import TextTable, table_named, time_scale
 from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import share
 
@@ -28,7 +28,7 @@ def report_markdown(
 ) -> str:
     """The verdict and the split in the open, tables folded; names are escaped.
 
-    ``by`` are names of ``tables.TABLES``.
+    ``by`` are names of ``reports.TABLES``.
     """
     scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
     lines = [f"### {_escape(sentences.title(diagnosis))}", ""]
@@ -66,7 +66,7 @@ def report_markdown(
         lines += [f"{_escape(line)}\n" for line in said]
         if diagnosis.fixes.snippet:
             lines += ["```python", diagnosis.fixes.snippet, "```", ""]
-    tables = [TABLES[name](diagnosis, top) for name in by]
+    tables = [table_named(name, diagnosis, top) for name in by]
     tables += [rank_table(diagnosis, top), collective_table(diagnosis, top)]
     for table in tables:
         if table.rows:

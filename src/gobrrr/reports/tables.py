@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TypeVar
 
+from gobrrr import reports
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow
 from gobrrr.reports.blocks import join_blocks
 from gobrrr.reports.words import CLASS_MEANINGS, PHASE_SHORT, cause_label
@@ -253,13 +255,10 @@ def _table(
     return TextTable(title, columns, shown, max(0, len(items) - top))
 
 
-# What ``--by`` accepts, in the order of the help text.
-TABLES: dict[str, Callable[[Diagnosis, int], TextTable]] = {
-    "op": op_table,
-    "module": module_table,
-    "line": line_table,
-    "class": class_table,
-    "phase": phase_table,
-    "cause": cause_table,
-    "batch": growth_table,
-}
+def table_named(name: str, diagnosis: Diagnosis, top: int) -> TextTable:
+    """One of ``reports.TABLES``, of at most ``top`` rows. Raises ``KeyError`` for another name."""
+    entry = {table.name: table for table in reports.TABLES}[name]
+    draw: Callable[[Diagnosis, int], TextTable] = getattr(
+        import_module(entry.module), entry.function
+    )
+    return draw(diagnosis, top)

@@ -24,7 +24,7 @@ from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, ruled_out_lines, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.rank_tables import collective_table, rank_table
-from gobrrr.reports.tables import TABLES, TextTable, time_scale
+from gobrrr.reports.tables import TextTable, table_named, time_scale
 from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import share
 
@@ -46,7 +46,7 @@ _ASCII = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to show: rows per table, which tables (names of ``tables.TABLES``), and how."""
+    """What to show: rows per table, which tables (names of ``reports.TABLES``), and how."""
 
     top: int = DEFAULT_TOP
     by: Sequence[str] = DEFAULT_TABLES
@@ -120,7 +120,7 @@ def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
     _draw_split(diagnosis, console)
     _print_lines(console, [sentences.speed_of_light(diagnosis), sentences.device_time(diagnosis)])
     for name in options.by:
-        table = TABLES[name](diagnosis, options.top)
+        table = table_named(name, diagnosis, options.top)
         if table.rows:
             console.print()
             _draw_table(table, console, options)

@@ -16,6 +16,7 @@ from gobrrr.capture.script import Script, StopScript, load_module, load_script, 
 from gobrrr.capture.session import Session
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload, load_function
+from gobrrr.devices.backends import synchronise
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.verification.child import Parent, find_fixes
@@ -45,7 +46,6 @@ from gobrrr.verification.workloads import (
     evaluated,
     measure_null,
     prepare,
-    synchronise,
     verify_workload,
 )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from gobrrr.capture.snapshot import Snapshot
 from gobrrr.capture.workload import Workload, as_workload
+from gobrrr.devices.backends import synchronise
 from gobrrr.diagnosis.fix_schema import INCOMPARABLE, Verification
 from gobrrr.fixes.fix import MEMORY, Fix
 from gobrrr.measure.clock import Clock, SystemClock
@@ -373,10 +374,3 @@ def _forget_compiled() -> None:
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None:
         dynamo.reset()
-
-
-def synchronise() -> None:
-    """Wait for the device, if one is in use."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()

@@ -6,6 +6,7 @@ A new device is one row in one of these files; a new file is one line in ``TABLE
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from gobrrr.devices.datasheets import (
     amd,
@@ -19,7 +20,16 @@ from gobrrr.devices.datasheets import (
 from gobrrr.devices.datasheets.board_power import BOARD_POWER_W
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 
-TABLES = (
+
+class Table(Protocol):
+    """One file of rows. A module with this name is one."""
+
+    @property
+    def SHEETS(self) -> tuple[DeviceSheet, ...]:  # noqa: N802 - a module's constant
+        """Its rows."""
+
+
+TABLES: tuple[Table, ...] = (
     nvidia_datacenter,
     nvidia_hopper_blackwell,
     nvidia_workstation,
@@ -29,8 +39,13 @@ TABLES = (
     cpus,
 )
 
-SHEETS: tuple[DeviceSheet, ...] = tuple(
-    replace(sheet, board_power_w=BOARD_POWER_W.get(sheet.key))
-    for table in TABLES
-    for sheet in table.SHEETS
-)
+
+def rows_of(tables: tuple[Table, ...]) -> tuple[DeviceSheet, ...]:
+    """All rows in the order of the tables, with the board's power where its row does not say it."""
+    return tuple(
+        sheet
+        if sheet.board_power_w is not None
+        else replace(sheet, board_power_w=BOARD_POWER_W.get(sheet.key))
+        for table in tables
+        for sheet in table.SHEETS
+    )
