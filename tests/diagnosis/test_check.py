@@ -70,7 +70,7 @@ def test_leaves_of_a_trace_sum_to_the_mean(training: Diagnosis) -> None:
 
 def test_repr_is_one_line(training: Diagnosis) -> None:
     assert repr(training) == (
-        "<Diagnosis of train_gpt.py: 100 ms per step, compute 46.0 ms, memory 25.0 ms, "
+        "<Diagnosis of train_gpt.py: 100 ms, compute 46.0 ms, memory 25.0 ms, "
         "overhead 27.5 ms, unmodelled 1.50 ms>"
     )
 

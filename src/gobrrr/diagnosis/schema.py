@@ -397,5 +397,4 @@ class Diagnosis(Record, kw_only=True):
     def __repr__(self) -> str:
         parts = {level: time_text(getattr(self.split, f"{level}_s")) for level in TOP_LEVELS}
         shares = ", ".join(f"{level} {text}" for level, text in parts.items())
-        name, step = self.source.get("name"), time_text(self.step_s)
-        return f"<Diagnosis of {name}: {step} per step, {shares}>"
+        return f"<Diagnosis of {self.source.get('name')}: {time_text(self.step_s)}, {shares}>"

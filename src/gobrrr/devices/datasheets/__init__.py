@@ -6,6 +6,7 @@ A new device is one row in one of these files; a new file is one line in ``TABLE
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Protocol
 
 from gobrrr.devices.datasheets import (
@@ -40,6 +41,7 @@ TABLES: tuple[Table, ...] = (
 )
 
 
+@cache
 def rows_of(tables: tuple[Table, ...]) -> tuple[DeviceSheet, ...]:
     """All rows in the order of the tables, with the board's power where its row does not say it."""
     return tuple(
