@@ -16,7 +16,7 @@ from run import MeasuredOp, measured_ops
 from gobrrr.models.coefficients import Coefficients, coefficients_of
 from gobrrr.models.kernel_model import estimate_op
 from gobrrr.models.target import TargetDevice
-from gobrrr.pipeline.carry import source_device
+from gobrrr.prediction.carry import source_device
 from gobrrr.timeline.data import Timeline
 
 BOUNDS: dict[str, tuple[float, float]] = {

@@ -36,7 +36,8 @@ from gobrrr.capture.traces import read_trace
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.kernel_model import estimate_op
 from gobrrr.models.target import TargetDevice
-from gobrrr.pipeline.carry import carried_table, carry_timeline, source_device
+from gobrrr.pipeline.carry import carried_table
+from gobrrr.prediction.carry import carry_timeline, source_device
 from gobrrr.timeline.data import KernelKind, Timeline
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall

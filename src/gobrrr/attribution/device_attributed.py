@@ -113,15 +113,17 @@ def _drawn(timeline: Timeline, found: DeviceAttribution) -> DrawnStep:
     lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
     chosen = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
     low, high = (int(edge) for edge in timeline.steps[chosen])
+    idle = found.idle
+    seen = np.flatnonzero((idle.start_ns < high) & (idle.end_ns > low))
     return DrawnStep(
         names=timeline.names,
         window=(low, high),
         host=timeline.host,
         kernels=timeline.kernels,
         regime=found.attribution.kernels.regime,
-        idle_start_ns=found.idle.start_ns,
-        idle_end_ns=found.idle.end_ns,
-        idle_leaf=tuple(CAUSE_LEAVES[cause] for cause in found.idle.cause.tolist()),
+        idle_start_ns=idle.start_ns[seen],
+        idle_end_ns=idle.end_ns[seen],
+        idle_leaf=tuple(CAUSE_LEAVES[cause] for cause in idle.cause[seen].tolist()),
     )
 
 

@@ -137,7 +137,8 @@ def _options(parsed: argparse.Namespace) -> PredictOptions:
 
 
 def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
-    from gobrrr.pipeline.predict import predict_function, refuse_too_large
+    from gobrrr.pipeline.predict import predict_function
+    from gobrrr.prediction.memory import refuse_too_large
 
     name = Path(parsed.target).name
     found = predict_function(parsed.target, devices, _options(parsed), name=name)

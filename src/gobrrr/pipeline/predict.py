@@ -19,26 +19,16 @@ from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import HERE, TargetDevice, target_device, target_of_ceilings
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.fusion_sources import add_predicted_fusion
+from gobrrr.prediction.bands import band_of
 from gobrrr.prediction.capture_target import capture_target
 from gobrrr.prediction.costs import cost_graph
-from gobrrr.prediction.step import ErrorBand, predicted_step
+from gobrrr.prediction.memory import memory_notice, refuse_too_large
+from gobrrr.prediction.step import predicted_step
 from gobrrr.timeline.errors import InputError, UserCodeError
 from gobrrr.timeline.graph import OpGraph
-from gobrrr.timeline.quantities import si
 
 _DTYPES = {"fp16": "float16", "half": "float16", "float16": "float16",
            "bf16": "bfloat16", "bfloat16": "bfloat16"}  # fmt: skip
-
-
-# Device time of seven recorded steps on H100 and MI300X, measured over predicted: from 0.746
-# (bert on MI300X) to 1.248 (a ResNet with activation checkpoints, on MI300X). They are the extremes
-# of few; host time is on top.
-RECORDED = ErrorBand(0.746, 1.248, "benchmarks/results/prediction_traces_2026-11-21.json")
-# Compiled steps of 257 networks on an RTX 4090, the 5th and the 95th percentile.
-COMPILED = ErrorBand(0.905, 1.316, "benchmarks/results/prediction_rtx4090_2026-11-21.json")
-# Eager steps of 12 networks, forward and training, on one core of an AMD EPYC, likewise. The slow
-# end are networks of operators so small that the host's own time is most of the step.
-PROCESSOR = ErrorBand(0.91, 2.08, "benchmarks/results/prediction_cpu_amd-epyc_2026-11-21.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,54 +234,6 @@ def diagnose_graph(
     if not options.compile:
         add_predicted_fusion(diagnosis, costed.ops, graph, device)
     return diagnosis
-
-
-def band_of(device: TargetDevice, compiled: bool) -> ErrorBand | None:
-    """How far measured steps lay from predicted ones; ``None`` where none were measured."""
-    if device.kind == "cpu":
-        return None if compiled else PROCESSOR
-    if device.kind not in ("cuda", "hip"):
-        return None
-    if compiled:
-        return COMPILED if device.kind == "cuda" else None
-    return RECORDED
-
-
-def memory_notice(device: str, peak: int | None, available: int | None) -> str | None:
-    """A sentence if the step needs more memory than the device has."""
-    if peak is None or available is None or peak <= available:
-        return None
-    return (
-        f"The step needs about {si(peak, 'B')}, more than the {si(available, 'B')} of "
-        f"{device}: it would run out of memory."
-    )
-
-
-def refuse_too_large(*diagnoses: Diagnosis) -> list[Diagnosis]:
-    """Those of the diagnoses whose step fits into the device's memory.
-
-    Raises:
-        InputError: none of them fits.
-    """
-    fitting, problems, sizes = [], [], []
-    for found in diagnoses:
-        peak = found.counters.get("peak_memory_bytes")
-        key = str(found.source.get("device", found.device.name))
-        problem = memory_notice(key, None if peak is None else int(peak), found.device.memory_bytes)
-        if problem is None:
-            fitting.append(found)
-        else:
-            problems.append(problem)
-            sizes.append(f"{si(found.device.memory_bytes, 'B')} of {key}")
-    if len(problems) == 1 and not fitting:
-        raise InputError(problems[0])
-    if problems and not fitting:
-        needs = max(found.counters["peak_memory_bytes"] for found in diagnoses)
-        raise InputError(
-            f"The step needs about {si(needs, 'B')}, more than the {', '.join(sizes)}: it "
-            "would run out of memory on each."
-        )
-    return fitting
 
 
 def dtype_name(dtype: Any) -> str | None:

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.attribution.device import DeviceAttribution, attribute_device
+from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.attribution.ranks import RankComparison, compare_ranks
+from gobrrr.attribution.ranks import compare_ranks
 from gobrrr.capture.trace_ranks import missing_ranks
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
-from gobrrr.diagnosis.records import device_time_record, seconds
-from gobrrr.diagnosis.schema import Diagnosis, RankRow
-from gobrrr.diagnosis.verdict import split_of
+from gobrrr.diagnosis.ranks import pace_of, rank_notices, rank_rows
+from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.data import Timeline
 from gobrrr.work import work_of
 
@@ -53,49 +52,9 @@ def diagnose_ranks(
     step = replace(
         step,
         collectives=result.collectives,
-        notices=(*_notices(timelines, result, shown), *step.notices),
+        notices=(*rank_notices(timelines, result, shown), *step.notices),
     )
     diagnosis = assemble(step, source=source, environment=environment)
-    diagnosis.ranks = _rank_rows(result, found)
-    diagnosis.verdict = " ".join(text for text in (diagnosis.verdict, _pace(result)) if text)
+    diagnosis.ranks = rank_rows(result, found)
+    diagnosis.verdict = " ".join(text for text in (diagnosis.verdict, pace_of(result)) if text)
     return diagnosis
-
-
-def _rank_rows(result: RankComparison, found: Sequence[DeviceAttribution]) -> list[RankRow]:
-    rows = []
-    for rank, own in zip(result.ranks, found):
-        leaves = {name: ns * 1e-9 for name, ns in rank.attribution.leaves_ns.items()}
-        rows.append(
-            RankRow(
-                rank=rank.rank,
-                step_s=rank.attribution.step_ns * 1e-9,
-                split=split_of(leaves),
-                leaves=leaves,
-                device_time=device_time_record(own.device_time),
-                wait_s=seconds(rank.wait_ns),
-                why=rank.why or None,
-            )
-        )
-    return rows
-
-
-def _pace(result: RankComparison) -> str:
-    if result.slowest is None:
-        return ""
-    why = next(rank.why for rank in result.ranks if rank.rank == result.slowest)
-    return f"The other ranks wait for rank {result.slowest}: it {why}."
-
-
-def _notices(timelines: Sequence[Timeline], result: RankComparison, shown: int) -> list[str]:
-    rank = result.ranks[shown].rank
-    which = "that the others wait for" if result.slowest is not None else "with the longest step"
-    notices = [f"All but the tables of ranks and collectives is of rank {rank}, the one {which}."]
-    if all(timeline.world_size is None for timeline in timelines):
-        notices.append(
-            f"The traces do not say how many ranks their run has: the {len(timelines)} given are "
-            "taken for all of them."
-        )
-    devices = sorted({timeline.device.name for timeline in timelines if timeline.device.name})
-    if len(devices) > 1:
-        notices.append(f"The ranks ran on different devices: {', '.join(devices)}.")
-    return [*notices, *result.notices]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,23 +18,10 @@ from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.measure import Summary
 from gobrrr.models.host_lane import HostCosts, host_seconds
 from gobrrr.models.target import TargetDevice
+from gobrrr.prediction.bands import ErrorBand
 from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.host import HostShare, host_share
 from gobrrr.prediction.timeline import PredictedTimeline, predicted_timeline
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorBand:
-    """How far the model's steps lay from measured ones.
-
-    Attributes:
-        low, high: measured over predicted, the extremes of the steps measured.
-        source: the result file that says so.
-    """
-
-    low: float
-    high: float
-    source: str
 
 
 def predicted_step(
