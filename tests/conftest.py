@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def _has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture(autouse=True)
+def no_formula_fails() -> Iterator[None]:
+    """A formula that fails on a call recorded whole is a defect, whatever the test is about."""
+    from gobrrr.work.registry import failed_formulas, forget_failures
+
+    forget_failures()
+    yield
+    failed = failed_formulas()
+    forget_failures()
+    assert not failed
 
 
 @pytest.fixture

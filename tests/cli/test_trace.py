@@ -66,7 +66,7 @@ def test_a_file_per_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr().out
     assert "Ranks, " in shown and "Collectives" in shown
     assert "rank 1 of 2" in shown.splitlines()[0]
-    assert "waits 0.060 ms per step, all of it for rank 1" in shown
+    assert "waits 60.0 µs per step, all of it for rank 1" in shown
 
 
 @pytest.mark.parametrize(

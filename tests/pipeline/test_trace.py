@@ -55,7 +55,7 @@ def test_ranks_are_in_every_report_and_survive_json(two_ranks: Diagnosis, tmp_pa
     assert again.ranks == two_ranks.ranks
     assert again.collectives == two_ranks.collectives
     for text in (report_text(again), report_markdown(again), report_html(again)):
-        assert "0.060 ms per step, all of it for rank 1" in text.replace("\\", "")
+        assert "60.0 µs per step, all of it for rank 1" in text.replace("\\", "")
         assert "allreduce" in text
         assert "100 GB/s" in text
 

@@ -11,6 +11,7 @@ from gobrrr.models.walks import walks_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import register_work, unregister_work, work_of
 from gobrrr.work.estimate import Work
+from gobrrr.work.registry import failed_formulas, failure_notices, forget_failures
 from gobrrr.work.traffic import account
 from gobrrr.work.traits import Role, Space, describe, space_of, traits_of
 
@@ -74,3 +75,15 @@ def test_roles(name: str, role: Role) -> None:
 def test_in_place_runs_at_the_rate_of_its_twin() -> None:
     assert traits_of("aten::erf_").rate == "erf"
     assert traits_of("aten::hardswish").rate == "silu"
+
+
+def test_a_formula_that_fails_on_a_whole_call_is_ours_to_mend() -> None:
+    whole = OpCall("aten::native_group_norm", (ROWS, None, None, 1, 2, 3, "many", 1e-5), (ROWS,))
+    assert work_of(whole) is None
+    assert list(failed_formulas()) == ["aten::native_group_norm"]
+    (notice,) = failure_notices()
+    assert "aten::native_group_norm" in notice and "a defect of gobrrr" in notice
+    forget_failures()
+    # A trace leaves arguments out, and results always.
+    assert work_of(OpCall("aten::native_group_norm", whole.args)) is None
+    assert failed_formulas() == {}

@@ -36,7 +36,8 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 UInt8 = NDArray[np.uint8]
 
-# Who owns an instant that several run in: the lower number (DESIGN section 3).
+# Who owns an instant that several run in: the lower number. Work at a ceiling hides what runs
+# beside it, so that communication and copies count only where they are exposed.
 _PRECEDENCE = np.zeros(8, np.int64)
 _PRECEDENCE[[COMPUTE_MATRIX, COMPUTE_VECTOR]] = 0
 _PRECEDENCE[MEMORY] = 1

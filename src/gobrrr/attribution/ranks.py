@@ -172,11 +172,11 @@ def _why(
     if len(split) < 2 or slowest is None:
         return ""
     if index != slowest:
-        own, for_slowest = float(table[index].sum()) / 1e6, float(table[index, slowest]) / 1e6
-        if own < 0.0005:
+        own, for_slowest = float(table[index].sum()) / 1e9, float(table[index, slowest]) / 1e9
+        if own < 5e-7:
             return "waits for nobody"
-        share = "all" if for_slowest > 0.999 * own else f"{for_slowest:.3f}"
-        return f"waits {own:.3f} ms per step, {share} of it for rank {ranks[slowest]}"
+        share = "all" if for_slowest > 0.999 * own else time_text(for_slowest)
+        return f"waits {time_text(own)} per step, {share} of it for rank {ranks[slowest]}"
     excess = {}
     for label, prefixes in _PARTS:
         amounts = [

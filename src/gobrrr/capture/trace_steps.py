@@ -1,4 +1,4 @@
-"""Step windows of a trace: they tile time, so that nothing is outside (DESIGN section 3)."""
+"""Step windows of a trace: they tile time, so that nothing is outside."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _target(name: str, rest: Sequence[str], own: list[str]) -> Target:
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
-    """Runs the target; reports when it has ended. Exit codes: DESIGN section 5."""
+    """Runs the target; reports when it has ended. Exit codes: see ``timeline.errors``."""
     takes_value = frozenset(
         flag for action in parser._actions if action.nargs is None for flag in action.option_strings
     )

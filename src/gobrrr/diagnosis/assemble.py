@@ -40,6 +40,7 @@ from gobrrr.diagnosis.tables import (
 )
 from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
 from gobrrr.timeline.data import Phase
+from gobrrr.work.registry import failure_notices
 
 # A step longer than this many medians is slow.
 SLOW_STEP = 1.5
@@ -95,7 +96,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         device_time=None if step.device_time is None else device_time_record(step.device_time),
         collectives=collective_rows(step.collectives),
         timeline=None if step.drawn is None else timeline_columns(step.drawn),
-        notices=list(step.notices),
+        notices=[*step.notices, *failure_notices()],
         counters={**step.counters, **_work_done(ops)},
     )
     diagnosis.verdict = verdict_of(diagnosis)

@@ -1,7 +1,7 @@
 """The one savable object: what was measured, where the time went, and what would help.
 
-Field names are the JSON contract (DESIGN section 5). Times are seconds, sizes bytes, rates per
-second; ``None`` is unknown. Everything a report shows is in here: reports compute nothing.
+Field names are the contract with scripts that read the JSON. Times are seconds, sizes bytes, rates
+per second; ``None`` is unknown. Everything a report shows is in here: reports compute nothing.
 """
 
 from __future__ import annotations

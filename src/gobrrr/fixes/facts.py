@@ -10,7 +10,7 @@ from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 
 # A fix that cannot save this share of the step is not tried: no measurement here could tell it
-# from nothing (a null fix may be 2 % off, DESIGN section 4).
+# from nothing (the program against itself may be 2 % off before it counts as too noisy).
 LEAST_SAVING = 0.02
 
 

@@ -18,6 +18,7 @@ _F = TypeVar("_F", bound=Formula)
 _FORMULAS: dict[str, Formula] = {}
 _USER_FORMULAS: dict[str, Formula] = {}
 _COMPOSITE: set[str] = set()
+_FAILED: dict[str, str] = {}
 
 # Traces leave arguments out, or give what does not fit together; a formula then cannot tell.
 _UNTELLING = (
@@ -120,7 +121,9 @@ def unregister_work(name: str) -> None:
 def work_of(call: OpCall) -> Work | None:
     """The least work of one call; ``None`` where there is no formula or too little was recorded.
 
-    An operator of an unknown namespace (a custom op) gets its bytes counted and FLOPs unknown.
+    An operator of an unknown namespace (a custom op) gets its bytes counted and FLOPs unknown. A
+    built-in formula that fails on a call recorded whole, with its results, is a defect of gobrrr:
+    the work is then unknown too, and ``failed_formulas`` has it.
     """
     name = call.name
     own = _USER_FORMULAS.get(name)
@@ -131,8 +134,30 @@ def work_of(call: OpCall) -> Work | None:
         return _custom_op(call)
     try:
         return function(call)
-    except _UNTELLING:
+    except _UNTELLING as error:
+        if call.outputs is not None:
+            # A trace never has the results; whoever has them has every argument too.
+            _FAILED.setdefault(name, f"{type(error).__name__}: {error}")
         return None
+
+
+def failed_formulas() -> dict[str, str]:
+    """Operators whose formula failed in this process on a call recorded whole, and how."""
+    return dict(_FAILED)
+
+
+def forget_failures() -> None:
+    """Begin anew, for the next program."""
+    _FAILED.clear()
+
+
+def failure_notices() -> list[str]:
+    """What is to be said of ``failed_formulas``."""
+    return [
+        f"gobrrr's own formula for {name} fails here ({how}): its work counts as unknown, and that "
+        "is a defect of gobrrr."
+        for name, how in sorted(_FAILED.items())
+    ]
 
 
 def has_formula(name: str) -> bool:
