@@ -241,3 +241,19 @@ def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     progress("warm-up", 0, 3)
     progress.end()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (["-m", "torch.distributed.run", "--nproc_per_node=2", "t.py"],
+         "python -m torch.distributed.run [its options] -m gobrrr run SCRIPT"),
+        (["/usr/bin/torchrun", "--nproc_per_node=2", "t.py"],
+         "torchrun [its options] -m gobrrr run SCRIPT"),
+    ],
+)  # fmt: skip
+def test_launchers_are_put_before_gobrrr(
+    arguments: list[str], start: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *arguments]) == 2
+    assert start in " ".join(capsys.readouterr().err.split())

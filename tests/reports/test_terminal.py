@@ -285,3 +285,11 @@ def test_top_says_what_it_left_out(training: Diagnosis) -> None:
     text = report_text(training, Options(top=3, by=("op",)))
     assert "  … 4 more: --top 7" in text
     assert "gelu" not in text
+
+
+def test_in_a_notebook_the_text_is_the_text(
+    training: Diagnosis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = report_text(training)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert report_text(training) == plain

@@ -102,6 +102,29 @@ def split_target(
     return own, None
 
 
+# Programs that start a script in processes of their own, by the name of the file or module.
+_LAUNCHERS = frozenset(
+    {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed",
+     "accelerate.commands.launch", "mpirun"}
+)  # fmt: skip
+
+
+def refuse_launchers(target: Target) -> None:
+    """A launcher trains nothing itself: its workers are other processes, which gobrrr has to be in.
+
+    Raises:
+        InputError: the target is one; says how to put gobrrr behind it.
+    """
+    name = Path(target.name).name if target.kind == "script" else target.name
+    if target.kind == "function" or name not in _LAUNCHERS:
+        return
+    start = f"python -m {name}" if target.kind == "module" else name
+    raise InputError(
+        f"{name} starts your script in other processes, where gobrrr would not be: put gobrrr "
+        f"behind it, as in `{start} [its options] -m gobrrr run SCRIPT [its arguments]`"
+    )
+
+
 def _target(name: str, rest: Sequence[str], own: list[str]) -> Target:
     if _FUNCTION.match(name) and not Path(name).exists():
         own.extend(rest)
@@ -118,6 +141,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     parsed = parser.parse_args(own)
     if target is None:
         raise InputError("nothing to run: gobrrr run SCRIPT (see gobrrr run --help)")
+    refuse_launchers(target)
     require_torch("gobrrr run")
     progress = Progress(None if parsed.quiet else sys.stderr)
     if parsed.threads is not None:

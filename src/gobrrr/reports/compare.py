@@ -124,7 +124,8 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
     """The comparison for a terminal: step, levels and leaves, ops, counters."""
     buffer = io.StringIO()
     console = Console(
-        file=buffer, width=options.width, force_terminal=options.colour, legacy_windows=False,
+        file=buffer, force_jupyter=False, width=options.width, force_terminal=options.colour,
+        legacy_windows=False,
         color_system="standard" if options.colour else None, highlight=False, markup=False,
         emoji=False,
     )  # fmt: skip

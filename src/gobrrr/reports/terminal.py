@@ -91,6 +91,8 @@ def report_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
     buffer = io.StringIO()
     console = Console(
         file=buffer,
+        # In a notebook rich would give each line an output of its own and leave the file empty.
+        force_jupyter=False,
         width=options.width,
         force_terminal=options.colour,
         color_system="standard" if options.colour else None,
