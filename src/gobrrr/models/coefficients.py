@@ -14,6 +14,13 @@ KERNELS = "fitted on half of the measured ops of benchmarks/prediction_kernels"
 TRACES = "fitted on half of the op shapes of the recorded H100 and MI300X steps"
 
 
+# Rows and columns of float32 tiles, from the names of kernels in measured rows (``KERNELS``;
+# cuBLAS counts columns first: ``sgemm_128x64_tn`` has 64 rows).
+_CUBLAS = ((128, 128), (64, 128), (64, 64), (32, 128), (128, 32), (32, 64), (32, 32))
+_PASCAL = ((64, 64), (128, 32), (32, 128))
+_VOLTA_BATCHED = ((64, 64), (64, 128), (128, 32), (32, 128))
+
+
 @dataclass(frozen=True, slots=True)
 class Coefficients:
     """Achieved fractions and fixed times of one architecture.
@@ -57,6 +64,13 @@ class Coefficients:
         tile_edge: rows or columns at which a tile spends as long on fetching its inputs from shared
             memory as on multiplying: a tile of r x c goes at 1 / (1 + tile_edge (1/r + 1/c)) of the
             rate.
+        vector_tile_edge, vector_tile_fill_s: as ``tile_edge``, ``tile_fill_s``, in float32 on the
+            vector path; ``None``: the same.
+        scattered_fraction: of a stream's bandwidth, for float32 tiles that read 32 bytes of each
+            of many rows (``tile_traffic``).
+        drift_depth: k beyond which the tiles of a float32 product no longer share what they read.
+        vector_tiles: rows and columns of the tiles that cuBLAS has for float32 products.
+        batched_tiles: the same for batches of them.
         matrix_energy_j: joules per FLOP of 16-bit products on the matrix unit, at the full clock;
             ``None``: its clock is not modelled.
         float32_energy_j: the same for products in float32 on the vector path.
@@ -88,6 +102,12 @@ class Coefficients:
     float32_unaligned_fraction: float = 1.0
     product_overlap_loss: float = 0.0
     tile_edge: float = 0.0
+    vector_tile_edge: float | None = None
+    vector_tile_fill_s: float | None = None
+    scattered_fraction: float = 1.0
+    drift_depth: float = 15000.0
+    vector_tiles: tuple[tuple[int, int], ...] = _CUBLAS
+    batched_tiles: tuple[tuple[int, int], ...] = _CUBLAS
     matrix_energy_j: float | None = None
     float32_energy_j: float | None = None
 
@@ -143,23 +163,66 @@ _ADA_GEFORCE = replace(
     strided_fraction=0.6,
     dram_fraction=0.94,
 )
+# Float32 products of the five cards, fitted together on linear layers and batches in ``KERNELS``:
+# the share of the peak, what small tiles lose, memory traffic of tiles. Small caches and GDDR lose
+# most. 17 pJ per FLOP of float32 (12 nm) is the T4's sustained rate, 0.4 of its peak.
+_PASCAL_PRODUCTS = replace(
+    GENERIC, vector_tiles=_PASCAL, batched_tiles=((64, 128),), product_overlap_loss=0.2
+)
+_TURING_FLOAT32_J = 17.3e-12
+# TSMC states 0.4 of the power at the same speed from 16 to 7 nm and 0.7 from 7 to 5 nm.
+_ADA_FLOAT32_J = _TURING_FLOAT32_J * 0.4 * 0.7
 # Shares of the bandwidth: long element-wise streams of ``KERNELS`` (their time is a straight line
 # over bytes to 0.5 %). GDDR with error correction in the same chips (P4, T4, L40S) gives less.
 BY_ARCHITECTURE: dict[str, Coefficients] = {
-    "Pascal GP100": replace(GENERIC, dram_fraction=0.75),
-    "Pascal GP104": replace(GENERIC, dram_fraction=0.755),
+    "Pascal GP100": replace(
+        _PASCAL_PRODUCTS,
+        dram_fraction=0.75,
+        float32_fraction=0.97,
+        vector_tile_edge=2.5,
+        vector_tile_fill_s=10.6e-6,
+        scattered_fraction=0.40,
+        drift_depth=17_400.0,
+    ),
+    "Pascal GP104": replace(
+        _PASCAL_PRODUCTS,
+        dram_fraction=0.755,
+        float32_fraction=0.90,
+        vector_tile_edge=4.6,
+        vector_tile_fill_s=20e-6,
+        scattered_fraction=0.35,
+        drift_depth=15_500.0,
+    ),
     "Volta": replace(
         GENERIC,
         matrix_fraction=0.85,
         dram_fraction=0.92,
-        float32_fraction=0.95,
+        float32_fraction=0.97,
         tile_edge=2.0,
+        vector_tile_edge=1.33,
         product_overlap_loss=0.2,
         product_dram_fraction=0.67,
         tile_fill_s=8.8e-6,
+        vector_tile_fill_s=5.9e-6,
         vector_tile_elements=64 * 64,
+        scattered_fraction=0.87,
+        drift_depth=175_000.0,
+        batched_tiles=((64, 64), (32, 128), (128, 32)),
     ),
-    "Turing": replace(GENERIC, matrix_fraction=0.80, dram_fraction=0.75),
+    "Turing": replace(
+        GENERIC,
+        matrix_fraction=0.80,
+        dram_fraction=0.75,
+        float32_fraction=0.85,
+        product_overlap_loss=0.2,
+        vector_tile_edge=13.8,
+        vector_tile_fill_s=20e-6,
+        scattered_fraction=0.9,
+        drift_depth=24_000.0,
+        float32_energy_j=_TURING_FLOAT32_J,
+        vector_tiles=((128, 128), (64, 128), (64, 64), (128, 32)),
+        batched_tiles=((64, 64), (64, 128), (32, 128)),
+    ),
     "Ampere": replace(GENERIC, matrix_fraction=0.87),
     "Ampere GA100": replace(
         _PRODUCTS,
@@ -168,6 +231,11 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         product_dram_fraction=0.85,
         matrix_energy_j=1.0e-12,
         dram_fraction=0.89,
+        float32_fraction=0.97,
+        vector_tile_fill_s=0.4e-6,
+        scattered_fraction=0.9,
+        drift_depth=4_400.0,
+        batched_tiles=((128, 128),),
     ),
     "Ada": replace(
         _PRODUCTS,
@@ -179,6 +247,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         tile_fill_s=7.2e-6,
         product_dram_fraction=0.867,
         matrix_energy_j=1.4e-12,
+        float32_energy_j=_ADA_FLOAT32_J,
         dram_fraction=0.83,
     ),
     "Ada half-rate": _ADA_GEFORCE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from gobrrr.models.coefficients import Coefficients
@@ -35,10 +35,7 @@ def products_of(
     except (IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError):
         # A trace that leaves arguments out.
         return ()
-    return tuple(
-        Product(p.m, p.n, p.k, p.batch, p.dtype, cold_bytes / len(found), p.aligned, p.fraction)
-        for p in found
-    )
+    return tuple(replace(p, cold_bytes=cold_bytes / len(found)) for p in found)
 
 
 def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
@@ -57,7 +54,8 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
     if name in ("linear", "_linear", "mkldnn_linear"):
         x, weight = tensors[0], tensors[1]
         rows = prod(x.shape[:-1])
-        return [_product(rows, weight.shape[0], x.shape[-1], 1, dtype)]
+        found = _product(rows, weight.shape[0], x.shape[-1], 1, dtype)
+        return [replace(found, a_by_rows=True, b_by_rows=True)]
     if name in ("mv", "dot", "vdot", "addmv", "addmv_"):
         # One column: bandwidth decides, in kernels of their own (gemv).
         a = next(spec for spec in tensors if len(spec.shape) == (1 if "dot" in name else 2))
@@ -78,7 +76,11 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
 def _plain(a: TensorSpec, b: TensorSpec, dtype: str) -> Product:
     m, k = a.shape[-2], a.shape[-1]
     n = b.shape[-1]
-    return _product(m, n, k, prod(a.shape[:-2]), dtype)
+    return replace(
+        _product(m, n, k, prod(a.shape[:-2]), dtype),
+        a_by_rows=a.strides is None or a.strides[-1] == 1,
+        b_by_rows=b.strides is not None and b.strides[-2] == 1 and b.strides[-1] != 1,
+    )
 
 
 def _grouped(call: OpCall, dtype: str) -> Product:

@@ -11,6 +11,7 @@ are few, k is cut as well and the parts are added up (split-k).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
 from gobrrr.models.power import product_clock_share
 from gobrrr.models.target import TargetDevice
+from gobrrr.models.tile_traffic import Tiling, reread_seconds
 from gobrrr.work.traffic import arithmetic_dtype
 
 Float64 = NDArray[np.float64]
@@ -29,8 +31,9 @@ TILES: tuple[tuple[int, int], ...] = (
     (128, 32), (32, 128), (64, 32), (32, 64), (32, 32), (16, 64), (64, 16), (16, 16),
 )  # fmt: skip
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
-# Steps of k that a tile's inner loop takes.
-STEP = 32
+# Steps of k that a tile's inner loop takes, on the matrix unit and in float32 on the vector path
+# (a sector of 32 bytes).
+STEP, VECTOR_STEP = 32, 8
 # What a multiprocessor takes from the second-level cache, and the share of it that all of them
 # get at once (5.5 to 9.7 TB/s are measured on Hopper of 16.7).
 _PORT_BYTES_PER_CLOCK = 64
@@ -48,6 +51,8 @@ class Product:
         cold_bytes: bytes that come from memory or go there, of all of them.
         aligned: whether rows start on 16 bytes, as the fast loads of the matrix path need.
         fraction: of the rate of a plain product (a convolution gathers its rows, ...).
+        a_by_rows, b_by_rows: whether k is the fastest dimension of the m x k input, of the k x n
+            one.
     """
 
     m: int
@@ -58,6 +63,8 @@ class Product:
     cold_bytes: float
     aligned: bool = True
     fraction: float = 1.0
+    a_by_rows: bool = False
+    b_by_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +151,16 @@ def time_of_product(
     if min(product.m, product.n) == 1:
         return _vector_product(product, device, c, flops, dram, cache)
     full = c.tile_elements if on_matrix else c.vector_tile_elements
-    options = _options(product, units, full)
+    on_vector = not on_matrix and product.dtype == "float32"
+    options = _options(product, units, full, on_vector, c)
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
     per_unit = rate_flops_per_s * fraction / units
     # A tile reads a row and a column of its inputs for each step of k: the smaller, the more often.
-    edge = 1.0 + c.tile_edge * (1.0 / options.rows + 1.0 / options.columns)
+    tile_edge, fill_s = c.tile_edge, c.tile_fill_s
+    if on_vector:
+        tile_edge = tile_edge if c.vector_tile_edge is None else c.vector_tile_edge
+        fill_s = fill_s if c.vector_tile_fill_s is None else c.vector_tile_fill_s
+    edge = 1.0 + tile_edge * (1.0 / options.rows + 1.0 / options.columns)
     arithmetic: Float64 = 2 * options.multiply_adds * edge / per_unit
     # Each column of tiles reads all rows, each row of tiles all columns.
     item = _item_bytes(product.dtype)
@@ -162,13 +174,17 @@ def time_of_product(
         arithmetic, inputs / (tile_bytes_per_s(device, cache) * multicast * drawing)
     )
     traffic: Float64 = product.cold_bytes / (dram * drawing)
+    if on_vector:
+        tiling = Tiling(options.rows, options.columns, options.down, options.across)
+        reread = reread_seconds(product, tiling, units, device.cache_bytes, dram, c)
+        traffic = np.maximum(traffic, reread)
     # Partial results in float32 are written, then read by a kernel that adds them up.
     cut = options.split > 1
     partial = product.m * product.n * product.batch * 4.0 * options.split
     seconds = (
         np.maximum(arithmetic, traffic)
         + c.product_overlap_loss * np.minimum(arithmetic, traffic)
-        + c.tile_fill_s
+        + fill_s
         + np.where(cut, 2 * partial / cache, 0)
     )
     best = int(np.argmin(seconds + one_s * cut))
@@ -202,18 +218,25 @@ class _Options:
     waves: Float64
 
 
-_ROWS, _COLUMNS, _SPLIT = (
-    np.array(column, np.float64)
-    for column in zip(*((rows, columns, split) for rows, columns in TILES for split in SPLITS))
-)
+@cache
+def _ways_of(tiles: tuple[tuple[int, int], ...]) -> tuple[Float64, Float64, Float64]:
+    """Rows, columns and parts of k of all ways to cut with these tiles."""
+    ways = [(rows, columns, split) for rows, columns in tiles for split in SPLITS]
+    rows, columns, split = (np.array(column, np.float64) for column in zip(*ways))
+    return rows, columns, split
 
 
-def _options(product: Product, units: int, full: int) -> _Options:
-    rows, columns, split = _ROWS, _COLUMNS, _SPLIT
+def _options(product: Product, units: int, full: int, on_vector: bool, c: Coefficients) -> _Options:
+    step = VECTOR_STEP if on_vector else STEP
+    offered = TILES if not on_vector else c.batched_tiles if product.batch > 1 else c.vector_tiles
+    rows, columns, split = _ways_of(offered)
     down, across = np.ceil(product.m / rows), np.ceil(product.n / columns)
     tiles = down * across * product.batch
     # Parts of k of at least two steps, and no more programs than keep everyone busy a few times.
     sensible = (split == 1) | ((product.k >= 2 * STEP * split) & (tiles * (split - 1) <= 4 * units))
+    if on_vector:
+        # cuBLAS cuts k where tiles are fewer than multiprocessors, and never in batches.
+        sensible &= (split == 1) | ((tiles < units) & (product.batch == 1))
     rows, columns, split = rows[sensible], columns[sensible], split[sensible]
     down, across, tiles = down[sensible], across[sensible], tiles[sensible]
     size = rows * columns
@@ -221,7 +244,7 @@ def _options(product: Product, units: int, full: int) -> _Options:
     # reaches a part of its rate that falls with the tile's edge.
     resident = np.maximum(1.0, np.floor(full / size))
     alone = np.minimum(1.0, np.sqrt(size / full))
-    depth = np.ceil(product.k / split / STEP) * STEP
+    depth = np.ceil(product.k / split / step) * step
     busiest = np.ceil(tiles * split / units)
     groups = np.floor(busiest / resident)
     rest = busiest - groups * resident

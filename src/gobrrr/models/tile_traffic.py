@@ -1,0 +1,82 @@
+"""What the tiles of a float32 product read from memory, where the cache forgets it between them.
+
+Tiles that run at the same time read the same rows and columns of the inputs, and the second-level
+cache reads each once from memory. Tiles of the next wave read them again, unless an input fits the
+cache as a whole. In a deep product the tiles of a wave drift apart, and then even neighbours read
+for themselves. An input whose fastest dimension is k is read 32 bytes of a row at a time (eight
+steps of k in float32, a sector of the cache), each row in another page of the memory, far below
+the bandwidth of a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.models.coefficients import Coefficients
+
+if TYPE_CHECKING:
+    from gobrrr.models.products import Product
+
+Float64 = NDArray[np.float64]
+
+# Results that the tiles of one multiprocessor hold together in registers (64 k registers: half of
+# them accumulators).
+_RESIDENT_ELEMENTS = 128 * 128
+# An input stays in the cache if it takes at most this share of it.
+_CACHE_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Tiles of one product: their sides, and how many lie along its rows and columns."""
+
+    rows: Float64
+    columns: Float64
+    down: Float64
+    across: Float64
+
+
+def reread_seconds(
+    product: Product, tiles: Tiling, units: int, cache_bytes: int, dram_bytes_per_s: float,
+    c: Coefficients,
+) -> Float64:  # fmt: skip
+    """Seconds of memory traffic of a product with inputs of 4 bytes, by way to cut it.
+
+    ``dram_bytes_per_s``: of a stream. 0 where all of it fits the cache: then the traffic is what
+    comes cold.
+    """
+    m, n, k, batch = product.m, product.n, product.k, product.batch
+    a_bytes, b_bytes = 4.0 * m * k, 4.0 * n * k
+    if (a_bytes + b_bytes + 4.0 * m * n) * batch <= cache_bytes * _CACHE_SHARE:
+        return np.zeros_like(tiles.rows)
+    at_once = units * np.maximum(1.0, np.floor(_RESIDENT_ELEMENTS / (tiles.rows * tiles.columns)))
+    count = tiles.down * tiles.across
+    # Blocks are numbered along the result's columns first (the rows of cuBLAS, column-major).
+    wide = np.minimum(np.minimum(at_once, count), tiles.across)
+    tall = np.minimum(tiles.down, np.ceil(np.minimum(at_once, count) / tiles.across))
+    waves = np.maximum(1.0, count / at_once)
+    drift = min(1.0, k / c.drift_depth)
+    # Rows of the result read a, columns b: by the tiles of a wave together, or each for itself.
+    a_read = _drifted(waves * tall * tiles.rows, count * tiles.rows, drift) * (4.0 * k)
+    b_read = _drifted(waves * wide * tiles.columns, count * tiles.columns, drift) * (4.0 * k)
+    a_read = np.maximum(a_bytes, a_read)
+    b_read = np.maximum(b_bytes, b_read)
+    if a_bytes <= cache_bytes * _CACHE_SHARE:
+        a_read = np.full_like(a_read, a_bytes)
+    if b_bytes <= cache_bytes * _CACHE_SHARE:
+        b_read = np.full_like(b_read, b_bytes)
+    scattered = dram_bytes_per_s * c.scattered_fraction
+    seconds: Float64 = batch * (
+        a_read / (scattered if product.a_by_rows else dram_bytes_per_s)
+        + b_read / (scattered if product.b_by_rows else dram_bytes_per_s)
+        + 4.0 * m * n / dram_bytes_per_s
+    )
+    return seconds
+
+
+def _drifted(together: Float64, alone: Float64, drift: float) -> Float64:
+    return together + drift * np.maximum(0.0, alone - together)
