@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import gobrrr
 
 ROOT = Path(gobrrr.__file__).parent
 MOST_LINES = 400
+MOST_LINES_OF_PIPELINE = 800
 # Grew beyond that lately and are to be split; nothing may join them.
 LONGER = (
     "capture/graph_recorder.py", "capture/op_recorder.py", "capture/session.py",
@@ -24,3 +27,10 @@ def test_no_file_is_long() -> None:
 
 def _lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.xfail(strict=True, reason="the journeys still hold what belongs to other rooms")
+def test_the_journeys_are_thin() -> None:
+    # Strict: this fails as soon as it is true, and the mark can go.
+    lines = sum(_lines(path) for path in (ROOT / "pipeline").glob("*.py"))
+    assert 0 < lines < MOST_LINES_OF_PIPELINE
