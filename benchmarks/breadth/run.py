@@ -44,6 +44,14 @@ Row = dict[str, Any]
 QUICK_ARCHITECTURES, QUICK_PROGRAMS, QUICK_ODD_INPUTS = 40, 12, 9
 
 
+KINDS = ("architecture", "program", "odd input")
+
+
+def kind_of(case: Case | OddInput) -> str:
+    """One of ``KINDS``."""
+    return "odd input" if isinstance(case, OddInput) else case.kind
+
+
 def all_cases() -> list[Case | OddInput]:
     """Architectures, programs, odd inputs."""
     return [*all_architectures(), *all_programs(), *all_odd_inputs()]
@@ -175,10 +183,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--quick", action="store_true", help="the fixed part that CI runs")
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--only", nargs="+", metavar="PATTERN", help="names, with * and ?")
     parser.add_argument("--errors-to", default=os.devnull, help="where children's stderr goes")
     arguments = parser.parse_args()
     cases = quick_cases() if arguments.quick else all_cases()
+    cases = [case for case in cases if kind_of(case) in arguments.kind]
     if arguments.only:
         cases = [
             case
