@@ -29,7 +29,7 @@ STAGES = (*PREDICTIONS, *TRUTHS)
 Record = dict[str, Any]
 Say = Callable[[str, Record | None], None]
 
-_PATH = re.compile(r"(?:/[\w.+@-]+){2,}/([\w.+-]+)")
+_PATH = re.compile(r"(?<![\w.])(?:/[\w.+@-]+){2,}/([\w.+-]+)")
 
 
 def without_paths(text: str, limit: int = 400) -> str:
