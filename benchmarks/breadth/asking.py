@@ -17,7 +17,7 @@ from benchmarks.breadth.case import Case, Program
 from benchmarks.breadth.odd_inputs.case import BrokenPromiseError, Kind, OddInput
 
 import gobrrr
-from gobrrr.timeline.errors import GobrrrError, UserCodeError
+from gobrrr.timeline.errors import DefectError, GobrrrError, UserCodeError
 
 DEVICE = "H100-SXM"
 # What a hint is when the case gives none and gobrrr's sentence asks for one.
@@ -51,7 +51,9 @@ def peak_memory_bytes(*, reset: bool = False) -> int | None:
 
 def describe_error(error: BaseException) -> Record:
     """Which kind of failure it was, its sentence, and gobrrr's last frames under it."""
-    if isinstance(error, UserCodeError):
+    if isinstance(error, DefectError):
+        outcome = "internal error"
+    elif isinstance(error, UserCodeError):
         outcome = "blamed on the program"
     elif isinstance(error, GobrrrError):
         outcome = "refused"

@@ -68,6 +68,7 @@ class GraphRecorder(OpRecorder):
     ) -> None:
         super().__init__()
         self.stand_ins = stand_ins
+        stand_ins.decided_by = self.decided_by
         self.storages = storages
         self.switch = switch
         self.device = device

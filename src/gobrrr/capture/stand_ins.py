@@ -28,6 +28,8 @@ class StandIns:
         self.fake_mode = fake_mode
         self.storages = storages
         self._made: dict[int, tuple[Any, Any]] = {}
+        # Told when the program goes on by values: the assumption they rest on, if any.
+        self.decided_by: Callable[[str | None], None] = lambda _: None
 
     def of(self, tensor: Any, place: str | None = None) -> Any:
         """The stand-in of a tensor (itself, if it is one)."""

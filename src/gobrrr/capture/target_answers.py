@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from gobrrr.capture.assumed_values import assumption_of
 from gobrrr.capture.graph_storages import TARGET, UNSTATED, Storages
 from gobrrr.capture.stand_ins import StandIns, real_call, value_of
 
@@ -185,6 +186,17 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
             return type(value)(replaced(item) for item in value)
         return value
 
+    def as_list(value: Any) -> Any:
+        """One copy to the host; of values that nobody knows, each is what one of them is."""
+        if storages.place_of(value) == TARGET:
+            value = move(tensor.cpu, (value,), {})
+        known = value_of(value)
+        if known is None:
+            item = value.flatten()[0].item() if value.numel() else None
+            return _nested(item, tuple(map(int, value.shape)))
+        stand_ins.decided_by(assumption_of(known))
+        return real_call(tensor.tolist, (known,), {})
+
     class TargetMode(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
@@ -198,6 +210,8 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
                 return answer(*args, **kwargs)
             if func in moves:
                 return move(func, args, kwargs)
+            if func is tensor.tolist:
+                return as_list(args[0])
             if func is tensor.numpy:
                 known = value_of(args[0])
                 if known is not None:
@@ -228,6 +242,11 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
             return func(*args, **kwargs)
 
     return TargetMode()
+
+
+def _nested(item: Any, shape: tuple[int, ...]) -> Any:
+    """``item`` at every place of nested lists."""
+    return [_nested(item, shape[1:]) for _ in range(shape[0])] if shape else item
 
 
 def _without_checks(function: types.FunctionType) -> types.FunctionType:

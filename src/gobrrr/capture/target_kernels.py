@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.capture.autocast_lists import use_cuda_lists
+from gobrrr.capture.stand_ins import real_call, value_of
+from gobrrr.timeline.errors import InputError
 
 KEY = "AutogradCPU"
 # cuDNN's and MIOpen's numbers of the recurrent kinds (enum miopenRNNMode_t, cudnnRNNMode_t).
-_RNN_MODES = {"rnn_relu.input": 0, "rnn_tanh.input": 1, "lstm.input": 2, "gru.input": 3}
+_RNN_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,13 @@ def choose_attention(
 
 def composites_of(abilities: Abilities) -> dict[str, Any]:
     """What composites of ``aten`` do on the device, where it is not what they do on a CPU."""
-    composites = {"scaled_dot_product_attention": attention_of(abilities)}
+    composites = {
+        "scaled_dot_product_attention": attention_of(abilities),
+        "_pad_packed_sequence": _pad_packed,
+    }
     if abilities.fused:
-        composites.update({name: _recurrent(name) for name in _RNN_MODES})
+        composites.update({f"{name}.input": _recurrent(mode) for name, mode in _RNN_MODES.items()})
+        composites.update({f"{name}.data": _packed(mode) for name, mode in _RNN_MODES.items()})
         composites.update(
             {
                 "dropout": _dropout,
@@ -265,9 +271,7 @@ def _gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh:
     return torch.ops.aten._thnn_fused_gru_cell(input @ w_ih.t(), hx @ w_hh.t(), hx, b_ih, b_hh)[0]
 
 
-def _recurrent(name: str) -> Any:
-    mode = _RNN_MODES[name]
-
+def _recurrent(mode: int) -> Any:
     def kernel(
         input: Any,
         hx: Any,
@@ -279,22 +283,96 @@ def _recurrent(name: str) -> Any:
         bidirectional: bool,
         batch_first: bool,
     ) -> Any:
-        import torch
-
-        hidden, cell = (hx[0], hx[1]) if mode == 2 else (hx, None)
-        size = cell.shape[-1] if cell is not None else hidden.shape[-1]
-        projected = hidden.shape[-1] if hidden.shape[-1] != size else 0
-        # Four weights per layer and direction: input, hidden and their biases.
-        per_layer = (4 if has_biases else 2) + (1 if projected else 0)
-        # On a GPU the weights lie in one buffer from the start.
-        packed = input.new_empty(sum(weight.numel() for weight in params))
-        out, last_hidden, last_cell, _, _ = torch.ops.aten._cudnn_rnn(
-            input, list(params), per_layer, packed, hidden, cell, mode, size, projected, num_layers,
-            batch_first, dropout, train, bidirectional, [], None,
-        )  # fmt: skip
-        return (out, last_hidden, last_cell) if mode == 2 else (out, last_hidden)
+        options = (num_layers, batch_first, dropout, train, bidirectional)
+        return _layers(mode, input, hx, params, has_biases, options, [])
 
     return kernel
+
+
+def _packed(mode: int) -> Any:
+    """Of a packed sequence: the batch of each step steers the kernel, and must be known."""
+
+    def kernel(
+        data: Any,
+        batch_sizes: Any,
+        hx: Any,
+        params: Any,
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+    ) -> Any:
+        options = (num_layers, False, dropout, train, bidirectional)
+        return _layers(mode, data, hx, params, has_biases, options, _batches(batch_sizes))
+
+    return kernel
+
+
+def _batches(batch_sizes: Any) -> list[int]:
+    """The batch of each step of a packed sequence, as numbers."""
+    sizes = value_of(batch_sizes)
+    if sizes is None:
+        raise InputError(
+            "the batch of each step of a packed sequence depends on data; pack it with "
+            "pack_padded_sequence inside the step, and give an example of a length with "
+            "--size-hint N (size_hint=N in Python)"
+        )
+    found: list[int] = real_call(sizes.tolist, (), {})
+    return found
+
+
+def _pad_packed(
+    data: Any, batch_sizes: Any, batch_first: bool, padding_value: Any, total_length: int
+) -> Any:
+    """``aten/src/ATen/native/PackedSequence.cpp``: one copy for all steps of the same batch."""
+    import torch
+
+    sizes = _batches(batch_sizes)
+    longest, shape = len(sizes), data.shape[1:]
+    if 0 < total_length < longest:
+        raise ValueError(
+            f"Expected total_length to be at least the length of the longest sequence in input, "
+            f"but got total_length={total_length} and max sequence length being {longest}"
+        )
+    padded = data.new_full((max(longest, total_length), sizes[0], *shape), padding_value)
+    begin = row = 0
+    for end in range(1, longest + 1):
+        batch = sizes[begin]
+        if end == longest or sizes[end] != batch:
+            rows = (end - begin) * batch
+            part = data[row : row + rows].view(end - begin, batch, *shape)
+            padded[begin:end, :batch].copy_(part)
+            begin, row = end, row + rows
+    lengths = torch.tensor([sum(size > i for size in sizes) for i in range(sizes[0])])
+    return (padded.transpose(0, 1) if batch_first else padded), lengths
+
+
+def _layers(
+    mode: int,
+    input: Any,
+    hx: Any,
+    params: Any,
+    has_biases: bool,
+    options: tuple[Any, ...],
+    batch_sizes: list[int],
+) -> Any:
+    """``options``: layers, batch first, dropout, train, bidirectional."""
+    import torch
+
+    is_lstm = mode == _RNN_MODES["lstm"]
+    hidden, cell = (hx[0], hx[1]) if is_lstm else (hx, None)
+    size = cell.shape[-1] if cell is not None else hidden.shape[-1]
+    projected = hidden.shape[-1] if hidden.shape[-1] != size else 0
+    # Four weights per layer and direction: input, hidden and their biases.
+    per_layer = (4 if has_biases else 2) + (1 if projected else 0)
+    # On a GPU the weights lie in one buffer from the start.
+    buffer = input.new_empty(sum(weight.numel() for weight in params))
+    out, last_hidden, last_cell, _, _ = torch.ops.aten._cudnn_rnn(
+        input, list(params), per_layer, buffer, hidden, cell, mode, size, projected, *options,
+        batch_sizes, None,
+    )  # fmt: skip
+    return (out, last_hidden, last_cell) if is_lstm else (out, last_hidden)
 
 
 def _recurrent_backward_shapes(

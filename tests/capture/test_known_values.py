@@ -1,0 +1,95 @@
+"""What a program reads of tensors whose values are known steers it as it would for real."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn, randn  # noqa: E402
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa: E402
+
+import gobrrr  # noqa: E402
+
+pytestmark = pytest.mark.torch
+H100 = "H100-SXM"
+
+
+def _counts(diagnosis: gobrrr.Diagnosis) -> dict[str, float]:
+    counts: dict[str, float] = {}
+    for row in diagnosis.ops:
+        counts[row.name] = counts.get(row.name, 0) + row.count
+    return counts
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_packed_sequence_is_one_recurrent_kernel_on_its_rows(kind):
+    model, lengths = kind(8, 16, batch_first=True), torch.tensor([20, 15, 9, 9])
+
+    def step():
+        packed = pack_padded_sequence(randn(4, 20, 8), lengths, batch_first=True)
+        with torch.no_grad():
+            output, _ = pad_packed_sequence(model(packed)[0], batch_first=True)
+        assert output.shape == (4, 20, 16)
+        return output
+
+    step()
+    diagnosis = gobrrr.predict(step, H100)
+    assert _counts(diagnosis)["aten::_cudnn_rnn"] == 1
+    (row,) = [row for row in diagnosis.ops if row.name == "aten::_cudnn_rnn"]
+    assert row.shapes.startswith("(53,8)")  # 20 + 15 + 9 + 9 rows
+    # Steps 0 to 8 have a batch of 4, 9 to 14 of 2, 15 to 19 of 1.
+    assert _counts(diagnosis)["aten::copy_"] == 3
+
+
+def test_a_packed_sequence_trains_as_the_padded_one_does():
+    model, lengths = nn.LSTM(8, 16), torch.tensor([5, 3])
+
+    def loss(output):
+        return pad_packed_sequence(output[0], total_length=7)[0].sum()
+
+    def forward(x):
+        return model(pack_padded_sequence(x, lengths))
+
+    work = gobrrr.Workload(
+        forward, (randn(5, 2, 8),), loss, torch.optim.SGD(model.parameters(), 0.1)
+    )
+    assert _counts(gobrrr.predict(work, H100))["aten::_cudnn_rnn_backward"] == 1
+
+
+def test_a_total_length_that_is_too_small_is_the_programs_error():
+    lengths = torch.tensor([5, 3])
+
+    def step():
+        packed = pack_padded_sequence(randn(5, 2, 8), lengths)
+        return pad_packed_sequence(packed, total_length=4)
+
+    with pytest.raises(gobrrr.UserCodeError, match="total_length=4"):
+        gobrrr.predict(step, H100)
+
+
+def test_the_list_of_a_constant_is_known():
+    sizes, x = torch.tensor([10, 20, 34]), randn(64, 8)
+    diagnosis = gobrrr.predict(lambda: [part.sum() for part in x.split(sizes.tolist())], H100)
+    assert _counts(diagnosis)["aten::sum"] == 3
+
+
+def test_the_list_of_a_result_asks_for_a_hint_where_it_is_a_size():
+    x = randn(4, 8)
+
+    def step():
+        return [torch.zeros(count, 4) for count in (x > 0).sum(1).tolist()]
+
+    with pytest.raises(gobrrr.InputError, match="--size-hint"):
+        gobrrr.predict(step, H100)
+    assert _counts(gobrrr.predict(step, H100, size_hint=3))["aten::zeros"] == 4
+
+
+def test_a_list_keeps_its_dimensions():
+    table, x = torch.tensor([[1, 2], [3, 4]]), randn(8)
+
+    def step():
+        assert table.tolist() == [[1, 2], [3, 4]]
+        return x + 1
+
+    assert _counts(gobrrr.predict(step, H100))["aten::add"] == 1
