@@ -27,9 +27,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gobrrr.capture.align import candidate_rows, match
-from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.devices.backends import identify
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.nesting import nearest, parents
 from gobrrr.work import has_formula, is_composite, work_of
 from gobrrr.work.views import NO_WORK
@@ -127,7 +128,7 @@ def cover(name: str, kind: str, *, tiny: bool) -> Coverage:
     )
 
 
-def _times(raw: RawEvents, recorded: list[RecordedOp]) -> tuple[float, Counter[str], float]:
+def _times(raw: RawEvents, recorded: list[StepOp]) -> tuple[float, Counter[str], float]:
     """Self time of one profiled step: with a formula, without (by name), and overhead; in ns."""
     names = [op.call.name for op in recorded]
     parent = parents(raw.start_ns, raw.end_ns, raw.thread)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gobrrr.models.compiled import compiled_kernels
-from gobrrr.timeline.graph import GraphOp
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
@@ -63,7 +63,7 @@ def _tables(path: Path) -> Network:
     with gzip.open(path, "rb") as file:
         graph = pickle.load(file)
     calls = [OpCall(*call) for call in graph["calls"]]
-    ops = [GraphOp(call) for call in calls]
+    ops = [StepOp(call) for call in calls]
     eager = Counter(calls)
     compiled: Counter[tuple[OpCall, Work | None, bool]] = Counter()
     kernels = compiled_kernels(ops, graph["kept"], multiprocessors=MULTIPROCESSORS)

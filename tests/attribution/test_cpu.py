@@ -8,10 +8,10 @@ import pytest
 from gobrrr.attribution.cpu import attribute_cpu, reconcile
 from gobrrr.attribution.leaves import LEAVES
 from gobrrr.capture.cpu_timeline import build_cpu_capture
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import ProfilerCost, RawEvents
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.timeline.data import Device, Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 
@@ -28,8 +28,8 @@ def ceilings() -> Ceilings:
     return Ceilings("test processor", rows, (MemoryLevel("dram", None, ((0.0, 1e9),)),))
 
 
-def op(name: str, size: int = 1) -> RecordedOp:
-    return RecordedOp(
+def op(name: str, size: int = 1) -> StepOp:
+    return StepOp(
         OpCall(name, (TensorSpec((size,), "float32"),)), "net", "a.py:1 in f", Phase.FORWARD, 1
     )
 

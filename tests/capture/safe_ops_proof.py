@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.safe_ops import (
     ALONG_A_DIMENSION,
     ELEMENTWISE,
@@ -26,6 +26,7 @@ from gobrrr.capture.safe_ops import (
 )
 from gobrrr.capture.tiny_calls import CannotShrinkError, tiny_call
 from gobrrr.timeline.data import Phase
+from gobrrr.timeline.graph import StepOp
 
 SHAPES = ((3, 5), (2, 3, 4, 6), (7,), (), (0, 4))
 DTYPES = (torch.int64, torch.bool, torch.complex64, torch.bfloat16)
@@ -235,7 +236,7 @@ def main() -> None:
     recorder = OpRecorder()
     with recorder:
         by_programs()
-    ops: dict[Any, RecordedOp] = {}
+    ops: dict[Any, StepOp] = {}
     # Those whose arguments need not fit each other: the rest only as programs call them.
     free = ELEMENTWISE | ALONG_A_DIMENSION | RANDOM | LISTS
     free = {name for name in SAFE_OPS if name in free or name.removesuffix("_") in free}

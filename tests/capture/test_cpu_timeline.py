@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr.capture.cpu_timeline import build_cpu_capture
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import RawEvents
 from gobrrr.timeline.data import Device, Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
 
@@ -25,10 +25,10 @@ def _events(*names: str) -> RawEvents:
     )
 
 
-def _op(name: str, faults: int) -> RecordedOp:
+def _op(name: str, faults: int) -> StepOp:
     x, out = TensorSpec((8,), "float32", (1,), 1), TensorSpec((8,), "float32", (1,), 2)
     call = OpCall(f"aten::{name}", (x, TensorSpec((8,), "float32", (1,), 3), 1), (out,), "Tensor")
-    return RecordedOp(call, "layer", "train.py:1 in f", Phase.BACKWARD, 1, faults)
+    return StepOp(call, "layer", "train.py:1 in f", Phase.BACKWARD, 1, faults)
 
 
 def test_what_ran_in_place_is_counted_in_place() -> None:

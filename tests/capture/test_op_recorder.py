@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.timeline.data import Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import TensorSpec
 
 torch = pytest.importorskip("torch")
@@ -52,11 +53,11 @@ class Net(nn.Module):
         return self.head(x)
 
 
-def names(ops: list[RecordedOp], phase: Phase | None = None) -> list[str]:
+def names(ops: list[StepOp], phase: Phase | None = None) -> list[str]:
     return [op.call.name for op in ops if phase is None or op.phase == phase]
 
 
-def find(ops: list[RecordedOp], name: str, phase: Phase | None = None) -> RecordedOp:
+def find(ops: list[StepOp], name: str, phase: Phase | None = None) -> StepOp:
     return next(op for op in ops if op.call.name == name and phase in (None, op.phase))
 
 

@@ -152,10 +152,7 @@ def test_a_run_predicted_from_its_own_times_is_that_run(
     each_s = host_s / len(capture.recorded)
     target = target_of_ceilings(ceilings(), "cpu")
     ops = [
-        CostedOp(
-            op.call, work, None, float(time_s), 0.0, int(works_on(work)), 1, op.module, op.source,
-            op.phase,
-        )
+        CostedOp(op, work, None, float(time_s), 0.0, int(works_on(work)), 1)
         for op, work, time_s in zip(capture.recorded, works, kernel_s)
     ]  # fmt: skip
     host = HostCosts(each_s, each_s, each_s, 0.0, 0.0, 0.0, 0.0, "this test")

@@ -14,7 +14,7 @@ from gobrrr.models.efficiency import passes_beside, shape_of_convolution
 from gobrrr.models.kernel_model import estimate_op
 from gobrrr.models.target import target_device
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.graph import GraphOp
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
 
@@ -39,7 +39,7 @@ def convolution(
     return OpCall("aten::convolution", args, (out,))
 
 
-def conv_norm_relu(groups: int = 1, phase: Phase = Phase.FORWARD) -> list[GraphOp]:
+def conv_norm_relu(groups: int = 1, phase: Phase = Phase.FORWARD) -> list[StepOp]:
     channels = 64
     x, y, z, r = (tensor(i, 8, channels, 32, 32) for i in (1, 3, 4, 5))
     weight = tensor(2, channels, channels // groups, 3, 3)
@@ -51,9 +51,9 @@ def conv_norm_relu(groups: int = 1, phase: Phase = Phase.FORWARD) -> list[GraphO
     )
     bias = tensor(9, channels)
     return [
-        GraphOp(convolution(x, weight, y, bias, groups), phase),
-        GraphOp(norm, phase),
-        GraphOp(OpCall("aten::relu", (z,), (r,)), phase),
+        StepOp(convolution(x, weight, y, bias, groups), phase=phase),
+        StepOp(norm, phase=phase),
+        StepOp(OpCall("aten::relu", (z,), (r,)), phase=phase),
     ]
 
 
@@ -83,14 +83,14 @@ def test_grouped_convolutions_keep_their_layout() -> None:
 
 def test_a_graph_without_convolutions_is_left_alone() -> None:
     x, y = tensor(1, 64, 64), tensor(2, 64, 64)
-    assert not wants_channels_last([GraphOp(OpCall("aten::relu", (x,), (y,)))])
+    assert not wants_channels_last([StepOp(OpCall("aten::relu", (x,), (y,)))])
 
 
 def test_positions_of_a_maximum_that_nothing_reads_are_not_computed() -> None:
     x, y = tensor(1, 8, 16, 32, 32), tensor(2, 8, 16, 16, 16)
     where = tensor(3, 8, 16, 16, 16, dtype="int64")
     args = (x, (2, 2), (2, 2), (0, 0), (1, 1), False)
-    pool = GraphOp(OpCall("aten::max_pool2d_with_indices", args, (y, where)))
+    pool = StepOp(OpCall("aten::max_pool2d_with_indices", args, (y, where)))
     (kernel,) = compiled_kernels([pool], {2})
     assert kernel.work is not None
     # 8 * 16 * 32 * 32 read, a quarter of it written, 2 bytes each; no 8-byte positions.

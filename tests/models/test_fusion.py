@@ -20,7 +20,7 @@ from gobrrr.models.opportunities import (
     patterns,
 )
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.graph import GraphOp
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
 N = 1024
@@ -37,8 +37,8 @@ def tensor(storage: int, *shape: int, dtype: str = "float32") -> TensorSpec:
     return TensorSpec(shape, dtype, tuple(strides), storage, "cuda:0", 0)
 
 
-def op(name: str, args: Sequence[Arg], *out: TensorSpec, line: str = "") -> GraphOp:
-    return GraphOp(OpCall(f"aten::{name}", tuple(args), out), Phase.FORWARD, "", line)
+def op(name: str, args: Sequence[Arg], *out: TensorSpec, line: str = "") -> StepOp:
+    return StepOp(OpCall(f"aten::{name}", tuple(args), out), "", line, Phase.FORWARD)
 
 
 def ceilings() -> Ceilings:

@@ -13,7 +13,6 @@ import numpy as np
 from gobrrr.attribution.cpu_attributed import attributed_cpu
 from gobrrr.attribution.cpu_run import attribute_measurements, works_of
 from gobrrr.capture.fixed_cost import FixedCosts
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import ProfilerCost, RawEvents
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.session import Measurements
@@ -21,6 +20,7 @@ from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.data import Device, Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
 
 
@@ -69,10 +69,10 @@ def _arg_from_plain(plain: Any) -> Any:
     return tuple(map(_arg_from_plain, plain)) if isinstance(plain, list) else plain
 
 
-def _op_from_plain(row: list[Any]) -> RecordedOp:
+def _op_from_plain(row: list[Any]) -> StepOp:
     name, overload, args, outputs, module, source, phase, faults = row
     call = OpCall(name, _arg_from_plain(args), _arg_from_plain(outputs), overload)
-    return RecordedOp(call, module, source, Phase(phase), 1, faults)
+    return StepOp(call, module, source, Phase(phase), 1, faults)
 
 
 def save_run(

@@ -1,13 +1,13 @@
 from gobrrr.attribution.cpu_run import works_of
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.timeline.data import Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
 
 
-def multiplication(left: int, right: int) -> RecordedOp:
+def multiplication(left: int, right: int) -> StepOp:
     x, y = (TensorSpec((1000,), "float32", (1,), storage, offset=0) for storage in (left, right))
     out = TensorSpec((1000,), "float32", (1,), 9, offset=0)
-    return RecordedOp(OpCall("aten::mul", (x, y), (out,), "Tensor"), "", "", Phase.FORWARD, 0)
+    return StepOp(OpCall("aten::mul", (x, y), (out,), "Tensor"), "", "", Phase.FORWARD, 0)
 
 
 def test_a_tensor_used_twice_is_read_once_though_the_calls_compare_equal():

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.timeline.data import Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.work import work_of
 
 torch = pytest.importorskip("torch")
@@ -38,7 +39,7 @@ OPTIMIZERS: dict[str, dict[str, bool]] = {
 }  # fmt: skip
 
 
-def record(network: Any, optimizers: dict[str, dict[str, bool]]) -> list[RecordedOp]:
+def record(network: Any, optimizers: dict[str, dict[str, bool]]) -> list[StepOp]:
     """Inference in both modes, and a training step with each optimizer."""
     model, inputs, loss = network
     with OpRecorder({"": model}) as recorder:
@@ -56,13 +57,13 @@ def record(network: Any, optimizers: dict[str, dict[str, bool]]) -> list[Recorde
 
 
 @pytest.fixture(scope="module", params=list(zoo.MODELS))
-def recorded(request: pytest.FixtureRequest) -> tuple[str, list[RecordedOp]]:
+def recorded(request: pytest.FixtureRequest) -> tuple[str, list[StepOp]]:
     # One optimizer op is like another: all three kinds run on two networks.
     kinds = OPTIMIZERS if request.param in ("gpt2", "resnet50") else {"loop": OPTIMIZERS["loop"]}
     return request.param, record(zoo.build(request.param, tiny=True), kinds)
 
 
-def test_every_op_has_a_formula(recorded: tuple[str, list[RecordedOp]]) -> None:
+def test_every_op_has_a_formula(recorded: tuple[str, list[StepOp]]) -> None:
     missing = Counter()
     for op in recorded[1]:
         work = work_of(op.call)
@@ -71,7 +72,7 @@ def test_every_op_has_a_formula(recorded: tuple[str, list[RecordedOp]]) -> None:
     assert missing == Counter()
 
 
-def test_amounts_fit_together(recorded: tuple[str, list[RecordedOp]]) -> None:
+def test_amounts_fit_together(recorded: tuple[str, list[StepOp]]) -> None:
     for op in recorded[1]:
         work = work_of(op.call)
         assert work is not None and work.bytes_moved is not None and work.unique_bytes is not None
@@ -80,7 +81,7 @@ def test_amounts_fit_together(recorded: tuple[str, list[RecordedOp]]) -> None:
         assert 0 <= work.special <= (work.vector_flops or 0), op.call
 
 
-def test_ops_belong_to_a_phase_and_a_module(recorded: tuple[str, list[RecordedOp]]) -> None:
+def test_ops_belong_to_a_phase_and_a_module(recorded: tuple[str, list[StepOp]]) -> None:
     name, ops = recorded
     phases = Counter(op.phase for op in ops)
     assert phases[Phase.FORWARD] and phases[Phase.BACKWARD] and phases[Phase.OPTIMIZER]
@@ -92,7 +93,7 @@ def test_ops_belong_to_a_phase_and_a_module(recorded: tuple[str, list[RecordedOp
 ROUGH_WITHOUT_OUTPUTS = {"aten::_embedding_bag", "aten::mkldnn_rnn_layer"}
 
 
-def test_traces_without_outputs_say_the_same(recorded: tuple[str, list[RecordedOp]]) -> None:
+def test_traces_without_outputs_say_the_same(recorded: tuple[str, list[StepOp]]) -> None:
     """Profiler traces record inputs only: what an op writes must follow from them."""
     differing = Counter()
     for op in recorded[1]:

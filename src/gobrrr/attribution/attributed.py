@@ -18,8 +18,8 @@ from gobrrr.attribution.leaves import IdleGap, KernelShares
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import Summary, summarise
 from gobrrr.models.roof import Roof
-from gobrrr.timeline.data import WHOLE_TRACE, Device, HostSpans, Kernels, Phase, Timeline
-from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.data import WHOLE_TRACE, Device, HostSpans, Kernels, Timeline
+from gobrrr.timeline.graph import StepOp
 from gobrrr.work.estimate import Work
 
 MEAN, MEDIAN = "mean", "median"
@@ -30,25 +30,21 @@ class AttributedOp:
     """One op of the step, or one group of kernels that are alike.
 
     Attributes:
-        call: the op.
+        op: the op, and where it comes from.
         work: of one whole call; ``None`` without a formula.
         roof: ``None`` without a formula or a ceiling.
         share: its row in ``Attributed.shares`` (-1: none, an op without a kernel).
         host_ns: the overhead that leads to it.
-        module, source, phase: where it comes from.
         count: calls per step that it stands for.
         weight: how often per step its work is done (a kernel that does a part of an op's work
             stands for a part of a call).
     """
 
-    call: OpCall
+    op: StepOp
     work: Work | None
     roof: Roof | None
     share: int
     host_ns: float
-    module: str
-    source: str
-    phase: Phase
     count: float = 1.0
     weight: float = 1.0
 

@@ -26,7 +26,8 @@ from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.fixed_cost import most_common_failures
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.timeline.data import Device, HostKind, KernelKind, Kernels, Phase
+from gobrrr.timeline.data import Device, HostKind, KernelKind, Kernels
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent
 from gobrrr.work.estimate import Work
@@ -144,14 +145,11 @@ def _ops(
     host = result.host_by_op_ns.sum(axis=0) - result.host_by_op_ns[list(OF_NO_OP)].sum(axis=0)
     items = [
         AttributedOp(
-            call=op.call,
+            op=op,
             work=works[position],
             roof=result.roofs[position],
             share=row_of.get(position, -1),
             host_ns=float(host[position]),
-            module=op.module,
-            source=op.source,
-            phase=op.phase,
             count=float(result.calls[position]),
             weight=float(result.calls[position]),
         )
@@ -159,12 +157,9 @@ def _ops(
     ]
     first_other = len(shares) - len(result.other_kernels)
     for offset, other in enumerate(result.other_kernels):
-        items.append(
-            AttributedOp(
-                OpCall(other.name), other.work, other.roof, first_other + offset, 0.0, "", "",
-                Phase.OTHER, other.count, other.count,
-            )
-        )  # fmt: skip
+        op = StepOp(OpCall(other.name))
+        row = first_other + offset
+        items.append(AttributedOp(op, other.work, other.roof, row, 0.0, other.count, other.count))
     return items
 
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu, works_on
 from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
 from gobrrr.capture.fixed_cost import FixedCosts, calibrate_fixed_costs
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import ProfilerCost, calibrate_profiler_cost
 from gobrrr.capture.release_cost import measure_release_ns_per_fault
 from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import Summary, summarise
 from gobrrr.timeline.data import Device
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
@@ -42,7 +42,7 @@ class CpuAnalysis:
     step: Summary
 
 
-def works_of(recorded: Sequence[RecordedOp]) -> tuple[Work | None, ...]:
+def works_of(recorded: Sequence[StepOp]) -> tuple[Work | None, ...]:
     """Work of each recorded op (each distinct call is computed once)."""
     known: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
     found = []
@@ -108,7 +108,7 @@ def attribute_measurements(
     return CpuAnalysis(capture, works, fixed, cost, result, step)
 
 
-def fault_times(recorded: Sequence[RecordedOp], ceilings: Ceilings) -> NDArray[np.float64]:
+def fault_times(recorded: Sequence[StepOp], ceilings: Ceilings) -> NDArray[np.float64]:
     """Page-fault time of each recorded op in ns: faults counted x measured cost of one."""
     cost_s = ceilings.value("page_fault") or 0.0
     return np.array([op.page_faults * cost_s * 1e9 for op in recorded], np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import summarise
 from gobrrr.timeline.data import HostKind, KernelKind, Phase, Timeline
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 
 TRAILING = "(after the last kernel)"
@@ -83,24 +85,23 @@ def _ops(timeline: Timeline, found: DeviceAttribution, groups: KernelGroups) -> 
     items = []
     for row, kernel in enumerate(groups.first.tolist()):
         op, call_index = int(work.op[kernel]), int(work.call[kernel])
-        module = source = ""
-        phase = Phase.OTHER
+        origin: dict[str, Any] = {}
         name = timeline.names[kernels.name[kernel]]
         if op >= 0:
             name = timeline.names[host.name[op]]
-            module = timeline.names[host.module[op]] if host.module[op] >= 0 else ""
-            source = timeline.names[host.source[op]] if host.source[op] >= 0 else ""
-            phase = Phase(int(host.phase[op]))
+            origin = {
+                "module": timeline.names[host.module[op]] if host.module[op] >= 0 else "",
+                "source": timeline.names[host.source[op]] if host.source[op] >= 0 else "",
+                "phase": Phase(int(host.phase[op])),
+            }
+        call = timeline.calls[call_index] if call_index >= 0 else OpCall(name)
         items.append(
             AttributedOp(
-                call=timeline.calls[call_index] if call_index >= 0 else OpCall(name),
+                op=StepOp(call, **origin),
                 work=groups.works[row],
                 roof=groups.roofs[row],
                 share=row,
                 host_ns=float(groups.idle_before_ns[row]),
-                module=module,
-                source=source,
-                phase=phase,
                 count=float(groups.count[row]),
                 weight=float(groups.weight[row]),
             )

@@ -11,8 +11,8 @@ from gobrrr.attribution.device_groups import distinct_rows
 from gobrrr.attribution.device_work import WorkOf, usable_work
 from gobrrr.attribution.lane import is_generated_kernel, lane_threads
 from gobrrr.capture.cpu_timeline import CpuCapture
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.timeline.data import HostKind, Phase, Timeline
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import nearest, parents
 from gobrrr.timeline.ops import OpCall
@@ -84,14 +84,14 @@ def has_cpu_work(lane: TraceLane) -> bool:
     return bool(lane.capture.recorded) or any(map(is_generated_kernel, names))
 
 
-def _op(timeline: Timeline, row: int) -> RecordedOp:
+def _op(timeline: Timeline, row: int) -> StepOp:
     host, names = timeline.host, timeline.names
 
     def text(index: int) -> str:
         return names[index] if index >= 0 else ""
 
     call = int(host.call[row])
-    return RecordedOp(
+    return StepOp(
         call=timeline.calls[call] if call >= 0 else OpCall(text(int(host.name[row]))),
         module=text(int(host.module[row])),
         source=text(int(host.source[row])),

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.align import RECORDED_AS, candidate_rows, match
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import RawEvents
 from gobrrr.timeline.data import (
     Device,
@@ -20,6 +19,7 @@ from gobrrr.timeline.data import (
     Timeline,
     no_kernels,
 )
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 
 # Ranges of the user's process that say what the time between ops is spent on. torch writes them.
@@ -41,7 +41,7 @@ class CpuCapture:
 
     timeline: Timeline
     position: Int64
-    recorded: tuple[RecordedOp, ...]
+    recorded: tuple[StepOp, ...]
     matched_fraction: float
 
 
@@ -54,7 +54,7 @@ def _kind_of(name: str, annotation: bool) -> HostKind:
 
 
 def build_cpu_capture(
-    steps: Sequence[RawEvents], recorded: Sequence[RecordedOp], device: Device
+    steps: Sequence[RawEvents], recorded: Sequence[StepOp], device: Device
 ) -> CpuCapture:
     """Match every profiled step with the recorded ops and lay the steps end to end."""
     names: dict[str, int] = {}
@@ -137,9 +137,7 @@ def build_cpu_capture(
     return CpuCapture(timeline, joined["position"].astype(np.int64), tuple(recorded), fraction)
 
 
-def _match_all(
-    steps: Sequence[RawEvents], recorded: Sequence[RecordedOp]
-) -> list[tuple[Int64, Int64]]:
+def _match_all(steps: Sequence[RawEvents], recorded: Sequence[StepOp]) -> list[tuple[Int64, Int64]]:
     """Per step: candidate rows, and the recorded op that each is."""
     recorded_names = [op.call.name for op in recorded]
     vocabulary = set(recorded_names)
@@ -151,10 +149,10 @@ def _match_all(
 
 
 def as_executed(
-    recorded: Sequence[RecordedOp],
+    recorded: Sequence[StepOp],
     steps: Sequence[RawEvents],
     matches: Sequence[tuple[Int64, Int64]],
-) -> list[RecordedOp]:
+) -> list[StepOp]:
     """The recorded ops, those in place that ran in place: they allocate nothing to fault in."""
     result = list(recorded)
     for step, (rows, found) in zip(steps, matches):

@@ -13,8 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.profile import RawEvents
+from gobrrr.timeline.graph import StepOp
 
 
 class DispatchProfiler:
@@ -53,7 +54,7 @@ class DispatchProfiler:
         self._recorder.stop()
 
 
-def events_of(ops: Sequence[RecordedOp], begin_ns: int, end_ns: int) -> RawEvents:
+def events_of(ops: Sequence[StepOp], begin_ns: int, end_ns: int) -> RawEvents:
     """The ops that ran between two moments as events of a profiled step.
 
     The step's thread is the one with the most ops.

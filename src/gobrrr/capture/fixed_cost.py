@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.capture.profile import HostProfiler, ProfilerCost, RawEvents, profiler_runs
 from gobrrr.capture.tiny_calls import CannotShrinkError, TinyCall, replaced_by_program, tiny_call
 from gobrrr.timeline.data import Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
@@ -64,7 +64,7 @@ class FixedCosts:
 
 
 def calibrate_fixed_costs(
-    ops: Sequence[RecordedOp],
+    ops: Sequence[StepOp],
     wanted: NDArray[np.bool_],
     cost: ProfilerCost,
     *,
@@ -119,7 +119,7 @@ class _Makers:
         self.failed: dict[str, str] = {}
         self.stand_ins: dict[str, str] = {}
 
-    def call_for(self, op: RecordedOp) -> TinyCall | None:
+    def call_for(self, op: StepOp) -> TinyCall | None:
         """The op on one element, or what stands in for it; ``None`` if not even that runs."""
         with_grad = self._trains and op.phase == Phase.FORWARD
         key = (op.call.name, op.call.overload, op.call.args, with_grad)
@@ -244,7 +244,7 @@ def top_level_times(step: RawEvents, cost: ProfilerCost) -> NDArray[np.float64]:
     return np.asarray(np.maximum(corrected, 0.0))
 
 
-def most_common_failures(costs: FixedCosts, ops: Sequence[RecordedOp], top: int = 3) -> list[str]:
+def most_common_failures(costs: FixedCosts, ops: Sequence[StepOp], top: int = 3) -> list[str]:
     """Names of the ops that could not be replayed, the most frequent first."""
     counts = Counter(op.call.name for op in ops if op.call.name in costs.not_replayed)
     return [name for name, _ in counts.most_common(top)]

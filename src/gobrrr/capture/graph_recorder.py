@@ -40,7 +40,7 @@ from gobrrr.capture.uniform_values import expanded, may_be_uniform, uniform_resu
 from gobrrr.capture.unknown_sizes import sized
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import CaptureError, InputError
-from gobrrr.timeline.graph import GraphOp
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
 # Marks of the profiler and questions of torch's own C++ code, not operators of the program.
@@ -79,7 +79,7 @@ class GraphRecorder(OpRecorder):
         # their kernel by device do on the target, and operators that have a kernel there.
         self.composites = {f"aten::{name}": kernel for name, kernel in (composites or {}).items()}
         self.whole = whole
-        self.graph: list[GraphOp] = []
+        self.graph: list[StepOp] = []
         self.recording = False
         self.optimizer_stepped = False
         self.guessed: Counter[str] = Counter()
@@ -131,7 +131,7 @@ class GraphRecorder(OpRecorder):
             return
         module, source, phase = place
         self.optimizer_stepped |= phase is Phase.OPTIMIZER
-        self.graph.append(GraphOp(OpCall(name, args, outputs, overload), phase, module, source))
+        self.graph.append(StepOp(OpCall(name, args, outputs, overload), module, source, phase))
 
     def describe(self, value: Any) -> Arg:
         """As ``describe_value``, with the numbers of storages and the devices of the target."""

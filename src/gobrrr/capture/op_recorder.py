@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.capture.dispatch_stack import enter_below, leave
@@ -26,41 +25,13 @@ from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.source_lines import user_line
 from gobrrr.timeline.data import Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 
 # Markers of the profiler, not operators of the program.
 _IGNORED_NAMESPACES = ("profiler", "prims_profiler")
 # Nodes of autograd that one op may stand for; more come from ops of an unrecorded stretch.
 _MOST_NODES_PER_OP = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedOp:
-    """One op of the step.
-
-    Attributes:
-        call: the operator with its arguments (schema order) and outputs.
-        module: path of the innermost module in its root, ``blocks.0.attn``; the root's class name
-            for ops of the root itself; ``""`` outside modules. For a backward op: the module whose
-            forward caused it.
-        source: ``train.py:88 in get_batch``, the user's line; for a backward op, of the forward.
-        phase: forward, backward, optimizer or other.
-        thread: the operating system's identifier.
-        page_faults: minor faults of the process while the op ran.
-        nodes: of autograd, made since the op before: the record of this op for a backward pass.
-        start_ns: on the clock ``time.perf_counter_ns``.
-        end_ns: the same.
-    """
-
-    call: OpCall
-    module: str
-    source: str
-    phase: Phase
-    thread: int
-    page_faults: int = 0
-    nodes: int = 0
-    start_ns: int = 0
-    end_ns: int = 0
 
 
 class _ThreadState(threading.local):
@@ -82,7 +53,7 @@ class OpRecorder:
     """
 
     def __init__(self, roots: Mapping[str, Any] | None = None) -> None:
-        self._ops: list[RecordedOp] = []
+        self._ops: list[StepOp] = []
         self._names: dict[int, str] = {}
         # Named modules, so that no other one gets the id of one that is gone.
         self._named: list[Any] = []
@@ -97,7 +68,7 @@ class OpRecorder:
         self.failures: dict[str, str] = {}
 
     @property
-    def ops(self) -> list[RecordedOp]:
+    def ops(self) -> list[StepOp]:
         """What has been recorded so far, in order."""
         return self._ops
 
@@ -119,7 +90,7 @@ class OpRecorder:
     def _make_mode(self) -> Any:
         return _make_mode(self)
 
-    def stop(self) -> list[RecordedOp]:
+    def stop(self) -> list[StepOp]:
         """End recording and leave no hook behind; returns the ops in order.
 
         From another thread than ``start``'s the mode can only be made inactive.
@@ -267,7 +238,7 @@ class OpRecorder:
     ) -> None:
         """Keep one op."""
         thread, nodes = threading.get_native_id(), self._here.nodes
-        self._ops.append(RecordedOp(call, *place, thread, page_faults, nodes, start_ns, end_ns))
+        self._ops.append(StepOp(call, *place, thread, page_faults, nodes, start_ns, end_ns))
 
 
 def _make_mode(recorder: OpRecorder) -> Any:

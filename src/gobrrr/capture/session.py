@@ -16,11 +16,12 @@ from typing import Any
 
 from gobrrr.capture.dispatch_profile import DispatchProfiler
 from gobrrr.capture.generated_kernels import generated_kernel_sources
-from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.capture.sampler import LineSample, LineSampler
 from gobrrr.measure.load import LoadWatch
 from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.quantities import time_text
 
 WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
@@ -74,7 +75,7 @@ class Measurements:
     plain_ns: list[list[int]] = field(default_factory=lambda: [[], []])
     profiled: list[RawEvents] = field(default_factory=list)
     sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
-    recorded: list[RecordedOp] | None = None
+    recorded: list[StepOp] | None = None
     device_timeline: Timeline | None = None
     thread: int = 0
     disturbance: str | None = None

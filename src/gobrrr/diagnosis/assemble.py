@@ -89,9 +89,9 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         above_ceiling=above_ceiling_rows(ops, shares) if step.step.time.n else [],
         ops=op_rows(ops, shares),
         classes=grouped(lambda item: (op_class_of(item, shares), None)),
-        modules=grouped(lambda item: (item.module, PHASE_NAMES[item.phase])),
-        lines=grouped(lambda item: (item.source, PHASE_NAMES[item.phase])),
-        phases=grouped(lambda item: (PHASE_NAMES[item.phase], None)),
+        modules=grouped(lambda item: (item.op.module, PHASE_NAMES[item.op.phase])),
+        lines=grouped(lambda item: (item.op.source, PHASE_NAMES[item.op.phase])),
+        phases=grouped(lambda item: (PHASE_NAMES[item.op.phase], None)),
         idle=idle_rows(step.idle),
         device_time=None if step.device_time is None else device_time_record(step.device_time),
         collectives=collective_rows(step.collectives),
@@ -135,7 +135,7 @@ def kind_of(step: StepTimes, ops: Sequence[AttributedOp]) -> str:
     """What a step is: training if anything of it runs backward."""
     if step.whole_trace:
         return "trace"
-    return "training step" if any(op.phase is Phase.BACKWARD for op in ops) else "step"
+    return "training step" if any(item.op.phase is Phase.BACKWARD for item in ops) else "step"
 
 
 def slow_steps(samples_s: Sequence[float]) -> list[SlowStep]:

@@ -68,7 +68,7 @@ def op_rows(items: Sequence[AttributedOp], shares: KernelShares) -> list[OpRow]:
     groups: dict[Hashable, list[AttributedOp]] = defaultdict(list)
     for item in items:
         if item.share >= 0:
-            groups[item.call.name, item.call.args].append(item)
+            groups[item.op.call.name, item.op.call.args].append(item)
     rows = [_op_row(members, shares) for members in groups.values()]
     rows.sort(key=lambda row: -row.time_s)
     return rows[:MOST_ROWS]
@@ -87,9 +87,9 @@ def _op_row(members: list[AttributedOp], shares: KernelShares) -> OpRow:
     known = roof is not None
     regime = _regime(index, shares) if len(index) else "overhead"
     return OpRow(
-        name=first.call.name,
-        shapes=describe_shapes(first.call),
-        dtypes=describe_dtypes(first.call),
+        name=first.op.call.name,
+        shapes=describe_shapes(first.op.call),
+        dtypes=describe_dtypes(first.op.call),
         count=count,
         time_s=time_s,
         kernel_s=kernel_s,
@@ -108,9 +108,9 @@ def _op_row(members: list[AttributedOp], shares: KernelShares) -> OpRow:
         memory_level=(roof.level or None) if roof is not None else None,
         unit=_unit(roof),
         op_class=work.op_class if work is not None else None,
-        module=module_pattern([m.module for m in members]),
-        source=_common([m.source for m in members]),
-        phase=_common([PHASE_NAMES[m.phase] for m in members]),
+        module=module_pattern([m.op.module for m in members]),
+        source=_common([m.op.source for m in members]),
+        phase=_common([PHASE_NAMES[m.op.phase] for m in members]),
     )
 
 
@@ -260,8 +260,8 @@ def coverage_of(items: Sequence[AttributedOp], shares: KernelShares, unlinked_s:
         if item.share < 0 or item.roof is not None or not counted[item.share]:
             continue
         reason = "no formula" if item.work is None else "work or ceiling unknown"
-        before, why = missing.get(item.call.name, (0.0, reason))
-        missing[item.call.name] = (before + float(kernel[item.share]) * 1e-9, why)
+        before, why = missing.get(item.op.call.name, (0.0, reason))
+        missing[item.op.call.name] = (before + float(kernel[item.share]) * 1e-9, why)
     rows = [UnmodelledOp(op=name, time_s=t, reason=why) for name, (t, why) in missing.items()]
     rows.sort(key=lambda row: -row.time_s)
     lost = sum(row.time_s for row in rows) * 1e9
@@ -274,7 +274,7 @@ def above_ceiling_rows(items: Sequence[AttributedOp], shares: KernelShares) -> l
     groups: dict[Hashable, list[AttributedOp]] = defaultdict(list)
     for item in items:
         if item.share >= 0 and item.roof is not None:
-            groups[item.call.name, item.call.args].append(item)
+            groups[item.op.call.name, item.op.call.args].append(item)
     rows = []
     for members in groups.values():
         index = np.array([m.share for m in members], np.int64)
@@ -283,7 +283,7 @@ def above_ceiling_rows(items: Sequence[AttributedOp], shares: KernelShares) -> l
         # An op that is all fixed cost is no faster than its roof; its fixed cost is then a median
         # that this op happens to be under.
         if bound_s > time_s and _sum(shares.fixed_ns, index) < 0.9 * time_s:
-            call = members[0].call
+            call = members[0].op.call
             rows.append(
                 AboveCeiling(
                     op=call.name, shapes=describe_shapes(call), time_s=time_s,

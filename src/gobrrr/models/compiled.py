@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from gobrrr.models.dataflow import Dataflow, FlowOp, PlacedOp, link
 from gobrrr.models.fusion import FusedGroup, fuse, tensors_of_group
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.graph import GraphOp, OpGraph
+from gobrrr.timeline.graph import OpGraph, StepOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
@@ -131,9 +131,9 @@ def _factor(call: OpCall) -> float:
     return _DEFAULT
 
 
-def _taken_apart(ops: Sequence[PlacedOp], channels_last: bool) -> list[GraphOp]:
+def _taken_apart(ops: Sequence[PlacedOp], channels_last: bool) -> list[StepOp]:
     """The operators as Inductor sees them: bias apart from convolutions, layouts chosen."""
-    found: list[GraphOp] = []
+    found: list[StepOp] = []
     # Storages in channels-last: results of convolutions, and what is computed from them.
     converted: set[int | None] = set()
     for op in ops:
@@ -142,7 +142,7 @@ def _taken_apart(ops: Sequence[PlacedOp], channels_last: bool) -> list[GraphOp]:
             if channels_last and _takes_layout(call, converted):
                 call = _in_channels_last(call)
                 converted |= {spec.storage for spec in call.outputs or ()}
-            found.append(GraphOp(call, op.phase, op.module, op.source))
+            found.append(StepOp(call, op.module, op.source, op.phase))
     return found
 
 

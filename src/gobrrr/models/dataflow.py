@@ -19,7 +19,7 @@ from gobrrr.work.traits import Role, Space, space_of
 
 
 class PlacedOp(Protocol):
-    """An operator and where it came from: ``GraphOp`` and ``RecordedOp`` are such."""
+    """An operator and where it came from: ``StepOp`` and ``StepOp`` are such."""
 
     @property
     def call(self) -> OpCall:

@@ -79,7 +79,14 @@ def add_predicted_fusion(
 ) -> None:
     """Put the fusion opportunities of a step that was predicted, op by op, into its diagnosis."""
     ops = [
-        MeasuredOp(op.call, op.module, op.source, op.phase, op.device_s - op.fixed_s, op.fixed_s)
+        MeasuredOp(
+            op.op.call,
+            op.op.module,
+            op.op.source,
+            op.op.phase,
+            op.device_s - op.fixed_s,
+            op.fixed_s,
+        )
         for op in costed
         if not op.is_copy
     ]

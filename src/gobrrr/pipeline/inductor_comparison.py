@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.capture.inductor_kernels import InductorKernel, InductorResult, inductor_kernels
-from gobrrr.capture.op_recorder import OpRecorder, RecordedOp
+from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.workload import Workload
 from gobrrr.models.compiled import CompiledKernel, compiled_kernels
 from gobrrr.models.dataflow import link
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.quantities import si
 from gobrrr.work.traffic import is_inplace
 
@@ -109,7 +110,7 @@ def comparison_notices(work: Workload | Callable[[], Any]) -> list[str]:
     return [found.sentence(), *found.breaks]
 
 
-def what_broke(ops: list[RecordedOp], made: InductorResult) -> tuple[str, ...]:
+def what_broke(ops: list[StepOp], made: InductorResult) -> tuple[str, ...]:
     """Why a compiler fused less than it could have: graph breaks, mutation, copies of views."""
     found = [f"Graph break: {reason}" for reason in made.breaks]
     written: dict[str, int] = {}

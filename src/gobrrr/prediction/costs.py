@@ -15,7 +15,7 @@ from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.graph import GraphOp, OpGraph
+from gobrrr.timeline.graph import OpGraph, StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
@@ -35,7 +35,7 @@ class CostedOp:
     """One operator, or one kernel of a compiled step, with its cost.
 
     Attributes:
-        call: the operator.
+        op: the operator, and where it comes from.
         work: in the format that its multiplications run in; ``None`` without a formula.
         roof: ``None`` without a formula or a ceiling.
         device_s: its kernels, fixed cost included; 0 if it launches none.
@@ -44,22 +44,18 @@ class CostedOp:
         page_faults_s: the page faults in it, on a processor.
         kernels: how many it launches.
         host_calls: how many host calls it takes (a list of tensors on the host: one for each).
-        module, source, phase: where it comes from.
         is_copy: between host and device.
         known: whether ``device_s`` comes from the kernel model; else it is its traffic alone.
         because: the arithmetic, as a sentence; ``""`` if there is none.
     """
 
-    call: OpCall
+    op: StepOp
     work: Work | None
     roof: Roof | None
     device_s: float
     fixed_s: float
     kernels: int
     host_calls: int
-    module: str
-    source: str
-    phase: Phase
     is_copy: bool = False
     known: bool = True
     because: str = ""
@@ -68,9 +64,10 @@ class CostedOp:
     @property
     def host_call(self) -> HostCall:
         """The operator as the host sees it."""
-        reads = self.call.name in _READS_DEVICE and not _on_host(self.call)
-        waits = reads or (self.is_copy and _to_host(self.call))
-        return HostCall(self.kernels, self.phase, synchronises=waits)
+        call = self.op.call
+        reads = call.name in _READS_DEVICE and not _on_host(call)
+        waits = reads or (self.is_copy and _to_host(call))
+        return HostCall(self.kernels, self.op.phase, synchronises=waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +99,11 @@ def cost_graph(
         found = known.get(key)
         if found is None or _on_host(op.call):
             found = known[key] = _cost(op, work, device, flags, cold_bytes, notices)
-        ops.append(replace(found, call=op.call, module=op.module, source=op.source, phase=op.phase))
+        ops.append(replace(found, op=op))
     return CostedStep(tuple(ops), tuple(sorted(notices)))
 
 
-def _with_work(ops: Sequence[GraphOp]) -> list[tuple[GraphOp, Work | None]]:
+def _with_work(ops: Sequence[StepOp]) -> list[tuple[StepOp, Work | None]]:
     works: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
     found = []
     for op in ops:
@@ -117,12 +114,12 @@ def _with_work(ops: Sequence[GraphOp]) -> list[tuple[GraphOp, Work | None]]:
     return found
 
 
-def _compiled(graph: OpGraph, device: TargetDevice) -> list[tuple[GraphOp, Work | None]]:
+def _compiled(graph: OpGraph, device: TargetDevice) -> list[tuple[StepOp, Work | None]]:
     model = [op for op in graph.ops if op.phase is not Phase.OPTIMIZER]
     rest = [op for op in graph.ops if op.phase is Phase.OPTIMIZER]
     kernels = compiled_kernels(model, graph.kept, multiprocessors=device.multiprocessors)
-    found: list[tuple[GraphOp, Work | None]] = [
-        (GraphOp(k.call, k.phase, _common(k.modules), _common(k.sources)), k.work) for k in kernels
+    found: list[tuple[StepOp, Work | None]] = [
+        (StepOp(k.call, _common(k.modules), _common(k.sources), k.phase), k.work) for k in kernels
     ]
     return found + _with_work(rest)
 
@@ -150,7 +147,7 @@ def _crosses(call: OpCall) -> bool:
 
 
 def _cost(
-    op: GraphOp,
+    op: StepOp,
     work: Work | None,
     device: TargetDevice,
     flags: Flags,
@@ -158,7 +155,7 @@ def _cost(
     notices: Counter[str],
 ) -> CostedOp:
     call = op.call
-    plain = CostedOp(call, work, None, 0.0, 0.0, 0, 1, op.module, op.source, op.phase)
+    plain = CostedOp(op, work, None, 0.0, 0.0, 0, 1)
     if device.kind != "cpu" and _on_host(call):
         lists = [len(arg) for arg in call.args if isinstance(arg, tuple)]
         return replace(plain, host_calls=max([1, *lists]), work=None, roof=None)
@@ -234,9 +231,9 @@ def computed_in_float32(dtype: str, device: str) -> str:
 
 def _copy(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> CostedOp:
     """A copy between host and device at the link's rate one way."""
-    spec = (plain.call.outputs or plain.call.tensors)[0]
+    spec = (plain.op.call.outputs or plain.op.call.tensors)[0]
     size = spec.unique_bytes or 0
-    direction = "copy.d2h" if _to_host(plain.call) else "copy.h2d"
+    direction = "copy.d2h" if _to_host(plain.op.call) else "copy.h2d"
     rate = device.ceilings.value(direction)
     if rate is None:
         both = device.ceilings.value("interconnect.pcie")
@@ -252,7 +249,7 @@ def _copy(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> Coste
 
 def _traffic_alone(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> CostedOp:
     """An operator without a formula or a ceiling: reading its arguments, writing its results."""
-    call = plain.call
+    call = plain.op.call
     outputs = call.outputs or ()
     moved = sum(t.unique_bytes or 0 for t in (*call.tensors, *outputs))
     levels = device.ceilings.levels

@@ -14,7 +14,6 @@ from gobrrr.attribution.cpu_causes import causes_of_lane
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.capture.cpu_timeline import CpuCapture
-from gobrrr.capture.op_recorder import RecordedOp
 from gobrrr.measure import Summary
 from gobrrr.models.host_lane import HostCosts, host_seconds
 from gobrrr.models.target import TargetDevice
@@ -70,8 +69,7 @@ def _on_device(ran: PredictedTimeline, target: TargetDevice) -> Attributed:
 def _on_host(
     ran: PredictedTimeline, ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts
 ) -> Attributed:
-    recorded = tuple(RecordedOp(op.call, op.module, op.source, op.phase, 0) for op in ops)
-    capture = CpuCapture(ran.timeline, ran.position, recorded, 1.0)
+    capture = CpuCapture(ran.timeline, ran.position, tuple(op.op for op in ops), 1.0)
     works = tuple(op.work for op in ops)
     fixed_s = [op.host_calls * host_seconds(op.host_call, host) + op.fixed_s for op in ops]
     result = attribute_cpu(

@@ -62,7 +62,7 @@ def predicted_timeline(
 
     Without any kernel the host alone takes time: one lane, as on a CPU.
     """
-    if target.kind == "cpu" or not any(op.kernels for op in ops):
+    if target.kind == "cpu" or not any(costed.kernels for costed in ops):
         return _one_lane(ops, target, host)
     return _two_lanes(ops, target, host)
 
@@ -79,27 +79,28 @@ class _Spans:
     def intern(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names)) if text else -1
 
-    def op(self, op: CostedOp, position: int, start: int, end: int) -> int:
+    def op(self, costed: CostedOp, position: int, start: int, end: int) -> int:
         """Adds an op's span; returns its row."""
         self.host.append(
             (
                 start,
                 end,
                 HostKind.OP,
-                self.intern(op.call.name),
-                self.calls.setdefault((op.call, op.work), len(self.calls)),
-                self.intern(op.module),
-                self.intern(op.source),
-                op.phase,
+                self.intern(costed.op.call.name),
+                self.calls.setdefault((costed.op.call, costed.work), len(self.calls)),
+                self.intern(costed.op.module),
+                self.intern(costed.op.source),
+                costed.op.phase,
                 position,
             )
         )
         return len(self.host) - 1
 
-    def call(self, op: CostedOp, kind: HostKind, name: str, start: int, end: int) -> int:
+    def call(self, costed: CostedOp, kind: HostKind, name: str, start: int, end: int) -> int:
         """Adds a runtime call inside an op; returns its row."""
-        module, source = self.intern(op.module), self.intern(op.source)
-        self.host.append((start, end, kind, self.intern(name), -1, module, source, op.phase, -1))
+        module, source = self.intern(costed.op.module), self.intern(costed.op.source)
+        called = self.intern(name)
+        self.host.append((start, end, kind, called, -1, module, source, costed.op.phase, -1))
         return len(self.host) - 1
 
     def columns(self) -> tuple[HostSpans, Int64, Int64]:
@@ -130,10 +131,10 @@ def _ns(seconds: float) -> int:
 
 def _one_lane(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) -> PredictedTimeline:
     spans, now_s = _Spans(), 0.0
-    for number, op in enumerate(ops):
+    for number, costed in enumerate(ops):
         begin_s = now_s
-        now_s += op.host_calls * host_seconds(op.host_call, host) + op.device_s
-        spans.op(op, number, _ns(begin_s), _ns(now_s))
+        now_s += costed.host_calls * host_seconds(costed.host_call, host) + costed.device_s
+        spans.op(costed, number, _ns(begin_s), _ns(now_s))
     columns, _, position = spans.columns()
     return PredictedTimeline(
         timeline=_timeline(spans, columns, no_kernels(), _ns(now_s), target),
@@ -146,9 +147,9 @@ def _one_lane(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) ->
 def _two_lanes(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) -> PredictedTimeline:
     calls: list[HostCall] = []
     seconds: list[float] = []
-    for op in ops:
-        calls += [op.host_call] * op.host_calls
-        seconds += [0.0] * (op.host_calls - 1) + [op.device_s]
+    for costed in ops:
+        calls += [costed.host_call] * costed.host_calls
+        seconds += [0.0] * (costed.host_calls - 1) + [costed.device_s]
     ran = replay(calls, seconds, host)
     spans = _Spans()
     _issue(spans, ops, ran.lead)
@@ -156,17 +157,18 @@ def _two_lanes(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) -
     # start, end, kind, name, bytes, op, launch
     rows: list[tuple[int, int, int, int, int, int, int]] = []
     fixed_ns: list[float] = []
-    for op, row, (span, launch) in zip(ops, _last_calls(ops, ran.ops), launched):
-        kind = KernelKind.COPY if op.is_copy else KernelKind.KERNEL
-        moved = (op.call.outputs or op.call.tensors)[0].unique_bytes if op.is_copy else None
-        name = spans.intern(op.call.name)
-        for i in range(op.kernels):
-            each_s = op.device_s / op.kernels
+    for costed, row, (span, launch) in zip(ops, _last_calls(ops, ran.ops), launched):
+        kind = KernelKind.COPY if costed.is_copy else KernelKind.KERNEL
+        call = costed.op.call
+        moved = (call.outputs or call.tensors)[0].unique_bytes if costed.is_copy else None
+        name = spans.intern(call.name)
+        for i in range(costed.kernels):
+            each_s = costed.device_s / costed.kernels
             start_s = row.start_s + i * (each_s + host.gap_s)
-            last = i == op.kernels - 1
+            last = i == costed.kernels - 1
             start, end = _ns(start_s), _ns(row.end_s if last else start_s + each_s)
             rows.append((start, end, kind, name, -1 if moved is None else moved, span, launch))
-            fixed_ns.append(op.fixed_s / op.kernels * 1e9)
+            fixed_ns.append(costed.fixed_s / costed.kernels * 1e9)
     columns, place, position = spans.columns()
     table = np.array(rows, np.int64)
     none = np.full(len(rows), -1, np.int64)
@@ -193,7 +195,7 @@ def _two_lanes(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) -
 
 def _last_calls(ops: Sequence[CostedOp], rows: Sequence[ReplayedOp]) -> list[ReplayedOp]:
     """Of each op the last of its host calls: the one that launches."""
-    last = np.cumsum([op.host_calls for op in ops]) - 1
+    last = np.cumsum([costed.host_calls for costed in ops]) - 1
     return [rows[i] for i in last.tolist()]
 
 
@@ -202,17 +204,17 @@ def _issue(
 ) -> list[tuple[int, int]]:
     """Adds the host's side of a step; returns the rows of each op and of its launch."""
     found, at = [], 0
-    for position, op in enumerate(ops):
-        first, last = rows[at], rows[at + op.host_calls - 1]
-        at += op.host_calls
+    for position, costed in enumerate(ops):
+        first, last = rows[at], rows[at + costed.host_calls - 1]
+        at += costed.host_calls
         issued, told = _ns(last.issued_s), _ns(last.told_s)
-        span = spans.op(op, position, _ns(first.begin_s), told)
+        span = spans.op(costed, position, _ns(first.begin_s), told)
         launch = -1
-        if op.kernels:
+        if costed.kernels:
             # Its length is in the op's: what is known is when it returns.
-            launch = spans.call(op, HostKind.LAUNCH, LAUNCHING, issued, issued)
+            launch = spans.call(costed, HostKind.LAUNCH, LAUNCHING, issued, issued)
         if told > issued:
-            spans.call(op, HostKind.SYNCHRONISE, WAITING, issued, told)
+            spans.call(costed, HostKind.SYNCHRONISE, WAITING, issued, told)
         found.append((span, launch))
     return found
 

@@ -14,21 +14,33 @@ from gobrrr.timeline.ops import OpCall
 
 
 @dataclass(frozen=True, slots=True)
-class GraphOp:
-    """One operator call of the step.
+class StepOp:
+    """One operator call of a step: run, recorded, or captured without computing.
 
     Attributes:
-        call: its arguments; every tensor carries storage id, strides, offset and device.
+        call: its arguments (schema order) and outputs; of a captured one every tensor carries
+            storage id, strides, offset and device.
+        module: path of the innermost module it ran in, ``"layers.0.mlp"``; the root's class name
+            for ops of the root itself; ``""`` outside modules. An operator of backward belongs to
+            the module of the forward operator it derives from.
+        source: the user's line that called it, ``"train.py:88 in get_batch"`` or ``"file.py:12"``;
+            for an operator of backward, of the forward; ``""`` where unknown.
         phase: forward, backward, optimizer or other.
-        module: path of the module it ran in, ``"layers.0.mlp"``; ``""`` outside modules. An
-            operator of backward belongs to the module of the forward operator it derives from.
-        source: ``"file.py:12"`` of the user's line that called it; ``""`` where unknown.
+        thread: the operating system's identifier; 0 where it did not run.
+        page_faults: minor faults of the process while it ran.
+        nodes: of autograd, made since the op before: the record of this op for a backward pass.
+        start_ns, end_ns: on the clock ``time.perf_counter_ns``; 0 where it was not timed.
     """
 
     call: OpCall
-    phase: Phase = Phase.OTHER
     module: str = ""
     source: str = ""
+    phase: Phase = Phase.OTHER
+    thread: int = 0
+    page_faults: int = 0
+    nodes: int = 0
+    start_ns: int = 0
+    end_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,7 @@ class OpGraph:
         notices: sentences for the user about what could not be captured as it would run.
     """
 
-    ops: tuple[GraphOp, ...]
+    ops: tuple[StepOp, ...]
     kept: frozenset[int]
     parameters: frozenset[int]
     inputs: frozenset[int]
