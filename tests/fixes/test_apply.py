@@ -13,7 +13,9 @@ from gobrrr.fixes import FIXES  # noqa: E402
 from gobrrr.fixes.attention import fuse_attention_in_graph  # noqa: E402
 from gobrrr.fixes.gradients import counting_checkpoints  # noqa: E402
 from gobrrr.fixes.programs import Program, as_program, with_setting  # noqa: E402
+from gobrrr.fixes.scripts import compile_in_place, graphs_compiled  # noqa: E402
 from gobrrr.verification.copies import StepFunction  # noqa: E402
+from gobrrr.verification.trial import Changes  # noqa: E402
 
 pytestmark = pytest.mark.torch
 BY_NAME = {fix.name: fix for fix in FIXES}
@@ -194,3 +196,38 @@ def test_a_bare_step_keeps_its_own_gradient_mode():
     assert isinstance(program, Program)
     assert program.step() is True
     assert as_program(StepFunction(lambda: (x * 2).requires_grad)).step() is True
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+        nn.Linear(4, 4),
+        nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True),
+        Attention(causal=False),
+    ],
+    ids=["Sequential", "Linear", "TransformerEncoderLayer", "own forward"],
+)
+def test_compiling_in_place_compiles_modules_of_torch_s_own(model):
+    inputs = (torch.randn(2, 3, 4),) * (3 if isinstance(model, Attention) else 1)
+    torch._dynamo.reset()
+    before = graphs_compiled()
+    expected = model(*inputs)
+    compile_in_place(model, backend="eager")
+    torch.testing.assert_close(model(*inputs), expected)
+    assert graphs_compiled() == before + 1
+    torch._dynamo.reset()
+
+
+def test_a_fix_counts_what_it_changes():
+    fix = BY_NAME["fused_optimizer"]
+    changes = Changes([fix])
+    assert changes.idle() == ("fused_optimizer",)
+    with fix.apply(workload(True)) as changed:
+        changed.step()
+    assert changes.idle() == ()
+    # What is fused already is not changed by it.
+    again = Changes([fix])
+    with fix.apply(changed):
+        pass
+    assert again.idle() == ("fused_optimizer",)

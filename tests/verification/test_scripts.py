@@ -24,7 +24,7 @@ from gobrrr.verification.records import BUCKETS, difference, read_record, read_s
 from gobrrr.verification.script_recorder import Recorder
 from gobrrr.verification.sides import ScriptTurns
 from gobrrr.verification.timing import Null, Timed
-from gobrrr.verification.trial import Measured
+from gobrrr.verification.trial import Changes, Measured
 
 pytestmark = pytest.mark.torch
 
@@ -228,7 +228,7 @@ class FakeRecorder:
 def run_steps(lengths_ms: list[int], answers: list[Go], restart_at: int = -1) -> Any:
     now = [0]
     parent = FakeParent(answers)
-    turns = ScriptTurns(parent, FakeRecorder(), clock=lambda: now[0])  # type: ignore[arg-type]
+    turns = ScriptTurns(parent, FakeRecorder(), Changes([]), clock=lambda: now[0])  # type: ignore[arg-type]
     turns.start()
     try:
         for number, length in enumerate(lengths_ms):

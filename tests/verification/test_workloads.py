@@ -92,6 +92,15 @@ def test_a_faster_step_wins() -> None:
     assert trial.numerics is not None and trial.numerics["compared"] == 6  # 1 + 2 + 3 losses
 
 
+def test_a_change_that_changed_nothing_had_no_effect() -> None:
+    silent = replace(fix(faster), changes_made=lambda: 0.0)
+    trial = tried(training(), silent)
+    assert trial.verdict == "same" and "had no effect" in trial.reason
+    calls = iter(range(100))
+    seen = replace(fix(faster), changes_made=lambda: float(next(calls)))
+    assert tried(training(), seen).verdict == "faster"
+
+
 def test_a_slower_step_is_slower() -> None:
     def slower(work: Workload) -> Iterator[Workload]:
         work.model.step_ms = 12.5

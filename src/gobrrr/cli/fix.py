@@ -173,7 +173,7 @@ def _fix(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
 
 
 def _write(script: Path, path: Path, result: FixResult) -> None:
-    from gobrrr.pipeline.rewrite import difference, rewrite
+    from gobrrr.fixes.rewrite import difference, rewrite
     from gobrrr.timeline.files import write_output
 
     if not result.best_fixes:
@@ -182,8 +182,10 @@ def _write(script: Path, path: Path, result: FixResult) -> None:
     source = script.read_text()
     written = rewrite(source, result.best_fixes, result.speedup)
     print()
-    print(difference(source, written.text, script.name, path.name), end="")
+    if written.text is not None:
+        print(difference(source, written.text, script.name, path.name), end="")
     for note in written.notes:
         print(note)
-    write_output(path, written.text.encode())
-    print(f"Saved: {path}")
+    if written.text is not None:
+        write_output(path, written.text.encode())
+        print(f"Saved: {path}")

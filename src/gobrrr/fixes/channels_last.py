@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.edits import BeforeLoop, on_inputs
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import NUMERICS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.fusion import seconds_to_move
@@ -117,4 +118,14 @@ CHANNELS_LAST = Fix(
     ),
     apply=_apply,
     in_script=_in_script,
+    in_source=(
+        BeforeLoop(
+            (
+                "{model}.to(memory_format=torch.channels_last)",
+                on_inputs(
+                    "t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t"
+                ),
+            )
+        ),
+    ),
 )  # fmt: skip

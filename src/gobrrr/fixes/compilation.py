@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.attention import find_attention, fused_seconds
 from gobrrr.fixes.channels_last import slow_in_nchw_s
 from gobrrr.fixes.compiled_calls import AS_MEASURED, CallCost, Left, call_cost
+from gobrrr.fixes.edits import BeforeLoop
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
     CODE,
@@ -25,7 +27,7 @@ from gobrrr.fixes.fix import (
 )
 from gobrrr.fixes.fusion import PRODUCTS_AS_LOOPS, find_groups, is_fusable, seconds_to_move
 from gobrrr.fixes.programs import as_program
-from gobrrr.fixes.scripts import before_first_call
+from gobrrr.fixes.scripts import before_first_call, compile_in_place, graphs_compiled
 from gobrrr.timeline.quantities import si, time_text
 
 # Share of what tuning may win: low, expected, high. Libraries that are near their best already are
@@ -247,6 +249,11 @@ def _arithmetic_s(facts: Facts, op: OpFact) -> float:
     return seconds
 
 
+def _as_written(arguments: Mapping[str, Any]) -> str:
+    more = "".join(f", {name}={value!r}" for name, value in arguments.items())
+    return f"{{model}} = torch.compile({{model}}{more})"
+
+
 def _fix(mode: Mode) -> Fix:
     @contextmanager
     def apply(work: Workload) -> Iterator[Workload]:
@@ -260,7 +267,7 @@ def _fix(mode: Mode) -> Fix:
 
     @contextmanager
     def in_script() -> Iterator[None]:
-        with before_first_call(lambda module: module.compile(**mode.arguments)):
+        with before_first_call(partial(compile_in_place, **mode.arguments)):
             yield
 
     return Fix(
@@ -274,6 +281,8 @@ def _fix(mode: Mode) -> Fix:
         snippet=mode.code,
         apply=apply,
         in_script=in_script,
+        in_source=(BeforeLoop((_as_written(mode.arguments),)),),
+        changes_made=graphs_compiled,
         effect=Effect(fuses=True),
         claims=(CODE,),
         variant_of="" if mode.name == "compile" else "compile",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gobrrr.fixes.edits import AfterImports, Keyword
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -125,6 +126,18 @@ LOADER_WORKERS = Fix(
     consider=_consider_workers,
     snippet="DataLoader(dataset, ..., num_workers=4, persistent_workers=True)",
     in_script=_workers,
+    in_source=(
+        Keyword(
+            ("DataLoader",),
+            (
+                ("num_workers", f"min({MOST_WORKERS}, len(os.sched_getaffinity(0)))"),
+                ("persistent_workers", "True"),
+            ),
+            unless="num_workers",
+            place=5,
+        ),
+        AfterImports(("import os",)),
+    ),
 )
 PINNED_MEMORY = Fix(
     name="pinned_memory",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.edits import Edit
 from gobrrr.fixes.facts import LEAST_SAVING, Facts
 from gobrrr.timeline.quantities import percent, time_text
 
@@ -80,6 +81,10 @@ class Fix:
             advice, or a change of the process's environment alone.
         in_script: installed in a fresh process before an unmodified script runs.
         environment: variables that must be set when the process starts.
+        in_source: the change that ``in_script`` makes, written into a script; empty: it has no
+            place that can be told for sure.
+        changes_made: a count, in this process, of what the fix has changed so far; a trial in which
+            it does not grow had no effect. ``None``: nothing tells.
         effect: what it leaves of the work; ``SAME_WORK``: the same ops on the same bytes.
         claims: what it decides of which a program has one (``CODE``, ``PRECISION``, ...): of two
             fixes that claim the same one alone can be applied.
@@ -101,6 +106,8 @@ class Fix:
     apply: Callable[[Workload], AbstractContextManager[Workload]] | None = None
     in_script: Callable[[], AbstractContextManager[None]] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    in_source: tuple[Edit, ...] = ()
+    changes_made: Callable[[], float] | None = None
     effect: Effect = SAME_WORK
     claims: tuple[str, ...] = ()
     only_if_asked: str = ""

@@ -10,6 +10,7 @@ from typing import Any
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.advice import prefix_computed_again
+from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import MEMORY, UNBOUNDED, Considered, Fix, RuledOut
 from gobrrr.fixes.programs import with_setting
@@ -53,5 +54,6 @@ GENERATE_CACHE = Fix(
     snippet="model.generate(..., use_cache=True)  # and no model.config.use_cache = False",
     apply=_apply,
     in_script=_with_cache,
+    in_source=(Keyword(("generate",), (("use_cache", "True"),)),),
     effect=UNBOUNDED,
 )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.fixes.fix import (
     KEPT_ACTIVATIONS,
@@ -235,6 +236,7 @@ SET_TO_NONE = Fix(
     snippet="optimizer.zero_grad(set_to_none=True)",
     apply=_apply_set_to_none,
     in_script=_setting_to_none,
+    in_source=(Keyword(("zero_grad",), (("set_to_none", "True"),), place=0),),
     effect=UNBOUNDED,
 )
 UNUSED_GRADIENTS = Fix(

@@ -8,6 +8,7 @@ from typing import Any
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.compiled_calls import host_scale
+from gobrrr.fixes.edits import BeforeLoop
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Considered, Fix, RuledOut, prospect_or_not, too_little
 from gobrrr.fixes.programs import with_setting
@@ -74,4 +75,5 @@ INFERENCE_MODE = Fix(
     snippet="with torch.inference_mode():\n    output = model(*inputs)",
     apply=_apply,
     in_script=_in_script,
+    in_source=(BeforeLoop(("{model}.forward = torch.inference_mode()({model}.forward)",)),),
 )

@@ -16,7 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 from gobrrr.capture.workload import Workload
-from gobrrr.fixes.compilation import COMPILE_FIXES, cannot_compile
+from gobrrr.fixes.compilation import (
+    COMPILE_FIXES,
+    cannot_compile,
+)
+from gobrrr.fixes.edits import AfterImports
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
     CODE,
@@ -31,7 +35,7 @@ from gobrrr.fixes.fix import (
     RuledOut,
 )
 from gobrrr.fixes.programs import as_program
-from gobrrr.fixes.scripts import before_first_call
+from gobrrr.fixes.scripts import before_first_call, compile_in_place, graphs_compiled
 from gobrrr.timeline.quantities import percent, time_text
 
 FAMILY = "memory_budget"
@@ -125,7 +129,7 @@ def _fix(budget: float) -> Fix:
 
     @contextmanager
     def in_script() -> Iterator[None]:
-        with _kept(budget), before_first_call(lambda module: module.compile()):
+        with _kept(budget), before_first_call(compile_in_place):
             yield
 
     return Fix(
@@ -139,6 +143,16 @@ def _fix(budget: float) -> Fix:
         ),
         apply=apply,
         in_script=in_script,
+        in_source=(
+            AfterImports(
+                (
+                    "import torch._functorch.config",
+                    f"torch._functorch.config.{_SETTING} = {budget:g}",
+                )
+            ),
+            *_COMPILE.in_source,
+        ),
+        changes_made=graphs_compiled,
         effect=Effect(fuses=True),
         claims=(CODE, KEPT_ACTIVATIONS),
         only_if_asked="trades time for memory",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     OPTIMIZER,
@@ -23,6 +25,9 @@ from gobrrr.timeline.quantities import time_text
 # gradient and two moments read, three of them written.
 _MOVED_PER_ELEMENT = {"Adam": 7, "AdamW": 7, "SGD": 5, "Adagrad": 5}
 FUSED = tuple(_MOVED_PER_ELEMENT)
+_FOREACH = (*FUSED, "RMSprop", "Adadelta", "NAdam", "RAdam", "Rprop", "ASGD")
+# Groups of parameters whose setting was changed in this process.
+_changed: Counter[str] = Counter()
 # Dispatch of the fused op itself and the Python that builds its lists of tensors, per tensor.
 # Measured with torch 2.13 on a Zen 4 core: AdamW(fused=True) over 200 tensors of 64 elements.
 PER_TENSOR_S, PER_STEP_S = 4e-6, 30e-6
@@ -94,6 +99,7 @@ def _fuse(optimizer: Any) -> None:
         if group.get("fused"):
             continue
         group.update(fused=True, foreach=False)
+        _changed["fused"] += 1
         for parameter in group["params"]:
             state = optimizer.state.get(parameter)
             # Fused kernels read the step count where the parameter lives.
@@ -104,8 +110,9 @@ def _fuse(optimizer: Any) -> None:
 
 def _together(optimizer: Any) -> None:
     for group in optimizer.param_groups:
-        if "foreach" in group and not group.get("fused"):
+        if "foreach" in group and not group.get("fused") and not group["foreach"]:
             group["foreach"] = True
+            _changed["foreach"] += 1
 
 
 def _changes(change: Callable[[Any], None]) -> tuple[Any, Any]:
@@ -134,6 +141,8 @@ FUSED_OPTIMIZER = Fix(
     may_change=("numerics",),
     consider=_consider_fused,
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)",
+    in_source=(Keyword(FUSED, (("fused", "True"),), without=("foreach",)),),
+    changes_made=lambda: _changed["fused"],
     apply=_fuse_apply,
     in_script=_fuse_in_script,
     effect=UNBOUNDED,
@@ -146,6 +155,8 @@ FOREACH_OPTIMIZER = Fix(
     may_change=("numerics", "memory"),
     consider=_consider_foreach,
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., foreach=True)",
+    in_source=(Keyword(_FOREACH, (("foreach", "True"),), unless="fused"),),
+    changes_made=lambda: _changed["foreach"],
     apply=_together_apply,
     in_script=_together_in_script,
     claims=(OPTIMIZER,),

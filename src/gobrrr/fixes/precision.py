@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.edits import AfterImports, BeforeLoop, in_16_bits, on_inputs
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -163,6 +164,15 @@ def _autocast_fix(dtype: str, name: str) -> Fix:
         ),
         apply=_apply_autocast(dtype),
         in_script=_autocast_in_script(dtype),
+        in_source=(
+            BeforeLoop(
+                (
+                    "{model}.forward = torch.autocast(next({model}.parameters()).device.type, "
+                    f"dtype=torch.{dtype})({{model}}.forward)",
+                    *in_16_bits(dtype),
+                )
+            ),
+        ),
         effect=Effect(bytes_left=0.5, matrix_dtype=dtype),
         claims=(PRECISION,),
     )  # fmt: skip
@@ -292,6 +302,7 @@ def _matmul_precision(setting: tuple[str, str, str], name: str) -> Fix:
         snippet=f'torch.set_float32_matmul_precision("{setting[0]}")',
         apply=apply,
         in_script=precision,
+        in_source=(AfterImports((f'torch.set_float32_matmul_precision("{setting[0]}")',)),),
         effect=Effect(matrix_dtype=setting[1]),
         claims=(PRECISION,),
     )
@@ -324,6 +335,15 @@ BF16_STORAGE = Fix(
     snippet="model = model.to(torch.bfloat16)  # and its floating-point inputs",
     apply=_apply_storage,
     in_script=_storage_in_script,
+    in_source=(
+        BeforeLoop(
+            (
+                "{model}.to(torch.bfloat16)",
+                on_inputs("t.to(torch.bfloat16) if t.is_floating_point() else t"),
+                *in_16_bits("bfloat16"),
+            )
+        ),
+    ),
     effect=Effect(bytes_left=0.5, matrix_dtype="bfloat16"),
     claims=(PRECISION, WEIGHTS),
 )

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gobrrr.capture.compiler_counters import compiler_counters
+
 
 @contextmanager
 def before_first_call(change: Callable[[Any], None]) -> Iterator[None]:
@@ -89,3 +91,25 @@ def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+def compile_in_place(module: Any, **arguments: Any) -> None:
+    """Let calls of a module run what ``torch.compile(module)`` would run.
+
+    ``module.compile()`` compiles nothing where ``forward`` is torch.nn's own (``Sequential``,
+    ``Linear``): Dynamo passes such code over unless a frame outside torch calls it, as the one does
+    that ``torch.compile`` puts around the module.
+    """
+    import torch
+
+    call = module._call_impl
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    module._compiled_call_impl = torch.compile(run, **arguments)
+
+
+def graphs_compiled() -> float:
+    """Graphs that Dynamo has compiled in this process."""
+    return compiler_counters().get("compiled_graphs", 0.0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.edits import AfterImports
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     THREADS,
@@ -87,7 +88,7 @@ def usable_processors() -> int:
 
 
 def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted: Callable[[], int],
-         snippet: str) -> Fix:  # fmt: skip
+         *lines: str) -> Fix:  # fmt: skip
     setting = _threads(wanted)
 
     @contextmanager
@@ -98,14 +99,14 @@ def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted:
         name=name, title=title,
         leaves=("compute.matrix.below", "compute.vector.below", "memory.device.below",
                 "overhead.dispatch"),
-        may_change=("numerics",), consider=consider, snippet=snippet, apply=apply,
-        in_script=setting, effect=UNBOUNDED, claims=(THREADS,),
+        may_change=("numerics",), consider=consider, snippet=lines[-1], apply=apply,
+        in_script=setting, in_source=(AfterImports(lines),), effect=UNBOUNDED, claims=(THREADS,),
     )  # fmt: skip
 
 
 ALL_THREADS = _fix(
     "all_threads", "All processors for each op", _consider_all, usable_processors,
-    "torch.set_num_threads(len(os.sched_getaffinity(0)))",
+    "import os", "torch.set_num_threads(len(os.sched_getaffinity(0)))",
 )  # fmt: skip
 ONE_THREAD = _fix(
     "one_thread", "One thread: ops too small to share", _consider_one, lambda: 1,

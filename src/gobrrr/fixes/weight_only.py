@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.edits import BeforeLoop
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -66,6 +67,14 @@ INT8_WEIGHTS = Fix(
     snippet="torchao.quantization.quantize_(model, Int8WeightOnlyConfig())",
     apply=_apply,
     in_script=_in_script,
+    in_source=(
+        BeforeLoop(
+            (
+                "from torchao.quantization import Int8WeightOnlyConfig, quantize_",
+                "quantize_({model}, Int8WeightOnlyConfig())",
+            )
+        ),
+    ),
     effect=UNBOUNDED,
     claims=(WEIGHTS,),
     only_if_asked="changes the results",

@@ -111,7 +111,8 @@ class Loaded(msgspec.Struct, tag=True):
 class Ready(msgspec.Struct, tag=True):
     """Its steps are warm.
 
-    ``step_s`` is the length of one, ``started_s`` what it took to get here beyond as many of them.
+    ``step_s`` is the length of one, ``started_s`` what it took to get here beyond as many of them;
+    ``idle`` are fixes that have changed nothing on the way.
     """
 
     step_s: float
@@ -119,6 +120,7 @@ class Ready(msgspec.Struct, tag=True):
     computed: Computed
     peak_bytes: int
     first_call_s: float | None = None
+    idle: tuple[str, ...] = ()
 
 
 class Turn(msgspec.Struct, tag=True):

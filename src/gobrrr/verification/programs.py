@@ -256,7 +256,10 @@ class ProgramTrials:
                 left_s = max(start_limit_s - (time.monotonic() - begun), 30.0)
                 numerics = self._with_eager_randomness(fixes, expected, left_s) or numerics
         notices = () if got.pairs > 1 else ("timed in one pair of processes only",)
-        return trial_of(names, got.measured, numerics, plain.null, speed_of_light_s, notices)
+        return trial_of(
+            names, got.measured, numerics, plain.null, speed_of_light_s, notices,
+            got.ready[AFTER].idle,
+        )  # fmt: skip
 
     def _with_eager_randomness(
         self, fixes: Sequence[Fix], expected: Expected, limit_s: float

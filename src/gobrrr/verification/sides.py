@@ -38,7 +38,7 @@ from gobrrr.verification.messages import (
 )
 from gobrrr.verification.records import record_of
 from gobrrr.verification.script_recorder import Recorder
-from gobrrr.verification.trial import describe
+from gobrrr.verification.trial import Changes, describe
 from gobrrr.verification.workloads import (
     Baseline,
     apply_all,
@@ -154,6 +154,7 @@ class Turns:
 def _take_turns_of_function(spec: Spec, parent: Parent) -> None:
     workload = _load(spec.target)
     fixes = [f for f in find_fixes(spec.fixes, spec.target.registry) if f.apply is not None]
+    changes = Changes(fixes)
     with ExitStack() as applied:
         begun = time.perf_counter()
         changed = apply_all(workload, fixes, applied)
@@ -168,7 +169,7 @@ def _take_turns_of_function(spec: Spec, parent: Parent) -> None:
         turns.begin(
             Ready(
                 step_s, apply_s + sum(pieces), record_of(evaluation), peak_bytes(),
-                apply_s + sum(pieces[:2]),
+                apply_s + sum(pieces[:2]), changes.idle(),
             )
         )  # fmt: skip
         while True:
@@ -185,7 +186,7 @@ def _take_turns_of_script(spec: Spec, parent: Parent) -> None:
     with ExitStack() as installed:
         enter_in_script(fixes, installed)
         recorder = Recorder()
-        turns = ScriptTurns(parent, recorder)
+        turns = ScriptTurns(parent, recorder, Changes(fixes))
         watcher = StepWatcher(turns.boundary)
         recorder.watcher = watcher
         set_seeds()
@@ -210,10 +211,12 @@ class ScriptTurns(Turns):
         self,
         parent: Parent,
         recorder: Recorder,
+        changes: Changes,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         super().__init__(parent, clock)
         self._recorder = recorder
+        self._changes = changes
         self.steps = 0
         self._started_ns = 0
         self._since_ns: int | None = None
@@ -263,7 +266,8 @@ class ScriptTurns(Turns):
     def _how_it_started(self) -> Ready:
         steady_s = min(self._warm_up[-3:]) * 1e-9
         started_s = (self.clock() - self._started_ns) * 1e-9 - steady_s * self.steps
-        return Ready(steady_s, started_s, self._recorder.record(), peak_bytes())
+        record, idle = self._recorder.record(), self._changes.idle()
+        return Ready(steady_s, started_s, record, peak_bytes(), idle=idle)
 
 
 def draw_as_eager_code_does() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gobrrr.diagnosis.fix_schema import FAILED, FASTER, Ratio, Verification
+from gobrrr.diagnosis.fix_schema import FAILED, FASTER, SAME, Ratio, Verification
+from gobrrr.fixes.fix import Fix
 from gobrrr.measure.summary import Interval
 from gobrrr.verification.numerics import Numerics
 from gobrrr.verification.timing import Null, Timed, judge
@@ -41,12 +42,18 @@ def trial_of(
     null: Null,
     speed_of_light_s: float | None,
     notices: Sequence[str] = (),
+    idle: Sequence[str] = (),
 ) -> Verification:
-    """The verdict on what was timed; what the change computes decides before its time."""
+    """The verdict on what was timed; what the change computes decides before its time.
+
+    ``idle`` are fixes that changed nothing: then the times differ by chance.
+    """
     timed = measured.timed
     verdict, reason = judge(timed, null, speed_of_light_s, measured.ratio)
     if not numerics.passed:
         verdict, reason = numerics.verdict, numerics.reason
+    elif idle:
+        verdict, reason = SAME, f"{' and '.join(idle)} had no effect: nothing was changed by it"
     compile_s = max(0.0, measured.started_s[1] - measured.started_s[0])
     gain_s = timed.before_s - timed.after_s
     before_bytes, after_bytes = measured.step_memory_bytes
@@ -58,6 +65,21 @@ def trial_of(
         peak_memory_bytes=measured.peak_bytes, step_memory_before_bytes=before_bytes,
         step_memory_bytes=after_bytes, numerics=numerics.as_record(), notices=list(notices),
     )  # fmt: skip
+
+
+class Changes:
+    """What fixes change in this process from now on, where they keep count of it."""
+
+    def __init__(self, fixes: Sequence[Fix]) -> None:
+        self._before = [
+            (fix.name, fix.changes_made, fix.changes_made())
+            for fix in fixes
+            if fix.changes_made is not None
+        ]
+
+    def idle(self) -> tuple[str, ...]:
+        """Names of the fixes that have changed nothing so far."""
+        return tuple(name for name, made, before in self._before if made() <= before)
 
 
 def ratio_of(interval: Interval) -> Ratio:

@@ -37,7 +37,7 @@ from gobrrr.verification.timing import (
     null_of,
     take_turns,
 )
-from gobrrr.verification.trial import Measured, describe, failed, trial_of
+from gobrrr.verification.trial import Changes, Measured, describe, failed, trial_of
 
 BUDGET_S = 30.0
 # The null's share of the budget, where the caller has not measured it.
@@ -189,6 +189,7 @@ def _tried(
     workload = baseline.workload
     with ExitStack() as applied:
         pieces: list[float] = []
+        changes = Changes(fixes)
         begun = time.perf_counter()
         new = apply_all(private_copy(workload), fixes, applied)
         inside = read_settings()
@@ -198,6 +199,7 @@ def _tried(
         apply_s = time.perf_counter() - begun
         evaluation = evaluated(workload, new, pieces)
         numerics = compare(expected, evaluation, tolerance)
+        idle = changes.idle()
         first_call_s = apply_s + sum(pieces[: 2 if len(pieces) > 1 else 1])
         known: dict[str, Any] = {"first_call_s": first_call_s, "notices": list(notices)}
         if numerics.verdict == "failed":
@@ -227,7 +229,7 @@ def _tried(
         timed, timed.ratio, (baseline.first_steps_s, apply_s + sum(pieces)), first_call_s, peak,
         memory,
     )  # fmt: skip
-    return trial_of(names, measured, numerics, null, speed_of_light_s, notices)
+    return trial_of(names, measured, numerics, null, speed_of_light_s, notices, idle)
 
 
 def apply_all(workload: Workload, fixes: Sequence[Fix], stack: ExitStack) -> Workload:

@@ -1,0 +1,60 @@
+"""How a fix is written into a script: a few kinds of change, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """Keyword arguments in every call of a function or class with one of these names.
+
+    Attributes:
+        calls: last names of what is called: ``"DataLoader"``.
+        arguments: (name, value as code); a value that the call gives by name is replaced.
+        without: arguments that are taken out, because they contradict these.
+        unless: a call that has this argument stays as it is.
+        place: positional arguments that leave these to be given by name.
+    """
+
+    calls: tuple[str, ...]
+    arguments: tuple[tuple[str, str], ...]
+    without: tuple[str, ...] = ()
+    unless: str = ""
+    place: int = 99
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeLoop:
+    """Statements where the model is made and has not been called yet; ``{model}`` is its name."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AfterImports:
+    """Statements after the script's imports."""
+
+    lines: tuple[str, ...]
+
+
+Edit: TypeAlias = Keyword | BeforeLoop | AfterImports
+
+
+def in_16_bits(dtype: str) -> tuple[str, ...]:
+    """Lines that give a model's results back in float32: a script's loss belongs there."""
+    change = f"t.float() if t.dtype == torch.{dtype} else t"
+    return (f"{{model}}.register_forward_hook(lambda module, args, out: {_mapped(change, 'out')})",)
+
+
+def on_inputs(change: str) -> str:
+    """A line that changes each tensor ``t`` that goes into the model."""
+    return (
+        "{model}.register_forward_pre_hook(lambda module, args, kwargs: "
+        f"{_mapped(change, '(args, kwargs)')}, with_kwargs=True)"
+    )
+
+
+def _mapped(change: str, tree: str) -> str:
+    return f"torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: {change}, {tree})"

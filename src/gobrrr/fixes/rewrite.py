@@ -1,0 +1,279 @@
+"""A script with fixes written into it, as its author would: exactly what was tried, or nothing.
+
+The text is changed in its concrete syntax tree (LibCST), so that comments and layout stay. A set of
+fixes was verified as a whole: where one of them has no place that can be told for sure, none is
+written, and all are shown as code.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+import libcst as cst
+from libcst import matchers as m
+
+from gobrrr.fixes.edits import AfterImports, BeforeLoop, Edit, Keyword
+from gobrrr.fixes.fix import Fix
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import multiple
+
+_Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
+_Body = TypeVar("_Body", cst.Module, cst.IndentedBlock)
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The new text, and what the user has to do besides.
+
+    Attributes:
+        text: ``None`` where not all fixes could be written.
+        notes: sentences; where there is no text, why, and the fixes as code.
+    """
+
+    text: str | None
+    notes: tuple[str, ...] = ()
+
+
+class _NoPlace(Exception):  # noqa: N818 - the fix is shown instead
+    """Where an edit belongs cannot be told."""
+
+
+def rewrite(source: str, fixes: Sequence[Fix], speedup: float) -> Rewritten:
+    """The script with these fixes. Raises InputError if it is not valid Python."""
+    try:
+        tree = cst.parse_module(source)
+    except cst.ParserSyntaxError as error:
+        raise InputError(f"line {error.raw_line} is not valid Python: {error.message}") from None
+    names = ", ".join(fix.name for fix in fixes)
+    comment = f"# gobrrr fix: {multiple(speedup)} here with {names}"
+    try:
+        edited = _Edited(tree, comment)
+        for fix in fixes:
+            _write(edited, fix)
+        text = edited.code()
+    except _NoPlace as reason:
+        snippets = [f"# {fix.title}\n{fix.snippet}" for fix in fixes]
+        return Rewritten(None, (f"Not written: {reason}. By hand:", *snippets))
+    started = [
+        f"{fix.name} is set where the script is started: "
+        + " ".join(f"{name}={value}" for name, value in fix.environment.items())
+        + " python ..."
+        for fix in fixes
+        if fix.environment
+    ]
+    return Rewritten(text, tuple(started))
+
+
+def difference(before: str, after: str, before_name: str, after_name: str) -> str:
+    """A unified diff."""
+    return "".join(
+        difflib.unified_diff(
+            before.splitlines(keepends=True), after.splitlines(keepends=True), before_name,
+            after_name,
+        )
+    )  # fmt: skip
+
+
+def model_name(tree: cst.Module) -> str | None:
+    """The variable that the script trains or evaluates; ``None`` if it is not clear which."""
+    owners = m.findall(
+        tree,
+        m.Call(
+            func=m.Attribute(
+                value=m.Name(), attr=m.OneOf(*map(m.Name, ("parameters", "train", "eval")))
+            )
+        ),
+    )
+    owned = {cst.ensure_type(_attribute(call).value, cst.Name).value for call in owners}
+    called = m.findall(tree, m.Call(func=m.Name()))
+    both = owned & {cst.ensure_type(_call(node).func, cst.Name).value for node in called}
+    return both.pop() if len(both) == 1 else None
+
+
+def _call(node: cst.CSTNode) -> cst.Call:
+    return cst.ensure_type(node, cst.Call)
+
+
+def _attribute(node: cst.CSTNode) -> cst.Attribute:
+    return cst.ensure_type(_call(node).func, cst.Attribute)
+
+
+def _write(edited: _Edited, fix: Fix) -> None:
+    if not fix.in_source and not fix.environment:
+        raise _NoPlace(f"{fix.name} has no place in a script that can be told for sure")
+    for edit in fix.in_source:
+        edited.add(edit, fix.name)
+
+
+@dataclass
+class _Edited:
+    tree: cst.Module
+    comment: str
+    before_loop: list[str] = field(default_factory=list)
+    after_imports: list[str] = field(default_factory=list)
+
+    def add(self, edit: Edit, name: str) -> None:
+        """Make or note an edit. Raises _NoPlace."""
+        if isinstance(edit, AfterImports):
+            self.after_imports += edit.lines
+        elif isinstance(edit, BeforeLoop):
+            model = model_name(self.tree)
+            if model is None:
+                raise _NoPlace(f"{name} changes the model, and which variable that is is not clear")
+            self.before_loop += [line.replace("{model}", model) for line in edit.lines]
+        else:
+            change = _SetKeyword(edit)
+            self.tree = self.tree.visit(change)
+            what = " and ".join(name for name, _ in edit.arguments)
+            if change.unclear:
+                raise _NoPlace(f"{name} sets {what} in a call that gives its arguments otherwise")
+            if not change.seen:
+                calls = " or ".join(edit.calls)
+                raise _NoPlace(f"{name} sets {what} in a call of {calls}, and there is none")
+
+    def code(self) -> str:
+        """All of it. Raises _NoPlace."""
+        model = model_name(self.tree)
+        tree = self.tree
+        if self.before_loop:
+            placed = _Placed(model or "", self._statements(self.before_loop))
+            tree = tree.visit(placed)
+            if not placed.done:
+                raise _NoPlace(f"where {model} is made and first called cannot be told")
+        if self.after_imports:
+            lines = list(self.after_imports)
+            body = list(tree.body)
+            if not m.findall(tree, m.Import(names=[m.ImportAlias(name=m.Name("torch"))])):
+                lines.insert(0, "import torch")
+            at = 1 + max(
+                (i for i, one in enumerate(body) if _imports(one)), default=_docstring(body)
+            )
+            body[at:at] = self._statements(lines, blank=True)
+            tree = tree.with_changes(body=body)
+        return tree.code
+
+    def _statements(self, lines: Sequence[str], *, blank: bool = False) -> list[_Statement]:
+        made = [cst.parse_statement(line) for line in lines]
+        above = [cst.EmptyLine()] if blank else []
+        above.append(cst.EmptyLine(comment=cst.Comment(self.comment)))
+        made[0] = made[0].with_changes(leading_lines=above)
+        return made
+
+
+def _imports(statement: cst.CSTNode) -> bool:
+    return m.matches(
+        statement, m.SimpleStatementLine(body=[m.AtLeastN(m.Import() | m.ImportFrom(), n=1)])
+    )
+
+
+def _docstring(body: Sequence[cst.CSTNode]) -> int:
+    """Position of the module's docstring, -1 without one."""
+    is_one = m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString())])
+    return 0 if body and m.matches(body[0], is_one) else -1
+
+
+class _SetKeyword(cst.CSTTransformer):
+    """Sets arguments in every call of some functions."""
+
+    def __init__(self, edit: Keyword) -> None:
+        super().__init__()
+        self.edit = edit
+        self.seen = 0
+        self.unclear = False
+
+    def leave_Call(  # noqa: N802 - LibCST's name
+        self, original_node: cst.Call, updated_node: cst.Call
+    ) -> cst.Call:
+        """The call with the arguments."""
+        edit = self.edit
+        if _last_name(updated_node.func) not in edit.calls:
+            return updated_node
+        self.seen += 1
+        old = updated_node.args
+        positional = sum(arg.keyword is None for arg in old)
+        given = {arg.keyword.value for arg in old if arg.keyword is not None}
+        if any(arg.star for arg in old):
+            self.unclear = True
+            return updated_node
+        if edit.unless and (edit.unless in given or positional > edit.place):
+            return updated_node
+        if positional > edit.place:
+            self.unclear = True
+            return updated_node
+        replaced = {name for name, _ in edit.arguments} | set(edit.without)
+        kept = [arg for arg in old if arg.keyword is None or arg.keyword.value not in replaced]
+        new = [_argument(name, value) for name, value in edit.arguments]
+        return updated_node.with_changes(args=_appended(kept, old, new))
+
+
+def _argument(name: str, value: str) -> cst.Arg:
+    no_space = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    return cst.Arg(cst.parse_expression(value), cst.Name(name), equal=no_space)
+
+
+def _appended(
+    args: Sequence[cst.Arg], old: Sequence[cst.Arg], new: Sequence[cst.Arg]
+) -> list[cst.Arg]:
+    """Arguments with some more; the last hands on the white space before ``)``."""
+    end: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace("")
+    if old:
+        comma = old[-1].comma
+        end = old[-1].whitespace_after_arg
+        if isinstance(comma, cst.Comma):
+            end = comma.whitespace_after
+    one_space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    made = [*args, *new]
+    for place in range(max(len(args) - 1, 0), len(made) - 1):
+        made[place] = made[place].with_changes(
+            comma=one_space, whitespace_after_arg=cst.SimpleWhitespace("")
+        )
+    made[-1] = made[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=end)
+    return made
+
+
+def _last_name(function: cst.BaseExpression) -> str:
+    if isinstance(function, cst.Attribute):
+        return function.attr.value
+    return function.value if isinstance(function, cst.Name) else ""
+
+
+class _Placed(cst.CSTTransformer):
+    """Puts statements before the one that first calls the model, where it is made."""
+
+    def __init__(self, model: str, statements: list[_Statement]) -> None:
+        super().__init__()
+        self.statements = statements
+        self.done = False
+        self._made = m.SimpleStatementLine(
+            body=[m.ZeroOrMore(), m.Assign(
+                targets=[m.ZeroOrMore(), m.AssignTarget(target=m.Name(model)), m.ZeroOrMore()]
+            ), m.ZeroOrMore()]
+        )  # fmt: skip
+        self._called = m.Call(func=m.Name(model))
+
+    def leave_Module(  # noqa: N802 - LibCST's name
+        self, original_node: cst.Module, updated_node: cst.Module
+    ) -> cst.Module:
+        """The module's own statements."""
+        return self._with(updated_node)
+
+    def leave_IndentedBlock(  # noqa: N802 - LibCST's name
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        """A block's."""
+        return self._with(updated_node)
+
+    def _with(self, block: _Body) -> _Body:
+        body = list(block.body)
+        if self.done or not any(m.matches(one, self._made) for one in body):
+            return block
+        for place, one in enumerate(body):
+            defines = isinstance(one, (cst.FunctionDef, cst.ClassDef))
+            if not defines and m.findall(one, self._called):
+                body[place:place] = self.statements
+                self.done = True
+                break
+        return block.with_changes(body=body)
