@@ -13,7 +13,7 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.measure.summary import Interval
 from gobrrr.pipeline.fix import FixGateFailure, FixResult
-from gobrrr.reports.fix_table import fix_table, summary_lines
+from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
 from gobrrr.search.options import Options, select
 from gobrrr.search.search import search
 from gobrrr.timeline.errors import InputError
@@ -247,3 +247,20 @@ def test_a_gate_carries_its_result():
     failure = FixGateFailure(FixResult(found, ()), 3.0)
     assert failure.exit_code == 1
     assert "2.00x" in str(failure)
+
+
+def test_after_a_trial_the_measurement_decides_the_order():
+    # hurts promised the most and costs; its variant is not tried, and follows it.
+    fixes = [make("hurts", 0.6), make("hurts_more", 0.5, variant_of="hurts"), make("good", 0.2),
+             make("line", 0.1, advice=True), make("broken", 0.4)]  # fmt: skip
+    found = run(Made({"hurts": -1.0, "good": 0.3}, {"broken": "failed"}), fixes)
+    order = [f.fix for f in found.diagnosis.findings]
+    assert order == ["good", "line", "hurts", "hurts_more", "broken"]
+    by_name = {f.fix: f for f in found.diagnosis.findings}
+    assert by_name["good"].saving_s == pytest.approx(0.3)
+    assert by_name["hurts"].saving_s == pytest.approx(-1.0)
+    headings = {h: [f.fix for f in group] for h, group in finding_groups(found.diagnosis)}
+    assert headings["Would help, with what each saves per step"] == ["good", "line"]
+    assert "hurts" in headings["Tried, without a gain"]
+    # What was predicted stays beside it.
+    assert by_name["hurts"].prediction.expected_s == pytest.approx(0.6)

@@ -78,6 +78,8 @@ class Finding(Record, kw_only=True):
 
     ``leaves`` are those that it takes time from, so that a report can point from one to the other.
     ``advice``: a change that only the user can make, which is predicted and never tried.
+    ``saving_s``: seconds of the step after a search: what was measured, where that tells, otherwise
+    what is predicted; ``None`` before.
     """
 
     fix: str
@@ -88,6 +90,14 @@ class Finding(Record, kw_only=True):
     sources: list[str] = []
     leaves: list[str] = []
     advice: bool = False
+    saving_s: float | None = None
+
+    @property
+    def worth_s(self) -> float | None:
+        """Seconds of the step that it saves by all that is known; ``None``: not predicted."""
+        if self.saving_s is not None or self.prediction is None:
+            return self.saving_s
+        return self.prediction.expected_s
 
 
 class MemoryPoint(Record, kw_only=True):

@@ -17,6 +17,7 @@ from gobrrr.verification.timing import NOISY_REACH, is_quiet
 TOO_NOISY = "too noisy"
 _UNTRIED, _ADVICE = "not tried", "advice"
 _HELPS = "Would help, with what each saves per step"
+_NO_GAIN = "Tried, without a gain"
 _COSTS = "Not expected to help"
 _TOGETHER = "Tried together"
 
@@ -24,7 +25,7 @@ _TOGETHER = "Tried together"
 def fix_table(diagnosis: Diagnosis) -> TextTable:
     """Every fix with a prediction or a trial: both savings as part of the same step.
 
-    The largest expected saving first, sets of several fixes last. What a trial measured is its
+    The largest saving first, sets of several fixes last. What a trial measured is its
     speedup r, as a saving of the diagnosed step: step x (1 - 1 / r).
     """
     columns = (
@@ -35,7 +36,7 @@ def fix_table(diagnosis: Diagnosis) -> TextTable:
         Column("", number=False),
     )
     scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
-    findings = by_expected_saving(diagnosis.findings)
+    findings = by_saving(diagnosis.findings)
     count = Counter(finding.fix for finding in findings)
     rows = tuple(_row(finding, diagnosis, count[finding.fix] > 1) for finding in findings)
     title = f"Fixes: {scale.unit} saved of the step's {scale.text(step_s)}, predicted and measured"
@@ -43,11 +44,11 @@ def fix_table(diagnosis: Diagnosis) -> TextTable:
     return TextTable(title, columns, rows, second_line=True)
 
 
-def by_expected_saving(findings: Iterable[Finding]) -> list[Finding]:
-    """The largest expected saving first; what has no prediction last, in its own order."""
+def by_saving(findings: Iterable[Finding]) -> list[Finding]:
+    """The largest saving first, measured or expected; what has neither last, in its own order."""
 
     def place(finding: Finding) -> float:
-        return math.inf if finding.prediction is None else -finding.prediction.expected_s
+        return math.inf if finding.worth_s is None else -finding.worth_s
 
     return sorted(findings, key=place)
 
@@ -58,10 +59,12 @@ def finding_groups(diagnosis: Diagnosis) -> list[tuple[str, list[Finding]]]:
     A predicted slowdown helps nobody: without a search it is not shown, with one it stands behind,
     because what came of its trial should be told.
     """
-    groups: dict[str, list[Finding]] = {_HELPS: [], _COSTS: [], _TOGETHER: []}
-    for finding in by_expected_saving(diagnosis.findings):
-        if finding.prediction is not None:
-            groups[_HELPS if finding.prediction.expected_s > 0 else _COSTS].append(finding)
+    groups: dict[str, list[Finding]] = {_HELPS: [], _NO_GAIN: [], _COSTS: [], _TOGETHER: []}
+    for finding in by_saving(diagnosis.findings):
+        if finding.worth_s is not None:
+            tried = finding.verification is not None and finding.saving_s is not None
+            without = _NO_GAIN if tried else _COSTS
+            groups[_HELPS if finding.worth_s > 0 else without].append(finding)
         else:
             groups[_HELPS if finding.verification is None else _TOGETHER].append(finding)
     shown = [_HELPS] if diagnosis.fixes is None else list(groups)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, SAME, SLOWER
 from gobrrr.diagnosis.schema import (
     Diagnosis,
     Finding,
@@ -58,14 +60,21 @@ class Found:
 
 
 def write_findings(found: Found) -> None:
-    """Findings and summary into the diagnosis, the largest expected saving first."""
+    """Findings and summary into the diagnosis, the largest saving first.
+
+    What was measured decides, where it tells; otherwise what was predicted. A variant of what did
+    not help follows it, since nothing else is known of it.
+    """
     step_s = found.facts.step_s
-    found.tried.sort(key=lambda t: (t.fix.changes_step, -t.prospect.expected_s))
+    savings = _savings(found.tried, step_s)
+    found.tried.sort(key=lambda t: (t.fix.changes_step, -savings[t.fix.name]))
     # What the diagnosis found by itself stands last: nothing of it was tried.
     own = found.diagnosis.findings
     for finding in own:
         finding.advice = True
-    found.diagnosis.findings = [_finding(tried, step_s) for tried in found.tried]
+    found.diagnosis.findings = [
+        _finding(tried, step_s, savings[tried.fix.name]) for tried in found.tried
+    ]
     found.diagnosis.findings += [
         Finding(
             fix="+".join(trial.fixes), title=" + ".join(trial.fixes), prediction=None,
@@ -97,7 +106,33 @@ def snippet_of(fixes: Sequence[Fix]) -> str:
     return "\n".join(f"# {fix.title}\n{fix.snippet}" for fix in fixes)
 
 
-def _finding(tried: Tried, step_s: float) -> Finding:
+def _savings(tried: Sequence[Tried], step_s: float) -> dict[str, float]:
+    """Seconds of the step by the fix's name."""
+    found: dict[str, float] = {}
+    bases = {one.fix.name: one for one in tried}
+    for one in tried:
+        measured = _measured_s(one, step_s)
+        base = bases.get(one.fix.variant_of)
+        if measured is None and one.trial is None and base is not None:
+            of_base = _measured_s(base, step_s)
+            if of_base is not None and of_base <= 0:
+                # Not below the base that it follows.
+                measured = min(of_base, one.prospect.expected_s)
+        found[one.fix.name] = one.prospect.expected_s if measured is None else measured
+    return found
+
+
+def _measured_s(tried: Tried, step_s: float) -> float | None:
+    """What the trial says; ``None`` where it tells nothing."""
+    trial = tried.trial
+    if trial is None or trial.verdict == INCOMPARABLE:
+        return None
+    if trial.verdict in (FASTER, SLOWER) and trial.speedup is not None:
+        return step_s * (1.0 - 1.0 / trial.speedup.median)
+    return 0.0 if trial.verdict == SAME else -math.inf if trial.speedup is None else 0.0
+
+
+def _finding(tried: Tried, step_s: float, saving_s: float) -> Finding:
     prospect = tried.prospect
     left_s = max(step_s - prospect.expected_s, 1e-3 * step_s)
     because = prospect.because
@@ -114,5 +149,6 @@ def _finding(tried: Tried, step_s: float) -> Finding:
         sources=list(prospect.sources),
         leaves=list(tried.fix.leaves),
         advice=not tried.fix.can_be_applied,
+        saving_s=saving_s if math.isfinite(saving_s) else 0.0,
         verification=tried.trial,
     )  # fmt: skip

@@ -292,7 +292,10 @@ class _Run:
             if tried.trial is not None and tried.trial.before_s and tried.trial.after_s:
                 gained_s = tried.trial.before_s - tried.trial.after_s
             worth[name] = max(worth.get(name, 0.0), 0.5 * gained_s)
-        ranked = [fix for fix in allowed if worth.get(fix.name, 0.0) > 0 and fix.name not in lost]
+        ranked = [
+            fix for fix in allowed
+            if worth.get(fix.name, 0.0) > 0 and lost.isdisjoint((fix.name, fix.variant_of))
+        ]  # fmt: skip
         return sorted(ranked, key=lambda fix: -worth[fix.name])
 
     def _facts_with(self, together: list[Fix]) -> Facts | None:
