@@ -35,7 +35,7 @@ def test_training_records_runs_backward_and_hands_over_each_gradient():
     cost = call_cost(given, [], 0, 0)
     assert cost.autograd_s == pytest.approx(196e-6)  # 70 + 10 * 2.6 + 100
     assert cost.gradients_s == pytest.approx(43e-6)  # 10 * 4.3
-    assert cost.loss_s == pytest.approx(170e-6)
+    assert cost.loss_s == pytest.approx(225e-6)  # 55 + 70 + 100
     # Parameters that no optimizer steps get gradients too; a loss in the model is in its graph.
     more = call_cost(replace(given, parameters=20, separate_loss=False), [], 0, 0)
     assert more.gradients_s == pytest.approx(86e-6)
@@ -50,12 +50,15 @@ def test_host_work_scales_with_the_machine_s_dispatch():
     assert host_scale(replace(slow, dispatch_s=3 * DISPATCH_S)) == pytest.approx(3.0)
 
 
-def test_a_mode_leaves_its_share_of_each_cost():
+def test_a_mode_without_guards_or_generated_python_does_not_pay_for_them():
     linear = product(fixed_s=10e-6)
     given = facts([linear], ceilings=AS_THERE)
-    cost = call_cost(given, [linear], 2, 2, Left(enter=0.5, library=0.5, generated=0.0))
-    assert (cost.enter_s, cost.generated_s) == (pytest.approx(27.5e-6), 0.0)
-    assert cost.libraries_s == pytest.approx(5.75e-6)
+    exported = call_cost(given, [linear], 2, 2, Left(guards=False, python=False))
+    assert exported.enter_s == 0.0
+    assert exported.libraries_s == pytest.approx(10e-6)  # the library's own
+    assert exported.generated_s == pytest.approx(2e-6)  # the loops of two groups
+    in_cpp = call_cost(given, [linear], 2, 2, Left(python=False))
+    assert in_cpp.enter_s == pytest.approx(55e-6)
 
 
 def test_inference_that_records_gradients_pays_for_it_compiled_too():
@@ -127,17 +130,6 @@ def test_inference_mode_spares_the_nodes_that_were_made():
     found = BY_NAME["inference_mode"].consider(unknown)
     assert (found.low_s, found.high_s) == (0.0, pytest.approx(12.48e-6))  # 3 * (3 * 0.22 + 3.5)
     assert "up to 3 nodes" in found.because
-
-
-def test_a_step_that_fills_the_cache_finds_the_host_s_own_code_evicted():
-    # 4 MB in a cache of 1 MB: three quarters of what was there are gone.
-    ops = [pointwise("aten::mul", [1], [2], size=2e6)]
-    hot = call_cost(facts([], trains=True, ceilings=AS_THERE), [], 0, 0)
-    cold = call_cost(facts(ops, trains=True, ceilings=AS_THERE), [], 0, 0)
-    assert cold.enter_s - hot.enter_s == pytest.approx(0.75 * 80e-6)
-    assert cold.autograd_s - hot.autograd_s == pytest.approx(0.75 * 160e-6)  # 60 and 100
-    # A GPU's cache is not the host's.
-    assert call_cost(facts(ops, trains=True, device_kind="cuda"), [], 0, 0).enter_s < cold.enter_s
 
 
 def test_a_mask_that_is_filled_in_may_hide_attention_from_the_compiler():

@@ -18,9 +18,7 @@ from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.timeline.errors import InputError
 
 # No guards and no Python: a library call keeps its kernel's own cost.
-_AS_A_MODE = Mode(
-    "aot_inductor", "AOTInductor", {}, "", left=Left(enter=0.15, library=0.7, generated=0.4)
-)
+_AS_A_MODE = Mode("aot_inductor", "AOTInductor", {}, "", left=Left(guards=False, python=False))
 
 
 def _consider(facts: Facts) -> Considered:

@@ -11,7 +11,7 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.attention import find_attention, fused_seconds
 from gobrrr.fixes.channels_last import slow_in_nchw_s
-from gobrrr.fixes.compiled_calls import AS_MEASURED, CallCost, Left, call_cost
+from gobrrr.fixes.compiled_calls import ALL_LEFT, CallCost, Left, call_cost
 from gobrrr.fixes.edits import BeforeLoop
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
@@ -56,7 +56,7 @@ class Mode:
     arguments: Mapping[str, Any]
     code: str
     rule_out: Callable[[Facts], str | None] = lambda facts: None
-    left: Left = AS_MEASURED
+    left: Left = ALL_LEFT
     graphs: bool = False
     tuned: float = 0.0
 
@@ -87,7 +87,7 @@ MODES = (
         "compile_cpp_wrapper", "torch.compile with a C++ wrapper",
         {"options": {"cpp_wrapper": True}},
         'model = torch.compile(model, options={"cpp_wrapper": True})', _not_on_gpu,
-        left=Left(enter=0.95, library=0.7, generated=0.5),
+        left=Left(python=False),
     ),
     Mode(
         "compile_freezing", "torch.compile with frozen weights", {"options": {"freezing": True}},

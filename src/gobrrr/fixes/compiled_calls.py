@@ -6,12 +6,11 @@ autograd with one edge for each parameter, every library call is made from gener
 every gradient is handed to its parameter by a node of its own. The optimizer is not in the graph:
 it costs what it cost.
 
-The constants were measured with torch 2.13 on a Zen 4 core at 1 thread: chains of 1 to 40 linear
-layers, matrix products, scalings and products with one shared weight, each under ``no_grad`` and in
-training, with the time inside the generated code taken apart from the time around it; the sums hold
-within 15 % inside training steps with an optimizer (50 and 82 parameters) and for tiny GPT-2 and
-BERT without gradients. All are host work: they scale like the time of the smallest dispatch, which
-is measured right after the step.
+The constants are fitted: to chains of 1 to 40 linear layers, matrix products, scalings and products
+with one shared weight, each under ``no_grad`` and in training, with the time inside the generated
+code taken apart from the time around it (torch 2.13, one Zen 4 core, 1 thread). They rank what is
+worth a trial; what a compiled program costs on this machine the trial measures. All are host work:
+they scale like the time of the smallest dispatch, which is measured right after the step.
 """
 
 from __future__ import annotations
@@ -33,12 +32,6 @@ GUARDS = 0.2
 RECORD_S, RECORD_PER_PARAMETER_S = 70e-6, 2.6e-6
 # The engine, the wrapper around the backward graph, and the hand-over of each gradient.
 BACKWARD_S, PER_GRADIENT_S = 100e-6, 4.3e-6
-# What each of these takes longer where a step's tensors have pushed the host's own code and data
-# out of the second-level cache: an MLP of width 128, one of width 384 and attention in training
-# steps of 2 to 12 MB, and a chain over 8 MB without gradients.
-ENTER_COLD_S, RECORD_COLD_S, BACKWARD_COLD_S = 80e-6, 60e-6, 100e-6
-# A loss function of its own is a second compiled function: called, recorded, run backward.
-LOSS_S = 170e-6
 # A library call keeps its kernel's fixed cost; generated Python adds an output buffer and checks.
 LIBRARY_CALL_S = 1.5e-6
 # A call of a generated function, and each group of fused ops in it: its loops and output buffers.
@@ -47,20 +40,18 @@ GENERATED_CALL_S, GENERATED_GROUP_S = 2.5e-6, 1.0e-6
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Share of each cost that a way to compile leaves of the default's.
+    """What a way to compile leaves of the default's costs.
 
     Attributes:
-        enter: of entering the compiled code, guards included.
-        library: of a library call.
-        generated: of a generated kernel's call.
+        guards: whether Dynamo's frame is entered, and its guards checked.
+        python: whether generated Python makes the calls of kernels and libraries.
     """
 
-    enter: float = 1.0
-    library: float = 1.0
-    generated: float = 1.0
+    guards: bool = True
+    python: bool = True
 
 
-AS_MEASURED = Left()
+ALL_LEFT = Left()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +99,7 @@ def call_cost(
     libraries: Sequence[OpFact],
     generated: int,
     groups: int,
-    left: Left = AS_MEASURED,
+    left: Left = ALL_LEFT,
 ) -> CallCost:
     """Cost of the compiled part's calls.
 
@@ -117,7 +108,7 @@ def call_cost(
         libraries: ops that stay calls of libraries.
         generated: calls of generated functions.
         groups: groups of fused ops, of which a function may hold several.
-        left: what the mode leaves of each cost.
+        left: what the mode leaves of them.
     """
     scale = host_scale(facts)
     forward = [op for op in facts.ops if op.phase == "forward" and op.module]
@@ -126,36 +117,20 @@ def call_cost(
     if facts.parameters is not None:
         parameters = max(parameters, facts.parameters)
     records = facts.trains or records_gradients(facts)
-    cold = _evicted(facts)
     calls = sum(op.count for op in libraries)
     own_s = sum(op.fixed_s for op in libraries)
+    record_s, backward_s = scale * RECORD_S, scale * BACKWARD_S * facts.trains
+    enter_s = scale * ENTER_S
     return CallCost(
-        enter_s=left.enter * (
-            scale * (ENTER_S + cold * ENTER_COLD_S) + GUARDS * looked_at_s
-        ),
-        autograd_s=scale * (
-            (RECORD_S + cold * RECORD_COLD_S + RECORD_PER_PARAMETER_S * parameters) * records
-            + (BACKWARD_S + cold * BACKWARD_COLD_S) * facts.trains
-        ),
+        enter_s=(enter_s + GUARDS * looked_at_s) * left.guards,
+        autograd_s=(record_s + scale * RECORD_PER_PARAMETER_S * parameters) * records + backward_s,
         gradients_s=scale * PER_GRADIENT_S * parameters * facts.trains,
-        loss_s=scale * LOSS_S * (facts.trains and facts.separate_loss),
-        libraries_s=left.library * (own_s + scale * LIBRARY_CALL_S * calls),
-        generated_s=left.generated
-        * scale
-        * (GENERATED_CALL_S * generated + GENERATED_GROUP_S * groups),
+        # A loss function of its own is a second compiled function, entered, recorded, run backward.
+        loss_s=(enter_s + record_s + backward_s) * (facts.trains and facts.separate_loss),
+        libraries_s=own_s + scale * LIBRARY_CALL_S * calls * left.python,
+        generated_s=scale * (GENERATED_CALL_S * generated * left.python
+                             + GENERATED_GROUP_S * groups),
     )  # fmt: skip
-
-
-def _evicted(facts: Facts) -> float:
-    """Share of the second-level cache's contents that a step on a CPU replaces, 0 if unknown."""
-    capacity = facts.rate("memory.l2.capacity")
-    if facts.on_gpu or not capacity or not facts.in_order:
-        return 0.0
-    stored: dict[int, float] = {}
-    for op in facts.ops:
-        for storage, size in (*op.reads, *op.writes):
-            stored[storage] = max(size, stored.get(storage, 0.0))
-    return max(0.0, 1.0 - capacity / max(sum(stored.values()), 1.0))
 
 
 def records_gradients(facts: Facts) -> bool:
