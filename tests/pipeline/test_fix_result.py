@@ -36,6 +36,13 @@ def test_a_model_without_settings_comes_back_as_itself():
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_a_model_stored_in_bf16_is_called_as_before():
+    model = torch.nn.Linear(4, 4)
+    changed = result("bf16_storage").apply(model)
+    assert changed.weight.dtype == torch.bfloat16
+    assert changed(torch.ones(1, 4)).dtype == torch.float32
+
+
 def test_a_workload_comes_back_as_a_workload():
     model = torch.nn.Linear(4, 4)
     work = Workload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,8 +58,13 @@ def _apply(work: Workload) -> Iterator[Workload]:
     # The compiler leaves its notes on the program there.
     config.aot_inductor.metadata = metadata
 
+    by_name = bool(kwargs)
+    signature = inspect.signature(program.model.forward)
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        return loaded(*args, **kwargs)
+        # The package takes its arguments as they were exported; a caller may give them otherwise.
+        given = signature.bind(*args, **kwargs)
+        return loaded(**given.arguments) if by_name else loaded(*given.args, **given.kwargs)
 
     yield replace(program, model=call)
 

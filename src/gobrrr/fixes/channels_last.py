@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -81,28 +81,28 @@ def _convert(value: Any) -> Any:
     return map_tensors(value, to_channels_last)
 
 
+def _lay_out(module: Any) -> None:
+    """Its weights channels-last, and what it is called with on the way in."""
+    import torch
+
+    module.to(memory_format=torch.channels_last)
+    module.register_forward_pre_hook(
+        lambda _, args, kwargs: (_convert(args), _convert(kwargs)), with_kwargs=True
+    )
+
+
 @contextmanager
 def _apply(work: Workload) -> Iterator[Workload]:
-    import torch
-
     program = as_program(work)
     if is_module(program.model):
-        program.model.to(memory_format=torch.channels_last)
-    yield replace(program, inputs=_convert(program.inputs))
+        _lay_out(program.model)
+        yield program
+    else:
+        yield replace(program, inputs=_convert(program.inputs))
 
 
-@contextmanager
-def _in_script() -> Iterator[None]:
-    import torch
-
-    def change(module: Any) -> None:
-        module.to(memory_format=torch.channels_last)
-        module.register_forward_pre_hook(
-            lambda _, args, kwargs: (_convert(args), _convert(kwargs)), with_kwargs=True
-        )
-
-    with before_first_call(change):
-        yield
+def _in_script() -> AbstractContextManager[None]:
+    return before_first_call(_lay_out)
 
 
 CHANNELS_LAST = Fix(

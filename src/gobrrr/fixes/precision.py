@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -211,21 +210,11 @@ def _stored_in_16_bits_s(facts: Facts, op: OpFact, rate: float) -> float:
     return roof_s + 0.6 * (op.below_s or 0.0)
 
 
-@contextmanager
-def _apply_storage(work: Workload) -> Iterator[Workload]:
-    import torch
+def _store_in_bf16(module: Any) -> None:
+    """Its weights in bf16; inputs are converted on the way in, results on the way out.
 
-    def convert(tensor: Any) -> Any:
-        return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
-
-    program = as_program(work)
-    yield replace(
-        program, model=program.model.to(torch.bfloat16), inputs=map_tensors(program.inputs, convert)
-    )
-
-
-@contextmanager
-def _storage_in_script() -> Iterator[None]:
+    So it is called as before: by a script that goes on in float32, and by who takes the winner.
+    """
     import torch
 
     def convert(tensor: Any) -> Any:
@@ -234,16 +223,23 @@ def _storage_in_script() -> Iterator[None]:
     def back(tensor: Any) -> Any:
         return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
-    def change(module: Any) -> None:
-        module.to(torch.bfloat16)
-        module.register_forward_pre_hook(
-            lambda _, args, kwargs: (map_tensors(args, convert), map_tensors(kwargs, convert)),
-            with_kwargs=True,
-        )
-        module.register_forward_hook(lambda _, args, result: map_tensors(result, back))
+    module.to(torch.bfloat16)
+    module.register_forward_pre_hook(
+        lambda _, args, kwargs: (map_tensors(args, convert), map_tensors(kwargs, convert)),
+        with_kwargs=True,
+    )
+    module.register_forward_hook(lambda _, args, result: map_tensors(result, back))
 
-    with before_first_call(change):
-        yield
+
+@contextmanager
+def _apply_storage(work: Workload) -> Iterator[Workload]:
+    program = as_program(work)
+    _store_in_bf16(program.model)
+    yield program
+
+
+def _storage_in_script() -> AbstractContextManager[None]:
+    return before_first_call(_store_in_bf16)
 
 
 # Precision of float32 matrix products: what torch.set_float32_matmul_precision calls it, the
