@@ -11,7 +11,9 @@ import gobrrr
 from gobrrr import fixes
 from gobrrr.fixes.fix import FIRST_STEP, Effect, Fix, prospect_or_not
 from gobrrr.fixes.light import speed_of_light_with
+from gobrrr.measure.summary import Interval
 from gobrrr.reports.fix_table import fix_table
+from gobrrr.verification.timing import Null, Timed, judge
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -74,9 +76,15 @@ def test_a_fix_from_outside_is_one_object(monkeypatch):
     assert finding.verification.verdict == "faster", finding.verification.reason
     assert found.best.fixes == ["one_pass"]
     assert found.snippet == "# One pass over the tensor\nx = x * 1.01**48"
-    # What it declares of its effect is why: its ops' roofs one by one take longer than it did.
-    undeclared = speed_of_light_with(found.found.facts, (replace(MINE, effect=Effect()),))
-    assert undeclared > finding.verification.after_s
+    # What it declares of its effect is why: by its ops one by one such a step has lost its work.
+    facts = found.found.facts
+    declared = speed_of_light_with(facts, (MINE,))
+    undeclared = speed_of_light_with(facts, (replace(MINE, effect=Effect()),))
+    assert undeclared == pytest.approx(TIMES * declared)
+    timed = Timed((10 * undeclared,) * 8, (2 * declared,) * 8)
+    quiet = Null(Interval(1.0, 0.99, 1.01), True, 10 * undeclared)
+    assert judge(timed, quiet, declared)[0] == "faster"
+    assert judge(timed, quiet, undeclared)[0] == "eliminated_work"
     (row,) = [row for row in fix_table(found.diagnosis).rows if row.cells[0] == "one_pass"]
     assert row.cells[-1] == "faster"
     assert "one_pass" in str(found)
