@@ -69,7 +69,11 @@ def pointwise(name, reads, writes, size=40e6, **more):
 
 def product(name="aten::mm", kernel_s=0.5, roof_s=0.4, **more):
     """A matrix product in float32."""
-    shapes = () if "reads" in more else ((512, 512), (512, 512))
+    shapes = ((512, 512), (512, 512))
+    if "reads" in more:
+        # A row times a column, as long as the first storage.
+        length = round(more["reads"][0][1] / 4)
+        shapes = ((1, length), (length, 1))
     settings = {
         "op_class": "contraction", "matrix_flops": roof_s * 100e9, "kernel_s": kernel_s,
         "roof_s": roof_s, "below_s": kernel_s - roof_s, "bytes_moved": 1e6, "phase": "forward",

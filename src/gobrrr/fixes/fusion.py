@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gobrrr.diagnosis.tables import PHASE_NAMES
 from gobrrr.fixes.facts import Facts, OpFact
-from gobrrr.models.dataflow import Dataflow, link
+from gobrrr.models.dataflow import Dataflow, PlacedOp, link
 from gobrrr.models.fusion import FUSIBLE, FusedGroup, fuse
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import OpCall
@@ -24,6 +25,7 @@ _LEFT_WITHOUT_ORDER = 0.5
 # ``mv`` and ``dot`` become generated sums over rows (torch/_inductor/decomposition.py and its
 # lowerings).
 PRODUCTS_AS_LOOPS = ("aten::mv", "aten::dot", "aten::vdot")
+_PHASES = {name: phase for phase, name in PHASE_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ class _Placed:
     phase: Phase
 
 
+def placed(op: OpFact) -> PlacedOp:
+    """The op as the models link it to others."""
+    return _Placed(op.call, op.module, op.source, _PHASES.get(op.phase, Phase.OTHER))
+
+
 def is_fusable(op: OpFact) -> bool:
     """Whether a compiler generates code for this op rather than calling a library."""
     space = _space(op.call)
@@ -77,7 +84,7 @@ def find_groups(facts: Facts) -> tuple[Group, ...]:
     ops = [op for op in facts.ops if op.phase != "optimizer"]
     if not facts.in_order:
         return tuple(_unordered(op) for op in ops if is_fusable(op))
-    flow = link([_Placed(op.call, op.module, op.source, Phase.OTHER) for op in ops])
+    flow = link([placed(op) for op in ops])
     flow = replace(flow, ops=tuple(replace(op, space=_space(op.call)) for op in flow.ops))
     of = [ops[linked.index] for linked in flow.ops]
     found: list[tuple[int, Group]] = []

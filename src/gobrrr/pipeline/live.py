@@ -36,8 +36,8 @@ from gobrrr.devices import ceilings_for_this_machine, identify
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.fixes.fusion_sources import add_cpu_fusion, add_device_fusion
 from gobrrr.pipeline.environment import describe_environment
-from gobrrr.pipeline.fusion_sources import add_cpu_fusion, add_device_fusion
 from gobrrr.pipeline.progress import shown
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.errors import DefectError, GobrrrError, InputError, UserCodeError
@@ -167,7 +167,7 @@ def diagnose(
                 else:
                     done.diagnosis.batch_doubling = outcome
             if compare_compiled:
-                from gobrrr.pipeline.inductor_comparison import comparison_notices
+                from gobrrr.fixes.inductor_comparison import comparison_notices
 
                 notices += comparison_notices(work)
     done.diagnosis.notices += notices

@@ -14,11 +14,11 @@ from gobrrr.capture.workload import Workload, as_workload, load_function
 from gobrrr.devices.allocator import mapped_from_bytes
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.fixes.fusion_sources import add_predicted_fusion
 from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts, host_costs_of
 from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import HERE, TargetDevice, target_device, target_of_ceilings
 from gobrrr.pipeline.environment import describe_environment
-from gobrrr.pipeline.fusion_sources import add_predicted_fusion
 from gobrrr.prediction.bands import band_of
 from gobrrr.prediction.capture_target import capture_target
 from gobrrr.prediction.costs import cost_graph

@@ -15,7 +15,7 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.fusion_sources import add_device_fusion, add_lane_fusion
+from gobrrr.fixes.fusion_sources import add_device_fusion, add_lane_fusion
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.work import work_of

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Finding, Prediction
-from gobrrr.models.dataflow import Dataflow, PlacedOp, link
+from gobrrr.fixes.facts import OpFact
+from gobrrr.fixes.fusion import placed
+from gobrrr.models.dataflow import Dataflow, link
 from gobrrr.models.opportunities import (
     ATTENTION,
     Opportunity,
@@ -16,7 +18,6 @@ from gobrrr.models.opportunities import (
     find_opportunities,
     patterns,
 )
-from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.timeline.quantities import percent, si, time_text
 from gobrrr.work.traffic import broadcast, is_inplace, promote
@@ -30,29 +31,8 @@ _RECENT = 6
 _OPTIMIZER_NAMES = ("_foreach_", "_fused_")
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredOp:
-    """One operator of a step with its time.
-
-    Attributes:
-        call: with its arguments.
-        module: path of its module.
-        source: the user's line.
-        phase: part of the step.
-        kernel_s: seconds of its kernels per step, without fixed cost.
-        fixed_s: seconds of fixed cost per step (of a kernel, or on a CPU of the dispatch).
-    """
-
-    call: OpCall
-    module: str
-    source: str
-    phase: Phase
-    kernel_s: float
-    fixed_s: float
-
-
 def fusion_findings(
-    ops: Sequence[MeasuredOp],
+    ops: Sequence[OpFact],
     ceilings: Ceilings | None,
     step_s: float,
     *,
@@ -75,8 +55,8 @@ def fusion_findings(
     if ceilings is None:
         return []
     ops = [op for op in ops if not _of_optimizer(op)]
-    placed: Sequence[PlacedOp] = ops if linked else with_guessed_storages(ops)
-    flow = link(placed, kept)
+    known = ops if linked else with_guessed_storages(ops)
+    flow = link([placed(op) for op in known], kept)
     found = [
         pattern
         for pattern in patterns(find_opportunities(flow, ceilings, multiprocessors=multiprocessors))
@@ -120,13 +100,13 @@ def _prediction(low_s: float, expected_s: float, high_s: float, step_s: float) -
     )
 
 
-def _of_optimizer(op: MeasuredOp) -> bool:
+def _of_optimizer(op: OpFact) -> bool:
     base = op.call.name.partition("::")[2]
-    return op.phase is Phase.OPTIMIZER or base.startswith(_OPTIMIZER_NAMES)
+    return op.phase == "optimizer" or base.startswith(_OPTIMIZER_NAMES)
 
 
 def _finding(
-    pattern: Pattern, flow: Dataflow, ops: Sequence[MeasuredOp], step_s: float, linked: bool
+    pattern: Pattern, flow: Dataflow, ops: Sequence[OpFact], step_s: float, linked: bool
 ) -> Finding | None:
     low = expected = high = 0.0
     for place in pattern.places:
@@ -184,13 +164,13 @@ def sentence(pattern: Pattern, expected_s: float) -> str:
     return text + "."
 
 
-def with_guessed_storages(ops: Sequence[MeasuredOp]) -> list[MeasuredOp]:
+def with_guessed_storages(ops: Sequence[OpFact]) -> list[OpFact]:
     """Operators of a trace, which names no storages, with those that their order suggests.
 
     A tensor is taken to be the latest of the last few results with its size, row length and
     dtype; all else is read from elsewhere.
     """
-    found: list[MeasuredOp] = []
+    found: list[OpFact] = []
     recent: list[TensorSpec] = []
     for storage, op in enumerate(ops):
         call = op.call
@@ -212,7 +192,7 @@ def with_guessed_storages(ops: Sequence[MeasuredOp]) -> list[MeasuredOp]:
             recent = [*(r for r in recent if r.storage != outputs[0].storage), outputs[0]]
             recent = recent[-_RECENT:]
         new = OpCall(call.name, tuple(args), outputs, call.overload)
-        found.append(MeasuredOp(new, op.module, op.source, op.phase, op.kernel_s, op.fixed_s))
+        found.append(replace(op, call=new))
     return found
 
 

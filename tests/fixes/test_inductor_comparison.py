@@ -54,7 +54,7 @@ def softmax_by_hand() -> Callable[[], Any]:
 def test_rules_leave_the_kernels_that_inductor_leaves(make: Callable[[], Any]) -> None:
     import torch
 
-    from gobrrr.pipeline.inductor_comparison import compare_with_inductor
+    from gobrrr.fixes.inductor_comparison import compare_with_inductor
     from gobrrr.timeline.errors import InputError
 
     torch.manual_seed(0)
@@ -77,7 +77,7 @@ def test_rules_leave_the_kernels_that_inductor_leaves(make: Callable[[], Any]) -
 def test_a_graph_break_and_a_mutation_are_named() -> None:
     import torch
 
-    from gobrrr.pipeline.inductor_comparison import compare_with_inductor
+    from gobrrr.fixes.inductor_comparison import compare_with_inductor
     from gobrrr.timeline.errors import InputError
 
     x, total = torch.randn(64, 64), torch.zeros(64, 64)
@@ -102,7 +102,7 @@ def test_the_comparison_is_part_of_a_diagnosis_on_request() -> None:
     import torch
 
     from gobrrr.capture.workload import Workload
-    from gobrrr.pipeline.inductor_comparison import comparison_notices
+    from gobrrr.fixes.inductor_comparison import comparison_notices
 
     net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8))
     first, *_ = comparison_notices(Workload(net, torch.randn(16, 32)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
-from gobrrr.pipeline.fusion_findings import MeasuredOp, fusion_findings
+from gobrrr.diagnosis.tables import PHASE_NAMES
+from gobrrr.fixes.facts import OpFact
+from gobrrr.fixes.fusion_findings import fusion_findings
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 
@@ -25,10 +27,11 @@ def measured(
     kernel_s: float = 100e-6,
     source: str = "net.py:3",
     phase: Phase = Phase.FORWARD,
-) -> MeasuredOp:
+) -> OpFact:
     specs = tuple(TensorSpec((N,), "float32", (1,), s, "", 0) for s in inputs)
     outputs = None if output is None else (TensorSpec((N,), "float32", (1,), output, "", 0),)
-    return MeasuredOp(OpCall(f"aten::{name}", specs, outputs), "", source, phase, kernel_s, 1e-6)
+    call = OpCall(f"aten::{name}", specs, outputs)
+    return OpFact(call, kernel_s=kernel_s, fixed_s=1e-6, source=source, phase=PHASE_NAMES[phase])
 
 
 def test_two_cosines_save_half_of_their_time_and_one_fixed_cost() -> None:

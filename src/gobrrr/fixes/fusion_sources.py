@@ -10,8 +10,12 @@ import numpy as np
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.pipeline.fusion_findings import MeasuredOp, fusion_findings
+from gobrrr.diagnosis.tables import PHASE_NAMES
+from gobrrr.fixes.facts import OpFact
+from gobrrr.fixes.fusion_findings import fusion_findings
+from gobrrr.models.dataflow import PlacedOp
 from gobrrr.timeline.data import KernelKind, Phase, Timeline
+from gobrrr.timeline.ops import OpCall
 
 if TYPE_CHECKING:
     from gobrrr.attribution.cpu import CpuAttribution
@@ -34,9 +38,7 @@ def add_cpu_fusion(
         if row is not None:
             fixed_ns = float(shares.fixed_ns[row])
             kernel_ns = float(shares.owned_ns[row]) - fixed_ns
-        ops.append(
-            MeasuredOp(op.call, op.module, op.source, op.phase, kernel_ns * 1e-9, fixed_ns * 1e-9)
-        )
+        ops.append(_fact(op.call, op, kernel_ns * 1e-9, fixed_ns * 1e-9))
     diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.accounted_s)
 
 
@@ -56,7 +58,7 @@ def add_lane_fusion(
             op = capture.recorded[capture.position[row]]
             call = int(capture.timeline.host.call[row])
             said = capture.timeline.calls[call] if call >= 0 else op.call
-            ops.append(MeasuredOp(said, op.module, op.source, op.phase, time_ns * 1e-9, 0.0))
+            ops.append(_fact(said, op, time_ns * 1e-9, 0.0))
     diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.accounted_s, linked=False)
 
 
@@ -79,14 +81,7 @@ def add_predicted_fusion(
 ) -> None:
     """Put the fusion opportunities of a step that was predicted, op by op, into its diagnosis."""
     ops = [
-        MeasuredOp(
-            op.op.call,
-            op.op.module,
-            op.op.source,
-            op.op.phase,
-            op.device_s - op.fixed_s,
-            op.fixed_s,
-        )
+        _fact(op.op.call, op.op, op.device_s - op.fixed_s, op.fixed_s)
         for op in costed
         if not op.is_copy
     ]
@@ -99,9 +94,16 @@ def add_predicted_fusion(
     )
 
 
+def _fact(call: OpCall, op: PlacedOp, kernel_s: float, fixed_s: float) -> OpFact:
+    return OpFact(
+        call, kernel_s=kernel_s, fixed_s=fixed_s, module=op.module, source=op.source,
+        phase=PHASE_NAMES[op.phase],
+    )  # fmt: skip
+
+
 def ops_of_median_step(
     timeline: Timeline, found: DeviceAttribution, ceilings: Ceilings | None
-) -> list[MeasuredOp]:
+) -> list[OpFact]:
     """Operators whose kernels ran in the step of median length, in the order of their kernels."""
     lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
     low, high = timeline.steps[int(np.argsort(lengths, kind="stable")[len(lengths) // 2])]
@@ -121,13 +123,13 @@ def ops_of_median_step(
         times[0] += seconds - fixed
         times[1] += fixed
     return [
-        MeasuredOp(
-            timeline.calls[int(host.call[op])],
-            timeline.names[host.module[op]] if host.module[op] >= 0 else "",
-            timeline.names[host.source[op]] if host.source[op] >= 0 else "",
-            Phase(int(host.phase[op])),
-            kernel_s,
-            fixed,
+        OpFact(
+            call=timeline.calls[int(host.call[op])],
+            kernel_s=kernel_s,
+            fixed_s=fixed,
+            module=timeline.names[host.module[op]] if host.module[op] >= 0 else "",
+            source=timeline.names[host.source[op]] if host.source[op] >= 0 else "",
+            phase=PHASE_NAMES[Phase(int(host.phase[op]))],
         )
         for op, (kernel_s, fixed) in order.items()
     ]
