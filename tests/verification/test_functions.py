@@ -167,3 +167,23 @@ def test_tunables_are_joined_and_others_replaced(monkeypatch: pytest.MonkeyPatch
         "OMP_NUM_THREADS": "2",
     }
     assert joined_environment([{"A": "1"}, {"A": "2"}]) == {"A": "2"}
+
+
+def test_an_interruption_ends_the_child(
+    folder: Path, registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Child] = []
+
+    def interrupted(child: Child, timeout_s: float, doing: str) -> None:
+        begun.append(child)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Child, "receive", interrupted)
+    target = Target("function", f"{folder / 'bench.py'}:make", (), registry)
+    script = Target("script", f"{folder / 'bench.py'}", (), registry)
+    for program in (target, script):
+        with pytest.raises(KeyboardInterrupt):
+            ProgramTrials(program).measure_null(0.2)
+    assert len(begun) == 2
+    # Ended and waited for: nothing runs on behind a program that was stopped.
+    assert all(child._process.returncode is not None for child in begun)
