@@ -4,7 +4,9 @@ from pathlib import Path
 
 from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu
 from gobrrr.attribution.lane_of_trace import TraceLane, lane_of_trace
+from gobrrr.attribution.other_threads import concurrent_ops
 from gobrrr.capture.traces import read_trace
+from gobrrr.pipeline.trace import diagnose_trace
 from gobrrr.work import work_of
 from trace_writing import WrittenTrace
 
@@ -52,8 +54,26 @@ def test_operators_of_other_threads_are_outside(tmp_path: Path) -> None:
     trace.note("ProfilerStep#1", 0, 100)
     trace.op("aten::add", 10, 20, **ADD)
     trace.op("aten::mm", 20, 50, tid=8, **MM)
+    trace.op("aten::view", 30, 5, tid=8, **VIEW)  # inside it
+    trace.op("aten::stack", 90, 30, tid=8)
     lane, _ = attributed(trace, tmp_path)
     assert len(lane.capture.recorded) == 1
+    # The window ends with its mark, at 100: 10 of the 30 us are within.
+    beside = concurrent_ops(lane.capture.timeline)
+    assert [(op.name, op.duration_ns) for op in beside] == [
+        ("aten::mm", 50_000), ("aten::stack", 10_000),
+    ]  # fmt: skip
+    assert len({op.thread for op in beside}) == 1
+
+
+def test_they_are_listed_in_the_diagnosis(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    trace.note("ProfilerStep#1", 0, 100)
+    trace.op("aten::add", 10, 20, **ADD)
+    trace.op("aten::mm", 20, 50, tid=8, **MM)
+    found = diagnose_trace([trace.write(tmp_path)])
+    assert [(op.name, op.time_s) for op in found.concurrent] == [("aten::mm", 50e-6)]
+    assert "Beside the step, outside the sum" in str(found)
 
 
 def test_autograds_thread_belongs_to_the_step(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gobrrr.attribution.collectives import CollectiveFigures
 from gobrrr.attribution.device_time import DeviceTimeNs
 from gobrrr.attribution.leaves import IdleGap, KernelShares
+from gobrrr.attribution.other_threads import ConcurrentOp
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import Summary, summarise
 from gobrrr.models.roof import Roof
@@ -111,6 +112,7 @@ class Attributed:
             ``ops``.
         device_time: of a device beside the host.
         collectives: of this process alone, or of all ranks.
+        concurrent: operators of threads beside the lane, outside the sum.
         notices: sentences for the user.
     """
 
@@ -127,6 +129,7 @@ class Attributed:
     counters: Mapping[str, float] = field(default_factory=dict)
     device_time: DeviceTimeNs | None = None
     collectives: tuple[CollectiveFigures, ...] = ()
+    concurrent: tuple[ConcurrentOp, ...] = ()
     notices: tuple[str, ...] = ()
     threads: int | None = None
 

@@ -22,6 +22,7 @@ from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.lane import COLLECTING, COMPILING, LOADING, OVERHEAD_LEAF
 from gobrrr.attribution.lane_of_trace import TraceLane
 from gobrrr.attribution.leaves import IdleGap
+from gobrrr.attribution.other_threads import concurrent_ops
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.fixed_cost import most_common_failures
 from gobrrr.capture.session import Measurements
@@ -98,6 +99,7 @@ def attributed_lane(
         drawn=_drawn(capture, result),
         idle=tuple(idle),
         beside_ns=_overhead_of_no_op(result),
+        concurrent=concurrent_ops(capture.timeline),
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.capture.stand_ins import real_call
+
 ValueOf = Callable[[Any], Any]
 
 
@@ -66,15 +68,11 @@ def _index(named: Any, size: int | None, value_of: ValueOf, known: Callable[...,
 
 
 def _nonzero(mask: Any) -> Any:
-    from gobrrr.capture.stand_ins import real_call
-
     return real_call(lambda: mask.nonzero(as_tuple=True), (), {})
 
 
 def _number(function: Callable[[], Any]) -> int:
     """A whole number computed from real tensors."""
-    from gobrrr.capture.stand_ins import real_call
-
     return int(real_call(lambda: int(function()), (), {}))
 
 
@@ -92,8 +90,6 @@ def _masked_select(
 
 def _pack(named: Any, size: int | None, value_of: ValueOf, known: Callable[..., Any]) -> Any:
     """Steps of each length one after the other; the batch of each step, on the host."""
-    from gobrrr.capture.stand_ins import real_call
-
     tensor, lengths = named["input"], value_of(named["lengths"])
     batch, steps = tensor.shape[:2] if named["batch_first"] else reversed(tensor.shape[:2])
     if lengths is None and size is None:
@@ -105,8 +101,6 @@ def _pack(named: Any, size: int | None, value_of: ValueOf, known: Callable[..., 
 
 
 def _list(value: Any) -> list[int]:
-    from gobrrr.capture.stand_ins import real_call
-
     return [int(item) for item in real_call(lambda: value.flatten().tolist(), (), {})]
 
 

@@ -22,6 +22,7 @@ from gobrrr.diagnosis.records import (
     spread_record,
 )
 from gobrrr.diagnosis.schema import (
+    Concurrent,
     Coverage,
     DeviceRecord,
     Diagnosis,
@@ -96,6 +97,10 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         device_time=None if step.device_time is None else device_time_record(step.device_time),
         collectives=collective_rows(step.collectives),
         timeline=None if step.drawn is None else timeline_columns(step.drawn),
+        concurrent=[
+            Concurrent(thread=op.thread, name=op.name, time_s=op.duration_ns * 1e-9)
+            for op in step.concurrent
+        ],
         notices=[*step.notices, *failure_notices()],
         counters={**step.counters, **_work_done(ops)},
     )

@@ -20,6 +20,7 @@ from gobrrr.fixes.fix import (
     too_little,
 )
 from gobrrr.fixes.programs import as_program, is_module
+from gobrrr.fixes.scripts import around_outermost_calls
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import time_text
 
@@ -60,8 +61,6 @@ def _apply(work: Workload) -> Iterator[Workload]:
 @contextmanager
 def _in_script() -> Iterator[None]:
     import torch
-
-    from gobrrr.fixes.scripts import around_outermost_calls
 
     graphed: dict[int, Any] = {}
 

@@ -12,6 +12,7 @@ from gobrrr.fixes.edits import BeforeLoop
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Considered, Fix, RuledOut, prospect_or_not, too_little
 from gobrrr.fixes.programs import with_setting
+from gobrrr.fixes.scripts import around_outermost_calls
 from gobrrr.timeline.quantities import time_text
 
 # With torch 2.13 on a Zen 4 core. torch.add of one element takes 1.17 us under no_grad, 0.95 us
@@ -55,8 +56,6 @@ def _apply(work: Workload) -> Iterator[Workload]:
 @contextmanager
 def _in_script() -> Iterator[None]:
     import torch
-
-    from gobrrr.fixes.scripts import around_outermost_calls
 
     def call(module: Any, original: Any, args: Any, kwargs: Any) -> Any:
         with torch.inference_mode():

@@ -19,6 +19,7 @@ from gobrrr.fixes.fix import (
     prospect_or_not,
 )
 from gobrrr.fixes.fusion import seconds_to_move
+from gobrrr.fixes.scripts import before_optimizer_steps
 from gobrrr.timeline.quantities import time_text
 
 # Values of a parameter's size that one fused update reads and writes (4 bytes each): parameter,
@@ -122,8 +123,6 @@ def _changes(change: Callable[[Any], None]) -> tuple[Any, Any]:
         yield work
 
     def in_script() -> AbstractContextManager[None]:
-        from gobrrr.fixes.scripts import before_optimizer_steps
-
         return before_optimizer_steps(change)
 
     return apply, in_script

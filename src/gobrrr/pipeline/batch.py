@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from gobrrr.attribution.cpu_run import CpuAnalysis, Progress, analyse_cpu, time_of
 from gobrrr.attribution.leaves import top_levels
-from gobrrr.capture.session import Plan
+from gobrrr.capture.session import Measurements, Plan
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.records import spread_record
@@ -36,15 +36,15 @@ def double_batch(
     ceilings: Ceilings,
     device: Device,
     progress: Progress,
+    measure_step: Callable[..., Measurements],
     *,
     always: bool = False,
 ) -> BatchDoubling | str:
     """Run the workload at 1x and 2x; returns the comparison, or a sentence why there is none.
 
+    ``measure_step(step, plan, *, modules, progress)`` runs a callable through every phase.
     A test that takes longer than ``BUDGET_S`` is not run, unless ``always``.
     """
-    from gobrrr.pipeline.live import measure_step
-
     try:
         doubled = work.with_batch_repeated(2)
     except GobrrrError as error:

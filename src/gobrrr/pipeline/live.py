@@ -37,6 +37,7 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.fusion_sources import add_cpu_fusion, add_device_fusion
+from gobrrr.pipeline.batch import double_batch
 from gobrrr.pipeline.environment import describe_environment
 from gobrrr.pipeline.progress import shown
 from gobrrr.timeline.data import Device
@@ -157,10 +158,14 @@ def diagnose(
             done = diagnose_work(work, Plan(warmup, steps), ceilings, name, tell)
             done.diagnosis.counters |= counted_since(compiled_before)
             if batch_test is not False and isinstance(work, Workload) and done.analysis is not None:
-                from gobrrr.pipeline.batch import double_batch
-
                 outcome = double_batch(
-                    work, done, ceilings, this_device(), tell, always=batch_test is True
+                    work,
+                    done,
+                    ceilings,
+                    this_device(),
+                    tell,
+                    measure_step,
+                    always=batch_test is True,
                 )
                 if isinstance(outcome, str):
                     notices.append(outcome)

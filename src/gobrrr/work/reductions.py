@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.copies import dtype_argument
 from gobrrr.work.estimate import Work
+from gobrrr.work.pointwise import pointwise
 from gobrrr.work.registry import add_formula
 from gobrrr.work.traffic import (
     account,
@@ -166,8 +167,6 @@ def _written(
 
 
 def _elementwise_extremum(call: OpCall, inputs: list[TensorSpec]) -> Work:
-    from gobrrr.work.pointwise import pointwise
-
     twin = "aten::maximum" if call.name.endswith("max") else "aten::minimum"
     return pointwise(OpCall(twin, call.args, call.outputs, call.overload))
 

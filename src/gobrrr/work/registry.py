@@ -156,7 +156,7 @@ def failure_notices() -> list[str]:
     return [
         f"gobrrr's own formula for {name} fails here ({how}): its work counts as unknown, and that "
         "is a defect of gobrrr."
-        for name, how in sorted(_FAILED.items())
+        for name, how in sorted(failed_formulas().items())
     ]
 
 
