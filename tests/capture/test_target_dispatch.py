@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 torchgen = pytest.importorskip("torchgen")
 yaml = pytest.importorskip("yaml")
 
-from gobrrr.capture.target_kernels import _SHAPES, WHOLE, Abilities, composites_of  # noqa: E402
+from gobrrr.capture.target_kernels import WHOLE, Abilities, composites_of  # noqa: E402
+from gobrrr.capture.target_recurrent import SHAPES  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -98,7 +99,7 @@ def test_composites_with_a_kernel_on_gpus_are_captured_whole() -> None:
 
 
 def test_what_is_replaced_exists() -> None:
-    names = [*composites_of(Abilities(frozenset(), frozenset())), *_SHAPES]
+    names = [*composites_of(Abilities(frozenset(), frozenset())), *SHAPES]
     for name in names:
         packet, _, overload = name.partition(".")
         assert hasattr(getattr(torch.ops.aten, packet), overload or "default")

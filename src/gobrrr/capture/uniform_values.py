@@ -51,10 +51,11 @@ def as_uniform(tensor: Any) -> Any:
     if str(tensor.layout) != "torch.strided" or not tensor.numel() or tensor.is_complex():
         return None
     first, last = tensor[(0,) * tensor.dim()], tensor[(-1,) * tensor.dim()]
-    if not bool(first == last):
+    if not bool(_comparable(first) == _comparable(last)):
         return None
     if not is_uniform(tensor):
-        least, most = (tensor.all(), tensor.any()) if _is_bool(tensor) else tensor.aminmax()
+        seen = _comparable(tensor)
+        least, most = (seen.all(), seen.any()) if _is_bool(tensor) else seen.aminmax()
         if not bool(least == most):
             return None
     return expanded(first.detach().clone(), tensor.shape)
@@ -140,6 +141,15 @@ def uniform_result(
         count = args[0].numel() // max(outputs[0].numel(), 1)
         return torch.full((), first.item() * count, dtype=dtype)
     return _pointwise(func, args, kwargs, value_of) if torch.Tag.pointwise in func.tags else None
+
+
+def _comparable(tensor: Any) -> Any:
+    """Numbers of 8-bit floating point as their bits: a CPU does not compare them."""
+    import torch
+
+    if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
+        return tensor.view(torch.uint8)
+    return tensor
 
 
 def _is_bool(tensor: Any) -> bool:
