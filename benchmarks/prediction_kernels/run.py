@@ -136,6 +136,19 @@ def launches(scored: Sequence[Scored]) -> dict[tuple[str, str], Launch]:
             continue
         before_s = max(0.0, refit(long[host])[1])
         result[device, kind] = Launch(max(0.0, before_s + floor_s - median(streams)), floor_s)
+        if (host, kind) not in floor:
+            # No short rows (convolutions): what is left of the rows when the kernels are gone, but
+            # not less than a short product shows.
+            pairs = [
+                (item.predicted_s, item.row.measured_s)
+                for item in scored
+                if (item.row.device, item.row.kind) == (device, kind)
+                and item.row.fitted and item.predicted_s is not None
+            ]  # fmt: skip
+            result[device, kind] = Launch(
+                max(result[device, kind].before_s, refit(pairs)[1] if len(pairs) >= 50 else 0.0),
+                floor_s,
+            )
     return result
 
 

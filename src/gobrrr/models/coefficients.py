@@ -71,6 +71,8 @@ class Coefficients:
         drift_depth: k beyond which the tiles of a float32 product no longer share what they read.
         vector_tiles: rows and columns of the tiles that cuBLAS has for float32 products.
         batched_tiles: the same for batches of them.
+        float32_convolution_fraction: of a float32 product's rate, for cuDNN's convolutions on the
+            vector path.
         matrix_energy_j: joules per FLOP of 16-bit products on the matrix unit, at the full clock;
             ``None``: its clock is not modelled.
         float32_energy_j: the same for products in float32 on the vector path.
@@ -108,6 +110,7 @@ class Coefficients:
     drift_depth: float = 15000.0
     vector_tiles: tuple[tuple[int, int], ...] = _CUBLAS
     batched_tiles: tuple[tuple[int, int], ...] = _CUBLAS
+    float32_convolution_fraction: float = 0.65
     matrix_energy_j: float | None = None
     float32_energy_j: float | None = None
 
@@ -180,6 +183,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         dram_fraction=0.75,
         float32_fraction=0.97,
         vector_tile_edge=2.5,
+        float32_convolution_fraction=0.72,
         vector_tile_fill_s=10.6e-6,
         scattered_fraction=0.40,
         drift_depth=17_400.0,
@@ -189,6 +193,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         dram_fraction=0.755,
         float32_fraction=0.90,
         vector_tile_edge=4.6,
+        float32_convolution_fraction=0.60,
         vector_tile_fill_s=20e-6,
         scattered_fraction=0.35,
         drift_depth=15_500.0,
@@ -199,6 +204,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         dram_fraction=0.92,
         float32_fraction=0.97,
         tile_edge=2.0,
+        float32_convolution_fraction=0.80,
         vector_tile_edge=1.33,
         product_overlap_loss=0.2,
         product_dram_fraction=0.67,
@@ -215,6 +221,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         dram_fraction=0.75,
         float32_fraction=0.85,
         product_overlap_loss=0.2,
+        float32_convolution_fraction=0.60,
         vector_tile_edge=13.8,
         vector_tile_fill_s=20e-6,
         scattered_fraction=0.9,
@@ -233,6 +240,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         dram_fraction=0.89,
         float32_fraction=0.97,
         vector_tile_fill_s=0.4e-6,
+        float32_convolution_fraction=0.50,
         scattered_fraction=0.9,
         drift_depth=4_400.0,
         batched_tiles=((128, 128),),

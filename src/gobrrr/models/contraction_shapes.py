@@ -17,9 +17,6 @@ _CONVOLUTIONS = {**LAYOUTS, **COMPOSITE}
 # 16 bytes: what the fast loads of tensor cores take (NVIDIA's guide to matrix multiplication).
 _ALIGNMENT_BYTES = 16
 _CHANNEL_STEP = 16
-# F(2x2, 3x3) takes 2.25 times fewer products (Lavin and Gray, CVPR 2016), of which its transforms
-# leave about this much; a recorded V100 step agrees (3 x 3 convolutions at 1.2 times their roof).
-_WINOGRAD = 2.0
 
 
 def products_of(
@@ -110,7 +107,8 @@ class ConvolutionShape:
 
     ``images``: batch; ``inputs``, ``outputs``: channels of one group; ``pixels_in``,
     ``pixels_out``: positions of an image; ``taps``: positions of the window; ``last``: strides
-    say that channels are the fastest dimension.
+    say that channels are the fastest dimension; ``sizes_in``, ``sizes_out``, ``window``: by
+    dimension.
     """
 
     images: int
@@ -122,6 +120,9 @@ class ConvolutionShape:
     taps: int
     transposed: bool
     channels_last: bool
+    sizes_in: tuple[int, ...] = ()
+    sizes_out: tuple[int, ...] = ()
+    window: tuple[int, ...] = ()
 
     @property
     def depthwise(self) -> bool:
@@ -135,14 +136,14 @@ class ConvolutionShape:
         n = self.outputs * (self.taps if self.transposed else 1)
         return Product(
             self.images * pixels, n, k, self.groups, dtype, 0.0, self.aligned,
-            c.convolution_fraction * (_WINOGRAD if self.winograd(dtype) else 1.0),
+            c.convolution_fraction,
         )  # fmt: skip
 
-    def winograd(self, dtype: str) -> bool:
-        """Whether cuDNN computes it by Winograd's algorithm: 3 x 3, stride 1, in true float32."""
-        return (
-            dtype == "float32" and self.taps == 9 and self.pixels_in == self.pixels_out
-            and self.groups == 1 and self.inputs >= _CHANNEL_STEP
+    @property
+    def three_by_three(self) -> bool:
+        """Whether it is a window of 3 x 3 at stride 1, as Winograd's algorithms take."""
+        return self.window == (3, 3) and not self.transposed and all(
+            out >= size - 2 for out, size in zip(self.sizes_out, self.sizes_in)
         )  # fmt: skip
 
     @property
@@ -219,6 +220,9 @@ def _shape(
         taps=prod(weight.shape[2:]),
         transposed=transposed,
         channels_last=last and channels_in > 1,
+        sizes_in=tuple(x.shape[-rank:]),
+        sizes_out=tuple(out[-rank:]),
+        window=tuple(weight.shape[2:]),
     )
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from gobrrr.models.attention_time import is_fused_attention, time_of_attention
 from gobrrr.models.coefficients import Coefficients, coefficients_of
 from gobrrr.models.contraction_shapes import convolution_of, products_of
-from gobrrr.models.efficiency import depthwise_stream, passes_beside, tuned
+from gobrrr.models.efficiency import depthwise_stream, passes_beside, shape_of_convolution, tuned
+from gobrrr.models.float32_convolution import fastest
 from gobrrr.models.passes import (
     Pass,
     arithmetic_seconds,
@@ -245,6 +246,9 @@ def _contraction(
     direct = _direct_convolution(call, work, device, c, cold)
     if direct is not None and direct.how.startswith("depthwise"):
         return direct
+    in_float32 = _float32_convolution(call, work, device, c, cold, rate)
+    if in_float32 is not None:
+        return in_float32
     products = products_of(call, work, c, cold)
     if not products:
         return direct or _unshaped(work, device, c, cold, rate)
@@ -269,6 +273,21 @@ def _contraction(
     if direct is not None and direct.seconds < kernels.seconds:
         return direct
     return kernels
+
+
+def _float32_convolution(
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float, rate: float
+) -> _Kernels | None:
+    """A convolution of one group by cuDNN on the vector path; ``None`` for others."""
+    if work.compute_dtype != "float32" or device.kind != "cuda":
+        return None
+    shape = shape_of_convolution(call)
+    if shape is None or shape.groups > 1 or shape.transposed or not device.multiprocessors:
+        return None
+    found = fastest(shape, device, c, cold, rate)
+    if found is None:
+        return None
+    return _Kernels(found.seconds, found.compute_s, found.memory_s, found.kernels, found.name)
 
 
 def _attention(

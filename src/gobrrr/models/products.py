@@ -53,6 +53,7 @@ class Product:
         fraction: of the rate of a plain product (a convolution gathers its rows, ...).
         a_by_rows, b_by_rows: whether k is the fastest dimension of the m x k input, of the k x n
             one.
+        whole_depth: whether its kernels never divide k.
     """
 
     m: int
@@ -65,6 +66,7 @@ class Product:
     fraction: float = 1.0
     a_by_rows: bool = False
     b_by_rows: bool = False
+    whole_depth: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,9 @@ def _options(product: Product, units: int, full: int, on_vector: bool, c: Coeffi
     sensible = (split == 1) | ((product.k >= 2 * STEP * split) & (tiles * (split - 1) <= 4 * units))
     if on_vector:
         # cuBLAS cuts k where tiles are fewer than multiprocessors, and never in batches.
-        sensible &= (split == 1) | ((tiles < units) & (product.batch == 1))
+        sensible &= (split == 1) | (
+            (tiles < units) & (product.batch == 1) & (not product.whole_depth)
+        )
     rows, columns, split = rows[sensible], columns[sensible], split[sensible]
     down, across, tiles = down[sensible], across[sensible], tiles[sensible]
     size = rows * columns

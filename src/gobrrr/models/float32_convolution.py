@@ -1,0 +1,157 @@
+"""Convolutions in float32 without a matrix unit: cuDNN's algorithms, of which the fastest runs.
+
+With ``cudnn.benchmark`` cuDNN times them, and its heuristics agree mostly. Names of kernels in
+measured rows (``conv fp32`` of benchmarks/prediction_kernels) tell which ran:
+
+- a product of gathered inputs, by precomputed offsets (``scudnn_128x64_relu``): any window;
+- Winograd's F(2x2, 3x3) in one kernel (``scudnn_winograd_128x128``): 16 products for 2 x 2 results
+  instead of 36;
+- Winograd's F(4x4, 3x3) in four (``winograd_nonfused``): inputs and weights are transformed, 36
+  products in a batch make 4 x 4 results each instead of 144, results are transformed back.
+
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016. Both of the latter
+take windows of 3 x 3 at stride 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.contraction_shapes import ConvolutionShape
+from gobrrr.models.passes import Pass, seconds_of, traffic_seconds
+from gobrrr.models.products import Product, time_of_product
+from gobrrr.models.target import TargetDevice
+
+# Results of F(2x2) and F(4x4) along each side, and products that each takes.
+_FUSED_SIDE, _FUSED_PRODUCTS = 2, 16
+_SPLIT_SIDE, _SPLIT_PRODUCTS = 4, 36
+# Positions and output channels of the tiles of a product of gathered inputs, and of Winograd's
+# algorithm in one kernel (32 blocks of 2 x 2 results).
+_GATHERED_TILES = ((128, 128), (128, 64), (128, 32))
+_WINOGRAD_TILES = ((128, 32), (128, 64))
+# cuDNN's tiles, on any architecture: what they lose to fetching from shared memory.
+_TILE_EDGE = 2.0
+# Of the rate of the other algorithms: the batch of products between the transforms. Of a stream's
+# rate: the transforms, and that of the weights in the fused kernel. Fitted on five cards together.
+_BATCH_FRACTION, _TRANSFORM_FRACTION = 0.87, 0.57
+_ITEM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One way to compute a convolution; ``seconds`` without the fixed cost of its ``kernels``."""
+
+    name: str
+    seconds: float
+    kernels: int
+    compute_s: float
+    memory_s: float
+
+
+def fastest(
+    shape: ConvolutionShape, device: TargetDevice, c: Coefficients, cold_bytes: float, rate: float
+) -> Algorithm | None:
+    """The fastest of cuDNN's algorithms for a forward convolution of one group.
+
+    ``rate``: FLOP/s of float32. ``None`` where a bandwidth is missing.
+    """
+    one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
+    c = replace(c, vector_tile_edge=_TILE_EDGE)
+    found = [_gathered(shape, device, c, cold_bytes, rate)]
+    if shape.three_by_three:
+        found.append(_fused_winograd(shape, device, c, cold_bytes, rate))
+        found.append(_split_winograd(shape, device, c, cold_bytes, rate))
+    known = [each for each in found if each is not None]
+    return min(known, key=lambda each: each.seconds + one_s * each.kernels, default=None)
+
+
+def _gathered(
+    shape: ConvolutionShape, device: TargetDevice, c: Coefficients, cold_bytes: float, rate: float
+) -> Algorithm | None:
+    product = Product(
+        shape.images * shape.pixels_out, shape.outputs, shape.inputs * shape.taps, 1, "float32",
+        cold_bytes, fraction=c.float32_convolution_fraction,
+        whole_depth=True,
+    )  # fmt: skip
+    found = time_of_product(product, device, replace(c, vector_tiles=_GATHERED_TILES), rate)
+    if found is None:
+        return None
+    # A small kernel computes the offsets first.
+    return Algorithm(
+        "a product of gathered inputs", found.seconds, found.kernels + 1, found.compute_s,
+        found.memory_s,
+    )  # fmt: skip
+
+
+def _fused_winograd(
+    shape: ConvolutionShape, device: TargetDevice, c: Coefficients, cold_bytes: float, rate: float
+) -> Algorithm | None:
+    results = shape.images * _blocks(shape, _FUSED_SIDE) * _FUSED_SIDE**2
+    depth = shape.inputs * _FUSED_PRODUCTS // _FUSED_SIDE**2
+    product = Product(
+        results,
+        shape.outputs,
+        depth,
+        1,
+        "float32",
+        cold_bytes,
+        fraction=c.float32_convolution_fraction,
+        whole_depth=True,
+    )
+    whole = replace(c, vector_tiles=_WINOGRAD_TILES)
+    found = time_of_product(product, device, whole, rate)
+    if found is None:
+        return None
+    weights = _stream(shape.inputs * shape.outputs * (shape.taps + _FUSED_PRODUCTS), device, c)
+    return Algorithm(
+        "Winograd's F(2x2, 3x3)",
+        found.seconds + weights[0] / _TRANSFORM_FRACTION,
+        found.kernels + 1,
+        found.compute_s,
+        found.memory_s + weights[1],
+    )
+
+
+def _split_winograd(
+    shape: ConvolutionShape, device: TargetDevice, c: Coefficients, cold_bytes: float, rate: float
+) -> Algorithm | None:
+    blocks = shape.images * _blocks(shape, _SPLIT_SIDE)
+    spread_in, spread_out = (
+        _SPLIT_PRODUCTS * blocks * channels for channels in (shape.inputs, shape.outputs)
+    )
+    weights = shape.inputs * shape.outputs
+    moved = _ITEM * (spread_in + spread_out + _SPLIT_PRODUCTS * weights)
+    # What the products read lies in the cache only if all of it fits.
+    product = Product(
+        blocks, shape.outputs, shape.inputs, _SPLIT_PRODUCTS, "float32",
+        0.0 if moved <= device.cache_bytes / 2 else float(moved),
+        fraction=_BATCH_FRACTION * c.float32_convolution_fraction,
+    )  # fmt: skip
+    found = time_of_product(product, device, replace(c, batched_tiles=c.vector_tiles), rate)
+    if found is None:
+        return None
+    passes = [
+        _stream(shape.images * shape.pixels_in * shape.inputs + spread_in, device, c),
+        _stream(weights * (shape.taps + _SPLIT_PRODUCTS), device, c),
+        _stream(spread_out + shape.images * shape.pixels_out * shape.outputs, device, c),
+    ]
+    return Algorithm(
+        "Winograd's F(4x4, 3x3) in four kernels",
+        found.seconds + sum(seconds for seconds, _ in passes) / _TRANSFORM_FRACTION,
+        found.kernels + len(passes),
+        found.compute_s,
+        found.memory_s + sum(traffic for _, traffic in passes),
+    )
+
+
+def _blocks(shape: ConvolutionShape, side: int) -> int:
+    return prod(ceil(size / side) for size in shape.sizes_out)
+
+
+def _stream(elements: int, device: TargetDevice, c: Coefficients) -> tuple[float, float]:
+    """Seconds of a pass over so many elements, in all and of its traffic."""
+    size = float(_ITEM * elements)
+    once = Pass(bytes_moved=size, cold_bytes=0.0 if size <= device.cache_bytes / 2 else size)
+    return seconds_of(once, device, c) or 0.0, traffic_seconds(once, device, c) or 0.0
