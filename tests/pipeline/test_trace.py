@@ -122,6 +122,27 @@ def test_a_copy_with_tracks(tmp_path: Path) -> None:
     assert (busy_us + idle_us) * 1e-6 == pytest.approx(total_s, rel=1e-6)
 
 
+def test_a_copy_with_tracks_of_cpu_work(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    trace.note("ProfilerStep#1", 0, 200)
+    trace.python("train.py(3): step", 0, 200)
+    shapes = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+    trace.op("aten::matmul", 10, 50, **shapes)
+    trace.op("aten::mm", 15, 40, **shapes)
+    out = tmp_path / "out.json"
+    gobrrr.diagnose_trace(trace.write(tmp_path), perfetto=out)
+    events = json.loads(out.read_text())["traceEvents"]
+    own = [event for event in events if event.get("cat") == "gobrrr"]
+    tracks = {tid: [e for e in own if e["tid"] == tid] for tid in (1, 2)}
+    assert [(e["name"], e["dur"], e["args"]["kernel"]) for e in tracks[1]] == [
+        ("compute.unmodelled", 40, "aten::mm")
+    ]
+    assert [(e["name"], e["dur"]) for e in tracks[2]] == [
+        ("overhead.python", 10), ("overhead.dispatch", 5), ("overhead.dispatch", 5),
+        ("overhead.python", 140),
+    ]  # fmt: skip
+
+
 @needs_shared
 def test_two_of_128_ranks() -> None:
     paths = [SHARED / f"sampled_training_rank{r}.json.gz" for r in (0, 1)]

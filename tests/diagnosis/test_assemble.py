@@ -1,0 +1,103 @@
+"""The rules that every diagnosis follows, whatever its step came from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gobrrr.attribution.attributed import Attributed
+from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.capture.traces import read_trace
+from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.timeline.data import WHOLE_TRACE, Timeline
+from gobrrr.work import work_of
+from trace_writing import OURS
+
+
+def ceilings() -> Ceilings:
+    rows = {
+        name: Ceiling(name, 1e14, "FLOP/s", "given", "test")
+        for name in ("matrix.float32", "vector.float32")
+    }
+    return Ceilings("a device", rows, (MemoryLevel("hbm", None, ((0.0, 1e12),)),))
+
+
+@pytest.fixture(scope="module")
+def timeline() -> Timeline:
+    return read_trace(OURS / "mi250_toy_training.json.gz")
+
+
+def attributed(
+    timeline: Timeline, known: Ceilings | None, unprofiled_s: tuple[float, ...] = ()
+) -> Attributed:
+    return attributed_device(
+        timeline, attribute_device(timeline, known, work_of), known, unprofiled_s
+    )
+
+
+def diagnosed(step: Attributed) -> Diagnosis:
+    return assemble(step, source={"kind": "trace"}, environment={})
+
+
+def test_of_a_recording_median_mean_and_interval_are_each_what_they_say(
+    timeline: Timeline,
+) -> None:
+    found = diagnosed(attributed(timeline, ceilings()))
+    lengths = sorted(((timeline.steps[:, 1] - timeline.steps[:, 0]) * 1e-9).tolist())
+    time = found.step.time_s
+    assert found.step.basis == "mean"
+    assert time.mean == pytest.approx(sum(lengths) / len(lengths))
+    assert time.median == pytest.approx(
+        0.5 * (lengths[(len(lengths) - 1) // 2] + lengths[len(lengths) // 2])
+    )
+    assert time.low <= time.median <= time.high
+    assert sum(found.leaves.values()) == pytest.approx(time.mean)
+
+
+def test_unprofiled_times_are_the_step_and_name_its_slow_ones(timeline: Timeline) -> None:
+    profiled = attributed(timeline, ceilings())
+    base = profiled.step.time.mean
+    samples = (base, base * 1.01, base * 0.99, base * 1.6, base)
+    found = diagnosed(attributed(timeline, ceilings(), samples))
+    assert found.step.basis == "median"
+    assert found.step.samples_s == list(samples)
+    assert sum(found.leaves.values()) == pytest.approx(base)
+    assert [(slow.index, slow.time_s) for slow in found.step.slow_steps] == [(3, samples[3])]
+    assert found.step.profiled_time_s == pytest.approx(base)
+
+
+def test_without_ceilings_there_is_no_speed_of_light(timeline: Timeline) -> None:
+    found = diagnosed(attributed(timeline, None))
+    assert (found.speed_of_light_s, found.mfu) == (None, None)
+    assert any("No ceilings" in notice for notice in found.notices)
+
+
+def test_a_step_that_is_mostly_unmodelled_has_no_speed_of_light(timeline: Timeline) -> None:
+    step = attributed(timeline, ceilings())
+    known = diagnosed(step)
+    fraction = known.coverage.modelled_time_fraction
+    assert fraction is not None
+    assert (known.speed_of_light_s is not None) == (fraction >= 0.9)
+    unknown = replace(step, ops=tuple(replace(op, work=None, roof=None) for op in step.ops))
+    assert diagnosed(unknown).speed_of_light_s is None
+    assert diagnosed(unknown).mfu is None
+
+
+def test_a_step_is_training_if_anything_of_it_runs_backward(timeline: Timeline) -> None:
+    assert diagnosed(attributed(timeline, None)).step.kind == "training step"
+    whole = replace(timeline, steps_how=WHOLE_TRACE)
+    assert diagnosed(attributed(whole, None)).step.kind == "trace"
+
+
+def test_nothing_is_above_the_ceilings_of_a_prediction(timeline: Timeline) -> None:
+    slow = Ceilings(
+        "slow", {n: replace(c, value=1e6) for n, c in ceilings().rows.items()}, ceilings().levels
+    )
+    step = attributed(timeline, slow)
+    assert diagnosed(step).above_ceiling
+    predicted = replace(step, step=replace(step.step, time=replace(step.step.time, n=0)))
+    assert diagnosed(predicted).above_ceiling == []
