@@ -66,7 +66,9 @@ def time_of_attention(
     seen = visible_pairs(s, t, causal) / s + (_BLOCK / 2 if causal else 0)
     if name.startswith("flex::attention"):
         seen *= _share_of_pairs(call)
-    key_blocks = max(1.0, ceil(min(seen, t) / _BLOCK) if not causal else min(seen, t) / _BLOCK)
+    # Half a block of keys is the least that a causal kernel multiplies.
+    key_blocks = min(seen, t) / _BLOCK
+    key_blocks = max(0.5, key_blocks) if causal else max(1.0, ceil(key_blocks))
     tiles = heads * ceil(s / _BLOCK)
     units = device.multiprocessors
     rate = device.ceilings.matrix_flops_per_s(work.compute_dtype)
@@ -96,7 +98,10 @@ def time_of_attention(
         # Multiprocessors that finish early take the next tile: only the last round is ragged.
         rounds = ceil(tiles / units * key_blocks + 0.5 * key_blocks)
         rounds = min(rounds, ceil(tiles / units) * ceil(key_blocks))
-    compute_s = rounds * (products_s + softmax_s) / fraction
+    # Each block of queries begins by loading itself and its first keys, and ends by writing.
+    blocks = tiles * split / units
+    turns = ceil(blocks) if blocks <= 1 else blocks + 0.5
+    compute_s = rounds * (products_s + softmax_s) / fraction + turns * c.attention_tile_s
     memory_s = max(
         cold_bytes / (dram * reach(tiles * split, device, c)), (work.bytes_moved or 0) / cache
     )

@@ -54,7 +54,8 @@ class Coefficients:
         attention_fraction: of the rate at which a fused attention would go if its products and
             its softmax ran at peak one after the other, forward; over 1 where they overlap.
         attention_backward_fraction: the same, backward.
-        attention_fill_s: as ``tile_fill_s``, of a block of queries.
+        attention_fill_s: as ``tile_fill_s``, of the whole kernel.
+        attention_tile_s: seconds that each block of queries adds to a multiprocessor's time.
         direct_fraction: of the vector peak that depthwise and direct convolutions reach.
         strided_fraction: of the bandwidth, where a tensor is read across its rows.
         product_dram_fraction: of the memory's peak bandwidth that matrix products reach, where it
@@ -98,6 +99,7 @@ class Coefficients:
     attention_fraction: float = 1.0
     attention_backward_fraction: float = 0.8
     attention_fill_s: float = 3.5e-6
+    attention_tile_s: float = 0.0
     direct_fraction: float = 0.15
     strided_fraction: float = 0.5
     product_dram_fraction: float | None = None
@@ -238,6 +240,10 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         product_dram_fraction=0.85,
         matrix_energy_j=1.0e-12,
         dram_fraction=0.89,
+        # Causal FlashAttention-2 in ``KERNELS``.
+        attention_fraction=0.777,
+        attention_fill_s=8.8e-6,
+        attention_tile_s=3.4e-6,
         float32_fraction=0.97,
         vector_tile_fill_s=0.4e-6,
         float32_convolution_fraction=0.50,
