@@ -164,6 +164,24 @@ def _begun(path: Path, opening: dict[str, Any]) -> list[Row]:
     return rows
 
 
+def merge(parts: Sequence[Path], out: Path) -> int:
+    """Parts that ran beside each other, of one commit and one set of versions, as one file."""
+    found = [json.loads(path.read_text()) for path in parts]
+    first = found[0]
+    for other in found:
+        if not other["complete"]:
+            raise SystemExit("a part is not complete")
+        if any(other[key] != first[key] for key in ("commit", "versions", "machine", "what")):
+            raise SystemExit("the parts are of different commits, versions or machines")
+    rows = [row for part in found for row in part["cases"]]
+    kinds = {kind: number for number, kind in enumerate(KINDS)}
+    rows.sort(key=lambda row: (kinds[row["kind"]], row["name"]))
+    opening = {key: first[key] for key in first if key not in ("complete", "summary", "cases")}
+    opening["load_1_min"] = max(part["load_1_min"] for part in found)
+    write(out, opening, rows, complete=True)
+    return int(any(row["misses"] for row in rows))
+
+
 def describe(row: Row) -> str:
     """One line of progress."""
     asked = {
@@ -185,8 +203,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the fixed part that CI runs")
     parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--only", nargs="+", metavar="PATTERN", help="names, with * and ?")
+    parser.add_argument("--part", metavar="I/N", help="every Nth case, from the Ith (1 to N)")
+    parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="parts into --out")
     parser.add_argument("--errors-to", default=os.devnull, help="where children's stderr goes")
     arguments = parser.parse_args()
+    if arguments.merge:
+        return merge(arguments.merge, arguments.out)
     cases = quick_cases() if arguments.quick else all_cases()
     cases = [case for case in cases if kind_of(case) in arguments.kind]
     if arguments.only:
@@ -195,6 +217,9 @@ def main() -> int:
             for case in cases
             if any(fnmatch.fnmatch(case.name, pattern) for pattern in arguments.only)
         ]
+    if arguments.part:
+        part, parts = map(int, arguments.part.split("/"))
+        cases = cases[part - 1 :: parts]
     quick = " --quick" if arguments.quick else ""
     opening = head(f"benchmarks/breadth/run.py{quick}")
     rows = _begun(arguments.out, opening)

@@ -85,6 +85,31 @@ def test_the_list_of_a_result_asks_for_a_hint_where_it_is_a_size():
     assert _counts(gobrrr.predict(step, H100, size_hint=3))["aten::zeros"] == 4
 
 
+def test_constants_of_8_bit_floating_point():
+    weights, x = randn(16, 16).to(torch.float8_e4m3fn), randn(4, 16).bfloat16()
+    diagnosis = gobrrr.predict(lambda: x @ weights.to(torch.bfloat16), H100)
+    assert _counts(diagnosis)["aten::mm"] == 1
+
+
+class _Renamed(torch.Tensor):
+    pass
+
+
+def test_a_subclass_without_anything_of_its_own_is_a_tensor():
+    x = randn(8, 8)
+    diagnosis = gobrrr.predict(lambda: (x.as_subclass(_Renamed) @ x).relu(), H100)
+    assert _counts(diagnosis)["aten::mm"] == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("compile", [False, True])
+def test_weights_packed_for_a_cpu_are_refused_elsewhere(compile: bool):
+    quantise = torch.ao.quantization.quantize_dynamic
+    model = quantise(nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(gobrrr.InputError, match="packed for a CPU"):
+        gobrrr.predict((model, (randn(4, 8),)), H100, compile=compile)
+
+
 def test_a_list_keeps_its_dimensions():
     table, x = torch.tensor([[1, 2], [3, 4]]), randn(8)
 

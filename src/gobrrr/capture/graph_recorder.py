@@ -247,6 +247,12 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         def _operator(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             inputs: list[Any] = []
             args = _with_stand_ins(recorder.stand_ins, args, inputs)
+            if recorder.device != "cpu" and any(isinstance(v, torch.ScriptObject) for v in args):
+                raise CaptureError(
+                    f"{func.name()} takes weights that were packed for a CPU's library, of which "
+                    "other devices have no kernels: predict the model before it was quantised, or "
+                    "for --device cpu"
+                )
             device = kwargs.get("device")
             named = isinstance(device, torch.device) and device.type not in ("cpu", "meta")
             if named:

@@ -212,6 +212,8 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
                 return move(func, args, kwargs)
             if func is tensor.tolist:
                 return as_list(args[0])
+            if func is tensor.as_subclass and _adds_nothing(args[1]):
+                return args[0]
             if func is tensor.numpy:
                 known = value_of(args[0])
                 if known is not None:
@@ -242,6 +244,17 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
             return func(*args, **kwargs)
 
     return TargetMode()
+
+
+def _adds_nothing(kind: Any) -> bool:
+    """Whether a class of tensors is another name for them: it has nothing of its own."""
+    import torch
+
+    own = {
+        name for base in kind.__mro__ if not issubclass(torch.Tensor, base) for name in vars(base)
+    }
+    return own <= {"__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__",
+                   "__static_attributes__"}  # fmt: skip
 
 
 def _nested(item: Any, shape: tuple[int, ...]) -> Any:
