@@ -2,7 +2,7 @@
 
 A type's configuration class is made small by rules that go by the names of its fields (widths 64,
 two layers, a vocabulary of 256), and its inputs come from the signature of its ``forward``. Where
-the first set of rules gives no network that runs, the next is tried. ``tabulate.py`` writes what
+the first set of rules gives no network that runs, the next is tried. ``make_table.py`` writes what
 was found into ``architectures.json``; the sweep builds from that table alone.
 """
 

@@ -118,3 +118,9 @@ def test_a_list_keeps_its_dimensions():
         return x + 1
 
     assert _counts(gobrrr.predict(step, H100))["aten::add"] == 1
+
+
+def test_a_size_hint_below_zero_is_refused():
+    x = randn(4)
+    with pytest.raises(gobrrr.InputError, match="size hint"):
+        gobrrr.predict(lambda: x + 1, H100, size_hint=-1)

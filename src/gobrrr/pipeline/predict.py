@@ -176,6 +176,8 @@ def predict_made(
     make: Callable[[], Any], devices: Sequence[str], options: PredictOptions, *, name: str
 ) -> list[Diagnosis]:
     """A diagnosis for each device; devices that programs cannot tell apart share one capture."""
+    if options.size_hint is not None and options.size_hint < 0:
+        raise InputError(f"a size hint is a number of elements, not {options.size_hint}")
     targets = [(_target(device)) for device in devices]
     graphs: dict[Any, OpGraph] = {}
     found = []

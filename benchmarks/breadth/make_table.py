@@ -2,7 +2,7 @@
 
 Only plain PyTorch is run, no prediction: the table is made before anything is asked.
 
-    PYTHONPATH=. python -m benchmarks.breadth.tabulate
+    PYTHONPATH=. python -m benchmarks.breadth.make_table
 """
 
 from __future__ import annotations
