@@ -37,6 +37,7 @@ _MACHINERY = tuple(
 # What it says where an operator has no kernel, or no rule, for a tensor without memory.
 _OF_STAND_INS = (
     "'Meta' backend",
+    "from the 'CUDA' backend",
     "Cannot copy out of meta tensor",
     "on a meta tensor",
     "on meta tensors",
@@ -93,7 +94,9 @@ def user_errors(doing: str, assumed: Callable[[], Iterable[str]] = tuple) -> Ite
         ours = capture_failure(error, doing)
         if ours is not None:
             raise ours from error
-        what = f"{doing} raised {type(error).__name__}: {error}"
+        # The program's tensors are called what they would be called on the device.
+        message = str(error).replace("'FakeTensor' object", "'Tensor' object")
+        what = f"{doing} raised {type(error).__name__}: {message}"
         told = sorted(assumed())
         if told:
             what += f" (no data were computed: {'; '.join(told[:3])})"
@@ -153,8 +156,12 @@ def note_operator(error: BaseException, operator: Any) -> None:
 
 def _is_of_stand_ins(error: BaseException) -> bool:
     """Whether an error exists only because tensors have no data."""
+    import torch
     from torch._subclasses import fake_tensor
 
+    if isinstance(error, AttributeError) and isinstance(error.obj, fake_tensor.FakeTensor):
+        # No tensor has it, with data or without.
+        return bool(hasattr(torch.Tensor, error.name))
     kinds = (
         fake_tensor.DataDependentOutputException,
         fake_tensor.DynamicOutputShapeException,

@@ -36,6 +36,7 @@ from gobrrr.capture.stand_ins import (
 )
 from gobrrr.capture.step_threads import StepThreads
 from gobrrr.capture.target_answers import Switch
+from gobrrr.capture.tensor_subclasses import is_wrapper_class
 from gobrrr.capture.uniform_values import expanded, may_be_uniform, uniform_result
 from gobrrr.capture.unknown_sizes import sized
 from gobrrr.timeline.data import Phase
@@ -221,6 +222,9 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             kwargs = kwargs or {}
             if not self.active or not storages.open:
                 return func(*args, **kwargs)
+            if any(map(is_wrapper_class, types)):
+                # Its class says what is done to the tensors that it holds: these come next.
+                return NotImplemented
             with switch.lock, fake_mode or contextlib.nullcontext():
                 recorder.threads.check()
                 return self._dispatch(func, args, kwargs, sys._getframe(1))

@@ -6,6 +6,8 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.capture.tensor_subclasses import tensors_of
+
 # Where a storage lies. A program that never names the target is taken to run there as a whole; one
 # that does means the host where it names the CPU or no device. An optimizer's counters are on the
 # host in both.
@@ -67,14 +69,15 @@ class Storages:
 
     def place_of(self, tensor: Any) -> str:
         """Where a tensor lies as far as the program has said."""
-        index = self.number(tensor)
+        index = self.number(_first_of(tensor))
         return UNSTATED if index is None else self.records[index].place
 
     def put(self, tensor: Any, place: str) -> None:
         """The program has said where a tensor lies."""
-        index = self.number(tensor, place)
-        if index is not None:
-            self.records[index].place = place
+        for inner in tensors_of(tensor):
+            index = self.number(inner, place)
+            if index is not None:
+                self.records[index].place = place
 
     def on_host(self, index: int) -> bool:
         """Whether a storage lies on the host, now that the whole program is known."""
@@ -83,7 +86,7 @@ class Storages:
 
     def is_on_host(self, tensor: Any) -> bool:
         """The same, of a tensor."""
-        index = self.number(tensor)
+        index = self.number(_first_of(tensor))
         return index is not None and self.on_host(index)
 
     def alive(self) -> set[int]:
@@ -118,3 +121,8 @@ class Storages:
             record.born = -1
             if record.died is not None:
                 record.died = -1
+
+
+def _first_of(tensor: Any) -> Any:
+    """Where a wrapper lies is where the first of its tensors does."""
+    return next(iter(tensors_of(tensor)), tensor)

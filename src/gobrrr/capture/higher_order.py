@@ -84,6 +84,18 @@ def _associative_scan(_: Any, combine_fn: Any, xs: Any, additional: Any = ()) ->
     return generic_associative_scan(combine_fn, list(xs), additional_inputs=tuple(additional))
 
 
+def _out_dtype(_: Any, op: Any, output_dtype: Any, *args: Any) -> Any:
+    """``out_dtype`` as it runs eagerly on CUDA: int8 products are one kernel, all else is cast."""
+    import torch
+    from torch._higher_order_ops.out_dtype import out_dtype_fallback
+
+    aten = torch.ops.aten
+    whole = [arg.dtype for arg in args if isinstance(arg, torch.Tensor)] == [torch.int8] * 2
+    if op is aten.mm.default and output_dtype is torch.int32 and whole:
+        return aten._int_mm.default(*args)
+    return out_dtype_fallback(op, output_dtype, *args)
+
+
 def _flex_attention(
     assume: Any, query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any,
     *_: Any, **__: Any,
@@ -176,4 +188,5 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "map_impl": _map,
     "associative_scan": _associative_scan,
     "flex_attention": _flex_attention,
+    "out_dtype": _out_dtype,
 }

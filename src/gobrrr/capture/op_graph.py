@@ -23,6 +23,7 @@ from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.step_threads import StepThreads, fake_mode_of
 from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
 from gobrrr.capture.target_kernels import WHOLE, Abilities, composites_of, kernels_of
+from gobrrr.capture.tensor_subclasses import subclasses_kept
 from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import OpGraph
@@ -103,6 +104,7 @@ def capture_op_graph(
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))
                 stack.enter_context(answering(target.answers, storages, switch))
+            stack.enter_context(subclasses_kept(lambda: switch.on))
             stack.enter_context(fake_mode)
             if function_mode is not None:
                 stack.enter_context(function_mode())

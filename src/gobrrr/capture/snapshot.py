@@ -21,6 +21,8 @@ _MACHINERY = (
     "logging", "threading", "concurrent", "asyncio", "multiprocessing", "importlib",
     "torch._dynamo", "torch._inductor", "torch._functorch", "torch._C", "torch._ops",
 )  # fmt: skip
+# Where a tensor keeps the hooks that are called with its gradient, and once that is in place.
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class Snapshot:
@@ -81,6 +83,7 @@ class Snapshot:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             self._take_tensor(value)
+            yield from ((hook, path) for hook in hooks_of(value))
         elif torch is not None and isinstance(value, torch.Generator):
             state = value.get_state()
             self._restorers.append(lambda: value.set_state(state) and None)
@@ -164,6 +167,13 @@ class Snapshot:
             except AttributeError:
                 continue
             yield item, f"{path}.{slot}"
+
+
+def hooks_of(tensor: Any, kinds: tuple[str, ...] = HOOKS) -> list[Any]:
+    """The functions that a program registered with a leaf, for its gradient."""
+    if not (tensor.is_leaf and tensor.requires_grad):
+        return []
+    return [hook for kind in kinds for hook in (getattr(tensor, kind, None) or {}).values()]
 
 
 def _reached_by_function(function: types.FunctionType, path: str) -> Iterator[tuple[Any, str]]:

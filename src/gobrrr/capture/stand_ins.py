@@ -8,7 +8,13 @@ from typing import Any
 
 from gobrrr.capture.assumed_values import MOST_ASSUMED, rest_on
 from gobrrr.capture.graph_storages import HOST, TARGET, Storages
-from gobrrr.capture.snapshot import Snapshot
+from gobrrr.capture.snapshot import HOOKS, Snapshot, hooks_of
+from gobrrr.capture.tensor_subclasses import (
+    is_wrapper_class,
+    plain_class,
+    take_class,
+    wrapper_of,
+)
 from gobrrr.capture.uniform_values import as_uniform, is_uniform
 from gobrrr.timeline.errors import InputError
 
@@ -51,6 +57,11 @@ class StandIns:
         known = self._made.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1]
+        if is_wrapper_class(type(tensor)):
+            made = wrapper_of(tensor, lambda held: self.of(held, place))
+            self._made[id(tensor)] = (weakref.ref(tensor), made)
+            self._made[id(made)] = (weakref.ref(made), made)
+            return made
         if tensor.device.type == "meta":
             bare = real_call(torch.Tensor.detach, (tensor,), {})
             made = FakeTensor(self.fake_mode, bare, torch.device("cpu"))
@@ -63,6 +74,12 @@ class StandIns:
                 return self.of(real_call(torch.Tensor.to, (tensor.detach(), "meta"), {}), place)
             made = self.fake_mode.from_tensor(tensor, static_shapes=True)
             _note(made, real_call(_kept_value, (tensor,), {}))
+        kind = plain_class(tensor)
+        if kind is not None:
+            take_class(made, kind)
+        for name, attribute in vars(tensor).items():
+            vars(made).setdefault(name, attribute)
+        _take_hooks(made, tensor)
         self._made[id(tensor)] = (weakref.ref(tensor), made)
         self.storages.number(made)
         if place is not None:
@@ -86,6 +103,14 @@ class StandIns:
         if type(value) in (list, tuple):
             return type(value)(self.everywhere(item, place) for item in value)
         return value
+
+
+def _take_hooks(made: Any, tensor: Any) -> None:
+    """What a program does with gradients as they come (clipping, an optimizer in the backward)."""
+    for hook in hooks_of(tensor, HOOKS[:1]):
+        made.register_hook(hook)
+    for hook in hooks_of(tensor, HOOKS[1:]):
+        made.register_post_accumulate_grad_hook(hook)
 
 
 def _kept_value(tensor: Any) -> Any:
@@ -219,6 +244,10 @@ class Swap(Snapshot):
         for container in self._containers:
             items = container.items() if isinstance(container, dict) else enumerate(container)
             for key, item in list(items):
+                if isinstance(key, torch.Tensor):
+                    # Tensors are told apart by who they are: what is asked for is a stand-in.
+                    container[stand_ins.of(key)] = container.pop(key)
+                    key = stand_ins.of(key)
                 if isinstance(item, torch.Tensor):
                     container[key] = stand_ins.of(item)
 

@@ -218,6 +218,13 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
                 known = value_of(args[0])
                 if known is not None:
                     return real_call(lambda t: t.detach().numpy().copy(), (known,), {})
+            if kinds and torch._C._is_torch_function_enabled():
+                # What the functions of tensor classes call is to be seen too.
+                with self:
+                    for kind in kinds:
+                        made = kind.__torch_function__(func, kinds, args, kwargs)
+                        if made is not NotImplemented:
+                            return made
             device = kwargs.get("device")
             if device is not None:
                 wanted = place_named(device)
