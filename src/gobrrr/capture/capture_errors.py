@@ -161,7 +161,7 @@ def _is_of_stand_ins(error: BaseException) -> bool:
 
     if isinstance(error, AttributeError) and isinstance(error.obj, fake_tensor.FakeTensor):
         # No tensor has it, with data or without.
-        return bool(hasattr(torch.Tensor, error.name))
+        return bool(hasattr(torch.Tensor, str(error.name)))
     kinds = (
         fake_tensor.DataDependentOutputException,
         fake_tensor.DynamicOutputShapeException,

@@ -24,7 +24,7 @@ from gobrrr.capture.grouped_products import (
 )
 from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
-from gobrrr.capture.sparse_gradients import sparse_result
+from gobrrr.capture.sparse_gradients import parts_of, sparse_result
 from gobrrr.capture.stand_ins import (
     MOST_FLOATS,
     StandIns,
@@ -135,11 +135,15 @@ class GraphRecorder(OpRecorder):
         self.graph.append(StepOp(OpCall(name, args, outputs, overload), module, source, phase))
 
     def describe(self, value: Any) -> Arg:
-        """As ``describe_value``, with the numbers of storages and the devices of the target."""
+        """As ``describe_value``, with the numbers of storages and the devices of the target.
+
+        A sparse tensor is a tuple of its layout and the dense ones that it holds, its values last.
+        """
         import torch
 
         if isinstance(value, torch.Tensor):
-            return self.spec(value)
+            parts = () if value.layout is torch.strided else parts_of(value)
+            return (short_name(value.layout), *map(self.spec, parts)) if parts else self.spec(value)
         if isinstance(value, (list, tuple)):
             return tuple([self.describe(item) for item in value])
         return describe_value(value)
@@ -205,6 +209,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
     aten = torch.ops.aten
     asks_value = aten._local_scalar_dense.default
     unscale = aten._amp_foreach_non_finite_check_and_unscale_.default
+    to_sparse = {aten._to_sparse.default, aten._to_sparse.sparse_dim}
     grouped = {getattr(getattr(aten, "_grouped_mm", None), "default", None)}
     storages, switch = recorder.storages, recorder.switch
 
@@ -294,7 +299,8 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             for tensor in found if named else ():
                 storages.put(tensor, TARGET)
             if recorder.recording:
-                outputs = [recorder.spec(tensor) for tensor in found]
+                dense = (part for tensor in found for part in parts_of(tensor) or (tensor,))
+                outputs = [recorder.spec(tensor) for tensor in dense]
                 whole = None if None in outputs else tuple(outputs)
                 recorder.keep(signature.name, signature.overload, described, whole, place)
             return result
@@ -318,8 +324,8 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         known = all(value is not None for value in values)
         try:
             result = None
-            if any(tensor.layout is torch.sparse_coo for tensor in inputs):
-                result = sparse_result(func, args)
+            if func in to_sparse or any(t.layout is torch.sparse_coo for t in inputs):
+                result = sparse_result(func, args, recorder.size_hint, recorder.assume)
             if result is None:
                 result = func(*args, **kwargs)
         except (

@@ -1,19 +1,60 @@
-"""Sparse gradients of stand-ins, with the entries that torch's fake results lose."""
+"""Sparse stand-ins: the tensors that they hold, and the entries that torch's fake results lose."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+ALL_ENTRIES = (
+    "a sparse tensor made of a dense one is taken to have an entry for each element: a size hint "
+    "gives another number of them"
+)
 
-def sparse_result(func: Any, args: Any) -> Any:
-    """The result of ``func`` on sparse tensors with all entries; ``None``: as torch has it.
+
+def without_data(tensor: Any) -> Any:
+    """A sparse COO tensor on the meta device with as many entries; call it outside all modes."""
+    import torch
+
+    return torch.sparse_coo_tensor(
+        tensor._indices().to("meta"),
+        tensor._values().detach().to("meta"),
+        tensor.shape,
+        is_coalesced=tensor.is_coalesced(),
+        check_invariants=False,
+    )
+
+
+def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[str], None]) -> Any:
+    """The result of ``func`` of, or into, COO with all entries; ``None``: as torch has it.
 
     Rows that occur twice are counted twice where they would be merged: how many do depends on data.
+    ``entries``: of a tensor that was dense; ``assume`` is told where that is not known.
     """
     import torch
 
     aten = torch.ops.aten
-    if func is aten.clone.default or func is aten._coalesce.default:
+    if func is aten._to_sparse.default or func is aten._to_sparse.sparse_dim:
+        dense = args[0]
+        if dense.layout is not torch.strided:
+            return None
+        dims = args[1] if func is aten._to_sparse.sparse_dim else dense.dim()
+        most = dense.shape[:dims].numel()
+        if entries is None:
+            assume(ALL_ENTRIES)
+        count = most if entries is None else min(entries, most)
+        return torch.sparse_coo_tensor(
+            dense.new_empty((dims, count), dtype=torch.int64),
+            dense.new_empty((count, *dense.shape[dims:])),
+            dense.shape,
+            is_coalesced=True,
+            check_invariants=False,
+        )
+    if func in (
+        aten.clone.default,
+        aten.detach.default,
+        aten.alias.default,
+        aten._coalesce.default,
+    ):
         pattern, values = args[0], args[0]._values()
     elif func is aten.sparse_mask.default:
         pattern = args[1]
@@ -29,3 +70,16 @@ def sparse_result(func: Any, args: Any) -> Any:
         is_coalesced=func is aten._coalesce.default or pattern.is_coalesced(),
         check_invariants=False,
     )
+
+
+def parts_of(tensor: Any) -> tuple[Any, ...]:
+    """The dense tensors of a sparse one, indices before values; none of other layouts."""
+    import torch
+
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return ()

@@ -9,8 +9,9 @@ from typing import Any
 from gobrrr.capture.assumed_values import MOST_ASSUMED, rest_on
 from gobrrr.capture.graph_storages import HOST, TARGET, Storages
 from gobrrr.capture.snapshot import HOOKS, Snapshot, hooks_of
+from gobrrr.capture.sparse_gradients import without_data
 from gobrrr.capture.tensor_subclasses import (
-    is_wrapper_class,
+    is_wrapper,
     plain_class,
     take_class,
     wrapper_of,
@@ -57,7 +58,7 @@ class StandIns:
         known = self._made.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1]
-        if is_wrapper_class(type(tensor)):
+        if is_wrapper(tensor):
             made = wrapper_of(tensor, lambda held: self.of(held, place))
             self._made[id(tensor)] = (weakref.ref(tensor), made)
             self._made[id(made)] = (weakref.ref(made), made)
@@ -72,7 +73,12 @@ class StandIns:
         else:
             if tensor.device.type != "cpu":
                 return self.of(real_call(torch.Tensor.to, (tensor.detach(), "meta"), {}), place)
-            made = self.fake_mode.from_tensor(tensor, static_shapes=True)
+            if tensor.layout is torch.sparse_coo:
+                bare = real_call(without_data, (tensor,), {})
+                made = FakeTensor(self.fake_mode, bare, torch.device("cpu"))
+                made.requires_grad_(tensor.requires_grad)
+            else:
+                made = self.fake_mode.from_tensor(tensor, static_shapes=True)
             _note(made, real_call(_kept_value, (tensor,), {}))
         kind = plain_class(tensor)
         if kind is not None:

@@ -19,14 +19,21 @@ _KIND = "_gobrrr_kind"
 
 
 @lru_cache(maxsize=1024)
-def is_wrapper_class(kind: type) -> bool:
+def is_wrapper_class(kind: Any) -> bool:
     """Whether operators on tensors of a class are answered by the class."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
     if not issubclass(kind, torch.Tensor) or issubclass(kind, FakeTensor):
         return False
-    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    own: Any = kind.__torch_dispatch__
+    return own is not torch.Tensor.__torch_dispatch__
+
+
+def is_wrapper(tensor: Any) -> bool:
+    """Whether a tensor is of such a class."""
+    kind: Any = type(tensor)
+    return is_wrapper_class(kind)
 
 
 def wrapper_of(tensor: Any, stand_in_of: Callable[[Any], Any]) -> Any:
@@ -51,7 +58,7 @@ def tensors_of(tensor: Any) -> list[Any]:
     """The tensors that a wrapper holds, of wrappers within it too; of any other tensor, itself."""
     import torch
 
-    if not is_wrapper_class(type(tensor)):
+    if not is_wrapper(tensor):
         return [tensor]
     flatten = getattr(tensor, "__tensor_flatten__", None)
     names = vars(tensor) if flatten is None else flatten()[0]
@@ -59,11 +66,11 @@ def tensors_of(tensor: Any) -> list[Any]:
     return [inner for one in held if isinstance(one, torch.Tensor) for inner in tensors_of(one)]
 
 
-def plain_class(tensor: Any) -> type | None:
+def plain_class(tensor: Any) -> Any:
     """The program's own class of a tensor that wraps nothing; ``None`` for one of torch's."""
     import torch
 
-    kind: type = type(tensor)
+    kind: Any = type(tensor)
     if kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_wrapper_class(kind):
         return None
     return kind

@@ -13,11 +13,13 @@ from dataclasses import replace
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
+from gobrrr.work.sparse import sparse_product
 from gobrrr.work.traffic import (
     account,
     broadcast,
     integers,
     is_inplace,
+    is_sparse,
     need,
     product,
     results,
@@ -53,9 +55,11 @@ def matrix_work(
     )  # fmt: skip
 
 
-@formula("aten::mm", "aten::_sparse_mm", fusion=Role.CONTRACTION)
-def mm(call: OpCall) -> Work:
-    """``(m, k) @ (k, n)``."""
+@formula("aten::mm", fusion=Role.CONTRACTION)
+def mm(call: OpCall) -> Work | None:
+    """``(m, k) @ (k, n)``; one of them may be sparse."""
+    if any(map(is_sparse, call.args)):
+        return sparse_product(call)
     a, b = need(call, 0), need(call, 1)
     m, k = a.shape
     n = b.shape[1]
@@ -72,8 +76,10 @@ def int_mm(call: OpCall) -> Work:
 
 
 @formula("aten::addmm", "aten::addmm_", "aten::_addmm_activation", fusion=Role.CONTRACTION)
-def addmm(call: OpCall) -> Work:
+def addmm(call: OpCall) -> Work | None:
     """``beta * self + alpha * (m, k) @ (k, n)``; a bias that broadcasts is read once."""
+    if any(map(is_sparse, call.args)):
+        return sparse_product(call)
     bias, a, b = need(call, 0), need(call, 1), need(call, 2)
     m, k = a.shape
     n = b.shape[1]

@@ -13,6 +13,7 @@ from gobrrr.work.traffic import (
     destinations,
     integers,
     is_inplace,
+    is_sparse,
     list_at,
     need,
     nothing,
@@ -68,7 +69,9 @@ def moved(
     )
 )
 def copy_of_self(call: OpCall) -> Work:
-    """A tensor of the same elements in another order or place."""
+    """A tensor of the same elements in another order or place; of a sparse one, its entries."""
+    if call.args and is_sparse(call.args[0]) and call.outputs:
+        return moved(list(call.tensors), list(call.outputs))
     x = need(call, 0)
     out, fresh = results(call, 99, x.shape, x.dtype)
     return moved([x], out, fresh=fresh)

@@ -69,6 +69,17 @@ def embedding(call: OpCall) -> Work:
     return _move([rows, indices], [out], dtype=weight.dtype, fresh=fresh)
 
 
+@formula("aten::embedding_renorm_")
+def embedding_renorm(call: OpCall) -> Work:
+    """``(weight (v, d), indices, max_norm, norm_type)``: the norm of each row that is named.
+
+    The least: no row is too long, and none is written.
+    """
+    weight, indices = need(call, 0), need(call, 1)
+    rows = touched(weight, indices.numel * product(weight.shape[1:]))
+    return _move([rows, indices], vector=2.0 * rows.numel, dtype=weight.dtype, fresh=False)
+
+
 @formula("aten::index_select")
 def index_select(call: OpCall) -> Work:
     """``(self, dim, index)``."""

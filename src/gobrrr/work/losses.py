@@ -165,3 +165,18 @@ describe(
     fusion=Role.POINTWISE,
 )
 describe("nll_loss_forward nll_loss_backward", passes="loss")
+
+
+@formula(*qualified("multilabel_margin_loss_forward multilabel_margin_loss_backward"))
+def multilabel_margin_loss(call: OpCall) -> Work | None:
+    """``(self, target, reduction)`` -> loss, is_target; ``(grad, self, target, ...)`` -> gradient.
+
+    Each class against each label of its row. How many labels there are depends on the data: one.
+    """
+    if not call.outputs:
+        return None
+    x = need(call, 1 if call.name.endswith("backward") else 0)
+    return account(
+        list(call.tensors), list(call.outputs), vector=4.0 * x.numel,
+        dtype=arithmetic_dtype(x.dtype), op_class="other",
+    )  # fmt: skip

@@ -17,7 +17,7 @@ from gobrrr.work.traffic import (
     tensor_at,
 )
 from gobrrr.work.traits import Role, describe
-from gobrrr.work.weights import FUNCTION, NORMAL, UNIFORM
+from gobrrr.work.weights import DIVIDE, FUNCTION, NORMAL, UNIFORM
 
 # FLOPs and functions per element.
 _IN_PLACE: dict[str, tuple[float, float]] = {
@@ -89,6 +89,32 @@ def sample_like(call: OpCall) -> Work:
     shape = broadcast([spec.shape for spec in inputs])
     out = list(call.outputs or [TensorSpec(shape, x.dtype)])
     return _random(list(inputs), out, flops, special, True)
+
+
+# Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", ACM Transactions on
+# Mathematical Software 26, 2000: a normal number, a uniform one, two logarithms and 10 FLOPs for a
+# trial, of which at least 95 of 100 succeed.
+_GAMMA = (NORMAL + UNIFORM + 2 * FUNCTION + 10, 3.5)
+
+
+@formula("aten::_standard_gamma", "aten::_sample_dirichlet")
+def sample_gamma(call: OpCall) -> Work:
+    """``(alpha, ...)``: a sample for each; Dirichlet's are divided by the sum of their row."""
+    x = need(call, 0)
+    flops, special = _GAMMA
+    flops += (1 + DIVIDE) if call.name.endswith("dirichlet") else 0
+    return _random([x], list(call.outputs or [TensorSpec(x.shape, x.dtype)]), flops, special, True)
+
+
+@formula("aten::_standard_gamma_grad", "aten::_dirichlet_grad")
+def gamma_gradient(call: OpCall) -> Work:
+    """Reparameterised gradients: rational functions or series of 10 terms and three functions.
+
+    ``aten/src/ATen/native/Distributions.h``, ``standard_gamma_grad`` and ``dirichlet_grad_one``.
+    """
+    x = need(call, 0)
+    out = list(call.outputs or [TensorSpec(x.shape, x.dtype)])
+    return _random(list(call.tensors), out, 40 + 3 * FUNCTION, 3, True)
 
 
 @formula("aten::native_dropout", "aten::_fused_dropout")

@@ -7,7 +7,7 @@ from typing import Optional, TypeVar
 
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work
-from gobrrr.work.traffic import account
+from gobrrr.work.traffic import account, is_sparse
 from gobrrr.work.traits import Passes, Role, SpaceOf, Traits, forget_traits, state_traits
 
 # ``None``: the arguments recorded do not determine the work.
@@ -135,7 +135,8 @@ def work_of(call: OpCall) -> Work | None:
     try:
         return function(call)
     except _UNTELLING as error:
-        if call.outputs is not None:
+        # Formulas are of dense tensors, but for those of ``sparse.py``.
+        if call.outputs is not None and not any(map(is_sparse, call.args)):
             # A trace never has the results; whoever has them has every argument too.
             _FAILED.setdefault(name, f"{type(error).__name__}: {error}")
         return None

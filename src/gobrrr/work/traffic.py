@@ -113,6 +113,11 @@ def need(call: OpCall, index: int) -> TensorSpec:
     return spec
 
 
+def is_sparse(arg: Arg) -> bool:
+    """Whether an argument is a sparse tensor: its layout, then the dense tensors that it holds."""
+    return isinstance(arg, tuple) and bool(arg) and str(arg[0]).startswith("sparse_")
+
+
 def tensors_in(args: Sequence[Arg]) -> list[TensorSpec]:
     """All tensors of some arguments, lists flattened."""
     found: list[TensorSpec] = []

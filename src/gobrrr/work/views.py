@@ -18,7 +18,8 @@ _reshape_alias _unsafe_view _nested_view_from_buffer _nested_view_from_jagged te
 vsplit dsplit broadcast_to broadcast_tensors lift lift_fresh _conj conj _neg_view resolve_conj
 resolve_neg real imag positive_view swap_axes matrix_H values indices crow_indices col_indices
 ccol_indices row_indices _values _indices atleast_1d atleast_2d atleast_3d meshgrid
-slice_inverse cudnn_is_acceptable _mkldnn_reshape _mkldnn_transpose_
+_sparse_coo_tensor_with_dims_and_tensors slice_inverse cudnn_is_acceptable _mkldnn_reshape
+_mkldnn_transpose_
     """
 )
 
@@ -32,8 +33,9 @@ resize_ resize_as_ requires_grad_ retain_grad
 _cudnn_init_dropout_state_hint empty empty_like empty_strided empty_permuted new_empty
 new_empty_strided _efficientzerotensor _assert_tensor_metadata _assert_async _assert_scalar
 _functional_assert_async sym_constrain_range sym_constrain_range_for_size record_stream
-_use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight is_leaf output_nr layout
-_nested_tensor_from_mask_left_aligned result_type can_cast _fused_sdp_choice
+_use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight is_leaf output_nr layout sparse_dim
+dense_dim _nnz is_coalesced
+_nested_tensor_from_mask_left_aligned _has_same_storage_numel result_type can_cast _fused_sdp_choice
 """
 )
 
