@@ -14,6 +14,7 @@ from gobrrr.attribution.attributed import Attributed, AttributedOp, StepTimes
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.drawing import timeline_columns
+from gobrrr.diagnosis.impossible import contradictions
 from gobrrr.diagnosis.records import (
     ceiling_rows,
     collective_rows,
@@ -73,6 +74,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     coverage = coverage_of(ops, shares, step.unlinked_ns * 1e-9)
     modelled = _mostly_modelled(coverage)
     mfu, mfu_dtype = mfu_of(ops, step.ceilings, step_s) if modelled else (None, None)
+    wrong = contradictions(mfu, shares, step_s)
     diagnosis = Diagnosis(
         environment=environment,
         source=source,
@@ -82,9 +84,9 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         leaves=leaves,
         regime=regime,
         close=close,
-        mfu=mfu,
+        mfu=None if wrong else mfu,
         mfu_dtype=mfu_dtype,
-        speed_of_light_s=speed_of_light(leaves, step.ceilings) if modelled else None,
+        speed_of_light_s=speed_of_light(leaves, step.ceilings) if modelled and not wrong else None,
         coverage=coverage,
         # Only a measurement can be faster than the ceilings allow.
         above_ceiling=above_ceiling_rows(ops, shares) if step.step.time.n else [],
@@ -101,10 +103,10 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
             Concurrent(thread=op.thread, name=op.name, time_s=op.duration_ns * 1e-9)
             for op in step.concurrent
         ],
-        notices=[*step.notices, *failure_notices()],
+        notices=[*wrong, *step.notices, *failure_notices()],
         counters={**step.counters, **_work_done(ops)},
     )
-    diagnosis.verdict = verdict_of(diagnosis)
+    diagnosis.verdict = "" if wrong else verdict_of(diagnosis)
     diagnosis.check()
     return diagnosis
 
