@@ -23,6 +23,15 @@ from gobrrr.work.convolution import COMPOSITE, LAYOUTS
 from gobrrr.work.estimate import Work
 
 _HALF = ("float16", "bfloat16")
+# Architectures whose TF32 kernels take channels-last tensors alone (convolutions of
+# ``programs_fp32_h100_sxm`` take two more passes over their result than their kernel needs).
+_CONVERTS_TF32 = ("Hopper", "Blackwell")
+# Depthwise windows that PyTorch has no kernel of fixed size for (DepthwiseConv2d.cu has squares):
+# of both rates of those with one. The same programs' windows of 3 x 1 and 3 x 7.
+_GENERIC_WINDOW = 0.25
+# A transposed convolution that is strided and dilated has no kernel on the matrix unit: of the
+# vector rate in float32. The same programs, in 1-D and 3-D.
+_SCATTERING = 0.22
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,8 @@ def tuned(call: OpCall, work: Work, device: TargetDevice, c: Coefficients) -> Co
     e = efficiency_of(device)
     if shape.depthwise:
         last = shape.channels_last
-        return replace(c, direct_fraction=e.depthwise_last if last else e.depthwise)
+        fraction = e.depthwise_last if last else e.depthwise
+        return replace(c, direct_fraction=fraction * _window_share(shape))
     if shape.groups > 1:
         return replace(c, convolution_fraction=e.grouped)
     if shape.inputs <= 4:
@@ -102,7 +112,29 @@ def depthwise_stream(call: OpCall, device: TargetDevice) -> float:
     """Share of the bandwidth that a direct convolution's traffic reaches."""
     e = efficiency_of(device)
     shape = shape_of_convolution(call)
-    return e.depthwise_stream_last if shape and shape.channels_last else e.depthwise_stream
+    if shape is None:
+        return e.depthwise_stream
+    stream = e.depthwise_stream_last if shape.channels_last else e.depthwise_stream
+    return stream * _window_share(shape)
+
+
+def _window_share(shape: ConvolutionShape) -> float:
+    generic = len(set(shape.window)) > 1 and not shape.channels_last
+    return _GENERIC_WINDOW if generic else 1.0
+
+
+def scattering_rate(call: OpCall, dtype: str, device: TargetDevice) -> float | None:
+    """FLOP/s of a transposed convolution without a kernel on the matrix unit; ``None``: has one."""
+    shape = shape_of_convolution(call)
+    vector = device.ceilings.vector_flops_per_s("float32")
+    if shape is None or not shape.transposed or dtype != "tf32" or vector is None:
+        return None
+    if call.name != "aten::convolution" or len(call.args) < 6:
+        return None
+    strides, dilation = call.args[3], call.args[5]
+    steps = [max(n for n in each if isinstance(n, int)) if isinstance(each, tuple) and each else 1
+             for each in (strides, dilation)]  # fmt: skip
+    return vector * _SCATTERING if min(steps) > 1 else None
 
 
 def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass, ...]:
@@ -126,7 +158,11 @@ def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass,
     found = []
     dtype = work.compute_dtype
     # A window of one position is a product of matrices in either layout.
-    if dtype in _HALF and shape.taps > 1 and not shape.depthwise and not shape.channels_last:
+    converted = dtype in _HALF or (
+        dtype == "tf32" and device.architecture.startswith(_CONVERTS_TF32)
+    )
+    converted = converted and scattering_rate(call, dtype, device) is None
+    if converted and shape.taps > 1 and not shape.depthwise and not shape.channels_last:
         e = efficiency_of(device)
         # One channel, or one position, lies the same in both layouts.
         for elements, channels in ((x.numel, x.shape[1]), (weight.numel, weight.shape[1]),

@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 from gobrrr.models.attention_time import is_fused_attention, time_of_attention
 from gobrrr.models.coefficients import Coefficients, coefficients_of
 from gobrrr.models.contraction_shapes import convolution_of, products_of
-from gobrrr.models.efficiency import depthwise_stream, passes_beside, shape_of_convolution, tuned
+from gobrrr.models.efficiency import (
+    depthwise_stream,
+    passes_beside,
+    scattering_rate,
+    shape_of_convolution,
+    tuned,
+)
 from gobrrr.models.float32_convolution import fastest
 from gobrrr.models.passes import (
     Pass,
@@ -246,6 +252,9 @@ def _contraction(
     direct = _direct_convolution(call, work, device, c, cold)
     if direct is not None and direct.how.startswith("depthwise"):
         return direct
+    slow = scattering_rate(call, work.compute_dtype, device)
+    if slow is not None:
+        return _unshaped(work, device, replace(c, matrix_fraction=1.0), cold, slow)
     in_float32 = _float32_convolution(call, work, device, c, cold, rate)
     if in_float32 is not None:
         return in_float32

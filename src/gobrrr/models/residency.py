@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.traffic import is_inplace
+from gobrrr.work.views import NO_WORK
 
 
 @dataclass(slots=True)
@@ -84,6 +85,11 @@ def cold_bytes_of_step(calls: Sequence[OpCall], capacity_bytes: int) -> list[flo
     result: list[float] = []
     for last in (False, True):
         for call in calls:
+            if call.name in NO_WORK:
+                # A view names a tensor and touches none of its bytes.
+                if last:
+                    result.append(0.0)
+                continue
             cold = 0
             written = _written(call)
             own = {id(tensor) for tensor in written}

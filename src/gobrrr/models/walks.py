@@ -149,8 +149,13 @@ def _window(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 
 def _loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # nll_loss with a mean over rows runs in one block.
+    # nll_loss with a mean over rows runs in one block; its gradient is zeroed by the whole device
+    # first (Loss.cu).
     x = call.tensors[0]
+    if "backward" in call.name:
+        rows = call.tensors[2].numel if len(call.tensors) > 2 else 1
+        touched = min(1.0, rows / max(1, call.tensors[1].numel))
+        return (Walk(reads=0.0), Walk(writes=touched, programs=1.0))
     return (Walk(programs=1.0 if len(x.shape) <= 2 else None),)
 
 
@@ -173,7 +178,14 @@ def _scatter(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 
 def _gather(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    return (Walk(efficiency=0.6, indexed=_widest(call), trips=2),)
+    inplace = call.name.endswith("_")
+    moved = _scattered(call) if inplace else _widest(call)
+    return (Walk(efficiency=0.6, indexed=moved, trips=2),)
+
+
+def _scattered(call: OpCall) -> float:
+    """Elements that an op writes into places of its first tensor: those of its source."""
+    return float(max((t.numel for t in call.tensors[1:]), default=1))
 
 
 def _index_put(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:

@@ -331,7 +331,8 @@ def per_sample_weights_backward(call: OpCall) -> Work:
 describe("embedding index_select gather index take _unsafe_index", fusion=Role.POINTWISE)
 describe("scatter_add scatter_add_ index_add index_add_ scatter_reduce", passes="scatter")
 describe(
-    "gather index embedding index_select take scatter scatter_ masked_scatter", passes="gather"
+    "gather index embedding index_select take scatter scatter_ masked_scatter index_copy_",
+    passes="gather",
 )
 describe("index_put index_put_ _index_put_impl_", passes="index_put")
 describe("embedding_dense_backward", passes="embedding_backward")

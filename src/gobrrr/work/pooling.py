@@ -63,6 +63,12 @@ def pooled_shape(call: OpCall, rank: int, *, dilated: bool, ceil_at: int) -> tup
     return (*x.shape[:-rank], *spatial)
 
 
+def _window(kernel: Arg, sizes: tuple[int, ...]) -> int:
+    """Elements of a window that lie inside the input (one may be larger than it)."""
+    rank = len(sizes)
+    return product([min(k, n) for k, n in zip(_sizes(kernel, rank, (1,) * rank), sizes)])
+
+
 def max_pool(call: OpCall) -> Work:
     """One comparison per element of each window; indices int64 where the operator has them."""
     name = call.name
@@ -78,7 +84,7 @@ def max_pool(call: OpCall) -> Work:
         out = [TensorSpec(shape, x.dtype)]
         if name.endswith("with_indices"):
             out.append(TensorSpec(shape, "int64"))
-    window = product(_sizes(call.args[1], rank, (1,) * rank))
+    window = _window(call.args[1], x.shape[-rank:])
     return _work([x], out, float(out[0].numel * window), fresh=not given)
 
 
@@ -90,7 +96,7 @@ def avg_pool(call: OpCall) -> Work:
     out = given or list(call.outputs or ())
     if not out:
         out = [TensorSpec(pooled_shape(call, rank, dilated=False, ceil_at=4), x.dtype)]
-    window = product(_sizes(call.args[1], rank, (1,) * rank))
+    window = _window(call.args[1], x.shape[-rank:])
     return _work([x], out, float(out[0].numel * (window + 1)), fresh=not given)
 
 
@@ -160,7 +166,8 @@ def avg_pool_backward(call: OpCall) -> Work:
     """``(grad, self, [kernel, ...])``: a scaling per gradient, an addition per window element."""
     grad, x = need(call, 0), need(call, 1)
     kernel = integers(call.args[2]) if len(call.args) > 2 and "adaptive" not in call.name else None
-    spread = grad.numel * product(kernel) if kernel else x.numel
+    rank = _rank(call.name)
+    spread = grad.numel * _window(call.args[2], x.shape[-rank:]) if kernel else x.numel
     out = list(call.outputs or [TensorSpec(x.shape, grad.dtype)])
     return _work([grad], out, float(grad.numel + spread))
 
