@@ -8,46 +8,33 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gobrrr.capture.assumed_values import assumption_of, compute, spread_evenly
 from gobrrr.capture.capture_errors import note_operator
-from gobrrr.capture.conditions import (
-    ORDINARY,
-    Conditions,
-    condition_of_extremes,
-    worth_asking,
+from gobrrr.capture.conditions import Conditions
+from gobrrr.capture.data_questions import OFFSETS, offsets_asked, result_asked, value_asked
+from gobrrr.capture.followed_values import (
+    assume_choice,
+    collect,
+    follow_condition,
+    follow_small,
+    follow_uniform,
 )
 from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
-from gobrrr.capture.grouped_products import (
-    ends_of,
-    has_grouped_kernel,
-    multiply_group_by_group,
-)
+from gobrrr.capture.grouped_products import has_grouped_kernel, multiply_group_by_group
 from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
+from gobrrr.capture.result_cache import ResultCache
 from gobrrr.capture.sparse_gradients import parts_of, sparse_result
-from gobrrr.capture.stand_ins import (
-    MOST_FLOATS,
-    StandIns,
-    forget,
-    real_call,
-    remember,
-    value_of,
-    worth_keeping,
-)
+from gobrrr.capture.stand_ins import StandIns, forget, value_of
 from gobrrr.capture.step_threads import StepThreads
 from gobrrr.capture.target_answers import Switch
 from gobrrr.capture.tensor_subclasses import is_wrapper_class
-from gobrrr.capture.uniform_values import expanded, may_be_uniform, uniform_result
-from gobrrr.capture.unknown_sizes import sized
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.errors import CaptureError, InputError
+from gobrrr.timeline.errors import CaptureError
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
 # Marks of the profiler and questions of torch's own C++ code, not operators of the program.
 _QUERIES = frozenset({"profiler", "prims_profiler", "prim"})
-# The value that a program gets where it asks for one that depends on data.
-UNKNOWN_FLOAT = 1.0
 
 
 class GraphRecorder(OpRecorder):
@@ -85,6 +72,7 @@ class GraphRecorder(OpRecorder):
         self.optimizer_stepped = False
         self.guessed: Counter[str] = Counter()
         self.conditions = Conditions(size_hint)
+        self.results = ResultCache(stand_ins.fake_mode)
         self.threads = threads
         threads.modes = self._modes_of_thread
 
@@ -212,6 +200,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
     to_sparse = {aten._to_sparse.default, aten._to_sparse.sparse_dim}
     grouped = {getattr(getattr(aten, "_grouped_mm", None), "default", None)}
     storages, switch = recorder.storages, recorder.switch
+    run = recorder.results.run
 
     class GraphMode(TorchDispatchMode):  # type: ignore[misc]
         supports_higher_order_operators = True
@@ -279,10 +268,10 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
                 given = [recorder.describe(value) for value in args]
                 for name, default in signature.arguments[len(args) :]:
                     given.append(recorder.describe(kwargs[name]) if name in kwargs else default)
-                if signature.name in _OFFSETS:
-                    offsets_at = _OFFSETS[signature.name]
+                if signature.name in OFFSETS:
+                    offsets_at = OFFSETS[signature.name]
                     offsets = args[offsets_at] if offsets_at < len(args) else kwargs.get("offs")
-                    given[offsets_at] = _offsets(recorder, offsets, place[1])
+                    given[offsets_at] = offsets_asked(recorder, offsets, place[1])
                 described = tuple(given)
                 # An implicit copy that autograd makes under dispatch modes alone.
                 if func is aten.detach.default and place[2] is Phase.FORWARD:
@@ -290,11 +279,11 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
                 storages.now = len(recorder.graph)
             if func is asks_value:
                 recorder.keep(signature.name, signature.overload, described, (), place)
-                return _value_asked(recorder, args[0], place[1], frame)
+                return value_asked(recorder, args[0], place[1], frame)
             result = _run(func, args, kwargs, inputs, frame, place[1])
-            _assume(recorder, func, args, kwargs, result, place[1])
+            assume_choice(recorder.size_hint, func, args, kwargs, result, place[1])
             found: list[Any] = []
-            _collect(result, found)
+            collect(result, found)
             recorder.place_outputs(found, inputs, not inputs or func is aten.lift_fresh.default)
             for tensor in found if named else ():
                 storages.put(tensor, TARGET)
@@ -313,7 +302,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             storages.now = len(recorder.graph) if recorder.recording else storages.now
             result = func(*args, **kwargs)
             found: list[Any] = []
-            _collect(result, found)
+            collect(result, found)
             recorder.place_outputs(found, inputs, False)
             outputs = tuple(recorder.spec(tensor) for tensor in found)
             recorder.keep(f"higher_order::{func.name()}", "", described, outputs, place)
@@ -327,12 +316,12 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             if func in to_sparse or any(t.layout is torch.sparse_coo for t in inputs):
                 result = sparse_result(func, args, recorder.size_hint, recorder.assume)
             if result is None:
-                result = func(*args, **kwargs)
+                result = run(func, args, kwargs, inputs)
         except (
             fake_tensor.DynamicOutputShapeException,
             fake_tensor.DataDependentOutputException,
         ) as error:
-            return _depends_on_data(recorder, func, args, kwargs, known, error, frame, source)
+            return result_asked(recorder, func, args, kwargs, known, error, frame, source)
         except fake_tensor.UnsupportedOperatorException as error:
             raise CaptureError(
                 f"{func} cannot be captured without running it: it has no fake implementation "
@@ -342,16 +331,16 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             note_operator(error, func)
             raise
         followed = (
-            (known and _follow(func, args, kwargs, result))
-            or _follow_uniform(func, args, kwargs, result)
-            or _follow_condition(func, args, kwargs, result)
+            (known and follow_small(func, args, kwargs, result))
+            or follow_uniform(func, args, kwargs, result)
+            or follow_condition(func, args, kwargs, result)
         )
         if not followed and func._schema.is_mutable and func is not unscale:
             for index, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     written: list[Any] = []
                     value = args[index] if index < len(args) else kwargs.get(argument.name)
-                    _collect(value, written)
+                    collect(value, written)
                     for tensor in written:
                         forget(tensor)
         return result
@@ -373,228 +362,3 @@ def _with_stand_ins(stand_ins: StandIns, value: Any, found: list[Any]) -> Any:
         items = [_with_stand_ins(stand_ins, item, found) for item in value]
         return tuple(items) if isinstance(value, tuple) else items
     return value
-
-
-def _collect(value: Any, found: list[Any]) -> None:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        found.append(value)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _collect(item, found)
-
-
-def _values_in_place(value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value_of(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_values_in_place(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _values_in_place(item) for key, item in value.items()}
-    return value
-
-
-def _assume(
-    recorder: GraphRecorder, func: Any, args: Any, kwargs: Any, result: Any, source: str
-) -> None:
-    """Give what an operator chooses by unknown values the values of an even choice."""
-    choice = spread_evenly(func, args, kwargs, result, recorder.size_hint, source)
-    if choice is not None and value_of(choice[0]) is None:
-        index, make, assumption = choice
-        remember(index, real_call(make, (), {}), assumption)
-
-
-def _assumption_of(*arguments: Any) -> str | None:
-    """The sentence that the values of arguments rest on; ``None`` if all are known."""
-    values: list[Any] = []
-    for argument in arguments:
-        _collect(list(argument.values()) if isinstance(argument, dict) else argument, values)
-    return next((found for found in map(assumption_of, values) if found is not None), None)
-
-
-class _RandomOperators(dict[Any, bool]):
-    """Whether an operator draws random numbers, which are data; found once for each."""
-
-    def __missing__(self, func: Any) -> bool:
-        import torch
-
-        self[func] = torch.Tag.nondeterministic_seeded in func.tags
-        return self[func]
-
-
-_RANDOM = _RandomOperators()
-
-
-def _follow(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
-    """Work out the values of a result whose arguments' values are known, if it is small.
-
-    Returns whether they are known now, those that the operator wrote into included.
-    """
-    found: list[Any] = []
-    _collect(result, found)
-    real_args, real_kwargs = _values_in_place(args), _values_in_place(kwargs)
-    rests_on = _assumption_of(real_args, real_kwargs)
-    if func.namespace != "aten" or not all(worth_keeping(tensor, rests_on) for tensor in found):
-        return False
-    if _RANDOM[func] and any(tensor.numel() > MOST_FLOATS for tensor in found):
-        return False
-    # Without a result an operator writes into its arguments, and so into their values.
-    if not found and not func._schema.is_mutable:
-        return True
-    try:
-        real = real_call(compute, (func, real_args, real_kwargs), {})
-    except Exception:  # values are a help, not a need: without them the program is asked
-        return False
-    values: list[Any] = []
-    _collect(real, values)
-    if len(values) != len(found):
-        return False
-    for tensor, value in zip(found, values):
-        remember(tensor, value, rests_on)
-    return True
-
-
-def _follow_uniform(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
-    """Note a result all of whose elements are the same; returns whether it is one."""
-    import torch
-
-    if not may_be_uniform(func, args, value_of):
-        return False
-    found: list[Any] = []
-    _collect(result, found)
-    try:
-        element = real_call(uniform_result, (func, args, kwargs, found, value_of), {})
-    except Exception:  # as above
-        return False
-    if element is None:
-        return False
-    rests_on = _assumption_of(_values_in_place(args), _values_in_place(kwargs))
-    for tensor in found:
-        if func._schema.is_mutable:
-            forget(tensor)
-        value = real_call(expanded, (element, tensor.shape), {})
-        # What is small has memory of its own, which writes into a part of it are followed in.
-        small = worth_keeping(tensor) and not func.is_view
-        value = real_call(torch.Tensor.clone, (value,), {}) if small else value
-        remember(tensor, value, rests_on)
-    return True
-
-
-def _follow_condition(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
-    """Note a condition that holds, or does not, for all ordinary numbers."""
-    if kwargs or func._schema.is_mutable or not worth_asking(func):
-        return False
-    try:
-        value = real_call(condition_of_extremes, (func, args, result, value_of), {})
-    except Exception:  # as above
-        return False
-    if value is None:
-        return False
-    remember(result, value, _assumption_of(_values_in_place(args)) or ORDINARY)
-    return True
-
-
-def _value_asked(recorder: GraphRecorder, tensor: Any, source: str, frame: Any) -> Any:
-    """The value of one element, for ``.item()`` and ``if tensor:``."""
-    import torch
-
-    known = value_of(tensor)
-    if known is None:
-        known = getattr(tensor, "constant", None)
-    if known is not None:
-        recorder.decided_by(assumption_of(known))
-        return real_call(torch.Tensor.item, (known,), {})
-    if tensor.dtype is torch.bool:
-        answer = recorder.conditions.answer(frame, source)
-        told = str(answer).lower()
-        recorder.guessed[f"a condition on data is taken to be {told} ({source})"] += 1
-        return answer
-    if tensor.dtype.is_floating_point:
-        if not recorder.in_optimizer:
-            recorder.guessed[f"a value read from the device is taken to be 1.0 ({source})"] += 1
-            if recorder.conditions.count(frame, source):
-                # A loop has had the turns of the size hint: it goes on while there is an error.
-                return 0.0
-        return UNKNOWN_FLOAT
-    if recorder.size_hint is not None:
-        return recorder.size_hint
-    raise InputError(
-        f"the program reads a whole number from a tensor whose values are unknown ({source}): give "
-        "an example of it with --size-hint N (size_hint=N in Python)"
-    )
-
-
-def _depends_on_data(
-    recorder: GraphRecorder,
-    func: Any,
-    args: Any,
-    kwargs: Any,
-    known: bool,
-    error: Exception,
-    frame: Any,
-    source: str,
-) -> Any:
-    if known:
-        real_args, real_kwargs = _values_in_place(args), _values_in_place(kwargs)
-        rests_on = _assumption_of(real_args, real_kwargs)
-        real = real_call(func, real_args, real_kwargs)
-        recorder.decided_by(rests_on)
-        return _as_stand_ins(recorder.stand_ins, real, rests_on)
-    if func._schema.name in ("aten::equal", "aten::allclose"):
-        same = args[0] is args[1] or recorder.conditions.answer(frame, source)
-        told = f"{func._schema.name.partition('::')[2]} of tensors with unknown values"
-        recorder.guessed[f"{told} is taken to be {str(same).lower()} ({source})"] += 1
-        return same
-
-    def known_stand_in(real: Any, *, on_host: bool = False) -> Any:
-        made = _as_stand_ins(recorder.stand_ins, real)
-        if on_host:
-            recorder.storages.put(made, HOST)
-        return made
-
-    result = sized(func, args, kwargs, recorder.size_hint, value_of, known_stand_in)
-    if result is not None:
-        return result
-    if recorder.size_hint is None:
-        raise InputError(
-            f"the shape of the result of {func} depends on the data ({source}): give an example "
-            "of its size with --size-hint N (size_hint=N in Python)"
-        ) from error
-    raise CaptureError(
-        f"gobrrr cannot predict this step: the result of {func} depends on the data in a way that "
-        f"no size says ({source}); keep that part out of the step"
-    ) from error
-
-
-# Where grouped products have the ends of their groups, which say what is read.
-_OFFSETS = {"aten::_grouped_mm": 2, "aten::_scaled_grouped_mm": 4}
-
-
-def _offsets(recorder: GraphRecorder, offsets: Any, source: str) -> Arg:
-    """The ends of the groups of a grouped product, as numbers where they are known or assumed."""
-    if offsets is None:
-        return None
-    value = value_of(offsets)
-    if value is None:
-        recorder.guessed[
-            "the groups of a grouped product are taken to have equal numbers of rows, as in "
-            f"balanced routing ({source})"
-        ] += 1
-        return recorder.describe(offsets)
-    recorder.decided_by(assumption_of(value))
-    return tuple(ends_of(offsets) or ())
-
-
-def _as_stand_ins(stand_ins: StandIns, real: Any, rests_on: str | None = None) -> Any:
-    import torch
-
-    if isinstance(real, torch.Tensor):
-        made = stand_ins.fake_mode.from_tensor(real, static_shapes=True)
-        remember(made, real, rests_on)
-        return made
-    if isinstance(real, (list, tuple)):
-        return type(real)(_as_stand_ins(stand_ins, item, rests_on) for item in real)
-    return real

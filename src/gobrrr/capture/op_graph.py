@@ -21,7 +21,13 @@ from gobrrr.capture.hidden_stand_ins import hidden
 from gobrrr.capture.higher_order import run_plainly
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.step_threads import StepThreads, fake_mode_of
-from gobrrr.capture.target_answers import DeviceAnswers, Switch, answering, make_mode
+from gobrrr.capture.target_answers import (
+    DeviceAnswers,
+    Switch,
+    answering,
+    make_mode,
+    modules_applied_plainly,
+)
 from gobrrr.capture.target_kernels import WHOLE, Abilities, composites_of, kernels_of
 from gobrrr.capture.tensor_subclasses import subclasses_kept
 from gobrrr.capture.workload import Workload, as_workload
@@ -100,6 +106,7 @@ def capture_op_graph(
             stack.enter_context(quietly())
             stack.enter_context(_eagerly())
             stack.enter_context(hidden())
+            stack.enter_context(modules_applied_plainly())
             stack.enter_context(run_plainly(recorder.assume))
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from gobrrr.capture.assumed_values import MOST_ASSUMED, rest_on
+from gobrrr.capture.assumed_values import MOST_ASSUMED, assumption_of, rest_on
 from gobrrr.capture.graph_storages import HOST, TARGET, Storages
 from gobrrr.capture.snapshot import HOOKS, Snapshot, hooks_of
 from gobrrr.capture.sparse_gradients import without_data
@@ -24,8 +24,25 @@ MOST_VALUES = 1 << 18
 MOST_FLOATS = 16
 MOST_TABLE = 4096
 _VALUE = "_gobrrr_value"
-# On a storage: how often its values were lost; on a stand-in: how often when its value was noted.
+# On a storage: how often its values were lost.
 _LOST = "_gobrrr_lost"
+
+
+class _Known:
+    """The value of a stand-in, and how often values of its storage were lost when it was noted."""
+
+    __slots__ = ("lost", "value")
+
+    def __init__(self, value: Any, lost: int) -> None:
+        self.value = value
+        self.lost = lost
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Known:
+        # The copy of a stand-in is one as well; that of its value is no matter of the program's.
+        value = self.value
+        copied = value if is_uniform(value) else real_call(lambda: value.detach().clone(), (), {})
+        rest_on(copied, assumption_of(value))
+        return _Known(copied, 0)
 
 
 class StandIns:
@@ -141,10 +158,8 @@ def _is_data(tensor: Any) -> bool:
 
 def value_of(tensor: Any) -> Any:
     """The values of a stand-in, as a real tensor; ``None`` if unknown."""
-    value = getattr(tensor, _VALUE, None)
-    if value is None or getattr(tensor, _LOST, 0) == _times_lost(tensor):
-        return value
-    return None
+    known = getattr(tensor, _VALUE, None)
+    return None if known is None or known.lost != _times_lost(tensor) else known.value
 
 
 def remember(tensor: Any, value: Any, assumption: str | None = None) -> None:
@@ -167,8 +182,7 @@ def forget(tensor: Any) -> None:
 
 def _note(tensor: Any, value: Any) -> None:
     if value is not None:
-        setattr(tensor, _VALUE, value)
-        setattr(tensor, _LOST, _times_lost(tensor))
+        setattr(tensor, _VALUE, _Known(value, _times_lost(tensor)))
 
 
 def _times_lost(tensor: Any) -> int:

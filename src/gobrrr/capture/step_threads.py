@@ -160,6 +160,10 @@ def fake_mode_of(threads: StepThreads) -> Any:
             self._of_thread = threading.local()
             super().__init__(**options)
 
+        def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensorMode:
+            # A stand-in that is copied refers to it, and the copy is to be of the same capture.
+            return self
+
         @property
         def enter_stack(self) -> list[Any]:
             stack: list[Any] | None = getattr(self._of_thread, "enter_stack", None)

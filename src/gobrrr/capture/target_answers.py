@@ -303,7 +303,6 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
     with contextlib.ExitStack() as stack:
         put = _Replacements()
         stack.callback(put.undo)
-        put(torch.nn.Module, "_apply", _apply)
         # Recurrent modules ask it before they pack their weights, which stand-ins need not.
         put(torch.backends.cudnn, "is_acceptable", lambda *_: False)
         put(FakeTensor, "device", property(device, true_device.fset))
@@ -334,6 +333,19 @@ def _replace_device_hints(put: _Replacements, kind: str) -> None:
             put(owner, "device_hint", lambda tensor, _of=original: (
                 kind if _of(tensor) == "cpu" else _of(tensor)
             ))  # fmt: skip
+
+
+@contextlib.contextmanager
+def modules_applied_plainly() -> Iterator[None]:
+    """``nn.Module._apply`` puts the stand-ins that it makes where the former were."""
+    import torch
+
+    put = _Replacements()
+    put(torch.nn.Module, "_apply", _apply)
+    try:
+        yield
+    finally:
+        put.undo()
 
 
 def _apply(module: Any, function: Any, recurse: bool = True) -> Any:

@@ -1,0 +1,141 @@
+"""Values that are followed through operators: of what is small, uniform, or true of all numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gobrrr.capture.assumed_values import assumption_of, compute, spread_evenly
+from gobrrr.capture.conditions import ORDINARY, condition_of_extremes, worth_asking
+from gobrrr.capture.stand_ins import (
+    MOST_FLOATS,
+    forget,
+    real_call,
+    remember,
+    value_of,
+    worth_keeping,
+)
+from gobrrr.capture.uniform_values import expanded, may_be_uniform, uniform_result
+
+
+def collect(value: Any, found: list[Any]) -> None:
+    """Append the tensors in ``value``, lists flattened."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            collect(item, found)
+
+
+def values_in_place(value: Any) -> Any:
+    """``value`` with the known values of stand-ins in their places."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value_of(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(values_in_place(item) for item in value)
+    if isinstance(value, dict):
+        return {key: values_in_place(item) for key, item in value.items()}
+    return value
+
+
+def assume_choice(
+    size_hint: int | None, func: Any, args: Any, kwargs: Any, result: Any, source: str
+) -> None:
+    """Give what an operator chooses by unknown values the values of an even choice."""
+    choice = spread_evenly(func, args, kwargs, result, size_hint, source)
+    if choice is not None and value_of(choice[0]) is None:
+        index, make, assumption = choice
+        remember(index, real_call(make, (), {}), assumption)
+
+
+def assumption_under(*arguments: Any) -> str | None:
+    """The sentence that the values of arguments rest on; ``None`` if all are known."""
+    values: list[Any] = []
+    for argument in arguments:
+        collect(list(argument.values()) if isinstance(argument, dict) else argument, values)
+    return next((found for found in map(assumption_of, values) if found is not None), None)
+
+
+class _RandomOperators(dict[Any, bool]):
+    """Whether an operator draws random numbers, which are data; found once for each."""
+
+    def __missing__(self, func: Any) -> bool:
+        import torch
+
+        self[func] = torch.Tag.nondeterministic_seeded in func.tags
+        return self[func]
+
+
+_RANDOM = _RandomOperators()
+
+
+def follow_small(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+    """Work out the values of a result whose arguments' values are known, if it is small.
+
+    Returns whether they are known now, those that the operator wrote into included.
+    """
+    found: list[Any] = []
+    collect(result, found)
+    real_args, real_kwargs = values_in_place(args), values_in_place(kwargs)
+    rests_on = assumption_under(real_args, real_kwargs)
+    if func.namespace != "aten" or not all(worth_keeping(tensor, rests_on) for tensor in found):
+        return False
+    if _RANDOM[func] and any(tensor.numel() > MOST_FLOATS for tensor in found):
+        return False
+    # Without a result an operator writes into its arguments, and so into their values.
+    if not found and not func._schema.is_mutable:
+        return True
+    try:
+        real = real_call(compute, (func, real_args, real_kwargs), {})
+    except Exception:  # values are a help, not a need: without them the program is asked
+        return False
+    values: list[Any] = []
+    collect(real, values)
+    if len(values) != len(found):
+        return False
+    for tensor, value in zip(found, values):
+        remember(tensor, value, rests_on)
+    return True
+
+
+def follow_uniform(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+    """Note a result all of whose elements are the same; returns whether it is one."""
+    import torch
+
+    if not may_be_uniform(func, args, value_of):
+        return False
+    found: list[Any] = []
+    collect(result, found)
+    try:
+        element = real_call(uniform_result, (func, args, kwargs, found, value_of), {})
+    except Exception:  # as above
+        return False
+    if element is None:
+        return False
+    rests_on = assumption_under(values_in_place(args), values_in_place(kwargs))
+    for tensor in found:
+        if func._schema.is_mutable:
+            forget(tensor)
+        value = real_call(expanded, (element, tensor.shape), {})
+        # What is small has memory of its own, which writes into a part of it are followed in.
+        small = worth_keeping(tensor) and not func.is_view
+        value = real_call(torch.Tensor.clone, (value,), {}) if small else value
+        remember(tensor, value, rests_on)
+    return True
+
+
+def follow_condition(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+    """Note a condition that holds, or does not, for all ordinary numbers."""
+    if kwargs or func._schema.is_mutable or not worth_asking(func):
+        return False
+    try:
+        value = real_call(condition_of_extremes, (func, args, result, value_of), {})
+    except Exception:  # as above
+        return False
+    if value is None:
+        return False
+    remember(result, value, assumption_under(values_in_place(args)) or ORDINARY)
+    return True
