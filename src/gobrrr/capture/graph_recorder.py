@@ -35,6 +35,7 @@ from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
 # Marks of the profiler and questions of torch's own C++ code, not operators of the program.
 _QUERIES = frozenset({"profiler", "prims_profiler", "prim"})
+OPS_BETWEEN_TELLING = 500
 
 
 class GraphRecorder(OpRecorder):
@@ -53,6 +54,7 @@ class GraphRecorder(OpRecorder):
         function_mode: Callable[[], Any] | None = None,
         composites: Mapping[str, Any] | None = None,
         whole: frozenset[str] = frozenset(),
+        tell: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__()
         self.stand_ins = stand_ins
@@ -67,6 +69,7 @@ class GraphRecorder(OpRecorder):
         # their kernel by device do on the target, and operators that have a kernel there.
         self.composites = {f"aten::{name}": kernel for name, kernel in (composites or {}).items()}
         self.whole = whole
+        self.tell = tell
         self.graph: list[StepOp] = []
         self.recording = False
         self.optimizer_stepped = False
@@ -121,6 +124,8 @@ class GraphRecorder(OpRecorder):
         module, source, phase = place
         self.optimizer_stepped |= phase is Phase.OPTIMIZER
         self.graph.append(StepOp(OpCall(name, args, outputs, overload), module, source, phase))
+        if self.tell is not None and not len(self.graph) % OPS_BETWEEN_TELLING:
+            self.tell(len(self.graph))
 
     def describe(self, value: Any) -> Arg:
         """As ``describe_value``, with the numbers of storages and the devices of the target.

@@ -63,13 +63,17 @@ class CaptureTarget:
 
 
 def capture_op_graph(
-    make: Callable[[], Any], target: CaptureTarget, options: CaptureOptions | None = None
+    make: Callable[[], Any],
+    target: CaptureTarget,
+    options: CaptureOptions | None = None,
+    tell: Callable[[int], None] | None = None,
 ) -> OpGraph:
     """The graph of one step in its steady state, optimizer state in place.
 
     ``make`` returns what ``gobrrr.diagnose`` takes; it runs inside the capture, so that what it
     builds takes no memory. Tensors made before (on the CPU or the meta device) are replaced by
-    stand-ins while the capture runs, and put back.
+    stand-ins while the capture runs, and put back. ``tell`` is called now and then with the number
+    of operators so far.
 
     Raises:
         InputError: an operator cannot be captured, or a shape depends on data.
@@ -98,6 +102,7 @@ def capture_op_graph(
         capability=None if target.answers is None else target.answers.capability,
         composites={} if on_host else composites_of(target.abilities),
         whole=frozenset() if on_host else WHOLE,
+        tell=tell,
     )
     state = torch.get_rng_state()
     swap = None

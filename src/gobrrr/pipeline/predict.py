@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
+from gobrrr.attribution.cpu_run import Progress
 from gobrrr.capture.capture_errors import WantedDataError, wants_data
 from gobrrr.capture.op_graph import CaptureOptions, CaptureTarget, capture_op_graph
 from gobrrr.capture.workload import Workload, as_workload, load_function
@@ -19,6 +20,7 @@ from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts, host_costs_of
 from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import HERE, TargetDevice, target_device, target_of_ceilings
 from gobrrr.pipeline.environment import describe_environment
+from gobrrr.pipeline.progress import shown
 from gobrrr.prediction.bands import band_of
 from gobrrr.prediction.capture_target import capture_target
 from gobrrr.prediction.costs import cost_graph
@@ -53,6 +55,7 @@ def predict(
     channels_last: bool = ...,
     size_hint: int | None = ...,
     name: str | None = ...,
+    progress: Progress | bool | None = ...,
 ) -> Diagnosis: ...
 @overload
 def predict(
@@ -65,6 +68,7 @@ def predict(
     channels_last: bool = ...,
     size_hint: int | None = ...,
     name: str | None = ...,
+    progress: Progress | bool | None = ...,
 ) -> list[Diagnosis]: ...
 def predict(
     workload: Any,
@@ -76,6 +80,7 @@ def predict(
     channels_last: bool = False,
     size_hint: int | None = None,
     name: str | None = None,
+    progress: Progress | bool | None = None,
 ) -> Diagnosis | list[Diagnosis]:
     """Predict one step of a callable without arguments, ``(module, inputs)`` or a ``Workload``.
 
@@ -91,6 +96,7 @@ def predict(
         channels_last: model and 4-d inputs in that memory format.
         size_hint: an example of the sizes that depend on data.
         name: of the step, for reports.
+        progress: as of ``gobrrr.diagnose``: ``None`` tells on stderr what takes more than 2 s.
 
     Raises:
         InputError: an unknown device; an operator, dtype or size that cannot be captured; more
@@ -103,7 +109,7 @@ def predict(
     )
     title = name or _title(work)
     names = [device] if isinstance(device, str) else list(device)
-    found = predict_made(lambda: work, names, options, name=title)
+    found = predict_made(lambda: work, names, options, name=title, progress=progress)
     if isinstance(device, str):
         refuse_too_large(found[0])
         return found[0]
@@ -173,29 +179,31 @@ def _wants_data(error: BaseException) -> bool:
 
 
 def predict_made(
-    make: Callable[[], Any], devices: Sequence[str], options: PredictOptions, *, name: str
+    make: Callable[[], Any],
+    devices: Sequence[str],
+    options: PredictOptions,
+    *,
+    name: str,
+    progress: Progress | bool | None = None,
 ) -> list[Diagnosis]:
     """A diagnosis for each device; devices that programs cannot tell apart share one capture."""
-    if options.size_hint is not None and options.size_hint < 0:
-        raise InputError(f"a size hint is a number of elements, not {options.size_hint}")
     targets = [(_target(device)) for device in devices]
     graphs: dict[Any, OpGraph] = {}
     found = []
-    for device, host in targets:
-        seen = capture_target(device)
-        key = _what_programs_see(seen)
-        if key not in graphs:
-            graphs[key] = capture_op_graph(
-                make,
-                seen,
-                CaptureOptions(
-                    options.autocast,
-                    options.inference_mode,
-                    options.channels_last,
-                    options.size_hint,
-                ),
-            )
-        found.append(diagnose_graph(graphs[key], device, host, options, name=name))
+    captured = CaptureOptions(
+        options.autocast, options.inference_mode, options.channels_last, options.size_hint
+    )
+    with shown(progress) as tell:
+        for device, host in targets:
+            seen = capture_target(device)
+            key = _what_programs_see(seen)
+            if key not in graphs:
+                tell("following the step", 0, 0)
+                graphs[key] = capture_op_graph(
+                    make, seen, captured, lambda ops: tell(f"following the step, {ops:,} ops", 0, 0)
+                )
+            tell(f"costing {len(graphs[key].ops):,} ops", len(found), len(targets))
+            found.append(diagnose_graph(graphs[key], device, host, options, name=name))
     return found
 
 
