@@ -149,12 +149,12 @@ class GraphRecorder(OpRecorder):
         if number is None or tensor.layout is not torch.strided:
             return None
         return TensorSpec(
-            tuple(map(int, tensor.shape)),
+            tuple(tensor.shape),
             short_name(tensor.dtype),
-            tuple(map(int, tensor.stride())),
+            tensor.stride(),
             number,
             "cpu" if self.storages.on_host(number) else self.device,
-            int(tensor.storage_offset()),
+            tensor.storage_offset(),
         )
 
     def has_grouped_kernel(self, tensor: Any) -> bool:
@@ -204,6 +204,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
     unscale = aten._amp_foreach_non_finite_check_and_unscale_.default
     to_sparse = {aten._to_sparse.default, aten._to_sparse.sparse_dim}
     grouped = {getattr(getattr(aten, "_grouped_mm", None), "default", None)}
+    asks_device, meta = torch.ops.prim.device.default, torch.device("meta")
     storages, switch = recorder.storages, recorder.switch
     run = recorder.results.run
 
@@ -231,6 +232,10 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         def _dispatch(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             is_operator = isinstance(func, OpOverload)
             if is_operator and func.namespace in _QUERIES:
+                if func is asks_device and type(args[0]) is fake_tensor.FakeTensor:
+                    # Autograd asks it of each gradient; the mode would answer the same.
+                    busy = args[0].fake_mode.in_kernel_invocation
+                    return meta if busy else args[0].fake_device
                 return func(*args, **kwargs)
             if is_operator and func.name() not in recorder.whole and _only_calls_others(func):
                 # Without autograd (inference mode) composites arrive whole.

@@ -49,7 +49,10 @@ class StandIns:
     """Makes stand-ins, one for each tensor, and keeps the values that a program may ask for."""
 
     def __init__(self, fake_mode: Any, storages: Storages) -> None:
+        from torch._subclasses.fake_tensor import FakeTensor
+
         self.fake_mode = fake_mode
+        self._fake_class = FakeTensor
         self.storages = storages
         self._made: dict[int, tuple[Any, Any]] = {}
         # Told when the program goes on by values: the assumption they rest on, if any.
@@ -57,13 +60,12 @@ class StandIns:
 
     def of(self, tensor: Any, place: str | None = None) -> Any:
         """The stand-in of a tensor (itself, if it is one)."""
-        import torch
-        from torch._subclasses.fake_tensor import FakeTensor
-
-        if isinstance(tensor, FakeTensor):
+        if isinstance(tensor, self._fake_class):
             if place is not None:
                 self.storages.put(tensor, place)
             return tensor
+        import torch
+
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             # What it wraps is replaced where its operators arrive.
             return tensor
@@ -82,7 +84,7 @@ class StandIns:
             return made
         if tensor.device.type == "meta":
             bare = real_call(torch.Tensor.detach, (tensor,), {})
-            made = FakeTensor(self.fake_mode, bare, torch.device("cpu"))
+            made = self._fake_class(self.fake_mode, bare, torch.device("cpu"))
             if isinstance(tensor, torch.nn.Parameter):
                 made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
             elif tensor.requires_grad:
@@ -92,7 +94,7 @@ class StandIns:
                 return self.of(real_call(torch.Tensor.to, (tensor.detach(), "meta"), {}), place)
             if tensor.layout is torch.sparse_coo:
                 bare = real_call(without_data, (tensor,), {})
-                made = FakeTensor(self.fake_mode, bare, torch.device("cpu"))
+                made = self._fake_class(self.fake_mode, bare, torch.device("cpu"))
                 made.requires_grad_(tensor.requires_grad)
             else:
                 made = self.fake_mode.from_tensor(tensor, static_shapes=True)

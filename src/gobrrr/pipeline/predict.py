@@ -189,7 +189,7 @@ def predict_made(
     """A diagnosis for each device; devices that programs cannot tell apart share one capture."""
     targets = [(_target(device)) for device in devices]
     graphs: dict[Any, OpGraph] = {}
-    found = []
+    found: list[Diagnosis] = []
     captured = CaptureOptions(
         options.autocast, options.inference_mode, options.channels_last, options.size_hint
     )
