@@ -39,8 +39,9 @@ def test_a_step_carried_to_more_bandwidth(tmp_path: Path) -> None:
     assert found.source["measured_on"] == "H100-SXM"
     assert found.device.name.startswith("NVIDIA H200")
     times = {row.name: row.time_s * 1e6 for row in found.ops}
-    # The H200 is an H100 with 4.8 TB/s in place of 3.352.
-    assert times["aten::mm"] == pytest.approx(300, rel=0.01)
+    # The H200 is an H100 with 4.8 TB/s in place of 3.352. A fifth of a product's traffic is not
+    # hidden behind its arithmetic, and is faster there.
+    assert times["aten::mm"] == pytest.approx(300, rel=0.02)
     assert times["aten::relu"] == pytest.approx(150 * 3352 / 4800, rel=0.02)
     # What nothing is known of keeps its time, and the notices say so.
     assert times["mine::thing"] == pytest.approx(50)

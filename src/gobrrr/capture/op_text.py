@@ -116,6 +116,10 @@ def _typed(value: Any, dtype: str) -> Any:
     return value
 
 
+# CUDA's kernels take the second matrix of these column-major only, which sizes do not say.
+_COLUMN_MAJOR_SECOND = frozenset({"_scaled_mm"})
+
+
 def call_of(op: WrittenOp) -> Callable[[], Callable[[], Any]]:
     """A function that makes the op's tensors and returns the step that runs it.
 
@@ -129,6 +133,8 @@ def call_of(op: WrittenOp) -> Callable[[], Callable[[], Any]]:
         import torch
 
         arguments = [_tensors(value) for value in op.arguments]
+        if op.name in _COLUMN_MAJOR_SECOND:
+            arguments[1:2] = [matrix.t().contiguous().t() for matrix in arguments[1:2]]
         keywords = {key: _tensors(value) for key, value in op.keywords}
 
         def step() -> Any:

@@ -185,6 +185,10 @@ def _of_estimate(plain: CostedOp, found: KernelEstimate, device: TargetDevice) -
     )
 
 
+# A kernel no longer than this many empty ones, far below its roof, is latency from end to end.
+_SHORT = 3.0
+
+
 def _fixed_s(found: KernelEstimate, device: TargetDevice) -> float:
     """What the op's kernels take however small they are.
 
@@ -196,6 +200,9 @@ def _fixed_s(found: KernelEstimate, device: TargetDevice) -> float:
     if device.kind == "cpu":
         return fixed_s
     size_s = max(found.compute_s, found.traffic_s, found.roof.time_s)
+    if found.time_s <= _SHORT * fixed_s and found.roof.time_s <= 0.1 * found.time_s:
+        # One padded tile at the pace of its dependent steps: its arithmetic is latency too.
+        size_s = found.roof.time_s
     least_s = max(found.time_s - size_s, fixed_s)
     return least_s if least_s > 0.5 * found.time_s else fixed_s
 
