@@ -1,21 +1,25 @@
-"""Steps timed op by op through the dispatcher, for programs that use torch's profiler themselves.
+"""Steps timed op by op through the dispatcher, where torch's profiler cannot be used.
 
-Only one profiler can run in a thread. What the program opens would end gobrrr's, so each op is
-timed below autograd by the recorder instead: durations hold one call back into the dispatcher
-more, and what lies between ops holds the recorder's own time, which the unprofiled step corrects.
+Only one profiler can run in a thread: what the program opens would end gobrrr's. And of steps of
+very many ops it holds gigabytes. Each op is then timed below autograd: durations hold one call
+back into the dispatcher more, and what lies between ops holds this mode's own time, which the
+unprofiled step corrects.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from gobrrr.capture.op_recorder import OpRecorder
+from gobrrr.capture.dispatch_stack import enter_below, leave
+from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
 from gobrrr.capture.profile import RawEvents
-from gobrrr.timeline.graph import StepOp
 
 
 class DispatchProfiler:
@@ -23,12 +27,17 @@ class DispatchProfiler:
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
-        self._recorder = OpRecorder()
+        self._mode: Any = None
         self._marks_ns: list[int] = []
+        self._names: dict[str, int] = {}
+        self._number_of: dict[Any, int] = {}
+        # Per op: number of its name, start, end, thread; one call, which no other thread can split.
+        self._ops = array("q")
 
     def start(self) -> None:
         """Begin timing."""
-        self._recorder.start()
+        self._mode = leaf_op_mode(self._time)
+        enter_below(self._mode)
         self.mark()
 
     def mark(self) -> None:
@@ -42,8 +51,10 @@ class DispatchProfiler:
 
     def stop(self) -> list[RawEvents]:
         """End timing and return the steps between marks, the first included."""
-        ops = self._recorder.stop()
-        return [events_of(ops, begin, end) for begin, end in pairwise(self._marks_ns)]
+        self.abandon()
+        ops = np.array(self._ops, np.int64).reshape(-1, 4)
+        names = tuple(self._names)
+        return [_events_of(ops, names, begin, end) for begin, end in pairwise(self._marks_ns)]
 
     def step_starts_ns(self) -> list[int]:
         """Where each step began, on the caller's clock."""
@@ -51,25 +62,41 @@ class DispatchProfiler:
 
     def abandon(self) -> None:
         """Stop without reading anything."""
-        self._recorder.stop()
+        if self._mode is not None:
+            self._mode.active = False
+            leave(self._mode)
+            self._mode = None
+
+    def _time(self, func: Any, args: Any, kwargs: Any) -> Any:
+        number = self._number_of.get(func)
+        if number is None:
+            number = self._names.setdefault(name_of(func), len(self._names))
+            self._number_of[func] = number
+        clock = self._clock
+        start_ns = clock()
+        result = func(*args, **kwargs)
+        end_ns = clock()
+        self._ops.extend((number, start_ns, end_ns, threading.get_native_id()))
+        return result
 
 
-def events_of(ops: Sequence[StepOp], begin_ns: int, end_ns: int) -> RawEvents:
-    """The ops that ran between two moments as events of a profiled step.
+def _events_of(
+    ops: np.ndarray[Any, np.dtype[np.int64]], names: tuple[str, ...], begin_ns: int, end_ns: int
+) -> RawEvents:
+    """The ops (n, 4) that began between two moments as events of a profiled step.
 
     The step's thread is the one with the most ops.
     """
-    inside = [op for op in ops if begin_ns <= op.start_ns < end_ns]
-    inside.sort(key=lambda op: (op.start_ns, -op.end_ns))
-    names: dict[str, int] = {}
-    threads = [op.thread for op in inside]
-    own = max(set(threads), key=threads.count) if threads else 0
+    inside = ops[(begin_ns <= ops[:, 1]) & (ops[:, 1] < end_ns)]
+    inside = inside[np.lexsort((-inside[:, 2], inside[:, 1]))]
+    threads, counts = np.unique(inside[:, 3], return_counts=True)
+    own = threads[counts.argmax()] if len(threads) else 0
     return RawEvents(
-        name=np.array([names.setdefault(op.call.name, len(names)) for op in inside], np.int32),
-        names=tuple(names),
-        start_ns=np.array([op.start_ns - begin_ns for op in inside], np.int64),
-        end_ns=np.array([min(op.end_ns, end_ns) - begin_ns for op in inside], np.int64),
-        thread=np.array([0 if thread == own else 1 for thread in threads], np.int32),
+        name=inside[:, 0].astype(np.int32),
+        names=names,
+        start_ns=inside[:, 1] - begin_ns,
+        end_ns=np.minimum(inside[:, 2], end_ns) - begin_ns,
+        thread=(inside[:, 3] != own).astype(np.int32),
         annotation=np.zeros(len(inside), bool),
         length_ns=end_ns - begin_ns,
     )

@@ -20,8 +20,9 @@ from gobrrr.capture.followed_values import (
 )
 from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
 from gobrrr.capture.grouped_products import has_grouped_kernel, multiply_group_by_group
+from gobrrr.capture.leaf_ops import composite_key, only_calls_others
 from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
-from gobrrr.capture.op_recorder import OpRecorder, _composite_key, _only_calls_others
+from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.result_cache import ResultCache
 from gobrrr.capture.sparse_gradients import parts_of, sparse_result
 from gobrrr.capture.stand_ins import StandIns, forget, value_of
@@ -237,13 +238,13 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
                     busy = args[0].fake_mode.in_kernel_invocation
                     return meta if busy else args[0].fake_device
                 return func(*args, **kwargs)
-            if is_operator and func.name() not in recorder.whole and _only_calls_others(func):
+            if is_operator and func.name() not in recorder.whole and only_calls_others(func):
                 # Without autograd (inference mode) composites arrive whole.
                 own = recorder.composites.get(func.name())
                 with self:
                     if own is not None:
                         return own(*args, **kwargs)
-                    return func._op_dk(_composite_key(), *args, **kwargs)
+                    return func._op_dk(composite_key(), *args, **kwargs)
             if func in grouped and not recorder.has_grouped_kernel(args[0]):
                 with self:
                     return multiply_group_by_group(storages, *args, **kwargs)

@@ -86,7 +86,7 @@ def describe_tensor(tensor: Any) -> TensorSpec | None:
             strides = _integers(tensor.stride())
             offset = int(tensor.storage_offset())
             storage = _storage_of(tensor)
-        return TensorSpec(
+        return _spec(
             _integers(tensor.shape),
             short_name(tensor.dtype),
             strides,
@@ -99,10 +99,18 @@ def describe_tensor(tensor: Any) -> TensorSpec | None:
         return None
 
 
+# Steps use the same tensors again and again, and memory that is freed comes back: one object for
+# each distinct one takes less memory and time than one for each use.
+_spec = lru_cache(maxsize=8192)(TensorSpec)
+
+
 def _integers(values: Any) -> tuple[int, ...]:
     plain = tuple(values)
-    # Symbolic sizes (of jagged tensors) stand for integers.
-    return plain if all(type(n) is int for n in plain) else tuple([int(n) for n in plain])
+    for n in plain:
+        # Symbolic sizes (of jagged tensors) stand for integers.
+        if type(n) is not int:
+            return tuple([int(n) for n in plain])
+    return plain
 
 
 def _storage_of(tensor: Any) -> int | None:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gobrrr.capture.dispatch_stack import enter_below, leave
+from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
 from gobrrr.capture.op_arguments import (
+    Signature,
     describe_arguments,
     describe_outputs,
-    describe_value,
     signature_of,
 )
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
@@ -28,8 +29,6 @@ from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 
-# Markers of the profiler, not operators of the program.
-_IGNORED_NAMESPACES = ("profiler", "prims_profiler")
 # Nodes of autograd that one op may stand for; more come from ops of an unrecorded stretch.
 _MOST_NODES_PER_OP = 4096
 
@@ -88,7 +87,7 @@ class OpRecorder:
         self._track_optimizers()
 
     def _make_mode(self) -> Any:
-        return _make_mode(self)
+        return leaf_op_mode(self._record)
 
     def stop(self) -> list[StepOp]:
         """End recording and leave no hook behind; returns the ops in order.
@@ -228,6 +227,29 @@ class OpRecorder:
         """Keep that an op could not be described."""
         self.failures.setdefault(name, f"{type(error).__name__}: {error}")
 
+    def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
+        signature = _signature_of(func, args, kwargs)
+        try:
+            place = self.place(sys._getframe(2))
+            described = describe_arguments(signature, args, kwargs)
+        except Exception as error:  # ours, not the program's, which runs on
+            self.failed(signature.name, error)
+            return func(*args, **kwargs)
+        clock = time.perf_counter_ns
+        before = minor_faults()
+        start_ns = clock()
+        result = func(*args, **kwargs)
+        end_ns = clock()
+        faults = minor_faults() - before
+        try:
+            outputs = describe_outputs(result)
+        except Exception as error:
+            self.failed(signature.name, error)
+            outputs = None
+        call = OpCall(signature.name, described, outputs, signature.overload)
+        self.add(call, place, faults, start_ns, end_ns)
+        return result
+
     def add(
         self,
         call: OpCall,
@@ -241,113 +263,13 @@ class OpRecorder:
         self._ops.append(StepOp(call, *place, thread, page_faults, nodes, start_ns, end_ns))
 
 
-def _make_mode(recorder: OpRecorder) -> Any:
-    import torch
-    from torch._ops import OpOverload
-    from torch._subclasses.fake_tensor import FakeTensor
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    not_overridden = torch.Tensor.__torch_dispatch__
-    clock = time.perf_counter_ns
-
-    class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
-        supports_higher_order_operators = True
-        active = True
-
-        # Compiled code stays compiled: without these, Dynamo would mark its frames to be skipped,
-        # for good. (Older versions of torch ask the second question only.)
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            return True
-
-        @classmethod
-        def is_infra_mode(cls) -> bool:
-            return not hasattr(TorchDispatchMode, "ignore_compile_internals")
-
-        # Dynamo's frame hook is live while compiled code runs: it must not compile the recorder.
-        @torch.compiler.disable  # type: ignore[untyped-decorator]
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            if not self.active:
-                return func(*args, **kwargs)
-            if not isinstance(func, OpOverload):
-                return self._record_higher_order(func, args, kwargs)
-            if types:
-                if all(kind.__torch_dispatch__ is not_overridden for kind in types):
-                    # Autograd saving an output: a ``detach`` that exists under dispatch modes only.
-                    return func(*args, **kwargs)
-                if FakeTensor not in types:
-                    # A tensor subclass: what it dispatches to comes back here.
-                    return NotImplemented
-            if _only_calls_others(func):
-                # Without autograd (inference mode) composites arrive whole.
-                with self:
-                    return func._op_dk(_composite_key(), *args, **kwargs)
-            signature = signature_of(func)
-            if signature.name.partition("::")[0] in _IGNORED_NAMESPACES:
-                return func(*args, **kwargs)
-            try:
-                place = recorder.place(sys._getframe(1))
-                described = describe_arguments(signature, args, kwargs)
-            except Exception as error:  # ours, not the program's, which runs on
-                recorder.failed(signature.name, error)
-                return func(*args, **kwargs)
-            before = minor_faults()
-            start_ns = clock()
-            result = func(*args, **kwargs)
-            end_ns = clock()
-            faults = minor_faults() - before
-            try:
-                outputs = describe_outputs(result)
-            except Exception as error:
-                recorder.failed(signature.name, error)
-                outputs = None
-            call = OpCall(signature.name, described, outputs, signature.overload)
-            recorder.add(call, place, faults, start_ns, end_ns)
-            return result
-
-        def _record_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
-            place = recorder.place(sys._getframe(2))
-            described = tuple(describe_value(value) for value in (*args, *kwargs.values()))
-            before = minor_faults()
-            start_ns = clock()
-            result = func(*args, **kwargs)
-            end_ns = clock()
-            faults = minor_faults() - before
-            name = f"higher_order::{func.name()}"
-            call = OpCall(name, described, describe_outputs(result))
-            recorder.add(call, place, faults, start_ns, end_ns)
-            return result
-
-    return RecordingMode()
-
-
-_COMPOSITES: dict[Any, bool] = {}
-
-
-def _only_calls_others(func: Any) -> bool:
-    """Whether the op's only kernel is the composite one, for CPUs and GPUs alike."""
-    known = _COMPOSITES.get(func)
-    if known is None:
-        import torch
-
-        name = func.name()
-        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-        # A kernel of a backend's own comes before the composite one.
-        known = _COMPOSITES[func] = (
-            hasattr(func, "_op_dk")
-            and has_kernel(name, "CompositeImplicitAutograd")
-            and not any(has_kernel(name, key) for key in ("CPU", "CUDA", "XPU", "MPS"))
-        )
-    return known
-
-
-def _composite_key() -> Any:
-    import torch
-
-    return torch._C.DispatchKey.CompositeImplicitAutograd
+def _signature_of(func: Any, args: Any, kwargs: Any) -> Signature:
+    if hasattr(func, "_schema"):
+        return signature_of(func)
+    # A higher-order operator has no schema: what it was given, in order.
+    return Signature(
+        name_of(func), "", tuple((name, None) for name in (*("",) * len(args), *kwargs))
+    )
 
 
 def _sequence_number() -> int:

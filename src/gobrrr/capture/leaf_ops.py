@@ -1,0 +1,128 @@
+"""A dispatch mode that sees each leaf operator of a program once, below autograd.
+
+Not seen: composites (what they call is), what a tensor subclass is asked for (what it makes of it
+is), markers of the profiler, and calls that exist under dispatch modes only. A higher-order
+operator (``flex_attention``, ``cond``) is one op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+# Markers of the profiler, not operators of the program.
+_IGNORED_NAMESPACES = ("profiler", "prims_profiler")
+
+# (operator, args, kwargs) -> what the operator returned.
+Visit = Callable[[Any, Any, Any], Any]
+
+
+class _Kind(IntEnum):
+    LEAF = 0
+    COMPOSITE = 1
+    MARKER = 2
+    HIGHER_ORDER = 3
+
+
+_KINDS: dict[Any, _Kind] = {}
+
+
+def leaf_op_mode(visit: Visit) -> Any:
+    """A mode that hands each leaf operator to ``visit``, which calls it.
+
+    ``mode.active = False`` ends it in threads that still hold it.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    not_overridden = torch.Tensor.__torch_dispatch__
+
+    class LeafOpMode(TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True
+        active = True
+
+        # Compiled code stays compiled: without these, Dynamo would mark its frames to be skipped,
+        # for good. (Older versions of torch ask the second question only.)
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True
+
+        @classmethod
+        def is_infra_mode(cls) -> bool:
+            return not hasattr(TorchDispatchMode, "ignore_compile_internals")
+
+        # Dynamo's frame hook is live while compiled code runs: it must not compile the recorder.
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if not self.active:
+                return func(*args, **kwargs)
+            kind = _KINDS.get(func)
+            if kind is None:
+                kind = _KINDS[func] = _kind_of(func)
+            if types and kind is not _Kind.HIGHER_ORDER:
+                if all(kind.__torch_dispatch__ is not_overridden for kind in types):
+                    # Autograd saving an output: a ``detach`` that exists under dispatch modes only.
+                    return func(*args, **kwargs)
+                if FakeTensor not in types:
+                    # A tensor subclass: what it dispatches to comes back here.
+                    return NotImplemented
+            if kind is _Kind.COMPOSITE:
+                # Without autograd (inference mode) composites arrive whole.
+                with self:
+                    return func._op_dk(composite_key(), *args, **kwargs)
+            if kind is _Kind.MARKER:
+                return func(*args, **kwargs)
+            return visit(func, args, kwargs)
+
+    return LeafOpMode()
+
+
+def _kind_of(func: Any) -> _Kind:
+    from torch._ops import OpOverload
+
+    if not isinstance(func, OpOverload):
+        return _Kind.HIGHER_ORDER
+    if only_calls_others(func):
+        return _Kind.COMPOSITE
+    return _Kind.MARKER if func.namespace in _IGNORED_NAMESPACES else _Kind.LEAF
+
+
+def name_of(func: Any) -> str:
+    """``aten::mm``, ``higher_order::cond``."""
+    from torch._ops import OpOverload
+
+    if isinstance(func, OpOverload):
+        return str(func._schema.name)
+    return f"higher_order::{func.name()}"
+
+
+_COMPOSITES: dict[Any, bool] = {}
+
+
+def only_calls_others(func: Any) -> bool:
+    """Whether the op's only kernel is the composite one, for CPUs and GPUs alike."""
+    known = _COMPOSITES.get(func)
+    if known is None:
+        import torch
+
+        name = func.name()
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        # A kernel of a backend's own comes before the composite one.
+        known = _COMPOSITES[func] = (
+            hasattr(func, "_op_dk")
+            and has_kernel(name, "CompositeImplicitAutograd")
+            and not any(has_kernel(name, key) for key in ("CPU", "CUDA", "XPU", "MPS"))
+        )
+    return known
+
+
+def composite_key() -> Any:
+    """The key under which ``OpOverload._op_dk`` calls a composite's own kernel."""
+    import torch
+
+    return torch._C.DispatchKey.CompositeImplicitAutograd
