@@ -10,27 +10,63 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 
+def dislikes(sees: Any) -> Any:
+    x = torch.randn(500, 500)
+
+    def step() -> Any:
+        if sees():
+            raise TypeError("not while I am watched")
+        return (x @ x).relu().sum()
+
+    return step
+
+
+def has_modes() -> bool:
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
+def test_a_step_that_cannot_be_recorded_is_timed_and_profiled() -> None:
+    import gobrrr
+
+    found = gobrrr.diagnose(dislikes(has_modes), warmup=1, steps=4, batch_test=False)
+    found.check()
+    assert found.notices[0].startswith(
+        "The ops of this step could not be recorded (TypeError: not while I am watched): "
+    )
+    assert {op.name for op in found.ops} >= {"aten::matmul", "aten::relu", "aten::sum"}
+    assert sum(s for leaf, s in found.leaves.items() if leaf.endswith("unmodelled")) > 0
+    assert not any(s for leaf, s in found.leaves.items() if leaf.endswith((".roof", ".below")))
+    assert found.mfu is None
+    assert not has_modes()
+
+
+def test_a_step_that_fails_under_the_profiler_is_timed_through_the_dispatcher() -> None:
+    from gobrrr.capture.session import Plan
+    from gobrrr.pipeline.live import measure_step
+
+    measured = measure_step(dislikes(torch.autograd._profiler_enabled), Plan(warmup=1, steps=2))
+    assert measured.by_dispatch
+    assert measured.profiled
+    assert measured.notices[0].startswith("The step fails under torch's profiler (TypeError: not")
+    assert [op.call.name for op in measured.recorded or ()] == ["aten::mm", "aten::relu",
+                                                                "aten::sum"]  # fmt: skip
+
+
 def test_what_only_fails_under_gobrrr_is_not_the_users_error() -> None:
     from gobrrr.capture.session import Plan
     from gobrrr.pipeline.live import measure_step
     from gobrrr.timeline.errors import DefectError, UserCodeError
 
-    x = torch.randn(4)
-
-    def dislikes_modes() -> Any:
-        if torch._C._len_torch_dispatch_stack():
-            raise TypeError("no modes here")
-        return x + 1
-
+    step = dislikes(lambda: has_modes() or torch.autograd._profiler_enabled())
     with pytest.raises(DefectError) as raised:
-        measure_step(dislikes_modes, Plan(warmup=1, steps=2))
+        measure_step(step, Plan(warmup=1, steps=2))
     assert str(raised.value) == (
-        "gobrrr could not measure this step: while recording ops it failed with TypeError: "
-        "no modes here; without gobrrr it runs"
+        "gobrrr could not measure this step: while profiling it failed with TypeError: "
+        "not while I am watched; without gobrrr it runs"
     )
     assert raised.value.exit_code == 2
     assert not isinstance(raised.value, UserCodeError)
-    assert torch._C._len_torch_dispatch_stack() == 0
+    assert not has_modes()
 
 
 def test_what_fails_by_itself_is() -> None:

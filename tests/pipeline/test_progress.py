@@ -6,6 +6,7 @@ import io
 
 import pytest
 
+from gobrrr.attribution.cpu_run import Progress
 from gobrrr.pipeline.progress import OnStream, shown
 from gobrrr.timeline.errors import InputError
 
@@ -90,3 +91,18 @@ def test_a_stream_that_is_closed_does_not_stop_a_measurement() -> None:
     clock.now_s = 3.0
     told("timing", 1, 2)
     told.close()
+
+
+def test_fix_takes_what_diagnose_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gobrrr.pipeline import fix as journey
+
+    def tells(bench: object, options: object, require: object, progress: Progress) -> None:
+        progress("trying compile", 1, 2)
+
+    monkeypatch.setattr(journey, "fix_on", tells)
+    journey.fix(f"{__file__}:Clock", progress=False)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(InputError, match="progress must be True, False or a function"):
+        journey.fix(f"{__file__}:Clock", progress="no")  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from gobrrr.capture.generated_kernels import generated_kernel_sources
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.capture.sampler import LineSample, LineSampler
+from gobrrr.capture.unrecorded import ops_of_profile
 from gobrrr.measure.load import LoadWatch
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.graph import StepOp
@@ -66,6 +67,7 @@ class Measurements:
     ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
     ``disturbance`` says what else used the processors during those steps, if anything did.
     ``generated`` holds the sources of kernels that were compiled, by name.
+    ``unrecorded``: the step cannot run while its ops are recorded; ``recorded`` are names alone.
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
     """
@@ -82,6 +84,7 @@ class Measurements:
     notices: list[str] = field(default_factory=list)
     generated: dict[str, str] = field(default_factory=dict)
     by_dispatch: bool = False
+    unrecorded: bool = False
 
     @property
     def all_plain_ns(self) -> list[int]:
@@ -191,6 +194,40 @@ class Session:
         if self._recorder is not None:
             self._recorder.stop()
             self._recorder = None
+
+    def go_on_without(self, why: str) -> bool:
+        """Do without what the present phase gives: the step fails while it is watched so.
+
+        The step that failed is over and is not measured. False if nothing is left to do instead.
+        """
+        phase, device = self.phase, self._device
+        self.abandon()
+        self._since_ns = None
+        if phase == RECORD:
+            self.result.unrecorded = True
+            self.result.notices.insert(
+                0,
+                f"The ops of this step could not be recorded ({why}): its time is measured, but "
+                "not what its ops compute or move, so the time of ops is unmodelled.",
+            )
+            self._enter_timing(0)
+            return True
+        if phase == PROFILE and device is None and not self._times_by_dispatch:
+            if self.result.unrecorded:
+                return False
+            self._time_through_dispatcher(f"The step fails under torch's profiler ({why})")
+            self._enter(PROFILE, self._profiled_wanted + 1)
+            self._start_profiling(sample=False)
+            return True
+        if phase == SAMPLE:
+            self.result.notices.append(f"Lines could not be sampled ({why}).")
+            self._enter(DONE, 0)
+            return True
+        return False
+
+    @property
+    def _times_by_dispatch(self) -> bool:
+        return self._make_profiler is DispatchProfiler
 
     def boundary(self, source: str) -> bool:
         """One step has ended. Returns true when the session has just become done."""
@@ -334,7 +371,7 @@ class Session:
         try:
             self._profiler.start()
         except RuntimeError as error:
-            if device is None and self._make_profiler is not DispatchProfiler:
+            if device is None and not self._times_by_dispatch:
                 self._profile_by_dispatch(str(error))
             else:
                 self._profiler = None
@@ -390,6 +427,8 @@ class Session:
                 self._enter(PROFILE, self._profiled_wanted - len(self.result.profiled) + first)
                 self._start_profiling(sample=False)
                 return
+            if self.result.unrecorded:
+                self.result.recorded = ops_of_profile(self.result.profiled[-1])
             self._enter_timing(1)
             return
         for raw, begin in zip(steps, marks):

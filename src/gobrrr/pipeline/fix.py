@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr import fixes as known
-from gobrrr.attribution.cpu_run import Progress, silent
+from gobrrr.attribution.cpu_run import Progress
 from gobrrr.capture.workload import Workload
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis, Finding, Verification
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.pipeline.fix_benches import ProgramBench, WorkloadBench
+from gobrrr.pipeline.progress import shown
 from gobrrr.search.found import Found, snippet_of
 from gobrrr.search.options import Options, names_of, refuse_bad_choice, seconds_of
 from gobrrr.search.search import Bench, search
@@ -131,7 +132,7 @@ def fix(
     require: float | None = None,
     name: str | None = None,
     ceilings: Ceilings | None = None,
-    progress: Progress = silent,
+    progress: Progress | bool | None = None,
 ) -> FixResult:
     """Predict, try and verify fixes; returns what was found, the best verified set first.
 
@@ -149,7 +150,8 @@ def fix(
         require: raise ``GateFailure`` unless a verified set reaches this speedup.
         name: what the diagnosis calls the program.
         ceilings: of this machine, if they are known.
-        progress: called as ``progress(phase, done, wanted)``.
+        progress: by default sentences on stderr after two seconds; ``False`` for none, or a
+            function of ``(phase, done, wanted)``.
 
     Raises InputError for a target that cannot be run, an unknown name, a choice that leaves no fix
     to try, a budget or tolerance that is none or a memory limit that cannot be set here, before
@@ -160,12 +162,13 @@ def fix(
     if not 0.0 < tolerance < math.inf:
         raise InputError(f"{tolerance!r} is not a relative error such as {TOLERANCE:g}")
     bench: Bench
-    if isinstance(target, str):
-        program = Target("function", target, memory_limit_bytes=memory_limit)
-        bench = ProgramBench(program, tolerance, ceilings)
-    else:
-        bench = WorkloadBench(target, tolerance, ceilings, name, memory_limit)
-    return fix_on(bench, Options(only, exclude, budget_s), require, progress)
+    with shown(progress) as tell:
+        if isinstance(target, str):
+            program = Target("function", target, memory_limit_bytes=memory_limit)
+            bench = ProgramBench(program, tolerance, ceilings)
+        else:
+            bench = WorkloadBench(target, tolerance, ceilings, name, memory_limit)
+        return fix_on(bench, Options(only, exclude, budget_s), require, tell)
 
 
 def fix_on(bench: Bench, options: Options, require: float | None, progress: Progress) -> FixResult:

@@ -93,7 +93,10 @@ def measure_step(
             try:
                 result = step()
             except Exception as error:
-                raise _whose(error, step, session) from error
+                whose = _whose(error, step, session)
+                why = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+                if not (isinstance(whose, DefectError) and session.go_on_without(why)):
+                    raise whose from error
             session.boundary("function")
             # Dropped after the step's end: freeing a result is not part of the next step.
             del previous
@@ -157,7 +160,8 @@ def diagnose(
         with kernels_built_to_be_seen(), _state_put_back(work, restore, notices):
             done = diagnose_work(work, Plan(warmup, steps), ceilings, name, tell)
             done.diagnosis.counters |= counted_since(compiled_before)
-            if batch_test is not False and isinstance(work, Workload) and done.analysis is not None:
+            whole = done.analysis is not None and not done.measured.unrecorded
+            if batch_test is not False and isinstance(work, Workload) and whole:
                 outcome = double_batch(
                     work,
                     done,
