@@ -29,6 +29,7 @@ from gobrrr.capture.target_answers import (
     modules_applied_plainly,
 )
 from gobrrr.capture.target_kernels import WHOLE, Abilities, composites_of, kernels_of
+from gobrrr.capture.target_programs import target_programs
 from gobrrr.capture.tensor_subclasses import subclasses_kept
 from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.timeline.errors import InputError
@@ -116,6 +117,7 @@ def capture_op_graph(
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))
                 stack.enter_context(answering(target.answers, storages, switch))
+                stack.enter_context(target_programs(recorder, target.answers.type))
             stack.enter_context(subclasses_kept(lambda: switch.on))
             stack.enter_context(fake_mode)
             if function_mode is not None:

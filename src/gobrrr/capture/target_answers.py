@@ -205,6 +205,7 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
             if not storages.open:
                 return func(*args, **kwargs)
             args = tuple(replaced(value) for value in args)
+            kwargs = {name: replaced(value) for name, value in kwargs.items()}
             answer = answered.get(func)
             if answer is not None:
                 return answer(*args, **kwargs)
@@ -229,8 +230,15 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
             if device is not None:
                 wanted = place_named(device)
                 kwargs = {**kwargs, "device": host}
-                made = func(*args, **kwargs)
-                if isinstance(made, tensor) and wanted == TARGET:
+                if wanted != TARGET:
+                    return func(*args, **kwargs)
+                # The operator is written down with the place of its result.
+                former, storages.moving_to = storages.moving_to, wanted
+                try:
+                    made = func(*args, **kwargs)
+                finally:
+                    storages.moving_to = former
+                if isinstance(made, tensor):
                     storages.put(made, wanted)
                 return made
             if func in factories:

@@ -52,7 +52,8 @@ def predicted_step(
         step,
         step=StepTimes(_time(step_s, band, lower_bound=lower_bound), MEDIAN),
         counters=_counters(ops, peak_memory_bytes),
-        notices=(*target.notices, *(of_host.sentences if of_host is not None else ()), *notices),
+        # What the time rests on comes before what it is made of.
+        notices=(*notices, *target.notices, *(of_host.sentences if of_host is not None else ())),
     )
     return step, of_host
 
