@@ -27,6 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from residuals import Ratios, bands, coverage, write_module
 from rows import Row, read_rows
 
 from gobrrr.models.coefficients import Coefficients, coefficients_of
@@ -222,6 +223,20 @@ def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
     return rows
 
 
+def ratios(scored: Sequence[Scored], *, fitted: bool) -> Ratios:
+    """Measured over predicted of one half, by (device, kind)."""
+    known_launches = launches(scored)
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for item in scored:
+        row = item.row
+        launch = known_launches.get((row.device, row.kind), Launch())
+        if item.predicted_s is None or row.measured_s - launch.floor_s < SHORTEST_S:
+            continue
+        if row.fitted == fitted:
+            found[row.device, row.kind].append(row.measured_s / launch.shown_s(item.predicted_s))
+    return found
+
+
 def score(folder: Path, only: str = "") -> list[Scored]:
     """All rows of the folder (of the kinds and devices that ``only`` occurs in)."""
     devices: dict[str, TargetDevice | None] = {}
@@ -246,8 +261,14 @@ def main() -> None:
     parser.add_argument("--measured", type=Path, default=Path("../shared/measured/kernels"))
     parser.add_argument("--only", default="", help="part of 'DEVICE KIND'")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--residuals", type=Path, help="module to write the intervals to")
     options = parser.parse_args()
-    rows = table(score(options.measured, options.only))
+    scored = score(options.measured, options.only)
+    rows = table(scored)
+    intervals = bands(ratios(scored, fitted=True))
+    holds = coverage(intervals, ratios(scored, fitted=False))
+    if options.residuals and options.out:
+        write_module(intervals, options.residuals, f"benchmarks/results/{options.out.name}")
     for entry in rows:
         u, r, f = entry["unseen"], entry["roofline_unseen"], entry["fitted"]
         if not u["n"]:
@@ -273,6 +294,7 @@ def main() -> None:
             "split": "halves by a hash of the (n, k) pair of bf16 linear layers, of the shape of "
             "other ops, of the number of a program; constants are fitted on the first",
             "table": rows,
+            "intervals": holds,
         }
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 

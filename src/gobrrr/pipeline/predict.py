@@ -218,7 +218,7 @@ def diagnose_graph(
     too_large = memory_notice(device.key, graph.peak_memory_bytes, device.memory_bytes)
     if too_large is not None:
         notices.insert(0, too_large)
-    band = band_of(device, options.compile)
+    band = band_of(device, options.compile, costed.ops)
     source = {
         "kind": "prediction",
         "name": name,

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+from gobrrr.models.residuals import ErrorBand, band_of_step, class_of
 from gobrrr.models.target import TargetDevice
+from gobrrr.prediction.costs import CostedOp
 
-
-@dataclass(frozen=True, slots=True)
-class ErrorBand:
-    """How far the model's steps lay from measured ones.
-
-    Attributes:
-        low, high: measured over predicted, the extremes of the steps measured.
-        source: the result file that says so.
-    """
-
-    low: float
-    high: float
-    source: str
+__all__ = ["ErrorBand", "band_of"]
 
 
 # Device time of seven recorded steps on H100 and MI300X, measured over predicted: from 0.746
@@ -32,12 +22,22 @@ COMPILED = ErrorBand(0.905, 1.316, "benchmarks/results/prediction_rtx4090_2026-1
 PROCESSOR = ErrorBand(0.91, 2.08, "benchmarks/results/prediction_cpu_amd-epyc_2026-11-21.json")
 
 
-def band_of(device: TargetDevice, compiled: bool) -> ErrorBand | None:
-    """How far measured steps lay from predicted ones; ``None`` where none were measured."""
+def band_of(device: TargetDevice, compiled: bool, ops: Sequence[CostedOp]) -> ErrorBand | None:
+    """How far measured steps lay from predicted ones; ``None`` where none were measured.
+
+    An eager step on a CUDA device has the residuals of its classes of ops (``models.residuals``).
+    """
     if device.kind == "cpu":
         return None if compiled else PROCESSOR
     if device.kind not in ("cuda", "hip"):
         return None
     if compiled:
         return COMPILED if device.kind == "cuda" else None
-    return RECORDED
+    if device.kind == "hip":
+        return RECORDED
+    parts = [
+        (class_of(op.op.call, op.work.compute_dtype if op.work is not None else ""), op.device_s)
+        for op in ops
+        if op.device_s > 0
+    ]
+    return band_of_step(device.key, parts)

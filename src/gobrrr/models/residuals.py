@@ -1,0 +1,100 @@
+"""How far measured times of ops lay from this model's, by device and class of op.
+
+``residual_table`` holds, for each device and class that was measured, the 10th and the 90th
+percentile of measured over predicted on the rows that constants were fitted on; how often such an
+interval holds the rows that nobody fitted is in the result file of
+benchmarks/prediction_kernels. A device without measurements gets the widest of its relatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import sqrt
+
+from gobrrr.models.residual_table import MEASURED, SOURCE
+from gobrrr.timeline.ops import OpCall
+
+PRODUCT_16, PRODUCT_32 = "products in 16 bits", "products in float32"
+BATCHED_32, CONVOLUTION_32 = "batched products in float32", "convolutions in float32"
+ATTENTION, NORM, SOFTMAX = "fused attention", "layer norm", "softmax"
+STREAM, OTHER = "element-wise ops", "other ops"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBand:
+    """Where 8 of 10 measured times lay, as multiples of the predicted one.
+
+    ``source``: what says so, as a clause; it names the relatives of a device without measurements.
+    """
+
+    low: float
+    high: float
+    source: str
+
+
+def class_of(call: OpCall, compute_dtype: str) -> str:
+    """The class of an op whose residuals are kept together."""
+    name = call.name.partition("::")[2]
+    exact = compute_dtype in ("float32", "float64")
+    if "attention" in name:
+        return ATTENTION
+    if name in ("bmm", "baddbmm") and exact:
+        return BATCHED_32
+    if name in ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul"):
+        return PRODUCT_32 if exact else PRODUCT_16
+    if "convolution" in name and exact:
+        return CONVOLUTION_32
+    if "layer_norm" in name or "rms_norm" in name:
+        return NORM
+    if "softmax" in name:
+        return SOFTMAX
+    if len(call.tensors) and call.outputs and call.outputs[0].shape == call.tensors[0].shape:
+        return STREAM if "conv" not in name and "norm" not in name else OTHER
+    return OTHER
+
+
+def band_of_class(device: str, kind: str) -> ErrorBand | None:
+    """The band of a class on a device, of its relatives if it was not measured there.
+
+    ``device``: key of the data sheet. ``None`` for a class that no device was measured for.
+    """
+    own = MEASURED.get(device, {}).get(kind)
+    if own is not None:
+        return ErrorBand(own[0], own[1], f"{kind} on {device}, {SOURCE}")
+    relatives = {key: rows[kind] for key, rows in MEASURED.items() if kind in rows}
+    if not relatives:
+        return None
+    names = ", ".join(sorted(relatives))
+    return ErrorBand(
+        min(low for low, _, _ in relatives.values()),
+        max(high for _, high, _ in relatives.values()),
+        f"no measurement of {kind} on {device}; from {names}, {SOURCE}",
+    )
+
+
+def band_of_step(device: str, parts: Iterable[tuple[str, float]]) -> ErrorBand | None:
+    """The band of a step from the times of its ops, as (class, seconds).
+
+    Errors of one class go together (one constant of the model is wrong for all of them), those of
+    different classes do not: means add up by their share of the time, half-widths as the root of
+    the sum of squares. ``None`` where a class that takes part has no band.
+    """
+    seconds: dict[str, float] = {}
+    for kind, time_s in parts:
+        seconds[kind] = seconds.get(kind, 0.0) + time_s
+    total_s = sum(seconds.values())
+    if total_s <= 0:
+        return None
+    middle = squares = 0.0
+    largest = ""
+    for kind, time_s in sorted(seconds.items(), key=lambda item: item[1]):
+        band = band_of_class(device, kind)
+        if band is None:
+            return None
+        share = time_s / total_s
+        middle += share * (band.low + band.high) / 2
+        squares += (share * (band.high - band.low) / 2) ** 2
+        largest = band.source
+    half = sqrt(squares)
+    return ErrorBand(max(0.0, middle - half), middle + half, largest)

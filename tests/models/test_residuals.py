@@ -1,0 +1,50 @@
+"""Intervals of predicted times, from the residuals of measured ops."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.models import residuals
+from gobrrr.models.residuals import band_of_class, band_of_step
+
+MEASURED = {
+    "A": {"products in float32": (0.9, 1.1, 50), "softmax": (0.8, 1.6, 50)},
+    "B": {"products in float32": (0.7, 1.0, 50)},
+}
+
+
+@pytest.fixture(autouse=True)
+def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residuals, "MEASURED", MEASURED)
+
+
+def test_a_measured_device_has_its_own_band() -> None:
+    band = band_of_class("A", residuals.PRODUCT_32)
+    assert band is not None
+    assert (band.low, band.high) == (0.9, 1.1)
+    assert "no measurement" not in band.source
+
+
+def test_an_unmeasured_device_has_the_widest_of_its_relatives_and_says_so() -> None:
+    band = band_of_class("C", residuals.PRODUCT_32)
+    assert band is not None
+    assert (band.low, band.high) == (0.7, 1.1)
+    assert band.source.startswith("no measurement of products in float32 on C; from A, B")
+
+
+def test_no_interval_without_ground() -> None:
+    assert band_of_class("A", residuals.ATTENTION) is None
+    assert band_of_step("A", [(residuals.SOFTMAX, 1.0), (residuals.ATTENTION, 1.0)]) is None
+
+
+def test_a_step_of_one_class_has_that_band() -> None:
+    band = band_of_step("A", [(residuals.SOFTMAX, 1.0), (residuals.SOFTMAX, 2.0)])
+    assert band is not None
+    assert (band.low, band.high) == pytest.approx((0.8, 1.6))
+
+
+def test_errors_of_classes_cancel_in_part() -> None:
+    band = band_of_step("A", [(residuals.SOFTMAX, 1.0), (residuals.PRODUCT_32, 1.0)])
+    assert band is not None
+    sum_of_ends = (0.8 + 0.9) / 2, (1.6 + 1.1) / 2
+    assert sum_of_ends[0] < band.low < band.high < sum_of_ends[1]
