@@ -69,6 +69,13 @@ def in_turns() -> list[dict[str, Any]]:
     return rows
 
 
+def many_ops(what: str) -> dict[str, float | str]:
+    """Time and memory of a step of very many ops, in a process of its own."""
+    command = [sys.executable, str(LOOP.with_name("many_ops.py")), what]
+    found: dict[str, float | str] = json.loads(subprocess.check_output(command, text=True))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
@@ -109,12 +116,11 @@ def main() -> None:
         "hardware": identify().name,
         "versions": {"python": platform.python_version()},
         "rows": rows,
-        "many_ops": json.loads(
-            subprocess.check_output([sys.executable, str(LOOP.with_name("many_ops.py"))], text=True)
-        ),
+        "many_ops": many_ops("diagnose"),
+        "many_ops_predicted": many_ops("predict"),
         "demo_s": demo_seconds(),
     }
-    print(result["many_ops"], result["demo_s"])
+    print(result["many_ops"], result["many_ops_predicted"], result["demo_s"])
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -151,6 +151,22 @@ def test_the_cache_changes_nothing(make, target, options, monkeypatch):
     assert with_cache == without
 
 
+def test_without_pytorchs_own_parts_every_operator_is_run(monkeypatch):
+    """Stand-ins are made by private parts of PyTorch, which a version may not have."""
+    plainly = capture_op_graph(multi_tensor, GPU)
+    monkeypatch.setattr(torch._C, "_DisableTorchDispatch", None)
+    cache = result_cache.ResultCache(object())
+    monkeypatch.undo()
+    assert not cache._works
+
+    def without(self, mode):
+        self.__dict__.update(cache.__dict__)
+
+    monkeypatch.setattr(result_cache.ResultCache, "__init__", without)
+    found = capture_op_graph(multi_tensor, GPU)
+    assert [op.call for op in found.ops] == [op.call for op in plainly.ops]
+
+
 def test_numbers_of_another_type_are_another_key():
     """1, 1.0 and True are equal and hash alike; a sum with them has three dtypes."""
 

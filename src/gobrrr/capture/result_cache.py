@@ -53,7 +53,13 @@ class ResultCache:
         import torch
 
         self._results: dict[Any, tuple[Any, tuple[_Part | None, ...]]] = {}
-        self._make, self._make_view = _makers(fake_mode)
+        try:
+            self._make, self._make_view = _makers(fake_mode)
+            self._works = True
+        except (AttributeError, TypeError):
+            # A version of PyTorch that makes stand-ins in another way: every operator is run, which
+            # gives the same results later.
+            self._works = False
         self._modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
         self._describe = _describer()
         self._state = (torch.is_inference_mode_enabled, torch.get_default_dtype)
@@ -62,7 +68,7 @@ class ResultCache:
     def run(self, func: Any, args: Any, kwargs: Any, inputs: list[Any]) -> Any:
         """``func(*args, **kwargs)``; ``inputs`` are the tensors among the arguments, in order."""
         # Under modes besides that of the stand-ins (a trace's) the operator has to be seen.
-        if not _may_keep(func) or self._modes() != 1:
+        if not self._works or not _may_keep(func) or self._modes() != 1:
             return func(*args, **kwargs)
         try:
             key = self._key(func, args, kwargs)
