@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gobrrr.capture.capture_budget import CaptureBudget
 from gobrrr.capture.capture_errors import note_operator
 from gobrrr.capture.conditions import Conditions
 from gobrrr.capture.data_questions import OFFSETS, offsets_asked, result_asked, value_asked
@@ -77,6 +78,7 @@ class GraphRecorder(OpRecorder):
         self.guessed: Counter[str] = Counter()
         self.conditions = Conditions(size_hint)
         self.results = ResultCache(stand_ins.fake_mode)
+        self.budget = CaptureBudget()
         self.threads = threads
         threads.modes = self._modes_of_thread
 
@@ -231,6 +233,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
                 return self._dispatch(func, args, kwargs, sys._getframe(1))
 
         def _dispatch(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+            recorder.budget.spend(lambda: recorder.place(frame)[1])
             is_operator = isinstance(func, OpOverload)
             if is_operator and func.namespace in _QUERIES:
                 if func is asks_device and type(args[0]) is fake_tensor.FakeTensor:
