@@ -37,7 +37,18 @@ INTERVALS = """
 A predicted step's interval is made of those of its classes of ops (`models/residuals.py`): from the
 10th to the 90th percentile of measured over predicted on the fitted half. *Holds*: the share of
 unseen rows in it; 75 to 85 % is meant. The last two columns are what a device would get that nobody
-measured: the widest of the other devices, and how often that holds.
+measured: the widest of the other devices, and how often that holds, with constants that were still
+fitted on it; the last table is without them.
+"""
+LEFT_OUT = """
+## Devices left out
+
+The unseen rows of a device with the constants of another architecture, as if nobody had measured it
+(its data sheet and its share of the memory's bandwidth stay), and how often the widest interval of
+the others holds.
+
+| device | kind | constants of | rows | median | 90th percentile | bias | holds |
+|---|---|---|--:|--:|--:|--:|--:|
 """
 
 
@@ -78,6 +89,13 @@ def markdown(result: dict[str, Any]) -> str:
             f"| {row['device']} | {row['class']} | {row['rows']} "
             f"| {row['low']:.2f} to {row['high']:.2f} | {_percent(row['holds'])} "
             f"| {relatives} | {_percent(row.get('holds_of_relatives'))} |"
+        )
+    lines.append(LEFT_OUT.rstrip("\n"))
+    for row in result["left_out"]:
+        lines.append(
+            f"| {row['device']} | {row['kind']} | {row['constants_of']} | {row['n']} "
+            f"| {_percent(row['median_error'])} | {_percent(row['p90_error'])} "
+            f"| {_signed(row['median_signed'])} | {_percent(row['holds'])} |"
         )
     return "\n".join(lines) + "\n"
 

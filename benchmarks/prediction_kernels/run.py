@@ -27,10 +27,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from residuals import Ratios, bands, coverage, write_module
+from residuals import CLASS_OF_KIND, Bands, Ratios, bands, coverage, held, write_module
 from rows import Row, read_rows
 
-from gobrrr.models.coefficients import Coefficients, coefficients_of
+from gobrrr.models.coefficients import BY_ARCHITECTURE, Coefficients, coefficients_of
 from gobrrr.models.kernel_model import Flags, estimate_op
 from gobrrr.models.residency import cold_bytes_of_step
 from gobrrr.models.target import TargetDevice, target_device
@@ -223,6 +223,55 @@ def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
     return rows
 
 
+# A device scored with the constants of another architecture, the nearest that was measured for its
+# kind of op: what they would be if nobody had measured it.
+NEAREST = {
+    ("A100-SXM-80GB", "linear bf16"): "Hopper", ("H100-SXM", "linear bf16"): "Ampere GA100",
+    ("L40S", "linear bf16"): "Ampere GA100",
+    **{
+        (device, kind): architecture
+        for kind in ("linear fp32", "bmm fp32", "conv fp32")
+        for device, architecture in (
+            ("P100-PCIe", "Pascal GP104"), ("P4", "Pascal GP100"), ("V100-PCIe", "Ampere GA100"),
+            ("T4", "Volta"), ("A100-PCIe-40GB", "Volta"), ("A100-PCIe-80GB", "Volta"),
+        )
+    },
+}  # fmt: skip
+
+
+def left_out(scored: Sequence[Scored], intervals: Bands) -> list[dict[str, Any]]:
+    """Unseen rows of each device with another architecture's constants, and that one's intervals.
+
+    Its share of the memory's bandwidth stays its own.
+    """
+    known_launches = launches(scored)
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for item in scored:
+        row = item.row
+        architecture = NEAREST.get((row.device, row.kind))
+        launch = known_launches.get((row.device, row.kind), Launch())
+        if architecture is None or row.fitted or row.measured_s - launch.floor_s < SHORTEST_S:
+            continue
+        device = target_device(row.device)
+        own = coefficients_of(device.sheet)
+        c = replace(BY_ARCHITECTURE[architecture], dram_fraction=own.dram_fraction)
+        predicted_s = predict(row, device, c).predicted_s
+        if predicted_s is not None:
+            found[row.device, row.kind].append(launch.shown_s(predicted_s) / row.measured_s)
+    rows = []
+    for (device_key, kind), values in sorted(found.items()):
+        name = CLASS_OF_KIND[kind]
+        others = [rest[name] for key, rest in intervals.items() if key != device_key
+                  and name in rest]  # fmt: skip
+        low, high = min(low for low, _, _ in others), max(high for _, high, _ in others)
+        rows.append({
+            "device": device_key, "kind": kind, "constants_of": NEAREST[device_key, kind],
+            **spread([(value, 1.0) for value in values]),
+            "interval": [low, high], "holds": held([1 / value for value in values], low, high),
+        })  # fmt: skip
+    return rows
+
+
 def ratios(scored: Sequence[Scored], *, fitted: bool) -> Ratios:
     """Measured over predicted of one half, by (device, kind)."""
     known_launches = launches(scored)
@@ -295,6 +344,7 @@ def main() -> None:
             "other ops, of the number of a program; constants are fitted on the first",
             "table": rows,
             "intervals": holds,
+            "left_out": left_out(scored, intervals),
         }
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 
