@@ -42,6 +42,8 @@ class Coefficients:
         kernel_floor_s: seconds of a small kernel that reads and writes, where that is more than
             one that does nothing: caches written back at its end, arguments fetched.
         trip_s: seconds of one more trip to memory that the next step of a kernel depends on.
+        row_trips: trips to memory that a row of a layer norm waits for beside its reads (short rows
+            of 1 to 2 KB take 4 us a round of blocks on an A100, 6 on a P100).
         index_instructions: integer instructions per element of an element-wise kernel that
             computes each operand's address by itself (broadcasting, strides).
         overlap_loss: share of the lesser of arithmetic and traffic that is not hidden behind
@@ -90,6 +92,7 @@ class Coefficients:
     tile_fill_s: float = 2.5e-6
     kernel_floor_s: float = 1.6e-6
     trip_s: float = 0.7e-6
+    row_trips: int = 0
     index_instructions: float = 46.0
     overlap_loss: float = 0.33
     multicast: float = 1.0
@@ -172,7 +175,11 @@ _ADA_GEFORCE = replace(
 # the share of the peak, what small tiles lose, memory traffic of tiles. Small caches and GDDR lose
 # most. 17 pJ per FLOP of float32 (12 nm) is the T4's sustained rate, 0.4 of its peak.
 _PASCAL_PRODUCTS = replace(
-    GENERIC, vector_tiles=_PASCAL, batched_tiles=((64, 128),), product_overlap_loss=0.2
+    GENERIC,
+    vector_tiles=_PASCAL,
+    batched_tiles=((64, 128),),
+    product_overlap_loss=0.2,
+    row_trips=4,
 )
 _TURING_FLOAT32_J = 17.3e-12
 # TSMC states 0.4 of the power at the same speed from 16 to 7 nm and 0.7 from 7 to 5 nm.
@@ -244,6 +251,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         attention_fraction=0.777,
         attention_fill_s=8.8e-6,
         attention_tile_s=3.4e-6,
+        row_trips=4,
         float32_fraction=0.97,
         vector_tile_fill_s=0.4e-6,
         float32_convolution_fraction=0.50,

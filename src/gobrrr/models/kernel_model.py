@@ -363,7 +363,9 @@ def _walk(
     read, written = float(work.bytes_read or 0), float(work.bytes_written or 0)
     moved = max(read + written, 1.0)
     seconds = compute_s = memory_s = 0.0
-    machine = Machine(c.strided_fraction, device.kind, device.multiprocessors, device.cache_bytes)
+    machine = Machine(
+        c.strided_fraction, device.kind, device.multiprocessors, device.cache_bytes, c.row_trips
+    )
     walks = walks_of(call, work, machine)
     for walk in walks:
         traffic = read * walk.reads + written * walk.writes

@@ -21,7 +21,6 @@ _CHANNEL_THREADS = 512
 _WIDE_BLOCK = 1024
 # What a block of layer norm has in flight: 256 threads with 16 bytes each.
 _ROW_BYTES = 4096
-_ROW_TRIPS = 4
 
 
 def softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -70,8 +69,8 @@ def layer_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # block of 256 threads takes 16 bytes each at a time, for rows as long as they may be.
     cold = 2.0 if _too_many(rows, size, 8, machine) else 1.0
     # Beside its reads a row waits for two sums across its block, for weight and bias, and for its
-    # writes (short rows of 1 to 2 KB take 4 us a round on an A100, 6 on a P100).
-    trips = _rounds(rows, 8, machine) * (2 * ceil(size / _ROW_BYTES) + _ROW_TRIPS)
+    # writes, where these are not hidden.
+    trips = _rounds(rows, 8, machine) * (2 * ceil(size / _ROW_BYTES) + machine.row_trips)
     return (Walk(reads=2, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
 
 

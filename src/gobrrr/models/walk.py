@@ -43,13 +43,15 @@ class Machine:
     """What a recipe may know of the device.
 
     ``strided``: the efficiency of walking across rows; ``kind``: ``cuda``, ``hip``, ...;
-    ``units``: multiprocessors, ``None`` if unknown; ``cache_bytes``: of the last-level cache.
+    ``units``: multiprocessors, ``None`` if unknown; ``cache_bytes``: of the last-level cache;
+    ``row_trips``: trips to memory that a row of a layer norm adds to those of its reads.
     """
 
     strided: float
     kind: str
     units: int | None
     cache_bytes: int
+    row_trips: int = 0
 
 
 Recipe = Callable[[OpCall, Work, Machine], tuple[Walk, ...]]
