@@ -128,12 +128,13 @@ def link(
 
     for index, op in enumerate(ops):
         call = op.call
-        if call not in spaces:
-            spaces[call] = (space_of(call), work_of(call))
-        space, work = spaces[call]
-        sources = {spec.storage for spec in call.tensors}
+        known_of = spaces.get(call)  # once: hashing a call visits every size of every tensor
+        if known_of is None:
+            known_of = spaces[call] = (space_of(call), work_of(call))
+        space, work = known_of
         outputs = call.outputs or ()
         if space is not None and space.role is Role.NOTHING:
+            sources = {spec.storage for spec in call.tensors}
             for spec in outputs:
                 # An allocation: memory that comes back holds nothing of what it held.
                 if spec.storage is not None and spec.storage not in sources:
