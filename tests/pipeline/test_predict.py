@@ -285,3 +285,17 @@ def test_tf32_by_either_interface(owner: str, value: str, faster: bool) -> None:
     finally:
         setting.fp32_precision = former
     assert (after < before) is faster
+
+
+def test_the_first_line_says_what_a_prediction_rests_on() -> None:
+    x = torch.randn(64, 64)
+
+    def step() -> object:
+        return x @ x if x.sum() > 0 else x.sin()
+
+    plain = gobrrr.predict(lambda: x @ x, "H100-SXM")
+    assumed = gobrrr.predict(step, "H100-SXM")
+    assert "notice" not in plain.verdict
+    first = assumed.verdict.partition(". ")[0]
+    assert first.endswith("-bound, if what the first notice says holds")
+    assert "condition on data is taken to be false" in assumed.notices[0]

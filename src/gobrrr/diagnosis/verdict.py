@@ -102,7 +102,8 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     regime = diagnosis.regime
     share = sums[regime] / step_s if step_s else 0.0
     meaning = _MEANING[regime].format("processor" if diagnosis.device.kind == "cpu" else "device")
-    first = f"{regime.capitalize()}-bound. {percent(share)} of each step {meaning}"
+    first = f"{regime.capitalize()}-bound{_provided(diagnosis)}."
+    first += f" {percent(share)} of each step {meaning}"
     detail = _detail(diagnosis, regime)
     sentences = [f"{first}: {detail}." if detail else f"{first}."]
     if diagnosis.close:
@@ -117,6 +118,21 @@ def verdict_of(diagnosis: Diagnosis) -> str:
         remedy = _SLOW_LOADER
     sentences.append(remedy)
     return " ".join(sentences)
+
+
+def _provided(diagnosis: Diagnosis) -> str:
+    """What a prediction rests on, for the first line: assumptions, and work that has no formula."""
+    found = ""
+    assumed = int(diagnosis.source.get("assumptions", 0))
+    if assumed:
+        notices = "notice says" if assumed == 1 else f"{assumed} notices say"
+        found += f", if what the first {notices} holds"
+    modelled = diagnosis.coverage.modelled_time_fraction
+    if diagnosis.source.get("kind") == "prediction" and modelled is not None:
+        unmodelled = 1 - modelled
+        if unmodelled > WORTH_SAYING:
+            found += f", with no formula for what takes {percent(unmodelled)} of its kernels' time"
+    return found
 
 
 def _beside_the_point(diagnosis: Diagnosis, regime: str) -> list[str]:

@@ -217,7 +217,7 @@ def diagnose_graph(
     notices = [*graph.notices, *costed.notices]
     too_large = memory_notice(device.key, graph.peak_memory_bytes, device.memory_bytes)
     if too_large is not None:
-        notices.insert(0, too_large)
+        notices.insert(len(graph.notices), too_large)
     band = band_of(device, options.compile, costed.ops)
     source = {
         "kind": "prediction",
@@ -228,6 +228,8 @@ def diagnose_graph(
         "inference_mode": options.inference_mode,
         "channels_last": options.channels_last,
         "interval_from": None if band is None else band.source,
+        # As many of the notices, the first, say what was not known.
+        "assumptions": len(graph.notices),
     }
     step, of_host = predicted_step(
         costed.ops,
