@@ -63,3 +63,12 @@ def test_what_cannot_be_rewound_is_named() -> None:
         return next(batches)
 
     assert Snapshot(step).not_rewound == ["batches"]
+
+
+def test_a_nested_tensor_is_put_back() -> None:
+    parts = [torch.ones(2, 3), torch.ones(4, 3)]
+    nested = torch.nested.nested_tensor(parts)
+    snapshot = Snapshot(lambda: nested)
+    nested.mul_(5)
+    snapshot.restore()
+    assert all(torch.equal(now, then) for now, then in zip(nested.unbind(), parts))

@@ -61,7 +61,8 @@ class Snapshot:
             for tensor, data, grad, grad_data in self._tensors:
                 if data is not None:
                     # .data, so that saved versions and leaf checks do not object.
-                    if tensor.data.shape != data.shape:
+                    # Nested tensors of the strided layout have no shape, and nothing resizes them.
+                    if not tensor.is_nested and tensor.data.shape != data.shape:
                         tensor.data = data.clone()
                     else:
                         tensor.data.copy_(data)
