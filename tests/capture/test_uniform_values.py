@@ -9,11 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.op_graph import capture_op_graph  # noqa: E402
+from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph  # noqa: E402
 from gobrrr.capture.uniform_values import as_uniform, is_uniform  # noqa: E402
 from gobrrr.timeline.graph import OpGraph  # noqa: E402
 
-from .test_op_graph import GPU  # noqa: E402
+from .test_op_graph import CPU, GPU  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -177,3 +177,15 @@ def test_whether_a_tensor_is_fake_is_answered_truly_afterwards() -> None:
     assert isinstance(fake, Program.names["FakeTensor"])
     assert not isinstance(torch.ones(2), Program.names["FakeTensor"])
     assert _subclasses.FakeTensor is fake_tensor.FakeTensor is type(fake)
+
+
+@pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
+def test_a_constant_is_an_array_on_each_device(target: CaptureTarget) -> None:
+    found: list[list[int]] = []
+
+    def make() -> Callable[[], object]:
+        table = torch.arange(4)
+        return lambda: found.append((table * 2).numpy().tolist()) or torch.ones(2).cos()
+
+    capture_op_graph(make, target)
+    assert found[-1] == [0, 2, 4, 6]

@@ -25,6 +25,7 @@ from gobrrr.capture.target_answers import (
     DeviceAnswers,
     Switch,
     answering,
+    known_values_as_arrays,
     make_mode,
     modules_applied_plainly,
 )
@@ -113,6 +114,7 @@ def capture_op_graph(
             stack.enter_context(_eagerly())
             stack.enter_context(hidden())
             stack.enter_context(modules_applied_plainly())
+            stack.enter_context(known_values_as_arrays(stand_ins))
             stack.enter_context(run_plainly(recorder.assume))
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))

@@ -344,6 +344,27 @@ def _replace_device_hints(put: _Replacements, kind: str) -> None:
 
 
 @contextlib.contextmanager
+def known_values_as_arrays(stand_ins: StandIns) -> Iterator[None]:
+    """``.numpy()`` of a stand-in whose values are known gives them, on a CPU too."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    def numpy(self: Any, *, force: bool = False) -> Any:
+        known = value_of(self)
+        if known is None:
+            return torch.Tensor.numpy(self, force=force)
+        stand_ins.decided_by(assumption_of(known))
+        return real_call(lambda: known.detach().numpy().copy(), (), {})
+
+    put = _Replacements()
+    put(FakeTensor, "numpy", numpy)
+    try:
+        yield
+    finally:
+        put.undo()
+
+
+@contextlib.contextmanager
 def modules_applied_plainly() -> Iterator[None]:
     """``nn.Module._apply`` puts the stand-ins that it makes where the former were."""
     import torch
