@@ -181,11 +181,14 @@ def test_whether_a_tensor_is_fake_is_answered_truly_afterwards() -> None:
 
 @pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
 def test_a_constant_is_an_array_on_each_device(target: CaptureTarget) -> None:
-    found: list[list[int]] = []
-
     def make() -> Callable[[], object]:
         table = torch.arange(4)
-        return lambda: found.append((table * 2).numpy().tolist()) or torch.ones(2).cos()
 
-    capture_op_graph(make, target)
-    assert found[-1] == [0, 2, 4, 6]
+        def step() -> object:
+            assert (table * 2).numpy().tolist() == [0, 2, 4, 6]
+            return torch.ones(2).cos()
+
+        return step
+
+    graph = capture_op_graph(make, target)
+    assert graph.ops[-1].call.name == "aten::cos"
