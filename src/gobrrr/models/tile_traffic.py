@@ -26,8 +26,9 @@ Float64 = NDArray[np.float64]
 # Results that the tiles of one multiprocessor hold together in registers (64 k registers: half of
 # them accumulators).
 _RESIDENT_ELEMENTS = 128 * 128
-# An input stays in the cache if it takes at most this share of it.
-_CACHE_SHARE = 0.75
+# What takes at most this share of the cache stays in it; nothing is left of what takes this many
+# times its size.
+_STAYS, _GONE = 0.75, 2.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ def reread_seconds(
     """
     m, n, k, batch = product.m, product.n, product.k, product.batch
     a_bytes, b_bytes = 4.0 * m * k, 4.0 * n * k
-    if (a_bytes + b_bytes + 4.0 * m * n) * batch <= cache_bytes * _CACHE_SHARE:
+    missed = _missed((a_bytes + b_bytes + 4.0 * m * n) * batch, cache_bytes)
+    if not missed:
         return np.zeros_like(tiles.rows)
     at_once = units * np.maximum(1.0, np.floor(_RESIDENT_ELEMENTS / (tiles.rows * tiles.columns)))
     count = tiles.down * tiles.across
@@ -65,17 +67,26 @@ def reread_seconds(
     b_read = _drifted(waves * wide * tiles.columns, count * tiles.columns, drift) * (4.0 * k)
     a_read = np.maximum(a_bytes, a_read)
     b_read = np.maximum(b_bytes, b_read)
-    if a_bytes <= cache_bytes * _CACHE_SHARE:
-        a_read = np.full_like(a_read, a_bytes)
-    if b_bytes <= cache_bytes * _CACHE_SHARE:
-        b_read = np.full_like(b_read, b_bytes)
+    a_read = a_bytes + _missed(a_bytes, cache_bytes) * (a_read - a_bytes)
+    b_read = b_bytes + _missed(b_bytes, cache_bytes) * (b_read - b_bytes)
     scattered = dram_bytes_per_s * c.scattered_fraction
-    seconds: Float64 = batch * (
-        a_read / (scattered if product.a_by_rows else dram_bytes_per_s)
-        + b_read / (scattered if product.b_by_rows else dram_bytes_per_s)
-        + 4.0 * m * n / dram_bytes_per_s
+    seconds: Float64 = (
+        missed
+        * batch
+        * (
+            a_read / (scattered if product.a_by_rows else dram_bytes_per_s)
+            + b_read / (scattered if product.b_by_rows else dram_bytes_per_s)
+            + 4.0 * m * n / dram_bytes_per_s
+        )
     )
     return seconds
+
+
+def _missed(size_bytes: float, cache_bytes: int) -> float:
+    """Share of repeated reads that go to memory."""
+    if not cache_bytes:
+        return 1.0
+    return min(1.0, max(0.0, (size_bytes / cache_bytes - _STAYS) / (_GONE - _STAYS)))
 
 
 def _drifted(together: Float64, alone: Float64, drift: float) -> Float64:
