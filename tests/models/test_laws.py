@@ -59,9 +59,13 @@ def _attention(batch: int, length: int) -> OpCall:
 
 @pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_more_of_the_same_product_never_takes_less_time_and_twice_the_rows_little_over_twice(
-    name: str, dtype: str
+def test_more_of_the_same_product_never_takes_less_time_and_twice_the_rows_at_most_2_2(
+    name: str, dtype: str, request: pytest.FixtureRequest
 ) -> None:
+    if name in ("P100-PCIe", "T4") and dtype == "float32":
+        # cuBLAS no longer cuts k once tiles outnumber multiprocessors; where that leaves the second
+        # wave nearly empty (64 tiles on 56), the model makes it 2.3 to 2.7 times.
+        request.applymarker(pytest.mark.xfail(strict=True, reason="a second wave nearly empty"))
     if dtype == "float16" and name in PASCAL:
         pytest.skip("no rate of float16 products")
     device = target_device(name)
@@ -72,9 +76,7 @@ def test_more_of_the_same_product_never_takes_less_time_and_twice_the_rows_littl
         ]
         for less, more in pairwise(times):
             assert more >= less
-            # Where tiles begin to fill the device, k is no longer cut, and a second wave may be
-            # nearly empty: a Pascal card takes 2.3 times as long there.
-            assert more <= 2.35 * less
+            assert more <= 2.2 * less
 
 
 @pytest.mark.parametrize("name", DEVICES)
