@@ -143,7 +143,7 @@ def test_levels_grow_and_slow_down(sheet: DeviceSheet) -> None:
         ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
         ("Tesla V100-SXM2-16GB", "V100-SXM2"),
         ("Tesla V100-DGXS-32GB", "V100-SXM2"),
-        ("Tesla V100-PCIE-32GB", "V100-PCIe"),
+        ("Tesla V100-PCIE-32GB", "V100-PCIe-32GB"),
         ("Tesla T4", "T4"),
         ("NVIDIA GeForce RTX 4090", "RTX-4090"),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "RTX-PRO-6000-Max-Q"),

@@ -34,6 +34,7 @@ BOARD_POWER_W: dict[str, Figure] = {
     "P4": Figure(75, P4_SHEET),
     "V100-SXM2": Figure(300, V100_SHEET),
     "V100-PCIe": Figure(250, V100_SHEET),
+    "V100-PCIe-32GB": Figure(250, V100_SHEET),
     "T4": Figure(70, T4_SHEET),
     "A10": Figure(150, A10_SHEET),
     "A100-SXM-40GB": Figure(400, A100_SHEET),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gobrrr.devices.datasheets.nvidia_sources import (
     A10_SHEET,
     A10G_SHEET,
@@ -115,7 +117,7 @@ V100_PCIE = DeviceSheet(
     vendor="NVIDIA",
     architecture="Volta",
     kind="cuda",
-    driver_names=("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
+    driver_names=("Tesla V100-PCIE-16GB",),
     matrix=tera(V100_SHEET, float16=112),
     vector={
         **tera(V100_SHEET, float64=7, float32=14),
@@ -130,6 +132,14 @@ V100_PCIE = DeviceSheet(
     multiprocessors=Figure(80, VOLTA),
     clock_hz=Figure(1.38e9, "https://github.com/te42kyfo/gpu-benches#cuda-roofline: 1380 MHz"),
     interconnect=giga(V100_SHEET, pcie=32),
+)
+
+V100_PCIE_32 = replace(
+    V100_PCIE,
+    key="V100-PCIe-32GB",
+    name="NVIDIA Tesla V100 PCIe 32GB",
+    driver_names=("Tesla V100-PCIE-32GB",),
+    memory_bytes=Figure(32 * GIB, V100_SHEET),
 )
 
 T4 = DeviceSheet(
@@ -295,6 +305,7 @@ SHEETS = (
     P4,
     V100_SXM2,
     V100_PCIE,
+    V100_PCIE_32,
     T4,
     A10,
     A10G,
