@@ -393,13 +393,3 @@ def _offsets(call: OpCall) -> tuple[int, ...] | None:
 def _first_matrices(stack: TensorSpec, count: int) -> TensorSpec:
     """``count`` of the matrices of a stack, for the bytes that are read."""
     return replace(stack, shape=(count, *stack.shape[1:]))
-
-
-@formula("aten::_weight_int8pack_mm", "aten::_weight_int4pack_mm")
-def weight_only_mm(call: OpCall) -> Work:
-    """Activations ``(m, k)`` by packed integer weights, dequantised on the way in."""
-    x, weight = need(call, 0), need(call, 1)
-    m, k = x.shape
-    # int8: (n, k). int4 is tiled (n/8, ...); its elements hold 8 weights of 4 bits in an int32.
-    n = weight.shape[0] * (1 if "int8" in call.name else 8)
-    return matrix_work(call, call.tensors, m * n * k, (m, n), 99, dtype=x.dtype)

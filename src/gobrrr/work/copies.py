@@ -65,9 +65,8 @@ def moved(
         "_copy_from _copy_from_and_resize _pin_memory pin_memory channel_shuffle "
         "native_channel_shuffle pixel_shuffle pixel_unshuffle _to_dense to_dense to_sparse "
         "to_mkldnn _mkldnn_transpose _reshape_alias_copy values_copy indices_copy "
-        "mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight"
-    )
-)
+        "mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight")
+)  # fmt: skip
 def copy_of_self(call: OpCall) -> Work:
     """A tensor of the same elements in another order or place; of a sparse one, its entries."""
     if call.args and is_sparse(call.args[0]) and call.outputs:
@@ -113,9 +112,8 @@ def to(call: OpCall) -> Work:
 
 
 def _returns_self(call: OpCall, x: TensorSpec) -> bool:
-    if not call.outputs or x.storage is None:
-        return False
-    return call.outputs[0].storage == x.storage
+    known = bool(call.outputs) and x.storage is not None
+    return known and (call.outputs or ())[0].storage == x.storage
 
 
 @formula(*qualified("contiguous reshape reshape_as flatten_dense_tensors ravel"), composite=True)
@@ -385,8 +383,8 @@ _MOST_JOINED = 8
 
 
 def _joined(call: OpCall) -> Space:
-    small = len(call.tensors) <= _MOST_JOINED
-    return Space(Role.POINTWISE if small else Role.EXTERN, result_elements(call))
+    role = Role.POINTWISE if len(call.tensors) <= _MOST_JOINED else Role.EXTERN
+    return Space(role, result_elements(call))
 
 
 describe("cat stack", fusion=_joined)
@@ -397,7 +395,6 @@ describe(
     "replication_pad1d replication_pad2d replication_pad3d slice_scatter select_scatter "
     "diagonal_scatter slice_backward select_backward fill_ zero_ fill zero zeros_like ones_like "
     "full_like new_zeros new_ones new_full zeros ones full eye arange linspace scalar_tensor "
-    "lift_fresh_copy one_hot",
-    fusion=Role.POINTWISE,
-)
+    "lift_fresh_copy one_hot", fusion=Role.POINTWISE,
+)  # fmt: skip
 describe("cat stack roll flip constant_pad_nd", passes="join")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.contractions import matrix_work
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
 from gobrrr.work.traffic import account, need
@@ -26,3 +27,13 @@ def linear_dynamic(call: OpCall) -> Work | None:
         [x, *weights], [out], matrix=2.0 * k * out.numel, vector=4.0 * x.numel + 2.0 * out.numel,
         dtype="int8", op_class="contraction",
     )  # fmt: skip
+
+
+@formula("aten::_weight_int8pack_mm", "aten::_weight_int4pack_mm")
+def weight_only_mm(call: OpCall) -> Work:
+    """Activations ``(m, k)`` by packed integer weights, dequantised on the way in."""
+    x, weight = need(call, 0), need(call, 1)
+    m, k = x.shape
+    # int8: (n, k). int4 is tiled (n/8, ...); its elements hold 8 weights of 4 bits in an int32.
+    n = weight.shape[0] * (1 if "int8" in call.name else 8)
+    return matrix_work(call, call.tensors, m * n * k, (m, n), 99, dtype=x.dtype)
