@@ -68,8 +68,9 @@ def test_distributions_check_their_arguments() -> None:
     tensor = torch.randn(8, 8)
 
     def step() -> torch.Tensor:
-        normal = torch.distributions.Normal(tensor, tensor.exp())
-        other = torch.distributions.Categorical(probs=tensor.softmax(-1))
+        # Said outright: another library may have switched the default off for the whole process.
+        normal = torch.distributions.Normal(tensor, tensor.exp(), validate_args=True)
+        other = torch.distributions.Categorical(probs=tensor.softmax(-1), validate_args=True)
         return normal.rsample().sum() + other.log_prob(other.sample()).sum()
 
     graph = capture(step)

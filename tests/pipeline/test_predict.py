@@ -276,7 +276,9 @@ def test_tf32_by_either_interface(owner: str, value: str, faster: bool) -> None:
     if not hasattr(setting, "fp32_precision"):
         pytest.skip("this torch has allow_tf32 alone")
     a = torch.empty(2048, 2048, device="meta")
-    former = setting.fp32_precision
+    former, products = setting.fp32_precision, torch.backends.cuda.matmul.fp32_precision
+    # A value of its own, which the older interface leaves behind, would stand before the general one.
+    torch.backends.cuda.matmul.fp32_precision = "none"
     setting.fp32_precision = "ieee"
     try:
         before = predict(lambda: a @ a, "A100-SXM-80GB").step_s
@@ -284,6 +286,7 @@ def test_tf32_by_either_interface(owner: str, value: str, faster: bool) -> None:
         after = predict(lambda: a @ a, "A100-SXM-80GB").step_s
     finally:
         setting.fp32_precision = former
+        torch.backends.cuda.matmul.fp32_precision = products
     assert (after < before) is faster
 
 

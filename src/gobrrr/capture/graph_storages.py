@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -36,10 +37,22 @@ class Storages:
         # Until the capture is over; a thread that outlives it is to find nothing of it.
         self.open = True
         self.names_target = False
-        # Set while a tensor is copied from one side to the other: where the copy lies.
-        self.moving_to: str | None = None
+        self._moving = threading.local()
         self._ids: dict[int, int] = {}
         self._watch: dict[int, Any] = {}
+
+    @property
+    def moving_to(self) -> str | None:
+        """Where results lie while a tensor is copied from one side to the other.
+
+        A thread's own: another may make tensors of its own meanwhile.
+        """
+        place: str | None = getattr(self._moving, "to", None)
+        return place
+
+    @moving_to.setter
+    def moving_to(self, place: str | None) -> None:
+        self._moving.to = place
 
     def number(self, tensor: Any, place: str = UNSTATED) -> int | None:
         """The number of a tensor's storage; ``None`` for layouts without one (sparse, nested).

@@ -187,6 +187,8 @@ def predict_made(
     progress: Progress | bool | None = None,
 ) -> list[Diagnosis]:
     """A diagnosis for each device; devices that programs cannot tell apart share one capture."""
+    if options.size_hint is not None and options.size_hint < 0:
+        raise InputError(f"a size hint is a number of elements, not {options.size_hint}")
     targets = [(_target(device)) for device in devices]
     graphs: dict[Any, OpGraph] = {}
     found: list[Diagnosis] = []
