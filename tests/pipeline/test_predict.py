@@ -277,7 +277,7 @@ def test_tf32_by_either_interface(owner: str, value: str, faster: bool) -> None:
         pytest.skip("this torch has allow_tf32 alone")
     a = torch.empty(2048, 2048, device="meta")
     former, products = setting.fp32_precision, torch.backends.cuda.matmul.fp32_precision
-    # A value of its own, which the older interface leaves behind, would stand before the general one.
+    # A value of its own, which the older interface leaves behind, stands before the general one.
     torch.backends.cuda.matmul.fp32_precision = "none"
     setting.fp32_precision = "ieee"
     try:
