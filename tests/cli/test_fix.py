@@ -60,6 +60,7 @@ def test_a_script_that_is_not_there(capsys, tmp_path, monkeypatch):
     assert main(["fix", "--only", "warp_drive", "missing.py"]) == 2
 
 
+@pytest.mark.torch
 def test_a_script_is_written_after_its_difference_is_shown(capsys, tmp_path):
     script, written = tmp_path / "train.py", tmp_path / "fast.py"
     script.write_text("import torch\noptimizer = torch.optim.SGD(p, lr=0.1)\n")
@@ -72,6 +73,7 @@ def test_a_script_is_written_after_its_difference_is_shown(capsys, tmp_path):
     assert "fused" not in script.read_text()
 
 
+@pytest.mark.torch
 def test_nothing_is_written_where_nothing_is_faster(capsys, tmp_path):
     _write(tmp_path / "a.py", tmp_path / "b.py", SimpleNamespace(best_fixes=(), speedup=1.0))
     assert "Not written" in capsys.readouterr().out
