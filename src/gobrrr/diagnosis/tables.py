@@ -20,6 +20,7 @@ from gobrrr.models.roof import Roof
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work.estimate import Work
 
 PHASE_NAMES = {
     Phase.OTHER: "other",
@@ -83,7 +84,7 @@ def _op_row(members: list[AttributedOp], shares: KernelShares) -> OpRow:
     roof_s = _sum(shares.roof_ns, index)
     time_s = kernel_s + fixed_s
     work, roof = first.work, first.roof
-    flops, moved = _total_flops(members), _total_bytes(members)
+    flops, moved = _total(members, _flops), _total(members, _bytes_moved)
     known = roof is not None
     regime = _regime(index, shares) if len(index) else "overhead"
     return OpRow(
@@ -169,7 +170,7 @@ def group_rows(
     groups: dict[tuple[str, str | None], list[AttributedOp]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)
-    total_flops = sum(_total_flops([item]) or 0.0 for item in items)
+    total_flops = sum(_total([item], _flops) or 0.0 for item in items)
     rows = [
         _group_row(name, phase, members, shares, step_s, total_flops)
         for (name, phase), members in groups.items()
@@ -187,27 +188,24 @@ def group_rows(
     return rows[:MOST_ROWS]
 
 
-def _total_flops(members: Sequence[AttributedOp]) -> float | None:
-    """FLOPs per step; ``None`` if any member's are unknown."""
+def _flops(work: Work) -> float | None:
+    return work.flops
+
+
+def _bytes_moved(work: Work) -> float | None:
+    return work.bytes_moved
+
+
+def _total(members: Sequence[AttributedOp], amount: Callable[[Work], float | None]) -> float | None:
+    """Amount of work per step; ``None`` if any member's is unknown."""
     total = 0.0
     for member in members:
         if member.share < 0:
             continue
-        if member.work is None or member.work.flops is None:
+        found = None if member.work is None else amount(member.work)
+        if found is None:
             return None
-        total += member.work.flops * member.weight
-    return total
-
-
-def _total_bytes(members: Sequence[AttributedOp]) -> float | None:
-    """Bytes per step; ``None`` if any member's are unknown."""
-    total = 0.0
-    for member in members:
-        if member.share < 0:
-            continue
-        if member.work is None or member.work.bytes_moved is None:
-            return None
-        total += member.work.bytes_moved * member.weight
+        total += found * member.weight
     return total
 
 
@@ -228,7 +226,7 @@ def _group_row(
         chosen = index[shares.regime[index] == regime]
         split[REGIME_NAMES[regime]] += _sum(shares.roof_ns + shares.below_ns, chosen)
     time_s = sum(split.values())
-    flops, moved = _total_flops(members), _total_bytes(members)
+    flops, moved = _total(members, _flops), _total(members, _bytes_moved)
     return GroupRow(
         name=name,
         phase=phase,
