@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The machine may be busy: how long an example takes says nothing of the code.
+settings.register_profile("gobrrr", deadline=None)
+settings.load_profile("gobrrr")
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 DATA = Path(__file__).parent / "data"
+# Imports torch in its __init__, so that no test module of it can skip itself.
+collect_ignore = [] if HAS_TORCH else ["simulated_device"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,6 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_torch)
         elif item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="no CUDA or ROCm device"))
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Names bytes by their length: content can hold a time, xdist wants one name everywhere."""
+    return f"{len(val)}-bytes" if isinstance(val, bytes) else None
 
 
 def _has_gpu() -> bool:
@@ -39,6 +52,32 @@ def no_formula_fails() -> Iterator[None]:
     failed = failed_formulas()
     forget_failures()
     assert not failed
+
+
+@pytest.fixture(autouse=True)
+def no_dispatch_mode_is_left() -> Iterator[None]:
+    """A dispatch mode that a test leaves behind would see every op of the tests after it."""
+    before = _dispatch_modes()
+    yield
+    left = 0
+    while _dispatch_modes() > before:
+        sys.modules["torch"]._C._pop_torch_dispatch_stack()
+        left += 1
+    assert not left, f"{left} dispatch modes are left"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def the_machine_is_ours(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Without a verdict because others hold the processors: that is for tests of the load alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "measure" not in request.path.parts:
+            patch.setattr("gobrrr.measure.load.Load.taken_away", False)
+        yield
+
+
+def _dispatch_modes() -> int:
+    torch = sys.modules.get("torch")
+    return 0 if torch is None else int(torch._C._len_torch_dispatch_stack())
 
 
 @pytest.fixture

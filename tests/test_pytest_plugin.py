@@ -5,9 +5,13 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from pathlib import Path
 
-# pytester forgets what its runs have imported, and numpy cannot be loaded twice.
+# pytester forgets what its runs have imported; numpy cannot be loaded twice, and of a diagnosis
+# there would be two classes.
 import numpy as np  # noqa: F401
 import pytest
+
+import gobrrr.diagnosis.gate
+import gobrrr.diagnosis.storage  # noqa: F401
 
 pytest_plugins = ["pytester"]
 

@@ -49,6 +49,7 @@ export interface Group {
   unmodelled_s: number;
   flops: number | null;
   bytes: number | null;
+  module_class: string | null;
 }
 
 export interface Ceiling {

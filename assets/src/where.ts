@@ -15,6 +15,8 @@ const PARTS = ["compute_s", "memory_s", "overhead_s", "unmodelled_s"] as const;
 interface Tree {
   name: string;
   path: string;
+  /** Of a module, where it is known and says more than its name. */
+  kind: string;
   own_s: number;
   parts: number[];
   phases: Map<string, number>;
@@ -65,7 +67,7 @@ export function startWhere(host: HTMLElement, report: Report): void {
     hideTip();
     crumbs.replaceChildren(
       ...focus.ancestors().reverse().map((cell) => {
-        const step = h("button", { type: "button", disabled: cell === focus }, cell.data.name);
+        const step = h("button", { type: "button", disabled: cell === focus }, withKind(cell.data.name, cell.data));
         step.addEventListener("click", () => zoom(cell, focus));
         return step;
       }),
@@ -111,17 +113,17 @@ export function startWhere(host: HTMLElement, report: Report): void {
         type: "button",
         tabindex: -1,
         class: regimeOf(regime),
-        "aria-label": `${cell.data.name}, ${timeText(cell.value)}, mostly ${regime}`,
+        "aria-label": `${withKind(cell.data.name, cell.data)}, ${timeText(cell.value)}, mostly ${regime}`,
         style:
           `left:${(100 * (cell.x0 - focus.x0)) / width}%;width:${(100 * (cell.x1 - cell.x0)) / width}%;` +
           `top:${(cell.depth - focus.depth) * ROW}px;height:${ROW - 2}px`,
       },
-      h("span", {}, cell.data.name),
+      h("span", {}, cell.data.name, cell.data.kind ? h("small", {}, ` (${cell.data.kind})`) : ""),
       h("em", {}, ...sums.map((part, i) =>
         h("i", { class: PARTS[i].slice(0, -2), style: `width:${(100 * part) / total}%` }))),
     );
     const tell = (x: number, y: number) =>
-      showTip(x, y, cell.data.path || cell.data.name, [
+      showTip(x, y, withKind(cell.data.path || cell.data.name, cell.data), [
         ["time", `${timeText(cell.value)}, ${percent((cell.value ?? 0) / report.step_s, 1)} of the step`],
         ...PARTS.flatMap((part, i): [string, string][] =>
           sums[i] > 0 ? [[part.slice(0, -2), `${timeText(sums[i])}, ${percent(sums[i] / total)}`]] : []),
@@ -156,6 +158,11 @@ function neighbour(cell: Cell, key: string, made: Map<Cell, unknown>): Cell | un
   return next && made.has(next) ? next : undefined;
 }
 
+/** `encoder.layer.3 (BertLayer)`. */
+function withKind(name: string, { kind }: Tree): string {
+  return kind ? `${name} (${kind})` : name;
+}
+
 /** Joined rows say how many they are, `blocks.*.attn x4`; without that they meet in the tree. */
 function modulePath(name: string, joined: boolean): string[] {
   return (joined ? name.replace(/ x\d+$/, "") : name).split(".");
@@ -174,7 +181,7 @@ function treeOf(
   joint: string,
 ): Tree {
   const make = (name: string, path: string): Tree => ({
-    name, path, own_s: 0, parts: [0, 0, 0, 0], phases: new Map(), children: [],
+    name, path, kind: "", own_s: 0, parts: [0, 0, 0, 0], phases: new Map(), children: [],
   });
   const root = make("step", "");
   const known = new Map<string, Tree>([["", root]]);
@@ -191,6 +198,7 @@ function treeOf(
       }
       node = child;
     }
+    if (group.module_class && group.module_class !== node.name) node.kind = group.module_class;
     node.own_s += Math.max(0, group.time_s);
     PARTS.forEach((part, i) => (node.parts[i] += group[part] ?? 0));
     const phase = group.phase ?? "";

@@ -8,19 +8,15 @@ predicted, so that a loaded machine changes the seconds and nothing else.
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import functools
 import importlib
 import json
 import os
 import pkgutil
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +31,8 @@ from benchmarks.breadth.case import Case
 from benchmarks.breadth.odd_inputs import all_odd_inputs
 from benchmarks.breadth.odd_inputs.case import OddInput
 from benchmarks.breadth.programs import all_programs
+from benchmarks.command import Record, parser
 
-from gobrrr.devices import identify
 from gobrrr.timeline.files import write_atomically
 
 Row = dict[str, Any]
@@ -116,35 +112,6 @@ def _short(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value not in ([], False, None)}
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    for name in ("transformers", "diffusers", "torchao", "gobrrr"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
-
-
-def _commit() -> str | None:
-    git = ["git", "rev-parse", "HEAD"]
-    done = subprocess.run(git, cwd=Path(__file__).parent, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def head(what: str) -> dict[str, Any]:
-    """What a result file begins with: the machine, the commit, the versions."""
-    return {
-        "what": what,
-        "machine": identify().name,
-        "load_1_min": round(os.getloadavg()[0], 2),
-        "commit": _commit(),
-        "versions": _versions(),
-        "device": asking.DEVICE,
-        "limit_s": watching.LIMIT_S,
-    }
-
-
 def write(path: Path, opening: dict[str, Any], rows: Sequence[Row], *, complete: bool) -> None:
     """The whole file, one line a case."""
     summary = verdicts.summarise(rows)
@@ -171,13 +138,13 @@ def merge(parts: Sequence[Path], out: Path) -> int:
     for other in found:
         if not other["complete"]:
             raise SystemExit("a part is not complete")
-        if any(other[key] != first[key] for key in ("commit", "versions", "machine", "what")):
+        if any(other[key] != first[key] for key in ("commit", "versions", "device", "quick")):
             raise SystemExit("the parts are of different commits, versions or machines")
     rows = [row for part in found for row in part["cases"]]
     kinds = {kind: number for number, kind in enumerate(KINDS)}
     rows.sort(key=lambda row: (kinds[row["kind"]], row["name"]))
     opening = {key: first[key] for key in first if key not in ("complete", "summary", "cases")}
-    opening["load_1_min"] = max(part["load_1_min"] for part in found)
+    opening["load_before"] = max(part["load_before"] or 0.0 for part in found)
     write(out, opening, rows, complete=True)
     return int(any(row["misses"] for row in rows))
 
@@ -198,15 +165,15 @@ def describe(row: Row) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--quick", action="store_true", help="the fixed part that CI runs")
-    parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--only", nargs="+", metavar="PATTERN", help="names, with * and ?")
-    parser.add_argument("--part", metavar="I/N", help="every Nth case, from the Ith (1 to N)")
-    parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="parts into --out")
-    parser.add_argument("--errors-to", default=os.devnull, help="where children's stderr goes")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
+    options.add_argument("--only", nargs="+", metavar="PATTERN", help="names, with * and ?")
+    options.add_argument("--part", metavar="I/N", help="every Nth case, from the Ith (1 to N)")
+    options.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="parts into --out")
+    options.add_argument("--errors-to", default=os.devnull, help="where children's stderr goes")
+    arguments = options.parse_args()
+    if arguments.out is None:
+        options.error("--out is needed: the sweep goes on from that file where it was stopped")
     if arguments.merge:
         return merge(arguments.merge, arguments.out)
     cases = quick_cases() if arguments.quick else all_cases()
@@ -220,8 +187,8 @@ def main() -> int:
     if arguments.part:
         part, parts = map(int, arguments.part.split("/"))
         cases = cases[part - 1 :: parts]
-    quick = " --quick" if arguments.quick else ""
-    opening = head(f"benchmarks/breadth/run.py{quick}")
+    record = Record("breadth", arguments, "transformers", "diffusers", "torchao")
+    opening = {**record.head, "predicted_for": asking.DEVICE, "limit_s": watching.LIMIT_S}
     rows = _begun(arguments.out, opening)
     done = {row["name"] for row in rows}
     import_what_children_need()

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from quiet import Pace
+from benchmarks.ceilings.quiet import Pace
 
 from gobrrr.devices import identify
-from gobrrr.devices.cpu_identity import usable_cpus
-from gobrrr.devices.cpu_memory import STREAMS, plan_levels
+from gobrrr.devices.cpu.identity import usable_cpus
+from gobrrr.devices.cpu.memory import STREAMS, plan_levels
 from gobrrr.devices.native import NativeKernels, load_native_kernels
 
 # The test of likwid-bench that moves the same bytes in the same way; `stream` is a = b * s + c, our

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from quiet import Pace
+from benchmarks.ceilings.quiet import Pace
 
 from gobrrr.devices import Ceilings, ceilings_for_this_machine, identify
-from gobrrr.devices.cpu_identity import usable_cpus
-from gobrrr.devices.cpu_memory import plan_levels
+from gobrrr.devices.cpu.identity import usable_cpus
+from gobrrr.devices.cpu.memory import plan_levels
 from gobrrr.models.roof import roof_of
 from gobrrr.work.estimate import Work
 

@@ -1,6 +1,6 @@
 """Hold the measured ceilings against likwid-bench, PyTorch's own operators, and themselves.
 
-    python benchmarks/ceilings/run.py --out benchmarks/results/ceilings_<hardware>_<date>.json
+    PYTHONPATH=. python benchmarks/ceilings/run.py --out FILE
 
 Three parts, each added to the file (``--part`` runs one of them alone, for machines that are quiet
 for a minute at a time):
@@ -15,47 +15,47 @@ Rounds add up over runs; the summary is made anew each time.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import platform
 import shutil
 import sys
 import time
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-import torch
+from benchmarks.ceilings import against_likwid, against_operators
+from benchmarks.ceilings.quiet import Pace, wait_until_quiet
+from benchmarks.command import Record, parser
 
 from gobrrr.devices import ceilings_for_this_machine, identify
 from gobrrr.devices.machine import CEILINGS_VERSION
 
-sys.path.insert(0, str(Path(__file__).parent))
-import against_likwid
-import against_operators
-from quiet import Pace, wait_until_quiet
-
 GOAL = 0.95
+# With --quick: one short round of operators against cached ceilings.
+QUICK_S = 3.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--part", choices=("likwid", "torch", "repeat"))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
+    options = parser(__doc__)
+    options.add_argument("--part", choices=("likwid", "torch", "repeat"))
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument(
         "--patience",
         type=float,
         default=0.0,
         metavar="S",
         help="wait up to S seconds for an idle machine before each quantity",
     )
-    parser.add_argument(
+    options.add_argument(
         "--seconds", type=float, default=math.inf, help="begin no case of a round after so long"
     )
-    given = parser.parse_args()
-    result = json.loads(given.out.read_text()) if given.out.exists() else _head()
+    given = options.parse_args()
+    if given.quick:
+        given.part, given.rounds, given.seconds = "torch", 1, QUICK_S
+    record = Record("ceilings", given)
+    result = _what_is_measured()
+    if given.out and given.out.exists():
+        before = json.loads(given.out.read_text())
+        result = {key: before[key] for key in result}
     for part in (given.part,) if given.part else ("likwid", "torch", "repeat"):
         if part == "likwid" and shutil.which("likwid-bench") is None:
             print("likwid-bench is not installed: apt-get install likwid", file=sys.stderr)
@@ -65,31 +65,20 @@ def main() -> None:
             pace = Pace(given.patience, time.monotonic() + given.seconds)
             result[part]["rounds"].append(_ROUNDS[part](pace))
             result[part]["summary"] = _SUMMARIES[part](result[part]["rounds"])
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            partial = given.out.with_suffix(".partial")
-            partial.write_text(json.dumps(result, indent=1) + "\n")
-            partial.replace(given.out)
+            record.write(result)
     _show(result)
 
 
-def _head() -> dict[str, Any]:
+def _what_is_measured() -> dict[str, Any]:
     device = identify("cpu")
     return {
-        "topic": "ceilings",
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "device": device.name,
-        "threads": torch.get_num_threads(),
         "isa": list(device.isa),
         "caches": [
             {"level": c.level, "size_bytes": c.size_bytes, "shared_by": c.shared_by}
             for c in device.caches
         ],
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "ceilings": CEILINGS_VERSION,
-            "likwid-bench": against_likwid.version(),
-        },
+        "ceilings_version": CEILINGS_VERSION,
+        "likwid_bench_version": against_likwid.version(),
         "goal": f"at least {GOAL} of likwid-bench",
         **{part: {"rounds": [], "summary": {}} for part in ("likwid", "torch", "repeat")},
     }

@@ -5,39 +5,34 @@ self time of every operator counts for the recorded op it belongs to. What belon
 overhead if it is a composite, an autograd node or a range, otherwise unmodelled kernel time.
 Matrix FLOPs stand beside those of ``torch.utils.flop_counter``.
 
-    python benchmarks/coverage/run.py --out benchmarks/results/coverage_<hardware>_<date>.json
+    PYTHONPATH=. python benchmarks/coverage/run.py --out FILE
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.command import Record, parser
+from benchmarks.zoo import MODELS, Network, build
 from torch.utils.flop_counter import FlopCounterMode
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gobrrr.capture.align import candidate_rows, match
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.profile import HostProfiler, RawEvents
-from gobrrr.devices.backends import identify
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.nesting import nearest, parents
 from gobrrr.work import has_formula, is_composite, work_of
 from gobrrr.work.views import NO_WORK
-from zoo import MODELS, Network, build
 
 Step = Callable[[], Any]
 PROFILED_STEPS = 5
+QUICK = ("bert", "resnet50")
 
 
 def forward(network: Network) -> Step:
@@ -170,18 +165,18 @@ def _times(raw: RawEvents, recorded: list[StepOp]) -> tuple[float, Counter[str],
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--tiny", action="store_true", help="the sizes of the tests")
-    parser.add_argument("--only", choices=sorted(MODELS))
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--only", choices=sorted(MODELS))
+    made.add_argument("--threads", type=int, default=1)
+    options = made.parse_args()
     # On a busy machine several threads wait for each other inside ops, and nothing else counts.
     torch.set_num_threads(options.threads)
+    record = Record("coverage", options, "transformers", "diffusers")
     rows = []
-    for name in [options.only] if options.only else MODELS:
+    names = [options.only] if options.only else QUICK if options.quick else MODELS
+    for name in names:
         for kind in KINDS:
-            row = cover(name, kind, tiny=options.tiny)
+            row = cover(name, kind, tiny=options.quick)
             rows.append(row)
             print(
                 f"{name:10} {kind:18} {row.modelled_fraction:8.3%} of {row.kernel_s * 1e3:8.1f} ms"
@@ -196,19 +191,7 @@ def main() -> None:
         "at_least_99_percent": all(row.modelled_fraction >= 0.99 for row in rows),
     }
     print(json.dumps(summary))
-    if options.out:
-        result = {
-            "topic": "share of kernel time with a work formula",
-            "hardware": identify().name,
-            "threads": torch.get_num_threads(),
-            "versions": {
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("torch", "transformers", "diffusers")},
-            },
-            "summary": summary,
-            "rows": [asdict(row) for row in rows],
-        }
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    record.write({"summary": summary, "rows": [asdict(row) for row in rows]})
 
 
 if __name__ == "__main__":

@@ -5,33 +5,33 @@ Chromium's own figure, from the start of the navigation, with the file on disk; 
 those of 40 animation frames with a key press (zoom, move) in each. Needs chromium, chromium-driver
 and selenium (``make browser``).
 
-    python benchmarks/html_page/run.py --out benchmarks/results/html_page_<hardware>_<date>.json
+    PYTHONPATH=. python benchmarks/html_page/run.py --out FILE
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
+import importlib.util
 import os
-import platform
 import shutil
 import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from selenium import webdriver
+from benchmarks.command import Record, parser, skip
 
-from gobrrr.devices import identify
 from gobrrr.diagnosis.schema import Diagnosis, TimelineColumns
 from gobrrr.pipeline.trace import diagnose_trace
 from gobrrr.reports.html import render
 
+if TYPE_CHECKING:
+    from selenium import webdriver
+
 TRACE = Path(__file__).parents[2] / "tests/data/traces/h100_bert_small_inference.json.gz"
-SPANS, OPS = 100_000, 2_000
-LOADS = 5
+SPANS, OPS, LOADS = 100_000, 2_000, 5
+QUICK_SPANS, QUICK_OPS, QUICK_LOADS = 5_000, 100, 1
 FRAMES = """
 const done = arguments[0], canvas = document.querySelector('canvas.lanes'), times = [];
 let last = performance.now(), i = 0;
@@ -46,13 +46,13 @@ requestAnimationFrame(function step(now) {
 """
 
 
-def enlarged(diagnosis: Diagnosis) -> Diagnosis:
-    """The step again and again until it has ``SPANS`` spans, and its ops as ``OPS`` rows."""
+def enlarged(diagnosis: Diagnosis, least_spans: int, ops: int) -> Diagnosis:
+    """The step again and again until it has so many spans, and its ops as ``ops`` rows."""
     large = copy.deepcopy(diagnosis)
     one = diagnosis.timeline
     assert one is not None
     spans = len(one.host_start_ns) + len(one.kernel_start_ns) + len(one.idle_start_ns)
-    times, length = -(-SPANS // spans), round(diagnosis.accounted_s * 1e9)
+    times, length = -(-least_spans // spans), round(diagnosis.accounted_s * 1e9)
     columns: dict[str, Any] = {}
     for name in TimelineColumns.__struct_fields__:
         column = getattr(one, name)
@@ -61,7 +61,7 @@ def enlarged(diagnosis: Diagnosis) -> Diagnosis:
         else:
             columns[name] = column if name == "names" else column * times
     large.timeline = TimelineColumns(**columns)
-    rows = [copy.copy(diagnosis.ops[i % len(diagnosis.ops)]) for i in range(OPS)]
+    rows = [copy.copy(diagnosis.ops[i % len(diagnosis.ops)]) for i in range(ops)]
     for i, row in enumerate(rows):
         row.shapes, row.module = f"({i},{i})x({i},64)", f"model.layers.{i % 48}.block{i % 7}.{i}"
     large.ops = rows
@@ -69,6 +69,8 @@ def enlarged(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def start_browser() -> webdriver.Chrome:
+    from selenium import webdriver
+
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
     for switch in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage"):
@@ -80,12 +82,12 @@ def start_browser() -> webdriver.Chrome:
     )
 
 
-def measure(driver: webdriver.Chrome, page: bytes) -> dict[str, Any]:
+def measure(driver: webdriver.Chrome, page: bytes, loads: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
         path.write_bytes(page)
         paints = []
-        for _ in range(LOADS):
+        for _ in range(loads):
             driver.get("about:blank")
             driver.get(path.as_uri())
             time.sleep(1)
@@ -105,34 +107,31 @@ def measure(driver: webdriver.Chrome, page: bytes) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
-    out = parser.parse_args().out
+    options = parser(__doc__).parse_args()
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        skip("chromium and chromedriver are not installed (make browser)")
+    if importlib.util.find_spec("selenium") is None:
+        skip("selenium is not installed")
+    spans, ops, loads = (
+        (QUICK_SPANS, QUICK_OPS, QUICK_LOADS) if options.quick else (SPANS, OPS, LOADS)
+    )
+    record = Record("html_page", options, "selenium")
     recorded = diagnose_trace(TRACE)
-    large = enlarged(recorded)
+    large = enlarged(recorded, spans, ops)
     pages = {}
     driver = start_browser()
     try:
-        for name, diagnosis in (("recorded step", recorded), ("100 000 spans", large)):
+        for name, diagnosis in (("recorded step", recorded), (f"{spans:,} spans", large)):
             begin = time.perf_counter()
             page = render(diagnosis)
             written_s = time.perf_counter() - begin
-            pages[name] = {"render_s": written_s, **measure(driver, page)}
+            pages[name] = {"render_s": written_s, **measure(driver, page, loads)}
             print(name, pages[name], flush=True)
         browser = driver.capabilities["browserVersion"]
     finally:
         driver.quit()
-    result = {
-        "topic": "the HTML report: size, first paint, frames of the timeline",
-        "hardware": identify().name,
-        "processors": os.cpu_count(),
-        # Other work at the same time makes paints later than they need be.
-        "load_average": os.getloadavg()[0],
-        "versions": {"python": platform.python_version(), "chromium": browser},
-        "pages": pages,
-    }
-    if out:
-        out.write_text(json.dumps(result, indent=1) + "\n")
+    # Other work at the same time (the load) makes paints later than they need be.
+    record.write({"processors": os.cpu_count(), "chromium": browser, "pages": pages})
 
 
 if __name__ == "__main__":

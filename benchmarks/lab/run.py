@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from benchmarks.command import Record, parser
 
 from gobrrr.devices import ceilings_for_this_machine
 from gobrrr.lab import experiment_names, find_experiment
@@ -18,25 +19,26 @@ from gobrrr.lab.experiment import Outcome
 from gobrrr.lab.running import run_all
 from gobrrr.lab.setting import Setting
 from gobrrr.lab.storage import PLOT_FORMATS, load_outcome
-from gobrrr.timeline.files import write_atomically
 
 PLOTS = Path(__file__).parents[2] / "docs" / "lab"
+# With --quick: the experiments that take the least, and how long they may take together.
+QUICK, QUICK_S = ("overhead",), 20.0
 
 
-def measure(folder: Path) -> None:
+def measure(folder: Path, names: Sequence[str], budget_s: float | None) -> None:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     # Before any experiment's time begins.
     ceilings_for_this_machine(kind="gpu" if device == "cuda" else "cpu")
-    experiments = [find_experiment(name) for name in experiment_names()]
-    run_all(experiments, Setting(device=device), folder, budget_s=None, say=print)
+    experiments = [find_experiment(name) for name in names]
+    run_all(experiments, Setting(device=device), folder, budget_s=budget_s, say=print)
 
 
-def collect(folder: Path, out: Path, plots: Path) -> None:
-    """One file of all outcomes found in ``folder``, and their plots."""
+def collect(folder: Path, names: Sequence[str], record: Record, plots: Path | None) -> None:
+    """One file of all outcomes found in ``folder``, and their plots (``None``: without)."""
     outcomes: list[Outcome] = []
-    for name in experiment_names():
+    for name in names:
         path = folder / f"{name}.json"
         if not path.exists():
             print(f"{name}: not there")
@@ -44,28 +46,29 @@ def collect(folder: Path, out: Path, plots: Path) -> None:
         outcomes.append(load_outcome(path))
         for form in PLOT_FORMATS:
             plot = folder / f"{name}.{form}"
-            if plot.exists():
+            if plots is not None and plot.exists():
                 plots.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(plot, plots / plot.name)
     for outcome in outcomes:
         verdicts = [claim.verdict for claim in outcome.claims]
         print(f"{outcome.name:<13} {outcome.duration_s:5.1f} s  {', '.join(verdicts)}")
-    content = msgspec.json.format(msgspec.json.encode({"outcomes": outcomes}), indent=1)
-    write_atomically(out, content + b"\n")
+    record.write({"outcomes": msgspec.to_builtins(outcomes)})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--plots", type=Path, default=PLOTS)
-    parser.add_argument("--from", dest="folder", type=Path)
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--plots", type=Path, default=PLOTS)
+    options.add_argument("--from", dest="folder", type=Path)
+    arguments = options.parse_args()
+    names = QUICK if arguments.quick else tuple(experiment_names())
+    plots = None if arguments.quick else arguments.plots
+    record = Record("lab", arguments)
     if arguments.folder is not None:
-        collect(arguments.folder, arguments.out, arguments.plots)
+        collect(arguments.folder, names, record, plots)
         return
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder))
-        collect(Path(folder), arguments.out, arguments.plots)
+        measure(Path(folder), names, QUICK_S if arguments.quick else None)
+        collect(Path(folder), names, record, plots)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The curve of peak memory against step time that the partitioner's memory budget makes.
 
-    python benchmarks/memory_budget/run.py --out benchmarks/results/memory_budget_<hw>_<date>.json
+    PYTHONPATH=. python benchmarks/memory_budget/run.py --out FILE
 
 Two programs that train: two transformer blocks, whose products nobody computes again for nothing,
 and a chain of pointwise operations, of which every one is cheap to compute again. Both run through
@@ -9,10 +9,8 @@ and a chain of pointwise operations, of which every one is cheap to compute agai
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -21,20 +19,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import msgspec
 import torch
+from benchmarks.command import Record, parser
 from torch import Tensor, nn
 
-import gobrrr
 from gobrrr import Workload
-from gobrrr.devices import identify
 from gobrrr.fixes.memory_budget import FAMILY
-from gobrrr.pipeline.fix import fix_on
-from gobrrr.pipeline.fix_benches import ProgramBench
+from gobrrr.pipeline.fix import fix_on, program_bench
 from gobrrr.search.options import Options
 from gobrrr.verification.messages import Target
 
 HERE = Path(__file__).resolve()
 TOLERANCE = 1e-2
 PROGRAMS = ("transformer_blocks", "pointwise_chain")
+QUICK_S = 30.0
 
 
 class Block(nn.Module):
@@ -85,35 +82,40 @@ def pointwise_chain() -> Workload:
     return _training(Chain(256, 6), torch.randn(4096, 256))
 
 
+def pointwise_chain_tiny() -> Workload:
+    """For ``--quick``."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    return _training(Chain(64, 2), torch.randn(256, 64))
+
+
 def _training(model: nn.Module, x: Tensor) -> Workload:
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     return Workload(model, x, loss=lambda y: y.square().mean(), optimizer=optimizer)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--budget", type=float, default=600.0, help="seconds for each program")
-    parser.add_argument("--only", default=",".join(PROGRAMS))
-    parser.add_argument("--note", default="", help="what else ran on the machine, for the file")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--budget", type=float, default=600.0, help="seconds for each program")
+    options.add_argument("--only", default=",".join(PROGRAMS))
+    options.add_argument("--note", default="", help="what else ran on the machine, for the file")
+    arguments = options.parse_args()
+    if arguments.quick:
+        arguments.budget, arguments.only = QUICK_S, "pointwise_chain_tiny"
+    torch.set_num_threads(1)
+    record = Record("memory_budget", arguments)
     found: dict[str, Any] = {}
     for name in arguments.only.split(","):
         found[name] = examine(name, arguments.budget)
-        made = {
-            "versions": {"gobrrr": gobrrr.__version__, "torch": str(torch.__version__),
-                         "python": platform.python_version()},
-            "settings": {"threads": 1, "budget_s": arguments.budget, "tolerance": TOLERANCE},
-            "note": arguments.note, "programs": found,
-        }  # fmt: skip
-        arguments.out.write_text(json.dumps(made, indent=1) + "\n")
+        settings = {"threads": 1, "budget_s": arguments.budget, "tolerance": TOLERANCE}
+        record.write({"settings": settings, "note": arguments.note, "programs": found})
         print(name, json.dumps(found[name]["curve"]), flush=True)
 
 
 def examine(name: str, budget_s: float) -> dict[str, Any]:
     """The curve of one program, with what the program measures against itself."""
     begun = time.monotonic()
-    bench = ProgramBench(Target("function", f"{HERE}:{name}"), TOLERANCE)
+    bench = program_bench(Target("function", f"{HERE}:{name}"), TOLERANCE)
     result = fix_on(bench, Options(only=(FAMILY,), budget_s=budget_s), None, lambda *_: None)
     summary = result.diagnosis.fixes
     assert summary is not None
@@ -124,11 +126,10 @@ def examine(name: str, budget_s: float) -> dict[str, Any]:
         "trials": [
             {"fix": tried.fix.name, "expected_s": tried.prospect.expected_s,
              "verdict": tried.trial and tried.trial.verdict,
-             "speedup": tried.trial and tried.trial.speedup and tried.trial.speedup._asdict(),
+             "speedup": tried.trial and msgspec.to_builtins(tried.trial.speedup),
              "reason": tried.trial.reason if tried.trial else tried.reason}
             for tried in result.found.tried
         ],
-        "device": identify().name,
         "took_s": round(time.monotonic() - begun, 1),
         "load_average": os.getloadavg()[0],
     }  # fmt: skip

@@ -1,7 +1,8 @@
 """Steps with gobrrr timing them, in turns with steps without, in one process. Prints JSON.
 
 Processes differ from each other by more than gobrrr costs; blocks of a few steps in turns do not.
-The watcher and the session are those of ``gobrrr run``, in the phase that times plain steps.
+The watcher and the session are those of ``gobrrr run``, in the phase that times plain steps: the
+program's modules are known by then, and only those called from outside have hooks.
 
     python benchmarks/own_cost/interleaved.py WIDTH BLOCKS
 """
@@ -16,7 +17,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gobrrr.capture.session import TIME, Plan, Session
+from gobrrr.capture.call_watch import CallWatch
+from gobrrr.capture.measurements import Plan
+from gobrrr.capture.session import TIME, Session
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.cli.progress import Progress
 from gobrrr.measure import ratio_interval
@@ -49,12 +52,13 @@ def main() -> None:
             step()
 
     with Path(os.devnull).open("w") as nowhere:
-        session = Session(Plan(warmup=3, steps=10**9), on_phase=Progress(nowhere))
+        calls = CallWatch()
+        session = Session(Plan(warmup=3, steps=10**9), on_phase=Progress(nowhere), calls=calls)
 
         def boundary(source: str, restarted: bool) -> None:
             session.boundary(source)
 
-        watcher = StepWatcher(boundary)
+        watcher = StepWatcher(boundary, calls)
         watcher.install()
         while not (session.phase == TIME and session.result.profiled):
             step()
@@ -64,9 +68,11 @@ def main() -> None:
             # with, without, without, with, ...: a steady drift hits both alike.
             if turn % 4 in (0, 3):
                 before = len(session.result.plain_ns[1])
-                watcher = StepWatcher(boundary)
+                watcher = StepWatcher(boundary, calls)
                 watcher.install()
                 settle()
+                # As the session does by the time it times steps: modules are known by now.
+                watcher.settle()
                 watched.append(block())
                 watcher.remove()
                 assert len(session.result.plain_ns[1]) > before, "gobrrr did not time the block"

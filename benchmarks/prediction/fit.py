@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import log
 
-from run import MeasuredOp, measured_ops
+from benchmarks.prediction.run import MeasuredOp, measured_ops
 
 from gobrrr.models.coefficients import Coefficients, coefficients_of
 from gobrrr.models.kernel_model import estimate_op
@@ -77,7 +77,7 @@ def total(
 def loss(ops: list[MeasuredOp], device: TargetDevice, c: Coefficients) -> float:
     errors, weights = [], []
     for op in ops:
-        estimate = estimate_op(op.call, op.work, device, coefficients=c)
+        estimate = estimate_op(op.call, op.work, device, flags=op.flags, coefficients=c)
         if estimate is not None:
             errors.append(abs(log(estimate.time_s / op.measured_s)))
             weights.append(op.measured_s * op.count)

@@ -1,8 +1,8 @@
 """Hold the kernel model and carried traces against recorded H100 and MI300X steps.
 
-    python benchmarks/prediction/run.py TRACES --out RESULT.json
+    PYTHONPATH=. python benchmarks/prediction/run.py --shared FOLDER --out RESULT.json
 
-``TRACES`` is a folder with the traces of AMD-AGI/TraceLens named in ``PAIRS``: three models, each
+``FOLDER`` is one with the traces of AMD-AGI/TraceLens named in ``PAIRS``: three models, each
 recorded on both GPUs. Op shapes are dealt into two halves by a hash of op, shapes and dtypes;
 coefficients of the kernel model were fitted on the first (``--fit`` repeats that), and the figures
 that count are those of the second.
@@ -15,28 +15,25 @@ that count are those of the second.
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
-import sys
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
+from benchmarks.command import Record, needed, parser
 
 from gobrrr.attribution.device_work import work_of_kernels
 from gobrrr.capture.traces import read_trace
 from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.flags import DEFAULT_FLAGS, Flags, flags_of_kernels
 from gobrrr.models.kernel_model import estimate_op
 from gobrrr.models.target import TargetDevice
-from gobrrr.pipeline.carry import carried_table
+from gobrrr.prediction.carried_table import carried_table
 from gobrrr.prediction.carry import carry_timeline, source_device
 from gobrrr.timeline.data import KernelKind, Timeline
 from gobrrr.timeline.nesting import parents
@@ -44,11 +41,13 @@ from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 
-PAIRS = {
+Pairs = Mapping[str, tuple[str, str]]
+PAIRS: Pairs = {
     "bert": ("h100_bert_small_inference", "mi300x_bert_small_inference"),
     "qwen": ("h100_qwen1.5_0.5b_inference", "mi300x_qwen1.5_0.5b_inference"),
     "vit": ("h100_vit_nsfw_inference", "mi300x_vit_nsfw_inference"),
 }
+QUICK = ("bert",)
 # Other kinds of step (training, convolutions, batch norm), not fitted on; only the share of the
 # bandwidth that cuDNN's batch norm reaches is from the V100. That trace holds no strides of its
 # convolutions, which are left out.
@@ -60,13 +59,17 @@ UNSEEN = (
 
 @dataclass(frozen=True)
 class MeasuredOp:
-    """One op of a trace: its calls' kernel time, mean over the calls, in seconds."""
+    """One op of a trace: its calls' kernel time, mean over the calls, in seconds.
+
+    ``flags``: what the names of its kernels say.
+    """
 
     trace: str
     call: OpCall
     work: Work
     measured_s: float
     count: int
+    flags: Flags = DEFAULT_FLAGS
 
     @property
     def half(self) -> int:
@@ -79,9 +82,9 @@ def half_of(call: OpCall) -> int:
     return sha256(text.encode()).digest()[0] & 1
 
 
-def load(folder: Path) -> dict[str, Timeline]:
+def load(folder: Path, pairs: Pairs) -> dict[str, Timeline]:
     return {
-        name: read_trace(folder / f"{name}.json.gz") for pair in PAIRS.values() for name in pair
+        name: read_trace(folder / f"{name}.json.gz") for pair in pairs.values() for name in pair
     }
 
 
@@ -93,6 +96,7 @@ def measured_ops(name: str, timeline: Timeline, device: TargetDevice) -> list[Me
     seconds: dict[Any, float] = defaultdict(float)
     calls: dict[Any, float] = defaultdict(float)
     facts: dict[Any, tuple[OpCall, Work]] = {}
+    names: dict[Any, set[str]] = defaultdict(set)
     for row in range(len(kernels)):
         whole, index = work.whole[row], int(work.call[row])
         if whole is None or index < 0:
@@ -103,8 +107,15 @@ def measured_ops(name: str, timeline: Timeline, device: TargetDevice) -> list[Me
         # A kernel stands for its share of an op's work; the shares of a call add up to one.
         calls[key] += float(work.share[row])
         facts[key] = (call, whole)
+        names[key].add(timeline.names[kernels.name[row]])
     return [
-        MeasuredOp(name, *facts[key], time_s / calls[key], max(1, round(calls[key])))
+        MeasuredOp(
+            name,
+            *facts[key],
+            time_s / calls[key],
+            max(1, round(calls[key])),
+            flags_of_kernels(names[key]),
+        )
         for key, time_s in seconds.items()
     ]
 
@@ -148,21 +159,21 @@ def errors_of(
 ) -> list[float]:
     found = []
     for op in ops:
-        estimate = estimate_op(op.call, op.work, device, coefficients=c)
+        estimate = estimate_op(op.call, op.work, device, flags=op.flags, coefficients=c)
         found.append(float("nan") if estimate is None else relative(estimate.time_s, op.measured_s))
     return found
 
 
-def model_part(folder: Path) -> dict[str, Any]:
+def model_part(folder: Path, pairs: Pairs) -> dict[str, Any]:
     result: dict[str, Any] = {"ops": [], "steps": {}}
     halves: dict[str, dict[int, tuple[list[float], list[float]]]] = {}
-    for name, timeline in load(folder).items():
+    for name, timeline in load(folder, pairs).items():
         device = source_device(timeline, name, None)
         ops = measured_ops(name, timeline, device)
         predicted = modelled = 0.0
         by_half = halves.setdefault(name.partition("_")[0], {0: ([], []), 1: ([], [])})
         for op in ops:
-            estimate = estimate_op(op.call, op.work, device)
+            estimate = estimate_op(op.call, op.work, device, flags=op.flags)
             if estimate is None:
                 continue
             predicted += estimate.time_s * op.count
@@ -200,15 +211,15 @@ def model_part(folder: Path) -> dict[str, Any]:
     return result
 
 
-def unseen_part(folder: Path) -> dict[str, Any]:
+def unseen_part(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     result = {}
-    for name in UNSEEN:
+    for name in names:
         timeline = read_trace(folder / f"{name}.json.gz")
         device = source_device(timeline, name, None)
         errors, weights, predicted, measured = [], [], 0.0, 0.0
         by_op: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         for op in measured_ops(name, timeline, device):
-            estimate = estimate_op(op.call, op.work, device)
+            estimate = estimate_op(op.call, op.work, device, flags=op.flags)
             if estimate is None or op.measured_s <= 0:
                 continue
             errors.append(relative(estimate.time_s, op.measured_s))
@@ -229,11 +240,11 @@ def unseen_part(folder: Path) -> dict[str, Any]:
     return result
 
 
-def carried_part(folder: Path) -> dict[str, Any]:
-    timelines = load(folder)
+def carried_part(folder: Path, pairs: Pairs) -> dict[str, Any]:
+    timelines = load(folder, pairs)
     result: dict[str, Any] = {}
     every: dict[int, list[float]] = {0: [], 1: []}
-    for model, names in PAIRS.items():
+    for model, names in pairs.items():
         for from_, to in (names, names[::-1]):
             source = source_device(timelines[from_], from_, None)
             target = source_device(timelines[to], to, None)
@@ -289,7 +300,7 @@ def shapes(call: OpCall) -> tuple[Any, ...]:
     return tuple((t.shape, t.dtype) for t in call.tensors)
 
 
-def regimes_part(folder: Path) -> dict[str, Any]:
+def regimes_part(folder: Path, pairs: Pairs) -> dict[str, Any]:
     """The table of devices for each H100 trace."""
     return {
         names[0]: [
@@ -305,31 +316,33 @@ def regimes_part(folder: Path) -> dict[str, Any]:
             }
             for row in carried_table(folder / f"{names[0]}.json.gz")
         ]
-        for names in PAIRS.values()
+        for names in pairs.values()
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("traces", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--fit", action="store_true", help="fit the coefficients and print them")
-    given = parser.parse_args()
+    options = parser(__doc__, "traces")
+    options.add_argument("--fit", action="store_true", help="fit the coefficients and print them")
+    given = options.parse_args()
+    pairs = {name: PAIRS[name] for name in QUICK} if given.quick else PAIRS
+    unseen = () if given.quick else UNSEEN
+    names = [*(name for pair in pairs.values() for name in pair), *unseen]
+    folder = given.shared
+    for name in names:
+        needed(folder / f"{name}.json.gz", "the traces of AMD-AGI/TraceLens")
     if given.fit:
-        from fit import fit
+        from benchmarks.prediction.fit import fit
 
-        fit(load(given.traces))
+        fit(load(folder, pairs))
         return
+    record = Record("prediction", given, "numpy", device="recorded H100, MI300X and V100 steps")
     result = {
-        "what": __doc__.splitlines()[0],
-        "made": datetime.now(timezone.utc).date().isoformat(),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "coefficients": "fitted on the half of op shapes marked fitted; steps hold both halves. "
         "The terms of the model were chosen with both halves in view, their coefficients were not.",
-        "model": model_part(given.traces),
-        "unseen": unseen_part(given.traces),
-        "carried": carried_part(given.traces),
-        "regimes": regimes_part(given.traces),
+        "model": model_part(folder, pairs),
+        "unseen": unseen_part(folder, unseen),
+        "carried": carried_part(folder, pairs),
+        "regimes": regimes_part(folder, pairs),
     }
     summary = {
         "per_op": result["model"]["per_op"],
@@ -337,8 +350,7 @@ def main() -> None:
         "carried": result["carried"],
     }
     print(json.dumps(summary, indent=1))
-    if given.out is not None:
-        given.out.write_text(json.dumps(result, indent=1) + "\n")
+    record.write(result)
 
 
 if __name__ == "__main__":

@@ -6,33 +6,30 @@ the figure compared is the CPU time of the process, which for one thread is the 
 7 B-parameter decoder's forward pass and a ResNet-50 training step are predicted, each in a process
 of its own, for their time and memory.
 
-    python benchmarks/prediction_cpu/run.py --out benchmarks/results/prediction_cpu_<hw>_<date>.json
+    PYTHONPATH=. python benchmarks/prediction_cpu/run.py --out FILE
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from benchmarks.command import Record, parser
+from benchmarks.zoo import MODELS, Network, build
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import gobrrr
-from gobrrr.devices.backends import identify
-from zoo import MODELS, Network, build
 
 LEAST_SAMPLES = 5
 SECONDS = 2.0
+QUICK, QUICK_S = ("bert", "resnet50"), 0.1
 # What the issue asks of a prediction: seconds and bytes.
 LIMITS = {"decoder_7b_forward": (5.0, 1e9), "resnet50_training": (3.0, None)}
 
@@ -73,13 +70,13 @@ def step_of(network: Network, kind: str) -> tuple[Callable[[], Any], Any]:
     return work.step, work
 
 
-def measure(step: Callable[[], Any]) -> tuple[float, float]:
+def measure(step: Callable[[], Any], seconds: float) -> tuple[float, float]:
     """Median CPU seconds and median wall seconds of a warm step."""
     for _ in range(2):
         step()
     cpu: list[float] = []
     wall: list[float] = []
-    while len(cpu) < LEAST_SAMPLES or sum(cpu) < SECONDS:
+    while len(cpu) < LEAST_SAMPLES or sum(cpu) < seconds:
         begin, began = time.perf_counter(), time.process_time()
         step()
         cpu.append(time.process_time() - began)
@@ -87,10 +84,10 @@ def measure(step: Callable[[], Any]) -> tuple[float, float]:
     return median(cpu), median(wall)
 
 
-def compare(name: str, kind: str) -> Row:
+def compare(name: str, kind: str, *, quick: bool) -> Row:
     torch.manual_seed(0)
-    step, work = step_of(build(name), kind)
-    cpu_s, wall_s = measure(step)
+    step, work = step_of(build(name, tiny=quick), kind)
+    cpu_s, wall_s = measure(step, QUICK_S if quick else SECONDS)
     found = gobrrr.predict(work, "cpu")
     levels = ("compute", "memory", "overhead", "unmodelled")
     return Row(
@@ -158,19 +155,23 @@ def take_apart(name: str) -> Taken:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--take", choices=tuple(PREDICTIONS))
-    parser.add_argument("--networks", nargs="*", default=list(MODELS))
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument(
+        "--take", choices=tuple(PREDICTIONS), help="one prediction, in this process"
+    )
+    options.add_argument("--networks", nargs="*", default=list(MODELS))
+    arguments = options.parse_args()
+    if arguments.quick:
+        arguments.networks = list(QUICK)
     torch.set_num_threads(1)
     if arguments.take:
         print(json.dumps(asdict(take(arguments.take))))
         return
+    record = Record("prediction_cpu", arguments, "transformers", "diffusers")
     rows = []
     for name in arguments.networks:
         for kind in ("forward", "training"):
-            row = compare(name, kind)
+            row = compare(name, kind, quick=arguments.quick)
             rows.append(row)
             print(
                 f"{name:10} {kind:9} {row.measured_cpu_s * 1e3:8.1f} ms measured "
@@ -181,15 +182,9 @@ def main() -> None:
     reported = sorted(
         abs(row.ratio - 1) for row in rows if arguments.networks.index(row.network) % 2 == 1
     )
-    taken = {name: take_apart(name) for name in PREDICTIONS}
+    predictions = ("resnet50_training",) if arguments.quick else tuple(PREDICTIONS)
+    taken = {name: take_apart(name) for name in predictions}
     result = {
-        "topic": "predicted against measured steps on a CPU; what a prediction takes",
-        "hardware": identify("cpu").name,
-        "threads": 1,
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("gobrrr", "torch", "transformers", "diffusers")},
-        },
         "summary": {
             "steps": len(rows),
             "median_error": median(errors),
@@ -209,14 +204,13 @@ def main() -> None:
                     and (limit[1] is None or taken[name].peak_bytes <= limit[1]),
                 }
                 for name, limit in LIMITS.items()
+                if name in taken
             },
         },
         "predictions_take": {name: asdict(item) for name, item in taken.items()},
         "rows": [asdict(row) for row in rows],
     }
-    text = json.dumps(result, indent=1) + "\n"
-    if arguments.out:
-        arguments.out.write_text(text)
+    record.write(result)
     print(json.dumps(result["summary"], indent=1))
 
 

@@ -13,42 +13,47 @@ from typing import Any
 HEAD = """# How far predictions lie from measurements
 
 Made by `python benchmarks/prediction_kernels/accuracy.py RESULT.json --out docs/accuracy.md`; not
-to be edited. Of single ops and small programs; whole steps are in the result files of
+to be edited. It covers single ops and small programs; whole steps are in the result files of
 `benchmarks/prediction` (H100, MI300X) and `benchmarks/prediction_timm` (RTX 4090).
 
-Errors are of |predicted / measured - 1| over rows of at least 20 us, on rows that no constant was
-fitted on ("unseen"; halves by a hash of the shape, fixed before anything was scored). They are
-shapes that nobody fitted on devices that somebody did: for devices without any measurement see the
-last table. *Bias* is the median of predicted / measured - 1: below zero is told too fast. *Roof* is
-a plain roofline, *refitted* the same with a factor and an offset fitted for the device and kind.
+Errors are |predicted / measured - 1| over rows of at least 20 µs that no constant was fitted on
+("unseen"; halves by a hash of the shape, fixed before anything was scored). These are unseen
+shapes on devices that constants were fitted on; for devices without any measurement see the last
+table. *Bias* is the median of predicted / measured - 1: below zero, the prediction is too fast.
+*Roof* is a plain roofline, *refitted* the same with a factor and an offset fitted for the device
+and kind.
 """
 FITTED = """
 ## What was fitted
 
 `models/coefficients.py` says for each architecture which numbers were fitted, and on what. Float32
-and 16-bit products, float32 convolutions, attention on GA100 and the shares of bandwidth: on the
-fitted half of these rows. The launch in eager rows is read off their fitted half as well; for
-convolutions, which have no short rows, it is what is left when the kernels are gone (120 to 210 us:
-some of it may be kernels).
+and 16-bit products, float32 convolutions, attention on GA100 and the shares of bandwidth were
+fitted on the fitted half of these rows. So was the launch time of eager rows; for convolutions,
+which have no short rows, it is the time that the kernel model leaves over (98 to 177 µs: some of
+it may be kernels).
 """
 INTERVALS = """
 ## Intervals
 
-A predicted step's interval is made of those of its classes of ops (`models/residuals.py`): from the
-10th to the 90th percentile of measured over predicted on the fitted half. *Holds*: the share of
-unseen rows in it; 75 to 85 % is meant. The last two columns are what a device would get that nobody
-measured: the widest of the other devices, and how often that holds, with constants that were still
-fitted on it; the last table is without them.
+The interval of a predicted step combines those of its classes of ops (`models/residuals.py`): from
+the 10th to the 90th percentile of measured / predicted on the fitted half; where rows are few, the
+spread between devices with borrowed constants widens it. *Holds* is the share of
+unseen rows inside it; the target is 75 to 85 %. The last two columns are for another device of a
+measured architecture: the interval that comes from the other chips (their spread and the spread
+between them), and how often it holds, with
+constants still fitted on the device itself; the last table is without them.
 """
 LEFT_OUT = """
 ## Devices left out
 
-The unseen rows of a device with the constants of another architecture, as if nobody had measured it
-(its data sheet and its share of the memory's bandwidth stay), and how often the widest interval of
-the others holds.
+The unseen rows of a device, predicted with all the constants of another architecture, as if the
+device had not been measured: only its data sheet is its own. The interval is the one that a device
+of an unmeasured architecture gets. It is computed from the other chips, each predicted with
+another's constants, on the fitted half (the spread within a chip and the spread between chips; the
+latter from this class and from all). {holds}
 
-| device | kind | constants of | rows | median | 90th percentile | bias | holds |
-|---|---|---|--:|--:|--:|--:|--:|
+| device | kind | constants of | rows | median | 90th percentile | bias | interval | holds |
+|---|---|---|--:|--:|--:|--:|--:|--:|
 """
 
 
@@ -63,7 +68,7 @@ def _signed(value: float | None) -> str:
 def markdown(result: dict[str, Any]) -> str:
     """The page."""
     lines = [HEAD]
-    lines.append(f"Made {result['made']} at commit `{result['commit']}`.\n")
+    lines.append(f"Made {result.get('date') or result['made']} at commit `{result['commit']}`.\n")
     lines.append("| device | kind | rows | median | 90th percentile | bias | roof | refitted |")
     lines.append("|---|---|--:|--:|--:|--:|--:|--:|")
     entries = [entry for entry in result["table"] if entry["unseen"]["n"]]
@@ -90,12 +95,18 @@ def markdown(result: dict[str, Any]) -> str:
             f"| {row['low']:.2f} to {row['high']:.2f} | {_percent(row['holds'])} "
             f"| {relatives} | {_percent(row.get('holds_of_relatives'))} |"
         )
-    lines.append(LEFT_OUT.rstrip("\n"))
-    for row in result["left_out"]:
+    left_out = result["left_out"]
+    mean = sum(row["holds"] for row in left_out) / len(left_out)
+    said = (
+        f"Over all rows of this table they hold {_percent(mean)} of the times; 75 to 85 % is meant."
+    )
+    lines.append(LEFT_OUT.rstrip("\n").format(holds=said))
+    for row in left_out:
         lines.append(
             f"| {row['device']} | {row['kind']} | {row['constants_of']} | {row['n']} "
             f"| {_percent(row['median_error'])} | {_percent(row['p90_error'])} "
-            f"| {_signed(row['median_signed'])} | {_percent(row['holds'])} |"
+            f"| {_signed(row['median_signed'])} "
+            f"| {row['interval'][0]:.2f} to {row['interval'][1]:.2f} | {_percent(row['holds'])} |"
         )
     return "\n".join(lines) + "\n"
 

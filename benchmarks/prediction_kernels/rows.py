@@ -71,7 +71,7 @@ def read_rows(folder: Path) -> Iterator[Row]:
     """All rows of the folder, by file."""
     for path in sorted(folder.glob("*.csv*")):
         stem = path.name.split(".")[0]
-        op, dtype, device = stem.split("_", 2)
+        op, dtype, device = [*stem.split("_", 2), "", ""][:3]
         if op == "nccl" or device not in DEVICES:
             continue
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:

@@ -1,6 +1,6 @@
 """Score the kernel model on measured ops: by device and kind of op, fitted and unseen apart.
 
-    python benchmarks/prediction_kernels/run.py --measured FOLDER --out RESULT.json
+    PYTHONPATH=. python benchmarks/prediction_kernels/run.py --shared FOLDER --out RESULT.json
 
 Each figure is of |predicted / measured - 1| over rows of at least ``SHORTEST_S``. Beside the model
 stand a plain roofline and the same roofline with a factor and an offset refitted for the device and
@@ -9,42 +9,50 @@ kind (``a * roof + b``), both on the rows that the model's constants were fitted
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from math import log
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from residuals import CLASS_OF_KIND, Bands, Ratios, bands, coverage, held, write_module
-from rows import Row, read_rows
+from benchmarks.command import Record, needed, parser
+from benchmarks.prediction_kernels.residuals import (
+    CLASS_OF_KIND,
+    FEWEST,
+    Ratios,
+    bands,
+    bands_of_others,
+    coverage,
+    held,
+    spread_between,
+    with_rest,
+    write_module,
+)
+from benchmarks.prediction_kernels.rows import Row, read_rows
 
 from gobrrr.models.coefficients import BY_ARCHITECTURE, Coefficients, coefficients_of
-from gobrrr.models.kernel_model import Flags, estimate_op
-from gobrrr.models.residency import cold_bytes_of_step
+from gobrrr.models.kernel_model import Flags, estimate_op, work_with_flags
+from gobrrr.models.residency import residency_of_step
+from gobrrr.models.roof import roof_of
 from gobrrr.models.target import TargetDevice, target_device
 from gobrrr.timeline.errors import InputError
 from gobrrr.work import work_of
 
 # Shorter rows are mostly launch, which these files hold in their own way.
 SHORTEST_S = 20e-6
+QUICK = "T4 add fp32"
 # Kinds whose time is a straight line over bytes: the launch in eager rows is read off them.
 STREAMS = frozenset({"add fp32", "mul fp32", "tanh fp32"})
 # A board lowers its clock when its power has been too high for some time. Float32 rows repeat an
 # op 25 times on a board that idled before: those that are over within this time ran at full clock
 # (on the T4, whose clock falls most, products of under 1.5 ms reach 1.5 times the rate of others).
+# Not so a convolution: with ``cudnn.benchmark`` all of its algorithms were timed just before.
 REPEATS, BURST_S = 25, 40e-3
+WARM = frozenset({"conv fp32"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ class Scored:
 def predict(row: Row, device: TargetDevice, coefficients: Coefficients | None = None) -> Scored:
     """The row's calls one after the other, as they repeat."""
     c = coefficients or coefficients_of(device.sheet)
-    if row.eager and c.float32_energy_j is not None:
+    if row.eager and row.kind not in WARM and c.float32_energy_j is not None:
         burst = replace(c, float32_energy_j=None)
         short = _predict(row, device, burst)
         if short.predicted_s is None or short.predicted_s * REPEATS <= BURST_S:
@@ -71,7 +79,8 @@ def predict(row: Row, device: TargetDevice, coefficients: Coefficients | None = 
 
 def _predict(row: Row, device: TargetDevice, c: Coefficients) -> Scored:
     flags = Flags(tf32_matmul=False, tf32_convolution=row.kind.startswith("program"))
-    cold = cold_bytes_of_step(row.calls, max(0, device.cache_bytes - row.others_bytes))
+    left_bytes = max(0, device.cache_bytes - row.others_bytes)
+    _, cold = residency_of_step(row.calls, None, left_bytes)
     total = roof = flops = 0.0
     because = []
     for call, cold_bytes in zip(row.calls, cold):
@@ -82,7 +91,8 @@ def _predict(row: Row, device: TargetDevice, c: Coefficients) -> Scored:
         if found is None:
             return Scored(row, None, None, f"not modelled: {call.name}", 0.0)
         total += found.time_s
-        roof += found.roof.time_s
+        plain = roof_of(work_with_flags(call, work, device, flags), device.ceilings)
+        roof += plain.time_s if plain is not None else 0.0
         flops += work.flops or 0.0
         because.append(found.because)
     return Scored(row, total, roof, "; ".join(because[:3]), flops)
@@ -177,9 +187,10 @@ def refit(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return float(a), float(b)
 
 
-def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
+def table(
+    scored: Sequence[Scored], known_launches: dict[tuple[str, str], Launch]
+) -> list[dict[str, Any]]:
     """One entry a device and kind of op."""
-    known_launches = launches(scored)
     groups: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     for item in scored:
         groups[item.row.device, item.row.kind].append(item)
@@ -225,56 +236,63 @@ def table(scored: Sequence[Scored]) -> list[dict[str, Any]]:
 
 # A device scored with the constants of another architecture, the nearest that was measured for its
 # kind of op: what they would be if nobody had measured it.
-NEAREST = {
-    ("A100-SXM-80GB", "linear bf16"): "Hopper", ("H100-SXM", "linear bf16"): "Ampere GA100",
-    ("L40S", "linear bf16"): "Ampere GA100",
-    **{
-        (device, kind): architecture
-        for kind in ("linear fp32", "bmm fp32", "conv fp32")
-        for device, architecture in (
-            ("P100-PCIe", "Pascal GP104"), ("P4", "Pascal GP100"), ("V100-PCIe", "Ampere GA100"),
-            ("T4", "Volta"), ("A100-PCIe-40GB", "Volta"), ("A100-PCIe-80GB", "Volta"),
-        )
-    },
+NEAREST_16 = {
+    "A100-SXM-80GB": "Hopper", "H100-SXM": "Ampere GA100", "L40S": "Ampere GA100",
+}  # fmt: skip
+NEAREST_32 = {
+    "P100-PCIe": "Pascal GP104", "P4": "Pascal GP100", "V100-PCIe": "Ampere GA100", "T4": "Volta",
+    "A100-PCIe-40GB": "Volta", "A100-PCIe-80GB": "Volta",
 }  # fmt: skip
 
 
-def left_out(scored: Sequence[Scored], intervals: Bands) -> list[dict[str, Any]]:
-    """Unseen rows of each device with another architecture's constants, and that one's intervals.
+def nearest(row: Row) -> str | None:
+    """The architecture whose constants a row's device gets when it is left out."""
+    if row.kind == "linear bf16":
+        return NEAREST_16.get(row.device)
+    return NEAREST_32.get(row.device) if row.kind.endswith("fp32") else None
 
-    Its share of the memory's bandwidth stays its own.
-    """
-    known_launches = launches(scored)
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+
+def with_borrowed(scored: Sequence[Scored]) -> list[Scored]:
+    """The rows that have a nearest architecture, with all of its constants."""
+    devices: dict[str, TargetDevice] = {}
+    found = []
     for item in scored:
-        row = item.row
-        architecture = NEAREST.get((row.device, row.kind))
-        launch = known_launches.get((row.device, row.kind), Launch())
-        if architecture is None or row.fitted or row.measured_s - launch.floor_s < SHORTEST_S:
-            continue
-        device = target_device(row.device)
-        own = coefficients_of(device.sheet)
-        c = replace(BY_ARCHITECTURE[architecture], dram_fraction=own.dram_fraction)
-        predicted_s = predict(row, device, c).predicted_s
-        if predicted_s is not None:
-            found[row.device, row.kind].append(launch.shown_s(predicted_s) / row.measured_s)
+        architecture = nearest(item.row)
+        if architecture is not None:
+            device = devices.setdefault(item.row.device, target_device(item.row.device))
+            found.append(predict(item.row, device, BY_ARCHITECTURE[architecture]))
+    return found
+
+
+def left_out(
+    borrowed: Sequence[Scored], known_launches: dict[tuple[str, str], Launch]
+) -> list[dict[str, Any]]:
+    """Unseen rows of each device with another architecture's constants, and how often they hold.
+
+    The interval is that of the other chips, each with constants of another, on the fitted half.
+    """
+    fitted = ratios(borrowed, known_launches, fitted=True)
     rows = []
-    for (device_key, kind), values in sorted(found.items()):
+    for (device, kind), values in sorted(ratios(borrowed, known_launches, fitted=False).items()):
         name = CLASS_OF_KIND[kind]
-        others = [rest[name] for key, rest in intervals.items() if key != device_key
-                  and name in rest]  # fmt: skip
-        low, high = min(low for low, _, _ in others), max(high for _, high, _ in others)
+        band = bands_of_others(fitted, without=device).get(name)
+        if band is None or len(values) < FEWEST:
+            continue
+        low, high, _ = band
+        architecture = next(nearest(i.row) for i in borrowed if (i.row.device, i.row.kind)
+                            == (device, kind))  # fmt: skip
         rows.append({
-            "device": device_key, "kind": kind, "constants_of": NEAREST[device_key, kind],
-            **spread([(value, 1.0) for value in values]),
-            "interval": [low, high], "holds": held([1 / value for value in values], low, high),
+            "device": device, "kind": kind, "constants_of": architecture,
+            **spread([(1 / value, 1.0) for value in values]),
+            "interval": [low, high], "holds": held(values, low, high),
         })  # fmt: skip
     return rows
 
 
-def ratios(scored: Sequence[Scored], *, fitted: bool) -> Ratios:
+def ratios(
+    scored: Sequence[Scored], known_launches: dict[tuple[str, str], Launch], *, fitted: bool
+) -> Ratios:
     """Measured over predicted of one half, by (device, kind)."""
-    known_launches = launches(scored)
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for item in scored:
         row = item.row
@@ -305,19 +323,56 @@ def score(folder: Path, only: str = "") -> list[Scored]:
     return scored
 
 
+def summary(
+    rows: Sequence[dict[str, Any]],
+    holds: Sequence[dict[str, Any]],
+    borrowed: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """The figures that README and docs quote; unseen rows alone."""
+
+    def mean_held(entries: Sequence[dict[str, Any]]) -> float | None:
+        return round(sum(e["holds"] for e in entries) / len(entries), 3) if entries else None
+
+    return {
+        "linear_bf16": {e["device"]: e["unseen"] for e in rows if e["kind"] == "linear bf16"},
+        "intervals_hold": mean_held(holds),
+        "intervals_hold_left_out": mean_held(borrowed),
+    }
+
+
+def nothing_scored(folder: Path, only: str) -> str:
+    """Why there is no table: a folder of other things, or nothing that ``only`` occurs in."""
+    if only and next(read_rows(folder), None) is not None:
+        return f"no measured op in {folder} is of {only!r} (part of 'DEVICE KIND', as 'T4 conv')"
+    return (
+        f"no measured ops in {folder}: none of its files is named OP_DTYPE_DEVICE.csv or .csv.gz "
+        "with a device of rows.py (bmm_fp32_t4.csv.gz)"
+    )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--measured", type=Path, default=Path("../shared/measured/kernels"))
-    parser.add_argument("--only", default="", help="part of 'DEVICE KIND'")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--residuals", type=Path, help="module to write the intervals to")
-    options = parser.parse_args()
-    scored = score(options.measured, options.only)
-    rows = table(scored)
-    intervals = bands(ratios(scored, fitted=True))
-    holds = coverage(intervals, ratios(scored, fitted=False))
+    made = parser(__doc__, "measured/kernels")
+    made.add_argument("--only", default="", help="part of 'DEVICE KIND'")
+    made.add_argument("--residuals", type=Path, help="module to write the intervals to")
+    options = made.parse_args()
+    if options.quick:
+        options.only = QUICK
+    record = Record("prediction_kernels", options, "numpy", device="recorded ops of eight GPUs")
+    scored = score(needed(options.shared, "measured ops"), options.only)
+    if not scored:
+        sys.exit(nothing_scored(options.shared, options.only))
+    known = launches(scored)
+    rows = table(scored, known)
+    borrowed = with_borrowed(scored)
+    own, others = (ratios(each, known, fitted=True) for each in (scored, borrowed))
+    intervals = bands(own, spread_between(others))
+    holds = coverage(intervals, own, ratios(scored, known, fitted=False))
     if options.residuals and options.out:
-        write_module(intervals, options.residuals, f"benchmarks/results/{options.out.name}")
+        write_module(
+            intervals, bands_of_others(own), bands_of_others(with_rest(others, own)),
+            options.residuals,
+            f"benchmarks/results/{options.out.name}",
+        )  # fmt: skip
     for entry in rows:
         u, r, f = entry["unseen"], entry["roofline_unseen"], entry["fitted"]
         if not u["n"]:
@@ -329,24 +384,18 @@ def main() -> None:
             f"  fitted {f.get('median_error', float('nan')):6.1%}  roof {r['median_error']:6.1%}"
             f"  launch {entry['launch_us']} us  not modelled {entry['not_modelled']}"
         )
-    if options.out:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-        ).stdout.strip()
-        result = {
-            "what": __doc__.splitlines()[0],
-            "made": datetime.now(timezone.utc).date().isoformat(),
-            "commit": commit,
-            "versions": {"python": platform.python_version(), "numpy": np.__version__},
-            "command": "python benchmarks/prediction_kernels/run.py --measured FOLDER --out FILE",
+    devices_left_out = left_out(borrowed, known)
+    record.write(
+        {
+            "summary": summary(rows, holds, devices_left_out),
             "shortest_s": SHORTEST_S,
             "split": "halves by a hash of the (n, k) pair of bf16 linear layers, of the shape of "
             "other ops, of the number of a program; constants are fitted on the first",
             "table": rows,
             "intervals": holds,
-            "left_out": left_out(scored, intervals),
+            "left_out": devices_left_out,
         }
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    )
 
 
 if __name__ == "__main__":

@@ -5,21 +5,22 @@ the factors below on one half of the families does for the other half, both ways
 left out in folds. The shipped coefficients were chosen by looking at some of these networks, so the
 fits from one half to the other are the fairer figure.
 
-    python -m benchmarks.prediction_timm.run --measured FOLDER --cache FOLDER --json FILE
+    PYTHONPATH=. python benchmarks/prediction_timm/run.py --cache FOLDER --out FILE
+
+The cache is what ``capture.py`` and ``features.py`` have made of the networks (README.md).
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.command import Record, needed, parser
 from benchmarks.prediction_timm.families import side_of
 from benchmarks.prediction_timm.features import NetworkRows, load_rows
 from numpy.typing import NDArray
@@ -239,19 +240,20 @@ def _of(table: Table, family: str) -> NDArray[np.bool_]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measured", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--worst", type=int, default=20)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    table = table_of(load_rows(options.cache), options.measured)
+    made = parser(__doc__, "measured")
+    made.add_argument("--cache", type=Path, help="default: captures/timm in the folder of --shared")
+    made.add_argument("--worst", type=int, default=20)
+    options = made.parse_args()
+    measured = needed(options.shared / EAGER, "measured step times").parent
+    cache = options.cache or options.shared / "captures" / "timm"
+    networks = load_rows(needed(cache, "captures of timm's networks (README.md: how to make them)"))
+    record = Record("prediction_timm", options, "numpy", device="NVIDIA GeForce RTX 4090")
+    table = table_of(networks, measured)
     device = target_device("RTX-4090")
     report: dict[str, Any] = {
         "what": "predicted / measured step time of timm networks, RTX 4090, fp16 autocast",
         "measured_by": "timm results (PyTorch 2.9.1, CUDA 12.8), Apache-2.0",
         "sample": "every fourth network of a family, at least one; branches folded as measured",
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "notices": list(device.notices),
         "convolutions": {k: getattr(GENERIC, k) for k in GENERIC.__dataclass_fields__},
         **report_of(table),
@@ -268,8 +270,7 @@ def main() -> None:
               f"{table.measured_s[i] * 1e3:8.1f} ms {large}")  # fmt: skip
     short = {k: v for k, v in report.items() if k not in ("cases_ms", "by_family")}
     print(json.dumps(short, indent=1))
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    record.write(report)
 
 
 if __name__ == "__main__":

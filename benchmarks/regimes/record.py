@@ -1,6 +1,6 @@
 """Record the programs of known regime as files for the test suite, and print their verdicts.
 
-python benchmarks/regimes/record.py tests/data/regimes
+PYTHONPATH=. python benchmarks/regimes/record.py tests/data/regimes
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from benchmarks.regimes.programs import PROGRAMS
+from tests.pipeline.recorded_runs import diagnose_run, save_run
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
-
-from programs import PROGRAMS  # noqa: E402
-from tests.pipeline.recorded_runs import diagnose_run, save_run  # noqa: E402
-
-from gobrrr.attribution.cpu import works_on  # noqa: E402
-from gobrrr.attribution.cpu_run import works_of  # noqa: E402
-from gobrrr.capture.fixed_cost import calibrate_fixed_costs  # noqa: E402
-from gobrrr.capture.profile import calibrate_profiler_cost  # noqa: E402
-from gobrrr.capture.session import Plan  # noqa: E402
-from gobrrr.devices import ceilings_for_this_machine  # noqa: E402
-from gobrrr.pipeline.live import measure_step, this_device  # noqa: E402
+from gobrrr.attribution.cpu import works_on
+from gobrrr.attribution.cpu_run import works_of
+from gobrrr.capture.fixed_cost import calibrate_fixed_costs
+from gobrrr.capture.function import measure_step
+from gobrrr.capture.measurements import Plan
+from gobrrr.capture.profile import calibrate_profiler_cost
+from gobrrr.devices import ceilings_for_this_machine, this_device
 
 
 def main(folder: Path) -> None:
@@ -40,7 +36,8 @@ def main(folder: Path) -> None:
         found = diagnose_run(path)
         mark = "ok" if found.regime == regime else f"WRONG, expected {regime}"
         split = {k: round(getattr(found.split, k) * 1e3, 3) for k in found.split.__struct_fields__}
-        print(f"{name:24} {found.step_s * 1e3:8.3f} ms {found.regime:9} {mark}  {split}")
+        said = found.regime or "no verdict"
+        print(f"{name:24} {found.step_s * 1e3:8.3f} ms {said:10} {mark}  {split}")
 
 
 if __name__ == "__main__":

@@ -7,32 +7,33 @@ and the growth of every top level is the median over rounds. A round in which th
 grow by the spike's length is repeated (twice the rounds at most) and listed: the machine drifted,
 and no attribution could tell. Errors are shares of the spiked step;
 ``error`` is against the spike timed alone, ``error_in_place`` against the spike in its place.
+The summary has the errors as shares of the spike itself as well, which are larger.
 
-    python benchmarks/spikes/run.py --out benchmarks/results/spikes_<hardware>_<date>.json
+    PYTHONPATH=. python benchmarks/spikes/run.py --out FILE
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.command import Record, parser
 
 import gobrrr
 from gobrrr.attribution.leaves import top_levels
-from gobrrr.devices import ceilings_for_this_machine, identify
+from gobrrr.devices import ceilings_for_this_machine
 
 Step = Callable[[], Any]
 # Share of the step by which its growth may miss the spike before a round counts as drift.
 MOST_DRIFT = 0.03
-MOST_DROPPED = 2
+MOST_DROPPED, QUICK_DROPPED = 2, 0
+# Seconds that a base step is timed for, and a spike before and after; with --quick a tenth of it.
+BASE_S, SPIKE_S, QUICK_SHARE = 1.0, 0.5, 0.1
 RIGHT_LEVEL = {"matmul": "compute", "stream": "memory", "python": "overhead"}
 RIGHT_LEAVES = {
     "matmul": ("compute.matrix.roof", "compute.matrix.below"),
@@ -99,6 +100,23 @@ STEPS: dict[str, Callable[[], Step]] = {
 }
 
 
+def small_layers() -> Step:
+    """For ``--quick``: a few milliseconds."""
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)))
+    rows = torch.randn(128, 256)
+
+    def step() -> Any:
+        with torch.no_grad():
+            return layers(rows)
+
+    return step
+
+
+SIZES = (0.1, 0.5)
+QUICK: dict[str, Callable[[], Step]] = {"small_layers": small_layers}
+
+
 def matmul_chain(seconds: float) -> Step:
     weight = torch.randn(512, 512) / 512**0.5
     start = torch.randn(512, 512)
@@ -153,7 +171,7 @@ SPIKES: dict[str, Callable[[float], Step]] = {
 }
 
 
-def median_time(step: Step, seconds: float = 1.0) -> float:
+def median_time(step: Step, seconds: float) -> float:
     samples: list[float] = []
     step()
     while len(samples) < 5 or sum(samples) < seconds:
@@ -189,9 +207,13 @@ class Recovery:
     dropped_for_drift: list[float]
 
 
-def recover(name: str, kind: str, size: float, rounds: int, ceilings: Any) -> Recovery:
-    base = STEPS[name]()
-    base_s = median_time(base)
+def recover(
+    name: str, make: Callable[[], Step], kind: str, size: float, rounds: int, ceilings: Any,
+    quick: bool,
+) -> Recovery:  # fmt: skip
+    base = make()
+    share, most_dropped = (QUICK_SHARE, QUICK_DROPPED) if quick else (1.0, MOST_DROPPED)
+    base_s = median_time(base, share * BASE_S)
     spike = SPIKES[kind](base_s * size)
 
     def spiked() -> Any:
@@ -206,18 +228,18 @@ def recover(name: str, kind: str, size: float, rounds: int, ceilings: Any) -> Re
     lengths: list[float] = []
     dropped: list[float] = []
     while len(lengths) < rounds:
-        alone = median_time(spike, 0.5)
+        alone = median_time(spike, share * SPIKE_S)
         before, after = (
             gobrrr.diagnose(step, batch_test=False, restore=False, ceilings=ceilings, steps=12)
             for step in (base, spiked)
         )
-        alone = (alone + median_time(spike, 0.5)) / 2
+        alone = (alone + median_time(spike, share * SPIKE_S)) / 2
         placed = median_time_after(base, spike)
         # Leaves sum to the step, so a step that did not grow by the spike says that the machine
         # changed its speed between the two, whichever leaf that lands in: no attribution can pass.
         grew = after.step_s - before.step_s
         drift = min((grew - alone, grew - placed), key=abs) / after.step_s
-        if abs(drift) > MOST_DRIFT and len(dropped) < MOST_DROPPED * rounds:
+        if abs(drift) > MOST_DRIFT and len(dropped) < most_dropped * rounds:
             dropped.append(drift)
             continue
         spikes.append(alone)
@@ -243,17 +265,22 @@ def recover(name: str, kind: str, size: float, rounds: int, ceilings: Any) -> Re
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", help="a step's name")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--rounds", type=int, default=3)
+    made.add_argument("--only", choices=sorted(STEPS))
+    options = made.parse_args()
+    steps = QUICK if options.quick else STEPS
+    if options.only:
+        steps = {options.only: STEPS[options.only]}
+    sizes = SIZES[1:] if options.quick else SIZES
+    rounds = 1 if options.quick else options.rounds
+    record = Record("spikes", options, "transformers", "diffusers")
     ceilings = ceilings_for_this_machine(threads=torch.get_num_threads())
     rows = []
-    for name in [options.only] if options.only else STEPS:
+    for name, make in steps.items():
         for kind in SPIKES:
-            for size in (0.1, 0.5):
-                row = recover(name, kind, size, options.rounds, ceilings)
+            for size in sizes:
+                row = recover(name, make, kind, size, rounds, ceilings, options.quick)
                 rows.append(row)
                 others = ", ".join(f"{k} {v:+.1%}" for k, v in row.others.items())
                 print(
@@ -263,26 +290,23 @@ def main() -> None:
                     f"leaf {row.leaf_error:+.1%})  others {others}",
                     flush=True,
                 )
-                if options.out:
-                    text = json.dumps(result_of(rows, options.rounds), indent=1) + "\n"
-                    options.out.write_text(text)
-    print(json.dumps(result_of(rows, options.rounds)["summary"], indent=2))
+                record.write(result_of(rows, rounds))
+    print(json.dumps(result_of(rows, rounds)["summary"], indent=2))
 
 
 def result_of(rows: list[Recovery], rounds: int) -> dict[str, Any]:
     errors = [abs(row.error) for row in rows]
     in_place = [abs(row.error_in_place) for row in rows]
+    of_spike = [abs(row.error) * row.step_s / row.spike_s for row in rows]
     moved = [abs(value) for row in rows for value in row.others.values()]
     return {
-        "topic": "spike recovery",
-        "hardware": identify("cpu").name,
-        "threads": torch.get_num_threads(),
-        "versions": {"torch": torch.__version__, "python": platform.python_version()},
         "rounds": rounds,
-        "unit": "errors are shares of the spiked step",
+        "unit": "errors are shares of the spiked step; those of the spike are named so",
         "summary": {
             "median_error": statistics.median(errors),
             "worst_error": max(errors),
+            "median_error_of_spike": statistics.median(of_spike),
+            "worst_error_of_spike": max(of_spike),
             "median_error_in_place": statistics.median(in_place),
             "worst_error_in_place": max(in_place),
             "worst_leaf_error": max(abs(row.leaf_error) for row in rows),

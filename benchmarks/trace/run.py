@@ -1,7 +1,6 @@
 """Reading and diagnosing a large trace: gobrrr beside HolisticTraceAnalysis, time and peak memory.
 
-    python benchmarks/trace/run.py --hta /path/to/venv/bin/python \
-        --out benchmarks/results/trace_speed_<cpu>_<date>.json
+    PYTHONPATH=. python benchmarks/trace/run.py --hta /path/to/venv/bin/python --out FILE
 
 The trace is a shared one repeated with shifted times and ids (make_trace.py). Every measurement is
 a fresh process, pinned to one core; the two take turns. HolisticTraceAnalysis (``pip install
@@ -12,12 +11,10 @@ apart for both.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import gzip
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,15 +22,17 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from make_trace import repeat
+from benchmarks.command import Record, needed, parser
+from benchmarks.trace.make_trace import repeat
 
-SHARED = Path(__file__).parents[3] / "shared" / "traces"
-SMALL = SHARED / "a100_8rank_training_rank3.json.gz"
+SMALL = "a100_8rank_training_rank3.json.gz"
+START_UP = "h100_vit_nsfw_inference.json.gz"
+# Of --quick: in the repository.
+TINY = Path(__file__).parents[2] / "tests/data/traces/h100_bert_small_inference.json.gz"
+QUICK_MB = 4.0
 
 GOBRRR = """
 import json, resource, sys, time
@@ -117,23 +116,14 @@ def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
     return found
 
 
-def processor() -> str:
-    """The processor's name as the kernel gives it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
 def version_in(python: str, package: str) -> str:
     """Version of a package in another environment."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
     return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
 
 
-def start_up(rounds: int, lock: Path | None) -> dict[str, Any]:
-    """From the shell to the verdict on a trace of about 1 MB, interpreter start included."""
-    trace = SHARED / "h100_vit_nsfw_inference.json.gz"
+def start_up(trace: Path, rounds: int, lock: Path | None) -> dict[str, Any]:
+    """From the shell to the verdict on a small trace, interpreter start included."""
     times = []
     for _ in range(rounds):
         with alone(lock):
@@ -144,27 +134,42 @@ def start_up(rounds: int, lock: Path | None) -> dict[str, Any]:
                 check=True,
             )
             times.append(time.perf_counter() - start)
-    return {"trace_mb": 1.25, "median_s": round(statistics.median(times), 3),
+    return {"trace_mb": round(trace.stat().st_size / 1e6, 2),
+            "median_s": round(statistics.median(times), 3),
             "all_s": [round(t, 3) for t in times]}  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hta", help="Python of an environment with traceinsight")
-    parser.add_argument("--megabytes", type=float, default=320.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sizes", type=float, nargs="*", default=[40.0, 160.0, 640.0])
-    parser.add_argument("--folder", type=Path, help="keep the traces here (default: a new one)")
-    parser.add_argument("--lock", type=Path, help="hold this file during each measurement")
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="gobrrr-trace-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    made = parser(__doc__, "traces")
+    made.add_argument("--hta", help="Python of an environment with traceinsight")
+    made.add_argument("--megabytes", type=float, default=320.0)
+    made.add_argument("--rounds", type=int, default=3)
+    made.add_argument("--sizes", type=float, nargs="*", default=[40.0, 160.0, 640.0])
+    made.add_argument("--folder", type=Path, help="keep the traces here (default: a new one)")
+    made.add_argument("--lock", type=Path, help="hold this file during each measurement")
+    given = made.parse_args()
+    small, first = TINY, TINY
+    if given.quick:
+        given.megabytes, given.rounds, given.sizes = QUICK_MB, 1, [QUICK_MB]
+    else:
+        small = needed(given.shared / SMALL, "recorded traces")
+        first = needed(given.shared / START_UP, "recorded traces")
+    record = Record("trace", given, "msgspec", "numpy", "isal")
+    with tempfile.TemporaryDirectory(prefix="gobrrr-trace-") as temporary:
+        folder = given.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        result = measured(given, folder, small, first)
+    print(json.dumps(result, indent=1))
+    record.write(result)
+
+
+def measured(given: Any, folder: Path, small: Path, first: Path) -> dict[str, Any]:
+    """All figures, with traces of several sizes made from ``small`` in ``folder``."""
 
     def trace_of(megabytes: float) -> Path:
         path = folder / f"{megabytes:.0f}mb.json.gz"
         if not path.exists():
-            repeat(SMALL, path, megabytes)
+            repeat(small, path, megabytes)
         return path
 
     def text_megabytes(path: Path) -> float:
@@ -180,19 +185,13 @@ def main() -> None:
         if given.hta:
             theirs.append(measure(given.hta, HTA, big, given.lock))
     result: dict[str, Any] = {
-        "topic": "trace_speed",
-        "processor": processor(),
         "cores_used": 1,
-        "trace": {"from": SMALL.name, "megabytes": text_megabytes(big),
+        "trace": {"from": small.name, "megabytes": text_megabytes(big),
                   "gzip_megabytes": round(big.stat().st_size / 1e6, 1)},
-        "versions": {name: version(name) for name in ("gobrrr", "msgspec", "numpy", "isal")}
-        | {"python": platform.python_version()},
         "gobrrr": summary(ours),
     }  # fmt: skip
     if theirs:
-        result["versions"]["traceinsight (HolisticTraceAnalysis)"] = version_in(
-            given.hta, "traceinsight"
-        )
+        result["traceinsight_version"] = version_in(given.hta, "traceinsight")
         result["hta"] = summary(theirs)
         result["times_faster"] = round(result["hta"]["work_s"] / result["gobrrr"]["work_s"], 2)
         result["memory_share"] = round(result["gobrrr"]["peak_mib"] / result["hta"]["peak_mib"], 3)
@@ -203,11 +202,8 @@ def main() -> None:
         }
         for size in given.sizes
     ]
-    result["start_up"] = start_up(5, given.lock)
-    text = json.dumps(result, indent=1)
-    print(text)
-    if given.out:
-        given.out.write_text(text + "\n")
+    result["start_up"] = start_up(first, 1 if given.quick else 5, given.lock)
+    return result
 
 
 if __name__ == "__main__":

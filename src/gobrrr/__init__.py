@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from gobrrr.devices.storage import ceilings_from_file as ceilings_from_file
     from gobrrr.diagnosis.schema import Diagnosis as Diagnosis
     from gobrrr.diagnosis.storage import load as load
-    from gobrrr.pipeline.fix import FixResult as FixResult
     from gobrrr.pipeline.fix import fix as fix
     from gobrrr.pipeline.live import diagnose as diagnose
     from gobrrr.pipeline.predict import predict as predict
     from gobrrr.pipeline.trace import diagnose_trace as diagnose_trace
+    from gobrrr.search.result import FixResult as FixResult
     from gobrrr.timeline.errors import GateFailure as GateFailure
     from gobrrr.timeline.errors import GobrrrError as GobrrrError
     from gobrrr.timeline.errors import InputError as InputError
@@ -36,7 +36,7 @@ __version__ = "0.1.0"
 _HOMES: dict[str, str] = {
     "diagnose": "gobrrr.pipeline.live",
     "fix": "gobrrr.pipeline.fix",
-    "FixResult": "gobrrr.pipeline.fix",
+    "FixResult": "gobrrr.search.result",
     "Workload": "gobrrr.capture.workload",
     "step": "gobrrr.capture.steps",
     "diagnose_trace": "gobrrr.pipeline.trace",

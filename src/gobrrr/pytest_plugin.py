@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from gobrrr.diagnosis.schema import Diagnosis
 
 
-class Check(Protocol):
+class Check:
     """What ``gobrrr_check`` is."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
 
     def __call__(
         self,
@@ -57,40 +60,6 @@ class Check(Protocol):
         not grow and, with ``times``, neither may the step time, by 10 %, on the same device.
         ``steps`` and ``warmup`` are those of ``gobrrr.diagnose``.
         """
-        ...
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--gobrrr-update``: write baselines instead of holding against them."""
-    parser.getgroup("gobrrr").addoption(
-        "--gobrrr-update",
-        action="store_true",
-        help="gobrrr_check: write the baselines from what is measured now",
-    )
-
-
-@pytest.fixture
-def gobrrr_check(request: pytest.FixtureRequest) -> Check:
-    """Diagnoses a step and fails the test, one line per breach, if it is over its limits."""
-
-    def check(
-        target: Any,
-        *,
-        max_kernels: float | None = None,
-        max_ops: float | None = None,
-        max_syncs: float | None = None,
-        max_copies: float | None = None,
-        max_flops: float | None = None,
-        max_bytes: float | None = None,
-        max_counters: Mapping[str, float] | None = None,
-        regime: str | None = None,
-        max_overhead: float | None = None,
-        max_step_s: float | None = None,
-        baseline: str | os.PathLike[str] | None = None,
-        times: bool = False,
-        steps: int | None = None,
-        warmup: int | None = None,
-    ) -> Diagnosis:
         from gobrrr.diagnosis.gate import Limits, over_limits
 
         named = {"kernels": max_kernels, "ops": max_ops, "copies": max_copies,
@@ -109,12 +78,26 @@ def gobrrr_check(request: pytest.FixtureRequest) -> Check:
         if max_syncs is not None:
             breaches += over_limits(diagnosis, Limits(counters={"synchronisations": max_syncs}))
         if baseline is not None:
-            breaches += _against(diagnosis, request.path.parent / baseline, times, request.config)
+            path = self._request.path.parent / baseline
+            breaches += _against(diagnosis, path, times, self._request.config)
         if breaches:
             pytest.fail("\n".join(["gobrrr_check:", *breaches]), pytrace=False)
         return diagnosis
 
-    return check
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--gobrrr-update``: write baselines instead of holding against them."""
+    parser.getgroup("gobrrr").addoption(
+        "--gobrrr-update",
+        action="store_true",
+        help="gobrrr_check: write the baselines from what is measured now",
+    )
+
+
+@pytest.fixture
+def gobrrr_check(request: pytest.FixtureRequest) -> Check:
+    """Diagnoses a step and fails the test, one line per breach, if it is over its limits."""
+    return Check(request)
 
 
 def _diagnosis_of(target: Any, steps: int | None, warmup: int | None) -> Diagnosis:

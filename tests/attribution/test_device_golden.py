@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
-from gobrrr.attribution.idle import saving_without
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.timeline.data import KernelKind, Timeline
@@ -111,12 +110,14 @@ def test_the_data_loader_pair() -> None:
     step_before = np.median(before.steps[:, 1] - before.steps[:, 0])
     step_after = np.median(after.steps[:, 1] - after.steps[:, 0])
 
-    low, expected, high = saving_without(found.attribution, "overhead.data_loading")
-    left = saving_without(then.attribution, "overhead.data_loading")[1]
+    # The device waits exactly as long as the leaf says; a typical step is the median window.
+    def loading(of: DeviceAttribution) -> float:
+        return float(np.median([w["overhead.data_loading"] for w in of.attribution.windows]))
+
+    expected = loading(found)
     assert expected > 0.2 * step_before
-    assert left < 0.01 * step_after
+    assert loading(then) < 0.01 * step_after
     assert expected == pytest.approx(step_before - step_after, rel=0.20)
-    assert low <= expected <= high
 
 
 def test_idle_before_the_first_kernel_is_seen() -> None:

@@ -51,7 +51,7 @@ def timeline_of(
     return Timeline(NAMES, (), host, device, steps, ("s",) * len(steps), Device("x", "cuda"))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     KERNELS, SPANS, st.lists(TIMES, min_size=1, max_size=3),
     st.lists(st.integers(0, 15), max_size=14),

@@ -130,7 +130,7 @@ def test_collectives_that_differ_between_ranks_are_not_compared(tmp_path: Path) 
     result = compared(tmp_path, rank_trace(0), more)
     assert [f.matched for f in result.collectives] == [False]
     assert result.slowest is None
-    assert "not compared in those" in result.notices[0]
+    assert "not compared there" in result.notices[0]
 
 
 @pytest.mark.parametrize(
@@ -229,3 +229,23 @@ def test_an_all_to_all_matches_though_ranks_send_different_amounts(tmp_path: Pat
     assert exchange.matched
     assert exchange.bytes_moved == 6_000_000  # the mean of 4 and 8 MB
     assert (exchange.skew_ns, exchange.last_rank) == (60_000, 1)
+
+
+def test_numbered_calls_match_by_number_where_a_rank_lacks_some(tmp_path: Path) -> None:
+    traces = []
+    for rank in range(2):
+        trace = rank_trace(rank, late_us=60 * rank)
+        for event in trace.events:
+            if event["name"] == "record_param_comms":
+                event["args"]["Seq"] = 40 + event["ts"] // 1000
+        traces.append(trace)
+    # Rank 0 has one more call in its second step, before the one that both have.
+    traces[0].op("record_param_comms", 1080, 9, **COMMS, Seq=39)
+    traces[0].launch("ncclDevKernel_AllReduce(x)", 1081, 1090, 9, 700)
+    result = compared(tmp_path, *traces)
+    (reduce,) = result.collectives
+    assert reduce.matched
+    assert reduce.skew_ns == 60_000
+    # Of its five kernels the first and the last all-reduce; the one in between is its alone.
+    assert result.matched[0].last.tolist() == [-1, 1, -1, -1, 1]
+    assert result.slowest == 1

@@ -73,7 +73,7 @@ def test_they_are_listed_in_the_diagnosis(tmp_path: Path) -> None:
     trace.op("aten::mm", 20, 50, tid=8, **MM)
     found = diagnose_trace([trace.write(tmp_path)])
     assert [(op.name, op.time_s) for op in found.concurrent] == [("aten::mm", 50e-6)]
-    assert "Beside the step, outside the sum" in str(found)
+    assert "Other threads and devices, not part of the step's time" in str(found)
 
 
 def test_autograds_thread_belongs_to_the_step(tmp_path: Path) -> None:

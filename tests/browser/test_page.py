@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from tests.browser.page import Page
 
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, GrowthRow, RankRow, Split, Spread
@@ -232,6 +234,22 @@ def test_where_zooms_and_switches(open_page: Open, recorded: Diagnosis) -> None:
     assert page.all(".icicle button")
 
 
+def test_where_names_modules_with_their_class(open_page: Open, training: Diagnosis) -> None:
+    classes = {"encoder.layer.0": "BertLayer", "encoder.layer.1": "BertLayer",
+               "encoder.Pooler": "Pooler", "head": None}  # fmt: skip
+    training.modules = [
+        replace(training.modules[0], name=path, module_class=name) for path, name in classes.items()
+    ]
+    page = open_page(training)
+    shown = page.js("[...document.querySelectorAll('.icicle span')].map(e => e.textContent)")
+    # None where the module's own name is its class.
+    assert set(shown) == {
+        "step", "encoder", "layer", "0 (BertLayer)", "1 (BertLayer)", "Pooler", "head",
+    }  # fmt: skip
+    button = "document.querySelector('.icicle button[aria-label^=\"0 (BertLayer), \"]')"
+    assert page.js(f"{button} !== null")
+
+
 def test_themes_and_print(open_page: Open, training: Diagnosis) -> None:
     page = open_page(training)
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -260,7 +278,8 @@ def test_hostile_names_are_inert(open_page: Open, recorded: Diagnosis, training:
     training.ops[1].name = ""
     for group in [*training.modules, *training.lines]:
         group.name = EVIL
-    training.device.ceilings[0].name = training.device.levels[0].name = EVIL
+    training.device.levels[0].name = EVIL
+    training.device.ceilings[0] = dataclasses.replace(training.device.ceilings[0], name=EVIL)
     try:
         page = open_page(training)
         page.show_timeline()

@@ -1,7 +1,9 @@
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.capture.align import match
+from gobrrr.capture.align import candidate_rows, match
+from gobrrr.capture.profile import RawEvents
 
 
 def test_equal_sequences_match_one_to_one() -> None:
@@ -28,6 +30,22 @@ def test_repeated_layers_are_not_matched_one_layer_off() -> None:
     seen = ["a", *layer, *layer, *layer, "c"]
     recorded = ["a", "b", *layer, *layer, "d", *layer, "c"]
     assert match(seen, recorded).tolist() == [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12]
+
+
+def test_an_operator_on_a_subclass_is_what_the_subclass_makes_of_it() -> None:
+    # addition on the result of a functional collective: it waits first, and adds then.
+    names = ("aten::add", "PythonSubclass", "_c10d_functional::wait_tensor")
+    step = RawEvents(
+        names=names,
+        start_ns=np.array([0, 10, 20, 80, 100], np.int64),
+        end_ns=np.array([100, 99, 75, 95, 120], np.int64),
+        name=np.array([0, 1, 2, 0, 0], np.int32),
+        thread=np.zeros(5, np.int32),
+        annotation=np.zeros(5, bool),
+        length_ns=120,
+    )
+    wanted = {"aten::add", "_c10d_functional::wait_tensor"}
+    assert candidate_rows(step, wanted).tolist() == [2, 3, 4]
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abc"), max_size=12))

@@ -14,7 +14,7 @@ from gobrrr.timeline.errors import CaptureError
 def test_it_stops_with_the_line() -> None:
     clock = itertools.count(0, 300)
     budget = CaptureBudget(600, lambda: float(next(clock)))
-    with pytest.raises(CaptureError, match=r"10 minutes .* 512 operators .*\(train.py:7"):
+    with pytest.raises(CaptureError, match=r"10 minutes: 512 operators .*\(train.py:7"):
         for _ in range(10_000):
             budget.spend(lambda: "train.py:7 in step")
 

@@ -38,9 +38,38 @@ def test_what_rules_without_data_do_not_cover_is_not_the_programs() -> None:
         capture_op_graph(lambda: step, CPU)
 
 
+def test_an_operator_without_a_shape_rule_is_not_the_programs() -> None:
+    @torch.library.custom_op("gobrrr_tests::without_a_rule", mutates_args=())
+    def without_a_rule(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    tensor = torch.randn(4)
+    with pytest.raises(CaptureError, match="without_a_rule"):
+        capture_op_graph(lambda: lambda: without_a_rule(tensor), CPU)
+
+
+def test_a_loss_may_be_printed() -> None:
+    tensor = torch.randn(8, 8)
+
+    def step() -> torch.Tensor:
+        # A number that nobody knows is 1.
+        return tensor.reshape(2, int(32 * float(f"{tensor.mean():.2f}")))
+
+    assert capture_op_graph(lambda: step, CPU).ops
+
+
+def test_nor_is_it_where_a_file_is_built() -> None:
+    def make() -> None:
+        error = NotImplementedError("Could not run 'x::y' with arguments from the 'Meta' backend.")
+        raise UserCodeError("bench.py:make raised NotImplementedError") from error
+
+    with pytest.raises(CaptureError, match="cannot predict setting up the step"):
+        capture_op_graph(make, CPU)
+
+
 def test_a_defect_of_gobrrr_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_recorder, "signature_of", {}.__getitem__)
     tensor = torch.randn(64)
-    with pytest.raises(DefectError, match=r"defect of gobrrr.*report") as caught:
+    with pytest.raises(DefectError, match=r"bug in gobrrr.*report") as caught:
         capture_op_graph(lambda: lambda: tensor + 1, CPU)
     assert isinstance(caught.value.__cause__, KeyError)

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import gobrrr  # noqa: E402
 from gobrrr.capture.conditions import Conditions, answer_that_goes_on  # noqa: E402
 from gobrrr.capture.op_graph import (  # noqa: E402
     CaptureOptions,
@@ -53,6 +54,16 @@ def test_checks_hold() -> None:
     assert asked.answers == [True, True]
 
 
+def test_checks_of_torch_itself_hold() -> None:
+    x = torch.randn(4)
+
+    def step() -> torch.Tensor:
+        torch._check_tensor_all((x.min() >= -5) & (x.max() <= 5), lambda: "out of range")
+        return x * 2
+
+    assert gobrrr.predict(step, "H100-SXM").step_s > 0
+
+
 def test_what_is_forbidden_is_false() -> None:
     asked = Asked()
     if asked:
@@ -74,7 +85,7 @@ def test_distributions_check_their_arguments() -> None:
         return normal.rsample().sum() + other.log_prob(other.sample()).sum()
 
     graph = capture(step)
-    assert any("taken to be true" in notice for notice in graph.notices)
+    assert any("assumed to be true" in notice for notice in graph.notices)
 
 
 def test_a_loop_that_does_not_end_is_stopped_with_its_line() -> None:
@@ -114,7 +125,7 @@ def test_a_long_loop_over_a_list_is_no_endless_one() -> None:
 def test_turns_that_take_long_are_stopped_sooner() -> None:
     seconds = iter(range(0, 10_000, 10))
     conditions = Conditions(None, clock=lambda: float(next(seconds)))
-    with pytest.raises(CaptureError, match="asked 20 times"):
+    with pytest.raises(CaptureError, match="evaluated 20 times"):
         while not conditions.answer(sys._getframe(), "train.py:1"):
             pass
 
@@ -133,10 +144,24 @@ def test_the_end_that_shapes_give_is_followed() -> None:
     assert count(capture(step), "cat") == 8
 
 
+def test_the_end_of_a_generation_of_unknown_tokens_is_followed() -> None:
+    def step(tokens: torch.Tensor = TOKENS) -> torch.Tensor:
+        unfinished, finished = torch.ones(2, dtype=torch.long), False
+        while not finished:
+            token = torch.randn(2, 100).argmin(-1, keepdim=True)
+            tokens = torch.cat([tokens, token], -1)
+            at_end = torch.full((2,), tokens.shape[1] >= 9)
+            unfinished = unfinished & ~(at_end | torch.isin(token[:, 0], torch.tensor([2])))
+            finished = bool(unfinished.max() == 0)
+        return tokens
+
+    assert count(capture(step), "cat") == 5
+
+
 def test_an_error_says_what_the_program_was_told() -> None:
     def step(tensor: torch.Tensor = DATA) -> torch.Tensor:
         names = {True: 1}
         return tensor * names[bool(tensor.sum() > 0)]
 
-    with pytest.raises(UserCodeError, match="a condition on data is taken to be false"):
+    with pytest.raises(UserCodeError, match="a condition on data is assumed to be false"):
         capture(step)

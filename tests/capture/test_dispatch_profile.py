@@ -10,7 +10,8 @@ pytestmark = pytest.mark.torch
 
 
 def test_a_step_with_a_profiler_of_its_own_is_timed_op_by_op() -> None:
-    from gobrrr.capture.session import Plan, Session
+    from gobrrr.capture.measurements import Plan
+    from gobrrr.capture.session import Session
 
     a = torch.randn(200, 200)
     session = Session(Plan(warmup=1, steps=2, profiled=3))
@@ -38,8 +39,9 @@ def test_a_step_with_a_profiler_of_its_own_is_timed_op_by_op() -> None:
 
 def test_a_profiler_that_is_open_around_the_steps_stays_open() -> None:
     from gobrrr.capture.fixed_cost import calibrate_fixed_costs
+    from gobrrr.capture.measurements import Plan
     from gobrrr.capture.profile import calibrate_profiler_cost
-    from gobrrr.capture.session import Plan, Session
+    from gobrrr.capture.session import Session
 
     a = torch.randn(50, 50)
     with torch.profiler.profile() as profiler:
@@ -59,7 +61,8 @@ def test_a_profiler_that_is_open_around_the_steps_stays_open() -> None:
 
 
 def test_steps_of_very_many_ops_do_not_fill_the_memory_of_a_profiler() -> None:
-    from gobrrr.capture.session import MOST_OPS_OF_PROFILER, Plan, Session
+    from gobrrr.capture.measurements import MOST_OPS_OF_PROFILER, Plan
+    from gobrrr.capture.session import Session
 
     class ManyOps:
         def start(self) -> None: ...
@@ -68,7 +71,7 @@ def test_steps_of_very_many_ops_do_not_fill_the_memory_of_a_profiler() -> None:
             return [None] * (MOST_OPS_OF_PROFILER + 1)
 
     a = torch.randn(20, 20)
-    session = Session(Plan(warmup=1, steps=2), make_recorder=ManyOps)
+    session = Session(Plan(warmup=1, steps=2), make_recorder=lambda roots: ManyOps())
     session.boundary("test")
     while not session.done:
         (a @ a).relu_()
@@ -76,4 +79,4 @@ def test_steps_of_very_many_ops_do_not_fill_the_memory_of_a_profiler() -> None:
     assert session.result.by_dispatch
     for step in session.result.profiled:
         assert [step.names[i] for i in step.name] == ["aten::mm", "aten::relu_"]
-    assert "60,001 ops a step" in session.result.notices[0]
+    assert "60,001 ops per step" in session.result.notices[0]

@@ -285,7 +285,7 @@ def test_a_number_read_from_the_device_is_named() -> None:
     x = torch.randn(100)
     graph = capture(lambda: x * x.sum().item())
     (notice,) = graph.notices
-    assert "taken to be 1.0" in notice
+    assert "assumed to be 1.0" in notice
     assert "test_op_graph.py" in notice
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from gobrrr.capture.call_watch import CallWatch
+from gobrrr.capture.leaf_ops import leaf_op_mode, name_of, only_calls_others
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import StepOp
@@ -389,3 +391,89 @@ def test_the_nodes_that_autograd_makes_for_each_op() -> None:
         ("aten::relu", 1), ("aten::mul", 1), ("aten::relu", 0), ("aten::ones", 0),
         ("aten::mul", 0),
     ]  # fmt: skip
+
+
+def test_the_class_of_each_module_is_kept() -> None:
+    model = Net()
+    recorder = OpRecorder()
+    recorder.start()
+    model(torch.ones(2, 4))
+    recorder.stop()
+    assert recorder.classes["head"] == "Linear"
+    assert recorder.classes["blocks.0.norm"] == "LayerNorm"
+    assert recorder.classes["Net"] == "Net"
+
+
+def test_several_networks_have_the_names_of_the_function_that_runs_them() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.generator = nn.Linear(2, 2)
+
+        def run(self, critic: nn.Module, watch: CallWatch) -> dict[str, nn.Module]:
+            return inner(self.generator, watch) and inner(critic, watch)
+
+    def inner(model: nn.Module, watch: CallWatch) -> dict[str, nn.Module]:
+        model(torch.ones(1, 2))
+        return watch.roots()
+
+    watch, unnamed = CallWatch(), [nn.Bilinear(2, 2, 2)]
+    watch.install()
+    undo = watch.discover()
+    try:
+        unnamed[0](torch.ones(1, 2), torch.ones(1, 2))
+        names = Trainer().run(nn.Linear(2, 2), watch)
+    finally:
+        undo()
+        watch.remove()
+    # Outer names first: the inner function calls both of them ``model``.
+    assert list(names) == ["Bilinear", "generator", "critic"]
+
+
+@pytest.mark.parametrize("held", [["a list"], None, 7])
+def test_what_a_program_calls_modules_need_not_be_a_dict(held: object) -> None:
+    class Slotted:
+        __slots__ = ()
+
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError(name)
+
+        def roots(self, watch: CallWatch) -> dict[str, nn.Module]:
+            return watch.roots()
+
+    class Trainer:
+        def __init__(self) -> None:
+            self._modules, self.generator, self.critic = held, nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def run(self, watch: CallWatch) -> dict[str, nn.Module]:
+            self.critic(self.generator(torch.ones(1, 2)))
+            return Slotted().roots(watch)
+
+    watch = CallWatch()
+    watch.install()
+    undo = watch.discover()
+    try:
+        names = Trainer().run(watch)
+    finally:
+        undo()
+        watch.remove()
+    assert set(names) == {"generator", "critic"}
+
+
+@pytest.mark.parametrize("name", ["sym_size", "sym_stride"])
+def test_questions_about_shapes_are_no_composites(name: str) -> None:
+    # The dispatcher does not know them: asked for their kernels it raises, and a nested tensor's
+    # `linear` asks from C++, where no exception may pass.
+    assert not only_calls_others(getattr(torch.ops.aten, name).default)
+
+
+def test_nested_tensors_pass() -> None:
+    seen: list[str] = []
+
+    def visit(func: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        seen.append(name_of(func))
+        return func(*args, **kwargs)  # type: ignore[operator]
+
+    rows = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)], layout=torch.jagged)
+    with leaf_op_mode(visit):
+        result = torch.nn.Linear(4, 4)(rows)
+    assert result.is_nested and "aten::addmm" in seen

@@ -3,7 +3,10 @@ import threading
 import time
 from collections import Counter
 
-from gobrrr.capture.sampler import LineSampler
+import pytest
+
+from gobrrr.capture.sampler import LineSampler, has_slept
+from gobrrr.capture.thread_effort import ThreadEffort, effort_of
 
 
 def busy(seconds: float) -> None:
@@ -43,3 +46,78 @@ def test_many_short_samplers_leave_nothing_behind() -> None:
         sampler.stop()
     busy(0.01)
     assert not [t for t in threading.enumerate() if t.name == "gobrrr-lines"]
+
+
+def test_a_thread_that_sleeps_is_told_from_one_that_runs() -> None:
+    sampler = LineSampler(threading.get_ident())
+    sampler.start()
+    busy(0.2)
+    time.sleep(0.4)
+    samples = sampler.stop()
+    asleep = Counter(sample.line for sample in samples if sample.asleep)
+    line, _ = asleep.most_common(1)[0]
+    assert line is not None
+    assert line.endswith("in test_a_thread_that_sleeps_is_told_from_one_that_runs")
+    awake = Counter(sample.line for sample in samples if not sample.asleep)
+    assert awake.most_common(1)[0][0] != line
+    times = [sample.time_ns for sample in samples]
+    assert times == sorted(times)
+
+
+def test_a_thread_that_waits_for_a_processor_does_not_sleep() -> None:
+    # Of 10: nothing done. On a run queue for 6, or the one that asks was, with the lock perhaps.
+    assert has_slept(10, 0, 0, 0)
+    assert has_slept(10, 0, 4, 1)
+    assert not has_slept(10, 0, 6, 0)
+    assert not has_slept(10, 0, 0, 2)
+    assert not has_slept(10, 2, 0, 0)
+
+
+def test_counters_of_different_moments_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = LineSampler(threading.get_ident())
+    if sampler._effort is None:
+        pytest.skip("the system does not count what a thread waits for")
+    # Looks at 0, 1, 2 and 3 ms, of which the second took 0.9 ms: the reader lost its processor.
+    moments = iter([0, 0, 100_000, 1_000_000, 2_000_000, 2_000_000, 3_000_000, 3_000_000])
+    monkeypatch.setattr(ThreadEffort, "read", lambda self: (0, 0))
+    monkeypatch.setattr(ThreadEffort, "is_runnable", lambda self: False)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(moments))
+    for _ in range(4):
+        sampler._look_whether_it_sleeps()
+    # The third look begins anew; the fourth has one before it.
+    assert [(s.asleep_since_ns, s.time_ns) for s in sampler._samples] == [(2_000_000, 3_000_000)]
+
+
+def test_a_thread_still_on_a_run_queue_is_told_from_one_that_sleeps() -> None:
+    effort = effort_of(threading.get_ident())
+    if effort is None:
+        pytest.skip("the system does not count what a thread waits for")
+    assert effort.is_runnable()
+    ready, done = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        ready.set()
+        done.wait(60)
+
+    # It ends by itself, whatever becomes of the test.
+    other = threading.Thread(target=wait, daemon=True)
+    deadline = time.monotonic() + 60
+    other.start()
+    try:
+        assert ready.wait(60)
+        sleeper = effort_of(other.ident or 0)
+        assert sleeper is not None
+        while sleeper.is_runnable():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        used, queued = sleeper.read()
+        assert used > 0
+        assert queued >= 0
+    finally:
+        done.set()
+        other.join(60)
+    assert not other.is_alive()
+    # The system's thread ends a little after Python's.
+    with pytest.raises(OSError):
+        while time.monotonic() < deadline:
+            sleeper.read()

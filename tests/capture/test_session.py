@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
+from gobrrr.capture import warm_up
+from gobrrr.capture.measurements import Measurements, Plan
 from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.sampler import LineSample
-from gobrrr.capture.session import DONE, PROFILE, RECORD, TIME, WARMUP, Plan, Session
+from gobrrr.capture.session import DONE, PROFILE, RECORD, TIME, WARMUP, Session
+from gobrrr.measure.load import Load, LoadReading
+from gobrrr.timeline.errors import UserCodeError
 
 MS = 1_000_000
 
@@ -77,7 +84,7 @@ def make(plan: Plan, clock: FakeClock) -> tuple[Session, list[FakeProfiler]]:
         return made[-1]
 
     session = Session(
-        plan, clock=clock, make_recorder=FakeRecorder, make_profiler=profiler,
+        plan, clock=clock, make_recorder=lambda roots: FakeRecorder(), make_profiler=profiler,
         make_sampler=FakeSampler,
     )  # fmt: skip
     return session, made
@@ -132,6 +139,25 @@ def test_warm_up_lasts_until_three_steps_agree() -> None:
     phases = run(session, clock, [900, 300, 120, 100, 101, 99, 100])
     # The last three of 120, 100, 101 differ by 20 %; 100, 101, 99 by 2 %.
     assert phases.count(WARMUP) == 6
+
+
+def test_seconds_of_compiling_do_not_end_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = iter([0.0, 1.0, *[1.0] * 20])
+    monkeypatch.setattr(warm_up, "graphs_compiled", lambda: next(graphs))
+    clock = FakeClock()
+    session, _ = make(Plan(), clock)
+    phases = run(session, clock, [9000, 40, 30, 20, 20, 20, 20])
+    assert phases.count(WARMUP) == 6
+    # Of a program that compiles in each step some have to do.
+    graphs = iter(map(float, range(50)))
+    clock = FakeClock()
+    session, _ = make(Plan(), clock)
+    assert run(session, clock, [9000] * 6).count(WARMUP) == 4
+    # Steps that are long themselves end it: 3 of 3 s.
+    graphs = iter([0.0] * 50)
+    session, _ = make(Plan(), FakeClock())
+    phases = run(session, session._clock, [4000, 3000, 2500, 2000])  # type: ignore[arg-type]
+    assert phases.count(WARMUP) == 3
 
 
 def test_a_changed_step_starts_over_and_stops_what_was_running() -> None:
@@ -191,3 +217,137 @@ def test_short_steps_are_measured_as_often_as_ever() -> None:
     assert len(session.result.profiled) == 7
     assert len(session.result.sampled) == 2
     assert session.result.notices == []
+
+
+def on_the_real_clock() -> Session:
+    return Session(
+        Plan(warmup=1, steps=4, profiled=2),
+        make_recorder=lambda roots: FakeRecorder(),
+        make_profiler=lambda: FakeProfiler(FakeClock()),
+        make_sampler=FakeSampler,
+    )
+
+
+def test_how_long_the_thread_slept_is_known_of_each_timed_step() -> None:
+    session = on_the_real_clock()
+    while not session.done:
+        session.boundary("function")
+        time.sleep(0.02)
+    slept, timed = session.result.slept_ns, session.result.all_plain_ns
+    assert len(slept) == len(timed)
+    assert all(0 < asleep <= length for asleep, length in zip(slept, timed))
+
+
+def test_processor_time_and_pauses_are_known_of_each_timed_step() -> None:
+    session = on_the_real_clock()
+    watching = len(gc.callbacks)
+    while not session.done:
+        session.boundary("function")
+        gc.collect()
+    efforts = session.result.efforts
+    assert len(efforts) == len(session.result.all_plain_ns)
+    # Nothing else happens in these steps.
+    for effort in efforts.values():
+        assert effort.paused_ns > 0
+        assert effort.ran_ns > 0
+    assert len(gc.callbacks) == watching
+
+
+def test_a_program_that_ends_inside_a_timed_step_leaves_nothing_attached() -> None:
+    session, _ = make(Plan(warmup=1, steps=4, profiled=2), FakeClock())
+    watching = len(gc.callbacks)
+    while session.phase != TIME:
+        session.boundary("function")
+    assert len(gc.callbacks) == watching + 1
+    session.salvage()
+    session.abandon()
+    assert len(gc.callbacks) == watching
+
+
+def test_steps_of_different_sizes_are_timed_until_their_mean_is_known() -> None:
+    clock = FakeClock()
+    session, _ = make(Plan(warmup=1), clock)
+    session._agree = lambda what, own: {**own, "varying": 1.0}
+    phases = run(session, clock, [10, 30] * 200)
+    # Half 10 and half 30 ms: a standard error of 3 % is that of (10 / 20 / 0.03)^2 = 278.
+    timed = session.result.all_plain_ns
+    assert session.done
+    assert len(timed) == pytest.approx(278, abs=6)
+    assert len(timed) == phases.count(TIME)
+    assert phases[phases.index("sampling lines") :].count(TIME) > 0
+    # Who asks for a number of steps gets it.
+    session, _ = make(Plan(warmup=1, steps=20), FakeClock())
+    session._agree = lambda what, own: {**own, "varying": 1.0}
+    run(session, session._clock, [10, 30] * 50)  # type: ignore[arg-type]
+    assert len(session.result.all_plain_ns) == 20
+
+
+class BusyMachine:
+    """Counters of two processors: other programs have one, and this one's threads wait."""
+
+    processors = 2
+
+    def __init__(self) -> None:
+        self._wall_ns = 0
+
+    def read(self) -> LoadReading:
+        self._wall_ns += 100 * MS
+        wall = self._wall_ns
+        return LoadReading(wall, wall, wall // 2, 2 * wall)
+
+
+class FakeDevice:
+    """Steps that take half as long on the device as the host takes to issue them."""
+
+    def __init__(self, clock: FakeClock, gone: bool = False) -> None:
+        self._clock, self._gone = clock, gone
+        self._marks: list[int] = []
+
+    def start_block(self) -> None:
+        self._marks = [self._clock()]
+
+    def mark(self) -> None:
+        self._marks.append(self._clock())
+
+    def end_block(self) -> list[int]:
+        if self._gone:
+            raise UserCodeError("the GPU failed while gobrrr waited for it")
+        return [(end - begin) // 2 for begin, end in zip(self._marks, self._marks[1:])]
+
+
+def test_a_program_that_ends_while_timed_has_the_load_of_its_unfinished_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gobrrr.measure.load.SystemLoadCounters", BusyMachine)
+    clock = FakeClock()
+    session, _ = make(Plan(warmup=1, steps=12), clock)
+    run(session, clock, [10] * 6)
+    assert session.phase == TIME and session.result.disturbance is None
+    session.salvage()
+    assert "other programs took 50 %" in str(session.result.disturbance)
+    assert session.result.all_plain_ns == [10 * MS] * 3
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_device_says_how_long_the_steps_of_an_unfinished_block_took(gone: bool) -> None:
+    clock = FakeClock()
+    session, _ = make(Plan(warmup=1, steps=12), clock)
+    session._find_device = lambda: FakeDevice(clock, gone)
+    run(session, clock, [10] * 6)
+    # The host's own clock says when they were issued.
+    assert session.phase == TIME and session.result.all_plain_ns == [10 * MS] * 3
+    for _ in range(2):
+        session.salvage()
+        assert session.result.all_plain_ns == ([] if gone else [5 * MS] * 3)
+    assert len(session.result.notices) == gone
+    assert session.result.plain_windows[0] == ([] if gone else [3, 4, 5])
+
+
+def test_of_two_disturbed_blocks_the_worse_is_told() -> None:
+    found = Measurements()
+    little = Load(1.0, 0.9, 0.1, 0.2, processors=1)
+    much = Load(1.0, 0.4, 0.6, 0.6, processors=1)
+    for load in (little, much, little):
+        found.note(load)
+    assert found.disturbance == much.disturbance()
+    assert found.severity == pytest.approx(0.6)

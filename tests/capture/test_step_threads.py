@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import queue
+import signal
 import threading
 import time
 from collections import Counter
@@ -134,7 +135,14 @@ def test_a_thread_that_outlives_the_step_is_said(model: nn.Module) -> None:
     assert type(results[0]) is torch.Tensor
 
 
-def test_what_cannot_be_captured_in_a_thread_wakes_the_step() -> None:
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_what_cannot_be_captured_in_a_thread_wakes_the_step(
+    handler: signal.Handlers, request: pytest.FixtureRequest
+) -> None:
+    # A shell's background jobs ignore the signal from the start.
+    before = signal.signal(signal.SIGINT, handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+
     def step() -> torch.Tensor:
         made: queue.Queue[torch.Tensor] = queue.Queue()
         threading.Thread(target=lambda: made.put(torch.randn(4, 8).nonzero())).start()
@@ -142,6 +150,7 @@ def test_what_cannot_be_captured_in_a_thread_wakes_the_step() -> None:
 
     with pytest.raises(InputError, match="--size-hint"):
         capture(step)
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_data_parallel_on_one_device(model: nn.Module) -> None:

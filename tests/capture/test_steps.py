@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,7 +12,7 @@ pytestmark = pytest.mark.torch
 import gobrrr  # noqa: E402
 from gobrrr.capture import steps as watching  # noqa: E402
 from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
-from gobrrr.capture.steps import StepWatcher  # noqa: E402
+from gobrrr.capture.steps import StepWatcher, TrainingCalls  # noqa: E402
 
 
 class Boundaries:
@@ -76,6 +78,52 @@ def test_inference_steps_are_outermost_module_calls(boundaries) -> None:  # type
     assert not net._forward_hooks or len(net._forward_hooks) == 1
 
 
+def test_a_model_that_was_only_tried_out_gives_way(boundaries) -> None:  # type: ignore[no-untyped-def]
+    tried, served = make_net().eval(), make_net().eval()
+    for net, times in ((tried, 5), (served, 20)):
+        for _ in range(times):
+            net(torch.randn(2, 4))
+    assert not tried._forward_hooks and len(served._forward_hooks) == 1
+    # Four calls show that the first is silent, three more the new cycle; each call ends a step.
+    assert (boundaries.restarts, len(boundaries.sources)) == (1, 20 - 4 - 2)
+
+
+def test_calls_of_another_model_now_and_then_change_nothing(boundaries) -> None:  # type: ignore[no-untyped-def]
+    often, seldom = make_net().eval(), make_net().eval()
+    for _ in range(4):
+        for net, times in ((often, 9), (seldom, 5)):
+            for _ in range(times):
+                net(torch.randn(2, 4))
+    assert len(often._forward_hooks) == 1 and not seldom._forward_hooks
+    assert boundaries.restarts == 0
+
+
+@pytest.mark.parametrize(
+    "make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.ones(2, 4))]
+)
+def test_modules_of_torchscript_end_steps(boundaries, make) -> None:  # type: ignore[no-untyped-def]
+    net = torch.jit.freeze(make(make_net().eval()))
+    for _ in range(20):
+        net(torch.randn(2, 4))
+    assert boundaries.sources and set(boundaries.sources) == {"module"}
+    assert len(boundaries.sources) >= 12
+
+
+def test_a_loop_in_several_threads_is_noticed() -> None:
+    watcher = StepWatcher(lambda source, restarted: None)
+    watcher.install()
+    try:
+        net = make_net().eval()
+        for _ in range(2):
+            net(torch.ones(2, 4))
+            thread = threading.Thread(target=lambda: net(torch.ones(2, 4)))
+            thread.start()
+            thread.join()
+    finally:
+        watcher.remove()
+    assert watcher.thread_changes == 3
+
+
 def test_a_step_block_takes_over(boundaries) -> None:  # type: ignore[no-untyped-def]
     net = make_net()
     for _ in range(5):
@@ -132,3 +180,24 @@ def test_recording_leaves_compiled_code_compiled() -> None:
     net(data)
     # Dynamo skips a frame for good if it meets it under a mode that it does not know.
     assert len(calls) == 3
+
+
+def test_calls_of_a_program_that_trains_are_not_over_before_its_optimizer_steps() -> None:
+    calls = TrainingCalls()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    assert calls.unfinished()
+    with torch.no_grad():
+        # An evaluation: nothing is to be updated.
+        assert not calls.unfinished()
+    del optimizer
+
+
+def test_an_optimizer_is_looked_for_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[int] = []
+    monkeypatch.setattr(
+        "gobrrr.capture.steps.gc.get_objects", lambda: searches.append(1) or [object()]
+    )
+    calls = TrainingCalls()
+    assert not any(calls.unfinished() for _ in range(20))
+    assert len(searches) < 20

@@ -14,7 +14,7 @@ from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph  # noqa: E40
 from gobrrr.capture.target_answers import DeviceAnswers  # noqa: E402
 from gobrrr.capture.target_kernels import Abilities  # noqa: E402
 from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.timeline.errors import UserCodeError  # noqa: E402
+from gobrrr.timeline.errors import InputError, UserCodeError  # noqa: E402
 from gobrrr.timeline.graph import OpGraph  # noqa: E402
 from gobrrr.timeline.ops import TensorSpec  # noqa: E402
 
@@ -155,3 +155,13 @@ def test_attributes_and_hooks_of_a_parameter_are_kept() -> None:
 def test_an_attribute_that_no_tensor_has_is_the_programs_error() -> None:
     with pytest.raises(UserCodeError, match="'Tensor' object has no attribute 'rotated'"):
         capture_op_graph(lambda: lambda: torch.randn(4).rotated(), GPU)
+
+
+@pytest.mark.parametrize("built", ["before", "in the capture"])
+def test_lazy_modules_are_refused_in_a_sentence(built: str) -> None:
+    def make() -> Any:
+        return torch.nn.Sequential(torch.nn.LazyLinear(3)), torch.randn(2, 4)
+
+    beforehand = make()
+    with pytest.raises(InputError, match="lazy modules"):
+        capture_op_graph(make if built == "in the capture" else lambda: beforehand, GPU)

@@ -131,7 +131,7 @@ def test_no_event_in_sight_is_refused_before_the_memory_is_full(
 def test_more_events_than_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_stream, "_free_memory_bytes", lambda: 10_000)
+    monkeypatch.setattr(trace_stream, "free_memory_bytes", lambda: 10_000)
     path = some_trace().write(tmp_path)
     # 10000 bytes / 600 per event = 16 events
     assert "more than 16 events" in refusal(path)

@@ -19,7 +19,6 @@ from trace_writing import OURS
 
 QUICK = settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 TOY = gzip.decompress((OURS / "mi250_toy_training.json.gz").read_bytes())

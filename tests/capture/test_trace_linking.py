@@ -6,6 +6,7 @@ import numpy as np
 
 from gobrrr.capture.traces import read_trace
 from gobrrr.timeline.data import Collective, HostKind, Phase, Timeline
+from gobrrr.timeline.nesting import parents
 from trace_writing import WrittenTrace
 
 
@@ -33,6 +34,19 @@ def test_a_kernel_belongs_to_the_innermost_operator_around_its_launch(tmp_path: 
     trace.launch("alone", 120, 280, 10, correlation=3)  # in no operator
     timeline = read_trace(trace.write(tmp_path))
     assert op_names(timeline) == ["aten::addmm", "aten::linear", None]
+
+
+def test_the_nesting_that_a_reader_keeps_is_that_of_its_spans(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    trace.op("aten::linear", 0, 100)
+    trace.op("aten::t", 5, 10)
+    trace.op("aten::mm", 0, 100, tid=8)
+    trace.launch("gemm", 30, 200, 50, correlation=1)
+    host = read_trace(trace.write(tmp_path)).host
+    assert host.parent.tolist() == parents(host.start_ns, host.end_ns, host.thread).tolist()
+    inner = host.take(host.parent >= 0)
+    assert len(inner) == 2
+    assert inner.parent.tolist() == [-1, -1]
 
 
 def test_an_operator_of_another_thread_is_not_around_a_launch(tmp_path: Path) -> None:
@@ -263,3 +277,16 @@ def test_collectives_and_what_they_move(tmp_path: Path) -> None:
     assert timeline.collectives[0] == Collective(
         "allreduce", bytes_in=2000, bytes_out=2000, dtype="bfloat16", group_size=8, group=None
     )
+
+
+def test_calls_of_a_group_are_numbered_by_the_kernel_or_by_its_operator(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    trace.op("record_param_comms", 0, 10, **{"Collective name": "allreduce", "Seq": 7})
+    trace.launch("ncclDevKernel_AllReduce(x)", 1, 20, 9, 1)
+    trace.call("cudaLaunchKernel", 50, 2, 2)
+    own = {"Collective name": "allreduce", "Seq": 8}
+    trace.kernel("ncclDevKernel_AllReduce(x)", 60, 9, 2, **own)
+    trace.launch("gemm", 80, 90, 9, 3)
+    numbers = read_trace(trace.write(tmp_path)).kernels.call_number
+    assert numbers is not None
+    assert numbers.tolist() == [7, 8, -1]

@@ -205,7 +205,7 @@ def test_senseless_times_are_left_out_and_said(tmp_path: Path) -> None:
     trace.kernel("far", -(2**70), 5)
     timeline = read_trace(trace.write(tmp_path))
     assert len(timeline.kernels) == 1
-    assert timeline.notices[0].startswith("4 left out: events have no usable time")
+    assert timeline.notices[0].startswith("4 events were left out: their time is missing")
 
 
 def test_text_that_is_not_utf8_and_numbers_that_are_not_json(tmp_path: Path) -> None:
@@ -263,7 +263,13 @@ def test_the_busiest_device_is_the_timelines(tmp_path: Path) -> None:
     timeline = read_trace(trace.write(tmp_path))
     assert [timeline.names[n] for n in timeline.kernels.name] == ["b"]
     assert timeline.device.index == 1
-    assert any("5.00 µs" in notice for notice in timeline.notices)
+    (other,) = timeline.others
+    assert (other.device.label, other.busy_ns) == ("device 0", 5000)
+    assert [timeline.names[n] for n in other.name] == ["a"]
+    assert timeline.notices[0] == (
+        "2 devices in one trace: this is the busiest; outside its steps' time are device 0 "
+        "(5.00 µs of kernels)."
+    )
 
 
 def test_metadata_is_never_read(tmp_path: Path) -> None:

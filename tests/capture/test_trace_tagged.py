@@ -63,7 +63,7 @@ def test_an_odd_event_leaves_the_others_as_they_are(
     monkeypatch.setattr(trace_stream, "CHUNK_BYTES", 1 << 12)
     path = long_trace(**odd).write(tmp_path)
     tagged = read_columns(path)
-    assert tagged.ignored["MTIA events are not read"] == 400
+    assert tagged.ignored["MTIA events are not supported"] == 400
     monkeypatch.setattr(trace_stream, "TRIES_BY_CATEGORY", 0)
     same(tagged, read_columns(path))
 

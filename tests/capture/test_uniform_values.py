@@ -72,7 +72,7 @@ def test_a_large_constant_decides_branches(condition: Callable[[], object]) -> N
 def test_what_is_no_longer_the_same_everywhere_is_unknown(condition: Callable[[], object]) -> None:
     way, graph = taken(condition)
     assert not way
-    assert "taken to be false" in graph.notices[0]
+    assert "assumed to be false" in graph.notices[0]
 
 
 def test_a_write_through_a_view_is_seen_by_the_whole() -> None:

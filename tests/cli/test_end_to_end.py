@@ -90,12 +90,15 @@ def test_a_training_script_behaves_as_without_gobrrr(
         environment=environment, folder=tmp_path,
     )  # fmt: skip
     assert (alone.returncode, done.returncode) == (5, 5)
-    # All it prints, its weights and random numbers among it, then the report, then its atexit.
-    printed, rest = done.stdout.split(RULE)
+    # The report as soon as it is measured; around it all that the script prints, its weights and
+    # random numbers among it; then the gist, then its atexit.
+    before, report, after, rest = done.stdout.split(RULE)
     before_exit, at_exit = alone.stdout.split("at exit")
-    assert printed == before_exit
+    assert before + after == before_exit
+    assert report.startswith("train.py · training step")
+    assert "Saved: d.json" in report
     assert rest.startswith("train.py · training step") and rest.endswith("at exit" + at_exit)
-    assert "Saved: d.json" in rest
+    assert " per step (" in rest and "\nOps\n" in report and "\nOps\n" not in rest
 
     diagnosis = gobrrr.load(tmp_path / "d.json")
     diagnosis.check()
@@ -138,7 +141,7 @@ def test_a_step_that_raises(environment: dict[str, str], tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("print('no torch here')", "never ran a step"),
+        ("print('no torch here')", "ran no step that gobrrr can detect"),
         ("def f(:", "nothing.py:1 is not valid Python"),
     ],
 )

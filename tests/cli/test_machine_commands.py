@@ -48,7 +48,7 @@ def test_ceilings_are_passed_on_as_json(given: Path, tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "No such file"),
-        ("{", "is no file of ceilings"),
+        ("{", "is not a ceilings file"),
         ('{"device": "x", "rows": {"a": {"value": -1, "unit": "B/s"}}}', "not a positive number"),
     ],
 )
@@ -84,6 +84,11 @@ def test_one_device_with_its_sources(capsys: pytest.CaptureFixture[str]) -> None
     # Each row has the number of a source, and each number its source.
     number = row.split()[-1]
     assert next(line for line in lines if line.startswith(f"  {number} ")).count("http") == 1
+    assert next(line for line in lines if " board.power " in line).split()[1:3] == ["700", "W"]
+    # The sheet of this card states no base clock: unknown has no line.
+    assert not any(" board.clock.base " in line for line in lines)
+    assert main(["devices", "T4"]) == 0
+    assert "board.clock.base" in capsys.readouterr().out
 
 
 def test_a_sheet_fits_80_columns_and_says_what_predictions_make_of_it(
@@ -94,9 +99,9 @@ def test_a_sheet_fits_80_columns_and_says_what_predictions_make_of_it(
     out = capsys.readouterr().out
     # An address is not broken, however long.
     assert all(len(line) <= 80 for line in out.splitlines() if "http" not in line)
-    assert "1.09 times as high" in " ".join(out.split())
+    assert "matrix and vector rates by 1.09" in " ".join(out.split())
     assert main(["devices", "H100-SXM"]) == 0
-    assert "times as high" not in capsys.readouterr().out
+    assert "Predictions multiply" not in capsys.readouterr().out
 
 
 def test_unknown_device(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,15 @@ def test_every_command_has_help_with_examples(
     assert shown.startswith("usage: gobrrr") and f"gobrrr {command}" in shown.split("examples:")[1]
 
 
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_fits_into_80_columns(
+    command: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"] if command else ["--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys, gobrrr.cli; gobrrr.cli.main(['--help']); gobrrr.cli.main(['run', '--help']);"

@@ -118,7 +118,7 @@ def test_an_op_that_cannot_be_read(text: str) -> None:
     [
         (["--device", "H100-SXM"], "one thing to predict"),
         (["a.py:f", "--op", "mm(8x8, 8x8)", "--device", "H100-SXM"], "one thing to predict"),
-        (["a.py:f"], "on which device"),
+        (["a.py:f"], "give the device"),
         (["a.py:f", "--device", "H100SX"], "did you mean H100-SXM"),
         (["--op", "mm(8x8, 8x8)", "--device", "H100-SXM", "--ceilings", "c.json"], "--trace"),
         (["--trace", "t.json", "--device", "H100-SXM", "--compile"], "--compile would have no"),
@@ -230,9 +230,9 @@ def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them(
     assert main(arguments) == 0
     narrow = capsys.readouterr().out
     assert max(len(line) for line in narrow.splitlines()) <= 80
-    left_out, columns = narrow.splitlines()[-1].split(" (COLUMNS=")
-    assert left_out == "Left out for want of width: needs, ridge"
-    monkeypatch.setenv("COLUMNS", columns.removesuffix(")."))
+    left_out, columns = narrow.splitlines()[-1].split("; COLUMNS=")
+    assert left_out == "Columns that do not fit: needs, ridge"
+    monkeypatch.setenv("COLUMNS", columns.removesuffix(" shows them."))
     assert main(arguments) == 0
     wide = capsys.readouterr().out
     assert wide.splitlines()[0].split()[-2:] == ["needs", "ridge"]
@@ -290,9 +290,13 @@ def test_inference_mode_says_that_it_drops_the_training(
 ) -> None:
     arguments = ["predict", f"{program}:workload", "--device", "H100-SXM"]
     assert main(arguments) == 0
-    assert "forward pass runs alone" not in " ".join(capsys.readouterr().out.split())
+    assert "only the workload's forward pass is predicted" not in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert main([*arguments, "--inference-mode"]) == 0
-    assert "forward pass runs alone" in " ".join(capsys.readouterr().out.split())
+    assert "only the workload's forward pass is predicted" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.torch
@@ -344,3 +348,58 @@ def test_an_error_of_the_program_is_shown_without_the_capture(
     assert error.splitlines()[-1].startswith("gobrrr: the step raised RuntimeError: a and b must")
     assert main(["predict", "--op", "mm(8x4, 8x4)", "--device", "H100-SXM"]) == 2
     assert capfd.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.torch
+def test_an_op_is_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    op = ["predict", "--op", "mm(4096x4096, 4096x4096, bf16)", "--explain"]
+    assert main([*op, "--device", "H100-SXM", "--device", "B200", "--device", "MI300X"]) == 0
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.splitlines()) <= 80
+    measured, relatives, amd = (
+        " ".join(out.partition(f"Where the time comes from, {device}")[2].split())
+        .partition("Where the time comes from")[0]
+        for device in ("H100-SXM", "B200", "MI300X")
+    )  # fmt: skip
+    # 2 x 4096^3 = 137 GFLOP; 3 matrices of 33.6 MB; 137.4 GFLOP at 989.4 TFLOP/s are 139 us.
+    assert "Work: 137 GFLOP in bfloat16, 101 MB moved" in measured
+    assert "Lower bounds: matrix unit 139 µs, dram 30.0 µs" in measured
+    assert "of arithmetic (" in measured
+    assert "% of the peak)" in measured
+    assert "1 kernel of 1.65 µs fixed cost" in measured
+    assert "80 % of such times were between" in measured
+    assert "products in 16 bits on H100-SXM, benchmarks/results/" in measured
+    assert (
+        "no measurement of products in 16 bits on B200 or on its architecture; from A100-SXM"
+        in relatives
+    )
+    assert "Timing aten::mm (4096,4096)x(4096,4096) on B200 (predicted: " in relatives
+    # Residuals are of CUDA's kernels.
+    assert "No interval: no measurement of products in 16 bits on a GPU related to MI300X" in amd
+
+
+@pytest.mark.torch
+def test_a_step_is_explained_by_its_least_known_parts(
+    program: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "d.json"
+    arguments = ["predict", f"{program}:make_step", "--device", "H100-SXM", "--json", str(target)]
+    assert main(arguments) == 0
+    assert "Least certain" not in capsys.readouterr().out
+    assert main([*arguments, "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("Where the time comes from, H100-SXM") < out.index("Least certain, H100-SXM")
+    source = json.loads(target.read_text())["source"]
+    # Three products of the same size, element-wise ops, the optimizer.
+    assert 0 < len(source["explained"]) <= 5
+    assert any("aten::mm " in text for text in source["explained"])
+    assert 0 < len(source["uncertain"]) <= 3
+    assert all("Timing aten::" in text for text in source["uncertain"])
+
+
+def test_a_trace_has_nothing_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "--trace", "t.json", "--device", "H100-SXM", "--explain"]) == 2
+    assert "--explain would have no effect" in capsys.readouterr().err

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import os
 import sys
 import types
 from dataclasses import dataclass
@@ -13,10 +16,11 @@ import pytest
 import gobrrr
 from gobrrr.cli import main
 from gobrrr.cli.progress import Progress
-from gobrrr.cli.run import Target, split_target
+from gobrrr.cli.run import Target, add_arguments, job_command, split_target
 from gobrrr.timeline.errors import InputError, UserCodeError
 
-TAKES_VALUE = frozenset({"--steps", "--json", "--by"})
+PARSER = argparse.ArgumentParser()
+add_arguments(PARSER)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,7 @@ TAKES_VALUE = frozenset({"--steps", "--json", "--by"})
 def test_whose_argument_is_whose(
     arguments: list[str], own: list[str], target: Target | None
 ) -> None:
-    assert split_target(arguments, TAKES_VALUE) == (own, target)
+    assert split_target(PARSER, arguments) == (own, target)
 
 
 def test_a_file_that_is_really_called_that_is_a_script(
@@ -51,7 +55,7 @@ def test_a_file_that_is_really_called_that_is_a_script(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b.py:f").write_text("")
-    assert split_target(["b.py:f"], TAKES_VALUE)[1] == Target("script", "b.py:f")
+    assert split_target(PARSER, ["b.py:f"])[1] == Target("script", "b.py:f")
 
 
 @dataclass
@@ -67,11 +71,12 @@ class Outcome:
     diagnosis: Any
     problem: str | None = None
     too_few_steps: bool = False
+    ran_on: bool = False
 
 
 @pytest.fixture
 def pipeline(monkeypatch: pytest.MonkeyPatch, data: Path) -> types.SimpleNamespace:
-    """In place of ``gobrrr.pipeline.live``: records its calls, and behaves as it is told."""
+    """In place of the two journeys: records its calls, and behaves as it is told."""
     state = types.SimpleNamespace(
         outcome=Outcome(Exit(), gobrrr.load(data / "training.json")), calls=[], during=None
     )
@@ -89,9 +94,11 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, data: Path) -> types.SimpleNamespa
         state.calls.append((target, options))
         return state.outcome.diagnosis
 
-    fake = types.ModuleType("gobrrr.pipeline.live")
-    fake.diagnose_script, fake.diagnose = diagnose_script, diagnose  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "gobrrr.pipeline.live", fake)
+    for journey in (diagnose_script, diagnose):
+        home = "gobrrr.pipeline." + ("live" if journey is diagnose else "script")
+        fake = types.ModuleType(home)
+        setattr(fake, journey.__name__, journey)
+        monkeypatch.setitem(sys.modules, home, fake)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     return state
 
@@ -160,6 +167,36 @@ def test_exit_codes(
     assert ("Compute-bound" in captured.out) == has_diagnosis
 
 
+@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize("gone", ["closed", "taken away", "its descriptor closed"])
+def test_a_script_may_close_a_stream(
+    pipeline: types.SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    code: int,
+    name: str,
+    gone: str,
+) -> None:
+    stream = (tmp_path / "stream").open("w")
+    monkeypatch.setattr(sys, name, stream)
+
+    def close() -> None:
+        if gone == "closed":
+            stream.close()
+        elif gone == "taken away":
+            monkeypatch.setattr(sys, name, None)
+        else:
+            os.close(stream.fileno())
+
+    pipeline.during = close
+    ended = Exit(code, raised=code == 3)
+    pipeline.outcome = Outcome(ended, pipeline.outcome.diagnosis, None, ran_on=True)
+    assert main(["run", "train.py"]) == code
+    with contextlib.suppress(OSError):
+        stream.close()
+
+
 def test_errors_of_the_users_code_keep_their_traceback(
     pipeline: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +256,7 @@ def test_progress_is_a_line_per_phase(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.splitlines() == [
         "gobrrr: warming up, 3 steps",
         "gobrrr: measuring this machine's ceilings (once; cached afterwards)",
-        "gobrrr: timing plain steps, 12 steps",
+        "gobrrr: timing without the profiler, 12 steps",
     ]
 
 
@@ -257,3 +294,33 @@ def test_launchers_are_put_before_gobrrr(
 ) -> None:
     assert main(["run", *arguments]) == 2
     assert start in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("own", "target", "ends_with"),
+    [
+        (
+            ["--json", "d.json", "--nproc-per-node", "2", "--stop"],
+            Target("script", "train.py", ("--epochs", "3")),
+            ["run", "--json", "d.json", "--stop", "--", "train.py", "--epochs", "3"],
+        ),
+        (["--nproc-per-node=2"], Target("module", "a.b", ("x",)), ["run", "-m", "a.b", "x"]),
+    ],
+)
+def test_a_job_is_started_by_torchs_own_launcher(
+    own: list[str], target: Target, ends_with: list[str]
+) -> None:
+    command = job_command(2, own, target)
+    assert command[-len(ends_with) :] == ends_with
+    assert command[: -len(ends_with)] == [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        "-m", "gobrrr",
+    ]  # fmt: skip
+
+
+def test_a_function_is_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"needs a script: b\.py:f is measured in one process"):
+        job_command(2, [], Target("function", "b.py:f"))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["run", "b.py:f"]) == 2

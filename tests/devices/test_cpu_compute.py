@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.devices import Ceiling
-from gobrrr.devices.cpu_compute import (
+from gobrrr.devices.cpu.compute import (
     GemmSweep,
     rows_computed_alike,
     torch_exponentials,

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.devices import Cache, Ceiling, DeviceIdentity, cpu_compute, cpu_measure, cpu_memory
+from gobrrr.devices import Cache, Ceiling, DeviceIdentity
+from gobrrr.devices.cpu import compute as cpu_compute
+from gobrrr.devices.cpu import measure as cpu_measure
+from gobrrr.devices.cpu import memory as cpu_memory
 from gobrrr.devices.host_costs import page_fault
 from gobrrr.devices.native import NoNativeKernelsError
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from gobrrr.devices import Cache, Ceiling, DeviceIdentity, MemoryLevel
-from gobrrr.devices.cpu_memory import LevelPlan, build_levels, effective_capacity, plan_levels
+from gobrrr.devices.cpu.memory import LevelPlan, build_levels, effective_capacity, plan_levels
 from gobrrr.devices.native import NativeKernels
 
 KIB, MIB = 1024, 1024**2
@@ -123,7 +123,7 @@ def test_no_rows_no_levels() -> None:
 @pytest.mark.torch
 def test_pytorchs_own_streams() -> None:
     torch = pytest.importorskip("torch")
-    from gobrrr.devices.cpu_memory import torch_streams
+    from gobrrr.devices.cpu.memory import torch_streams
 
     rows = {found.name: found for found in torch_streams(torch, LevelPlan("l3", 1, (MIB,)))}
     assert set(rows) == {

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.devices import cpu_operators  # noqa: E402
+from gobrrr.devices.cpu import operators as cpu_operators  # noqa: E402
 
 
 @pytest.fixture(scope="module")

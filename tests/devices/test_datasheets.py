@@ -12,6 +12,8 @@ from gobrrr.devices.datasheet import (
     closest_devices,
     find_datasheet,
 )
+from gobrrr.devices.datasheets.base_clocks import BASE_CLOCK_HZ
+from gobrrr.devices.datasheets.board_power import BOARD_POWER_W
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 
 # Dense matrix FLOPs per clock and multiprocessor for float16, a multiply-add counting two. Twice
@@ -25,10 +27,13 @@ FLOAT16_PER_CLOCK = {
     "Ampere GA10B": 2048,
     "Ada": 1024,
     "Ada half-rate": 512,
+    "Ada capped": 512,
     "Hopper": 4096,
     "Blackwell": 8192,
+    "Blackwell Ultra": 8192,
     "RTX Blackwell": 1024,
     "RTX Blackwell half-rate": 512,
+    "CDNA 1": 1024,
     "CDNA 2": 1024,
     "CDNA 3": 2048,
     "CDNA 4": 4096,
@@ -39,6 +44,7 @@ FLOAT32_PER_CLOCK = {
     "Volta": 128,
     "Turing": 128,
     "Ampere GA100": 128,
+    "CDNA 1": 128,
     "CDNA 2": 128,
 }
 FLOAT32_PER_CLOCK_OF_OTHERS = 256
@@ -54,6 +60,8 @@ RATIOS: dict[str, dict[str, float]] = {
     "Ada half": {"bfloat16": 1, "tf32": 1 / 2, "int8": 4, "float8_e4m3fn": 2},
     "Hopper": {"bfloat16": 1, "tf32": 1 / 2, "int8": 2, "float8_e4m3fn": 2, "float8_e5m2": 2},
     "Blackwell": {"bfloat16": 1, "tf32": 1 / 2, "int8": 2, "float8_e4m3fn": 2},
+    "Blackwell Ultra": {"bfloat16": 1, "tf32": 1 / 2, "float8_e4m3fn": 2, "float4_e2m1fn_x2": 6},
+    "CDNA 1": {"bfloat16": 1 / 2, "int8": 1, "float32": 1 / 4},
     "CDNA 2": {"bfloat16": 1, "int8": 1, "float32": 1 / 4, "float64": 1 / 4},
     "CDNA 3": {"bfloat16": 1, "int8": 2, "tf32": 1 / 2, "float32": 1 / 8, "float64": 1 / 8},
     "CDNA 4": {"bfloat16": 1, "int8": 2, "float8_e4m3fn": 2, "float32": 1 / 16},
@@ -64,6 +72,7 @@ FAMILY = {
     "Ampere GA10x": "Ampere",
     "Ampere GA10B": "Ampere",
     "Ada half-rate": "Ada half",
+    "Ada capped": "Ada",
     "RTX Blackwell": "Blackwell",
     "RTX Blackwell half-rate": "Ada half",
 }
@@ -129,6 +138,78 @@ def test_levels_grow_and_slow_down(sheet: DeviceSheet) -> None:
     assert held == sorted(held)
 
 
+# Boards whose power the vendor leaves to whoever builds them in, or does not state.
+POWER_NOT_STATED = {
+    "A10G", "Jetson-AGX-Orin-64GB", "GH200-96GB", "GH200-144GB", "MI308X", "TPU-v5e", "TPU-v5p",
+    "TPU-v6e", "Trainium2",
+}  # fmt: skip
+
+
+def test_clocks_and_power_of_boards_are_in_order() -> None:
+    without = set()
+    for sheet in SHEETS.values():
+        if sheet.kind in ("cpu", "mps"):
+            continue
+        if sheet.board_power_w is None:
+            without.add(sheet.key)
+        else:
+            # From a slot's 70 W to a superchip's 1400 W.
+            assert 70 <= sheet.board_power_w.value <= 1400, sheet.key
+            assert "https://" in sheet.board_power_w.source, sheet.key
+        if sheet.base_clock_hz is not None:
+            assert sheet.clock_hz is not None
+            assert 0.3 * sheet.clock_hz.value < sheet.base_clock_hz.value < sheet.clock_hz.value
+            assert "https://" in sheet.base_clock_hz.source
+    assert without == POWER_NOT_STATED
+
+
+def test_power_and_clocks_belong_to_sheets() -> None:
+    for key in (*BOARD_POWER_W, *BASE_CLOCK_HZ):
+        assert key in SHEETS, key
+
+
+@pytest.mark.parametrize("sheet", list(SHEETS.values()), ids=lambda sheet: sheet.key)
+def test_rates_grow_as_formats_get_narrower(sheet: DeviceSheet) -> None:
+    """No chip multiplies wide numbers faster than narrow ones."""
+    order = ("float64", "float32", "tf32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn_x2")
+    for rates in (sheet.matrix, sheet.vector):
+        stated = [rates[dtype].value for dtype in order if dtype in rates]
+        assert stated == sorted(stated), sheet.key
+    for dtype in ("float16", "bfloat16"):
+        if dtype in sheet.matrix and dtype in sheet.vector:
+            assert sheet.matrix[dtype].value >= sheet.vector[dtype].value
+
+
+@pytest.mark.parametrize("sheet", list(SHEETS.values()), ids=lambda sheet: sheet.key)
+def test_memory_can_be_read_in_a_fraction_of_a_second(sheet: DeviceSheet) -> None:
+    """A size in another unit than the bandwidth, or a figure of two devices, stands out."""
+    if sheet.memory_bytes is None:
+        return
+    # From 8 GB of fast memory to 512 GB shared with a processor.
+    seconds = sheet.memory_bytes.value / sheet.memory_bytes_per_s.value
+    assert 0.008 < seconds < 0.7, sheet.key
+
+
+def test_export_variants_are_their_originals_but_for_links_and_float64() -> None:
+    for variant, original in (
+        ("A800-SXM-80GB", "A100-SXM-80GB"), ("A800-PCIe-80GB", "A100-PCIe-80GB"),
+        ("H800-SXM", "H100-SXM"), ("H800-PCIe", "H100-PCIe"),
+    ):  # fmt: skip
+        slow, fast = SHEETS[variant], SHEETS[original]
+        assert slow.matrix["bfloat16"].value == fast.matrix["bfloat16"].value
+        assert slow.memory_bytes_per_s.value == fast.memory_bytes_per_s.value
+        assert slow.interconnect["nvlink"].value < fast.interconnect["nvlink"].value
+    assert SHEETS["H800-SXM"].matrix["float64"].value == 1e12
+    # Capped chips stay below what their multiprocessors would do: 78 x 4096 x 1.98 GHz.
+    assert SHEETS["H20"].matrix["float16"].value < 0.25 * 78 * 4096 * 1.98e9
+
+
+def test_chips_behind_a_compiler_say_that_pytorch_there_is_not_modelled() -> None:
+    for key in ("TPU-v4", "TPU-v5e", "TPU-v5p", "TPU-v6e", "Trainium2"):
+        assert SHEETS[key].kind == "xla"
+        assert "That is not modelled" in SHEETS[key].note
+
+
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -161,6 +242,26 @@ def test_levels_grow_and_slow_down(sheet: DeviceSheet) -> None:
         ("rtx 4090", "RTX-4090"),
         ("mi300x", "MI300X"),
         ("Gaudi 3", "Gaudi3"),
+        ("NVIDIA A40", "A40"),
+        ("NVIDIA RTX A6000", "RTX-A6000"),
+        ("NVIDIA GeForce RTX 4080", "RTX-4080"),
+        ("NVIDIA GeForce RTX 4080 SUPER", "RTX-4080-Super"),
+        ("rtx 4070 ti super", "RTX-4070-Ti-Super"),
+        ("NVIDIA GeForce RTX 5070 Ti", "RTX-5070-Ti"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA GB300", "GB300"),
+        ("NVIDIA GH200 144G HBM3e", "GH200-144GB"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000-Server"),
+        ("NVIDIA A30", "A30"),
+        ("NVIDIA A800-SXM4-80GB", "A800-SXM-80GB"),
+        ("NVIDIA H800", "H800-SXM"),
+        ("NVIDIA H20", "H20"),
+        ("NVIDIA L20", "L20"),
+        ("AMD Instinct MI100", "MI100"),
+        ("AMD Instinct MI308X", "MI308X"),
+        ("TPU v5e", "TPU-v5e"),
+        ("trillium", "TPU-v6e"),
+        ("Trn2", "Trainium2"),
     ],
 )
 def test_names_of_drivers_and_users(name: str, key: str) -> None:
@@ -212,7 +313,7 @@ def test_driver_names_of_one_device_are_not_anothers_unless_drivers_share_them()
 
 def test_closest_devices() -> None:
     assert closest_devices("H1000")[0].startswith("H100")
-    assert closest_devices("RTX 4080")[0] == "RTX-4090"
+    assert closest_devices("RTX 4081")[0] == "RTX-4080"
     assert "MI300X" in closest_devices("MI300")
     assert closest_devices("zzzzzzzzzzzz") == ()
     assert len(closest_devices("A100", 2)) == 2
@@ -233,7 +334,7 @@ def test_h100_ceilings() -> None:
     assert ceilings.matrix_flops_per_s("bfloat16") == 989.4e12
     # Without TF32 a float32 product runs on the vector units.
     assert ceilings.matrix_flops_per_s("float32") == ceilings.vector_flops_per_s("float32")
-    assert ceilings.rows["matrix.float32"].source.startswith("no matrix unit takes it")
+    assert ceilings.rows["matrix.float32"].source.startswith("no matrix unit for it")
     assert ceilings.value("vector.float32.multiply") == 66.9e12 / 2
     # 16 per clock and SM x 132 SMs x 1.98 GHz
     assert ceilings.value("vector.float32.exp") == pytest.approx(16 * 132 * 1.98e9)

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from gobrrr.devices import gpu_measure, gpu_memory, gpu_timing
 from gobrrr.devices.ceilings import Ceiling
-from gobrrr.devices.gpu_measure import chain_source, measure_gpu
-from gobrrr.devices.gpu_memory import build_gpu_levels, slope
+from gobrrr.devices.cuda import measure as gpu_measure
+from gobrrr.devices.cuda import memory as gpu_memory
+from gobrrr.devices.cuda import timing as gpu_timing
+from gobrrr.devices.cuda.measure import chain_source, measure_gpu
+from gobrrr.devices.cuda.memory import build_gpu_levels, slope
 from gobrrr.measure import FakeClock
 
 MIB = 1024**2
@@ -263,6 +265,37 @@ def test_what_fails_is_said_and_the_rest_measured(monkeypatch: pytest.MonkeyPatc
     assert ceilings.value("memory.dram.read") is not None
     assert "vector arithmetic: not measured (no torch.cuda.jiterator)" in ceilings.notices
     assert "fixed costs: not measured (profiler is busy)" in ceilings.notices
+
+
+class Newer(FakeTorch):
+    """A release in which some private names are gone."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_scaled_mm", "_int_mm"):
+            raise AttributeError(f"module 'torch' has no attribute {name!r}")
+        return super().__getattr__(name)
+
+
+def test_private_names_that_are_gone_end_no_other_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+    for name in ("_scaled_mm", "_int_mm"):
+        monkeypatch.delattr(FakeTorch, name)
+    fake = Newer(clock)
+    del fake.cuda._sleep, fake.cuda.jiterator._create_jit_fn
+    monkeypatch.setattr(gpu_measure, "_GEMM_SIZES", (256,))
+    monkeypatch.setattr(gpu_measure, "_GEMM_SHAPES", ())
+    monkeypatch.setattr(gpu_measure, "_shortest_kernel_s", lambda gpu: gpu.torch.cuda._sleep)
+    ceilings = measure_gpu(fake, clock=clock)
+    told = " ".join(ceilings.notices)
+    assert "vector arithmetic: not measured (" in told and "_create_jit_fn" in told
+    assert "fixed costs: not measured (" in told and "_sleep" in told
+    for name in ("matrix.float32", "matrix.bfloat16", "memory.dram.copy", "copy.h2d",
+                 "host.dispatches", "synchronise"):  # fmt: skip
+        assert ceilings.value(name) is not None, name
+    for name in ("matrix.int8", "matrix.float8_e4m3fn", "vector.float32", "kernel.fixed"):
+        assert ceilings.value(name) is None, name
 
 
 def test_no_gpu() -> None:

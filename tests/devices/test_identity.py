@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.devices import Cache, identify
-from gobrrr.devices.cpu_identity import cache_instances, read_caches
+from gobrrr.devices.cpu.identity import cache_instances, read_caches
 
 
 def write_cache(folder: Path, index: int, **values: str) -> None:

@@ -85,7 +85,7 @@ def test_a_cache_that_cannot_be_written_gives_a_notice(
     found = ceilings_for_this_machine()
     assert found.value("matrix.float32") == 1.0
     assert found.notices[0] == "as measured"
-    assert "could not be kept" in found.notices[1]
+    assert "could not be cached" in found.notices[1]
     assert len(found.notices) == 2
 
 

@@ -53,8 +53,8 @@ def test_a_users_file_needs_names_and_numbers_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("{", "no file of ceilings"),
-        ("[]", "no file of ceilings"),
+        ("{", "not a ceilings file"),
+        ("[]", "not a ceilings file"),
         ('{"device": "x"}', "rows"),
         ('{"device": "x", "rows": {"m": {"value": "fast", "unit": "B/s"}}}', "float"),
         ('{"device": "x", "rows": {"m": {"value": 0, "unit": "B/s"}}}', "not a positive number"),

@@ -54,6 +54,7 @@ def test_of_a_recording_median_mean_and_interval_are_each_what_they_say(
     assert time.median == pytest.approx(
         0.5 * (lengths[(len(lengths) - 1) // 2] + lengths[len(lengths) // 2])
     )
+    assert time.high is not None
     assert time.low <= time.median <= time.high
     assert sum(found.leaves.values()) == pytest.approx(time.mean)
 
@@ -101,3 +102,17 @@ def test_nothing_is_above_the_ceilings_of_a_prediction(timeline: Timeline) -> No
     assert diagnosed(step).above_ceiling
     predicted = replace(step, step=replace(step.step, time=replace(step.step.time, n=0)))
     assert diagnosed(predicted).above_ceiling == []
+
+
+def test_of_a_machine_that_was_taken_away_only_what_was_measured_is_told(
+    timeline: Timeline,
+) -> None:
+    step = attributed(timeline, ceilings(), (0.1,) * 8)
+    free = diagnosed(step)
+    assert free.verdict
+    found = diagnosed(replace(step, step=replace(step.step, taken_away=True)))
+    assert found.verdict == ""
+    assert (found.regime, found.close) == (None, False)
+    assert (found.mfu, found.speed_of_light_s) == (None, None)
+    assert "no verdict" in found.notices[0]
+    assert found.leaves == free.leaves

@@ -39,6 +39,15 @@ def test_itself(before: Diagnosis, after: Diagnosis) -> None:
     assert comparison.notices == []
 
 
+def test_a_side_without_an_upper_end_leaves_no_interval(
+    before: Diagnosis, after: Diagnosis
+) -> None:
+    after.step.time_s.high = None
+    comparison = compare(before, after)
+    assert comparison.speedup is None
+    assert comparison.verdict == "unknown"
+
+
 def test_faster_and_slower(before: Diagnosis, after: Diagnosis) -> None:
     set_step(after, 0.078, 0.08, 0.082)
     comparison = compare(before, after)

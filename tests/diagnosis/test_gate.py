@@ -116,8 +116,27 @@ def test_limits(now: Diagnosis) -> None:
     assert over_limits(now, Limits(counters={"kernels": 380}, regime="compute")) == []
 
 
+def test_no_verdict_is_not_the_expected_one(now: Diagnosis) -> None:
+    now.regime = None
+    assert over_limits(now, Limits(regime="compute")) == [
+        "regime: no verdict could be drawn, expected compute"
+    ]
+
+
 def test_a_limit_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(InputError, match="no regime 'cpu'"):
         Limits(regime="cpu")
     with pytest.raises(InputError, match="from 0 to 1"):
         Limits(max_overhead=40)
+
+
+def test_means_over_steps_that_differ_are_held_with_a_tolerance(
+    baseline: Diagnosis, now: Diagnosis
+) -> None:
+    now.step.varying = True
+    now.counters["flops"] *= 1.08
+    result = against_baseline(now, baseline)
+    assert result.breaches == ()
+    assert "counts are means" in result.notes[0]
+    now.counters["flops"] *= 1.05
+    assert len(against_baseline(now, baseline).breaches) == 1

@@ -23,7 +23,7 @@ def shares(*kernels: tuple[float, float]) -> KernelShares:
 
 def test_work_of_a_training_step_in_the_time_of_an_evaluation() -> None:
     (sentence,) = contradictions(7.43, shares((1000.0, 900.0)), 1e-6)
-    assert sentence.startswith("MFU comes out as 743 %, which is impossible")
+    assert sentence.startswith("The MFU would be 743 %, which is impossible")
 
 
 @pytest.mark.parametrize("mfu", [None, 0.0, 0.97, 1.04])

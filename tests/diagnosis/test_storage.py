@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import gobrrr
-from gobrrr.diagnosis import schema, storage
+from gobrrr.diagnosis import schema, storage, writing
 from gobrrr.diagnosis.schema import Diagnosis, UnmodelledOp
 from gobrrr.timeline.errors import InputError
 
@@ -30,7 +30,7 @@ def test_round_trip_is_equal(training: Diagnosis, tmp_path: Path) -> None:
 
 
 def test_stable_part_of_the_contract(training: Diagnosis) -> None:
-    written = json.loads(storage.encode(training))
+    written = json.loads(writing.encode(training))
     assert written["schema_version"] == 1
     assert set(written["step"]["time_s"]) == {"median", "mean", "low", "high", "n"}
     assert set(written["split"]) == {"compute_s", "memory_s", "overhead_s", "unmodelled_s"}
@@ -51,7 +51,7 @@ def test_nan_is_written_as_unknown(training: Diagnosis, tmp_path: Path) -> None:
 
 def test_numpy_scalars_are_numbers(training: Diagnosis) -> None:
     odd = replace(training, mfu=np.float64(0.25), speed_of_light_s=np.float32("nan"))
-    again = storage.decode(storage.encode(odd))
+    again = storage.decode(writing.encode(odd))
     assert (again.mfu, again.speed_of_light_s) == (0.25, None)
 
 
@@ -59,7 +59,7 @@ def test_nan_where_a_number_is_required_is_refused(training: Diagnosis, tmp_path
     coverage = replace(
         training.coverage, unmodelled=[UnmodelledOp(op="aten::x", time_s=math.inf, reason=None)]
     )
-    with pytest.raises(storage.UnsavableError, match=r"unmodelled\[\.*0?\.*\]\.time_s"):
+    with pytest.raises(writing.UnsavableError, match=r"unmodelled\[\.*0?\.*\]\.time_s"):
         replace(training, coverage=coverage).save(tmp_path / "d.json")
     assert list(tmp_path.iterdir()) == []
 

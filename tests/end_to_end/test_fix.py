@@ -15,7 +15,7 @@ import pytest
 
 import gobrrr
 from gobrrr.diagnosis.fix_schema import FAILED, VERDICTS
-from gobrrr.pipeline.fix import FixGateFailure
+from gobrrr.search.result import FixGateFailure
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -50,11 +50,11 @@ for _ in range(100000):
 def ceilings():
     from gobrrr.devices import Ceiling, Ceilings, MemoryLevel
 
-    rates = {"matrix.float32": 100e9, "vector.float32": 50e9, "memory.dram.copy": 20e9}
+    rates = {"matrix.float32": 10e12, "vector.float32": 5e12, "memory.dram.copy": 2e12}
     return Ceilings(
         "test device",
         {name: Ceiling(name, rate, "FLOP/s", "given", "test") for name, rate in rates.items()},
-        (MemoryLevel("dram", None, ((0.0, 20e9),)),),
+        (MemoryLevel("dram", None, ((0.0, 2e12),)),),
     )
 
 
@@ -97,7 +97,7 @@ def test_a_function_is_fixed_in_processes_of_its_own(environment, tmp_path):
     ended, saved = run(environment, tmp_path, "bench.py:make")
     assert ended.returncode == 0, ended.stderr
     check_outcome(saved)
-    assert "he program against itself" in ended.stdout
+    assert "he program timed against itself" in ended.stdout
 
 
 def test_a_script_is_fixed_unmodified_and_a_gate_can_fail(environment, tmp_path):
@@ -115,8 +115,8 @@ def test_a_script_is_fixed_unmodified_and_a_gate_can_fail(environment, tmp_path)
         ("import sys\nsys.exit(7)\n", (), 3, "ended with exit code 7"),
         ("import argparse\nargparse.ArgumentParser().parse_args()\n", ("--no-such",), 3,
          "ended with exit code 2"),
-        ("steps = int(input())\n", (), 3, "it waits for input, which it does not get here"),
-        (SCRIPT.replace("100000", "2"), (), 2, "too few steps to diagnose. Let it run some 40."),
+        ("steps = int(input())\n", (), 3, "it reads standard input, which is closed here"),
+        (SCRIPT.replace("100000", "2"), (), 2, "too few steps to diagnose. About 40 are enough."),
     ],
     ids=["exit", "usage", "input", "short"],
 )  # fmt: skip
@@ -156,4 +156,4 @@ def test_a_gate_of_the_python_function():
     x = torch.randn(64, 64)
     with pytest.raises(FixGateFailure, match="no verified fix reaches 1000x") as caught:
         gobrrr.fix(lambda: x @ x, only=["tf32"], budget=1.0, require=1000.0, ceilings=ceilings())
-    assert caught.value.result.ruled_out == {"tf32": "a setting of GPUs"}
+    assert caught.value.result.ruled_out == {"tf32": "it applies to GPUs only"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import gobrrr
-from gobrrr import fixes
+from gobrrr.fixes import catalogue
 from gobrrr.fixes.fix import FIRST_STEP, Effect, Fix, prospect_or_not
 from gobrrr.fixes.light import speed_of_light_with
 from gobrrr.measure.summary import Interval
@@ -48,26 +48,26 @@ def apply(work):
 
 
 MINE = Fix(
-    name="one_pass", title="One pass over the tensor", leaves=("memory.device.roof",),
+    name="one_pass", title="One pass over the tensor", leaves=("memory.device",),
     may_change=(FIRST_STEP,), consider=consider, snippet="x = x * 1.01**48", apply=apply,
     effect=Effect(fuses=True),
 )  # fmt: skip
 
 
 def ceilings():
-    """Rates that no processor reaches with one thread, so that one pass stays above its roof."""
+    """Rates that no processor reaches: one pass stays above its roof on any machine."""
     from gobrrr.devices import Ceiling, Ceilings, MemoryLevel
 
-    rates = {"matrix.float32": 500e9, "vector.float32": 500e9, "memory.dram.copy": 100e9}
+    rates = {"matrix.float32": 50e12, "vector.float32": 50e12, "memory.dram.copy": 2e12}
     return Ceilings(
         "test device",
         {name: Ceiling(name, rate, "FLOP/s", "given", "test") for name, rate in rates.items()},
-        (MemoryLevel("dram", None, ((0.0, 100e9),)),),
+        (MemoryLevel("dram", None, ((0.0, 2e12),)),),
     )
 
 
 def test_a_fix_from_outside_is_one_object(monkeypatch):
-    monkeypatch.setattr(fixes, "FIXES", (*fixes.FIXES, MINE))
+    monkeypatch.setattr(catalogue, "FIXES", (*catalogue.FIXES, MINE))
     found = gobrrr.fix(
         (Chain(), torch.ones(1 << 20)), only="one_pass", budget=5.0, ceilings=ceilings()
     )
@@ -93,6 +93,6 @@ def test_a_fix_from_outside_is_one_object(monkeypatch):
 def test_it_can_be_asked_for_like_any_other(monkeypatch, capsys):
     from gobrrr.cli import main
 
-    monkeypatch.setattr(fixes, "FIXES", (*fixes.FIXES, MINE))
+    monkeypatch.setattr(catalogue, "FIXES", (*catalogue.FIXES, MINE))
     assert main(["fix", "--list"]) == 0
     assert "One pass over the tensor" in capsys.readouterr().out

@@ -6,14 +6,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
+from gobrrr.capture.compiler_counters import graphs_compiled  # noqa: E402
 from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.fixes import FIXES  # noqa: E402
 from gobrrr.fixes.attention import fuse_attention_in_graph  # noqa: E402
+from gobrrr.fixes.catalogue import FIXES  # noqa: E402
 from gobrrr.fixes.gradients import counting_checkpoints  # noqa: E402
 from gobrrr.fixes.programs import Program, as_program, with_setting  # noqa: E402
-from gobrrr.fixes.scripts import compile_in_place, graphs_compiled  # noqa: E402
+from gobrrr.fixes.scripts import compile_in_place  # noqa: E402
 from gobrrr.verification.copies import StepFunction  # noqa: E402
 from gobrrr.verification.trial import Changes  # noqa: E402
 
@@ -231,3 +233,63 @@ def test_a_fix_counts_what_it_changes():
     with fix.apply(changed):
         pass
     assert again.idle() == ("fused_optimizer",)
+
+
+class CastWeights(TorchDispatchMode):
+    """Counts what is cast to bfloat16 and has the shape of a layer's weight."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.shape, self.count = weight.shape, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._to_copy.default and kwargs.get("dtype") == torch.bfloat16:
+            self.count += args[0].shape == self.shape
+        return func(*args, **kwargs)
+
+
+def test_one_autocast_holds_from_the_first_call_of_a_step_to_its_backward_pass():
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(2, 8)
+    with BY_NAME["bf16_autocast"].in_script(), CastWeights(model.weight) as cast:
+        for _ in range(2):
+            first, second = model(x), model(x)
+            assert torch.is_autocast_enabled("cpu")
+            (first + second).sum().backward()
+            assert not torch.is_autocast_enabled("cpu")
+            assert model.weight.grad.dtype == torch.float32
+            optimizer.step()
+            optimizer.zero_grad()
+    # Once in each of two steps, though the model is called twice.
+    assert cast.count == 2
+
+
+def test_an_evaluation_under_autocast_does_not_take_the_gradients_from_training():
+    model = nn.Linear(8, 8)
+    x = torch.randn(2, 8)
+    with BY_NAME["bf16_autocast"].in_script(), CastWeights(model.weight) as cast:
+        with torch.no_grad():
+            for _ in range(3):
+                model(x)
+        assert cast.count == 1
+        loss = model(x).sum()
+        assert cast.count == 2
+        loss.backward()
+        assert model.weight.grad is not None
+    assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("go_back", ["grad", "optimizer"])
+def test_what_changes_weights_ends_the_context(go_back):
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with BY_NAME["bf16_autocast"].in_script():
+        loss = model(torch.randn(2, 8)).sum()
+        assert torch.is_autocast_enabled("cpu")
+        if go_back == "grad":
+            torch.autograd.grad(loss, list(model.parameters()))
+        else:
+            optimizer.step()
+        assert not torch.is_autocast_enabled("cpu")

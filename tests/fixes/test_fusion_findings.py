@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
-from gobrrr.diagnosis.tables import PHASE_NAMES
 from gobrrr.fixes.facts import OpFact
 from gobrrr.fixes.fusion_findings import fusion_findings
-from gobrrr.timeline.data import Phase
+from gobrrr.timeline.data import PHASE_NAMES, Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 
 N = 1 << 20
@@ -47,7 +46,7 @@ def test_two_cosines_save_half_of_their_time_and_one_fixed_cost() -> None:
     assert prediction.low_s == pytest.approx(2 * N * 4 / 1e11)
     assert prediction.high_s == pytest.approx(200e-6 - 2 * N * 4 / 1e11 + 1e-6)
     assert prediction.speedup == pytest.approx(1e-3 / (1e-3 - 101e-6))
-    assert "16.8 MB; as one kernel 8.39 MB" in found.because
+    assert "16.8 MB; one kernel would move 8.39 MB" in found.because
     # 8 bytes per element at 100 GB/s: 80 FLOPs at 1 TFLOP/s.
     assert "memory-bound up to 80 FLOPs per element and has 16" in found.because
 

@@ -107,6 +107,6 @@ def test_the_comparison_is_part_of_a_diagnosis_on_request() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8))
     first, *_ = comparison_notices(Workload(net, torch.randn(16, 32)))
     assert first.startswith(
-        ("torch.compile leaves 1 generated kernels and 2 library calls",
+        ("torch.compile makes 1 generated kernels and 2 library calls",
          "Not compared with torch.compile")
     )  # fmt: skip

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
-from tests.fixes.facts import facts, op, pointwise, product
+from tests.fixes.facts import CEILINGS, facts, op, pointwise, product
 
-from gobrrr.fixes import FIXES, Prospect, RuledOut
+from gobrrr.fixes.catalogue import FIXES
 from gobrrr.fixes.facts import LoaderFact, OptimizerFact
-from gobrrr.fixes.fix import prospect_or_not
+from gobrrr.fixes.fix import Prospect, RuledOut, prospect_or_not
 from gobrrr.fixes.fusion import find_groups
 from gobrrr.fixes.light import speed_of_light_with
 
@@ -178,11 +178,33 @@ def test_page_faults_are_what_an_allocator_can_save():
 def test_loader_workers_hide_loading_behind_the_step():
     leaves = {"overhead.data_loading": 0.6, "compute.matrix.roof": 0.4}
     given = facts(leaves=leaves, loaders=(LoaderFact(0, False),))
-    # 2 workers have 0.3 s of loading each beside 0.4 s of step: none of it shows, but they share
-    # the processors: 0.4 of 0.4 s.
-    assert consider("loader_workers", given).expected_s == pytest.approx(0.44, abs=0.01)
+    # 2 workers have 0.3 s of loading each beside 0.4 s of step: none of it shows if data is waited
+    # for; if it is computed, 2 processors need 0.5 s.
+    found = consider("loader_workers", given)
+    assert found.high_s == pytest.approx(0.6, abs=0.01)
+    assert found.expected_s == pytest.approx(0.55, abs=0.01)
+    assert found.low_s == pytest.approx(0.5, abs=0.01)
     working = replace(given, loaders=(LoaderFact(2, False),))
     assert "already" in consider("loader_workers", working).reason
+
+
+def test_loader_workers_do_not_pay_where_handing_a_batch_over_takes_longer_than_loading_it():
+    leaves = {"overhead.data_loading": 0.6e-3, "compute.matrix.roof": 0.4e-3}
+    # One element is added in 1.34 us: a batch of two tensors is handed over in 1.04 ms.
+    given = facts(step_s=1e-3, leaves=leaves, loaders=(LoaderFact(0, False),), dispatch_s=1.34e-6)
+    outcome = consider("loader_workers", given)
+    assert isinstance(outcome, RuledOut)
+    assert "handing it over takes about 1.04 ms" in outcome.reason
+
+
+def test_fused_optimizers_are_ruled_out_where_gradients_are_sparse():
+    update = [op("aten::add_", phase="optimizer", host_s=0.05, fixed_s=0.05) for _ in range(5)]
+    given = facts(
+        [op("aten::_embedding_bag_sparse_backward", phase="backward"), *update], trains=True,
+        optimizers=(OptimizerFact("SGD", 2, 100),),
+    )  # fmt: skip
+    assert "sparse" in consider("fused_optimizer", given).reason
+    assert isinstance(consider("fused_optimizer", replace(given, ops=tuple(update))), Prospect)
 
 
 def test_a_loop_is_named_by_its_line():
@@ -277,7 +299,8 @@ def test_fixes_that_decide_the_same_thing_exclude_each_other():
 
     compiled = {fix.name for fix in FIXES if fix.effect.fuses}
     assert compiled - {"compile"} <= excluded("compile")
-    assert excluded("tf32") == {"bf16_autocast", "fp16_autocast", "bf16_storage", "bf16_matmul"}
+    others = {"bf16_autocast", "fp16_autocast", "bf16_storage", "bf16_matmul", "float32"}
+    assert excluded("tf32") == others
     assert excluded("jemalloc") == {"glibc_tunables", "tcmalloc"}
     assert excluded("fused_optimizer") == {"foreach_optimizer"}
     assert excluded("channels_last") == set()
@@ -315,3 +338,36 @@ def test_bf16_storage_is_ruled_out_where_its_products_are_slow():
     assert consider("bf16_storage", given).expected_s == pytest.approx(0.34, abs=0.01)
     slow = replace(given, ceilings={**given.ceilings, "matrix.bfloat16": 10e9})
     assert isinstance(consider("bf16_storage", slow), RuledOut)
+
+
+def test_bf16_inside_float32_products_needs_instructions_for_it():
+    product_facts = facts([product()], leaves={"compute.matrix.roof": 0.4})
+    without = replace(product_facts, instruction_sets=("avx512f", "avx512_bf16"))
+    assert "AMX" in consider("bf16_matmul", without).reason
+    for known in ((), ("avx512f", "amx_bf16"), ("asimd", "bf16")):
+        given = replace(product_facts, instruction_sets=known)
+        assert isinstance(consider("bf16_matmul", given), Prospect)
+
+
+def test_small_products_in_16_bits_pay_for_the_other_library_s_calls():
+    # 100 products of 2e6 FLOPs, 20 us at 100 GFLOP/s and half of that in bf16.
+    small = [product(kernel_s=20e-6, roof_s=20e-6, bytes_moved=0) for _ in range(100)]
+    given = facts(small, step_s=4e-3, leaves={"compute.matrix.roof": 2e-3}, dispatch_s=1.34e-6,
+                  parameter_dtypes=("float32",),
+                  ceilings=CEILINGS | {"matrix.bfloat16": 200e9})  # fmt: skip
+    # 100 x (10 us - 14 us).
+    assert consider("bf16_storage", given).expected_s == pytest.approx(-0.4e-3)
+    slower = replace(given, dispatch_s=2.68e-6)
+    assert isinstance(consider("bf16_autocast", slower), RuledOut)
+    # Those of under 4096 multiply-adds stay where they are; a GPU has one library for both.
+    tiny = [product(kernel_s=20e-6, roof_s=50e-9, bytes_moved=0) for _ in range(100)]
+    assert consider("bf16_storage", replace(given, ops=tuple(tiny))).expected_s > 0
+    on_gpu = replace(given, device_kind="cuda")
+    assert consider("bf16_storage", on_gpu).expected_s == pytest.approx(1e-3)
+
+
+def test_factorisations_are_not_products_in_16_bits():
+    eigenvalues = op("aten::_linalg_eigh", ((150, 150),), matrix_flops=4.5e6, kernel_s=0.5,
+                     roof_s=0.4, below_s=0.1, phase="forward")  # fmt: skip
+    given = facts([eigenvalues], leaves={"compute.matrix.roof": 0.5})
+    assert "no float32 matrix product" in consider("bf16_autocast", given).reason

@@ -8,7 +8,7 @@ import pytest
 
 cst = pytest.importorskip("libcst")
 
-from gobrrr.fixes import FIXES  # noqa: E402
+from gobrrr.fixes.catalogue import FIXES  # noqa: E402
 from gobrrr.fixes.rewrite import difference, model_name, rewrite  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
 
@@ -105,7 +105,7 @@ def test_an_unclear_model_is_a_note_and_not_a_guess():
     assert model_name(cst.parse_module(source)) is None
     result = write("compile", source=source)
     assert result.text is None
-    assert "which variable that is is not clear" in result.notes[0]
+    assert "gobrrr cannot tell its variable" in result.notes[0]
     assert "model = torch.compile(model)" in result.notes[1]
 
 
@@ -141,6 +141,45 @@ def test_what_is_not_python_is_refused():
         write("compile", source="for\n")
 
 
+LOOP = """import torch
+
+net = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+data = [torch.ones(2, 4)] * 3
+for x in data:
+    optimizer.zero_grad()
+    # Forward.
+    out = net(x)
+    loss = out.square().mean()
+    if loss == loss:
+        loss.backward()
+    optimizer.step()
+with torch.no_grad():
+    for x in data:
+        last = net(x)
+"""
+
+
+def test_one_context_goes_around_forward_and_loss_and_around_all_of_an_evaluation():
+    text = write("bf16_autocast", source=LOOP).text
+    context = "with torch.autocast(next(net.parameters()).device.type, torch.bfloat16):"
+    comment = "# gobrrr fix: 1.50x here with bf16_autocast"
+    assert (
+        f"    # Forward.\n    {comment}\n    {context}\n        out = net(x)\n"
+        "        loss = out.square().mean()\n    if loss == loss:\n        loss.backward()\n"
+    ) in text
+    assert f"{comment}\n{context}\n    with torch.no_grad():\n        for x in data:\n" in text
+    assert text.count("with torch.autocast") == 2
+    # Results are float32 again from before the first call on.
+    assert text.index("register_forward_hook") < text.index("for x in data:")
+
+
+def test_a_step_of_one_statement_cannot_be_split():
+    result = write("bf16_autocast")
+    assert result.text is None
+    assert "the forward and the backward pass are one statement" in result.notes[0]
+
+
 @pytest.mark.torch
 def test_what_is_written_does_what_was_tried():
     torch = pytest.importorskip("torch")
@@ -152,6 +191,8 @@ def test_what_is_written_does_what_was_tried():
 
     assert run("fused_optimizer", SCRIPT)["optimizer"].param_groups[0]["fused"]
     assert run("inference_mode")["seen"].is_inference()
+    made = run("bf16_autocast", LOOP)
+    assert made["last"].dtype == torch.float32 and made["net"].weight.grad is not None
     low = run("bf16_autocast")
     assert low["seen"].dtype == torch.float32
     assert low["net"].weight.dtype == torch.float32

@@ -73,7 +73,7 @@ def test_claims_are_judged() -> None:
         (breaks, "failed", "RuntimeError: the second line of many"),
         (is_interrupted, "interrupted", "interrupted before it was finished"),
         (is_skipped, "skipped", "it needs something"),
-        (needs_memory, "failed", "there is too little memory for it here"),
+        (needs_memory, "failed", "this machine has too little memory for it"),
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_no_verdict(
@@ -143,7 +143,7 @@ def test_what_is_not_finite_is_not_saved(tmp_path: Path) -> None:
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text('{"format": 1}')
-    with pytest.raises(InputError, match="no result of gobrrr lab"):
+    with pytest.raises(InputError, match="not a result of gobrrr lab"):
         load_outcome(path)
     with pytest.raises(InputError, match=r"missing\.json"):
         load_outcome(tmp_path / "missing.json")
@@ -173,6 +173,6 @@ def test_times_of_a_busy_machine_are_no_verdict() -> None:
         Experiment("busy", "Busy", "busy?", claims, is_disturbed, draw, 1.0), Setting()
     )
     assert [c.verdict for c in outcome.claims] == ["cannot tell", "holds"]
-    assert "waited for a processor 25 %" in outcome.claims[0].because
-    assert "It would read: holds." in outcome.claims[0].because
+    assert "spent 25 % of their runnable time waiting" in outcome.claims[0].because
+    assert "Without that it would read: holds." in outcome.claims[0].because
     assert outcome.notes[-1].startswith("The machine was busy")

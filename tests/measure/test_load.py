@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from gobrrr.measure.load import (
     LoadReading,
     LoadWatch,
     SystemLoadCounters,
+    family_ns,
     load_between,
 )
 
@@ -48,9 +52,56 @@ def test_other_programs_are_named() -> None:
         LoadReading(0, 0, 0, 0), LoadReading(100 * MS, 150 * MS, 50 * MS, 200 * MS), 2
     )
     assert load.others_share == pytest.approx(0.25)
+    # 50 ms of 150 + 50 ms.
     assert load.disturbance() == (
-        "other programs took 25 % of the processor time while this was measured"
+        "other programs took 25 % of the processor time while this was measured; its threads "
+        "spent 25 % of their runnable time waiting"
     )
+    assert not load.taken_away
+
+
+def test_programs_on_processors_that_nobody_here_wanted_disturb_nothing() -> None:
+    # One thread on its own processor, another program on the second.
+    load = load_between(
+        LoadReading(0, 0, 0, 0), LoadReading(100 * MS, 99 * MS, 1 * MS, 198 * MS), 2
+    )
+    assert load.others_share == pytest.approx(0.495)
+    assert load.disturbance() is None
+
+
+def test_what_this_program_has_started_is_no_other_program() -> None:
+    # 60 ms here, 120 ms in its workers, which leave its own thread waiting.
+    load = load_between(
+        LoadReading(0, 0, 0, 0, 40 * MS),
+        LoadReading(100 * MS, 60 * MS, 60 * MS, 182 * MS, 160 * MS),
+        2,
+    )
+    assert load.others_s == pytest.approx(0.002)
+    assert "more of them than" in str(load.disturbance())
+
+
+def test_a_machine_that_was_taken_away() -> None:
+    load = load_between(
+        LoadReading(0, 0, 0, 0), LoadReading(1000 * MS, 50 * MS, 900 * MS, 1000 * MS), 1
+    )
+    assert load.taken_away
+
+
+def test_the_time_of_children_is_found() -> None:
+    before = family_ns()
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time\nwhile time.process_time() < 0.2: pass\ninput()"],
+        stdin=subprocess.PIPE,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while family_ns() - before < 100 * MS:
+            assert time.monotonic() < deadline, "the child's processor time was never seen"
+            time.sleep(0.05)
+    finally:
+        child.communicate(b"\n")
+    # What it used stays counted after its end.
+    assert family_ns() - before >= 100 * MS
 
 
 def test_too_many_threads_are_named() -> None:
@@ -60,8 +111,8 @@ def test_too_many_threads_are_named() -> None:
     )
     assert load.others_s == 0.0
     assert load.waiting_share == pytest.approx(0.5)
-    assert "50 % of the time" in str(load.disturbance())
-    assert "the 2 there are" in str(load.disturbance())
+    assert "50 % of their runnable time" in str(load.disturbance())
+    assert "the 2 processors" in str(load.disturbance())
 
 
 def test_what_is_not_counted_is_unknown() -> None:
@@ -107,6 +158,7 @@ def test_reads_the_files_of_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert reading.waiting_ns == 300 + 400
     # cpu0 alone: 10 + 1 + 5 + 2 + 3 + 4 = 25 ticks of 10 ms
     assert reading.busy_ns == 250 * MS
+    assert reading.stolen_ns == 40 * MS
 
 
 def test_missing_or_odd_files_are_unknown(tmp_path: Path) -> None:
@@ -124,3 +176,68 @@ def test_the_systems_own_counters_do_not_fall() -> None:
     assert load.wall_s > 0
     assert load.processors >= 1
     assert load.cpu_s >= 0
+
+
+def test_what_a_hypervisor_took_is_known_of_the_time_with_work() -> None:
+    # Busy 160 of 2 x 100 ms, 40 of them taken away.
+    load = load_between(
+        LoadReading(0, 0, 0, 10 * MS, stolen_ns=5 * MS),
+        LoadReading(100 * MS, 100 * MS, 0, 170 * MS, stolen_ns=45 * MS),
+        2,
+    )
+    assert load.stolen_share == pytest.approx(0.25)
+
+
+def test_what_a_hypervisor_took_is_told_though_no_thread_waited() -> None:
+    load = Load(1.0, 1.5, 0.0, 0.5, processors=2, stolen_s=0.5, busy_s=2.0)
+    assert load.disturbance() == (
+        "a hypervisor took the processors away for 25 % of the time in which they had work"
+    )
+    # With other programs beside it, each has its own share: of 1 s elsewhere half was stolen.
+    load = Load(1.0, 1.0, 0.5, 1.0, processors=2, stolen_s=0.5, busy_s=2.0)
+    said = str(load.disturbance())
+    assert "a hypervisor took the processors away for 25 %" in said
+    assert "other programs took 25 % of the processor time" in said
+
+
+def test_threads_that_wait_for_one_another_beside_a_busy_program_were_taken_away() -> None:
+    # Measured: two threads at barriers, which have both processors at once hardly ever.
+    beside = Load(wall_s=1.0, cpu_s=0.96, waiting_s=0.972, others_s=1.04, processors=2)
+    assert beside.waiting_share == pytest.approx(0.503, abs=1e-3)
+    assert beside.others_share == pytest.approx(0.52)
+    assert beside.taken_away
+    # They wait as long for each other where nobody else is there: that is the program's own.
+    alone = Load(wall_s=1.0, cpu_s=0.96, waiting_s=0.972, others_s=0.1, processors=2)
+    assert not alone.taken_away
+
+
+def test_a_fair_share_of_the_machine_is_not_taken_away() -> None:
+    # One thread of three on a processor waits two thirds of the time.
+    one = Load(wall_s=1.0, cpu_s=0.33, waiting_s=0.67, others_s=0.67, processors=1)
+    assert one.waiting_share == pytest.approx(0.67)
+    assert not one.taken_away
+    # Two threads of three on two processors, one third each.
+    two = Load(wall_s=1.0, cpu_s=1.33, waiting_s=0.67, others_s=0.67, processors=2)
+    assert not two.taken_away
+
+
+def test_how_bad_a_load_is_can_be_compared() -> None:
+    waited = Load(1.0, 0.5, 0.5, 0.6, processors=1)
+    stolen = Load(1.0, 0.2, 0.0, 0.8, processors=1, stolen_s=0.8, busy_s=1.0)
+    uncounted = Load(1.0, 0.3, None, 0.7, processors=1)
+    assert waited.severity == pytest.approx(0.5)
+    assert stolen.severity == pytest.approx(0.8)
+    assert uncounted.severity == pytest.approx(0.7)
+
+
+def test_a_thread_that_ended_keeps_what_it_had_waited(tmp_path: Path) -> None:
+    _write_proc(tmp_path)
+    counters = SystemLoadCounters(tmp_path)
+    assert counters.read().waiting_ns == 300 + 400
+    first, second = (tmp_path / "self" / "task" / number for number in "12")
+    (first / "schedstat").write_text("1000 350 7\n")
+    (second / "schedstat").unlink()
+    assert counters.read().waiting_ns == 350 + 400
+    # Its number comes back with a new thread.
+    (second / "schedstat").write_text("1000 30 7\n")
+    assert counters.read().waiting_ns == 350 + 400 + 30

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.measure import FakeClock, Series, time_interleaved, warm_up
+from gobrrr.measure import FakeClock, Series, time_in_turns, time_interleaved, warm_up
 
 
 class Work:
@@ -95,3 +95,23 @@ def test_series_summary_and_best() -> None:
 def test_clock_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="does not go back"):
         FakeClock().advance(-1)
+
+
+def test_two_callables_of_different_length_take_turns() -> None:
+    clock, log = FakeClock(), list[str]()
+    # 1 call each to warm up; then rounds of 100 + 200 ms until 2 s are over: 7.
+    once = Work(clock, log, "a", 900_000_000, 100_000_000)
+    twice = Work(clock, log, "b", 900_000_000, 200_000_000)
+    found = time_in_turns(once, twice, clock=clock)
+    assert found == ([100_000_000] * 7, [200_000_000] * 7)
+    assert log == ["a", "b"] * 8
+
+
+def test_turns_are_five_at_least_and_a_hundred_at_most_within_the_limit() -> None:
+    clock = FakeClock()
+    long, short = Work(clock, [], "a", 3_000_000_000), Work(clock, [], "b", 1)
+    assert [len(taken) for taken in time_in_turns(long, long, clock=clock)] == [5, 5]
+    assert [len(taken) for taken in time_in_turns(short, short, clock=clock)] == [100, 100]
+    # A round takes 16 s: none begins after the second, at 32 s.
+    slow = Work(clock, [], "c", 8_000_000_000)
+    assert [len(taken) for taken in time_in_turns(slow, slow, clock=clock)] == [2, 2]

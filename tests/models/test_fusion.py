@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.models.dataflow import Dataflow, link
@@ -223,3 +226,50 @@ def test_layers_of_the_same_kind_are_one_pattern() -> None:
     assert len(pattern.places) == 3
     assert pattern.bytes_now - pattern.bytes_fused == 3 * 2 * N * 4
     assert pattern.saved_s == pytest.approx(3 * 2 * N * 4 / BANDWIDTH)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from(["cos", "add", "mm", "sum"]), st.integers(0, 8),
+                          st.integers(0, 8)), min_size=1, max_size=24))  # fmt: skip
+def test_kernels_can_run_in_some_order_and_hold_each_op_once(
+    rows: list[tuple[str, int, int]],
+) -> None:
+    made = [tensor(0, 32, 32)]
+    ops = []
+    for number, (name, a, b) in enumerate(rows, 1):
+        first, second = (made[max(0, len(made) - 1 - back)] for back in (a, b))
+        args: list[Arg] = [first, second, 1] if name == "add" else [first]
+        if name == "mm":
+            args = [first, second]
+        elif name == "sum":
+            args = [first, (1,), True, None]
+        made.append(tensor(number, 32, 32))
+        ops.append(op(name, args, made[-1]))
+    flow = link(ops)
+    groups = members(flow)
+    assert sorted(m for group in groups for m in group) == list(range(len(flow.ops)))
+    group_of = {m: number for number, group in enumerate(groups) for m in group}
+    needs = {
+        number: {
+            group_of[writer]
+            for m in group
+            for access in flow.ops[m].reads
+            if (writer := flow.producer.get(access.value)) is not None
+        } - {number}
+        for number, group in enumerate(groups)
+    }  # fmt: skip
+    TopologicalSorter(needs).prepare()
+
+
+def test_a_long_chain_is_one_kernel_beside_what_cannot_join() -> None:
+    # Each link reads a product that depends on nothing: all links become one kernel, and what one
+    # of them waits for is what the next waits for.
+    chain, ops = tensor(0, 32, 32), []
+    for i in range(40):
+        product, out = tensor(1000 + i, 32, 32), tensor(1 + i, 32, 32)
+        ops.append(op("mm", [tensor(2000 + i, 32, 32), tensor(3000 + i, 32, 32)], product))
+        ops.append(op("add", [chain, product, 1], out))
+        chain = out
+    found = members(link(ops, {40}))
+    assert found.count(tuple(range(1, 80, 2))) == 1
+    assert len(found) == 41

@@ -14,7 +14,14 @@ from models.toy_device import aten, spec, toy_device
 
 # Everything as measured alone; packing free.
 IDEAL = ProcessorCoefficients(
-    product=1.0, convolution=1.0, library=0.5, packing=0.0, dram=1.0, cache=1.0, vector=1.0
+    product=1.0,
+    convolution=1.0,
+    library=0.5,
+    packing=0.0,
+    dram=1.0,
+    cache=1.0,
+    vector=1.0,
+    stream=1.0,
 )
 OPERATORS = {
     "tanh": 1e9, "sqrt": 2e9, "index": 1e9, "max_pool2d_with_indices": 1e9, "transpose": 5e8,
@@ -94,6 +101,32 @@ def test_a_product_runs_at_its_share_and_pays_for_packing() -> None:
     packed = timed(call, coefficients=replace(IDEAL, packing=2.0, product=0.5))
     assert packed.compute_s == pytest.approx(500e-6)
     assert packed.memory_s == pytest.approx(1.75e-6)
+
+
+def test_a_matrix_times_a_vector_is_read_once_and_hides_the_arithmetic_or_is_hidden() -> None:
+    call = aten("mm", spec(1, 500), spec(500, 500, strides=(1, 500)), outputs=(spec(1, 500),))
+    moved = 4 * (500 + 250_000 + 500)
+    # 0.5 MFLOP at 1 TFLOP/s are 0.5 us, whatever share products reach; 1 MB at 4 TB/s 0.25 us.
+    hidden = timed(call, coefficients=replace(IDEAL, product=0.5, packing=2.0))
+    assert (hidden.compute_s, hidden.memory_s) == (pytest.approx(0.5e-6), 0.0)
+    # From memory at 1 TB/s, and at half of it: the arithmetic is over before.
+    cold = timed(call, cold=moved, coefficients=replace(IDEAL, stream=0.5, dram=0.1, packing=2.0))
+    assert (cold.compute_s, cold.memory_s) == (0.0, pytest.approx(moved / 0.5e12))
+    # Two rows are a product, as are many vectors: they are packed.
+    for call in (
+        aten("mm", spec(2, 500), spec(500, 500), outputs=(spec(2, 500),)),
+        aten("bmm", spec(3, 1, 500), spec(3, 500, 500), outputs=(spec(3, 1, 500),)),
+    ):
+        packed = timed(call, coefficients=replace(IDEAL, packing=1.0))
+        assert packed.memory_s > timed(call).memory_s
+        assert packed.compute_s == timed(call).compute_s > 0
+
+
+def test_products_read_their_panels_in_order() -> None:
+    call = aten("mm", spec(500, 500), spec(500, 500), outputs=(spec(500, 500),))
+    # 3 MB, and 2 MB packed, at half of 4 TB/s; what other ops reach of a cache says nothing of it.
+    found = timed(call, coefficients=replace(IDEAL, cache=0.1, stream=0.5, packing=1.0))
+    assert found.memory_s == pytest.approx(2.5e-6)
 
 
 def test_a_convolution_goes_at_the_measured_convolutions_rate() -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from gobrrr.attribution.cpu_attributed import attributed_cpu
 from gobrrr.attribution.cpu_run import attribute_measurements, works_of
 from gobrrr.capture.fixed_cost import FixedCosts
+from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.profile import ProfilerCost, RawEvents
 from gobrrr.capture.sampler import LineSample
-from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis

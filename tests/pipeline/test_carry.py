@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.pipeline.carry import carried_table, carry_trace
+from gobrrr.pipeline.carry import carry_trace
+from gobrrr.prediction.carried_table import carried_table
 from gobrrr.timeline.errors import InputError
 from trace_writing import SHARED, WrittenTrace
 
@@ -76,7 +77,7 @@ def test_a_dtype_without_a_ceiling_is_named_as_such(tmp_path: Path) -> None:
 def test_notices_say_once_what_stays_as_it_was(tmp_path: Path) -> None:
     found = carry_trace(written().write(tmp_path), "T4")
     assert len(found.notices) == len(set(found.notices))
-    assert any("The host is that of the trace" in notice for notice in found.notices)
+    assert any("Host times are those of the trace" in notice for notice in found.notices)
     (clock,) = (notice for notice in found.notices if "boost clock" in notice)
     assert clock.startswith("T4: ")
 
@@ -97,8 +98,8 @@ def test_the_table_names_each_devices_ridge_point(tmp_path: Path) -> None:
     [
         (written(shapes=False), "H200", "record_shapes=True"),
         (written(name="Some GPU"), "H200", "which has no data sheet"),
-        (written(), "cpu", "cannot be carried to the processor here"),
-        (written(), "Xeon-8380", r"cannot be carried to a processor \(Xeon-8380\)"),
+        (written(), "cpu", "cannot be predicted for this CPU"),
+        (written(), "Xeon-8380", r"cannot be predicted for a CPU \(Xeon-8380\)"),
         (written(), "H201", "no data sheet for the device 'H201'; did you mean"),
     ],
 )

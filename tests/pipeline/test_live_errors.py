@@ -41,8 +41,8 @@ def test_a_step_that_cannot_be_recorded_is_timed_and_profiled() -> None:
 
 
 def test_a_step_that_fails_under_the_profiler_is_timed_through_the_dispatcher() -> None:
-    from gobrrr.capture.session import Plan
-    from gobrrr.pipeline.live import measure_step
+    from gobrrr.capture.function import measure_step
+    from gobrrr.capture.measurements import Plan
 
     measured = measure_step(dislikes(torch.autograd._profiler_enabled), Plan(warmup=1, steps=2))
     assert measured.by_dispatch
@@ -53,16 +53,16 @@ def test_a_step_that_fails_under_the_profiler_is_timed_through_the_dispatcher() 
 
 
 def test_what_only_fails_under_gobrrr_is_not_the_users_error() -> None:
-    from gobrrr.capture.session import Plan
-    from gobrrr.pipeline.live import measure_step
+    from gobrrr.capture.function import measure_step
+    from gobrrr.capture.measurements import Plan
     from gobrrr.timeline.errors import DefectError, UserCodeError
 
     step = dislikes(lambda: has_modes() or torch.autograd._profiler_enabled())
     with pytest.raises(DefectError) as raised:
         measure_step(step, Plan(warmup=1, steps=2))
     assert str(raised.value) == (
-        "gobrrr could not measure this step: while profiling it failed with TypeError: "
-        "not while I am watched; without gobrrr it runs"
+        "gobrrr could not measure this step: during profiling it failed with TypeError: "
+        "not while I am watched; it runs without gobrrr"
     )
     assert raised.value.exit_code == 2
     assert not isinstance(raised.value, UserCodeError)
@@ -70,8 +70,8 @@ def test_what_only_fails_under_gobrrr_is_not_the_users_error() -> None:
 
 
 def test_what_fails_by_itself_is() -> None:
-    from gobrrr.capture.session import Plan
-    from gobrrr.pipeline.live import measure_step
+    from gobrrr.capture.function import measure_step
+    from gobrrr.capture.measurements import Plan
     from gobrrr.timeline.errors import UserCodeError
 
     steps = []
@@ -89,17 +89,17 @@ def test_what_fails_by_itself_is() -> None:
 
 
 def test_an_analysis_that_fails_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gobrrr.capture.session import Plan
+    from gobrrr.capture.measurements import Plan
     from gobrrr.devices.ceilings import Ceilings
-    from gobrrr.pipeline import live
+    from gobrrr.pipeline import live, measured
     from gobrrr.timeline.errors import DefectError
 
     def broken(*_: Any) -> Any:
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr(live, "analyse_cpu", broken)
+    monkeypatch.setattr(measured, "analyse_cpu", broken)
     ceilings = Ceilings.__new__(Ceilings)
-    with pytest.raises(DefectError, match="a defect of gobrrr and not of the program: IndexError"):
+    with pytest.raises(DefectError, match="a bug in gobrrr, not in the program: IndexError"):
         live.diagnose_work(
             lambda: torch.ones(2), Plan(1, 2), ceilings, None, lambda *_: None
         )  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.diagnosis.schema import GroupRow
+from gobrrr.diagnosis.schema import Diagnosis, GroupRow, IdleRow
 from gobrrr.reports.blocks import join_blocks
+from gobrrr.reports.tables import cause_table, line_table, module_table
 
 
 def row(name: str, time_s: float = 1.0, *, phase: str = "forward", **more: object) -> GroupRow:
@@ -52,3 +53,40 @@ def test_sums_and_order() -> None:
 
 def test_unknown_stays_unknown() -> None:
     assert join_blocks([row("b.0.x", flops=None), row("b.1.x")])[0].flops is None
+
+
+def test_blocks_of_one_class_keep_it_and_of_several_have_none() -> None:
+    same = [row(f"b.{i}.mlp", module_class="MLP") for i in range(2)]
+    mixed = [row(f"b.{i}.act", module_class=name) for i, name in enumerate(("ReLU", "GELU"))]
+    classes = {group.name: group.module_class for group in join_blocks(same + mixed)}
+    assert classes == {"b.*.mlp x2": "MLP", "b.*.act x2": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "module_class", "shown"),
+    [
+        ("head", "Linear", "head (Linear)"),
+        ("encoder.layer.3", "BertLayer", "encoder.layer.3 (BertLayer)"),
+        ("Net", "Net", "Net"),
+        ("head", None, "head"),
+        # The path alone where both do not fit.
+        ("encoder.layer.3.attention.self", "BertSelfAttention", "encoder.layer.3.attention.self"),
+    ],
+)
+def test_modules_are_named_with_their_class(
+    minimal: Diagnosis, name: str, module_class: str | None, shown: str
+) -> None:
+    minimal.modules = [row(name, module_class=module_class)]
+    assert [r.cells[0] for r in module_table(minimal, 5).rows] == [shown]
+
+
+def test_a_line_of_a_package_is_shown_with_the_users_own(minimal: Diagnosis) -> None:
+    minimal.lines = [row("hf/bert.py:4 in forward, from train.py:9 in main"), row("own.py:3 in f")]
+    names = [r.cells[0] for r in line_table(minimal, 5).rows]
+    assert names == ["bert.py:4 (train.py:9)", "own.py:3 in f"]
+
+
+def test_a_cause_at_a_line_of_a_package_shows_both_lines(minimal: Diagnosis) -> None:
+    source = "hf/bert.py:4 in forward, from train.py:9 in main"
+    minimal.idle = [IdleRow(cause="python", time_s=1.0, source=source, detail="why")]
+    assert cause_table(minimal, 5).rows[0].cells[-1] == "bert.py:4 (train.py:9) · why"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ ops                  611    200    -67 %
 def test_no_interval_no_claim(training: Diagnosis, after: Diagnosis) -> None:
     after.step.time_s.n = 1
     text = headline(compare(training, after))
-    assert text == "100.0 → 91.0 ms per step: 1.10x, too few steps to tell how sure that is"
+    assert text == "100.0 → 91.0 ms per step: 1.10x, too few steps for an interval"
 
 
 def test_json(training: Diagnosis, after: Diagnosis) -> None:
@@ -123,3 +124,16 @@ def test_check_refuses_what_it_cannot_check(
     path = saved(training, tmp_path / "d.json")
     assert main(["check", path, *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_no_bar_leaves_its_box(training: Diagnosis, after: Diagnosis) -> None:
+    # Two leaves of a level move the same way: the level moves by more than either of them.
+    after.leaves["overhead.python"] -= 0.004
+    after.split.overhead_s -= 0.004
+    text = comparison_html(compare(training, after))
+    bars = re.findall(r'style="left:([-\d.]+)%;width:([\d.]+)%"', text)
+    assert len(bars) >= 4
+    for left, width in bars:
+        assert 0.0 <= float(left) <= float(left) + float(width) <= 100.0
+    # Python by 4 and dispatch by 9 of the 13 that the level moved, which goes to the edge.
+    assert [left for left, _ in bars][:1] == ["0.0"]

@@ -32,7 +32,7 @@ def diagnosis():
     ]
     found.fixes = FixSummary(
         best=["compile"], verification=TRIED, snippet="model = torch.compile(model)",
-        ruled_out={"tf32": "a setting of GPUs"}, null=Ratio(median=1.0, low=0.99, high=1.01),
+        ruled_out={"tf32": "it applies to GPUs only"}, null=Ratio(median=1.0, low=0.99, high=1.01),
         notices=["A notice."],
     )  # fmt: skip
     return found
@@ -46,16 +46,19 @@ def test_the_terminal_shows_predicted_beside_measured(diagnosis):
     assert any(line.startswith("  in_place") and line.endswith("not tried")
                for line in text.splitlines())  # fmt: skip
     joined = " ".join(text.split())
-    assert "Best: compile: 1.50x (1.45 to 1.55); takes 12 s once, won back after 120" in joined
-    assert "largest error 1.0e-06 (as it was: 2.0e-07)" in joined
-    assert "tf32: a setting of GPUs" in joined
+    assert (
+        "Best: compile: 1.50x (1.45 to 1.55); setting it up takes 12 s, break-even after 120"
+        in joined
+    )
+    assert "largest relative error 1.0e-06 (unchanged: 2.0e-07)" in joined
+    assert "tf32: it applies to GPUs only" in joined
     assert "A notice." in joined
     assert "    model = torch.compile(model)" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
 def test_nothing_found_is_said(diagnosis):
-    diagnosis.fixes = FixSummary(ruled_out={"tf32": "a setting of GPUs"})
+    diagnosis.fixes = FixSummary(ruled_out={"tf32": "it applies to GPUs only"})
     diagnosis.findings = []
     assert "No fix was verified to be faster" in report_text(diagnosis)
 
@@ -140,12 +143,12 @@ def test_noise_is_not_called_incomparable(diagnosis):
 
 
 def test_the_null_is_told_once(diagnosis):
-    said = "Too noisy to tell: the program against itself: 0.917 (0.850 to 0.980)."
+    said = "Too noisy to tell: the program timed against itself: 0.917 (0.850 to 0.980)."
     diagnosis.fixes.null = Ratio(median=0.917, low=0.85, high=0.98)
     diagnosis.fixes.notices = [said]
     lines = summary_lines(diagnosis)
     assert sum("0.917" in line for line in lines) == 1
-    assert "3 times as far from 1x" in lines[2]
+    assert "only if its whole range is above 1.19x" in lines[2]
 
 
 def test_a_name_is_never_cut_so_that_it_can_be_pasted(diagnosis):
@@ -162,3 +165,13 @@ def test_findings_of_one_name_are_told_apart(diagnosis):
         finding("fusion", 0.01, sources=["package/model.py:40 in forward"]),
     ]
     assert list(rows(diagnosis)) == ["fusion model.py:12", "fusion model.py:40"]
+
+
+@pytest.mark.parametrize(
+    ("high", "counts"), [(1.029, "outside that range"), (1.002, "above 1.02x")]
+)
+def test_what_counts_as_a_speedup_is_said_of_a_quiet_null(diagnosis, high, counts):
+    """Of a null that is narrower than a quiet one may be, its own range is not what counts."""
+    diagnosis.fixes.null = Ratio(median=1.0, low=0.992, high=high)
+    (line,) = [line for line in summary_lines(diagnosis) if "against itself" in line]
+    assert line.endswith(f"; only a speedup {counts} counts.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
 import hashlib
 import itertools
@@ -12,6 +13,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.diagnosis.schema import Diagnosis, TimelineColumns
 from gobrrr.reports.html import read_asset, render, report_html
@@ -81,8 +83,9 @@ def test_hostile_names_stay_text(training: Diagnosis) -> None:
     training.verdict = EVIL
     training.source["name"] = EVIL
     training.device.name = EVIL
-    training.device.ceilings[0].source = EVIL
-    training.device.ceilings[1].source = "javascript:alert(1)"
+    ceilings = training.device.ceilings
+    ceilings[0] = dataclasses.replace(ceilings[0], source=EVIL)
+    ceilings[1] = dataclasses.replace(ceilings[1], source="javascript:alert(1)")
     training.environment = {EVIL: EVIL, "list": [EVIL], "nan": float("nan")}
     training.notices = [EVIL]
     training.findings[0].because = training.findings[0].title = EVIL
@@ -161,6 +164,17 @@ def test_the_waterfall_falls_from_the_step_to_the_speed_of_light(training: Diagn
     assert drops[-1].left == pytest.approx(last.width, abs=0.01)
 
 
+def test_a_predicted_step_is_not_called_measured(training: Diagnosis) -> None:
+    assert "From measured to speed of light" in report_html(training)
+    training.step.time_s.n = 0
+    text = report_html(training)
+    assert "From predicted to speed of light" in text
+    assert "From measured" not in text
+    time = training.step.time_s
+    low, high = time.low * 1e3, time.high * 1e3
+    assert page_of(training).figures[0].note == f"predicted, {low:.1f} to {high:.1f}"
+
+
 def test_small_leaves_share_a_row(training: Diagnosis) -> None:
     # 0.5 % of 100 ms is 0.5 ms: 0.4 and 0.3 ms share a row, 0.7 ms = 0.4 + 0.3.
     training.leaves["overhead.allocation"] = 0.0004
@@ -173,7 +187,7 @@ def test_without_a_speed_of_light_the_waterfall_says_so(training: Diagnosis) -> 
     training.speed_of_light_s = None
     falls, note = waterfall_of(training)
     assert falls[-1].label == "work with a known roof"
-    assert "no speed of light" in note
+    assert "speed of light is unknown" in note
 
 
 def test_a_leaf_points_to_the_findings_that_act_on_it(training: Diagnosis) -> None:
@@ -207,6 +221,16 @@ def test_columns_of_a_chart_match_the_rows(training: Diagnosis) -> None:
     assert ops["time_s"] == [op.time_s for op in training.ops]
     names = [ops["name"]["values"][i] for i in ops["name"]["index"]]
     assert names[:2] == ["addmm", "mm"]
+
+
+def test_modules_have_their_class_in_the_columns(training: Diagnosis) -> None:
+    training.modules = [
+        replace(training.modules[0], name=f"layer.{i}.mlp", module_class=name)
+        for i, name in enumerate(("BertLayer", "BertLayer", None))
+    ]
+    for rows, classes in (("modules", ["BertLayer", "BertLayer", None]), ("joined", [None])):
+        column = chart_data(training)[rows]["module_class"]
+        assert [([*column["values"], None])[i] for i in column["index"]] == classes
 
 
 def unpacked(packed: dict[str, object]) -> dict[str, dict[str, list[int]]]:

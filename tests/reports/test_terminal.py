@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 
@@ -22,7 +23,9 @@ from gobrrr.diagnosis.schema import (
     UnmodelledOp,
 )
 from gobrrr.reports import TABLES
+from gobrrr.reports.markdown import report_markdown
 from gobrrr.reports.terminal import Options, options_for, print_report, report_text
+from gobrrr.timeline.step_kinds import SeenSteps
 
 Snapshot = Callable[[str, str], None]
 
@@ -221,6 +224,18 @@ def test_bar_shows_roof_and_rest_of_the_step(training: Diagnosis) -> None:
 def test_zero_step(minimal: Diagnosis) -> None:
     step = StepRecord(time_s=replace(minimal.step.time_s, n=1))
     assert "0.0 ms per step (1 step)" in report_text(replace(minimal, step=step))
+
+
+def test_all_steps_are_told_where_the_timed_ones_do_not_stand_for_them(minimal: Diagnosis) -> None:
+    time = replace(minimal.step.time_s, median=0.1, mean=0.1, low=0.1, high=0.1, n=24)
+    seen = SeenSteps(count=30, mean_s=0.15, median_s=0.1, attached=2, attached_mean_s=0.3)
+    step = replace(minimal.step, time_s=time, seen=seen)
+    said = "All 30 steps that were seen, those of the warm-up too: mean 150.0 ms, median 100.0 ms."
+    for report in (report_text, report_markdown):
+        text = report(replace(minimal, step=step)).replace("\\", "")
+        assert said in " ".join(text.split())
+        alike = replace(step, seen=dataclasses.replace(seen, mean_s=0.105))
+        assert "that were seen" not in report(replace(minimal, step=alike))
 
 
 def test_colour_only_in_a_terminal(training: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import gobrrr
-from gobrrr.fixes import FIXES
+from gobrrr.fixes.catalogue import FIXES
 from gobrrr.search.options import fix_titles, names_of, refuse_bad_choice, seconds_of
 from gobrrr.timeline.errors import InputError
 

@@ -10,7 +10,7 @@ from tests.reports.test_fixes import DATA
 
 from gobrrr.diagnosis.fix_schema import FixSummary, Ratio, Verification
 from gobrrr.diagnosis.storage import load
-from gobrrr.fixes import FIXES
+from gobrrr.fixes.catalogue import FIXES
 from gobrrr.fixes.fix import Prospect, RuledOut
 from gobrrr.fixes.memory_budget import FAMILY, MEMORY_BUDGET_FIXES, recomputed_s
 from gobrrr.reports.html import report_html
@@ -118,7 +118,7 @@ def test_a_price_that_the_noise_hides_is_not_told():
         memory_curve=memory_curve([tried("compile", 2.0, 80), tried("memory_budget_75", 1.99, 60)])
     )
     (line,) = memory_lines(diagnosis)
-    assert "memory_budget_75 saves 20.0 MB for a change of time too small to tell" in line
+    assert "memory_budget_75 saves 20.0 MB in the same time, within the noise" in line
 
 
 def test_the_reports_name_the_front(tmp_path):
@@ -135,7 +135,7 @@ def test_the_reports_name_the_front(tmp_path):
     text = report_text(diagnosis)
     joined = " ".join(text.split())
     assert (
-        "beside compile: compile itself; memory_budget_75 saves 20.0 MB for 25 % more time; "
+        "relative to compile: compile itself; memory_budget_75 saves 20.0 MB for 25 % more time; "
         "memory_budget_25 saves 40.0 MB for 100 % more time."
     ) in joined
     (row,) = [line for line in text.splitlines() if "75" in line and line.endswith("front")]

@@ -8,13 +8,13 @@ import pytest
 from tests.fixes.facts import facts
 
 from gobrrr.diagnosis import schema
-from gobrrr.diagnosis.fix_schema import Ratio, Verification
+from gobrrr.diagnosis.fix_schema import INCOMPARABLE, Ratio, Verification
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import FIRST_STEP, Fix, Prospect, RuledOut
+from gobrrr.fixes.fix import CODE, FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.measure.summary import Interval
-from gobrrr.pipeline.fix import FixGateFailure, FixResult
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
-from gobrrr.search.options import Options, select
+from gobrrr.search.options import Options, refuse_bad_allowance, select
+from gobrrr.search.result import FixGateFailure, FixResult
 from gobrrr.search.search import search
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.timing import Null
@@ -27,7 +27,8 @@ def _apply(work):
     yield work
 
 
-def make(name, expected_s, *, claims=(), variant_of="", advice=False, after=None, slow=False):
+def make(name, expected_s, *, claims=(), variant_of="", advice=False, after=None, slow=False,
+         precision=""):  # fmt: skip
     """A fix that expects to save this much; ``after``: only once these fixes are applied."""
 
     def consider(given: Facts):
@@ -38,7 +39,7 @@ def make(name, expected_s, *, claims=(), variant_of="", advice=False, after=None
     return Fix(
         name, name.title(), ("overhead.python",), (FIRST_STEP,) if slow else (), consider,
         snippet=f"use({name})", apply=None if advice else _apply, claims=claims,
-        variant_of=variant_of,
+        variant_of=variant_of, precision=precision,
     )  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def trial(names, verdict, ratio=None, after_s=None, **more):
 class Made:
     """A program of one second per step; each fix takes off what ``saves`` says."""
 
-    least_trial_s = 1.0
+    least_trial_s, inputs = 1.0, ()
 
     def __init__(self, saves, verdicts=None, null=QUIET, cost_s=1.0):
         self.saves, self.verdicts, self.null, self.cost_s = saves, verdicts or {}, null, cost_s
@@ -89,6 +90,10 @@ class Made:
             return trial(names, "failed")
         return trial(names, verdict, ratio, after_s, compile_s=2.0, break_even_steps=4)
 
+    def measure_again(self, fixes, trial, null, budget_s, limit_s):
+        self.now_s += self.cost_s
+        return trial
+
     def can_apply(self, fix):
         return ""
 
@@ -109,12 +114,33 @@ def test_the_largest_expected_saving_is_tried_first_and_the_best_is_kept():
     assert found.best.speedup.median == pytest.approx(1 / 0.4)
 
 
+def test_where_no_verdict_is_drawn_only_what_was_tried_is_told():
+    class Taken(Made):
+        def diagnose(self, fixes, progress):
+            diagnosis, known = super().diagnose(fixes, progress)
+            diagnosis.regime = None
+            return diagnosis, known
+
+    found = run(Taken({"a": 0.5}), [make("a", 0.3), make("yours", 0.2, advice=True)])
+    (finding,) = found.diagnosis.findings
+    assert (finding.fix, finding.prediction, finding.because) == ("a", None, "")
+    assert finding.verification.speedup.median == pytest.approx(2.0)
+
+
 def test_winners_are_combined_unless_they_exclude_each_other():
     bench = Made({"a": 0.3, "b": 0.2, "c": 0.1})
     fixes = [make("a", 0.3, claims=("x",)), make("b", 0.2, claims=("x",)), make("c", 0.1)]
     found = run(bench, fixes)
     assert found.best.fixes == ["a", "c"]
     assert ("a", "b") not in bench.tried
+
+
+def test_what_decides_the_code_is_applied_last():
+    # An exported program has no modules that a later fix could change.
+    bench = Made({"export": 0.4, "weights": 0.2})
+    found = run(bench, [make("export", 0.4, claims=(CODE,)), make("weights", 0.2)])
+    assert bench.tried[0] == ("export",)
+    assert found.best.fixes == ["weights", "export"]
 
 
 def test_after_the_best_fix_the_program_is_diagnosed_again():
@@ -171,6 +197,18 @@ def test_what_takes_seconds_is_tried_before_what_waits_for_a_compiler():
     assert bench.tried[:3] == [("quick",), ("compiled",), ("tiny",)]
     # They are shown by what was expected of them.
     assert [tried.fix.name for tried in found.tried] == ["compiled", "quick", "tiny"]
+
+
+def test_what_the_best_set_may_not_hold_is_tried_after_what_it_may():
+    fixes = [make("rough", 0.5, precision="bfloat16"), make("quick", 0.1), make("other", 0.2)]
+    bench = Made({"rough": 0.5, "quick": 0.1, "other": 0.2})
+    run(bench, fixes)
+    assert [names for names in bench.tried if len(names) == 1] == [
+        ("other",), ("quick",), ("rough",),
+    ]  # fmt: skip
+    asked = Made({"rough": 0.5, "quick": 0.1, "other": 0.2})
+    run(asked, fixes, allow=("precision",))
+    assert asked.tried[0] == ("rough",)
 
 
 def test_a_trial_that_outlasts_the_budget_is_no_failure_of_the_fix():
@@ -239,7 +277,7 @@ def test_findings_summary_and_table_say_what_happened():
     (row,) = fix_table(diagnosis).rows
     assert row.cells[0] == "a"
     assert row.cells[-1] == "faster"
-    assert "won back after 4 steps" in summary_lines(diagnosis)[0]
+    assert "break-even after 4 steps" in summary_lines(diagnosis)[0]
 
 
 def test_a_gate_carries_its_result():
@@ -260,7 +298,64 @@ def test_after_a_trial_the_measurement_decides_the_order():
     assert by_name["good"].saving_s == pytest.approx(0.3)
     assert by_name["hurts"].saving_s == pytest.approx(-1.0)
     headings = {h: [f.fix for f in group] for h, group in finding_groups(found.diagnosis)}
-    assert headings["Would help, with what each saves per step"] == ["good", "line"]
-    assert "hurts" in headings["Tried, without a gain"]
+    assert headings["Would help, with the saving per step"] == ["good", "line"]
+    assert "hurts" in headings["Tried, no gain"]
     # What was predicted stays beside it.
     assert by_name["hurts"].prediction.expected_s == pytest.approx(0.6)
+
+
+def test_a_change_of_precision_is_in_the_best_set_only_if_it_is_allowed():
+    def fixes():
+        return [make("half", 0.6, precision="bfloat16"), make("other", 0.2)]
+
+    saves = {"half": 0.6, "other": 0.2}
+    found = run(Made(saves), fixes())
+    assert found.best.fixes == ["other"]
+    findings = {f.fix: f for f in found.diagnosis.findings}
+    assert findings["half"].precision == "bfloat16"
+    assert findings["half"].verification.verdict == "faster"
+    assert "half" in run(Made(saves), fixes(), allow=("precision",)).best.fixes
+    assert run(Made(saves), fixes(), only=("half",)).best.fixes == ["half"]
+
+
+def test_what_cannot_be_allowed_is_refused():
+    with pytest.raises(InputError, match="precision"):
+        refuse_bad_allowance(("speed",))
+
+
+def test_variants_that_were_not_tried_follow_what_their_base_came_to():
+    found = run(Made({"base": 0.2, "good": 0.3}, cost_s=30.0), [
+        make("base", 0.8), make("base_fast", 0.85, variant_of="base"), make("good", 0.9),
+    ], budget_s=50.0)  # fmt: skip
+    savings = {f.fix: f.saving_s for f in found.diagnosis.findings if "+" not in f.fix}
+    tried = {f.fix for f in found.diagnosis.findings if f.verification is not None}
+    assert "base_fast" not in tried
+    # 0.05 more than its base, as was predicted.
+    assert savings["base_fast"] == pytest.approx(savings["base"] + 0.05)
+
+
+def test_a_variant_that_was_not_tried_saves_no_more_than_there_is():
+    found = run(Made({"base": 0.7}, cost_s=30.0), [
+        make("base", 0.4), make("base_fast", 0.8, variant_of="base"), make("line", 0.92,
+        advice=True),
+    ], budget_s=30.0)  # fmt: skip
+    by_name = {f.fix: f.saving_s for f in found.diagnosis.findings}
+    # A third of the 0.3 that its base leaves; 0.4 more than its base would be more than the step.
+    assert by_name["base_fast"] == pytest.approx(0.9)
+    assert [f.fix for f in found.diagnosis.findings][:2] == ["line", "base_fast"]
+
+
+def test_where_noise_hides_the_verdict_the_prediction_stays_within_what_was_measured():
+    class Noisy(Made):
+        def verify(self, fixes, null, light_s, budget_s, limit_s):
+            one = super().verify(fixes, null, light_s, budget_s, limit_s)
+            one.numerics = {"verdict": "passed"}
+            return one
+
+    bench = Noisy({"compiler": 0.01, "fix": 0.2}, {"compiler": INCOMPARABLE, "fix": INCOMPARABLE})
+    found = run(bench, [make("compiler", 0.4), make("fix", 0.3)])
+    savings = {f.fix: f.saving_s for f in found.diagnosis.findings if "+" not in f.fix}
+    # Measured: 1.01x and 1.25x, each within 1 %.
+    assert savings["compiler"] == pytest.approx(1 - 0.99 / 1.01)
+    assert savings["fix"] == pytest.approx(1 - 0.8 / 1.01)
+    assert found.diagnosis.findings[0].fix == "fix"

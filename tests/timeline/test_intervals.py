@@ -11,7 +11,7 @@ from gobrrr.timeline.intervals import IntervalSet
 
 # Small coordinates, so that touching, equal and nested intervals are common; the brute-force side
 # of every property counts unit cells.
-QUICK = settings(deadline=None, max_examples=80)
+QUICK = settings(max_examples=80)
 TIMES = st.integers(0, 24)
 INTERVALS = st.lists(st.tuples(TIMES, TIMES), max_size=12)
 

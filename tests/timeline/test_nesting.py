@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gobrrr.timeline import nesting
 
-QUICK = settings(deadline=None, max_examples=80)
+QUICK = settings(max_examples=80)
 SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12), st.integers(0, 1)), max_size=14)
 
 

@@ -147,7 +147,7 @@ def test_variables_need_processes_that_take_turns(folder: Path, registry: str) -
 def test_a_child_that_is_frozen_says_nothing_until_it_may_go_on() -> None:
     with Child(Spec("no_such_module:job", Target("script", ""))) as child:
         child.freeze()
-        with pytest.raises(ChildFailed, match="gave no sign"):
+        with pytest.raises(ChildFailed, match="did not respond"):
             child.receive(0.2, "while it was frozen")
 
 

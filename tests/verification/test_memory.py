@@ -15,7 +15,8 @@ from gobrrr.capture.workload import Workload
 from gobrrr.fixes.fix import MEMORY, Fix, RuledOut
 from gobrrr.fixes.memory_budget import BUDGETS, MEMORY_BUDGET_FIXES
 from gobrrr.measure.summary import Interval
-from gobrrr.pipeline.fix_benches import WorkloadBench
+from gobrrr.pipeline.diagnosed_with import diagnose_with
+from gobrrr.search.workload_bench import WorkloadBench
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.memory import memory_limited, step_peak_bytes
 from gobrrr.verification.timing import Null
@@ -53,7 +54,7 @@ def test_a_trial_over_the_limit_has_failed_and_the_process_lives() -> None:
 
     before = resource.getrlimit(resource.RLIMIT_DATA)
     work = Workload(torch.nn.Linear(4, 4), torch.ones(2, 4))
-    bench = WorkloadBench(work, 1e-3, memory_limit=8 << 30)
+    bench = WorkloadBench(work, diagnose_with, 1e-3, memory_limit=8 << 30)
     trial = bench.verify([fix(hoard)], NULL, None, 0.2, 60.0)
     assert trial.verdict == "failed" and "ran out of memory" in trial.reason
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
@@ -131,7 +132,7 @@ def test_a_trial_of_what_may_change_memory_measures_it() -> None:
         torch.optim.SGD(model.parameters(), lr=0.1),
     )  # fmt: skip
 
-    bench = WorkloadBench(work, 1e-3)
+    bench = WorkloadBench(work, diagnose_with, 1e-3)
     blind = bench.verify([fix(nothing)], NULL, None, 0.2, 60.0)
     assert blind.step_memory_bytes is None
     same = bench.verify([replace(fix(nothing), may_change=(MEMORY,))], NULL, None, 0.2, 60.0)

@@ -40,7 +40,7 @@ def judged(
 def test_nothing_compared_is_a_failure() -> None:
     found = judged(made(), made())
     assert (found.verdict, found.compared) == ("failed", 0)
-    assert "nothing was compared" in found.reason
+    assert "nothing could be compared" in found.reason
 
 
 def test_outputs_that_have_all_gone_are_a_failure() -> None:

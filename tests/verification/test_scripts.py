@@ -18,7 +18,7 @@ from gobrrr.verification.child import find_fixes
 from gobrrr.verification.copies import random_states, set_seeds
 from gobrrr.verification.evaluation import Expected
 from gobrrr.verification.messages import Computed, Ended, Failed, Go, Ready, Target, Turn
-from gobrrr.verification.numerics import compare
+from gobrrr.verification.numerics import NOTHING_COMPARED, compare
 from gobrrr.verification.programs import ProgramNull, ProgramTrials
 from gobrrr.verification.records import BUCKETS, difference, read_record, read_sketch, sketch
 from gobrrr.verification.script_recorder import Recorder
@@ -137,7 +137,8 @@ def alternated(changed: Computed) -> Alternated:
     """What two processes would have given: the second twice as fast, with this record."""
     ready = Ready(0.02, 1.0, Computed(), 0), Ready(0.01, 4.0, changed, 0)
     timed = Timed((0.02,) * 8, (0.01,) * 8)
-    return Alternated(Measured(timed, timed.ratio, (1.0, 4.0), None, 1 << 20), ready, 2)
+    measured = Measured(timed, timed.ratio, (1.0, 4.0), None, 1 << 20, processes=2)
+    return Alternated(measured, ready)
 
 
 def recorded(*losses: float, random: str = "same") -> Computed:
@@ -148,10 +149,10 @@ def recorded(*losses: float, random: str = "same") -> Computed:
     ("changed", "not_deterministic", "verdict", "reason"),
     [
         (recorded(3.0, 2.0), "", "faster", "2.00x"),
-        (recorded(3.0, 2.5), "", "failed", "away from the plain run"),
+        (recorded(3.0, 2.5), "", "failed", "against the plain run"),
         (recorded(3.0), "", "failed", "1 losses with the change, 2 without"),
         (recorded(3.0, 2.0), "the script is not deterministic", "incomparable", "not determ"),
-        (recorded(3.0, 2.5, random="other"), "", "incomparable", "draws others"),
+        (recorded(3.0, 2.5, random="other"), "", "incomparable", "draws different ones"),
     ],
 )
 def test_what_a_script_computes_decides_before_its_time(
@@ -173,6 +174,32 @@ def fused() -> Fix:
     return find_fixes(["fused_optimizer"])[0]
 
 
+def test_a_second_measurement_starts_both_sides_anew_and_compares_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = read_record(recorded(3.0, 2.0))
+    # Between processes the program differs from itself more than what the search gives.
+    between = Null(Interval(1.5, 1.4, 1.6), False, 0.02)
+    asked: dict[str, Any] = {}
+
+    def alternate(before: Any, after: Any, **limits: Any) -> Alternated:
+        asked.update(limits, sides=(before.spec.fixes, after.spec.fixes))
+        return alternated(recorded(9.0))
+
+    monkeypatch.setattr(programs, "alternate_processes", alternate)
+    script = Target("script", "/no/such/script.py")
+    of_script = ProgramTrials(script, turns=ProgramNull(between, plain, plain))
+    trial = of_script.time_anew([fused()], QUIET, 5.0, 1e6)
+    assert asked["sides"] == ((), ("fused_optimizer",))
+    assert (asked["budget_s"], asked["most_pairs"]) == (5.0, 2)
+    assert asked["start_limit_s"] == programs.START_LIMIT_S
+    # 2.00x is beyond QUIET and not beyond what two processes differ by.
+    assert trial.verdict == "incomparable"
+    alone = ProgramTrials(script).time_anew([fused()], QUIET, 5.0, 1.0)
+    assert alone.verdict == "faster"
+    assert alone.numerics is None
+
+
 def test_a_fix_that_crashes_the_script_is_a_failed_trial(target: Target, null: ProgramNull) -> None:
     trial = ProgramTrials(target, turns=null).verify(named(target, "crash"), budget_s=1.0)
     assert trial.verdict == "failed" and "the script with the change crashed with SIGSEGV" in (
@@ -184,6 +211,18 @@ def test_a_script_that_is_not_deterministic_is_incomparable(target: Target) -> N
     random = Target("script", target.name, ("--random",), target.registry, threads=1)
     null = null_of(random)
     assert "not deterministic" in null.not_deterministic
+
+
+def test_modules_of_torchscript_leave_nothing_to_compare(tmp_path: Path) -> None:
+    served = tmp_path / "served.py"
+    served.write_text(
+        "import torch\n"
+        "net = torch.jit.script(torch.nn.Linear(64, 64))\n"
+        "for _ in range(100000):\n"
+        "    net(torch.ones(8, 64))\n"
+    )
+    null = null_of(Target("script", str(served), threads=1))
+    assert null.not_deterministic == NOTHING_COMPARED, null.trouble
 
 
 def test_a_script_that_asks_for_input_is_told_apart(folder: Path) -> None:

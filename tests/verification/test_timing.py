@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from gobrrr.measure import FakeClock, Interval
+from gobrrr.measure.noise import is_quiet
+from gobrrr.verification.alternation import InKernel, by_page_faults
 from gobrrr.verification.timing import (
     EndOfSteps,
     Null,
@@ -15,10 +17,10 @@ from gobrrr.verification.timing import (
     Timed,
     alternate,
     clear_of,
-    is_quiet,
     judge,
     null_of,
     take_turns,
+    undecided_by,
 )
 
 MS = 1_000_000
@@ -99,6 +101,19 @@ def test_steps_that_jump_make_a_noisy_null() -> None:
     assert "too noisy" in null.sentence
 
 
+def test_processes_that_differ_by_page_faults_are_said_to() -> None:
+    # Steps of 20 ms: 8 more in the kernel make a null noisy, 1 does not.
+    kept, returned = InKernel(0.020, 0.001, 0.2), InKernel(0.030, 0.009, 11_600.0)
+    cause = by_page_faults([kept, returned, kept])
+    assert cause == "because its processes take 0 to 11,600 page faults a step"
+    null = Null(Interval(0.7, 0.6, 0.8), False, 0.02, cause)
+    assert null.sentence.endswith(f"0.700x (0.600 to 0.800), {cause}")
+    assert by_page_faults([kept, InKernel(0.030, 0.002, 11_600.0)]) == ""
+    # It is not the slower one.
+    assert by_page_faults([kept, InKernel(0.019, 0.009, 11_600.0)]) == ""
+    assert by_page_faults([kept, kept]) == by_page_faults([kept]) == ""
+
+
 def pairs(ratio: float, n: int = 12) -> Timed:
     return Timed((0.010 * ratio,) * n, (0.010,) * n)
 
@@ -113,10 +128,11 @@ def pairs(ratio: float, n: int = 12) -> Timed:
         (pairs(0.8), QUIET, None, "slower"),
         # A null that lies above 1 moves the bar up, not down.
         (pairs(1.015), Null(Interval(1.01, 1.0, 1.02), True, 0.01), None, "same"),
-        (pairs(0.985), Null(Interval(1.01, 1.0, 1.02), True, 0.01), None, "slower"),
-        # A narrow null: one percent is the least that counts.
-        (pairs(1.008), Null(Interval(1.0, 0.999, 1.001), True, 0.01), None, "same"),
-        (pairs(1.3), Null(Interval(1.0, 0.9, 1.1), False, 0.01), None, "incomparable"),
+        (pairs(0.975), Null(Interval(1.01, 1.0, 1.02), True, 0.01), None, "slower"),
+        # A narrow null: two per cent, which a quiet program may lie from itself, is the least.
+        (pairs(1.018), Null(Interval(1.0, 0.999, 1.001), True, 0.01), None, "same"),
+        (pairs(1.04), Null(Interval(1.0, 0.9, 1.1), False, 0.01), None, "incomparable"),
+        (pairs(1.3), Null(Interval(1.0, 0.9, 1.1), False, 0.01), None, "faster"),
         (pairs(1382.0), QUIET, 0.5, "eliminated_work"),
         (pairs(1.2), QUIET, 0.0095, "faster"),
     ],
@@ -144,15 +160,52 @@ def test_measuring_goes_on_until_it_is_clear(ratio: Interval, enough: bool) -> N
     assert clear(ratio) is enough
 
 
+def verdict_on(median: float, low: float, high: float, null: Null, n: int = 12) -> str:
+    return judge(pairs(1.0, n), null, ratio=Interval(median, low, high))[0]
+
+
 def test_a_noisy_null_hides_small_changes_and_not_large_ones() -> None:
-    # Reaches 1.1, so that a change must lie beyond 1.1 ** 3 = 1.331 or under 0.751.
+    # Its median is 1.1 from 1: the whole interval of a change must lie above that or below 1 / 1.1.
+    null = Null(Interval(1.1, 0.9, 1.6), False, 1.0)
+    assert verdict_on(1.4, 1.12, 1.7, null) == "faster"
+    assert verdict_on(1.4, 1.08, 1.7, null) == "incomparable"
+    assert verdict_on(1.0, 0.99, 1.01, null) == "incomparable"
+    assert verdict_on(0.7, 0.65, 0.9, null) == "slower"
+    # Two copies that differ by 1.2 for certain: two others may by 1.44.
+    apart = Null(Interval(1.2, 1.1, 1.3), False, 1.0)
+    assert verdict_on(1.6, 1.45, 1.7, apart) == "faster"
+    assert verdict_on(1.6, 1.43, 1.7, apart) == "incomparable"
+    # One that is near 1 and wide lets no change pass that the widest quiet one would not.
+    assert verdict_on(1.05, 1.04, 1.06, Null(Interval(1.0, 0.9, 1.1), False, 1.0)) == "incomparable"
+
+
+def test_few_pairs_have_to_show_more() -> None:
+    # 1.1 ** 3 = 1.331
     null = Null(Interval(1.0, 0.95, 1.1), False, 1.0)
-    turns = Timed((1.0,), (1.0,))
+    assert verdict_on(1.3, 1.2, 1.4, null, n=6) == "faster"
+    assert verdict_on(1.3, 1.2, 1.4, null, n=5) == "incomparable"
+    assert verdict_on(1.4, 1.34, 1.5, null, n=2) == "faster"
+    repeated = judge(pairs(1.0, 2), null, ratio=Interval(1.3, 1.2, 1.4), repeats=True)
+    assert repeated[0] == "faster"
 
-    def verdict(median: float, low: float, high: float) -> str:
-        return judge(turns, null, ratio=Interval(median, low, high))[0]
 
-    assert verdict(1.4, 1.34, 1.5) == "faster"
-    assert verdict(1.4, 1.32, 1.5) == "incomparable"
-    assert verdict(1.0, 0.99, 1.01) == "incomparable"
-    assert verdict(0.7, 0.65, 0.74) == "slower"
+def test_what_looks_like_a_change_is_measured_on() -> None:
+    undecided = undecided_by(QUIET)
+    assert undecided(Interval(1.1, 0.9, 1.3), 12)
+    assert undecided(Interval(0.9, 0.8, 1.1), 12)
+    assert not undecided(Interval(1.1, 1.05, 1.3), 12)
+    assert undecided(Interval(1.1, 1.05, 1.3), 3)
+    assert not undecided(Interval(1.0, 0.8, 1.2), 3)
+
+
+@pytest.mark.parametrize(("answer", "rounds"), [(False, 2), (True, 8)])
+def test_an_undecided_ratio_gets_four_budgets(answer: bool, rounds: int) -> None:
+    clock = FakeClock()
+
+    def turn() -> float:
+        clock.advance(500 * MS)
+        return 0.5
+
+    timed = alternate(turn, turn, budget_s=2.1, enough=lambda ratio: False, clock=clock,
+                      undecided=lambda ratio, pairs: answer)  # fmt: skip
+    assert len(timed.before) == rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,9 @@ import pytest
 from gobrrr.capture.workload import Workload
 from gobrrr.diagnosis.fix_schema import Verification
 from gobrrr.fixes.fix import Fix, RuledOut
-from gobrrr.measure import FakeClock
+from gobrrr.measure import FakeClock, Interval
+from gobrrr.verification import workloads
+from gobrrr.verification.timing import Null, Timed, never
 from gobrrr.verification.workloads import measure_null, prepare, verify_workload
 
 pytestmark = pytest.mark.torch
@@ -351,3 +354,23 @@ def test_a_trial_survives_the_way_to_another_process_and_into_a_diagnosis() -> N
     assert msgspec.msgpack.decode(sent, type=Answer) == Tried(trial)
     record = msgspec.json.decode(msgspec.json.encode(trial), type=Verification)
     assert record == trial and record.fixes == ["change"]
+
+
+@pytest.mark.parametrize(("left_s", "extends"), [(9.0, False), (1e6, True)])
+def test_a_trial_is_timed_longer_only_where_it_is_not_ended_before(
+    left_s: float, extends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def take_turns(*sides: Any, undecided: Any, **more: Any) -> Timed:
+        given.append(undecided)
+        return Timed((0.01,) * 8, (0.01,) * 8)
+
+    monkeypatch.setattr(workloads, "take_turns", take_turns)
+    null = Null(Interval(1.0, 0.99, 1.01), True, 0.01)
+    # Two seconds may become eight, and two more are for what comes after.
+    trial = verify_workload(
+        inference(), [], null=null, budget_s=2.0, clock=CLOCK, deadline=time.monotonic() + left_s
+    )
+    assert trial.verdict == "same"
+    assert (given[0] is not never) is extends

@@ -18,7 +18,7 @@ ARGUMENTS = st.lists(st.one_of(TENSORS, TENSORS, SCALARS, LISTS), max_size=16).m
 OUTPUTS = st.one_of(st.none(), st.lists(TENSORS, max_size=3).map(tuple))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ARGUMENTS, OUTPUTS)
 def test_no_arguments_make_a_formula_fail(
     args: tuple, outputs: tuple[TensorSpec, ...] | None

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,18 +19,8 @@ for _library in ("transformers", "diffusers"):
 pytestmark = [pytest.mark.torch, pytest.mark.models]
 
 
-def _load_zoo() -> Any:
-    path = Path(__file__).parents[2] / "benchmarks" / "zoo.py"
-    spec = importlib.util.spec_from_file_location("zoo", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up.
-    sys.modules["zoo"] = module
-    spec.loader.exec_module(module)
-    return module
+from benchmarks import zoo  # noqa: E402
 
-
-zoo = _load_zoo()
 OPTIMIZERS: dict[str, dict[str, bool]] = {
     "loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True},
 }  # fmt: skip

@@ -11,6 +11,7 @@ from gobrrr.work import (
     formula_names,
     is_composite,
     register_work,
+    registry,
     unregister_work,
     work_of,
 )
@@ -67,6 +68,36 @@ def test_a_users_formula_may_replace_a_built_in_one() -> None:
     finally:
         unregister_work("aten::mm")
     assert work_of(OpCall("aten::mm", (tensor(2, 3), tensor(3, 4)))) is not None
+
+
+def test_a_call_of_a_trace_is_counted_anew_where_its_formula_is_another() -> None:
+    call = OpCall("aten::relu", (tensor(4),))
+    built_in = work_of(call)
+    assert work_of(call) is built_in
+    register_work("aten::relu", lambda call: Work(5.0, 0.0, 1, 1, 1, "float32", "pointwise"))
+    try:
+        found = work_of(call)
+        assert found is not None
+        assert found.matrix_flops == 5.0
+    finally:
+        unregister_work("aten::relu")
+    assert work_of(call) is built_in
+
+
+def test_calls_of_traces_that_are_equal_but_for_the_type_of_a_number_are_two() -> None:
+    whole, real = (OpCall("aten::arange", (value,)) for value in (4, 4.0))
+    assert whole == real
+    for call in (whole, real):
+        assert work_of(call) == registry._known_work(call)
+
+
+def test_what_is_kept_of_traces_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_MOST_OF_TRACES", 3)
+    monkeypatch.setattr(registry, "_OF_TRACES", {})
+    calls = [OpCall("aten::relu", (tensor(size),)) for size in range(1, 9)]
+    for call in calls:
+        assert work_of(call) == registry._known_work(call)
+        assert len(registry._OF_TRACES) <= 3
 
 
 def test_a_users_error_is_not_hidden() -> None:

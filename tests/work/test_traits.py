@@ -82,7 +82,7 @@ def test_a_formula_that_fails_on_a_whole_call_is_ours_to_mend() -> None:
     assert work_of(whole) is None
     assert list(failed_formulas()) == ["aten::native_group_norm"]
     (notice,) = failure_notices()
-    assert "aten::native_group_norm" in notice and "a defect of gobrrr" in notice
+    assert "aten::native_group_norm" in notice and "a bug in gobrrr" in notice
     forget_failures()
     # A trace leaves arguments out, and results always.
     assert work_of(OpCall("aten::native_group_norm", whole.args)) is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,23 @@ from numpy.typing import NDArray
 from gobrrr.attribution.collectives import CollectiveFigures
 from gobrrr.attribution.device_time import DeviceTimeNs
 from gobrrr.attribution.leaves import IdleGap, KernelShares
-from gobrrr.attribution.other_threads import ConcurrentOp
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import Summary, summarise
 from gobrrr.models.roof import Roof
 from gobrrr.timeline.data import WHOLE_TRACE, Device, HostSpans, Kernels, Timeline
 from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.step_kinds import SeenSteps, WallTime
 from gobrrr.work.estimate import Work
 
+if TYPE_CHECKING:
+    # For its type alone: a trace of a GPU has no use for the lanes of a processor.
+    from gobrrr.attribution.other_threads import ConcurrentOp
+
 MEAN, MEDIAN = "mean", "median"
+
+
+# What ``.item()`` asks for: one element, which the host waits for.
+READ_OF_ONE_VALUE = "aten::_local_scalar_dense"
 
 
 @dataclass(frozen=True)
@@ -58,22 +67,37 @@ class StepTimes:
         time: in seconds; a prediction has no samples (``n`` is 0).
         basis: which figure of ``time`` the leaves sum to, ``MEAN`` or ``MEDIAN``.
         samples_s: the step times behind ``time``, in order.
+        ended_s: when each of them ended, on the clock of the process; empty where it is not known.
         profiled_s: a profiled step; ``None`` for a prediction.
         profiler_cost_s: subtracted from the host time of each profiled step.
         host_scale, kernel_scale: what host time and kernel time were then multiplied by.
         profiled_steps: how many were attributed.
         whole_trace: nothing told where steps begin: the time is that of the whole recording.
+        kind: what a step is, where more is known than its ops say.
+        varying: the steps differ in size: the leaves are means.
+        tokens: that one step makes.
+        wall: what the wall time goes to besides these steps.
+        seen: all steps of the kind that were seen, not the timed ones alone.
+        taken_away: the machine did other things for most of the time: no figure of the program's
+            can be derived from these times.
     """
 
     time: Summary
     basis: str
     samples_s: tuple[float, ...] = ()
+    ended_s: tuple[float, ...] = ()
     profiled_s: float | None = None
     profiler_cost_s: float | None = None
     host_scale: float | None = None
     kernel_scale: float | None = None
     profiled_steps: int = 0
     whole_trace: bool = False
+    kind: str = ""
+    varying: bool = False
+    tokens: int | None = None
+    wall: WallTime | None = None
+    seen: SeenSteps | None = None
+    taken_away: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,14 +130,17 @@ class Attributed:
         ops: op by op, or by groups of kernels.
         shares: the kernels' split, row by row.
         beside_ns: overhead that belongs to no op, by a name for it.
+        communication_ns: what a lane of a processor waits for other ranks, which belongs to no op
+            either.
         idle: overhead by cause and line; gaps that are alike are added up.
         unlinked_ns: kernel time for which no op was found.
         counters: what was counted per step (``Diagnosis.counters``); FLOPs and bytes follow from
             ``ops``.
         device_time: of a device beside the host.
         collectives: of this process alone, or of all ranks.
-        concurrent: operators of threads beside the lane, outside the sum.
+        concurrent: work of threads and devices beside the lane, outside the sum.
         notices: sentences for the user.
+        module_classes: the class of each module by its path, as far as it is known.
     """
 
     device: Device
@@ -125,6 +152,7 @@ class Attributed:
     drawn: DrawnStep | None
     idle: tuple[IdleGap, ...]
     beside_ns: Mapping[str, float] = field(default_factory=dict)
+    communication_ns: float = 0.0
     unlinked_ns: float = 0.0
     counters: Mapping[str, float] = field(default_factory=dict)
     device_time: DeviceTimeNs | None = None
@@ -132,11 +160,12 @@ class Attributed:
     concurrent: tuple[ConcurrentOp, ...] = ()
     notices: tuple[str, ...] = ()
     threads: int | None = None
+    module_classes: Mapping[str, str] = field(default_factory=dict)
 
 
 def recorded_step_times(timeline: Timeline) -> StepTimes:
     """Step times of a recording: its windows, profiled, because it holds no others."""
-    lengths = ((timeline.steps[:, 1] - timeline.steps[:, 0]) * 1e-9).tolist()
+    lengths = (timeline.step_lengths_ns * 1e-9).tolist()
     time = summarise(lengths)
     return StepTimes(
         time=time,

@@ -6,12 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.timeline.data import Collective, KernelKind, Timeline
 
 Float64 = NDArray[np.float64]
@@ -73,6 +72,14 @@ class CollectiveFigures:
 
 
 @dataclass(frozen=True)
+class Exposure:
+    """Of each row of ``Timeline.kernels``, ns per step: how long it ran, and with nothing else."""
+
+    owned_ns: Float64
+    duration_ns: Float64
+
+
+@dataclass(frozen=True)
 class Matched:
     """What was found about each kernel of one rank; rows are those of ``Timeline.kernels``.
 
@@ -94,21 +101,27 @@ class _Kind(NamedTuple):
     group_size: int
 
 
-# Step name -> kernel rows, in order.
-_Calls = dict[str, list[int]]
+# The call's number in its group where recorded, else the name of its step -> kernel rows, in order.
+_Calls = dict[str | int, list[int]]
 
 
 def match_collectives(
     timelines: Sequence[Timeline],
-    found: Sequence[DeviceAttribution],
+    found: Sequence[Exposure],
     ranks: Sequence[int],
     all_present: bool,
+    *,
+    one_clock: bool = False,
 ) -> tuple[tuple[CollectiveFigures, ...], tuple[Matched, ...]]:
     """Figures by kind, most exposed first, and what each rank's kernels waited.
 
-    Calls match by step, name, bytes and group, in order, where each member has as many. With a
-    recorded group size, its members are the ranks that have the call and ``complete`` says whether
-    they are all; without, they are all ranks, complete if ``all_present``.
+    ``one_clock``: all timelines are on one clock, so that the last to start is the last to come.
+    Otherwise that is the one with the shortest duration: of a device's kernels all end together.
+
+    Calls match by name, bytes, group and their number in it (without one by step, in order), where
+    each member has as many. With a recorded group size, its members are the ranks that have the
+    call and ``complete`` says whether they are all; without, they are all ranks, complete if
+    ``all_present``.
     """
     per_rank = [_calls(timeline, len(timelines) > 1) for timeline in timelines]
     matched = tuple(
@@ -117,7 +130,9 @@ def match_collectives(
     )
     durations = [timeline.kernels.end_ns - timeline.kernels.start_ns for timeline in timelines]
     figures = [
-        _figures(kind, per_rank, timelines, durations, found, ranks, all_present, matched)
+        _figures(
+            kind, per_rank, timelines, durations, found, ranks, all_present, matched, one_clock
+        )
         for kind in sorted(set().union(*per_rank))
     ]
     figures.sort(key=lambda f: -sum(f.exposed_ns) / len(f.ranks))
@@ -132,21 +147,40 @@ def _calls(timeline: Timeline, compare: bool) -> dict[_Kind, _Calls]:
     kernels = timeline.kernels
     rows = np.flatnonzero(kernels.kind == KernelKind.COLLECTIVE)
     window = np.searchsorted(timeline.steps[:, 1], kernels.start_ns[rows], side="right")
+    number = np.full(len(kernels), -1) if kernels.call_number is None else kernels.call_number
     found: dict[_Kind, _Calls] = defaultdict(lambda: defaultdict(list))
-    for row, step in zip(rows.tolist(), window.tolist()):
-        index = int(kernels.collective[row])
-        record = timeline.collectives[index] if index >= 0 else Collective("")
-        name = record.name.removeprefix("nccl:")
-        name = name or _kernel_function(timeline.names[kernels.name[row]])
-        kind = _Kind(
-            name,
-            -1 if compare and _UNEVEN.search(name) else int(kernels.bytes_moved[row]),
-            record.group or "",
-            record.group_size or 0,
-        )
+    columns = (rows, window, number[rows], *(c[rows] for c in _said(timeline)))
+    kinds: dict[tuple[int, ...], _Kind] = {}
+    for row, step, call, *said in zip(*(column.tolist() for column in columns)):
+        kind = kinds.get(tuple(said))
+        if kind is None:
+            kind = kinds[tuple(said)] = _kind_of(timeline, row, compare)
         # A kernel of no length at the very end lies behind the last window.
-        found[kind][timeline.step_names[min(step, len(timeline.step_names) - 1)]].append(row)
+        in_step = timeline.step_names[min(step, len(timeline.step_names) - 1)]
+        found[kind][call if call >= 0 else in_step].append(row)
     return {kind: dict(calls) for kind, calls in found.items()}
+
+
+def _said(timeline: Timeline) -> tuple[NDArray[Any], ...]:
+    """Of each kernel what its kind follows from."""
+    kernels = timeline.kernels
+    return kernels.collective, kernels.bytes_moved, kernels.name
+
+
+def _kind_of(timeline: Timeline, row: int, compare: bool) -> _Kind:
+    index = int(timeline.kernels.collective[row])
+    record = timeline.collectives[index] if index >= 0 else Collective("")
+    name = collective_name(timeline, row)
+    uneven = compare and _UNEVEN.search(name)
+    moved = -1 if uneven else int(timeline.kernels.bytes_moved[row])
+    return _Kind(name, moved, record.group or "", record.group_size or 0)
+
+
+def collective_name(timeline: Timeline, row: int) -> str:
+    """What a kernel does, as recorded (``allreduce``), else as its name says (``AllReduce``)."""
+    index = int(timeline.kernels.collective[row])
+    name = timeline.collectives[index].name.removeprefix("nccl:") if index >= 0 else ""
+    return name or _kernel_function(timeline.names[timeline.kernels.name[row]])
 
 
 def _kernel_function(name: str) -> str:
@@ -160,10 +194,11 @@ def _figures(
     per_rank: Sequence[dict[_Kind, _Calls]],
     timelines: Sequence[Timeline],
     durations: Sequence[NDArray[np.int64]],
-    found: Sequence[DeviceAttribution],
+    found: Sequence[Exposure],
     ranks: Sequence[int],
     all_present: bool,
     matched: Sequence[Matched],
+    one_clock: bool,
 ) -> CollectiveFigures:
     members = [i for i, calls in enumerate(per_rank) if kind in calls]
     rows = [[row for step in per_rank[i][kind].values() for row in step] for i in members]
@@ -172,8 +207,15 @@ def _figures(
     wait = skew = transfer = last = None
     if columns is not None:
         table = np.array([durations[i][of] for i, of in zip(members, columns)], np.float64)
-        beyond = table - table.min(axis=0)
-        came_last = np.array(members)[table.argmin(axis=0)]
+        beyond, came_last = table - table.min(axis=0), np.array(members)[table.argmin(axis=0)]
+        if one_clock:
+            starts = np.array(
+                [timelines[i].kernels.start_ns[of] for i, of in zip(members, columns)], np.float64
+            )
+            # Who has all it needs before the last has come (the root of a broadcast) waits less.
+            beyond = np.minimum(starts.max(axis=0) - starts, table)
+            came_last = np.array(members)[starts.argmax(axis=0)]
+            table = table - beyond
         for i, of, waited in zip(members, columns, beyond):
             matched[i].wait_ns[of] = waited
             matched[i].last[of] = came_last
@@ -230,11 +272,10 @@ def _columns(calls: Sequence[_Calls]) -> list[NDArray[np.int64]] | None:
 
 
 def _exposure(
-    rows: Sequence[Sequence[int]], found: Sequence[DeviceAttribution]
+    rows: Sequence[Sequence[int]], found: Sequence[Exposure]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     exposed, overlapped = [], []
-    for of_rank, result in zip(rows, found):
-        shares = result.attribution.kernels
+    for of_rank, shares in zip(rows, found):
         own = float(shares.owned_ns[list(of_rank)].sum())
         exposed.append(own)
         overlapped.append(max(0.0, float(shares.duration_ns[list(of_rank)].sum()) - own))

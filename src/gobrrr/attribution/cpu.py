@@ -14,8 +14,8 @@ from gobrrr.attribution.lane import (
     COLLECTING,
     COMPILING,
     KERNEL,
+    LEAF_OF_OWNER,
     LOADING,
-    OVERHEAD_LEAF,
     PYTHON,
     StepPieces,
     cut_step,
@@ -25,7 +25,10 @@ from gobrrr.attribution.split import leaves_of_kernels, roof_times_ns, split_ker
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.profile import ProfilerCost
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.models.operator_limits import roof_of_op
+from gobrrr.models.residency import missed_bytes_of_step
 from gobrrr.models.roof import Roof, roof_of
+from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work
 
 Float64 = NDArray[np.float64]
@@ -107,16 +110,22 @@ def attribute_cpu(
     release_ns: float = 0.0,
     generated: Mapping[str, Work | None] | None = None,
     has_work: NDArray[np.bool_] | None = None,
+    basis: str = MEDIAN,
+    calls: Float64 | None = None,
 ) -> CpuAttribution:
-    """Attributes the steps of a capture: to the unprofiled median, or as they were recorded.
+    """Attributes the steps of a capture: to the unprofiled step, or as they were recorded.
 
     Args:
         capture: the steps, and the ops that they run.
         works: of one call of each op.
         ceilings: of the processor; ``None`` leaves every kernel without a roof.
-        step_ns: the unprofiled median, to which all is scaled. Kernel and host times are then
-            medians over the steps, except collection, loading and compilation, which come and go:
-            those are means. ``None``: means over the steps, unscaled.
+        step_ns: the unprofiled step, to which all is scaled; ``None``: means over the steps,
+            unscaled.
+        basis: how kernel and host times of several steps become one: as medians, except
+            collection, loading and compilation, which come and go and are means; or all as means,
+            of steps that differ.
+        calls: how often a step runs each op that it runs at all, where the profiled steps are not
+            the measure of it.
         fixed_ns: fixed cost of one call of each op (NaN: unknown, taken as 0).
         fault_ns: page-fault time of one call of each op.
         cost: of the profiler.
@@ -131,10 +140,11 @@ def attribute_cpu(
         cut_step(capture, (int(low), int(high)), has_work, cost)
         for low, high in capture.timeline.steps
     )
-    basis = MEAN if step_ns is None else MEDIAN
     if step_ns is None:
-        step_ns = float((capture.timeline.steps[:, 1] - capture.timeline.steps[:, 0]).mean())
-    kernel_ns, calls = _typical_kernels(steps, len(works), basis)
+        basis = MEAN
+        step_ns = float(capture.timeline.step_lengths_ns.mean())
+    kernel_ns, ran = _typical_kernels(steps, len(works), basis)
+    calls = ran if calls is None else np.where(ran > 0, calls, 0.0)
     names = tuple(sorted({name for step in steps for name in step.other_ns}))
     average = np.mean if basis == MEAN else np.median
     other_ns = np.array(
@@ -155,9 +165,7 @@ def attribute_cpu(
     )
     host_ns = _without_cost(host_ns, cost_ns * reconciled.cost_share) * reconciled.scale
 
-    roofs = [
-        None if work is None or ceilings is None else roof_of(work, ceilings) for work in works
-    ]
+    roofs = roofs_of_step([op.call for op in capture.recorded], works, ceilings)
     rows = np.flatnonzero(has_work)
     regimes = [
         regime_without_roof(works[i], family_of(capture.recorded[i].call.name))
@@ -186,7 +194,7 @@ def attribute_cpu(
         page_faults_ns=of_step(fault_ns),
     )
     leaves = leaves_of_kernels(shares, "overhead.dispatch")
-    for owner, leaf in OVERHEAD_LEAF.items():
+    for owner, leaf in LEAF_OF_OWNER.items():
         leaves[leaf] += float(host_ns[owner].sum())
     released = min(release_ns, leaves["overhead.python"])
     leaves["overhead.python"] -= released
@@ -206,6 +214,19 @@ def attribute_cpu(
     )
     attribution.check()
     return CpuAttribution(attribution, reconciled, host_ns, calls, steps, tuple(roofs), others)
+
+
+def roofs_of_step(
+    calls: Sequence[OpCall], works: Sequence[Work | None], ceilings: Ceilings | None
+) -> list[Roof | None]:
+    """The roof of each op of a step that repeats, its data where the step has left them."""
+    if ceilings is None:
+        return [None] * len(works)
+    missed = missed_bytes_of_step(calls, ceilings)
+    return [
+        None if work is None else roof_of_op(call, work, ceilings, beyond)
+        for call, work, beyond in zip(calls, works, missed)
+    ]
 
 
 def _without_cost(host_ns: Float64, cost_ns: Float64) -> Float64:

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from gobrrr.attribution.attributed import (
+    MEAN,
     MEDIAN,
+    READ_OF_ONE_VALUE,
     Attributed,
     AttributedOp,
     DrawnStep,
@@ -16,16 +18,25 @@ from gobrrr.attribution.attributed import (
     ceiling_notices,
     recorded_step_times,
 )
+from gobrrr.attribution.collectives import match_collectives
 from gobrrr.attribution.cpu import CpuAttribution, works_on
 from gobrrr.attribution.cpu_causes import causes_of_lane, causes_of_overhead
+from gobrrr.attribution.cpu_network import NETWORK_LEAF, exposure_of, slept_for
 from gobrrr.attribution.cpu_run import CpuAnalysis
-from gobrrr.attribution.lane import COLLECTING, COMPILING, LOADING, OVERHEAD_LEAF
+from gobrrr.attribution.lane import (
+    COLLECTING,
+    COMPILING,
+    LEAF_OF_OWNER,
+    LOADING,
+    NETWORK,
+)
 from gobrrr.attribution.lane_of_trace import TraceLane
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.attribution.other_threads import concurrent_ops
+from gobrrr.attribution.sleep import with_sleep_apart
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.fixed_cost import most_common_failures
-from gobrrr.capture.session import Measurements
+from gobrrr.capture.measurements import Measurements
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import Device, HostKind, KernelKind, Kernels
 from gobrrr.timeline.graph import StepOp
@@ -34,8 +45,7 @@ from gobrrr.timeline.quantities import percent
 from gobrrr.work.estimate import Work
 
 TRAILING = "(after the last op)"
-READ_OF_ONE_VALUE = "aten::_local_scalar_dense"
-# Owners whose time has nothing to do with the op that happens to come next.
+# Overhead that has nothing to do with the op that happens to come next.
 OF_NO_OP = {
     LOADING: "(waiting for data)",
     COLLECTING: "(garbage collection)",
@@ -60,21 +70,32 @@ def attributed_cpu(
         ceilings,
         StepTimes(
             time=analysis.step,
-            basis=MEDIAN,
+            basis=MEAN if measured.kind.varying else MEDIAN,
             samples_s=tuple(ns * 1e-9 for ns in measured.all_plain_ns),
+            ended_s=tuple(measured.plain_ended_s),
             profiled_s=reconciled.profiled_ns * 1e-9,
             profiler_cost_s=reconciled.cost_ns * reconciled.cost_share * 1e-9,
             host_scale=reconciled.scale,
             kernel_scale=reconciled.scale,
             profiled_steps=len(measured.profiled),
+            kind=measured.kind.name,
+            varying=measured.kind.varying,
+            tokens=measured.kind.tokens,
+            wall=measured.kind.wall,
+            seen=measured.kind.seen,
+            taken_away=measured.taken_away,
         ),
         idle=causes_of_overhead(measured, analysis),
     )
+    leaves_ns, idle = with_sleep_apart(step.leaves_ns, step.idle, measured, threads)
     return replace(
         step,
+        leaves_ns=leaves_ns,
+        idle=idle,
         device=device,
         threads=threads,
         counters=_counters(analysis),
+        module_classes=measured.module_classes,
         notices=tuple(_notices(measured, analysis, ceilings)),
     )
 
@@ -89,10 +110,14 @@ def attributed_lane(
     idle: Sequence[IdleGap],
 ) -> Attributed:
     """A CPU step, attributed, wherever it came from; ``works`` are those of the recorded ops."""
+    rank = capture.timeline.rank or 0
+    network = exposure_of(capture, result, slept_for(capture, result))
     return Attributed(
         device=capture.timeline.device,
         ceilings=ceilings,
         step=step,
+        collectives=match_collectives([capture.timeline], [network], [rank], False)[0],
+        communication_ns=result.attribution.leaves_ns[NETWORK_LEAF],
         leaves_ns=result.attribution.leaves_ns,
         ops=tuple(_ops(capture, works, result)),
         shares=result.attribution.kernels,
@@ -135,7 +160,7 @@ def attributed_trace_lane(
 def _overhead_of_no_op(result: CpuAttribution) -> dict[str, float]:
     host = result.host_by_op_ns
     found = {name: float(host[owner].sum()) for owner, name in OF_NO_OP.items()}
-    last = float(host[:, -1].sum() - host[list(OF_NO_OP), -1].sum())
+    last = float(host[:, -1].sum() - host[[*OF_NO_OP, NETWORK], -1].sum())
     return {**found, TRAILING: last}
 
 
@@ -144,7 +169,8 @@ def _ops(
 ) -> list[AttributedOp]:
     shares = result.attribution.kernels
     row_of = {int(position): i for i, position in enumerate(shares.kernel) if position >= 0}
-    host = result.host_by_op_ns.sum(axis=0) - result.host_by_op_ns[list(OF_NO_OP)].sum(axis=0)
+    of_no_op = [*OF_NO_OP, NETWORK]
+    host = result.host_by_op_ns.sum(axis=0) - result.host_by_op_ns[of_no_op].sum(axis=0)
     items = [
         AttributedOp(
             op=op,
@@ -169,8 +195,7 @@ def _drawn(capture: CpuCapture, result: CpuAttribution) -> DrawnStep:
     """The profiled step of median length; its kernels are the ops that do work."""
     timeline = capture.timeline
     host = timeline.host
-    lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
-    chosen = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    chosen = timeline.median_step
     low, high = (int(edge) for edge in timeline.steps[chosen])
     begin, stop = np.searchsorted(host.start_ns, [low, high])
     shares = result.attribution.kernels
@@ -201,7 +226,7 @@ def _drawn(capture: CpuCapture, result: CpuAttribution) -> DrawnStep:
         regime=regime[regime >= 0].astype(np.uint8),
         idle_start_ns=pieces.piece_start_ns[idle] + low,
         idle_end_ns=pieces.piece_end_ns[idle] + low,
-        idle_leaf=tuple(OVERHEAD_LEAF[owner] for owner in pieces.piece_owner[idle].tolist()),
+        idle_leaf=tuple(LEAF_OF_OWNER[owner] for owner in pieces.piece_owner[idle].tolist()),
     )
 
 
@@ -218,10 +243,7 @@ def _counters(analysis: CpuAnalysis) -> dict[str, float]:
 
 
 def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) -> list[str]:
-    notices = [*measured.notices, *ceilings.notices]
-    if measured.disturbance:
-        cause = measured.disturbance[0].upper() + measured.disturbance[1:]
-        notices.append(f"{cause}: times are too long by an unknown amount.")
+    notices = [*measured.notices, *ceilings.notices, *measured.load_notices]
     matched = analysis.capture.matched_fraction
     if matched < 0.98:
         notices.append(
@@ -231,9 +253,10 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
     fixed = analysis.fixed
     if fixed.estimated:
         names = ", ".join(most_common_failures(fixed, analysis.capture.recorded))
+        ops = "1 op" if fixed.estimated == 1 else f"{fixed.estimated} ops"
         notices.append(
-            f"The fixed cost of {fixed.estimated} ops is estimated ({names}): they are not known "
-            "to be safe on other data than the program's, so simpler ops of their kind were timed."
+            f"The fixed cost of {ops} is estimated ({names}): running such an op on other data "
+            "may be unsafe, so a simpler one of its kind was timed instead."
         )
     kinds = analysis.capture.timeline.host.kind
     if (kinds == HostKind.COMPILATION).any():

@@ -13,16 +13,18 @@ from gobrrr.attribution.lane import (
     COLLECTING,
     COMPILING,
     DISPATCH,
+    LEAF_OF_OWNER,
     LOADING,
-    OVERHEAD_LEAF,
     PYTHON,
     cut_step,
 )
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.attribution.lines import LaneStep, time_by_line
+from gobrrr.attribution.sleep import ASLEEP
 from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
+from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.profile import RawEvents
-from gobrrr.capture.session import Measurements
+from gobrrr.timeline.data import HostKind
 
 
 def causes_of_overhead(measured: Measurements, analysis: CpuAnalysis) -> list[IdleGap]:
@@ -39,11 +41,16 @@ def causes_of_lane(
     gaps = []
     steps = sampled or [LaneStep(capture, pieces) for pieces in result.steps]
     for owner in (PYTHON, LOADING):
-        leaf = OVERHEAD_LEAF[owner]
+        leaf = LEAF_OF_OWNER[owner]
         shares = time_by_line(steps, owner)
-        gaps += [IdleGap(leaves[leaf] * share, leaf, line) for line, share in shares.items()]
+        detail = _loader_of(capture) if owner == LOADING else None
+        gaps += [
+            IdleGap(leaves[leaf] * share, ASLEEP if spent.asleep and owner == PYTHON else leaf,
+                    spent.line, detail)
+            for spent, share in shares.items()
+        ]  # fmt: skip
         if not shares:
-            gaps.append(IdleGap(leaves[leaf], leaf))
+            gaps.append(IdleGap(leaves[leaf], leaf, detail=detail))
     dispatch: dict[str, float] = defaultdict(float)
     host = result.host_by_op_ns[DISPATCH]
     for position, op in enumerate(recorded):
@@ -53,10 +60,23 @@ def causes_of_lane(
     for position, fixed_ns in zip(kernels.kernel, kernels.fixed_ns):
         if position >= 0:
             dispatch[recorded[position].source] += float(fixed_ns)
-    gaps += [IdleGap(ns, OVERHEAD_LEAF[DISPATCH], line or None) for line, ns in dispatch.items()]
-    for leaf in (OVERHEAD_LEAF[COLLECTING], OVERHEAD_LEAF[COMPILING], "overhead.allocation"):
+    gaps += [IdleGap(ns, LEAF_OF_OWNER[DISPATCH], line or None) for line, ns in dispatch.items()]
+    for leaf in (LEAF_OF_OWNER[COLLECTING], LEAF_OF_OWNER[COMPILING], "overhead.allocation"):
         gaps.append(IdleGap(leaves[leaf], leaf))
     return gaps
+
+
+def _loader_of(capture: CpuCapture) -> str | None:
+    """What the step waits for data in, by the range around it: with workers or without them."""
+    host = capture.timeline.host
+    rows = np.flatnonzero(host.kind == HostKind.DATA_LOADING)
+    if not len(rows):
+        return None
+    length = (host.end_ns[rows] - host.start_ns[rows]).astype(np.float64)
+    waited = np.bincount(host.name[rows], weights=length)
+    name = capture.timeline.names[int(waited.argmax())]
+    # ``enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__``
+    return name.partition("#")[2].partition(".")[0] or name
 
 
 def _sampled_steps(measured: Measurements, analysis: CpuAnalysis) -> list[LaneStep]:

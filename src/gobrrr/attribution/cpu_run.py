@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gobrrr.attribution.attributed import MEAN, MEDIAN
 from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu, works_on
+from gobrrr.attribution.mean_work import Float64, Recorded, mean_works
 from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
 from gobrrr.capture.fixed_cost import FixedCosts, calibrate_fixed_costs
+from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.profile import ProfilerCost, calibrate_profiler_cost
 from gobrrr.capture.release_cost import measure_release_ns_per_fault
-from gobrrr.capture.session import Measurements
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import Summary, summarise
+from gobrrr.measure.progress import Progress
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 from gobrrr.work.generated_cpp import work_of_cpp_kernel
-
-Progress = Callable[[str, int, int], None]
-
-
-def silent(phase: str, done: int, wanted: int) -> None:
-    """Progress that nobody is told."""
 
 
 @dataclass(frozen=True)
@@ -87,28 +83,43 @@ def attribute_measurements(
     release_ns_per_fault: float = 0.0,
 ) -> CpuAnalysis:
     """Match and attribute what was measured and calibrated: plain data in, plain data out."""
-    capture = build_cpu_capture(measured.profiled, measured.recorded or [], device)
+    capture = build_cpu_capture(measured.profiled, measured.recorded or [], device, measured.groups)
     recorded = capture.recorded
     works = tuple(
         work if ran.call is seen.call else work_of(ran.call)
         for work, ran, seen in zip(works, recorded, measured.recorded or [])
     )
-    step = time_of(measured.all_plain_ns)
+    step, kind = time_of(measured.all_plain_ns), measured.kind
+    faults, calls = np.array([op.page_faults for op in recorded], np.float64), None
+    if kind.others:
+        recorded_steps: list[Recorded] = [(recorded, works, kind.others[0][1])]
+        recorded_steps += [(ops, works_of(ops), share) for ops, share in kind.others[1:]]
+        works, calls, faults = mean_works(recorded_steps)
+    faults = faults_of_timed_steps(faults, kind.page_faults)
     result = attribute_cpu(
         capture,
         works,
         ceilings,
-        step.median * 1e9,
+        (step.mean if kind.varying else step.median) * 1e9,
+        basis=MEAN if kind.varying else MEDIAN,
+        calls=calls,
         fixed_ns=fixed.time_ns,
-        fault_ns=fault_times(recorded, ceilings),
+        fault_ns=faults * (ceilings.value("page_fault") or 0.0) * 1e9,
         cost=cost,
-        release_ns=release_ns_per_fault * sum(op.page_faults for op in recorded),
+        release_ns=release_ns_per_fault * float(faults.sum()),
         generated={name: work_of_cpp_kernel(source) for name, source in measured.generated.items()},
     )
     return CpuAnalysis(capture, works, fixed, cost, result, step)
 
 
-def fault_times(recorded: Sequence[StepOp], ceilings: Ceilings) -> NDArray[np.float64]:
-    """Page-fault time of each recorded op in ns: faults counted x measured cost of one."""
-    cost_s = ceilings.value("page_fault") or 0.0
-    return np.array([op.page_faults * cost_s * 1e9 for op in recorded], np.float64)
+def faults_of_timed_steps(recorded: Float64, timed: float | None) -> Float64:
+    """Page faults of each op in a step that nothing is attached to.
+
+    The recorded step tells which ops bring in fresh memory; how much of it a step brings in at all
+    is counted while it is timed (``None``: it was not). While a step is recorded the allocator
+    gives back memory that it would otherwise use again.
+    """
+    total = float(recorded.sum())
+    if timed is None or total <= timed:
+        return recorded
+    return recorded * (timed / total)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.device_time import DeviceTimeNs, device_time
 from gobrrr.attribution.device_work import DeviceWork, WorkOf, work_of_kernels
-from gobrrr.attribution.idle import CAUSE_LEAVES, IdlePieces, find_idle, summarise_idle
-from gobrrr.attribution.kernel_names import Family, family_of, regime_without_roof
+from gobrrr.attribution.idle import (
+    CAUSE_LEAVES,
+    IdlePieces,
+    find_idle,
+    kept_of_idle,
+    summarise_idle,
+)
+from gobrrr.attribution.kernel_names import family_of, regime_without_roof
 from gobrrr.attribution.leaves import (
     BELOW_LEAF,
     COLLECTIVE,
@@ -29,8 +35,6 @@ from gobrrr.attribution.split import split_kernels
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import KernelKind, Timeline
-from gobrrr.timeline.intervals import distinct
-from gobrrr.timeline.nesting import parents
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -52,20 +56,21 @@ _FIXED_LEAF = _INDEX["overhead.kernel_fixed_cost"]
 class DeviceAttribution:
     """An ``Attribution`` of a device timeline with what tables and drawings need beside it.
 
-    Rows of ``work`` and ``families`` are those of ``Timeline.kernels``. ``idle`` are the pieces
+    Rows of ``work`` are those of ``Timeline.kernels``. ``idle`` are the pieces
     of idle time on the trace's clock; ``idle_before_ns[k]`` is the idle time, mean per step, that
     kernel k ended. ``owned`` are the disjoint stretches that kernels own. ``unlinked_ns`` is
-    kernel time, mean per step, for which no operator was found.
+    kernel time, mean per step, for which no operator was found. ``profiler_ns`` is what a step was
+    shortened by, because it was the profiler's.
     """
 
     attribution: Attribution
     device_time: DeviceTimeNs
     work: DeviceWork
-    families: tuple[Family, ...]
     owned: intervals.Pieces
     idle: IdlePieces
     idle_before_ns: Float64
     unlinked_ns: float
+    profiler_ns: float = 0.0
 
 
 def attribute_device(
@@ -73,6 +78,7 @@ def attribute_device(
     ceilings: Ceilings | None,
     work_of: WorkOf,
     fixed_ns: Float64 | None = None,
+    event_ns: float = 0.0,
 ) -> DeviceAttribution:
     """Attributes every window of the timeline; leaves are means over the windows.
 
@@ -84,6 +90,7 @@ def attribute_device(
         ceilings: of the device; ``None`` leaves every kernel without a roof.
         work_of: formula of an operator call, ``None`` where there is none.
         fixed_ns: of each kernel, where more is known of it than the device's fixed cost.
+        event_ns: what the profiler added to the host's time for each event that it recorded.
 
     Raises:
         ValueError: the timeline has no device work.
@@ -92,10 +99,9 @@ def attribute_device(
     figures = device_time(timeline)
     if figures is None:
         raise ValueError("a timeline without device work")
-    parent = parents(timeline.host.start_ns, timeline.host.end_ns, timeline.host.thread)
+    parent = timeline.host.parent
     work = work_of_kernels(timeline, ceilings, work_of, parent)
-    families = _families(timeline)
-    regime = _regimes(timeline, work, families)
+    regime = _regimes(timeline, work)
     duration = np.maximum(kernels.end_ns - kernels.start_ns, 0)
     rows = np.arange(len(kernels), dtype=np.int64)
     whole = duration.astype(np.float64)
@@ -122,9 +128,10 @@ def attribute_device(
     idle = find_idle(timeline, busy, parent)
     idle_pieces, idle_window = intervals.clip_to_windows(idle.start_ns, idle.end_ns, windows)
     causes = _leaf_table(CAUSE_LEAVES)[idle.cause[idle_pieces.row]]
-    np.add.at(
-        per_window, (idle_window, causes), (idle_pieces.end - idle_pieces.start).astype(np.float64)
-    )
+    kept = kept_of_idle(timeline, idle, event_ns)
+    within = (idle_pieces.end - idle_pieces.start).astype(np.float64)
+    np.add.at(per_window, (idle_window, causes), within * kept[idle_pieces.row])
+    spent_ns = float((within * (1.0 - kept[idle_pieces.row])).sum()) / steps
 
     owned_ns = np.bincount(row, weights=length, minlength=len(kernels)) / steps
     # Everything is a mean per step, so that rows of one operator add up to its time in a step.
@@ -132,13 +139,20 @@ def attribute_device(
         rows, whole, regime, work.roof_ns, fixed_ns=fixed,
         owned=owned_ns * steps / np.maximum(duration, 1),
     ).scaled(1.0 / steps, roofs=1.0 / steps)  # fmt: skip
+    # A kernel that only ends the last window is of no step.
+    counted = (kernels.start_ns < windows[-1, 1]) & (kernels.end_ns > windows[0, 0])
+    shares = replace(
+        shares,
+        duration_ns=shares.duration_ns * counted,
+        full_roof_ns=shares.full_roof_ns * counted,
+    )
     mean = per_window.mean(axis=0)
     attribution = Attribution(
-        step_ns=float((windows[:, 1] - windows[:, 0]).mean()),
+        step_ns=float((windows[:, 1] - windows[:, 0]).mean()) - spent_ns,
         leaves_ns=dict(zip(LEAVES, mean.tolist())),
         kernels=shares,
         works=work.works,
-        idle=summarise_idle(timeline, idle, steps, parent),
+        idle=summarise_idle(timeline, idle, steps, parent, kept),
         windows=tuple(dict(zip(LEAVES, leaves)) for leaves in per_window.tolist()),
         above_ceiling=tuple(np.flatnonzero(work.roof_ns + split.fixed_ns > duration).tolist()),
     )
@@ -147,12 +161,12 @@ def attribute_device(
     ended = idle.kernel >= 0
     before = np.bincount(
         idle.kernel[ended],
-        weights=(idle.end_ns - idle.start_ns)[ended].astype(np.float64),
+        weights=((idle.end_ns - idle.start_ns) * kept)[ended].astype(np.float64),
         minlength=len(kernels),
     )
     return DeviceAttribution(
-        attribution, figures, work, families, owned, idle, before / steps,
-        float(owned_ns[unlinked].sum()),
+        attribution, figures, work, owned, idle, before / steps,
+        float(owned_ns[unlinked].sum()), spent_ns,
     )  # fmt: skip
 
 
@@ -160,21 +174,17 @@ def _leaf_table(leaves: tuple[str, ...]) -> Int64:
     return np.array([_INDEX[leaf] for leaf in leaves], np.int64)
 
 
-def _families(timeline: Timeline) -> tuple[Family, ...]:
-    name = timeline.kernels.name
-    known = {number: family_of(timeline.names[number]) for number in distinct(name).tolist()}
-    return tuple(map(known.__getitem__, name.tolist()))
-
-
-def _regimes(timeline: Timeline, work: DeviceWork, families: tuple[Family, ...]) -> UInt8:
-    kind = timeline.kernels.kind
-    regime = np.array(
-        [
-            roof.regime if roof is not None else regime_without_roof(done, family)
-            for family, roof, done in zip(families, work.roofs, work.works)
-        ],
-        np.uint8,
-    )
+def _regimes(timeline: Timeline, work: DeviceWork) -> UInt8:
+    kind, names = timeline.kernels.kind, timeline.names
+    regime = np.array([-1 if roof is None else roof.regime for roof in work.roofs], np.int8)
+    rows = np.flatnonzero((regime < 0) & (kind == KernelKind.KERNEL))
+    # Kernels of one call share the object that is their work.
+    known: dict[tuple[int, int], int] = {}
+    for row, name in zip(rows.tolist(), timeline.kernels.name[rows].tolist()):
+        key = id(work.works[row]), name
+        if key not in known:
+            known[key] = regime_without_roof(work.works[row], family_of(names[name]))
+        regime[row] = known[key]
     regime[kind == KernelKind.COLLECTIVE] = COLLECTIVE
     regime[(kind == KernelKind.COPY) | (kind == KernelKind.MEMSET)] = COPY
-    return regime
+    return regime.astype(np.uint8)

@@ -9,6 +9,7 @@ import numpy as np
 
 from gobrrr.attribution.attributed import (
     MEDIAN,
+    READ_OF_ONE_VALUE,
     Attributed,
     AttributedOp,
     DrawnStep,
@@ -16,18 +17,28 @@ from gobrrr.attribution.attributed import (
     ceiling_notices,
     recorded_step_times,
 )
-from gobrrr.attribution.collectives import match_collectives
+from gobrrr.attribution.collectives import Exposure, match_collectives
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.device_groups import KernelGroups, group_kernels
 from gobrrr.attribution.idle import CAUSE_LEAVES
+from gobrrr.attribution.other_threads import work_on_others
 from gobrrr.attribution.scaling import scale_to_step
+from gobrrr.capture.recorded_timeline import step_marks
+from gobrrr.capture.trace_names import is_blocking_copy
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import summarise
 from gobrrr.timeline.data import HostKind, KernelKind, Phase, Timeline
 from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.names import COMPILED_REGION, COMPILED_REGIONS
 from gobrrr.timeline.ops import OpCall
 
 TRAILING = "(after the last kernel)"
+
+
+def exposure_of_device(found: DeviceAttribution) -> Exposure:
+    """How long each kernel ran, and owned its time."""
+    shares = found.attribution.kernels
+    return Exposure(shares.owned_ns, shares.duration_ns)
 
 
 def attributed_device(
@@ -50,6 +61,7 @@ def attributed_device(
             basis=MEDIAN,
             samples_s=tuple(unprofiled_s),
             profiled_s=step.profiled_s,
+            profiler_cost_s=found.profiler_ns * 1e-9,
             host_scale=scales.host,
             kernel_scale=scales.kernel,
             profiled_steps=step.profiled_steps,
@@ -70,7 +82,10 @@ def attributed_device(
         unlinked_ns=found.unlinked_ns,
         counters=_counters(timeline),
         device_time=found.device_time,
-        collectives=match_collectives([timeline], [found], [timeline.rank or 0], False)[0],
+        collectives=match_collectives(
+            [timeline], [exposure_of_device(found)], [timeline.rank or 0], False
+        )[0],
+        concurrent=work_on_others(timeline),
         notices=(
             *timeline.notices,
             *attribution.notices,
@@ -85,14 +100,13 @@ def _ops(timeline: Timeline, found: DeviceAttribution, groups: KernelGroups) -> 
     items = []
     for row, kernel in enumerate(groups.first.tolist()):
         op, call_index = int(work.op[kernel]), int(work.call[kernel])
+        name = timeline.names[kernels.name[kernel] if op < 0 else host.name[op]]
         origin: dict[str, Any] = {}
-        name = timeline.names[kernels.name[kernel]]
-        if op >= 0:
-            name = timeline.names[host.name[op]]
+        if (at := int(groups.origin[row])) >= 0:
             origin = {
-                "module": timeline.names[host.module[op]] if host.module[op] >= 0 else "",
-                "source": timeline.names[host.source[op]] if host.source[op] >= 0 else "",
-                "phase": Phase(int(host.phase[op])),
+                "module": timeline.names[host.module[at]] if host.module[at] >= 0 else "",
+                "source": timeline.names[host.source[at]] if host.source[at] >= 0 else "",
+                "phase": Phase(int(host.phase[at])),
             }
         call = timeline.calls[call_index] if call_index >= 0 else OpCall(name)
         items.append(
@@ -111,9 +125,7 @@ def _ops(timeline: Timeline, found: DeviceAttribution, groups: KernelGroups) -> 
 
 def _drawn(timeline: Timeline, found: DeviceAttribution) -> DrawnStep:
     """The step of median length."""
-    lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
-    chosen = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
-    low, high = (int(edge) for edge in timeline.steps[chosen])
+    low, high = (int(edge) for edge in timeline.steps[timeline.median_step])
     idle = found.idle
     seen = np.flatnonzero((idle.start_ns < high) & (idle.end_ns > low))
     return DrawnStep(
@@ -130,10 +142,45 @@ def _drawn(timeline: Timeline, found: DeviceAttribution) -> DrawnStep:
 
 def _counters(timeline: Timeline) -> dict[str, float]:
     steps = len(timeline.steps)
-    kind, host = timeline.kernels.kind, timeline.host.kind
+    kernels, host = timeline.kernels, timeline.host
+    inside = (kernels.start_ns >= timeline.steps[0, 0]) & (kernels.start_ns < timeline.steps[-1, 1])
+    kind, op = kernels.kind[inside], kernels.op[inside]
+    is_read = np.array([*(name == READ_OF_ONE_VALUE for name in timeline.names), False], bool)
+    reads = is_read[np.append(host.name, -1)[op]] & (kind == KernelKind.COPY)
+    low, high = _host_window(timeline, int(np.argmax(inside)))
+    waits = (host.kind == HostKind.SYNCHRONISE) & (host.start_ns >= low) & (host.start_ns < high)
+    blocking = np.array([is_blocking_copy(name) for name in timeline.names] or [False], bool)
+    waited_ns = (host.end_ns - host.start_ns)[waits].sum()
+    in_steps = (host.start_ns >= low) & (host.start_ns < high)
+    is_region = np.array([COMPILED_REGION in name for name in timeline.names] or [False], bool)
+    regions = int((is_region[host.name] & in_steps).sum())
+    # A host that has issued all steps before the drawn one is done shows none in that.
+    compiled = {COMPILED_REGIONS: regions / steps} if regions else {}
     return {
+        **compiled,
         "kernels": float((kind == KernelKind.KERNEL).sum()) / steps,
         "copies": float((kind == KernelKind.COPY).sum()) / steps,
         "collectives": float((kind == KernelKind.COLLECTIVE).sum()) / steps,
-        "synchronisations": float((host == HostKind.SYNCHRONISE).sum()) / steps,
+        "pageable_copies": float(blocking[kernels.name[inside]].sum()) / steps,
+        "synchronisations": float(waits.sum()) / steps,
+        "reads_of_one_value": float(reads.sum()) / steps,
+        # All that the host waited for the device, whether or not the device then waited too.
+        "host_waits_s": float(waited_ns) * 1e-9 / steps,
     }
+
+
+def _host_window(timeline: Timeline, first: int) -> tuple[float, float]:
+    """Where the host's code of the steps lies: it may run ahead of their windows.
+
+    ``first`` is the first kernel of the first window. Before the first step's code and after the
+    last's a recording holds what belongs to its ends.
+    """
+    marks = step_marks(timeline)
+    launch = int(timeline.kernels.launch[first])
+    begins = timeline.host.start_ns[launch] if launch >= 0 else timeline.steps[0, 0]
+    at = int(np.searchsorted(marks, begins, side="right")) - 1
+    end = at + len(timeline.steps)
+    return (
+        float(marks[at]) if at > 0 else -np.inf,
+        float(marks[end]) if 0 < end < len(marks) else np.inf,
+    )

@@ -22,14 +22,16 @@ class KernelGroups:
     """Kernels of one call (name and arguments), kernel name, module, line, phase and regime.
 
     ``first`` is one member, a row of ``Timeline.kernels``; its operator, module, line and phase
-    are the group's. ``shares`` are sums over the members (means per step, like the members'; its
-    ``kernel`` column repeats ``first``). ``works`` are those of whole calls and ``weight`` is how
-    many of them per step the members do; ``roofs`` are the first member's. ``count`` is calls per
-    step: an operator that launches three kernels counts a third with each. ``idle_before_ns`` is
-    idle time per step that the members ended.
+    are the group's. ``origin`` is the host row that has the last three: the operator, else the
+    call that launched the member (-1: neither was recorded). ``shares`` are sums over the members
+    (means per step, like the members'; its ``kernel`` column repeats ``first``). ``works`` are
+    those of whole calls and ``weight`` is how many of them per step the members do; ``roofs`` are
+    the first member's. ``count`` is calls per step: an operator that launches three kernels counts
+    a third with each. ``idle_before_ns`` is idle time per step that the members ended.
     """
 
     first: Int64
+    origin: Int64
     shares: KernelShares
     works: tuple[Work | None, ...]
     roofs: tuple[Roof | None, ...]
@@ -47,15 +49,17 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
     shares, steps = found.attribution.kernels, len(timeline.steps)
     op = work.op
     linked = op >= 0
+    # Of a copy, a collective, or a graph's kernel there is no work: what launched it says where.
+    origin = np.where(linked, op, np.where(kernels.op >= 0, kernels.op, kernels.launch))
 
-    def of_op(column: NDArray[np.generic]) -> Int64:
+    def of_row(column: NDArray[np.generic], row: Int64) -> Int64:
         if len(host) == 0:
-            return np.full(len(op), -1, np.int64)
-        return np.where(linked, column[op].astype(np.int64), -1)
+            return np.full(len(row), -1, np.int64)
+        return np.where(row >= 0, column[row].astype(np.int64), -1)
 
     columns = (
-        work.call, linked, kernels.name, of_op(host.name), of_op(host.module),
-        of_op(host.source), of_op(host.phase), shares.regime,
+        work.call, linked, kernels.name, of_row(host.name, op), of_row(host.module, origin),
+        of_row(host.source, origin), of_row(host.phase, origin), shares.regime,
     )  # fmt: skip
     first, group = distinct_rows(columns)
     count = len(first)
@@ -64,9 +68,14 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
         return np.asarray(np.bincount(group, weights=values, minlength=count), np.float64)
 
     launched = np.bincount(op[linked], minlength=len(host) or 1)
-    calls = np.where(linked, 1.0 / np.maximum(launched[op], 1), 1.0)
+    # A kernel that only ends the last window is of no step.
+    counted = (kernels.start_ns >= timeline.steps[0, 0]) & (
+        kernels.start_ns < timeline.steps[-1, 1]
+    )
+    calls = np.where(linked, 1.0 / np.maximum(launched[op], 1), 1.0) * counted
     return KernelGroups(
         first=first,
+        origin=origin[first],
         shares=KernelShares(
             kernel=first,
             duration_ns=total(shares.duration_ns),
@@ -80,7 +89,7 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
         ),
         works=tuple(work.whole[row] for row in first.tolist()),
         roofs=tuple(work.roofs[row] for row in first.tolist()),
-        weight=total(work.share) / steps,
+        weight=total(work.share * counted) / steps,
         count=total(calls) / steps,
         idle_before_ns=total(found.idle_before_ns),
     )

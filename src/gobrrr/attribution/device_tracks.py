@@ -9,7 +9,7 @@ import numpy as np
 from gobrrr.attribution.cpu import CpuAttribution
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.idle import CAUSE_LEAVES
-from gobrrr.attribution.lane import KERNEL, OVERHEAD_LEAF
+from gobrrr.attribution.lane import KERNEL, LEAF_OF_OWNER
 from gobrrr.attribution.leaves import MEMORY_UNMODELLED, ROOF_LEAF
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.trace_export import Track
@@ -72,7 +72,7 @@ def tracks_of_lane(
             work, roof = (works[op], result.roofs[op]) if op >= 0 else (None, None)
             details.append(_detail(names[host.name[row]], work, roof))
         for owner, row in zip(step.piece_owner[~runs].tolist(), step.piece_row[~runs].tolist()):
-            causes.append(OVERHEAD_LEAF[owner])
+            causes.append(LEAF_OF_OWNER[owner])
             source = int(host.source[row]) if row >= 0 else -1
             lines.append({"line": names[source]} if source >= 0 else {})
     starts, ends = zip(*[_joined(edges[runs]) for runs in (True, False)])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gobrrr.attribution.kernel_names import element_of, uses_tf32
 from gobrrr.attribution.leaves import COMPUTE_MATRIX
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.models.roof import Roof, roof_of
+from gobrrr.models.roof import Missed, Roof, roof_of
 from gobrrr.timeline.data import HostKind, KernelKind, Timeline
 from gobrrr.timeline.nesting import nearest
 from gobrrr.timeline.ops import ITEM_SIZE_BYTES, Arg, OpCall, TensorSpec
@@ -94,7 +94,8 @@ def work_of_kernels(
         if found is None:
             work = work_by_call[key[0]]
             assert work is not None
-            found = known[key] = _share_of(work, key[1], key[2], ceilings)
+            missed = timeline.calls[key[0]].missed
+            found = known[key] = _share_of(work, key[1], key[2], ceilings, missed)
         whole[row], works[row], roofs[row] = found
     roof_ns[rows] = [
         np.nan if roof is None else roof.time_s * 1e9 for roof in map(roofs.__getitem__, rows)
@@ -156,13 +157,13 @@ def usable_work(call: OpCall, work_of: WorkOf) -> Work | None:
 
 
 def _share_of(
-    work: Work, tf32: bool, share: float, ceilings: Ceilings | None
+    work: Work, tf32: bool, share: float, ceilings: Ceilings | None, missed: Missed
 ) -> tuple[Work, Work, Roof | None]:
     """The operator's work as its kernel computes it, the kernel's part of it, and that's roof."""
     tf32 = tf32 and work.compute_dtype == "float32"
     roof = None
     if ceilings is not None:
-        roof = _tf32_roof(work, ceilings) if tf32 else roof_of(work, ceilings)
+        roof = _tf32_roof(work, ceilings, missed) if tf32 else roof_of(work, ceilings, missed)
     if tf32:
         work = replace(work, compute_dtype="tf32")
     if share == 1.0:
@@ -186,12 +187,12 @@ def _share_of(
     return work, part, roof
 
 
-def _tf32_roof(work: Work, ceilings: Ceilings) -> Roof | None:
+def _tf32_roof(work: Work, ceilings: Ceilings, missed: Missed) -> Roof | None:
     """Roof of a float32 op whose multiplications run in TF32, a format of the matrix unit alone."""
     rate = ceilings.matrix_flops_per_s("tf32")
-    rest = roof_of(replace(work, matrix_flops=0.0), ceilings)
+    rest = roof_of(replace(work, matrix_flops=0.0), ceilings, missed)
     if rate is None or rest is None or not work.matrix_flops:
-        return roof_of(work, ceilings)
+        return roof_of(work, ceilings, missed)
     matrix_s = work.matrix_flops / rate
     regime = COMPUTE_MATRIX if matrix_s > rest.time_s else rest.regime
     return Roof(

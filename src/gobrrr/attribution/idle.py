@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.attribution.leaves import Attribution, IdleGap
+from gobrrr.attribution.leaves import IdleGap
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import HostKind, Timeline
 from gobrrr.timeline.intervals import IntervalSet, distinct
@@ -190,14 +189,69 @@ def _joined(parts: list[IdlePieces]) -> IdlePieces:
     return IdlePieces(*(column[order] for column in columns))
 
 
+def kept_of_idle(timeline: Timeline, pieces: IdlePieces, event_ns: float) -> NDArray[np.float64]:
+    """The share of each piece that is not the profiler's, which costs ``event_ns`` an event.
+
+    What events cost while the device is idle makes the gap longer where they are. What they cost
+    while it is busy makes the host come to the gap later: without them its first part would have
+    been over before the device was idle. That holds from the end of the gap before, or of the last
+    wait for the device, where the host is as far as the device.
+    """
+    length = (pieces.end_ns - pieces.start_ns).astype(np.float64)
+    host = timeline.host
+    if event_ns <= 0 or not len(host) or not len(pieces):
+        return np.ones(len(pieces))
+    begins = host.start_ns[host.kind != HostKind.PYTHON]
+    within = np.searchsorted(begins, pieces.end_ns) - np.searchsorted(begins, pieces.start_ns)
+    left = np.maximum(length - within * event_ns, 0.0)
+    first = np.append(True, pieces.start_ns[1:] != pieces.end_ns[:-1])
+    gap = np.cumsum(first) - 1
+    starts, ends = pieces.start_ns[first], pieces.end_ns[np.append(first[1:], True)]
+    waited = np.sort(host.end_ns[host.kind == HostKind.SYNCHRONISE])
+    at = np.searchsorted(waited, ends, side="right") - 1
+    together = np.append(timeline.steps[0, 0], ends[:-1])
+    if len(waited):
+        together = np.where(at >= 0, np.maximum(together, waited[np.maximum(at, 0)]), together)
+    late = np.searchsorted(begins, starts) - np.searchsorted(begins, together)
+    late_ns = np.maximum(late, 0) * event_ns
+    # Taken from the head of each gap.
+    total = np.cumsum(left)
+    before = total - left - np.append(0.0, total)[np.flatnonzero(first)][gap]
+    left -= np.clip(late_ns[gap] - before, 0.0, left)
+    kept: NDArray[np.float64] = left / np.maximum(length, 1.0)
+    return kept
+
+
+def _leads_to(timeline: Timeline, pieces: IdlePieces) -> NDArray[np.int64]:
+    """The line of the op that the host came to next, for Python that has no line of its own.
+
+    Only where no Python frames were recorded: there the lines are those of matched ops.
+    """
+    host = timeline.host
+    rows = np.flatnonzero((host.kind == HostKind.OP) & (host.source >= 0))
+    if not len(rows) or (host.kind == HostKind.PYTHON).any():
+        return np.full(len(pieces), -1, np.int64)
+    after = np.searchsorted(host.start_ns[rows], pieces.end_ns)
+    found = np.where(after < len(rows), host.source[rows[np.minimum(after, len(rows) - 1)]], -1)
+    return np.where(pieces.cause == PYTHON, found, -1).astype(np.int64)
+
+
 def summarise_idle(
-    timeline: Timeline, pieces: IdlePieces, steps: int, parent: Int64
+    timeline: Timeline,
+    pieces: IdlePieces,
+    steps: int,
+    parent: Int64,
+    kept: NDArray[np.float64] | float = 1.0,
 ) -> tuple[IdleGap, ...]:
-    """Idle time by cause, line and call: mean ns per step, the longest first."""
+    """Idle time by cause, line and call: mean ns per step, the longest first.
+
+    ``kept`` is the share of each piece that counts.
+    """
     host, names = timeline.host, timeline.names
     span = pieces.span
     if len(host):
         source = np.where(span >= 0, host.source[span], -1)
+        source = np.where(source >= 0, source, _leads_to(timeline, pieces))
         op = nearest(parent, host.kind == HostKind.OP)
         around = np.where(span >= 0, np.where(op >= 0, host.name[op], -1)[span], -1)
         called = np.where(span >= 0, host.name[span], -1)
@@ -215,7 +269,7 @@ def summarise_idle(
     base = len(names) + 1
     key = ((pieces.cause.astype(np.int64) * base + source + 1) * base + called + 1) * base
     groups, first, inverse = np.unique(key + around + 1, return_index=True, return_inverse=True)
-    length = (pieces.end_ns - pieces.start_ns).astype(np.float64)
+    length = (pieces.end_ns - pieces.start_ns).astype(np.float64) * kept
     total = np.bincount(inverse.reshape(-1), weights=length, minlength=len(groups)) / max(steps, 1)
     gaps = []
     for group in np.argsort(-total, kind="stable").tolist():
@@ -234,19 +288,6 @@ def summarise_idle(
             )
         )
     return tuple(gaps)
-
-
-def saving_without(attribution: Attribution, leaf: str) -> tuple[float, float, float]:
-    """What a step saves if a cause of idleness goes: (low, expected, high) in ns per step.
-
-    The device waits for the cause exactly as long as the leaf says, so a step without it is that
-    much shorter (the rest of the step does not move). Expected is the median over windows, as a
-    typical step has it; low and high are the least and the most of any window after the first,
-    which may still fill queues.
-    """
-    amounts = [window[leaf] for window in attribution.windows] or [attribution.leaves_ns[leaf]]
-    settled = amounts[1:] or amounts
-    return min(settled), median(amounts), max(settled)
 
 
 def _loader_ranges(timeline: Timeline, parent: Int64) -> Int64:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 from gobrrr.attribution.leaves import COMPUTE_UNMODELLED, MEMORY_UNMODELLED, UNMODELLED
 from gobrrr.work.estimate import Work
@@ -93,10 +94,10 @@ _FAMILIES: tuple[tuple[Family, str], ...] = (
         r"|CUDAFunctor",
     ),
 )
-_COMPILED = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILIES)
 OTHER = Family("other", UNMODELLED)
 
 
+@lru_cache(maxsize=8192)
 def family_of(kernel_name: str) -> Family:
     """The family of a kernel; ``OTHER`` if its name does not tell.
 
@@ -107,10 +108,16 @@ def family_of(kernel_name: str) -> Family:
     kernel_name = kernel_name.replace("fbgemm_gpu::", "")
     head = _template_name(kernel_name)
     for text in (head, kernel_name):
-        for family, pattern in _COMPILED:
-            if pattern.search(text):
+        for family, pattern in _FAMILIES:
+            if _compiled(pattern).search(text):
                 return family
     return OTHER
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compiled when a kernel first needs it: all of them take longer than reading a short trace."""
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def regime_without_roof(work: Work | None, family: Family) -> int:
@@ -138,6 +145,7 @@ def _template_name(name: str) -> str:
 _TF32 = re.compile(r"tf32|(?<!f16_)(?<!fp16_)(?<!bf16_)s1688(?:gemm|fprop|dgrad|wgrad)|_s1688_")
 
 
+@lru_cache(maxsize=1 << 14)
 def uses_tf32(kernel_name: str) -> bool:
     """Whether a float32 kernel says that it multiplies in TF32."""
     return _TF32.search(kernel_name) is not None

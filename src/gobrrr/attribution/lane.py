@@ -2,31 +2,37 @@
 
 On a CPU an op runs in the calling thread. Its event is dispatch (its fixed cost) plus kernel (the
 rest); time in events that hold no work is dispatch; time outside events is Python, unless a range
-says data loading, compilation or garbage collection. A run, a trace and a prediction are cut alike.
+says data loading, compilation, garbage collection or waiting for other ranks. A run, a trace and a
+prediction are cut alike.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.cpu_timeline import CpuCapture
-from gobrrr.capture.profile import ProfilerCost
 from gobrrr.timeline.data import HostKind, HostSpans, Int64, Phase, Timeline
 from gobrrr.timeline.intervals import Pieces, ownership
 from gobrrr.timeline.nesting import depths, inherited_minimum, nearest, parents
+
+if TYPE_CHECKING:
+    # For its type alone: a trace of a GPU has no use for what records a processor.
+    from gobrrr.capture.cpu_timeline import CpuCapture
+    from gobrrr.capture.profile import ProfilerCost
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
 
 # Who owns an instant of the lane, strongest first.
-KERNEL, COLLECTING, LOADING, COMPILING, DISPATCH, PYTHON = range(6)
-OVERHEAD_LEAF = {
+KERNEL, COLLECTING, LOADING, COMPILING, NETWORK, DISPATCH, PYTHON = range(7)
+LEAF_OF_OWNER = {
     COLLECTING: "overhead.garbage_collection",
     LOADING: "overhead.data_loading",
     COMPILING: "overhead.compilation",
+    NETWORK: "memory.network",
     DISPATCH: "overhead.dispatch",
     PYTHON: "overhead.python",
 }
@@ -34,6 +40,7 @@ _OWNER_OF_KIND = {
     HostKind.GARBAGE_COLLECTION: COLLECTING,
     HostKind.DATA_LOADING: LOADING,
     HostKind.COMPILATION: COMPILING,
+    HostKind.NETWORK: NETWORK,
     HostKind.OP: DISPATCH,
 }
 # Deeper than any stack: what an autograd thread does goes before the frame that waits for it.

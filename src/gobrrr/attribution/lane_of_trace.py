@@ -14,7 +14,7 @@ from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.timeline.data import HostKind, Phase, Timeline
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.intervals import distinct
-from gobrrr.timeline.nesting import nearest, parents
+from gobrrr.timeline.nesting import nearest
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import is_composite
 from gobrrr.work.estimate import Work
@@ -54,7 +54,7 @@ def lane_of_trace(timeline: Timeline, work_of: WorkOf) -> TraceLane:
     other threads do not.
     """
     host = timeline.host
-    parent = parents(host.start_ns, host.end_ns, host.thread)
+    parent = host.parent
     is_op = host.kind == HostKind.OP
     on_lane = lane_threads(timeline)[host.thread] if len(host) else np.empty(0, bool)
     state = np.array([*(_state(call, work_of) for call in timeline.calls), _NO_WORK], np.int8)

@@ -27,6 +27,7 @@ LEAVES: tuple[str, ...] = (
     "memory.network_wait",
     "memory.unmodelled",
     "overhead.python",
+    "overhead.asleep",
     "overhead.dispatch",
     "overhead.launch",
     "overhead.synchronisation",
@@ -46,6 +47,8 @@ COMPUTE_UNMODELLED, MEMORY_UNMODELLED, UNMODELLED, COLLECTIVE, COPY = range(3, 8
 REGIME_NAMES: tuple[str, ...] = (
     "compute", "compute", "memory", "compute", "memory", "unmodelled", "memory", "memory",
 )  # fmt: skip
+# What moves data is called by what it is, where a single op or kernel is named.
+MOVES = {COLLECTIVE: "collective", COPY: "copy"}
 # Leaves that a regime's roof and below go to (an unmodelled kernel has one leaf for both).
 ROOF_LEAF: tuple[str, ...] = (
     "compute.matrix.roof", "compute.vector.roof", "memory.device.roof",

@@ -1,4 +1,4 @@
-"""Operators that run beside the lane of the step: prefetchers, loaders, loggers."""
+"""What runs beside the lane of the step: prefetchers, loaders, loggers; other devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentOp:
-    """One operator on one other thread, in ns per step; what it calls is part of it."""
+    """One operator on one other thread, or kernel on another device, in ns per step.
+
+    What an operator calls is part of it.
+    """
 
     thread: str
     name: str
@@ -46,3 +49,23 @@ def concurrent_ops(timeline: Timeline) -> tuple[ConcurrentOp, ...]:
         ConcurrentOp(f"thread {thread}", timeline.names[name], duration_ns / len(steps))
         for (thread, name), duration_ns in found.most_common(MOST_LISTED)
     )
+
+
+def work_on_others(timeline: Timeline) -> tuple[ConcurrentOp, ...]:
+    """Kernels on the other devices of the process, each device's longest first.
+
+    Of all that ran there between the first and the last of the steps; streams are added up.
+    """
+    found = []
+    low, high = int(timeline.steps[0, 0]), int(timeline.steps[-1, 1])
+    steps = len(timeline.steps)
+    for other in timeline.others:
+        within = np.maximum(np.minimum(other.end_ns, high) - np.maximum(other.start_ns, low), 0)
+        total = np.bincount(other.name, weights=within.astype(np.float64))
+        longest = np.argsort(-total, kind="stable")[:MOST_LISTED]
+        found += [
+            ConcurrentOp(other.device.label, timeline.names[name], float(total[name]) / steps)
+            for name in longest.tolist()
+            if total[name] > 0
+        ]
+    return tuple(found)

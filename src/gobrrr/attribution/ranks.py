@@ -13,8 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.attribution.collectives import CollectiveFigures, Matched, match_collectives
+from gobrrr.attribution.collectives import (
+    CollectiveFigures,
+    Exposure,
+    Matched,
+    match_collectives,
+)
 from gobrrr.attribution.device import DeviceAttribution
+from gobrrr.attribution.device_attributed import exposure_of_device
 from gobrrr.attribution.leaves import LEAVES, Attribution
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import Timeline
@@ -24,6 +30,20 @@ Float64 = NDArray[np.float64]
 
 # Below this share of a step, waiting is jitter and nobody is late.
 WAIT_MATTERS_FROM = 0.01
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """What a rank is compared by: its collectives, and where its steps go.
+
+    ``exposure`` and ``owned`` are of the kernels of ``timeline``, of which only the collectives
+    matter: others may be left out.
+    """
+
+    timeline: Timeline
+    attribution: Attribution
+    exposure: Exposure
+    owned: intervals.Pieces
 
 
 @dataclass(frozen=True)
@@ -43,12 +63,16 @@ class RankFigures:
 
 @dataclass(frozen=True)
 class RankComparison:
-    """All ranks. ``slowest`` is the rank that the others wait for most; ``None``: there is none."""
+    """All ranks. ``slowest`` is the rank that the others wait for most; ``None``: there is none.
+
+    ``matched`` is what was found of each rank's kernels.
+    """
 
     ranks: tuple[RankFigures, ...]
     collectives: tuple[CollectiveFigures, ...]
     slowest: int | None
     missing: tuple[int, ...]
+    matched: tuple[Matched, ...]
     notices: tuple[str, ...]
 
 
@@ -62,12 +86,28 @@ def compare_ranks(
     Waiting moves from ``memory.network`` to ``memory.network_wait`` for collectives of which every
     member is present; of others the last to arrive may be one that is missing.
     """
+    evidence = [evidence_of(timeline, result) for timeline, result in zip(timelines, found)]
+    return compare_evidence(evidence, missing)
+
+
+def evidence_of(timeline: Timeline, found: DeviceAttribution) -> RankEvidence:
+    """What an attributed timeline says of its rank."""
+    return RankEvidence(timeline, found.attribution, exposure_of_device(found), found.owned)
+
+
+def compare_evidence(
+    evidence: Sequence[RankEvidence], missing: Sequence[int] = ()
+) -> RankComparison:
+    """``compare_ranks`` of what is known of each rank, sorted by rank."""
+    timelines = [each.timeline for each in evidence]
     ranks = [timeline.rank or 0 for timeline in timelines]
-    figures, matched = match_collectives(timelines, found, ranks, not missing)
+    figures, matched = match_collectives(
+        timelines, [each.exposure for each in evidence], ranks, not missing
+    )
     known = any(figure.matched for figure in figures)
     split, table = [], np.zeros((len(ranks), len(ranks)))
-    for i, (timeline, result, match) in enumerate(zip(timelines, found, matched)):
-        part, table[i] = _with_wait(timeline, result, match, len(ranks))
+    for i, (each, match) in enumerate(zip(evidence, matched)):
+        part, table[i] = _with_wait(each, match, len(ranks))
         split.append(part)
     longest = max((part.step_ns for part in split), default=0.0)
     blamed = table.sum(axis=0)
@@ -87,6 +127,7 @@ def compare_ranks(
         collectives=figures,
         slowest=None if slowest is None else ranks[slowest],
         missing=tuple(missing),
+        matched=matched,
         notices=_notices(figures, len(ranks), missing),
     )
 
@@ -99,29 +140,26 @@ def _notices(
         listed = ", ".join(map(str, missing[:8])) + (" and more" if len(missing) > 8 else "")
         verb = "traces of {} ranks are" if len(missing) > 1 else "the trace of {} rank is"
         text = f"{verb.format(len(missing))} missing ({listed})"
-        text += (
-            ": one of them may be what the others wait for, so waiting is not told from transfer"
-        )
+        text += ": the others may wait for one of them, so waiting and transfer are not separated"
         text += " except in groups that are complete." if any(f.complete for f in figures) else "."
         notices.append(text[0].upper() + text[1:])
     loose = sum(not figure.matched for figure in figures)
     if loose and given > 1:
-        kinds = "kind of collective is" if loose == 1 else "kinds of collectives are"
+        kinds = "kind of collective does" if loose == 1 else "kinds of collectives do"
         notices.append(
-            f"{loose} {kinds} not on every rank of a group the same number of times in a step, or "
-            "from one rank to another: ranks are not compared in those."
+            f"{loose} {kinds} not run equally often per step on every rank of its group, or "
+            "runs between two ranks only: ranks are not compared there."
         )
     return tuple(notices)
 
 
-def _with_wait(
-    timeline: Timeline, found: DeviceAttribution, match: Matched, ranks: int
-) -> tuple[Attribution, Float64]:
+def _with_wait(found: RankEvidence, match: Matched, ranks: int) -> tuple[Attribution, Float64]:
     """The attribution with exposed waiting apart, and exposed waiting per step by last rank.
 
     A collective waits first and transfers last; what another kernel hides is no waiting.
     """
-    attribution, kernels = found.attribution, timeline.kernels
+    timeline, attribution = found.timeline, found.attribution
+    kernels = timeline.kernels
     rows = found.owned.row
     until = kernels.start_ns[rows] + np.rint(match.wait_ns[rows]).astype(np.int64)
     start = found.owned.start
@@ -143,7 +181,8 @@ def _with_wait(
                 "memory.network_wait": leaves["memory.network_wait"] + part,
             }
         )
-    means = {leaf: float(np.mean([w[leaf] for w in windows])) for leaf in LEAVES}
+    table = np.array([[window[leaf] for leaf in LEAVES] for window in windows])
+    means = dict(zip(LEAVES, table.mean(axis=0).tolist()))
     result = replace(attribution, leaves_ns=means, windows=tuple(windows))
     result.check()
     return result, by_rank / len(timeline.steps)
@@ -174,7 +213,7 @@ def _why(
     if index != slowest:
         own, for_slowest = float(table[index].sum()) / 1e9, float(table[index, slowest]) / 1e9
         if own < 5e-7:
-            return "waits for nobody"
+            return "waits for no other rank"
         share = "all" if for_slowest > 0.999 * own else time_text(for_slowest)
         return f"waits {time_text(own)} per step, {share} of it for rank {ranks[slowest]}"
     excess = {}
@@ -187,5 +226,5 @@ def _why(
         excess[label] = amounts[index] - sum(others) / len(others)
     label = max(excess, key=lambda name: excess[name])
     if excess[label] <= 0:
-        return "arrives last, by no part of its own step"
+        return "arrives last, though no part of its own step takes longer"
     return f"arrives last: {time_text(excess[label] / 1e9)} more in {label} than the others"

@@ -1,4 +1,4 @@
-"""The one split of a kernel's time: fixed cost, page faults, roof, and what lies below the roof."""
+"""The one split of a kernel's time: fixed cost, roof, page faults, what lies below the roof."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def split_kernels(
 ) -> KernelShares:
     """Splits kernels of duration d; all columns are of the same length, times in ns.
 
-    fixed = min(f, d), page faults = min(p, what is left), roof = min(r, what is left), below = the
-    rest. A kernel that owns only a share of its time owns the same share of each part. Copies and
-    collectives are neither: all of their time is below.
+    fixed = min(f, d), roof = min(r, what is left), page faults = min(p, what is left), below = the
+    rest: the work itself has its time first. A kernel that owns only a share of its time owns the
+    same share of each part. Copies and collectives are neither: all of their time is below.
 
     Args:
         kernel: what each row is (``KernelShares.kernel``).
@@ -48,10 +48,10 @@ def split_kernels(
     moves = (regime == COPY) | (regime == COLLECTIVE)
     fixed = np.where(moves, 0.0, np.minimum(fixed_ns, duration_ns))
     left = duration_ns - fixed
-    faults = np.where(moves, 0.0, np.minimum(page_faults_ns, left))
-    left = left - faults
     known = np.where(np.isnan(roof_ns) | moves, 0.0, roof_ns)
     roof = np.minimum(known, left)
+    left = left - roof
+    faults = np.where(moves, 0.0, np.minimum(page_faults_ns, left))
     return KernelShares(
         kernel=kernel,
         duration_ns=duration_ns,
@@ -59,7 +59,7 @@ def split_kernels(
         fixed_ns=fixed * owned,
         page_faults_ns=faults * owned,
         roof_ns=roof * owned,
-        below_ns=(left - roof) * owned,
+        below_ns=(left - faults) * owned,
         full_roof_ns=roof_ns,
         regime=regime,
     )

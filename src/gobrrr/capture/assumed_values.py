@@ -108,8 +108,8 @@ def spread_evenly(
     name = func._schema.name.partition("::")[2]
     of = "" if taken == entries else f"{taken:,} of "
     sentence = (
-        f"what {name} chooses is taken to be spread evenly over {of}the {entries:,} entries that "
-        f"it chooses from, as in balanced routing ({source}): a size hint gives another number for "
-        "each entry that is chosen"
+        f"what {name} chooses is assumed to be spread evenly over {of}the {entries:,} entries that "
+        f"it chooses from, as in balanced routing ({source}); --size-hint sets another number of "
+        "choices per entry"
     )
     return index, make, sentence

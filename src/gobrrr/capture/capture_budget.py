@@ -40,7 +40,7 @@ class CaptureBudget:
         line = where()
         at = f" ({line})" if line else ""
         raise CaptureError(
-            f"gobrrr stopped after {self._longest_s / 60:.0f} minutes of following the program: "
+            f"gobrrr stopped after capturing the program for {self._longest_s / 60:.0f} minutes: "
             f"{self._ops:,} operators so far, and no end{at}; predict a smaller part of it, such "
             "as one layer or fewer turns of the loop"
         )

@@ -44,6 +44,7 @@ _OF_STAND_INS = (
     "FakeTensor",
     "fake tensor",
     "Fake tensor",
+    "no fake impl registered",
     "data-dependent",
     "tensors of type Meta",
 )
@@ -88,6 +89,12 @@ def user_errors(doing: str, assumed: Callable[[], Iterable[str]] = tuple) -> Ite
     """
     try:
         yield
+    except UserCodeError as error:
+        # Whoever called the program here could not know that it is being captured.
+        ours = capture_failure(error.__cause__, doing) if error.__cause__ else None
+        if ours is None:
+            raise
+        raise ours from error.__cause__
     except GobrrrError:
         raise
     except Exception as error:
@@ -99,7 +106,7 @@ def user_errors(doing: str, assumed: Callable[[], Iterable[str]] = tuple) -> Ite
         what = f"{doing} raised {type(error).__name__}: {message}"
         told = sorted(assumed())
         if told:
-            what += f" (no data were computed: {'; '.join(told[:3])})"
+            what += f" (the step was captured without data: {'; '.join(told[:3])})"
         raise UserCodeError(what) from error.with_traceback(_of_program(error.__traceback__))
 
 
@@ -117,15 +124,15 @@ def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrErro
     where = f" ({line})" if line else ""
     if wants_data(error):
         return WantedDataError(
-            f"{doing} reads the data of a tensor{f' in {line}' if line else ''}: a prediction "
-            "computes none; keep that part out of the step"
+            f"{doing} reads the data of a tensor{f' in {line}' if line else ''}, but "
+            "a prediction has no data; keep that part out of the step"
         )
     operator = getattr(error, _OPERATOR, None)
     what = f"{operator}{where}" if operator else f"{doing}{where}"
     reason = f"{type(error).__name__}: {_first_line(error)}"
     if _is_of_stand_ins(error):
         return CaptureError(
-            f"gobrrr cannot predict {what}: PyTorch cannot follow it without data ({reason}); keep "
+            f"gobrrr cannot predict {what}: PyTorch cannot trace it without data ({reason}); keep "
             "that part out of the step"
         )
     frame = _innermost(error)
@@ -134,7 +141,7 @@ def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrErro
     path, function = frame.f_code.co_filename, frame.f_code.co_name
     if is_gobrrr_file(path) and function not in _PASSES_CALLS_ON:
         defect = DefectError(
-            f"gobrrr failed on {what}: {reason}. That is a defect of gobrrr, not of the program; "
+            f"gobrrr failed on {what}: {reason}. This is a bug in gobrrr, not in the program; "
             "please report it with the traceback"
         )
         defect.__cause__ = error
@@ -174,7 +181,7 @@ def _is_of_stand_ins(error: BaseException) -> bool:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else "without a word"
+    return lines[0] if lines else "no message"
 
 
 def _innermost(error: BaseException) -> types.FrameType | None:
@@ -192,6 +199,23 @@ def is_machinery_file(path: str) -> bool:
 def wants_data(error: BaseException) -> bool:
     """Whether a program failed because a stand-in has no data."""
     return any(sentence in str(error) for sentence in _WANTS_DATA)
+
+
+def data_were_wanted(error: BaseException) -> bool:
+    """Whether an error, or one that led to it, is that values are read which do not exist."""
+    from torch._subclasses import fake_tensor
+
+    kinds = (
+        fake_tensor.DataDependentOutputException,
+        fake_tensor.DynamicOutputShapeException,
+        fake_tensor.UnsupportedFakeTensorException,
+    )
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, kinds) or wants_data(cause):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _line_of(error: BaseException) -> str | None:

@@ -17,10 +17,9 @@ def compiler_counters() -> dict[str, float]:
     counters = getattr(loaded, "counters", None)
     if counters is None:
         return {}
-    stats = counters["stats"]
     found = {
         "graph_breaks": float(sum(counters["graph_break"].values())),
-        "compiled_graphs": float(stats["unique_graphs"]),
+        "compiled_graphs": graphs_compiled(),
     }
     guards = getattr(loaded, "guard_failures", None)
     if guards is not None:
@@ -29,6 +28,12 @@ def compiler_counters() -> dict[str, float]:
         versions = ({failure.partition(":")[0] for failure in each} for each in guards.values())
         found["recompilations"] = float(sum(len(failed) for failed in versions))
     return found
+
+
+def graphs_compiled() -> float:
+    """Graphs that Dynamo has compiled in this process; zero where it keeps no such count."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return 0.0 if counters is None else float(counters["stats"]["unique_graphs"])
 
 
 def counted_since(before: dict[str, float]) -> dict[str, float]:

@@ -20,18 +20,19 @@ from gobrrr.capture.source_lines import format_line, is_gobrrr_file
 from gobrrr.timeline.errors import CaptureError
 
 # Turns of a ``while`` loop, and of any other, in which one line may get the same answer.
-MOST_TURNS = 1000
+MOST_TURNS = 2000
 MOST_ASKED = 100_000
 # A loop of long turns is stopped sooner, after as long and at least so many of them.
 LONGEST_S = 120.0
 FEWEST_TURNS = 20
 # What a program compares data with only to tell that they are no ordinary numbers.
 EXTREME = 1e6
-ORDINARY = "data are taken to be finite numbers of ordinary size"
+ORDINARY = "data are assumed to be finite numbers of ordinary size"
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _LOGICAL = frozenset({"bitwise_and", "logical_and", "bitwise_or", "logical_or"})
 _CONDITIONS = _COMPARED | _LOGICAL | {"where", "isnan", "isinf"}
 _PATH_LENGTH = 400
+_CHECKS = str(Path("torch", "__init__.py"))
 _BETWEEN = frozenset({"CACHE", "NOP", "EXTENDED_ARG", "TO_BOOL", "PRECALL"})
 _ENDS = ("RETURN", "YIELD", "FOR_ITER", "RERAISE", "SEND")
 
@@ -58,6 +59,8 @@ class Conditions:
         asker = _asking_frame(frame)
         if asker is None:
             return False
+        if _is_check(asker):
+            return True
         usual = answer_that_goes_on(asker.f_code, asker.f_lasti) or False
         return usual != self.count(frame, source)
 
@@ -80,10 +83,10 @@ class Conditions:
             line = format_line(asker.f_code.co_filename, asker.f_lineno, asker.f_code.co_name)
             where = source if not source or line == source else f"{source}, which asks in {line}"
             raise CaptureError(
-                f"gobrrr cannot predict this step: a loop does not end ({where or line}), for its "
-                f"condition depends on data and was asked {asked:,} times; give the number of its "
-                "turns with --size-hint N (size_hint=N in Python), or bound it "
-                "(for turn in range(N))"
+                f"gobrrr cannot predict this step: a loop does not end ({where or line}), because "
+                f"its condition depends on data; it was evaluated {asked:,} times. Give the number "
+                "of iterations with --size-hint N (size_hint=N in Python), or bound the loop "
+                "(for i in range(N))"
             )
         return endless and self._turns is not None and asked % self._turns == 0
 
@@ -97,6 +100,12 @@ def _asking_frame(frame: types.FrameType | None) -> types.FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def _is_check(frame: types.FrameType) -> bool:
+    """Whether one of PyTorch's own checks asks (``torch._check_tensor_all`` and its relatives)."""
+    code = frame.f_code
+    return code.co_name.startswith("_check") and code.co_filename.endswith(_CHECKS)
 
 
 @lru_cache(maxsize=1024)
@@ -204,16 +213,18 @@ def condition_of_extremes(func: Any, args: Any, result: Any, value_of: Callable[
         return None
     if name == "where" and len(args) == 3:
         return _selected(args, result, value_of)
+    if name == "bitwise_and" and any(_all_equal(side, 0, value_of) for side in args[:2]):
+        # Of whole numbers too: `unfinished & ~done` of a generation is 0 at its last token.
+        return _everywhere(0, result)
     if result.dtype is not torch.bool:
         return None
     if name in ("isnan", "isinf"):
         return _everywhere(False, result)
     if name in _LOGICAL:
         decides = name.endswith("or")
-        for side in args[:2]:
-            value = value_of(side) if isinstance(side, torch.Tensor) else None
-            if value is not None and value.dtype is torch.bool and bool((value == decides).all()):
-                return _everywhere(decides, result)
+        both_bool = all(getattr(side, "dtype", None) in (torch.bool, None) for side in args[:2])
+        if both_bool and any(_all_equal(side, decides, value_of) for side in args[:2]):
+            return _everywhere(decides, result)
         return None
     left, right = args[:2]
     if left is right:
@@ -242,7 +253,13 @@ def _selected(args: Any, result: Any, value_of: Callable[[Any], Any]) -> Any:
     return None
 
 
-def _everywhere(answer: bool, result: Any) -> Any:
+def _all_equal(side: Any, number: int, value_of: Callable[[Any], Any]) -> bool:
+    """Whether a tensor's values are known, and all this one."""
+    value = value_of(side) if hasattr(side, "dtype") else None
+    return value is not None and bool((value == number).all())
+
+
+def _everywhere(answer: int, result: Any) -> Any:
     import torch
 
-    return torch.full((), answer).expand(tuple(result.shape))
+    return torch.full((), answer, dtype=result.dtype).expand(tuple(result.shape))

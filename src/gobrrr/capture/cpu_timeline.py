@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.align import RECORDED_AS, candidate_rows, match
+from gobrrr.capture.collective_calls import (
+    WAITING,
+    collective_of,
+    issued_by,
+    running,
+    unknown_collective,
+    with_waits,
+)
 from gobrrr.capture.profile import RawEvents
 from gobrrr.timeline.data import (
+    Collective,
     Device,
     HostKind,
     HostSpans,
     Int64,
+    KernelKind,
+    Kernels,
     Timeline,
-    no_kernels,
 )
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
+from gobrrr.work.communication import COLLECTIVE_NAMES
 
 # Ranges of the user's process that say what the time between ops is spent on. torch writes them.
 _DATA_LOADING = ("enumerate(DataLoader)", "enumerate(IterableDataset")
@@ -37,15 +48,24 @@ class CpuCapture:
         position: per host row, the index of the recorded op it is (-1: none).
         recorded: the recorded ops, in order.
         matched_fraction: share of the recorded ops that the median step contains.
+        issued_by: per row of ``timeline.kernels``, which are collectives that ran beside the lane:
+            the index of the recorded op that asked for it (-1: unknown).
+        begin_ns: when each step began by the clock of the process.
+        queued_ns: how long the thread of the steps waited for a processor in each.
     """
 
     timeline: Timeline
     position: Int64
     recorded: tuple[StepOp, ...]
     matched_fraction: float
+    issued_by: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    begin_ns: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    queued_ns: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 def _kind_of(name: str, annotation: bool) -> HostKind:
+    if name in WAITING:
+        return HostKind.NETWORK
     if name.startswith(_DATA_LOADING):
         return HostKind.DATA_LOADING
     if any(mark in name for mark in _COMPILATION):
@@ -54,11 +74,18 @@ def _kind_of(name: str, annotation: bool) -> HostKind:
 
 
 def build_cpu_capture(
-    steps: Sequence[RawEvents], recorded: Sequence[StepOp], device: Device
+    steps: Sequence[RawEvents],
+    recorded: Sequence[StepOp],
+    device: Device,
+    groups: Mapping[str, Sequence[int]] | None = None,
 ) -> CpuCapture:
-    """Match every profiled step with the recorded ops and lay the steps end to end."""
+    """Match every profiled step with the recorded ops and lay the steps end to end.
+
+    ``groups`` are the ranks of each process group by its name, where there are any.
+    """
     names: dict[str, int] = {}
     calls: dict[OpCall, int] = {}
+    steps = [with_waits(step) for step in steps]
     matches = _match_all(steps, recorded)
     recorded = as_executed(recorded, steps, matches)
     call_of = np.array([calls.setdefault(op.call, len(calls)) for op in recorded], np.int32)
@@ -76,11 +103,13 @@ def build_cpu_capture(
                     "phase", "position")
     }  # fmt: skip
     windows, matched, offset = [], [], 0
+    network = _Collectives(recorded, groups or {})
     for step, (rows, found) in zip(steps, matches):
         matched.append(float((found >= 0).mean()) if len(found) else 0.0)
         position = np.full(len(step), -1, np.int64)
         position[rows] = found
         known = position >= 0
+        network.add(step, position, offset)
         name = np.array([intern(text) for text in step.names], np.int32)[step.name]
         kinds = np.array(
             [(_kind_of(text, False), _kind_of(text, True)) for text in step.names],
@@ -124,17 +153,83 @@ def build_cpu_capture(
         phase=joined["phase"].astype(np.uint8),
         sequence=np.full(len(order), -1, np.int64),
     )
+    kernels, collectives, issuers = network.columns(intern)
     timeline = Timeline(
         names=tuple(names),
         calls=tuple(calls),
         host=host,
-        kernels=no_kernels(),
+        kernels=kernels,
+        collectives=collectives,
         steps=np.array(windows, np.int64).reshape(-1, 2),
         step_names=tuple(f"step {i + 1}" for i in range(len(windows))),
         device=device,
     )
     fraction = float(np.median(matched)) if matched else 0.0
-    return CpuCapture(timeline, joined["position"].astype(np.int64), tuple(recorded), fraction)
+    return CpuCapture(
+        timeline,
+        joined["position"].astype(np.int64),
+        tuple(recorded),
+        fraction,
+        issuers,
+        np.array([step.begin_ns for step in steps], np.int64),
+        np.array([step.queued_ns for step in steps], np.int64),
+    )
+
+
+class _Collectives:
+    """Gathers what ran for other ranks, step by step, as columns of ``Kernels``."""
+
+    def __init__(self, recorded: Sequence[StepOp], groups: Mapping[str, Sequence[int]]) -> None:
+        self._of_op = {
+            index: collective_of(op.call, groups)
+            for index, op in enumerate(recorded)
+            if op.call.name in COLLECTIVE_NAMES
+        }
+        self._rows: list[tuple[int, int, str, int]] = []
+
+    def add(self, step: RawEvents, position: Int64, offset: int) -> None:
+        """Takes those of one step that begins at ``offset``."""
+        rows = running(step)
+        if not len(rows):
+            return
+        asks = np.array([place in self._of_op for place in position.tolist()], bool)
+        issuers = issued_by(step, rows, np.flatnonzero(asks).astype(np.int64))
+        for row, issuer in zip(rows.tolist(), issuers.tolist()):
+            op = int(position[issuer]) if issuer >= 0 else -1
+            # A collective starts when this rank has come, be its thread busy or not.
+            begin = int(step.start_ns[issuer if issuer >= 0 else row])
+            self._rows.append(
+                (begin + offset, int(step.end_ns[row]) + offset, step.names[step.name[row]], op)
+            )
+
+    def columns(
+        self, intern: Callable[[str], int]
+    ) -> tuple[Kernels, tuple[Collective, ...], Int64]:
+        """The rows by start, what each is, and the recorded op that asked for each (-1: none)."""
+        self._rows.sort()
+        count = len(self._rows)
+        known: dict[Collective, int] = {}
+        which = [
+            known.setdefault(self._of_op[op] if op >= 0 else unknown_collective(name), len(known))
+            for _, _, name, op in self._rows
+        ]
+        found = tuple(known)
+        none = np.full(count, -1, np.int64)
+        kernels = Kernels(
+            start_ns=np.array([row[0] for row in self._rows], np.int64),
+            end_ns=np.array([row[1] for row in self._rows], np.int64),
+            stream=np.zeros(count, np.int32),
+            kind=np.full(count, KernelKind.COLLECTIVE, np.uint8),
+            name=np.array([intern(row[2]) for row in self._rows], np.int32),
+            op=none,
+            launch=none,
+            bytes_moved=np.array(
+                [-1 if found[i].bytes_in is None else found[i].bytes_in for i in which], np.int64
+            ),
+            collective=np.array(which, np.int64),
+            twin=none,
+        )
+        return kernels, found, np.array([row[3] for row in self._rows], np.int64)
 
 
 def _match_all(steps: Sequence[RawEvents], recorded: Sequence[StepOp]) -> list[tuple[Int64, Int64]]:

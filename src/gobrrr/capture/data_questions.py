@@ -33,11 +33,11 @@ def value_asked(recorder: GraphRecorder, tensor: Any, source: str, frame: Any) -
     if tensor.dtype is torch.bool:
         answer = recorder.conditions.answer(frame, source)
         told = str(answer).lower()
-        recorder.guessed[f"a condition on data is taken to be {told} ({source})"] += 1
+        recorder.guessed[f"a condition on data is assumed to be {told} ({source})"] += 1
         return answer
     if tensor.dtype.is_floating_point:
         if not recorder.in_optimizer:
-            recorder.guessed[f"a value read from the device is taken to be 1.0 ({source})"] += 1
+            recorder.guessed[f"a value read from the device is assumed to be 1.0 ({source})"] += 1
             if recorder.conditions.count(frame, source):
                 # A loop has had the turns of the size hint: it goes on while there is an error.
                 return 0.0
@@ -45,8 +45,8 @@ def value_asked(recorder: GraphRecorder, tensor: Any, source: str, frame: Any) -
     if recorder.size_hint is not None:
         return recorder.size_hint
     raise InputError(
-        f"the program reads a whole number from a tensor whose values are unknown ({source}): give "
-        "an example of it with --size-hint N (size_hint=N in Python)"
+        f"the program reads an integer from a tensor whose values are unknown ({source}): give an "
+        "example value with --size-hint N (size_hint=N in Python)"
     )
 
 
@@ -73,7 +73,7 @@ def result_asked(
     if func._schema.name in ("aten::equal", "aten::allclose"):
         same = args[0] is args[1] or recorder.conditions.answer(frame, source)
         told = f"{func._schema.name.partition('::')[2]} of tensors with unknown values"
-        recorder.guessed[f"{told} is taken to be {str(same).lower()} ({source})"] += 1
+        recorder.guessed[f"{told} is assumed to be {str(same).lower()} ({source})"] += 1
         return same
 
     def known_stand_in(real: Any, *, on_host: bool = False) -> Any:
@@ -88,11 +88,11 @@ def result_asked(
     if recorder.size_hint is None:
         raise InputError(
             f"the shape of the result of {func} depends on the data ({source}): give an example "
-            "of its size with --size-hint N (size_hint=N in Python)"
+            "size with --size-hint N (size_hint=N in Python)"
         ) from error
     raise CaptureError(
         f"gobrrr cannot predict this step: the result of {func} depends on the data in a way that "
-        f"no size says ({source}); keep that part out of the step"
+        f"no size hint can settle ({source}); keep that part out of the step"
     ) from error
 
 
@@ -107,7 +107,7 @@ def offsets_asked(recorder: GraphRecorder, offsets: Any, source: str) -> Arg:
     value = value_of(offsets)
     if value is None:
         recorder.guessed[
-            "the groups of a grouped product are taken to have equal numbers of rows, as in "
+            "the groups of a grouped product are assumed to have equal numbers of rows, as in "
             f"balanced routing ({source})"
         ] += 1
         return recorder.describe(offsets)

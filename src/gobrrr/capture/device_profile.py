@@ -6,129 +6,131 @@ GPU step and a trace of it are diagnosed by the same code.
 
 from __future__ import annotations
 
-import os
+import functools
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
+import numpy as np
+
+from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.traces import read_trace
+from gobrrr.devices.backend import Backend, StepProfiler, StepTimer
+from gobrrr.devices.backends import gpu_in_use
 from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.errors import UserCodeError
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+# Steps between two synchronisations.
+STEPS_TOGETHER = 4
 
 
 class StepsOnDevice:
-    """A CUDA or ROCm device that the program uses (torch calls both ``cuda``)."""
+    """A GPU that the program uses, through its backend."""
 
-    def __init__(self) -> None:
-        self._events: list[Any] = []
+    def __init__(self, backend: Backend, timer: StepTimer) -> None:
+        self.backend = backend
+        self.start_block = _answering(timer.start_block)
+        self.mark = _answering(timer.mark)
+        self.end_block = _answering(timer.end_block)
 
-    def start_block(self) -> None:
-        """Wait for the device, then mark the start of a block of steps."""
-        import torch
-
-        torch.cuda.synchronize()
-        self._events = []
-        self.mark()
-
-    def mark(self) -> None:
-        """The end of a step, as an event on the current stream: nothing waits for it."""
-        import torch
-
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        self._events.append(event)
-
-    def end_block(self) -> list[int]:
-        """Wait for the device; the lengths of the steps between marks, in ns."""
-        import torch
-
-        torch.cuda.synchronize()
-        pairs = zip(self._events, self._events[1:])
-        lengths = [round(before.elapsed_time(after) * 1e6) for before, after in pairs]
-        self._events = []
-        return lengths
+    def lengths_of(self, step: Callable[[], object]) -> list[int]:
+        """Lengths of a few steps in ns: of one alone the queue's draining would be a part."""
+        self.start_block()
+        for _ in range(STEPS_TOGETHER):
+            step()
+            self.mark()
+        return self.end_block()
 
     def make_profiler(self) -> DeviceProfiler:
-        """A profiler of host and device."""
-        return DeviceProfiler()
+        """A profiler of host and device. Raises RuntimeError where there is none."""
+        profiler = self.backend.profiler()
+        if profiler is None:
+            raise RuntimeError(" ".join(self.backend.MISSING) or "no profiler sees this device")
+        return DeviceProfiler(profiler, self.backend.synchronise)
 
 
 def device_in_use() -> StepsOnDevice | None:
     """The GPU, if this process has put something on it; ``None`` on a CPU."""
-    import torch
+    backend = gpu_in_use()
+    timer = None if backend is None else backend.timer()
+    return None if backend is None or timer is None else StepsOnDevice(backend, timer)
 
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return None
-    return StepsOnDevice() if torch.cuda.memory_allocated() > 0 else None
+
+def _answering(ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
+    """The same, with what a device that is gone makes of it in one sentence.
+
+    What kernels did wrong shows at the next wait, which may be gobrrr's.
+    """
+
+    @functools.wraps(ask)
+    def asked(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        try:
+            return ask(*args, **kwargs)
+        except RuntimeError as error:
+            line = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UserCodeError(
+                f"the GPU failed while gobrrr waited for it ({line}): a kernel of the program "
+                "failed, or the device is lost"
+            ) from error
+
+    return asked
 
 
 class DeviceProfiler:
-    """Profiles consecutive steps of host and device."""
+    """Profiles consecutive steps of host and device; ``stop`` gives them as a timeline."""
 
-    def __init__(self) -> None:
-        self._profile: Any = None
-        self._range: Any = None
-        self._step = 0
+    def __init__(self, profiler: StepProfiler, synchronise: Callable[[], None]) -> None:
+        self._profiler = profiler
+        self._synchronise = _answering(synchronise)
+        self.mark = _answering(profiler.mark)
+        self.abandon = profiler.abandon
 
     def start(self) -> None:
         """Begin. Raises RuntimeError if another profiler is running."""
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-        import torch
-        from torch.profiler import ProfilerActivity
-
-        if torch.autograd._profiler_enabled():
-            raise RuntimeError("another profiler is running in this program")
-        self._profile = torch.profiler.profile(
-            activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True
-        )
-        self._profile.start()
-        self._enter()
-
-    def _enter(self) -> None:
-        import torch
-
-        self._range = torch.profiler.record_function(f"ProfilerStep#{self._step}")
-        self._range.__enter__()
-
-    def mark(self) -> None:
-        """End one step here and begin the next."""
-        self._range.__exit__(None, None, None)
-        self._step += 1
-        self._enter()
+        # Which would not be told from a device that is gone.
+        self._synchronise()
+        self._profiler.start()
 
     def stop(self) -> Timeline:
         """End; all steps as a timeline, the first (which pays the profiler's start) left out."""
-        import torch
-
-        torch.cuda.synchronize()
-        self._range.__exit__(None, None, None)
-        self._profile.stop()
         with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
             path = Path(folder) / "trace.json"
-            self._profile.export_chrome_trace(str(path))
+            _answering(self._profiler.stop)(path)
             timeline = read_trace(path)
-        self._profile = None
-        return without_outer_steps(timeline)
-
-    def abandon(self) -> None:
-        """Stop without reading anything."""
-        if self._profile is not None:
-            self._range.__exit__(None, None, None)
-            self._profile.stop()
-            self._profile = None
+        return by_kernels(timeline)
 
 
-def without_outer_steps(timeline: Timeline) -> Timeline:
-    """The same timeline without its first window and without the last, which no step fills."""
-    if len(timeline.steps) < 3:
+def by_kernels(timeline: Timeline) -> Timeline:
+    """The same timeline with windows that hold the kernels of their own step.
+
+    The host runs ahead: by the time that a device has done one step the host may have issued all,
+    and windows between the host's marks would hold the kernels of any. A step begins with the
+    first kernel that its code launched, and ends where the next begins. The first step pays the
+    profiler's start and the last has no next: neither has a window.
+    """
+    kernels, host = timeline.kernels, timeline.host
+    marks = step_marks(timeline)
+    if not len(kernels) or len(marks) < 2:
         return timeline
-    windows = timeline.steps[1:-1]
-    low, high = int(windows[0, 0]), int(windows[-1, 1])
-    kernels = timeline.kernels
-    inside = (kernels.start_ns >= low) & (kernels.start_ns < high)
+    launched = kernels.launch >= 0
+    begun = np.where(launched, host.start_ns[np.maximum(kernels.launch, 0)], kernels.start_ns)
+    step = np.searchsorted(marks, begun, side="right") - 1
+    numbers, first = np.unique(step, return_index=True)
+    # Kernels are in the order of their starts: the first of a step is its earliest.
+    starts = kernels.start_ns[first[numbers >= 0]]
+    starts = starts[1:] if len(starts) > 2 else starts
+    if len(starts) < 2:
+        return timeline
+    windows = np.stack((starts[:-1], starts[1:]), axis=1)
+    # The kernel that ends the last window belongs to no step, but says what its idle time was for.
+    inside = (kernels.start_ns >= windows[0, 0]) & (kernels.start_ns <= windows[-1, 1])
     return replace(
         timeline,
         kernels=kernels.take(inside),
         steps=windows,
-        step_names=timeline.step_names[1:-1],
+        step_names=tuple(f"step {number + 1}" for number in range(len(windows))),
     )

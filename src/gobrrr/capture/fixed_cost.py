@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.profile import HostProfiler, ProfilerCost, RawEvents, profiler_runs
+from gobrrr.capture.profile import HostProfiler, ProfilerCost, RawEvents
 from gobrrr.capture.tiny_calls import CannotShrinkError, TinyCall, replaced_by_program, tiny_call
+from gobrrr.devices.accelerator import profiler_runs
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.nesting import parents

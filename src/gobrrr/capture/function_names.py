@@ -20,9 +20,14 @@ def require_function(path: str, name: str) -> None:
     tree = _tree(path)
     if name in _bound(tree) or _makes_names(tree):
         return
+    raise no_such_function(path, name)
+
+
+def no_such_function(path: str, name: str) -> InputError:
+    """The error for a function that a file does not have, with those that it offers."""
     there = offered_functions(path)
     has = f"; it has {', '.join(there)}" if there else ""
-    raise InputError(f"{path} has no function {name!r}{has}")
+    return InputError(f"{path} has no function {name!r}{has}")
 
 
 def offered_functions(path: str) -> tuple[str, ...]:

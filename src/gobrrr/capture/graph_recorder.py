@@ -22,8 +22,9 @@ from gobrrr.capture.followed_values import (
 from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
 from gobrrr.capture.grouped_products import has_grouped_kernel, multiply_group_by_group
 from gobrrr.capture.leaf_ops import composite_key, only_calls_others
-from gobrrr.capture.op_arguments import describe_value, short_name, signature_of
+from gobrrr.capture.op_arguments import any_packed, describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder
+from gobrrr.capture.process_groups import NAMESPACES, Ranks
 from gobrrr.capture.result_cache import ResultCache
 from gobrrr.capture.sparse_gradients import parts_of, sparse_result
 from gobrrr.capture.stand_ins import StandIns, forget, value_of
@@ -32,8 +33,9 @@ from gobrrr.capture.target_answers import Switch
 from gobrrr.capture.tensor_subclasses import is_wrapper_class
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import CaptureError
-from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.graph import CollectiveCall, StepOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.timeline.streams import StreamOrder
 
 # Marks of the profiler and questions of torch's own C++ code, not operators of the program.
 _QUERIES = frozenset({"profiler", "prims_profiler", "prim"})
@@ -58,7 +60,7 @@ class GraphRecorder(OpRecorder):
         whole: frozenset[str] = frozenset(),
         tell: Callable[[int], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(on_devices=False)
         self.stand_ins = stand_ins
         stand_ins.decided_by = self.decided_by
         self.storages = storages
@@ -73,6 +75,7 @@ class GraphRecorder(OpRecorder):
         self.whole = whole
         self.tell = tell
         self.graph: list[StepOp] = []
+        self._sizes: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.recording = False
         self.optimizer_stepped = False
         self.guessed: Counter[str] = Counter()
@@ -80,6 +83,7 @@ class GraphRecorder(OpRecorder):
         self.results = ResultCache(stand_ins.fake_mode)
         self.budget = CaptureBudget()
         self.threads = threads
+        self.ranks: Ranks | None = None
         threads.modes = self._modes_of_thread
 
     def begin(self) -> None:
@@ -87,6 +91,8 @@ class GraphRecorder(OpRecorder):
         self.graph.clear()
         self.guessed.clear()
         self.storages.start_over()
+        if self.ranks is not None:
+            self.ranks.order = StreamOrder(self.graph)
         self.optimizer_stepped = False
         self.recording = True
 
@@ -124,11 +130,23 @@ class GraphRecorder(OpRecorder):
         """Write one operator down, unless nothing is being recorded."""
         if not self.recording:
             return
-        module, source, phase = place
-        self.optimizer_stepped |= phase is Phase.OPTIMIZER
-        self.graph.append(StepOp(OpCall(name, args, outputs, overload), module, source, phase))
+        self.optimizer_stepped |= place[2] is Phase.OPTIMIZER
+        self._put(StepOp(OpCall(name, args, outputs, overload), *place))
         if self.tell is not None and not len(self.graph) % OPS_BETWEEN_TELLING:
             self.tell(len(self.graph))
+
+    def keep_collective(
+        self, call: CollectiveCall, tensor: Any, place: Any, stream: int = 0
+    ) -> None:
+        """Write down what is asked of other ranks, with the tensor that it is about."""
+        if self.recording:
+            module, source, phase = place
+            spec = self.spec(tensor)
+            op = OpCall(f"c10d::{call.kind}", (spec,), None if spec is None else (spec,))
+            self._put(StepOp(op, module, source, phase, stream=stream, collective=call))
+
+    def _put(self, op: StepOp) -> None:
+        (self.graph.append if self.ranks is None else self.ranks.order.put)(op)
 
     def describe(self, value: Any) -> Arg:
         """As ``describe_value``, with the numbers of storages and the devices of the target.
@@ -151,10 +169,12 @@ class GraphRecorder(OpRecorder):
         number = self.storages.number(tensor)
         if number is None or tensor.layout is not torch.strided:
             return None
+        # A step has few shapes and strides: one object for all that are equal.
+        shape, strides = tuple(tensor.shape), tensor.stride()
         return TensorSpec(
-            tuple(tensor.shape),
+            self._sizes.setdefault(shape, shape),
             short_name(tensor.dtype),
-            tensor.stride(),
+            self._sizes.setdefault(strides, strides),
             number,
             "cpu" if self.storages.on_host(number) else self.device,
             tensor.storage_offset(),
@@ -259,9 +279,11 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         def _operator(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             inputs: list[Any] = []
             args = _with_stand_ins(recorder.stand_ins, args, inputs)
-            if recorder.device != "cpu" and any(isinstance(v, torch.ScriptObject) for v in args):
+            if recorder.ranks is not None and func.namespace in NAMESPACES:
+                return recorder.ranks.called(recorder, func, args, kwargs, inputs)
+            if recorder.device != "cpu" and any_packed(args):
                 raise CaptureError(
-                    f"{func.name()} takes weights that were packed for a CPU's library, of which "
+                    f"{func.name()} takes weights that were packed for a CPU library, for which "
                     "other devices have no kernels: predict the model before it was quantised, or "
                     "for --device cpu"
                 )

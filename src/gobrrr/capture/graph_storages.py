@@ -15,7 +15,7 @@ from gobrrr.capture.tensor_subclasses import tensors_of
 TARGET, HOST, UNSTATED = "target", "host", "unstated"
 
 
-@dataclass
+@dataclass(slots=True)
 class Record:
     """One storage: its bytes, its place, and the positions of the ops between which it lived."""
 

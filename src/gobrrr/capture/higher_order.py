@@ -50,7 +50,10 @@ def _while_loop(
         goes_on = cond_fn(*carried, *additional)
         unknown = isinstance(goes_on, torch.Tensor) and value_of(goes_on) is None
         if unknown:
-            assume("a while_loop runs until its data say so: one turn of it is in the prediction")
+            assume(
+                "the number of iterations of a while_loop depends on data: the prediction has one "
+                "iteration"
+            )
         elif not goes_on:
             return carried
         carried = tuple(body_fn(*carried, *additional))
@@ -103,9 +106,9 @@ def _flex_attention(
     del score_mod, scale
     share = _share_of_blocks(block_mask, int(query.shape[-2]), int(key.shape[-2]))
     if share is None:
-        assume("the blocks that a block mask leaves are not known: flex_attention computes all")
+        assume("the blocks of a block mask are not known: flex_attention computes all of them")
     assume(
-        "flex_attention is taken to be compiled to its one kernel; what score_mod and mask_mod "
+        "flex_attention is assumed to be compiled to one kernel; what score_mod and mask_mod "
         "compute is not in the prediction"
     )
     batch = query.shape[0]

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-# Markers of the profiler, not operators of the program.
-_IGNORED_NAMESPACES = ("profiler", "prims_profiler")
+# Markers of the profiler, and questions to a tensor: no operators of the program.
+_IGNORED_NAMESPACES = ("profiler", "prims_profiler", "prim")
 
 # (operator, args, kwargs) -> what the operator returned.
 Visit = Callable[[Any, Any, Any], Any]
@@ -87,9 +87,9 @@ def _kind_of(func: Any) -> _Kind:
 
     if not isinstance(func, OpOverload):
         return _Kind.HIGHER_ORDER
-    if only_calls_others(func):
-        return _Kind.COMPOSITE
-    return _Kind.MARKER if func.namespace in _IGNORED_NAMESPACES else _Kind.LEAF
+    if func.namespace in _IGNORED_NAMESPACES:
+        return _Kind.MARKER
+    return _Kind.COMPOSITE if only_calls_others(func) else _Kind.LEAF
 
 
 def name_of(func: Any) -> str:
@@ -115,6 +115,9 @@ def only_calls_others(func: Any) -> bool:
         # A kernel of a backend's own comes before the composite one.
         known = _COMPOSITES[func] = (
             hasattr(func, "_op_dk")
+            # Questions about shapes (``aten::sym_size``) are no operators of the dispatcher: asked
+            # for their kernels it raises, where a tensor's size is asked from C++ uncatchably.
+            and torch._C._dispatch_has_kernel(name)
             and has_kernel(name, "CompositeImplicitAutograd")
             and not any(has_kernel(name, key) for key in ("CPU", "CUDA", "XPU", "MPS"))
         )

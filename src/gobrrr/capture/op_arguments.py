@@ -50,10 +50,22 @@ def describe_value(value: Any) -> Arg:
     for kind in (int, float):
         if isinstance(value, getattr(torch, f"Sym{kind.__name__.capitalize()}")):
             return _plain_number(value, kind)
-    return None
+    return _group_name(value) if isinstance(value, torch.ScriptObject) else None
 
 
 _PLAIN = (bool, int, float, str)
+
+
+def _group_name(value: Any) -> str | None:
+    """The name of a process group, as collectives are given it; ``None`` for other objects."""
+    import torch
+
+    if not torch.distributed.is_available():
+        return None
+    try:
+        return str(torch.distributed.ProcessGroup.unbox(value).group_name)
+    except (AttributeError, RuntimeError):
+        return None
 
 
 @lru_cache(maxsize=256)
@@ -136,3 +148,13 @@ def describe_outputs(result: Any) -> tuple[TensorSpec, ...] | None:
         elif isinstance(item, (list, tuple)):
             pending.extend(reversed(item))
     return tuple(found)
+
+
+def any_packed(args: Any) -> bool:
+    """Whether there is an object of TorchScript among the arguments, or in a list of them."""
+    import torch
+
+    return any(
+        any_packed(v) if type(v) in (list, tuple) else isinstance(v, torch.ScriptObject)
+        for v in args
+    )

@@ -19,6 +19,9 @@ from gobrrr.capture.graph_recorder import GraphRecorder
 from gobrrr.capture.graph_storages import TARGET, Storages
 from gobrrr.capture.hidden_stand_ins import hidden
 from gobrrr.capture.higher_order import run_plainly
+from gobrrr.capture.model_facts import GradientWatch, main_model
+from gobrrr.capture.nested import map_tensors
+from gobrrr.capture.process_groups import Ranks, as_first_rank
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.step_threads import StepThreads, fake_mode_of
 from gobrrr.capture.target_answers import (
@@ -27,14 +30,15 @@ from gobrrr.capture.target_answers import (
     answering,
     known_values_as_arrays,
     make_mode,
-    modules_applied_plainly,
 )
 from gobrrr.capture.target_kernels import WHOLE, Abilities, composites_of, kernels_of
+from gobrrr.capture.target_modules import modules_applied_plainly
 from gobrrr.capture.target_programs import target_programs
+from gobrrr.capture.tensor_parallel import divided, not_divisible
 from gobrrr.capture.tensor_subclasses import subclasses_kept
 from gobrrr.capture.workload import Workload, as_workload
-from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.graph import OpGraph
+from gobrrr.timeline.errors import InputError, UserCodeError
+from gobrrr.timeline.graph import OpGraph, StorageLife
 
 Work = Workload | Callable[[], Any]
 
@@ -48,12 +52,20 @@ class CaptureOptions:
         inference_mode: under ``torch.inference_mode()``; of a training workload, its forward pass.
         channels_last: model and 4-d inputs in that memory format.
         size_hint: the size of results that depends on data; ``None``: such a result is an error.
+        model: whether the graph is to hold what parallelism depends on (``OpGraph.model``).
+        tensor_parallel: over how many devices each layer is divided.
+        ranks: of the job whose first rank the program is to believe to be; 1: of none.
+        ranks_per_host: of them on one host.
     """
 
     autocast: str | None = None
     inference_mode: bool = False
     channels_last: bool = False
     size_hint: int | None = None
+    model: bool = False
+    tensor_parallel: int = 1
+    ranks: int = 1
+    ranks_per_host: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +119,7 @@ def capture_op_graph(
         tell=tell,
     )
     state = torch.get_rng_state()
-    swap = None
+    swap = division = None
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(quietly())
@@ -126,13 +138,23 @@ def capture_op_graph(
                 stack.enter_context(function_mode())
             stack.enter_context(recorder)
             stack.enter_context(threads.followed())
+            if options.ranks > 1:
+                recorder.ranks = Ranks(options.ranks, options.ranks_per_host)
+                stack.enter_context(as_first_rank(recorder, recorder.ranks))
             switch.of_step = True
             stack.callback(setattr, switch, "of_step", False)
             with user_errors("setting up the step", recorder.guessed.keys):
                 work = make()
             with switch.off():
+                if options.tensor_parallel > 1:
+                    division = divided(recorder, work, options.tensor_parallel)
                 swap = Swap(stand_ins, work)
-            return _capture(work, swap, recorder, target, options)
+            graph = _capture(work, swap, recorder, target, options)
+            return graph if division is None else replace(graph, divided=options.tensor_parallel)
+    except UserCodeError as error:
+        if division is None:
+            raise
+        raise not_divisible(options.tensor_parallel, error) from error
     except KeyboardInterrupt:
         # The step was woken while it waited for a thread that could not be captured.
         recorder.threads.check()
@@ -142,6 +164,8 @@ def capture_op_graph(
             storages.open = False
         if swap is not None:
             swap.restore()
+        if division is not None:
+            division.undo()
         torch.set_rng_state(state)
 
 
@@ -174,6 +198,7 @@ def _capture(
     if options.channels_last:
         work = _channels_last(work)
     step = _step(work, target, options)
+    watch = _watch(work, swap, recorder) if options.model else None
     with user_errors("the step", recorder.guessed.keys):
         # Only a backward pass tells which gradients are sparse: such a step runs twice, as below.
         sparse = any(getattr(module, "sparse", False) is True for module in swap.modules)
@@ -195,22 +220,37 @@ def _capture(
     recorder.end()
     _say_threads(recorder, running)
     if isinstance(work, Workload) and work.trains and options.inference_mode:
-        recorder.guessed["in inference mode the workload's forward pass runs alone: no loss, no "
-                         "backward pass, no optimizer"] += 1  # fmt: skip
-    return _graph(recorder, swap, work, result)
+        recorder.guessed["in inference mode only the workload's forward pass is predicted: no "
+                         "loss, no backward pass, no optimizer"] += 1  # fmt: skip
+    facts = None if watch is None else watch.facts()
+    wrapping = None if recorder.ranks is None else recorder.ranks.wrapped.wrapping
+    return replace(_graph(recorder, swap, work, result), model=facts, wrapping=wrapping)
+
+
+def _watch(work: Work, swap: Swap, recorder: GraphRecorder) -> GradientWatch | None:
+    given = work.model if isinstance(work, Workload) else None
+    ranks = recorder.ranks
+    if ranks is not None and ranks.wrapped.wrapping is not None:
+        own = ranks.wrapped
+        own.check()
+        return GradientWatch(
+            recorder, own.module, own.units, own.whole, own.stored, lambda: own.silent
+        )
+    model = main_model(given, swap.modules)
+    return None if model is None else GradientWatch(recorder, model)
 
 
 def _say_threads(recorder: GraphRecorder, running: int) -> None:
     started = recorder.threads.count
     if started:
         threads = "a thread" if started == 1 else f"{started} threads"
-        recorder.guessed[f"the step starts {threads} of its own: their operators stand in the "
-                         "order in which they ran in the capture, in one lane"] += 1  # fmt: skip
+        recorder.guessed[f"the step starts {threads} of its own: their operators are predicted as "
+                         "one queue, in the order of their capture"] += 1  # fmt: skip
     if running:
         late = "one of them was" if running == 1 else f"{running} of them were"
         sentence = (
-            f"the step does not wait for all of its threads: {late} still at work when it ended; "
-            "what came later is not in the prediction"
+            f"the step does not wait for all of its threads: {late} still running when it ended; "
+            "what they did later is not in the prediction"
         )
         recorder.guessed[sentence] += 1
 
@@ -247,16 +287,10 @@ def _channels_last(work: Work) -> Work:
     if isinstance(work.model, torch.nn.Module):
         work.model.to(memory_format=layout)
 
-    def convert(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.contiguous(memory_format=layout) if value.dim() == 4 else value
-        if isinstance(value, dict):
-            return {key: convert(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(convert(item) for item in value)
-        return value
+    def convert(tensor: Any) -> Any:
+        return tensor.contiguous(memory_format=layout) if tensor.dim() == 4 else tensor
 
-    return replace(work, inputs=convert(work.inputs))
+    return replace(work, inputs=map_tensors(work.inputs, convert))
 
 
 def _prime(optimizer: Any) -> None:
@@ -293,6 +327,11 @@ def _graph(recorder: GraphRecorder, swap: Swap, work: Work, result: Any) -> OpGr
         i for i, r in enumerate(storages.records) if r.born < 0 and (r.died is None or r.died >= 0)
     }
     kept = frozenset(storages.alive())
+    lives = {
+        i: StorageLife(r.bytes, r.born, r.died)
+        for i, r in enumerate(storages.records)
+        if (r.died is None or r.died >= 0) and not storages.on_host(i)
+    }
     peak = storages.peak_bytes(len(recorder.graph))
     del result, work
     notices = tuple(
@@ -306,4 +345,5 @@ def _graph(recorder: GraphRecorder, swap: Swap, work: Work, result: Any) -> OpGr
         sizes_bytes={i: storages.records[i].bytes for i in sorted(used)},
         peak_memory_bytes=peak,
         notices=notices,
+        lives=lives,
     )

@@ -23,10 +23,13 @@ from gobrrr.capture.op_arguments import (
     signature_of,
 )
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
+from gobrrr.capture.private_names import lacking
 from gobrrr.capture.process_counters import minor_faults
-from gobrrr.capture.source_lines import user_line
+from gobrrr.capture.source_lines import blamed_line
+from gobrrr.devices.backends import gpu_in_use
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.names import GRAPH_REPLAY
 from gobrrr.timeline.ops import OpCall
 
 # Nodes of autograd that one op may stand for; more come from ops of an unrecorded stretch.
@@ -48,14 +51,17 @@ class OpRecorder:
     """Records between ``start`` and ``stop``, which may be called from different frames.
 
     Both belong in the same thread. ``roots`` names modules known beforehand; others are named
-    from the outermost one called.
+    from the outermost one called. Without ``on_devices`` no device is asked what runs on it.
     """
 
-    def __init__(self, roots: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, roots: Mapping[str, Any] | None = None, *, on_devices: bool = True) -> None:
+        self._on_devices = on_devices
         self._ops: list[StepOp] = []
         self._names: dict[int, str] = {}
         # Named modules, so that no other one gets the id of one that is gone.
         self._named: list[Any] = []
+        # Path -> class of every module that was named.
+        self.classes: dict[str, str] = {}
         self._roots = 0
         for prefix, module in (roots or {}).items():
             self._name_tree(module, prefix)
@@ -79,12 +85,18 @@ class OpRecorder:
         self.stop()
 
     def start(self) -> None:
-        """Begin recording in this thread and the autograd threads that it waits for."""
+        """Begin recording in this thread and the autograd threads that it waits for.
+
+        Raises NotImplementedError where this PyTorch lacks what that needs.
+        """
+        if missing := lacking():
+            raise NotImplementedError(f"this PyTorch has no {', '.join(missing)}")
         self._here = _ThreadState()
         self._mode = self._make_mode()
         enter_below(self._mode)
         self._track_modules()
         self._track_optimizers()
+        self._track_graphs()
 
     def _make_mode(self) -> Any:
         return leaf_op_mode(self._record)
@@ -108,15 +120,19 @@ class OpRecorder:
 
     # Modules and optimizers
 
+    def name_of(self, module: Any) -> str | None:
+        """The name of a module that has been called, as ops carry it."""
+        return self._names.get(id(module))
+
     def _name_tree(self, root: Any, prefix: str = "") -> None:
         title = type(root).__name__
         # A second root (a loss module, a discriminator) is told apart by its class name.
         lead = prefix or (title if self._roots else "")
         self._roots += 1
         for name, module in root.named_modules():
-            self._names.setdefault(
-                id(module), (f"{lead}.{name}" if lead and name else name or lead or title)
-            )
+            path = f"{lead}.{name}" if lead and name else name or lead or title
+            self._names.setdefault(id(module), path)
+            self.classes.setdefault(self._names[id(module)], type(module).__name__)
             self._named.append(module)
 
     def _track_modules(self) -> None:
@@ -135,7 +151,10 @@ class OpRecorder:
             name = self._names.get(id(module))
             if name is None:
                 if not stack:
-                    self._name_tree(module)
+                    try:
+                        self._name_tree(module)
+                    except Exception as error:  # a class of the user's may do anything when asked
+                        self.failed(f"the names of {type(module).__name__}", error)
                 name = self._names.get(id(module), stack[-1] if stack else type(module).__name__)
             stack.append(name)
             try:
@@ -179,12 +198,23 @@ class OpRecorder:
         self._undo.append(undo)
         self._undo.append(around_optimizer_steps(before=enters, after=leaves))
 
+    def _track_graphs(self) -> None:
+        # Of stand-ins none runs, and the target's kind of device is pretended.
+        backend = gpu_in_use() if self._on_devices else None
+        if backend is not None:
+            self._undo.append(backend.watch_graphs(self._graph_replays))
+
+    def _graph_replays(self) -> None:
+        # What is in it was recorded by nobody: its kernels are those of this one op.
+        if self._mode is not None:
+            self.add(OpCall(GRAPH_REPLAY), self.place(sys._getframe(1)), 0)
+
     # Ops
 
     def place(self, frame: Any) -> tuple[str, str, Phase]:
         """Module, source line and phase of the op being dispatched."""
         here = self._here
-        source = user_line(frame) or ""
+        source = blamed_line(frame) or ""
         module = here.modules[-1] if here.modules else ""
         node = _autograd_node()
         if node is None:

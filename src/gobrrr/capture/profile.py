@@ -6,14 +6,18 @@ import contextlib
 import gc
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from gobrrr.capture.collective_waits import ranges_around_waits
+from gobrrr.capture.thread_effort import ThreadEffort, effort_of
+from gobrrr.devices.accelerator import profiler_runs
 from gobrrr.timeline.data import Int32, Int64
 
 STEP_MARK = "gobrrr::step_ends"
@@ -25,7 +29,8 @@ class RawEvents:
 
     ``start_ns`` and ``end_ns`` count from the step's start; ``name`` indexes ``names``; ``thread``
     0 is the step's own. ``annotation`` marks ranges that are not operators. ``length_ns`` is the
-    step's window. ``gc_ns`` are (start, end) of garbage collections in the window.
+    step's window, which begins at ``begin_ns`` of the caller's clock. ``gc_ns`` are (start, end) of
+    garbage collections in the window. ``queued_ns``: how long its thread waited for a processor.
     """
 
     names: tuple[str, ...]
@@ -36,16 +41,11 @@ class RawEvents:
     annotation: np.ndarray[Any, np.dtype[np.bool_]]
     length_ns: int
     gc_ns: tuple[tuple[int, int], ...] = ()
+    begin_ns: int = 0
+    queued_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.start_ns)
-
-
-def profiler_runs() -> bool:
-    """Whether torch's profiler is on in this thread, whoever opened it."""
-    import torch
-
-    return bool(torch.autograd._profiler_enabled())
 
 
 class HostProfiler:
@@ -58,7 +58,11 @@ class HostProfiler:
         self._clock = clock
         self._profile: Any = None
         self._marks_ns: list[tuple[int, int]] = []
+        # Before and after each mark, where the system tells it.
+        self._queued_ns: list[tuple[int, int]] = []
+        self._effort: ThreadEffort | None = None
         self._gc_ns: list[list[int]] = []
+        self._no_ranges: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Begin profiling. Raises RuntimeError if another profiler is running."""
@@ -70,6 +74,8 @@ class HostProfiler:
             raise RuntimeError("another profiler is running in this program")
         self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
         gc.callbacks.append(self._on_gc)
+        self._no_ranges = ranges_around_waits()
+        self._effort = effort_of(threading.get_ident())
         self._profile.start()
         self.mark()
 
@@ -77,15 +83,19 @@ class HostProfiler:
         """End one step here and begin the next."""
         import torch
 
-        entered = self._clock()
+        entered, queued = self._clock(), self._queued_so_far()
         with torch._C._profiler._RecordFunctionFast(STEP_MARK):
             pass
+        self._queued_ns.append((queued, self._queued_so_far()))
         self._marks_ns.append((entered, self._clock()))
+
+    def _queued_so_far(self) -> int:
+        return 0 if self._effort is None else self._effort.read()[1]
 
     @property
     def interrupted(self) -> bool:
         """Whether the program has ended this profiler, by starting and stopping one of its own."""
-        return self._profile is not None and not profiler_runs()
+        return self._profile is not None and profiler_runs() is False
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
@@ -95,15 +105,25 @@ class HostProfiler:
 
     def stop(self) -> list[RawEvents]:
         """End profiling and return the steps between marks, the first included."""
-        if self._on_gc in gc.callbacks:
-            gc.callbacks.remove(self._on_gc)
+        self._stop_watching()
         self._profile.stop()
         events = self._profile.profiler.kineto_results.events()
         collections = tuple((begin, end) for begin, end in self._gc_ns)
-        steps = split_at_marks(events, tuple(self._marks_ns), collections)
+        steps = [
+            replace(step, queued_ns=end - begin)
+            for step, ((_, begin), (end, _)) in zip(
+                split_at_marks(events, tuple(self._marks_ns), collections),
+                itertools.pairwise(self._queued_ns),
+            )
+        ]
         del events
         self._forget()
         return steps
+
+    def _stop_watching(self) -> None:
+        self._no_ranges()
+        if self._on_gc in gc.callbacks:
+            gc.callbacks.remove(self._on_gc)
 
     def _forget(self) -> None:
         # The profile refers to itself, and its results take some 4 kB an event: waiting for
@@ -117,8 +137,7 @@ class HostProfiler:
 
     def abandon(self) -> None:
         """Stop without reading anything: the program ended or changed its steps."""
-        if self._on_gc in gc.callbacks:
-            gc.callbacks.remove(self._on_gc)
+        self._stop_watching()
         if self._profile is not None:
             # What the program has ended cannot be ended again.
             with contextlib.suppress(RuntimeError):
@@ -182,6 +201,7 @@ def split_at_marks(
                 annotation=annotation[rows],
                 length_ns=end - begin,
                 gc_ns=collections,
+                begin_ns=begin - offset,
             )
         )
     return steps

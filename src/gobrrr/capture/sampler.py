@@ -6,7 +6,8 @@ second thread takes the interpreter's lock from the first.
 
 The second thread does not read the frames itself: in CPython 3.11 another thread's frames may be
 half made even under the lock. It leaves a pending call, which the main thread runs between two
-bytecodes and which reads its own frames.
+bytecodes and which reads its own frames. A thread that sleeps (a timer, a lock, a file) answers
+none; its frames are whole, and whether it sleeps its own processor time says.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ import ctypes
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 
-from gobrrr.capture.source_lines import user_line
+from gobrrr.capture.profile import RawEvents
+from gobrrr.capture.source_lines import blamed_line
+from gobrrr.capture.thread_effort import ThreadEffort, effort_of
 
 INTERVAL_S = 0.0005
 # How long the main thread may keep the interpreter's lock once the sampler wants it; Python's
@@ -27,15 +32,92 @@ SWITCH_INTERVAL_S = 0.0005
 # to, not what the thread was doing when asked.
 LATEST_ANSWER_NS = 100_000
 
+# The thread slept since the last look if it used less than this share of the time itself, and
+# waited for a processor for less than this share.
+ASLEEP_BELOW, QUEUED_BELOW = 0.1, 0.5
+# Counters that were read this far apart are of different moments: the reader lost its processor.
+LONGEST_LOOK_NS = 100_000
+
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 @dataclass(frozen=True, slots=True)
 class LineSample:
-    """The user's line at a moment of ``time.perf_counter_ns``; ``None``: no line is the user's."""
+    """The user's line at a moment of ``time.perf_counter_ns``; ``None``: no line is the user's.
+
+    ``asleep_since_ns``: the thread had done nothing since then, and had not wanted to (-1: it had).
+    """
 
     time_ns: int
     line: str | None
+    asleep_since_ns: int = -1
+
+    def from_start(self, begin_ns: int) -> LineSample:
+        """The same on a clock that began at ``begin_ns``."""
+        since_ns = max(0, self.asleep_since_ns - begin_ns) if self.asleep else -1
+        return LineSample(self.time_ns - begin_ns, self.line, since_ns)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the thread slept."""
+        return self.asleep_since_ns >= 0
+
+
+class MainThreadAsker:
+    """Asks the main thread at intervals where it is, from a thread of its own.
+
+    Args:
+        name: of the thread.
+        interval_s: from one question to the next; none is asked while one is pending.
+        heard: called in the main thread, between two bytecodes, with its frame and with the time
+            of ``time.perf_counter_ns`` at which it was asked.
+        between: called in the asking thread before each question.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        interval_s: float,
+        heard: Callable[[FrameType, int], None],
+        between: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._interval_s = interval_s
+        self._heard = heard
+        self._between = between
+        self._asked_ns = 0
+        self._stop = threading.Event()
+        self._callback = _Callback(self._answer)
+        self._worker = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._worker.start()
+
+    def stop(self) -> bool:
+        """Ask no more; whether this ended it, so that it was running until now."""
+        if not self._worker.is_alive() or self._stop.is_set():
+            return False
+        self._stop.set()
+        # A call may still be pending: it must find its function alive.
+        _ALIVE.append(self._callback)
+        return True
+
+    def join(self) -> None:
+        """Wait until the asking thread has ended."""
+        self._worker.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._between()
+            if self._asked_ns == 0:
+                self._asked_ns = time.perf_counter_ns()
+                ctypes.pythonapi.Py_AddPendingCall(self._callback, None)
+
+    def _answer(self, _: object) -> int:
+        if not self._stop.is_set():
+            self._heard(sys._getframe(1), self._asked_ns)
+        self._asked_ns = 0
+        return 0
 
 
 class LineSampler:
@@ -44,40 +126,83 @@ class LineSampler:
     def __init__(self, thread: int) -> None:
         self._possible = thread == threading.main_thread().ident
         self._samples: list[LineSample] = []
-        self._asked_ns = 0
-        self._stop = threading.Event()
+        self._seen: tuple[int, int, int, int] | None = None
+        self._own: ThreadEffort | None = None
         self._switch_interval_s = sys.getswitchinterval()
-        self._callback = _Callback(self._answer)
-        self._worker = threading.Thread(target=self._run, name="gobrrr-lines", daemon=True)
+        self._thread = thread
+        self._effort: ThreadEffort | None = effort_of(thread) if self._possible else None
+        self._asker = MainThreadAsker(
+            "gobrrr-lines", INTERVAL_S, self._note, self._look_whether_it_sleeps
+        )
 
     def start(self) -> None:
         """Begin sampling."""
         if self._possible:
             sys.setswitchinterval(SWITCH_INTERVAL_S)
-            self._worker.start()
+            self._asker.start()
 
     def stop(self) -> list[LineSample]:
         """End sampling; the samples in order of time."""
-        if self._possible and not self._stop.is_set():
-            self._stop.set()
-            self._worker.join()
+        if self._asker.stop():
+            self._asker.join()
             sys.setswitchinterval(self._switch_interval_s)
-            # A call may still be pending: it must find its function alive.
-            _ALIVE.append(self._callback)
+        self._samples.sort(key=lambda sample: sample.time_ns)
         return self._samples
 
-    def _run(self) -> None:
-        while not self._stop.wait(INTERVAL_S):
-            if self._asked_ns == 0:
-                self._asked_ns = time.perf_counter_ns()
-                ctypes.pythonapi.Py_AddPendingCall(self._callback, None)
-
-    def _answer(self, _: object) -> int:
+    def _look_whether_it_sleeps(self) -> None:
+        if self._effort is None:
+            return
+        if self._own is None:
+            self._own = effort_of(threading.get_ident())
+        began = time.perf_counter_ns()
+        used, queued = self._effort.read()
+        held = 0 if self._own is None else self._own.read()[1]
         now = time.perf_counter_ns()
-        if now - self._asked_ns < LATEST_ANSWER_NS and not self._stop.is_set():
-            self._samples.append(LineSample(now, user_line(sys._getframe(1))))
-        self._asked_ns = 0
-        return 0
+        before, self._seen = self._seen, (now, used, queued, held)
+        if now - began > LONGEST_LOOK_NS:
+            self._seen = None
+            return
+        if before is None:
+            return
+        passed = (late - early for late, early in zip(self._seen, before))
+        if has_slept(*passed) and not self._effort.is_runnable():
+            frame = sys._current_frames().get(self._thread)
+            self._samples.append(LineSample(now, blamed_line(frame), before[0]))
+
+    def _note(self, frame: FrameType, asked_ns: int) -> None:
+        now = time.perf_counter_ns()
+        if now - asked_ns < LATEST_ANSWER_NS:
+            self._samples.append(LineSample(now, blamed_line(frame)))
+
+
+def has_slept(passed_ns: int, used_ns: int, queued_ns: int, held_ns: int) -> bool:
+    """Whether a thread slept most of some time.
+
+    Args:
+        passed_ns: the time.
+        used_ns: of the thread on a processor.
+        queued_ns: of the thread on a run queue: others had the processor.
+        held_ns: of the thread that asks on a run queue. It may have had the interpreter's lock
+            then, for which the other one waited.
+    """
+    return (
+        used_ns < ASLEEP_BELOW * passed_ns
+        and queued_ns < QUEUED_BELOW * passed_ns
+        and held_ns <= ASLEEP_BELOW * passed_ns
+    )
+
+
+def samples_of_steps(
+    steps: Sequence[RawEvents], starts_ns: Sequence[int], samples: Sequence[LineSample]
+) -> list[tuple[RawEvents, list[LineSample]]]:
+    """Each step with its samples, whose times then count from its start."""
+    return [
+        (
+            raw,
+            [s.from_start(begin) for s in samples if 0 <= s.time_ns - begin < raw.length_ns],
+        )
+        for raw, begin in zip(steps, starts_ns)
+    ]
 
 
 _ALIVE: list[object] = []

@@ -6,121 +6,54 @@ a plain loop. Each phase is a whole number of steps; what a phase costs is never
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.dispatch_profile import DispatchProfiler
 from gobrrr.capture.generated_kernels import generated_kernel_sources
+from gobrrr.capture.measurements import (
+    BY_DISPATCH,
+    EVENTS_PER_PROFILE,
+    FIRST_BLOCK_MOST_STEPS,
+    LONG_STEP_S,
+    MANY_OPS,
+    MOST_OPS_OF_PROFILER,
+    PROFILED_STEPS,
+    VERY_LONG_STEP_S,
+    Agree,
+    Measurements,
+    Plan,
+    few_steps_notices,
+    plain_steps_planned,
+    profiled_steps_planned,
+    steps_for_mean,
+    unrecorded_notice,
+)
 from gobrrr.capture.op_recorder import OpRecorder
-from gobrrr.capture.profile import HostProfiler, RawEvents
-from gobrrr.capture.sampler import LineSample, LineSampler
+from gobrrr.capture.profile import HostProfiler
+from gobrrr.capture.sampler import LineSampler, samples_of_steps
+from gobrrr.capture.thread_effort import EffortOfSteps
+from gobrrr.capture.timed_block import TimedBlock
 from gobrrr.capture.unrecorded import ops_of_profile
-from gobrrr.measure.load import LoadWatch
-from gobrrr.timeline.data import Timeline
-from gobrrr.timeline.graph import StepOp
-from gobrrr.timeline.quantities import time_text
+from gobrrr.capture.warm_up import WarmUp
+from gobrrr.capture.window_log import WindowLog
+from gobrrr.timeline.step_kinds import PLAIN, PROFILED, RECORDED, WARM
 
 WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
     "warm-up", "recording ops", "timing", "profiling", "sampling lines", "done",
 )  # fmt: skip
 
-# Events that one profiling run may hold: kineto keeps about 4 kB for each until it is read.
-EVENTS_PER_PROFILE = 150_000
-FIRST_BLOCK_MOST_STEPS = 10
-PROFILED_STEPS = 7
-# Steps with more ops than this are profiled three times rather than seven, and of steps with still
-# more no more ops than these: reading events takes longer than recording them.
-MANY_OPS = 10_000
-MOST_OPS_PROFILED = 150_000
-# Steps with more ops than this fill gigabytes: an op is up to five events of torch's profiler, and
-# an event 1.5 kB until it is read.
-MOST_OPS_OF_PROFILER = 60_000
-# Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
-SETTLED_SPREAD = 0.10
-WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 8.0
-# Of steps longer than this each phase takes fewer, and none is let pass before one is measured:
-# what a recorder or a starting profiler leaves behind is milliseconds.
-LONG_STEP_S = 0.7
-# Of steps longer than this one warms up, and no lines are sampled.
-VERY_LONG_STEP_S = 8.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How many steps each phase takes; ``None``: chosen from the steps' length."""
-
-    warmup: int | None = None
-    steps: int | None = None
-    profiled: int | None = None
-
-
-@dataclass
-class Measurements:
-    """What a session has gathered so far.
-
-    ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
-    ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
-    ``disturbance`` says what else used the processors during those steps, if anything did.
-    ``generated`` holds the sources of kernels that were compiled, by name.
-    ``unrecorded``: the step cannot run while its ops are recorded; ``recorded`` are names alone.
-    ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
-    ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
-    """
-
-    source: str = ""
-    warmup_ns: list[int] = field(default_factory=list)
-    plain_ns: list[list[int]] = field(default_factory=lambda: [[], []])
-    profiled: list[RawEvents] = field(default_factory=list)
-    sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
-    recorded: list[StepOp] | None = None
-    device_timeline: Timeline | None = None
-    thread: int = 0
-    disturbance: str | None = None
-    notices: list[str] = field(default_factory=list)
-    generated: dict[str, str] = field(default_factory=dict)
-    by_dispatch: bool = False
-    unrecorded: bool = False
-
-    @property
-    def all_plain_ns(self) -> list[int]:
-        """Unprofiled step lengths of both blocks."""
-        return self.plain_ns[0] + self.plain_ns[1]
-
-
-def plain_steps_wanted(step_s: float) -> int:
-    """Steps per block: about 1.2 s of them, at least 6, at most 200; of long steps 3 s, or one.
-
-    >>> plain_steps_wanted(0.1), plain_steps_wanted(0.0001), plain_steps_wanted(1), \
-plain_steps_wanted(90)
-    (12, 200, 3, 1)
-    """
-    if step_s > LONG_STEP_S:
-        return max(1, int(3 / step_s))
-    return max(6, min(200, math.ceil(1.2 / step_s)))
-
-
-def profiled_steps_wanted(step_s: float) -> int:
-    """About seven; more of very short steps, fewer of very long ones (5 s of them, or one).
-
-    >>> profiled_steps_wanted(0.1), profiled_steps_wanted(0.0001), profiled_steps_wanted(2), \
-profiled_steps_wanted(90)
-    (7, 40, 2, 1)
-    """
-    if step_s > LONG_STEP_S:
-        return max(1, min(PROFILED_STEPS, int(5 / step_s)))
-    return max(PROFILED_STEPS, min(40, math.ceil(0.010 / step_s)))
-
 
 class Session:
     """Runs the phases. ``boundary`` is called at each step's end, in the thread of the loop.
 
-    ``between`` (optional) runs between two steps whose lengths are not compared, for instance to
-    restore state; ``on_phase(phase, done, wanted)`` reports progress.
+    ``on_phase(phase, done, wanted)`` reports progress. ``agree(what, figures)`` gives the largest
+    of each figure among the ranks of a job, so that all of them take the same steps for each phase.
+    ``calls``, ``on_settled``: as ``WindowLog`` takes them.
     """
 
     def __init__(
@@ -130,16 +63,21 @@ class Session:
         clock: Callable[[], int] = time.perf_counter_ns,
         on_phase: Callable[[str, int, int], None] = lambda phase, done, wanted: None,
         modules: dict[str, Any] | None = None,
-        make_recorder: Callable[[], Any] | None = None,
+        make_recorder: Callable[[Any], Any] = OpRecorder,
         make_profiler: Callable[[], Any] = HostProfiler,
         make_sampler: Callable[[int], Any] = LineSampler,
         find_device: Callable[[], Any] = lambda: None,
+        agree: Agree | None = None,
+        calls: CallWatch | None = None,
+        on_settled: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
+        self._agree = agree or (lambda what, own: own)
+        self._log = WindowLog(calls, on_settled)
         self._clock = clock
         self._on_phase = on_phase
         self._modules = modules
-        self._make_recorder = make_recorder or (lambda: OpRecorder(roots=self._modules))
+        self._make_recorder = make_recorder
         self._given_profiler = make_profiler
         self._make_sampler = make_sampler
         self._find_device = find_device
@@ -153,12 +91,19 @@ class Session:
         self.result = Measurements()
         self._make_profiler = self._given_profiler
         self.phase = WARMUP
-        self._steps_in_phase = 0
-        self._wanted = self._plan.warmup if self._plan.warmup is not None else 3
-        self._block = 0
-        self._watch = LoadWatch()
-        self._profiled_wanted = 0
+        self._warm_up = WarmUp(self._plan, self.result.warmup_ns)
+        self._wanted = self._warm_up.wanted
+        self._steps_in_phase = self._block = self._profiled_wanted = 0
+        self._timed: TimedBlock | None = None
         self._since_ns: int | None = None
+        self._effort = EffortOfSteps()
+        self._agreed_s: float | None = None
+        self._ops, self._varying = 0, False
+        self._profiler_windows: list[int] = []
+        self._log.begin(self.result)
+        self._after_recording: Callable[[], None] = lambda: self._enter_timing(0)
+        self._after_profiling: Callable[[], None] = self._record_more_or_time
+        self._after_timing: Callable[[], None] = self._complete
 
     @property
     def done(self) -> bool:
@@ -176,24 +121,27 @@ class Session:
         self._begin()
 
     def salvage(self) -> None:
-        """The program has ended: keep the steps that were profiled so far."""
+        """The program has ended: keep the steps that were timed and profiled so far."""
+        self._log.closed(self._since_ns, RECORDED if self.watches else PLAIN)
+        if self._timed is not None:
+            self._timed.cut_short(self.result)
         profiling = self.phase == PROFILE and self._profiler is not None
         if profiling and self._device is None and self._steps_in_phase >= 2:
             self.result.profiled += self._profiler.stop()[1:]
+            self.result.profiled_windows += self._profiler_windows[1:]
             self.result.generated = generated_kernel_sources()
             self._profiler = None
 
     def abandon(self) -> None:
         """Stop whatever is running; results so far stay readable."""
-        if self._sampler is not None:
-            self._sampler.stop()
-            self._sampler = None
-        if self._profiler is not None:
-            self._profiler.abandon()
-            self._profiler = None
-        if self._recorder is not None:
-            self._recorder.stop()
-            self._recorder = None
+        sampler, profiler, recorder = self._sampler, self._profiler, self._recorder
+        self._sampler = self._profiler = self._recorder = None
+        self._effort.stop()
+        for watching in (sampler, recorder):
+            if watching is not None:
+                watching.stop()
+        if profiler is not None:
+            profiler.abandon()
 
     def go_on_without(self, why: str) -> bool:
         """Do without what the present phase gives: the step fails while it is watched so.
@@ -204,13 +152,10 @@ class Session:
         self.abandon()
         self._since_ns = None
         if phase == RECORD:
-            self.result.unrecorded = True
-            self.result.notices.insert(
-                0,
-                f"The ops of this step could not be recorded ({why}): its time is measured, but "
-                "not what its ops compute or move, so the time of ops is unmodelled.",
-            )
-            self._enter_timing(0)
+            if not self.result.recorded_steps:
+                self.result.unrecorded = True
+                self.result.notices.insert(0, unrecorded_notice(why, device is not None))
+            self._after_recording()
             return True
         if phase == PROFILE and device is None and not self._times_by_dispatch:
             if self.result.unrecorded:
@@ -220,7 +165,7 @@ class Session:
             self._start_profiling(sample=False)
             return True
         if phase == SAMPLE:
-            self.result.notices.append(f"Lines could not be sampled ({why}).")
+            self.result.notices.append(f"Python time has no source lines: sampling failed ({why}).")
             self._enter(DONE, 0)
             return True
         return False
@@ -234,11 +179,17 @@ class Session:
         now = self._clock()
         if self.done:
             return False
-        self.result.source = source
-        self.result.thread = threading.get_ident()
+        self.result.source, self.result.thread = source, threading.get_ident()
+        phase = {TIME: PLAIN, PROFILE: PROFILED, SAMPLE: PROFILED}.get(self.phase, WARM)
+        self._log.ended(self._since_ns, now, RECORDED if self._recorder else phase)
         if self._since_ns is not None:
+            if self.phase == TIME:
+                for effort in self._effort.of_step(now - self._since_ns):
+                    self.result.efforts[self._log.last] = effort
             self._step_ended(now - self._since_ns)
         self._on_phase(self.phase, self._steps_in_phase, self._wanted)
+        if self.phase == TIME:
+            self._effort.step_begins(first=self._steps_in_phase == 0)
         self._since_ns = self._clock()
         return self.done
 
@@ -257,125 +208,140 @@ class Session:
 
     def _enter(self, phase: str, wanted: int) -> None:
         if phase == DONE:
-            self._say_if_few()
+            self.result.notices += few_steps_notices(self._plan, self.result, self._measured_s())
         if self.phase == PROFILE and phase != PROFILE:
             self.result.generated = generated_kernel_sources()
         self.phase, self._wanted, self._steps_in_phase = phase, wanted, 0
 
     def _warmup_ended(self, length_ns: int) -> None:
-        lengths = self.result.warmup_ns
-        lengths.append(length_ns)
-        if self._plan.warmup is None and lengths[-1] > LONG_STEP_S * 1e9:
-            self._wanted = 1 if lengths[-1] > VERY_LONG_STEP_S * 1e9 else 2
-        if len(lengths) < self._wanted:
-            return
-        if self._plan.warmup is None and not self._settled(lengths):
-            self._wanted = len(lengths) + 1
+        more = self._warm_up.wants_more(length_ns)
+        agreed = self._agree(WARMUP, {"more": float(more), "step_s": self._measured_s()})
+        self._agreed_s = agreed["step_s"]
+        if agreed["more"]:
+            self._wanted = max(self._warm_up.wanted, len(self.result.warmup_ns) + 1)
             return
         self._device = self._find_device()
-        self._enter(RECORD, 1)
         self._start_recording()
 
-    @staticmethod
-    def _settled(lengths: list[int]) -> bool:
-        last = lengths[-3:]
-        if last[-1] > VERY_LONG_STEP_S * 1e9:
-            return True
-        if max(last) <= (1 + SETTLED_SPREAD) * min(last):
-            return True
-        return len(lengths) >= WARMUP_MOST_STEPS or sum(lengths) > WARMUP_MOST_S * 1e9
-
     def _start_recording(self) -> None:
-        self._recorder = self._make_recorder()
-        self._recorder.start()
+        self._enter(RECORD, 1)
+        self._recorder = self._make_recorder(self._modules or self._log.roots())
+        try:
+            self._recorder.start()
+        except NotImplementedError as error:
+            self.go_on_without(str(error))
 
     def _record_ended(self) -> None:
         if self._recorder is not None:
-            self.result.recorded = self._recorder.stop()
+            self._log.keep(self._recorder.stop())
+            self.result.module_classes |= getattr(self._recorder, "classes", {})
             for name, why in getattr(self._recorder, "failures", {}).items():
                 self.result.notices.append(f"{name} could not be recorded in full ({why}).")
             self._recorder = None
+            if self._any(RECORD, self._log.wants_more_recorded(self._affords_more())):
+                self._start_recording()
+                return
             if self._step_s() <= LONG_STEP_S:
                 # One passes unmeasured: the recorded one left caches and the allocator changed.
-                self._wanted = 2
+                self._wanted = self._steps_in_phase + 1
                 return
-        self._enter_timing(0)
+        self._after_recording()
+
+    def _any(self, what: str, wanted: int) -> int:
+        return int(self._agree(what, {"more": float(wanted)})["more"])
+
+    def _affords_more(self) -> bool:
+        return len(self.result.recorded or ()) <= MANY_OPS and self._step_s() <= LONG_STEP_S
 
     def _step_s(self) -> float:
-        lengths = self.result.all_plain_ns or self.result.warmup_ns[-3:]
-        return max(1e-9, median(lengths) * 1e-9)
+        return self._measured_s() if self._agreed_s is None else self._agreed_s
 
-    def _enter_timing(self, block: int) -> None:
+    def _measured_s(self) -> float:
+        return max(1e-9, median(self.result.all_plain_ns or self.result.warmup_ns[-3:]) * 1e-9)
+
+    def _enter_timing(self, block: int, more: int = 0) -> None:
+        # A program may first touch a device in a later step than its first ones.
+        self._device = self._device or self._find_device()
         self._block = block
-        steps = self._plan.steps
-        total = 2 * plain_steps_wanted(self._step_s()) if steps is None else steps
+        total = plain_steps_planned(self._plan, self._step_s(), self._varying)
         # The first block is short: a program that ends soon should have been profiled by then.
         first = min(FIRST_BLOCK_MOST_STEPS, (total + 1) // 2)
-        wanted = first if block == 0 else max(1, total - first)
-        self._enter(TIME, wanted)
-        self._watch = LoadWatch()
-        if self._device is not None:
-            self._device.start_block()
+        self._enter(TIME, more or (first if block == 0 else max(1, total - first)))
+        self._timed = TimedBlock(self._device, block)
 
     def _time_ended(self, length_ns: int) -> None:
         self.result.plain_ns[self._block].append(length_ns)
-        if self._device is not None:
-            self._device.mark()
+        self.result.plain_windows[self._block].append(self._log.last)
+        assert self._timed is not None
+        self._timed.mark()
         if self._steps_in_phase < self._wanted:
             return
-        found = self._watch.so_far().disturbance()
-        self.result.disturbance = self.result.disturbance or found
-        if self._device is not None:
-            # The host runs ahead of a device: its own clock says when steps were issued, not done.
-            self.result.plain_ns[self._block] = self._device.end_block()
+        self._timed.end(self.result)
         if self._block == 0:
-            wanted = self._plan.profiled or profiled_steps_wanted(self._step_s())
-            if self._plan.profiled is None and self._plan.steps is not None:
-                # Who asks for few steps has few: the usual number, also of very short ones.
-                wanted = min(wanted, PROFILED_STEPS)
-            ops = len(self.result.recorded or ())
-            if ops > MANY_OPS:
-                wanted = min(wanted, 3, max(1, MOST_OPS_PROFILED // ops))
-            if ops > MOST_OPS_OF_PROFILER and self._device is None:
+            own = {"step_s": self._measured_s(), "ops": float(len(self.result.recorded or ()))}
+            agreed = self._agree(TIME, {**own, "varying": float(self._log.varying())})
+            self._agreed_s, self._ops = agreed["step_s"], int(agreed["ops"])
+            self._varying = bool(agreed["varying"])
+            wanted = profiled_steps_planned(self._plan, self._step_s(), self._ops, self._varying)
+            if self._ops > MOST_OPS_OF_PROFILER and self._device is None:
                 self._time_through_dispatcher(
-                    f"{ops:,} ops a step are more than torch's profiler can hold in memory"
+                    f"{self._ops:,} ops per step are more than torch's profiler can hold in memory"
                 )
             self._profiled_wanted = wanted
             self._enter(PROFILE, wanted + self._discarded())
             self._start_profiling(sample=False)
-        elif self._device is not None or self._step_s() > VERY_LONG_STEP_S:
+        else:
+            self._after_timing()
+
+    def _complete(self) -> None:
+        """What is missing of the steps that turned out to be the usual ones; then the lines."""
+        if self._device is None:
+            self._after_recording = self._after_profiling = self._complete
+            if self._any(RECORD, self._log.lacks_recorded(self._affords_more())):
+                self._start_recording()
+                return
+            if self._any(PROFILE, self._log.lacks_profiled()):
+                self._profiled_wanted = len(self.result.profiled) + PROFILED_STEPS
+                self._enter(PROFILE, PROFILED_STEPS + self._discarded())
+                self._start_profiling(sample=False)
+                return
+        if self._device is not None or self._step_s() > VERY_LONG_STEP_S:
             self._enter(DONE, 0)
         else:
             self._enter(SAMPLE, 1 + 2 * self._discarded())
             self._start_profiling(sample=True)
 
-    def _say_if_few(self) -> None:
-        timed, profiled = len(self.result.all_plain_ns), len(self.result.profiled)
-        if self._plan.steps is None and self._plan.profiled is None and 0 < timed < 6:
-            self.result.notices.append(
-                f"A step takes {time_text(self._step_s())}, so few are measured: {timed} timed "
-                f"(the interval is the shortest and the longest), {profiled} profiled. "
-                "--steps N (steps=N) times more."
-            )
+    def _record_more_or_time(self) -> None:
+        """After the profiled steps: if they do different things, one recorded step is too few."""
+        self._after_recording = lambda: self._enter_timing(1)
+        more = self._device is None and self._log.one_is_too_few(self._affords_more())
+        self._start_recording() if self._any(RECORD, more) else self._enter_timing(1)
+
+    def _time_more(self) -> None:
+        """Of steps that differ in size as many as a mean over them takes; then all is over."""
+        self._after_timing = lambda: self._enter(DONE, 0)
+        more = self._varying and self._any("mean", steps_for_mean(self._plan, self.result))
+        self._enter_timing(1, more) if more else self._after_timing()
 
     def _discarded(self) -> int:
         """Steps that a fresh profiler's start is paid in: none of steps that do not notice it."""
         if self._device is not None:
-            return 1
-        many = len(self.result.recorded or ()) > MANY_OPS
-        return 0 if many or self._step_s() > LONG_STEP_S else 1
+            return 2  # the last has no next one to end it
+        return 0 if self._ops > MANY_OPS or self._step_s() > LONG_STEP_S else 1
 
     def _start_profiling(self, *, sample: bool) -> None:
         device = self._device
-        self._profiler = self._make_profiler() if device is None else device.make_profiler()
+        self._profiler_windows = []
+        self.result.see_groups()
         try:
+            self._profiler = self._make_profiler() if device is None else device.make_profiler()
             self._profiler.start()
         except RuntimeError as error:
             if device is None and not self._times_by_dispatch:
                 self._profile_by_dispatch(str(error))
             else:
                 self._profiler = None
-                self.result.notices.append(f"Could not profile: {error}.")
+                self.result.unprofiled = str(error)
                 self._enter(DONE, 0)
                 return
         if sample:
@@ -388,54 +354,47 @@ class Session:
         self._profiler.start()
 
     def _time_through_dispatcher(self, why: str) -> None:
-        self.result.notices.append(
-            f"{why}: ops were timed through the dispatcher instead, which tells autograd's and "
-            "Python's share apart less well."
-        )
+        self.result.notices.append(f"{why}: {BY_DISPATCH}")
         self.result.by_dispatch = True
         self._make_profiler = DispatchProfiler
 
     def _profile_ended(self) -> None:
         self._profiler.mark()
+        self._profiler_windows.append(self._log.last)
         if self._device is None and self._profiler.interrupted:
             if self._sampler is not None:
                 self._sampler.stop()
-            self._sampler = None
+            self._sampler, self._profiler_windows = None, []
             self._profiler.abandon()
             self._profile_by_dispatch("the step runs a profiler of its own")
             self._enter(PROFILE, self._profiled_wanted + 1)
             return
-        ops = len(self.result.recorded or ())
         first = self._discarded()
         # About two events an op: composites have their own.
-        full = (self._steps_in_phase + 1) * max(1, 2 * ops) > EVENTS_PER_PROFILE
+        full = (self._steps_in_phase + 1) * max(1, 2 * self._ops) > EVENTS_PER_PROFILE
         if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase > first):
             return
         if self._device is not None:
             self.result.device_timeline = self._profiler.stop()
+            self.result.profiled_windows += self._profiler_windows[first:]
             self._profiler = None
             self._enter_timing(1)
             return
         samples = self._sampler.stop() if self._sampler is not None else None
-        self._sampler = None
         steps = self._profiler.stop()[first:]
         marks = self._profiler.step_starts_ns()[first:]
-        self._profiler = None
+        self._profiler = self._sampler = None
         if samples is None:
             self.result.profiled += steps
+            self.result.profiled_windows += self._profiler_windows[first:]
             if len(self.result.profiled) < self._profiled_wanted and full:
                 self._enter(PROFILE, self._profiled_wanted - len(self.result.profiled) + first)
                 self._start_profiling(sample=False)
                 return
             if self.result.unrecorded:
                 self.result.recorded = ops_of_profile(self.result.profiled[-1])
-            self._enter_timing(1)
+            self._after_profiling()
             return
-        for raw, begin in zip(steps, marks):
-            inside = [
-                LineSample(s.time_ns - begin, s.line)
-                for s in samples
-                if 0 <= s.time_ns - begin < raw.length_ns
-            ]
-            self.result.sampled.append((raw, inside))
-        self._enter(DONE, 0)
+        self.result.sampled_windows += self._profiler_windows[first:]
+        self.result.sampled += samples_of_steps(steps, marks, samples)
+        self._time_more()

@@ -8,7 +8,11 @@ import random
 import sys
 import types
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
+
+from gobrrr.devices import backends
 
 # Attributes and items of these are plain values: nothing to walk into.
 _ATOMS = (
@@ -20,6 +24,7 @@ MOST_OBJECTS = 200_000
 _MACHINERY = (
     "logging", "threading", "concurrent", "asyncio", "multiprocessing", "importlib",
     "torch._dynamo", "torch._inductor", "torch._functorch", "torch._C", "torch._ops",
+    "gobrrr.capture.tensor_parallel",
 )  # fmt: skip
 # Where a tensor keeps the hooks that are called with its gradient, and once that is in place.
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -236,11 +241,29 @@ def _rng_restorers() -> list[Callable[[], None]]:
     if torch is not None:
         torch_state = torch.get_rng_state()
         restorers.append(lambda: torch.set_rng_state(torch_state))
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            cuda_states = torch.cuda.get_rng_state_all()
-            restorers.append(lambda: torch.cuda.set_rng_state_all(cuda_states))
+        for backend in backends.BACKENDS:
+            if states := backend.random_states():
+                restorers.append(partial(backend.set_random_states, states))
         modes = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads())
         restorers.append(lambda: torch.set_grad_enabled(modes[0]) and None)
         restorers.append(lambda: torch.set_default_dtype(modes[1]))
         restorers.append(lambda: torch.set_num_threads(modes[2]))
     return restorers
+
+
+@contextmanager
+def state_put_back(roots: tuple[Any, ...], notices: list[str]) -> Iterator[None]:
+    """All that can be reached from some roots is afterwards as it was; adds what was not."""
+    try:
+        snapshot = Snapshot(*roots)
+    except (MemoryError, RuntimeError) as error:
+        notices.append(f"State is not restored: copying it failed ({type(error).__name__}).")
+        yield
+        return
+    if snapshot.not_rewound:
+        names = ", ".join(sorted(set(snapshot.not_rewound))[:5])
+        notices.append(f"The measured steps consumed state that cannot be restored: {names}.")
+    try:
+        yield
+    finally:
+        snapshot.restore()

@@ -9,6 +9,8 @@ import sysconfig
 from pathlib import Path
 from types import FrameType
 
+from gobrrr.timeline.names import FROM
+
 # The function of gobrrr that calls a workload's or a callable's step.
 _STEP_RUNNER = "measure_step"
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
@@ -24,11 +26,16 @@ def _library_prefixes() -> tuple[str, ...]:
     # is installed beside it is not the user's either.
     torch = sys.modules.get("torch")
     if torch is not None and torch.__file__:
-        home = Path(torch.__file__).resolve().parent
-        paths.add(str(home))
-        if home.parent.name in _INSTALLED:
-            paths.add(str(home.parent))
+        for home in _both_names(torch.__file__):
+            paths.add(str(home))
+            if home.parent.name in _INSTALLED:
+                paths.add(str(home.parent))
     return tuple(str(Path(path)) + os.sep for path in paths)
+
+
+def _both_names(file: str) -> set[Path]:
+    """A module's folder as imported, which is what frames name, and with links followed."""
+    return {Path(file).parent, Path(file).resolve().parent}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -57,9 +64,56 @@ def short_path(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
+@functools.lru_cache(maxsize=4096)
 def format_line(path: str, line: int, function: str) -> str:
     """``train.py:88 in get_batch``."""
     return f"{short_path(path)}:{line} in {function}"
+
+
+@functools.cache
+def _torch_homes() -> tuple[str, ...]:
+    """Folders whose frames say how torch works, and nothing of who called it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.__file__:
+        return ()
+    return tuple(
+        f"{home.parent / name}{os.sep}"
+        for home in _both_names(torch.__file__)
+        for name in (home.name, "functorch", "torchgen")
+    )
+
+
+@functools.cache
+def _installed_homes() -> tuple[str, ...]:
+    return tuple(path for path in _library_prefixes() if Path(path).name in _INSTALLED)
+
+
+@functools.lru_cache(maxsize=4096)
+def library_path(path: str) -> str | None:
+    """A file of an installed package as ``package/file.py``; ``None`` for torch's and any other."""
+    if "torchinductor_" in path or is_gobrrr_file(path) or path.startswith(_torch_homes()):
+        return None
+    home = next((home for home in _installed_homes() if path.startswith(home)), None)
+    return None if home is None else path.removeprefix(home)
+
+
+def blamed_line(frame: FrameType | None) -> str | None:
+    """The innermost line outside torch, and the user's own line that led to it.
+
+    ``transformers/models/bert/modeling_bert.py:412 in forward, from train.py:31 in main``; the
+    user's alone (``user_line``) where no other package comes between it and torch, the package's
+    alone where no line of the user's leads to it.
+    """
+    deepest = frame
+    while deepest is not None and not is_user_file(deepest.f_code.co_filename):
+        path = library_path(deepest.f_code.co_filename)
+        if path is not None:
+            own = user_line(deepest)
+            here = f"{path}:{deepest.f_lineno} in {deepest.f_code.co_name}"
+            # One text for all operators of a line.
+            return sys.intern(here if own is None else f"{here}{FROM}{own}")
+        deepest = deepest.f_back
+    return user_line(frame)
 
 
 def user_line(frame: FrameType | None) -> str | None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 ALL_ENTRIES = (
-    "a sparse tensor made of a dense one is taken to have an entry for each element: a size hint "
-    "gives another number of them"
+    "a sparse tensor made from a dense one is assumed to have an entry for each element; "
+    "--size-hint sets another number"
 )
 
 

@@ -13,6 +13,7 @@ from gobrrr.capture.sparse_gradients import without_data
 from gobrrr.capture.tensor_subclasses import (
     is_wrapper,
     plain_class,
+    refuse_lazy,
     take_class,
     wrapper_of,
 )
@@ -71,12 +72,13 @@ class StandIns:
             return tensor
         if tensor.is_nested:
             raise InputError(
-                "a nested tensor cannot be predicted: its lengths are values, of which a stand-in "
-                "has none; give the step a padded batch, or one packed into a plain tensor"
+                "a nested tensor cannot be predicted: its lengths are data, which a capture "
+                "does not have; give the step a padded batch, or one packed into a plain tensor"
             )
         known = self._made.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1]
+        refuse_lazy(type(tensor))
         if is_wrapper(tensor):
             made = wrapper_of(tensor, lambda held: self.of(held, place))
             self._made[id(tensor)] = (weakref.ref(tensor), made)

@@ -74,12 +74,35 @@ class StepThreads:
         concurrent.futures.ThreadPoolExecutor.submit = submit_followed  # type: ignore[method-assign]
         _forget_in_children(self)
         try:
-            yield
+            with self._heard():
+                yield
         finally:
             self._following = False
             self._here.inside = False
             threading.Thread.start = start  # type: ignore[method-assign]
             concurrent.futures.ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        """The signal that wakes the step is heard where the process ignores it.
+
+        A shell starts background jobs so. A Ctrl-C that is meant for others is still ignored.
+        """
+        ignored = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        )
+        if ignored:
+            signal.signal(signal.SIGINT, self._wake)
+        try:
+            yield
+        finally:
+            if ignored:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _wake(self, *_: Any) -> None:
+        if self.failure is not None:
+            raise KeyboardInterrupt
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call ``function`` in this thread as a part of the step."""
@@ -134,7 +157,7 @@ class StepThreads:
         if (
             self._owner is threading.main_thread()
             and hasattr(signal, "pthread_kill")
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, self._wake)
         ):
             signal.pthread_kill(self._owner.ident or 0, signal.SIGINT)
 

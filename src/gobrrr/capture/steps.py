@@ -8,17 +8,25 @@ precedence that shows up later takes over.
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.cycle import CycleFinder
+from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 
 # Sources of boundaries, weakest first.
 MODULE, OPTIMIZER, PROFILER, EXPLICIT = "module", "optimizer", "profiler", "explicit"
 PRECEDENCE = (MODULE, OPTIMIZER, PROFILER, EXPLICIT)
+# Calls of other modules in a row, at the least, before one of them takes a silent one's place.
+_FEWEST_ELSEWHERE = 4
+
+# Outermost module calls without an optimizer anywhere after which none is looked for any more.
+_SEARCHES = 3
 
 _active: list[StepWatcher] = []
 
@@ -37,15 +45,43 @@ def step() -> Iterator[None]:
         watcher._ended(EXPLICIT, "explicit")
 
 
+class TrainingCalls:
+    """Tells module calls that an optimizer's step is still to come after from steps of their own.
+
+    Ranks that meet at the end of such a call may wait for each other for ever: the stages of a
+    pipeline call their modules once for each microbatch, and need what the others have sent.
+    """
+
+    def __init__(self) -> None:
+        self._found, self._left = False, _SEARCHES
+
+    def unfinished(self) -> bool:
+        """Whether gradients are recorded and the program has an optimizer."""
+        import torch
+
+        if not torch.is_grad_enabled():
+            return False
+        if not self._found and self._left:
+            self._left -= 1
+            # ``type``: an object of the user's may do anything when asked for its class.
+            kinds = {type(each) for each in gc.get_objects()}
+            self._found = any(issubclass(kind, torch.optim.Optimizer) for kind in kinds)
+        return self._found
+
+
 class StepWatcher:
     """Calls ``on_boundary(source, restarted)`` in the thread of the user's loop at each step's end.
 
     ``restarted`` is true when the meaning of a step has just changed (a stronger source, another
-    cycle, another thread): what was measured before does not count.
+    cycle, another thread): what was measured before does not count. ``thread_changes``: how often
+    a step has ended in another thread than the one before it.
     """
 
-    def __init__(self, on_boundary: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self, on_boundary: Callable[[str, bool], None], calls: CallWatch | None = None
+    ) -> None:
         self._on_boundary = on_boundary
+        self._calls = calls or CallWatch()
         self._source = ""
         self._cycles = {MODULE: CycleFinder(), OPTIMIZER: CycleFinder(repeats=2)}
         self._known_cycle: tuple[Any, ...] = ()
@@ -53,12 +89,16 @@ class StepWatcher:
         self._undo: dict[str, Callable[[], None]] = {}
         self._restart_pending = False
         self._hooked: weakref.ref[Any] | None = None
+        self._takes_no_hook: weakref.ref[Any] | None = None
+        self._of_hooked = self._elsewhere = 0
+        self.thread_changes = 0
         self.outermost: weakref.ref[Any] | None = None
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def install(self) -> None:
         """Start watching. ``remove`` undoes everything."""
         _active.append(self)
+        self._calls.install()
         self._watch_optimizers()
         self._watch_profilers()
         self._watch_modules()
@@ -70,6 +110,7 @@ class StepWatcher:
         for undo in self._undo.values():
             undo()
         self._undo.clear()
+        self._calls.remove()
 
     # Sources
 
@@ -99,56 +140,58 @@ class StepWatcher:
         self._undo[PROFILER] = undo
 
     def _watch_modules(self) -> None:
-        # A wrapper around Module.__call__ rather than global hooks: those make every module of a
-        # forward take the slow path (29 % on 161 modules) and unbalance on exceptions. It steps
-        # aside while an outermost call runs, so that inner modules and torch.compile never see it,
-        # and stays only until the step's outermost module is known; that instance gets a hook.
-        import torch
+        # Stays only until the step's outermost module is known; that instance gets a hook.
+        self._undo["module call"] = self._calls.discover(self._outermost_ended)
 
-        module_class = torch.nn.Module
-        original = module_class.__call__
-
-        def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            # torch.compile(module) takes the bound __call__ of that moment, and then traces this.
-            if torch.compiler.is_compiling():
-                return original(module, *args, **kwargs)
-            module_class.__call__ = original
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                if "module call" in self._undo:
-                    module_class.__call__ = outermost_call
-                    self._outermost_ended(module)
-
-        module_class.__call__ = outermost_call
-
-        def undo() -> None:
-            module_class.__call__ = original
-
-        self._undo["module call"] = undo
+    def settle(self) -> None:
+        """The modules that the program calls are known: each has hooks of its own from here on."""
+        self._calls.settle()
+        if self._source != MODULE or self._hooked is not None:
+            self._drop("module call")
 
     # Boundaries
 
     def _outermost_ended(self, module: Any) -> None:
         self.outermost = weakref.ref(module)
-        if self._source in ("", MODULE):
+        if self._source in ("", MODULE) and self._hooked is None:
             self._ended(MODULE, id(module))
             if self._known_cycle and self._source == MODULE:
                 self._hook_instance(module)
+        elif self._source == MODULE and self._hooked is not None and self._hooked() is not module:
+            self._elsewhere += 1
+            if self._elsewhere >= max(_FEWEST_ELSEWHERE, self._of_hooked):
+                self._forget_hooked()
+
+    def _forget_hooked(self) -> None:
+        """What repeated at first was no loop (a model traced, tried out): look for it again."""
+        self._drop("module hook")
+        self._hooked = None
+        self._of_hooked = self._elsewhere = 0
+        self._cycles[MODULE] = CycleFinder()
 
     def _hook_instance(self, module: Any) -> None:
-        self._drop("module call")
-        self._hooked = weakref.ref(module)
+        if self._takes_no_hook is not None and self._takes_no_hook() is module:
+            return
 
         def after_forward(called: Any, args: Any, result: Any) -> None:
+            self._of_hooked += 1
+            self._elsewhere = 0
             self._ended(MODULE, id(called))
 
+        try:
+            unhook = watch_module(module, after=after_forward)
+        except Exception:  # TorchScript takes none, and a class of the user's may do anything
+            # Its calls stay watched from outside.
+            self._takes_no_hook = weakref.ref(module)
+            return
+        if self._calls.settled:
+            self._drop("module call")
+        self._hooked = weakref.ref(module)
+        self._undo["module hook"] = unhook
         # A cycle of several modules is followed by its last one alone from here on.
         self._known_cycle = (id(module),)
         self._cycles[MODULE] = CycleFinder(repeats=1)
         self._cycles[MODULE].push(id(module))
-        handle = module.register_forward_hook(after_forward, always_call=True)
-        self._undo["module hook"] = handle.remove
 
     def _drop(self, name: str) -> None:
         undo = self._undo.pop(name, None)
@@ -169,10 +212,12 @@ class StepWatcher:
             self._source = source
             self._known_cycle = ()
             if source != MODULE:
-                self._drop("module call")
+                if self._calls.settled:
+                    self._drop("module call")
                 self._drop("module hook")
         thread = threading.get_ident()
         if thread != self._thread:
+            self.thread_changes += self._thread != 0
             self._restart_pending = self._restart_pending or self._thread != 0
             self._thread = thread
         finder = self._cycles.get(source)

@@ -348,7 +348,10 @@ def _replace_device_hints(put: Replacements, kind: str) -> None:
 
 @contextlib.contextmanager
 def known_values_as_arrays(stand_ins: StandIns) -> Iterator[None]:
-    """``.numpy()`` of a stand-in whose values are known gives them, on a CPU too."""
+    """``.numpy()`` of a stand-in whose values are known gives them, on a CPU too.
+
+    ``f"{loss:.3f}"`` reads the number, as of a tensor with data.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
@@ -360,40 +363,13 @@ def known_values_as_arrays(stand_ins: StandIns) -> Iterator[None]:
         return real_call(lambda: known.detach().numpy().copy(), (), {})
 
     put = Replacements()
+
+    def text(self: Any, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
     put(FakeTensor, "numpy", numpy)
+    put(FakeTensor, "__format__", text)
     try:
         yield
     finally:
         put.undo()
-
-
-@contextlib.contextmanager
-def modules_applied_plainly() -> Iterator[None]:
-    """``nn.Module._apply`` puts the stand-ins that it makes where the former were."""
-    import torch
-
-    put = Replacements()
-    put(torch.nn.Module, "_apply", _apply)
-    try:
-        yield
-    finally:
-        put.undo()
-
-
-def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
-    """``nn.Module._apply`` for stand-ins, which cannot be swapped (weak references watch them)."""
-    import torch
-
-    for child in module.children() if recurse else ():
-        child._apply(function)
-    for name, parameter in module._parameters.items():
-        if parameter is None:
-            continue
-        with torch.no_grad():
-            made = function(parameter)
-        if made is not parameter:
-            module._parameters[name] = torch.nn.Parameter(made, parameter.requires_grad)
-    for name, buffer in module._buffers.items():
-        if buffer is not None:
-            module._buffers[name] = function(buffer)
-    return module

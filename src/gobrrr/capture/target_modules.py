@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.stand_ins import real_call
@@ -159,3 +161,35 @@ def replace_device_module(put: Replacements, module: Any, answers: DeviceAnswers
         for name in ("current_stream", "device_index"):
             if hasattr(accelerator, name):
                 put(accelerator, name, _Ignored)
+
+
+@contextlib.contextmanager
+def modules_applied_plainly() -> Iterator[None]:
+    """``nn.Module._apply`` puts the stand-ins that it makes where the former were."""
+    import torch
+
+    put = Replacements()
+    put(torch.nn.Module, "_apply", _apply)
+    try:
+        yield
+    finally:
+        put.undo()
+
+
+def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
+    """``nn.Module._apply`` for stand-ins, which cannot be swapped (weak references watch them)."""
+    import torch
+
+    for child in module.children() if recurse else ():
+        child._apply(function)
+    for name, parameter in module._parameters.items():
+        if parameter is None:
+            continue
+        with torch.no_grad():
+            made = function(parameter)
+        if made is not parameter:
+            module._parameters[name] = torch.nn.Parameter(made, parameter.requires_grad)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = function(buffer)
+    return module

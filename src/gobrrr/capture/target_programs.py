@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gobrrr.capture.graph_recorder import GraphRecorder
+from gobrrr.devices.cuda.graphs import places_of_graphs
 from gobrrr.timeline.errors import CaptureError
 
 GRAPH_LAUNCHES = (
@@ -30,17 +31,11 @@ def target_programs(recorder: GraphRecorder, kind: str) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (torch, "Generator", _generators(torch.device(kind, 0)))
     ]
-    graphs = getattr(torch.cuda, "graphs", None) if kind == "cuda" else None
-    if graphs is not None:
-        followed = _graphs(recorder)
-        replaced += [
-            (torch.cuda, "CUDAGraph", followed),
-            (graphs, "CUDAGraph", followed),
-            (torch.cuda, "graph_pool_handle", lambda: (0, 0)),
-            (graphs, "graph_pool_handle", lambda: (0, 0)),
-            (torch.cuda, "graph", _Capture),
-            (graphs, "graph", _Capture),
-        ]
+    if kind == "cuda":
+        instead: dict[str, Any] = {
+            "CUDAGraph": _graphs(recorder), "graph": _Capture, "graph_pool_handle": lambda: (0, 0),
+        }  # fmt: skip
+        replaced += [(owner, name, instead[name]) for owner, name in places_of_graphs()]
     with contextlib.suppress(ImportError):
         from torch._inductor.package.package import AOTICompiledModel
 
@@ -57,8 +52,8 @@ def target_programs(recorder: GraphRecorder, kind: str) -> Iterator[None]:
 
 def _refuse_package(*_: Any, **__: Any) -> Any:
     raise CaptureError(
-        "gobrrr cannot predict an AOTInductor package: it holds compiled code, of whose operators "
-        "nothing is known; predict the model, or the exported program's module(), with compile"
+        "gobrrr cannot predict an AOTInductor package: it holds compiled code whose operators are "
+        "unknown; predict the model, or the exported program's module(), with compile"
     )
 
 

@@ -72,7 +72,7 @@ def _batches(batch_sizes: Any) -> list[int]:
     sizes = value_of(batch_sizes)
     if sizes is None:
         raise InputError(
-            "the batch of each step of a packed sequence depends on data; pack it with "
+            "the batch size at each time step of a packed sequence depends on data; pack it with "
             "pack_padded_sequence inside the step, and give an example of a length with "
             "--size-hint N (size_hint=N in Python)"
         )

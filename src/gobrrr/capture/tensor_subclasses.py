@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from gobrrr.timeline.errors import InputError
+
 # The class of which a fake tensor of a plain subclass is.
 _KIND = "_gobrrr_kind"
 
@@ -47,7 +49,15 @@ def wrapper_of(tensor: Any, stand_in_of: Callable[[Any], Any]) -> Any:
     if flatten is None:
         return tensor
     names, context = flatten()
-    inner = {name: stand_in_of(getattr(tensor, name)) for name in names}
+    held = {name: getattr(tensor, name) for name in names}
+    # A class may hold what is no tensor, as ``DTensor`` does its mesh.
+    inner = {
+        name: stand_in_of(value) if isinstance(value, torch.Tensor) else value
+        for name, value in held.items()
+    }
+    if all(inner[name] is value for name, value in held.items()):
+        # Made during the capture, around stand-ins.
+        return tensor
     made = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
@@ -139,6 +149,7 @@ def subclasses_kept(in_program: Callable[[], bool]) -> Iterator[None]:
     ) -> Any:
         if not _is_stand_in(data):
             return make_subclass(cls, data, require_grad, *args, **kwargs)
+        refuse_lazy(cls)
         made = take_class(data.detach(), cls)
         return made.requires_grad_(require_grad)
 
@@ -160,6 +171,17 @@ def subclasses_kept(in_program: Callable[[], bool]) -> Iterator[None]:
     finally:
         for name in replaced:
             delattr(tensor, name)
+
+
+def refuse_lazy(kind: type) -> None:
+    """Raises InputError for parameters and buffers whose shape the first call decides."""
+    from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+    if issubclass(kind, (UninitializedParameter, UninitializedBuffer)):
+        raise InputError(
+            "a model with lazy modules (torch.nn.LazyLinear and the like) cannot be predicted: its "
+            "parameters have no shape before the first call; give the sizes (torch.nn.Linear)"
+        )
 
 
 def _is_stand_in(value: Any) -> bool:

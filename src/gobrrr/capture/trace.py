@@ -18,13 +18,23 @@ from gobrrr.capture.trace_columns import TraceColumns, read_columns
 from gobrrr.capture.trace_names import STEP_PREFIX, Route, kernel_kind
 from gobrrr.capture.trace_repeats import repeated_by
 from gobrrr.capture.trace_steps import find_steps
-from gobrrr.timeline.data import Device, HostKind, HostSpans, KernelKind, Kernels, Phase, Timeline
+from gobrrr.timeline.data import (
+    Device,
+    HostKind,
+    HostSpans,
+    KernelKind,
+    Kernels,
+    OtherDevice,
+    Phase,
+    Timeline,
+)
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import time_text
 
 Int64 = NDArray[np.int64]
+NO_STACKS = "No Python stacks in this trace: record with with_stack=True to get source lines."
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -54,7 +64,7 @@ def read(path: str | os.PathLike[str]) -> Timeline:
     columns = read_columns(path)
     trace_link.sort_columns(columns)
     notices = _ignored_notices(columns)
-    _keep_busiest_device(columns, notices)
+    others = _set_others_aside(columns, notices)
     host, device = columns.host, columns.device
     texts = tuple(columns.names)
     kind = trace_link.host_kinds(columns, texts)
@@ -69,12 +79,13 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         host.column("start"), host.column("end"), host.column("thread"), kind, host.column("name"),
         call, program.module, program.source, program.phase, host.column("sequence"),
     )  # fmt: skip
-    collectives, collective = find_collectives(columns, texts, parent, launch)
+    spans.keep_parent(parent)
+    collectives, collective, call_number = find_collectives(columns, texts, parent, launch)
     kernels = Kernels(
         device.column("start"), device.column("end"), _ranked(device.column("stream")),
         _kernel_kinds(columns, texts), device.column("name"), op, launch,
         moved_bytes(device.column("bytes"), collectives, collective), collective,
-        np.full(len(op), -1, np.int64),
+        np.full(len(op), -1, np.int64), call_number,
     )  # fmt: skip
     step_thread = _step_thread(spans, names)
     steps = find_steps(spans, kernels, names, step_thread)
@@ -82,8 +93,8 @@ def read(path: str | os.PathLike[str]) -> Timeline:
     kernels = replace(kernels, twin=repeated_by(kernels))
     if (early := int((kernels.twin >= 0).sum())) > 0:
         notices.append(
-            f"{early} kernels were launched before the recording began; their work is that of the "
-            "same kernels, in the same order, of a later step."
+            f"{early} kernels were launched before the recording began; they are given the work of "
+            "the same kernels, in the same order, in a later step."
         )
     return Timeline(
         names=names,
@@ -92,7 +103,7 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         kernels=kernels,
         steps=steps.windows,
         step_names=steps.names,
-        device=_device(columns, texts),
+        device=_device_of_kernels(columns, texts),
         step_thread=step_thread,
         rank=_rank_field(columns, "rank"),
         world_size=_rank_field(columns, "world_size"),
@@ -103,11 +114,12 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         source=path.name,
         events=columns.events,
         base_ns=columns.header.base_ns,
+        others=others,
     )
 
 
 def _ignored_notices(columns: TraceColumns) -> list[str]:
-    return [f"{count} left out: {why}." for why, count in columns.ignored.items()]
+    return [f"{count} events were left out: {why}." for why, count in columns.ignored.items()]
 
 
 def _ranked(stream: Int64) -> NDArray[np.int32]:
@@ -117,29 +129,39 @@ def _ranked(stream: Int64) -> NDArray[np.int32]:
     return inverse.astype(np.int32).reshape(len(stream))
 
 
-def _keep_busiest_device(columns: TraceColumns, notices: list[str]) -> None:
-    """A timeline is of one device: keeps the one with the most device time."""
+def _set_others_aside(columns: TraceColumns, notices: list[str]) -> tuple[OtherDevice, ...]:
+    """A timeline is of one device: the one with the most device time stays in the columns."""
     device = columns.device
     number = device.column("device")
-    present = distinct(number)
+    present = distinct(number).tolist()
     if len(present) < 2:
-        return
-    duration = device.column("end") - device.column("start")
-    totals = {int(d): int(duration[number == d].sum()) for d in present.tolist()}
-    busiest = max(totals, key=lambda d: totals[d])
-    other_s = (sum(totals.values()) - totals[busiest]) / 1e9
-    notices.append(
-        f"{len(present)} devices in one trace: this is the busiest; {time_text(other_s)} of "
-        "kernels on the others are left out."
+        return ()
+    texts = tuple(columns.names)
+    start, end, name = (device.column(key) for key in ("start", "end", "name"))
+    lanes = []
+    for one in present:
+        rows = np.flatnonzero(number == one)
+        lane = OtherDevice(_device(columns, one, texts), start[rows], end[rows], name[rows])
+        lanes.append((lane, rows))
+    lanes.sort(key=lambda item: -item[0].busy_ns)
+    (_, kept), *rest = lanes
+    others = tuple(lane for lane, _ in rest)
+    listed = ", ".join(
+        f"{other.device.label} ({time_text(other.busy_ns / 1e9)} of kernels)" for other in others
     )
-    device.take(np.flatnonzero(number == busiest))
+    notices.append(
+        f"{len(present)} devices in one trace: this is the busiest; outside its steps' time are "
+        f"{listed}."
+    )
+    device.take(kept)
+    return others
 
 
 def _calls(
     columns: TraceColumns, texts: tuple[str, ...], kind: NDArray[np.uint8]
 ) -> tuple[tuple[OpCall, ...], NDArray[np.int32]]:
     """Distinct operator calls, and for each host row the index of its own (-1: no operator)."""
-    keys = list(columns.keys)
+    keys = columns.calls()
     call = columns.host.column("key").copy()
     call[kind != HostKind.OP] = -1
     used = distinct(call[call >= 0])
@@ -179,16 +201,18 @@ def _step_thread(host: HostSpans, names: tuple[str, ...]) -> int:
 _HIP = re.compile(r"^hip[A-Z]")
 
 
-def _device(columns: TraceColumns, texts: tuple[str, ...]) -> Device:
-    """The device that ran the kernels, from ``deviceProperties`` by its id."""
+def _device_of_kernels(columns: TraceColumns, texts: tuple[str, ...]) -> Device:
     rows = columns.device.column("device")
-    if len(rows) == 0:
-        return Device("", "cpu")
-    identity = list(columns.device_ids)[int(rows[0])]
+    return _device(columns, int(rows[0]), texts) if len(rows) else Device("", "cpu")
+
+
+def _device(columns: TraceColumns, number: int, texts: tuple[str, ...]) -> Device:
+    """A device that ran kernels, from ``deviceProperties`` by its id."""
+    identity = list(columns.device_ids)[number]
     try:
         index = int(identity)
     except (TypeError, ValueError):
-        index = 0
+        index = number
     listed = columns.header.device_properties
     found: dict[str, Any] = next((d for d in listed if d.get("id") == index), {})
     if not found and len({str(d.get("name")) for d in listed}) == 1:
@@ -215,7 +239,7 @@ def _recorded(
     columns: TraceColumns, kind: NDArray[np.uint8], program: trace_link.Program
 ) -> dict[str, bool]:
     """What the operators of this trace carry."""
-    keys = list(columns.keys)
+    keys = columns.calls()
     return {
         "ops": bool((kind == HostKind.OP).any()),
         "shapes": any(key[1] not in (b"", b"[]") for key in keys),
@@ -230,17 +254,17 @@ def _recording_notices(recorded: dict[str, bool]) -> list[str]:
     """What was not recorded, and how to record it next time."""
     if not recorded["ops"]:
         return [
-            "No operators in this trace, so FLOPs and bytes are unknown and kernels are told apart "
+            "No operators in this trace, so FLOPs and bytes are unknown and kernels are classified "
             "by name: record with activities=[CPU, CUDA] and record_shapes=True."
         ]
     if not recorded["shapes"]:
         return [
-            "No shapes in this trace, so FLOPs and bytes are unknown and kernels are told apart by "
+            "No shapes in this trace, so FLOPs and bytes are unknown and kernels are classified by "
             "name: record with record_shapes=True."
         ]
     found = []
     if not recorded["strides"]:
-        found.append("No strides in this trace (PyTorch before 2.1): tensors taken as contiguous.")
+        found.append("No strides in this trace (PyTorch before 2.1): tensors assumed contiguous.")
     if not recorded["stacks"]:
-        found.append("No Python stacks in this trace: record with with_stack=True for lines.")
+        found.append(NO_STACKS)
     return found

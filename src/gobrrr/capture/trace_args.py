@@ -6,6 +6,7 @@ values of scalars as text (since 1.13). Equal calls are parsed once: see ``trace
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -30,6 +31,8 @@ DTYPES: dict[str, str] = {
 }  # fmt: skip
 
 
+# Ranks of one job are read one after the other, and all make the same calls.
+@lru_cache(maxsize=1 << 14)
 def parse_call(name: str, dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> OpCall:
     """The call that four raw JSON lists describe; an empty text is a list not recorded.
 

@@ -27,8 +27,10 @@ RANGE_PREFIX = "nccl:"
 
 def find_collectives(
     columns: TraceColumns, texts: tuple[str, ...], parent: Int64, launch: Int64
-) -> tuple[tuple[Collective, ...], Int64]:
-    """Distinct collectives and, for each device row, the index of its own (-1: none known).
+) -> tuple[tuple[Collective, ...], Int64, Int64]:
+    """Distinct collectives and, for each device row, the index of its own and its call number.
+
+    Both are -1 where not recorded. The call number counts the calls of a process group.
 
     A record comes from the kernel's own arguments, else from the operator around its launch (both
     since PyTorch 2.2), else from the ``nccl:`` range around it, whose shapes say the bytes.
@@ -38,19 +40,22 @@ def find_collectives(
     recorded = host.column("collective")
     records = [_recorded(key) for key in columns.collectives]
     number = own.astype(np.int64)
+    call = columns.device.column("number")
     if len(host):
-        number = _around(number, launch, nearest(parent, recorded >= 0), recorded)
+        asked = nearest(parent, recorded >= 0)
+        number = _around(number, launch, asked, recorded)
+        call = _around(call, launch, asked, host.column("number"))
         is_range = np.array([text.startswith(RANGE_PREFIX) for text in texts], bool)
         ranges = nearest(parent, is_range[host.column("name")])
         # Ranges are numbered behind the records, by their name and raw shapes.
-        keys = list(columns.keys)
+        keys = columns.calls()
         found = distinct(host.column("key")[distinct(ranges[ranges >= 0])])
         found = found[found >= 0]
         position = np.full(len(keys) + 1, -1, np.int64)
         position[found] = len(records) + np.arange(len(found))
         records += [_ranged(texts[keys[k][0]], keys[k]) for k in found.tolist()]
         number = _around(number, launch, ranges, position[host.column("key")])
-    return tuple(records), number
+    return tuple(records), number, call
 
 
 def _around(number: Int64, launch: Int64, enclosing: Int64, value: NDArray[Any]) -> Int64:

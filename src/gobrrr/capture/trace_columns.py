@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.trace_events import (
-    NO_ARGS,
     NOTHING,
+    Args,
     Event,
     InexactTimesError,
     nanoseconds,
     time_texts,
 )
 from gobrrr.capture.trace_names import Route, route_of
+from gobrrr.capture.trace_numbers import Numbering, ThreadNumbering, identifiers, sizes
 from gobrrr.capture.trace_stream import Chunk, TraceHeader, TraceReader
 from gobrrr.capture.trace_tagged import Tagged
 from gobrrr.timeline.errors import InputError
 
 Int64 = NDArray[np.int64]
 
-
-class Numbering(dict[Any, int]):
-    """Distinct keys, numbered in order of appearance: ``numbering[key]`` is the number."""
-
-    def __missing__(self, key: Any) -> int:
-        number = self[key] = len(self)
-        return number
-
-
-class ThreadNumbering(dict[Any, int]):
-    """(pid, tid) -> number. PyTorch 1.9 writes one thread as text here and as a number there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts = Numbering()
-
-    def __missing__(self, pair: tuple[Any, Any]) -> int:
-        number = self[pair] = self.texts[str(pair[0]), str(pair[1])]
-        return number
+# Between the raw arguments of an operator: no JSON contains it.
+_BETWEEN = b"\0"
+_NO_ARGUMENTS = Args()
+_OF_COLLECTIVE = attrgetter(
+    "collective", "elements_in", "elements_out", "dtype", "group_size", "group"
+)
 
 
 class _Routes(dict[str, Callable[[Event], None]]):
@@ -103,9 +93,9 @@ class Growing:
 class TraceColumns:
     """All that a trace says, as columns. -1 stands for what an event does not carry.
 
-    ``host.key`` numbers ``keys`` (name, raw shapes, raw types, raw strides, raw values) of
-    operators; ``host.stack`` numbers ``stacks``; ``host.thread`` numbers ``threads``; ``route`` is
-    a ``Route``. ``device.collective`` numbers ``collectives``.
+    ``host.key`` numbers ``keys`` (name and raw arguments: see ``calls``) of operators;
+    ``host.stack`` numbers ``stacks``; ``host.thread`` numbers ``threads``; ``route`` is
+    a ``Route``. ``collective`` numbers ``collectives``; ``number`` is its own in its group.
     """
 
     header: TraceHeader
@@ -118,14 +108,14 @@ class TraceColumns:
         default_factory=lambda: Growing(
             start=np.int64, end=np.int64, route=np.uint8, name=np.int32, thread=np.int32,
             correlation=np.int64, external=np.int64, sequence=np.int64,
-            key=np.int32, stack=np.int32, collective=np.int32,
+            key=np.int32, stack=np.int32, collective=np.int32, number=np.int64,
         )
     )  # fmt: skip
     device: Growing = field(
         default_factory=lambda: Growing(
             start=np.int64, end=np.int64, route=np.uint8, name=np.int32, device=np.int64,
             stream=np.int64, correlation=np.int64, external=np.int64, bytes=np.int64,
-            collective=np.int32,
+            collective=np.int32, number=np.int64,
         )
     )  # fmt: skip
     flows: Growing = field(
@@ -138,6 +128,10 @@ class TraceColumns:
     stream_ids: Numbering = field(default_factory=Numbering)
     other_ids: Numbering = field(default_factory=Numbering)
     ignored: dict[str, int] = field(default_factory=dict)
+
+    def calls(self) -> list[tuple[Any, ...]]:
+        """Of each of ``keys``: name, raw shapes, raw types, raw strides, raw values."""
+        return [(name, *raw.split(_BETWEEN)) for name, raw in self.keys]
 
     def ignore(self, why: str, count: int) -> None:
         """Counts events that were left out, by the reason that the user will read."""
@@ -166,6 +160,8 @@ def read_columns(path: Path, launch_flows: bool = False) -> TraceColumns:
             reader.exact = True
             again = replace(chunk, events=chunk.again(), tagged=False)
             skipped += _add_chunk(columns, again, True, unread)
+        # Before the next chunk is parsed: into memory that is still in the processor's cache.
+        chunk.events.clear()
     columns.events = reader.events_read
     if columns.events == 0:
         raise InputError(f"{path}: holds no events; was the profiler stopped before any step ran?")
@@ -193,9 +189,9 @@ def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool, unread: set[Rou
     }
     for event in lists[Route.FOREIGN]:
         category = event.category if isinstance(event, Tagged) else event.cat
-        columns.ignore(f"{category.split('_')[0].upper()} events are not read", 1)
+        columns.ignore(f"{category.split('_')[0].upper()} events are not supported", 1)
     for route, (events, start, end, damaged) in timed.items():
-        columns.ignore("events have no usable time (absent, negative or out of range)", damaged)
+        columns.ignore("their time is missing, negative or out of range", damaged)
         if route in (Route.LAUNCH_FLOW, Route.BACKWARD_FLOW):
             _add_flows(columns, route, events, start)
         elif route in (Route.KERNEL, Route.COPY, Route.MEMSET):
@@ -205,11 +201,16 @@ def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool, unread: set[Rou
     return len(lists[Route.LAUNCH_FLOW]) if Route.LAUNCH_FLOW in unread else 0
 
 
+def _arguments(events: list[Any]) -> list[Any]:
+    """The arguments of events; those of an event without any are absent."""
+    return [event.args or _NO_ARGUMENTS for event in events]
+
+
 def _timed(route: Route, events: list[Any], exact: bool) -> tuple[list[Any], Int64, Int64, int]:
     """Events that last, with start and end in ns, and how many had to be left out."""
     flow = route in (Route.LAUNCH_FLOW, Route.BACKWARD_FLOW)
-    phases = ("s", "f", "t") if flow else ("X",)
-    if not {event.ph for event in events}.issubset(phases):
+    phases = {"s", "f", "t"} if flow else {"X"}
+    if not phases.issuperset([event.ph for event in events]):
         events = [event for event in events if event.ph in phases]
     starts: Sequence[Any] = [event.ts for event in events]
     durations: Sequence[Any] = [event.dur for event in events]
@@ -224,75 +225,41 @@ def _timed(route: Route, events: list[Any], exact: bool) -> tuple[list[Any], Int
         end = start + duration
     if good.all():
         return events, start, end, 0
-    kept = [event for event, keep in zip(events, good.tolist()) if keep]
-    return kept, start[good], end[good], len(events) - len(kept)
+    kept = list(compress(events, good.tolist()))
+    return kept, start[good], end[good], int((~good).sum())
 
 
 def _add_flows(columns: TraceColumns, route: Route, events: list[Any], start: Int64) -> None:
-    threads = columns.threads
     columns.flows.add(
         start=start,
-        route=np.full(len(events), route),
+        route=np.full(len(start), route),
         begins=[event.ph == "s" for event in events],
-        id=_identifiers([event.id for event in events], columns.other_ids),
-        thread=[threads[event.pid, event.tid] for event in events],
+        id=identifiers([event.id for event in events], columns.other_ids),
+        thread=_threads(columns, events),
     )
 
 
-def _identifiers(values: list[Any], others: Numbering) -> Int64:
-    """Identifiers as integers; -1 where absent. What is no integer gets a number of its own."""
-    try:
-        column = np.array(values)
-        if column.dtype == np.int64:
-            return column
-    except (OverflowError, ValueError):
-        pass
-    return np.array([_identifier(value, others) for value in values], np.int64)
+def _threads(columns: TraceColumns, events: list[Any]) -> NDArray[np.int32]:
+    return columns.threads.column([e.pid for e in events], [e.tid for e in events])
 
 
-def _identifier(value: Any, others: Numbering) -> int:
-    if value is None:
-        return -1
-    if isinstance(value, str):
-        try:
-            value = int(value, 0)
-        except ValueError:
-            return -2 - others[value]
-    if isinstance(value, float):
-        if not value.is_integer():
-            return -2 - others[value]
-        value = int(value)
-    return int(value) if -(2**63) <= value < 2**63 else -2 - others[value]
-
-
-def _sizes(values: list[Any]) -> Int64:
-    """Counts and byte sizes; -1 where absent or senseless."""
-    try:
-        column = np.array(values)
-        if column.dtype == np.int64:
-            known: Int64 = np.maximum(column, -1)
-            return known
-    except (OverflowError, ValueError):
-        pass
-    return np.array(
-        [
-            int(v) if isinstance(v, (int, float)) and 0 <= v < 2**62 else -1
-            for v in (float(v) if isinstance(v, str) and v.isdigit() else v for v in values)
-        ],
-        np.int64,
-    )
+def _names(columns: TraceColumns, events: list[Any]) -> NDArray[np.int32]:
+    return columns.names.column([event.name for event in events])
 
 
 def _add_device(
     columns: TraceColumns, route: Route, events: list[Any], start: Int64, end: Int64
 ) -> None:
-    arguments = [event.args or NO_ARGS for event in events]
-    names = columns.names
+    count = len(start)
+    if not count:
+        return
+    arguments = _arguments(events)
+    collective = _collectives(columns, arguments)
     columns.device.add(
         start=start,
         end=end,
-        route=np.full(len(events), route),
-        name=[names[event.name] for event in events],
+        route=np.full(count, route),
+        name=_names(columns, events),
         device=[
             columns.device_ids[event.pid if args.device is None else args.device]
             for event, args in zip(events, arguments)
@@ -301,81 +268,80 @@ def _add_device(
             columns.stream_ids[event.tid if args.stream is None else args.stream]
             for event, args in zip(events, arguments)
         ],
-        correlation=_identifiers([args.correlation for args in arguments], columns.other_ids),
+        correlation=_correlations(columns, arguments),
         external=_externals(columns, arguments),
-        bytes=_sizes([args.bytes for args in arguments]),
-        collective=_collectives(columns, arguments),
+        bytes=sizes([args.bytes for args in arguments]),
+        collective=collective,
+        number=_call_numbers(columns, arguments, collective),
     )
 
 
+def _correlations(columns: TraceColumns, arguments: list[Any]) -> Int64:
+    return identifiers([args.correlation for args in arguments], columns.other_ids)
+
+
 def _externals(columns: TraceColumns, arguments: list[Any]) -> Int64:
-    newer = _identifiers([args.external for args in arguments], columns.other_ids)
+    newer = identifiers([args.external for args in arguments], columns.other_ids)
     if (newer != -1).all():
         return newer
-    older = _identifiers([args.external_old for args in arguments], columns.other_ids)
+    older = identifiers([args.external_old for args in arguments], columns.other_ids)
     return np.where(newer == -1, older, newer)
 
 
 def _collectives(columns: TraceColumns, arguments: list[Any]) -> NDArray[np.int32]:
     """The number of each event's collective, -1 for the many that are none."""
-    known = columns.collectives
-    if {args.collective for args in arguments} == {None}:
-        return np.full(len(arguments), -1, np.int32)
-    return np.array(
-        [
-            -1
-            if not args.collective
-            else known[
-                args.collective, args.elements_in, args.elements_out, args.dtype,
-                args.group_size, args.group,
-            ]
-            for args in arguments
-        ],
-        np.int32,
-    )  # fmt: skip
+    names = [args.collective for args in arguments]
+    number = np.full(len(names), -1, np.int32)
+    if names.count(None) < len(names):
+        known = columns.collectives
+        rows = [row for row, name in enumerate(names) if name]
+        number[rows] = [known[_OF_COLLECTIVE(arguments[row])] for row in rows]
+    return number
 
 
-def _call_keys(columns: TraceColumns, name: list[int], arguments: list[Any]) -> NDArray[np.int32]:
+def _call_numbers(
+    columns: TraceColumns, arguments: list[Any], collective: NDArray[np.int32]
+) -> Int64:
+    """The number of each collective in its group; -1 for the many events that are none."""
+    if (collective < 0).all():
+        return np.full(len(collective), -1)
+    return identifiers([args.call_number for args in arguments], columns.other_ids)
+
+
+def _call_keys(
+    columns: TraceColumns, name: NDArray[np.int32], arguments: list[Any]
+) -> NDArray[np.int32]:
     """The number of each operator call, equal for equal raw arguments."""
-    keys = columns.keys
-    # Neither before PyTorch 1.13, and then both are absent from all.
-    if {a.strides is NOTHING and a.concrete is NOTHING for a in arguments} != {True}:
-        numbers = [
-            keys[n, bytes(a.dims), bytes(a.types), bytes(a.strides), bytes(a.concrete)]
-            for n, a in zip(name, arguments)
-        ]
-    else:
-        numbers = [
-            keys[n, bytes(a.dims), bytes(a.types), b"", b""] for n, a in zip(name, arguments)
-        ]
-    return np.array(numbers, np.int32)
+    join = _BETWEEN.join
+    raw = [join((args.dims, args.types, args.strides, args.concrete)) for args in arguments]
+    return columns.keys.column(zip(name.tolist(), raw))
 
 
 def _add_host(
     columns: TraceColumns, route: Route, events: list[Any], start: Int64, end: Int64
 ) -> None:
-    count = len(events)
+    count = len(start)
+    if not count:
+        return
     absent = np.full(count, -1)
-    names, threads = columns.names, columns.threads
-    name = [names[event.name] for event in events]
-    correlation = external = sequence = key = stack = collective = absent
+    name = _names(columns, events)
+    correlation = external = sequence = key = stack = collective = number = absent
     if route is Route.RUNTIME:
-        arguments = [event.args or NO_ARGS for event in events]
-        correlation = _identifiers([args.correlation for args in arguments], columns.other_ids)
+        correlation = _correlations(columns, _arguments(events))
     elif route is Route.OP or route is Route.ANNOTATION:
-        arguments = [event.args or NO_ARGS for event in events]
+        arguments = _arguments(events)
         external = _externals(columns, arguments)
-        sequence = _identifiers([args.sequence for args in arguments], columns.other_ids)
+        sequence = identifiers([args.sequence for args in arguments], columns.other_ids)
         key = _call_keys(columns, name, arguments)
-        stacks = columns.stacks
-        stack = np.array(
-            [-1 if a.stack is NOTHING else stacks[bytes(a.stack)] for a in arguments], np.int32
-        )
+        stacks, raw = columns.stacks, [args.stack for args in arguments]
+        if raw.count(NOTHING) < count:
+            stack = np.array([-1 if a is NOTHING else stacks[bytes(a)] for a in raw], np.int32)
         collective = _collectives(columns, arguments)
+        number = _call_numbers(columns, arguments, collective)
     columns.host.add(
         start=start, end=end, route=np.full(count, route), name=name,
-        thread=[threads[event.pid, event.tid] for event in events],
+        thread=_threads(columns, events),
         correlation=correlation, external=external,
         sequence=sequence, key=key, stack=stack,
-        collective=collective,
+        collective=collective, number=number,
     )  # fmt: skip

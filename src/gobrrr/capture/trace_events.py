@@ -48,6 +48,8 @@ class OpArgs(msgspec.Struct, gc=False):
     elements_out: Scalar = msgspec.field(default=None, name="Out msg nelems")
     group_size: Scalar = msgspec.field(default=None, name="Group size")
     group: Scalar = msgspec.field(default=None, name="Process Group Name")
+    # Of a collective within its process group, the same on all ranks (kineto writes it as "Seq").
+    call_number: Scalar = msgspec.field(default=-1, name="Seq")
     dtype: Scalar = None
 
 
@@ -60,7 +62,6 @@ class Args(OpArgs, gc=False):
     bytes: Scalar = -1
 
 
-NO_ARGS = Args()
 _ARGUMENT_FIELDS = tuple((f.encode_name, f.name) for f in msgspec.structs.fields(Args))
 
 

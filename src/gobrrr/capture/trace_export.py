@@ -81,7 +81,7 @@ def _rewrite(
     more: Iterator[dict[str, Any]],
 ) -> None:
     if target.exists() and source.exists() and target.samefile(source):
-        raise InputError(f"{target}: is the trace itself; give another name to write to")
+        raise InputError(f"{target}: is the trace itself; write to another name")
     # Beside the target, so that a failure half way leaves nothing under its name.
     part = target.with_name(f".{target.name}.part")
     try:

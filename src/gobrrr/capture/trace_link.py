@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.trace_columns import Numbering, TraceColumns
+from gobrrr.capture.trace_columns import TraceColumns
 from gobrrr.capture.trace_names import (
     MODULE_PREFIX,
     OPTIMIZER_PREFIX,
@@ -21,6 +21,7 @@ from gobrrr.capture.trace_names import (
     special_kind,
     stack_source,
 )
+from gobrrr.capture.trace_numbers import Numbering
 from gobrrr.timeline.data import HostKind, Phase
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import nearest

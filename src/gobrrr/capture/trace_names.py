@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 from gobrrr.timeline.data import HostKind, KernelKind
+
+# Traces of one job have the same names: each is looked at once by a process that reads many.
+_of_name = lru_cache(maxsize=1 << 14)
 
 
 class Route(IntEnum):
@@ -76,6 +80,7 @@ _ALLOCATE = re.compile(
 )
 
 
+@_of_name
 def runtime_kind(name: str) -> HostKind:
     """What a runtime or driver call does to the calling thread."""
     if _SYNCHRONISE.search(name):
@@ -92,6 +97,7 @@ def runtime_kind(name: str) -> HostKind:
 _BLOCKING_COPY = re.compile(r"Memcpy (?:HtoD|DtoH) .*Pageable|Memcpy DtoH \(Device -> Host\)")
 
 
+@_of_name
 def is_blocking_copy(kernel_name: str) -> bool:
     """Whether the call that made this copy waited for it."""
     return _BLOCKING_COPY.search(kernel_name) is not None
@@ -107,6 +113,7 @@ _COMPILATION = re.compile(
 _COLLECTION = re.compile(r"^(?:Python GC|gc\b)|^<built-in function collect>", re.IGNORECASE)
 
 
+@_of_name
 def special_kind(name: str) -> HostKind | None:
     """Kinds that a name alone gives away, whatever the category; ``None`` for all others."""
     if _DATA_LOADING.search(name):
@@ -130,6 +137,7 @@ _BACKWARD = re.compile(
 )
 
 
+@_of_name
 def is_backward(name: str) -> bool:
     """Whether an operator is a node of the backward graph."""
     return _BACKWARD.search(name) is not None
@@ -148,6 +156,7 @@ _COLLECTIVE = re.compile(
 )
 
 
+@_of_name
 def kernel_kind(name: str) -> KernelKind:
     """Whether a kernel is a collective."""
     return KernelKind.COLLECTIVE if _COLLECTIVE.search(name) else KernelKind.KERNEL

@@ -113,14 +113,14 @@ def _ranks(timelines: Sequence[Timeline], names: Sequence[str]) -> list[int]:
     known = [rank for rank in recorded if rank is not None]
     if len(known) == len(timelines):
         return known
-    named = _ranks_of_names(names)
+    named = ranks_of_names(names)
     if named is not None:
         return named
     return list(range(len(timelines)))
 
 
-def _ranks_of_names(names: Sequence[str]) -> list[int] | None:
-    """Ranks from file names, if each name has one and no two are equal."""
+def ranks_of_names(names: Sequence[str]) -> list[int] | None:
+    """Ranks from file names, if each name has one and no two are equal; else ``None``."""
     marked = [_RANK_IN_NAME.search(name) for name in names]
     found = [int(match[1]) for match in marked if match is not None]
     if len(found) == len(names) and len(set(found)) == len(names):

@@ -31,6 +31,7 @@ from gobrrr.capture.trace_events import (
     decode_leniently,
 )
 from gobrrr.capture.trace_tagged import tagged_decoder
+from gobrrr.measure.process_memory import free_memory_bytes
 from gobrrr.timeline.errors import InputError
 
 # Small enough that the parsed objects stay in the cache and are reused by the next chunk.
@@ -108,20 +109,13 @@ class TraceHeader:
                 self.plain[key] = found[key]
 
 
+class TooLargeError(InputError):
+    """A file of more events than fit the memory that may be taken."""
+
+
 def file_error(path: Path, what: str) -> InputError:
     """The one sentence about a bad file."""
     return InputError(f"{path}: {what}")
-
-
-def _free_memory_bytes() -> int | None:
-    """Memory that can still be used; ``None`` where the system does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
 
 
 def _inflate(path: Path, file: Any) -> Iterator[bytes]:
@@ -180,8 +174,8 @@ def _pieces(path: Path) -> Iterator[bytes]:
                     ):
                         raise file_error(
                             path,
-                            f"expands more than {LARGEST_EXPANSION} times (to {expanded} bytes and "
-                            "on); no profiler trace does, so it is not read further",
+                            f"expands more than {LARGEST_EXPANSION} times (beyond {expanded} "
+                            "bytes); no profiler trace does, so it is not read further",
                         )
                     yield piece
             else:
@@ -219,7 +213,7 @@ class TraceReader:
         self.events_read = 0
         self._pieces = _pieces(path)
         self._buffer = bytearray()
-        free = _free_memory_bytes()
+        free = free_memory_bytes()
         self._event_limit = None if free is None else free // COLUMN_BYTES_PER_EVENT
 
     def chunks(self) -> Iterator[Chunk]:
@@ -256,7 +250,7 @@ class TraceReader:
         if self._fill(wanted):
             where = self.bytes_read - len(buffer)
             raise file_error(
-                self.path, f"no list of events from byte {where} on; this is no profiler trace"
+                self.path, f"no list of events from byte {where} on; this is not a profiler trace"
             )
         text = opening + bytes(buffer)
         where = self.bytes_read - len(buffer) - len(opening)
@@ -288,10 +282,9 @@ class TraceReader:
     def _count(self, chunk: Chunk) -> Chunk:
         self.events_read += len(chunk.events)
         if self._event_limit is not None and self.events_read > self._event_limit:
-            raise file_error(
-                self.path,
-                f"more than {self._event_limit} events, which is more than fits the free memory; "
-                "record fewer steps, or read it on a larger machine",
+            raise TooLargeError(
+                f"{self.path}: more than {self._event_limit} events, which do not fit in the free "
+                "memory; record fewer steps, or read it on a larger machine"
             )
         return chunk
 
@@ -322,7 +315,7 @@ class TraceReader:
             match = _EVENTS_KEY.search(buffer)
         if match is None:
             self._whole(bytes(buffer), self.bytes_read - len(buffer))
-            raise file_error(self.path, "has no traceEvents; this is no PyTorch profiler trace")
+            raise file_error(self.path, "has no traceEvents; this is not a PyTorch profiler trace")
         head = bytes(buffer[: match.end()]) + b"]}"
         self.header.update(self._whole(head, self.bytes_read - len(buffer)))
         del buffer[: match.end()]

@@ -8,7 +8,7 @@ beforehand; a text with another one, or with an event without one, is read by ``
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, ClassVar, Union, cast
+from typing import Any, ClassVar, Literal, Union, cast
 
 import msgspec
 
@@ -29,8 +29,13 @@ class Tagged(msgspec.Struct, gc=False):
     route: ClassVar[Route] = Route.DROP
 
 
-_SPAN = (("ph", str, ""), ("name", str, ""), ("pid", Scalar, None), ("tid", Scalar, None))
-_ARROW = (("ph", str, ""), ("pid", Scalar, None), ("tid", Scalar, None), ("id", Scalar, None))
+# All phases of the format: one text object for each, instead of one for each event.
+_Phase = Literal[
+    "", "B", "E", "X", "i", "I", "C", "b", "n", "e", "S", "T", "p", "F", "s", "t", "f", "P",
+    "N", "O", "D", "M", "V", "v", "R", "c", "(", ")",
+]  # fmt: skip
+_SPAN = (("ph", _Phase, ""), ("name", str, ""), ("pid", Scalar, None), ("tid", Scalar, None))
+_ARROW = (("ph", _Phase, ""), ("pid", Scalar, None), ("tid", Scalar, None), ("id", Scalar, None))
 _ARGUMENTS: dict[Route, type[msgspec.Struct]] = {
     Route.OP: OpArgs, Route.ANNOTATION: OpArgs, Route.RUNTIME: CallArgs,
     Route.KERNEL: Args, Route.COPY: Args, Route.MEMSET: Args,

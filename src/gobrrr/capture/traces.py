@@ -32,6 +32,8 @@ class Reader(Protocol):
 # The first that recognises a file reads it. The last one takes whatever is left, so that it says
 # what is wrong with a file that is no trace.
 READERS: tuple[Reader, ...] = (trace,)
+# What their files are called: what is taken for a trace in a folder of all sorts of things.
+ENDINGS = (".json", ".json.gz")
 
 
 def read_trace(path: str | os.PathLike[str]) -> Timeline:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.function_names import which_function
+from gobrrr.capture.function_names import no_such_function, which_function
+from gobrrr.capture.nested import map_tensors, nested_tensors
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 
@@ -72,7 +73,8 @@ class Workload:
 
     def batch_size(self) -> int | None:
         """Length of the first dimension, if all inputs share it; else ``None``."""
-        sizes = {t.shape[0] for t in _tensors((self.inputs, self.targets)) if t.dim() > 0}
+        tensors = nested_tensors((self._inputs, self.targets))
+        sizes = {t.shape[0] for t in tensors if t.dim() > 0}
         return sizes.pop() if len(sizes) == 1 else None
 
     def with_batch_repeated(self, times: int) -> Workload:
@@ -82,37 +84,30 @@ class Workload:
         """
         if self.batch_size() is None:
             raise InputError("the inputs do not share a first (batch) dimension")
-        return replace(
-            self,
-            inputs=_repeat(self.inputs, times),
-            targets=_repeat(self.targets, times),
-        )
+        return self.with_tensors(lambda tensor: _repeated(tensor, times))
+
+    def with_tensors(self, change: Callable[[Any], Any]) -> Workload:
+        """The same step with each tensor of its inputs and targets changed."""
+        inputs, targets = map_tensors((self._inputs, self.targets), change)
+        return replace(self, inputs=inputs, targets=targets)
+
+    @property
+    def _inputs(self) -> Any:
+        """The inputs; keyword arguments in a plain dict, as a tokenizer's result is none."""
+        return dict(self.inputs) if isinstance(self.inputs, Mapping) else self.inputs
 
 
-def _tensors(value: Any) -> list[Any]:
+def _repeated(tensor: Any, times: int) -> Any:
     import torch
 
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, Mapping):
-        return [t for item in value.values() for t in _tensors(item)]
-    if isinstance(value, (tuple, list)):
-        return [t for item in value for t in _tensors(item)]
-    return []
-
-
-def _repeat(value: Any, times: int) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        if value.dim() == 0:
-            return value
-        return torch.cat([value.detach()] * times, dim=0).requires_grad_(value.requires_grad)
-    if isinstance(value, dict):
-        return {key: _repeat(item, times) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_repeat(item, times) for item in value)
-    return value
+    if tensor.dim() == 0:
+        return tensor
+    try:
+        repeated = torch.cat([tensor.detach()] * times, dim=0)
+    except (RuntimeError, NotImplementedError) as error:
+        what = type(tensor).__name__
+        raise InputError(f"a {what} cannot be repeated: {str(error).splitlines()[0]}") from error
+    return repeated.requires_grad_(tensor.requires_grad)
 
 
 def as_workload(made: Any) -> Workload | Callable[[], Any]:
@@ -134,9 +129,29 @@ def as_workload(made: Any) -> Workload | Callable[[], Any]:
         step: Callable[[], Any] = made
         return step
     raise InputError(
-        f"a value of type {type(made).__name__} is no step: give a callable without arguments, "
+        f"a value of type {type(made).__name__} is not a step: give a callable without arguments, "
         "(module, inputs) or a gobrrr.Workload"
     )
+
+
+def title_of(work: Workload | Callable[[], Any]) -> str:
+    """What reports call a step: its model's class, or its function's name."""
+    made = work.model if isinstance(work, Workload) else work
+    return str(getattr(made, "__qualname__", type(made).__name__))
+
+
+def reached_by(work: Workload | Callable[[], Any]) -> tuple[Any, ...]:
+    """The objects whose state a step can change."""
+    if isinstance(work, Workload):
+        return work.model, work.inputs, work.loss, work.optimizer, work.targets
+    return (work,)
+
+
+def modules_of(work: Workload | Callable[[], Any]) -> dict[str, Any] | None:
+    """The workload's model as the root of its modules' names; ``None`` if it has no modules."""
+    if isinstance(work, Workload) and hasattr(work.model, "named_modules"):
+        return {"": work.model}
+    return None
 
 
 def _required_parameters(function: Any) -> list[str]:
@@ -189,16 +204,11 @@ def load_function(target: str) -> Workload | Callable[[], Any]:
         raise UserCodeError(f"{path} raised {type(error).__name__} while loading") from error
     function = getattr(module, name, None)
     if function is None:
-        offered = sorted(
-            key for key, value in vars(module).items()
-            if inspect.isfunction(value) and value.__module__ == module.__name__
-        )  # fmt: skip
-        there = f"; it has {', '.join(offered)}" if offered else ""
-        raise InputError(f"{path} has no function {name!r}{there}")
+        raise no_such_function(path, name)
     if not callable(function):
         return as_workload(function)
     if _required_parameters(function):
-        raise InputError(f"{path}:{name} must be callable without arguments: it builds the work")
+        raise InputError(f"{path}:{name} must be callable without arguments: it builds the step")
     try:
         made = function()
     except Exception as error:

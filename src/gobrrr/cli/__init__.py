@@ -10,22 +10,25 @@ from importlib import import_module
 
 from gobrrr import __version__
 from gobrrr.cli.parsing import Parser
+from gobrrr.cli.streams import flush_stdout, takes_text
 from gobrrr.timeline.errors import DefectError, GobrrrError, UserCodeError
 
 # Name -> what it does, in the order of the help text. ``gobrrr.cli.<name>`` has DESCRIPTION,
 # EXAMPLES, add_arguments(parser) and execute(parser, arguments) -> exit code.
 COMMANDS: dict[str, str] = {
-    "run": "diagnose a script, a module or a function: where each step's time goes",
-    "fix": "find what makes it faster: predicted, tried, proved",
+    "run": "diagnose a script, module or function: where each step's time goes",
+    "fix": "predict, try and compare changes that could make it faster",
     "trace": "diagnose recorded PyTorch profiler traces",
-    "predict": "what a step, a trace or an op costs on a device that is not here",
+    "fleet": "tables over the traces of many ranks: which rank delays the others",
+    "predict": "predict a step, a trace or an op on a device that is not here",
+    "plan": "predict which mesh of devices runs a step fastest",
     "report": "show a saved diagnosis again, in any format",
-    "compare": "what moved between two diagnoses",
-    "check": "hold a diagnosis against a baseline or limits: a gate for CI",
-    "ceilings": "what this machine can do, measured once and cached",
-    "devices": "the devices here, and the data sheets gobrrr knows",
+    "compare": "compare two diagnoses: what became faster or slower",
+    "check": "check a diagnosis against a baseline or limits: a gate for CI",
+    "ceilings": "measure this machine's peak rates and fixed costs; cached",
+    "devices": "list the devices here and the data sheets that gobrrr has",
     "lab": "measure the article's claims on this machine",
-    "doctor": "versions, device, compilers; what works here and what does not",
+    "doctor": "report versions, devices and compilers: what works here, what not",
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        flush_stdout()
         return code
     except SystemExit as leaving:  # argparse, after --help or --version
         return leaving.code if isinstance(leaving.code, int) else 0
@@ -82,4 +85,5 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _complain(sentence: str) -> None:
-    print(f"gobrrr: {' '.join(sentence.split())}", file=sys.stderr)
+    if takes_text(sys.stderr):
+        print(f"gobrrr: {' '.join(sentence.split())}", file=sys.stderr)

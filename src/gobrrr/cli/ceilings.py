@@ -14,23 +14,25 @@ from gobrrr.timeline.errors import InputError
 if TYPE_CHECKING:
     from gobrrr.devices.ceilings import Ceilings
 
-DESCRIPTION = """Measure what this machine can do at most: arithmetic by dtype, bandwidth by memory
-level, fixed costs. Takes under a minute, is kept in the user's cache folder, and is what every
-roof in a report comes from."""
+DESCRIPTION = """Measure this machine's ceilings: peak arithmetic by dtype, bandwidth by memory
+level, fixed costs. It takes under a minute, and the result is cached in the user's cache
+folder. Every roof in a report comes from it."""
 EXAMPLES = """examples:
   gobrrr ceilings
   gobrrr ceilings --refresh
-  gobrrr ceilings --json h100.json       # for gobrrr trace --ceilings h100.json elsewhere
+  gobrrr ceilings --json h100.json       # for gobrrr trace --ceilings elsewhere
   gobrrr ceilings --from h100.json       # show such a file
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gobrrr ceilings``."""
-    parser.add_argument("--refresh", action="store_true", help="measure anew")
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads of torch's ops")
+    parser.add_argument("--refresh", action="store_true", help="measure again")
+    parser.add_argument("--threads", type=positive, metavar="N", help="threads of a torch op")
     parser.add_argument("--json", type=output_path, metavar="PATH", help="write them to a file")
-    parser.add_argument("--from", dest="file", metavar="FILE", help="show a file, measure nothing")
+    parser.add_argument(
+        "--from", dest="file", metavar="FILE", help="show the ceilings in FILE instead of measuring"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
@@ -84,13 +86,13 @@ def _measured(parsed: argparse.Namespace) -> Ceilings:
 
 
 def _show(ceilings: Ceilings) -> None:
+    from gobrrr.reports.plain_table import ceiling_lines
     from gobrrr.timeline.names import plain_name
-    from gobrrr.timeline.quantities import quantity
 
     print(plain_name(ceilings.device))
-    width = max((len(name) for name in ceilings.rows), default=0)
-    for row in ceilings.rows.values():
-        value = quantity(row.value, row.unit)
-        print(f"  {row.name:<{width}}  {value:>14}  {row.how}: {plain_name(row.source)}".rstrip())
+    for line in ceiling_lines(
+        ceilings.rows.values(), lambda row: f"{row.how}: {plain_name(row.source)}"
+    ):
+        print(line)
     for notice in ceilings.notices:
         print(f"! {plain_name(notice, 2000)}")

@@ -13,15 +13,16 @@ from gobrrr.diagnosis.gate import (
 from gobrrr.diagnosis.storage import load
 from gobrrr.timeline.errors import InputError
 
-DESCRIPTION = """Hold a diagnosis against a baseline, or against limits.
+DESCRIPTION = """Check a diagnosis against a baseline, or against limits.
 
 FLOPs, bytes, kernels and synchronisations per step are the same on any machine: any
-growth is a breach. Times are compared on the baseline's device alone. Exit code 1 and
+growth is a breach. Times are compared on the baseline's device only. Exit code 1 and
 one line per breach."""
 EXAMPLES = """examples:
   gobrrr check d.json --baseline base.json
   gobrrr check d.json --baseline base.json --no-times --exact
-  gobrrr check d.json --max kernels=400 --max synchronisations=0 --regime compute
+  gobrrr check d.json --max kernels=400 --max synchronisations=0 \\
+      --regime compute
 """
 
 
@@ -29,21 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gobrrr check``."""
     parser.add_argument("diagnosis", metavar="FILE", help="a file that --json wrote")
     group = parser.add_argument_group("baseline")
-    group.add_argument("--baseline", metavar="FILE", help="a diagnosis that is good enough")
+    group.add_argument("--baseline", metavar="FILE", help="a diagnosis to compare with")
     group.add_argument("--exact", action="store_true", help="counts may not shrink either")
-    group.add_argument("--no-times", action="store_true", help="compare counts alone")
+    group.add_argument("--no-times", action="store_true", help="compare counts only")
     group.add_argument(
         "--time-tolerance", type=_percent, default=DEFAULT_TIME_TOLERANCE, metavar="PERCENT",
-        help="how much longer a step may take (default 10)",
+        help="percent by which a step may take longer (default 10)",
     )  # fmt: skip
     group = parser.add_argument_group("limits")
     group.add_argument(
         "--max", type=_limit, action="append", default=[], metavar="COUNTER=N",
-        help="the most per step: kernels, synchronisations, flops, bytes, ...",
+        help="at most N per step of: kernels, synchronisations, flops, bytes, ...",
     )  # fmt: skip
     group.add_argument("--regime", help="what must bound the step: compute, memory or overhead")
     group.add_argument(
-        "--max-overhead", type=_percent, metavar="PERCENT", help="the most overhead in a step"
+        "--max-overhead", type=_percent, metavar="PERCENT", help="most overhead, of the step"
     )
 
 

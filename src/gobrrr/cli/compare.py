@@ -12,7 +12,7 @@ from gobrrr.reports.compare import comparison_json, comparison_text
 from gobrrr.reports.terminal import options_for
 from gobrrr.timeline.files import write_output
 
-DESCRIPTION = "Show what moved between two diagnoses: per leaf, per op, per counter."
+DESCRIPTION = "Compare two diagnoses: part by part, op by op, counter by counter."
 EXAMPLES = """examples:
   gobrrr compare before.json after.json
   gobrrr compare before.json after.json --html compared.html --top 20

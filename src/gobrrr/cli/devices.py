@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from gobrrr.timeline.errors import InputError
 
 if TYPE_CHECKING:
+    from gobrrr.devices.ceilings import Ceiling
     from gobrrr.devices.datasheets.sheet import DeviceSheet
 
-DESCRIPTION = """List the device here and the devices whose data sheets gobrrr knows; with a name,
-everything that is stated of that one, each figure with its source. Rates are dense."""
+DESCRIPTION = """List the device here and the devices whose data sheets gobrrr has. With a name,
+show every figure of that device with its source. Rates are dense."""
 EXAMPLES = """examples:
   gobrrr devices
   gobrrr devices H100-SXM
@@ -23,7 +24,12 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gobrrr devices``."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a key, a full or a driver's name")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="a device's key, its full name, or the name that its driver reports",
+    )
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
@@ -39,6 +45,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 def _list_all() -> None:
     from gobrrr.devices.backends import identify
     from gobrrr.devices.datasheet import all_datasheets
+    from gobrrr.reports.plain_table import plain_lines
+    from gobrrr.reports.tables import Column, Row, TextTable
     from gobrrr.timeline.names import plain_name
     from gobrrr.timeline.quantities import si
 
@@ -46,24 +54,27 @@ def _list_all() -> None:
     cores = f", {here.cores} cores" if here.cores else ""
     memory = f", {si(here.memory_bytes, 'B')}" if here.memory_bytes else ""
     print(f"Here: {plain_name(here.name)} ({here.kind}{cores}{memory})\n")
-    sheets = all_datasheets()
-    width = max(len(sheet.key) for sheet in sheets)
-    print(f"{'data sheets':<{width}}  {'bf16 matrix':>12}  {'fp32 vector':>12}  {'memory':>9}")
-    for sheet in sheets:
+    names = ("data sheets", "bf16 matrix", "fp32 vector", "memory")
+    rows = []
+    for sheet in all_datasheets():
         matrix, vector = sheet.matrix.get("bfloat16"), sheet.vector.get("float32")
         cells = (
+            sheet.key,
             si(matrix.value if matrix else None, "FLOP/s"),
             si(vector.value if vector else None, "FLOP/s"),
             si(sheet.memory_bytes_per_s.value, "B/s"),
         )
-        print(f"{sheet.key:<{width}}  {cells[0]:>12}  {cells[1]:>12}  {cells[2]:>9}")
+        rows.append(Row(cells))
+    columns = tuple(Column(name, number=i > 0) for i, name in enumerate(names))
+    print("\n".join(plain_lines(TextTable("", columns, tuple(rows)))))
 
 
 def _show_one(name: str) -> None:
     from gobrrr.devices.datasheet import ceilings_of_sheet, closest_devices, find_datasheet
     from gobrrr.models.target import clock_gain
+    from gobrrr.reports.plain_table import ceiling_lines
     from gobrrr.reports.terminal import options_for
-    from gobrrr.timeline.quantities import quantity, si
+    from gobrrr.timeline.quantities import si
 
     sheet: DeviceSheet | None = find_datasheet(name)
     if sheet is None:
@@ -74,18 +85,18 @@ def _show_one(name: str) -> None:
     if sheet.memory_bytes is not None:
         parts.append(si(sheet.memory_bytes.value, "B"))
     print(", ".join(parts))
-    rows = ceilings_of_sheet(sheet).rows.values()
-    width = max(len(row.name) for row in rows)
+    rows = [*ceilings_of_sheet(sheet).rows.values(), *_of_the_board(sheet)]
     # Sources are long and mostly the same: each is written once, under a number.
     numbers: dict[str, int] = {}
     for row in rows:
-        number = numbers.setdefault(row.source, len(numbers) + 1)
-        print(f"  {row.name:<{width}}  {quantity(row.value, row.unit):>14}  [{number}]")
+        numbers.setdefault(row.source, len(numbers) + 1)
+    for line in ceiling_lines(rows, lambda row: f"[{numbers[row.source]}]"):
+        print(line)
     notes = [sheet.note] if sheet.note else []
     if clock_gain(sheet) != 1.0:
         notes.append(
-            f"Predictions take its matrix and vector rates {clock_gain(sheet):.2f} times as high: "
-            "GeForce cards run beyond the clock that their data sheets assume."
+            f"Predictions multiply its matrix and vector rates by {clock_gain(sheet):.2f}: GeForce "
+            "cards run at higher clocks than their data sheets assume."
         )
     columns = options_for(sys.stdout).width
     for note in notes:
@@ -99,3 +110,20 @@ def _show_one(name: str) -> None:
                 break_long_words=False, break_on_hyphens=False,
             )
         )  # fmt: skip
+
+
+def _of_the_board(sheet: DeviceSheet) -> list[Ceiling]:
+    """Its clocks and its power, as lines like those of its ceilings; those that are stated."""
+    from gobrrr.devices.ceilings import Ceiling
+
+    stated = (
+        ("board.power", sheet.board_power_w, "W"),
+        ("board.clock", sheet.clock_hz, "Hz"),
+        ("board.clock.matrix", sheet.matrix_clock_hz, "Hz"),
+        ("board.clock.base", sheet.base_clock_hz, "Hz"),
+    )
+    return [
+        Ceiling(name, figure.value, unit, "datasheet", figure.source)
+        for name, figure, unit in stated
+        if figure is not None
+    ]

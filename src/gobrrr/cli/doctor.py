@@ -15,10 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture.private_names import lacking
+from gobrrr.devices.backends import gpus_here
+from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.quantities import si
 
-DESCRIPTION = """Say what gobrrr finds here and what therefore works: versions, device, compilers,
-and the parts of PyTorch that are not public and may change. Always exits with 0."""
+DESCRIPTION = """Report what gobrrr finds here and what works with it: versions, devices, compilers,
+and the private parts of PyTorch, which may change. The exit code is always 0."""
 EXAMPLES = """examples:
   gobrrr doctor
 """
@@ -83,9 +86,7 @@ def _compilers() -> tuple[str, ...]:
 
 
 def _processor() -> str:
-    usable = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0
-    )
+    usable = usable_processors()
     name = platform.processor() or platform.machine()
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
@@ -109,9 +110,9 @@ def torch_checks() -> Iterator[Check]:
         return
     yield Check("torch", f"{torch.__version__}, {_build(torch)}", _new_enough(torch))
     yield Check(
-        "threads", f"{torch.get_num_threads()} in an op, {torch.get_num_interop_threads()} between"
+        "threads", f"{torch.get_num_threads()} intra-op, {torch.get_num_interop_threads()} inter-op"
     )
-    yield from _devices(torch)
+    yield from _devices()
     for subject, probe in PROBES.items():
         try:
             finding = probe(torch)
@@ -133,14 +134,15 @@ def _new_enough(torch: Any) -> bool:
     return tuple(int(number) for number in numbers) >= (2, 6)
 
 
-def _devices(torch: Any) -> Iterator[Check]:
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(index)
-            size = si(properties.total_memory, "B")
-            yield Check(f"device {index}", f"{properties.name}, {size}", True)
-        return
-    yield Check("GPU", "none that torch can use; steps run on the processor", None)
+def _devices() -> Iterator[Check]:
+    gpus = gpus_here()
+    for backend, found in gpus:
+        size = "" if found.memory_bytes is None else f", {si(found.memory_bytes, 'B')}"
+        yield Check(f"device ({found.kind})", f"{found.name}{size}", True)
+        for sentence in backend.MISSING:
+            yield Check(f"device ({found.kind})", sentence, None)
+    if not gpus:
+        yield Check("GPU", "none that torch can use; steps run on the CPU", None)
 
 
 def _probe_events(torch: Any) -> str:
@@ -204,6 +206,13 @@ def _probe_module_hooks(torch: Any) -> str:
     return "global forward hooks that are called on exceptions too"
 
 
+def _probe_recording(torch: Any) -> str:
+    missing = lacking()
+    if missing:
+        raise AttributeError(f"no {', '.join(missing)}")
+    return "ops are recorded with their lines and modules"
+
+
 def _probe_flops(torch: Any) -> str:
     from torch.utils.flop_counter import flop_registry
 
@@ -214,6 +223,7 @@ PROBES: dict[str, Callable[[Any], str]] = {
     "raw profiler events": _probe_events,
     "source lines": _probe_traceback,
     "dispatch mode": _probe_dispatch,
+    "recorded ops": _probe_recording,
     "optimizer hooks": _probe_optimizer_hooks,
     "module hooks": _probe_module_hooks,
     "flop_counter": _probe_flops,
@@ -228,5 +238,5 @@ def abilities() -> Iterator[Check]:
     yield Check("gobrrr ceilings", needs or "measured and cached", torch_here)
     yield Check("gobrrr trace", "any PyTorch profiler trace", True)
     yield Check("gobrrr report", "terminal, JSON, Markdown", True)
-    if torch_here and "torch" in sys.modules and not sys.modules["torch"].cuda.is_available():
-        yield Check("GPU steps", "not here: no device that torch can use", False)
+    if torch_here and "torch" in sys.modules and not gpus_here():
+        yield Check("GPU steps", "not possible: no GPU that torch can use", False)

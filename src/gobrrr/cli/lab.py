@@ -23,7 +23,7 @@ EXAMPLES = """examples:
   gobrrr lab                          # the list
   gobrrr lab intensity
   gobrrr lab fusion --device cuda --out results
-  gobrrr lab all                      # everything, then one page with all plots and verdicts
+  gobrrr lab all                      # everything, then one page of all
 """
 
 ALL = "all"
@@ -33,15 +33,15 @@ INTERRUPTED = 130
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gobrrr lab``."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment, or all of them")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment, or all")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one")
     parser.add_argument(
-        "--out", type=Path, default=Path("lab"), metavar="DIR", help="folder to write (default lab)"
+        "--out", type=Path, default=Path("lab"), metavar="DIR", help="output folder (default lab)"
     )
     parser.add_argument(
         "--budget", type=positive, metavar="SECONDS", help="time per experiment (default: its own)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random inputs")
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
@@ -65,7 +65,7 @@ def _list_all() -> None:
     for name in experiment_names():
         experiment = find_experiment(name)
         print(f"{name:<13} {experiment.question}")
-    print("\ngobrrr lab NAME measures one of them here, gobrrr lab all every one.")
+    print("\ngobrrr lab NAME runs one of them on this machine, gobrrr lab all runs all of them.")
 
 
 def _run(experiments: list[Experiment], parsed: argparse.Namespace) -> int:
@@ -89,23 +89,24 @@ def _run(experiments: list[Experiment], parsed: argparse.Namespace) -> int:
         _write_page(finished, not_run, folder)
     if "interrupted" in states:
         rest = f"; not run: {', '.join(not_run)}" if not_run else ""
-        print(f"\nInterrupted. What was finished is in {folder}{rest}.")
+        print(f"\nInterrupted. Finished experiments are in {folder}{rest}.")
         return INTERRUPTED
     problems = [item.outcome for item in finished if item.outcome.state == "failed"]
     if problems:
         listing = "; ".join(f"{outcome.name}: {outcome.reason}" for outcome in problems)
-        raise InputError(f"not everything could be measured: {listing}")
+        raise InputError(f"some experiments could not be measured: {listing}")
     if states == {"skipped"}:
         raise InputError("; ".join(f"{i.outcome.name}: {i.outcome.reason}" for i in finished))
     return 0
 
 
 def _choose_device(wanted: str | None) -> str:
-    import torch
+    from gobrrr.devices.backends import gpus_here
 
-    if wanted == "cuda" and not torch.cuda.is_available():
+    here = any(device.kind in ("cuda", "hip") for _, device in gpus_here())
+    if wanted == "cuda" and not here:
         raise InputError("torch sees no GPU here (gobrrr doctor says why); leave out --device cuda")
-    return wanted or ("cuda" if torch.cuda.is_available() else "cpu")
+    return wanted or ("cuda" if here else "cpu")
 
 
 def _prepare(setting: Setting, progress: Progress) -> None:
@@ -145,4 +146,4 @@ def _write_page(finished: list[Finished], not_run: list[str], folder: Path) -> N
 
     page = folder / PAGE
     save_page(render_page([item.outcome for item in finished], folder, not_run), page)
-    print(f"\nAll of it on one page: {page}")
+    print(f"\nAll results on one page: {page}")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TextIO
 
 from gobrrr import reports
+from gobrrr.cli.streams import flush_stdout, takes_text
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import Format
-from gobrrr.reports.terminal import options_for, print_report
+from gobrrr.reports.terminal import gist_text, options_for, print_report
 from gobrrr.timeline.files import write_output
 
 
@@ -31,10 +35,39 @@ def _asked_for(arguments: argparse.Namespace) -> list[tuple[Format, Path]]:
     return [(form, path) for form, path in paths if path is not None]
 
 
-def show(diagnosis: Diagnosis, arguments: argparse.Namespace) -> None:
-    """Prints the report to stdout, as it suits that stream."""
-    options = options_for(sys.stdout, top=arguments.top, by=arguments.by)
-    print_report(diagnosis, sys.stdout, options)
+def show(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO | None = None) -> None:
+    """Prints the report to a stream (stdout), as it suits that stream."""
+    stream = stream or sys.stdout
+    options = options_for(stream, top=arguments.top, by=arguments.by)
+    print_report(diagnosis, stream, options)
     written = [str(path) for _, path in _asked_for(arguments)]
     if written:
-        print(f"Saved: {', '.join(written)}")
+        print(f"Saved: {', '.join(written)}", file=stream)
+
+
+def show_now(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO) -> None:
+    """Prints the report between two rules while the script runs, which may never end well.
+
+    A stream that the script has closed gets nothing: the script runs on.
+    """
+    if not takes_text(stream):
+        return
+    with contextlib.suppress(OSError, ValueError):
+        print(_rule(stream), file=stream)
+        show(diagnosis, arguments, stream)
+        print(_rule(stream), file=stream, flush=True)
+
+
+def show_again(diagnosis: Diagnosis, stream: TextIO) -> None:
+    """Prints the gist once more, after all that the script has printed since the report.
+
+    A stream that the script has closed gets nothing.
+    """
+    flush_stdout()
+    if takes_text(stream):
+        print(_rule(stream), file=stream)
+        print(gist_text(diagnosis, options_for(stream)), end="", file=stream, flush=True)
+
+
+def _rule(stream: TextIO) -> str:
+    return "-" * (shutil.get_terminal_size().columns if stream.isatty() else 80)

@@ -6,12 +6,21 @@ import argparse
 import difflib
 import importlib.util
 import os
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from gobrrr import reports
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import prefixed
+
+# A number, a prefix, whether it is a binary one.
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B|B)?")
+
+# Columns of a terminal as it opens. Help is no wider, whatever the width of its text in the code.
+COLUMNS = 80
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,8 +38,8 @@ class Parser(argparse.ArgumentParser):
         epilog = f"commands:\n{listing}\n{examples}" if commands else examples
         super().__init__(
             prog=prog,
-            description=description,
-            epilog=epilog,
+            description=_filled(description),
+            epilog=_filled(epilog),
             usage=f"{prog} [--version] COMMAND ..." if commands else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
@@ -49,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         name = arguments[0]
         if name.startswith("-"):
             self.parse_args(arguments[:1])
-            self.error(f"{name} stands before a command")
+            self.error(f"{name} needs a command before it")
         if name not in self._commands:
             near = difflib.get_close_matches(name, self._commands, n=1)
             if near:
@@ -58,6 +67,15 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"no command {name!r}; did you mean gobrrr run {name}?")
             self.error(f"no command {name!r}; there are {', '.join(self._commands)}")
         return name, list(arguments[1:])
+
+
+def _filled(text: str) -> str:
+    """The text with each paragraph filled; one with indented lines (examples, a list) is kept."""
+    paragraphs = text.rstrip("\n").split("\n\n")
+    return "\n\n".join(
+        each if "\n " in each else textwrap.fill(each, COLUMNS, break_on_hyphens=False)
+        for each in paragraphs
+    )
 
 
 def require_torch(command: str) -> None:
@@ -82,6 +100,15 @@ def natural(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def memory_size(text: str) -> int:
+    """``80GB``, ``8 GiB`` or a number of bytes, for argparse."""
+    found = _SIZE.fullmatch(text.strip())
+    size = int(prefixed(float(found[1]), found[2] or "", binary=bool(found[3]))) if found else 0
+    if not size:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a memory size such as 80GB")
+    return size
 
 
 def table_names(text: str) -> tuple[str, ...]:

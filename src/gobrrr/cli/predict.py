@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli.parsing import add_report_options, positive, require_torch
+from gobrrr.cli.parsing import add_report_options, output_path, positive, require_torch
 from gobrrr.timeline.errors import InputError
 
 if TYPE_CHECKING:
     from gobrrr.diagnosis.schema import Diagnosis
-    from gobrrr.pipeline.predict import PredictOptions
+    from gobrrr.prediction.against import AgainstRow
+    from gobrrr.prediction.options import PredictOptions
 
-DESCRIPTION = """Predict a step on any device, from a machine without it.
+DESCRIPTION = """Predict the time of a step on any device, from a machine without it.
 
-Nothing is computed: shapes are followed through forward, backward and optimizer, and
-each operator is costed from the device's data sheet. With a trace, its measured kernels
-are carried to another device."""
+The step is captured with tensors that have shapes but no data, through forward, backward
+and optimizer; each operator's time follows from the device's data sheet. With --trace,
+measured kernel times are scaled to the other device."""
 EXAMPLES = """examples:
   gobrrr predict bench.py:make_step --device H100-SXM --device MI300X
   gobrrr predict bench.py:make_step --device H100-SXM --compile
+  gobrrr predict bench.py:make_step --device H100-SXM --mesh dp=8
+  gobrrr predict bench.py:make_step --device H100-SXM --mesh fsdp=16 \\
+      --hosts 2 --link 8x400Gb
   gobrrr predict --trace h100.json.gz --device MI300X
   gobrrr predict --op "mm(4096x4096, 4096x4096, bf16)" --device all
+  gobrrr predict --against times.csv --device H100-SXM
 """
 ALL = "all"
 
@@ -33,41 +40,77 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gobrrr predict``."""
     parser.add_argument(
         "target", nargs="?", metavar="FILE.py:FUNCTION",
-        help="makes the step, as for gobrrr run; it may build on the meta device",
+        help="makes the step, as for gobrrr run; its tensors may be on the meta device",
     )  # fmt: skip
-    group = parser.add_argument_group("what, and where")
-    group.add_argument("--op", metavar="OP", help="one op, like mm(4096x4096, 4096x4096, bf16)")
-    group.add_argument("--trace", metavar="FILE", help="a recorded trace, carried to the device")
+    group = parser.add_argument_group("what to predict, and for which device")
+    group.add_argument("--op", metavar="OP", help="one op, such as mm(4096x4096, 4096x4096, bf16)")
+    group.add_argument(
+        "--against", metavar="CSV",
+        help="measured times to compare predictions with: columns op or program, s, ms or us, "
+        "and device if it differs",
+    )  # fmt: skip
+    group.add_argument("--trace", metavar="FILE", help="a recorded trace, scaled to the device")
     group.add_argument(
         "--device", action="append", default=[], metavar="NAME",
-        help="of gobrrr devices, cpu for this processor (not with --trace), or all; may be given "
-        "several times",
+        help="a name that gobrrr devices lists, cpu for this CPU (not with --trace), or all; may "
+        "be repeated",
     )  # fmt: skip
     group.add_argument(
-        "--ceilings", metavar="FILE", help="with --trace: of the device that was traced"
+        "--ceilings", metavar="FILE", help="with --trace: the traced device's ceilings"
     )
+    group.add_argument(
+        "--explain", action="store_true",
+        help="show how the longest ops are computed, and which parts are least certain",
+    )  # fmt: skip
     group = parser.add_argument_group("how the step runs there")
-    group.add_argument("--compile", action="store_true", help="what torch.compile would make of it")
+    group.add_argument("--compile", action="store_true", help="under torch.compile")
     group.add_argument("--autocast", metavar="fp16|bf16", help="under autocast")
     group.add_argument("--inference-mode", action="store_true", help="under torch.inference_mode()")
-    group.add_argument("--channels-last", action="store_true", help="in that memory format")
+    group.add_argument("--channels-last", action="store_true", help="in channels-last layout")
     group.add_argument(
-        "--size-hint", type=positive, metavar="N", help="an example of sizes that depend on data"
+        "--size-hint", type=positive, metavar="N", help="a value for sizes that depend on data"
     )
+    group = parser.add_argument_group("on several devices")
+    group.add_argument(
+        "--mesh", metavar="DIM=N,...",
+        help="dp=N (DDP), fsdp=N (FSDP2), tp=N (tensor parallelism), pp=N (pipeline); reports the "
+        "step of one rank",
+    )  # fmt: skip
+    group.add_argument("--hosts", type=positive, default=1, metavar="N", help="hosts of the mesh")
+    group.add_argument(
+        "--link", metavar="RATE",
+        help="network bandwidth of one host, all its adapters together: 400Gb, 8x400Gb, 50GB",
+    )  # fmt: skip
+    group.add_argument(
+        "--microbatches", type=positive, metavar="N",
+        help="microbatches of a pipeline's step, each the program's batch (default: 4 per stage)",
+    )  # fmt: skip
+    group.add_argument(
+        "--schedule", metavar="NAME", help="pipeline schedule: 1f1b (default), gpipe, interleaved"
+    )
+    group.add_argument(
+        "--perfetto", type=output_path, metavar="PATH",
+        help="write the predicted step with its streams, for ui.perfetto.dev",
+    )  # fmt: skip
     add_report_options(parser)
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """Predicts; a report for one device, a table for several."""
     parsed = parser.parse_args(arguments)
-    given = [name for name in ("target", "op", "trace") if getattr(parsed, name) is not None]
+    given = [
+        name for name in ("target", "op", "trace", "against") if getattr(parsed, name) is not None
+    ]
     if len(given) != 1:
         raise InputError(
-            "give one thing to predict: FILE.py:FUNCTION, --op or --trace (see gobrrr predict "
-            "--help)"
+            "give one thing to predict: FILE.py:FUNCTION, --op, --trace or --against (see gobrrr "
+            "predict --help)"
         )
+    if parsed.against is not None:
+        require_torch("gobrrr predict --against")
+        return _against(parsed)
     if not parsed.device:
-        raise InputError("on which device? --device NAME (gobrrr devices lists them)")
+        raise InputError("give the device: --device NAME (gobrrr devices lists the names)")
     _refuse_what_has_no_effect(parsed)
     devices = _devices(parsed.device)
     if parsed.trace is not None:
@@ -81,7 +124,12 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 def _refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
     """An option that would be read by nobody is not ignored in silence."""
     if parsed.ceilings is not None and parsed.trace is None:
-        raise InputError("--ceilings is of the device that was traced: it goes with --trace")
+        raise InputError("--ceilings describes the device that was traced: it goes with --trace")
+    if parsed.trace is not None and parsed.explain:
+        raise InputError(
+            "--explain would have no effect: a trace keeps its measured kernels; it goes with "
+            "FILE.py:FUNCTION or --op"
+        )
     how = {
         "--compile": parsed.compile,
         "--autocast": parsed.autocast is not None,
@@ -90,12 +138,23 @@ def _refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
         "--size-hint": parsed.size_hint is not None,
     }
     given = [option for option, is_given in how.items() if is_given]
+    on_several = {
+        "--mesh": parsed.mesh, "--link": parsed.link, "--microbatches": parsed.microbatches,
+        "--schedule": parsed.schedule, "--perfetto": parsed.perfetto,
+    }  # fmt: skip
+    wished = [option for option, value in on_several.items() if value is not None]
+    if parsed.target is None and (wished or parsed.hosts != 1):
+        raise InputError(
+            f"{(wished or ['--hosts'])[0]} applies to a step: it goes with FILE.py:FUNCTION"
+        )
     if parsed.trace is not None and given:
         raise InputError(
-            f"{' and '.join(given)} would have no effect: a trace is carried as it was recorded; "
-            "record it anew that way, or predict FILE.py:FUNCTION"
+            f"{' and '.join(given)} would have no effect: a trace is scaled as it was recorded; "
+            "record it again that way, or predict FILE.py:FUNCTION"
         )
     reports_one = len(parsed.device) == 1 and ALL not in parsed.device and parsed.op is None
+    if parsed.perfetto is not None and not reports_one:
+        raise InputError("--perfetto writes the step on one device: give one --device")
     if not reports_one and not _files(parsed):
         tables = {"--top": parsed.top is not None, "--by": bool(parsed.by)}
         unread = [option for option, is_given in tables.items() if is_given]
@@ -125,7 +184,7 @@ def _devices(names: Sequence[str]) -> list[str]:
 
 
 def _options(parsed: argparse.Namespace) -> PredictOptions:
-    from gobrrr.pipeline.predict import PredictOptions, dtype_name
+    from gobrrr.prediction.options import PredictOptions, dtype_name, mesh_options
 
     return PredictOptions(
         compile=parsed.compile,
@@ -133,38 +192,57 @@ def _options(parsed: argparse.Namespace) -> PredictOptions:
         inference_mode=parsed.inference_mode,
         channels_last=parsed.channels_last,
         size_hint=parsed.size_hint,
+        mesh=mesh_options(
+            parsed.mesh,
+            parsed.hosts,
+            parsed.link,
+            compiled=parsed.compile,
+            microbatches=parsed.microbatches,
+            schedule=parsed.schedule,
+        ),
     )
 
 
 def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.pipeline.predict import predict_function
     from gobrrr.prediction.memory import refuse_too_large
+    from gobrrr.reports.mesh_tables import mesh_text
+    from gobrrr.reports.perfetto import trace_of
+    from gobrrr.timeline.files import write_output
 
     name = Path(parsed.target).name
     found = predict_function(parsed.target, devices, _options(parsed), name=name)
     fitting = refuse_too_large(*found)
     if len(found) == 1:
         _report(found[0], parsed)
-        return 0
-    _one_file_each(parsed, fitting)
-    _print_table(found)
+        sys.stdout.write(mesh_text(found[0]))
+        if parsed.perfetto is not None:
+            data = trace_of(found[0])
+            packed = parsed.perfetto.suffix == ".gz"
+            write_output(parsed.perfetto, gzip.compress(data, 6) if packed else data)
+            print(f"Saved: {parsed.perfetto} (open it in https://ui.perfetto.dev)")
+    else:
+        _one_file_each(parsed, fitting)
+        _print_table(found)
+    _explain(parsed, fitting)
     return 0
 
 
 def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.capture.op_text import call_of, parse_op
-    from gobrrr.pipeline.predict import predict_op
+    from gobrrr.pipeline.predict import predict_made
     from gobrrr.prediction.costs import NoPathError
     from gobrrr.reports.prediction_table import op_table, refusals
     from gobrrr.reports.terminal import options_for
 
     written = parse_op(parsed.op)
     make = call_of(written)
+    options = replace(_options(parsed), tf32=written.tf32)
     found: list[Diagnosis] = []
     refused: list[tuple[str, str]] = []
     for device in devices:
         try:
-            found += predict_op(make, [device], _options(parsed), name=parsed.op, tf32=written.tf32)
+            found += predict_made(make, [device], options, name=parsed.op)
         except NoPathError as error:
             # One device without a path for the dtype does not hide the others.
             if len(devices) == 1:
@@ -172,13 +250,73 @@ def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
             refused.append((device, str(error)))
     if len(devices) == 1 and _files(parsed):
         _report(found[0], parsed)
+        _explain(parsed, found)
         return 0
     _one_file_each(parsed, found)
     width = options_for(sys.stdout).width
     sys.stdout.write((op_table(found, width) if found else "") + refusals(refused, width))
     if not found:
         raise InputError(f"none of the {len(devices)} devices can run {parsed.op}")
+    _explain(parsed, found)
     return 0
+
+
+def _against(parsed: argparse.Namespace) -> int:
+    from gobrrr.diagnosis.writing import encode
+    from gobrrr.prediction.against import read_measured, scored, scored_row
+    from gobrrr.prediction.costs import NoPathError
+    from gobrrr.reports.against_table import against_text
+    from gobrrr.reports.terminal import options_for
+    from gobrrr.timeline.files import write_output
+
+    if parsed.explain or parsed.ceilings is not None or parsed.top is not None or parsed.by:
+        raise InputError(
+            "--explain, --ceilings, --top and --by would have no effect: the rows that are "
+            "furthest off are explained; --against goes with --device, --json and how steps run"
+        )
+    if [name for name in _files(parsed) if name != "json"]:
+        raise InputError("--against writes no report of one step: --json FILE has all rows")
+    if len(parsed.device) > 1 or ALL in parsed.device:
+        raise InputError("--against takes one --device; a column device names others")
+    rows = read_measured(Path(parsed.against))
+    given = _devices(parsed.device)
+    found: list[AgainstRow] = []
+    refused: list[str] = []
+    for row in rows:
+        where = f"{parsed.against}, line {row.line}"
+        if not row.device and not given:
+            raise InputError(f"{where}: on which device? --device NAME, or a column device")
+        try:
+            devices = _devices([row.device]) if row.device else given
+            predicted = _one_row(row.op, row.program, devices, parsed)
+        except NoPathError as error:
+            refused.append(f"{where}: {error}")
+            continue
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        found.append(scored_row(row, predicted))
+    result = scored(found, refused)
+    if parsed.json is not None:
+        write_output(parsed.json, encode(result))
+    sys.stdout.write(against_text(result, options_for(sys.stdout).width))
+    if not found:
+        raise InputError(f"no row of {parsed.against} can run on its device")
+    return 0
+
+
+def _one_row(
+    op: str, program: str, devices: Sequence[str], parsed: argparse.Namespace
+) -> Diagnosis:
+    from gobrrr.capture.op_text import call_of, parse_op
+    from gobrrr.pipeline.predict import predict_function, predict_made
+
+    if program:
+        found = predict_function(program, devices, _options(parsed), name=Path(program).name)
+    else:
+        written = parse_op(op)
+        options = replace(_options(parsed), tf32=written.tf32)
+        found = predict_made(call_of(written), devices, options, name=op)
+    return found[0]
 
 
 def _trace(parsed: argparse.Namespace, devices: list[str]) -> int:
@@ -202,6 +340,15 @@ def _print_table(found: Sequence[Diagnosis]) -> None:
     from gobrrr.reports.terminal import options_for
 
     sys.stdout.write(prediction_table(found, options_for(sys.stdout).width))
+
+
+def _explain(parsed: argparse.Namespace, found: Sequence[Diagnosis]) -> None:
+    from gobrrr.reports.prediction_table import explanation
+    from gobrrr.reports.terminal import options_for
+
+    if parsed.explain:
+        width = options_for(sys.stdout).width
+        sys.stdout.write("".join(explanation(each, width) for each in found))
 
 
 def _files(parsed: argparse.Namespace) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from gobrrr.cli.streams import takes_text
+
 _WIDTH = 79
 _BAR = 24
 
@@ -50,7 +52,7 @@ class Progress:
             self._write("\n")
 
     def _write(self, text: str) -> None:
-        if self._stream is not None:
+        if self._stream is not None and takes_text(self._stream):
             self._stream.write(text)
             self._stream.flush()
 
@@ -58,6 +60,6 @@ class Progress:
 _SENTENCES = {
     "ceilings": "measuring this machine's ceilings (once; cached afterwards)",
     "warm-up": "warming up",
-    "timing": "timing plain steps",
-    "done": "measured; no hook is left",
+    "timing": "timing without the profiler",
+    "done": "measured; all hooks are removed",
 }

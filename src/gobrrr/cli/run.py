@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gobrrr.cli.parsing import add_report_options, natural, positive, require_torch
+from gobrrr import reports
+from gobrrr.cli.parsing import add_report_options, natural, output_path, positive, require_torch
 from gobrrr.cli.progress import Progress
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 if TYPE_CHECKING:
     from gobrrr.diagnosis.schema import Diagnosis
 
-DESCRIPTION = """Run a PyTorch program unmodified and say what its steps' time is made of.
+DESCRIPTION = """Run a PyTorch program unmodified and report where the time of its steps goes.
 
-gobrrr's options stand before the script; everything after it is the script's own.
-With file.py:function they may stand on either side."""
+gobrrr's options go before the script; everything after it belongs to the script.
+With file.py:function they may go on either side."""
 EXAMPLES = """examples:
   gobrrr run train.py --epochs 3
   gobrrr run --json d.json --stop train.py
   gobrrr run -m package.train --config small.yaml
   gobrrr run bench.py:make_step --top 20
+  gobrrr run --nproc-per-node 2 train.py
+  torchrun --nproc-per-node 8 -m gobrrr run --json d.json train.py
 
 A training step ends where an optimizer's step returns; where none steps, a step is
 one outermost module call; with gobrrr.step(): ... in the script says it outright.
 """
 
+NPROC = "--nproc-per-node"
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 
 
@@ -53,33 +57,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("measuring")
     group.add_argument("--steps", type=positive, metavar="N", help="steps to time")
-    group.add_argument("--warmup", type=natural, metavar="N", help="steps to let pass before")
+    group.add_argument("--warmup", type=natural, metavar="N", help="steps to skip before measuring")
     group.add_argument("--stop", action="store_true", help="end the script once it is diagnosed")
     group.add_argument("--threads", type=positive, metavar="N", help="torch.set_num_threads(N)")
     group.add_argument(
         "--batch-test",
         action=argparse.BooleanOptionalAction,
-        help="run the batch-doubling test (default: where it takes a few seconds)",
+        help="run the batch-doubling test (default: if it takes only seconds)",
     )
     group.add_argument(
         "--compare-compiled",
         action="store_true",
-        help="compile the forward too, and say which kernels torch.compile leaves of it",
+        help="also compile the forward pass, and report the kernels that torch.compile makes",
     )
     group.add_argument(
-        "--refresh-ceilings", action="store_true", help="measure this machine's ceilings anew"
+        "--refresh-ceilings", action="store_true", help="measure this machine's ceilings again"
+    )
+    group.add_argument(
+        "--perfetto",
+        type=output_path,
+        metavar="PATH",
+        help="write the profiled steps of all ranks on one clock, for ui.perfetto.dev",
     )
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    group.add_argument(
+        NPROC, type=positive, metavar="N", help="start N processes with torchrun; one report"
+    )
     add_report_options(parser)
 
 
 def split_target(
-    arguments: Sequence[str], takes_value: frozenset[str]
+    parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[list[str], Target | None]:
-    """Gobrrr's own options, and the target with what is its own.
-
-    ``takes_value`` are the options of gobrrr that are followed by a value.
-    """
+    """Gobrrr's own options, those of ``parser``, and the target with what is its own."""
+    takes_value = {
+        flag for action in parser._actions if action.nargs is None for flag in action.option_strings
+    }
     own: list[str] = []
     i = 0
     while i < len(arguments):
@@ -120,8 +133,8 @@ def refuse_launchers(target: Target) -> None:
         return
     start = f"python -m {name}" if target.kind == "module" else name
     raise InputError(
-        f"{name} starts your script in other processes, where gobrrr would not be: put gobrrr "
-        f"behind it, as in `{start} [its options] -m gobrrr run SCRIPT [its arguments]`"
+        f"{name} starts your script in other processes, where gobrrr would not run: put gobrrr "
+        f"after it, as in `{start} [its options] -m gobrrr run SCRIPT [its arguments]`"
     )
 
 
@@ -133,16 +146,15 @@ def _target(name: str, rest: Sequence[str], own: list[str]) -> Target:
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
-    """Runs the target; reports when it has ended. Exit codes: see ``timeline.errors``."""
-    takes_value = frozenset(
-        flag for action in parser._actions if action.nargs is None for flag in action.option_strings
-    )
-    own, target = split_target(arguments, takes_value)
+    """Runs the target; reports as soon as it is measured. Exit codes: see ``timeline.errors``."""
+    own, target = split_target(parser, arguments)
     parsed = parser.parse_args(own)
     if target is None:
         raise InputError("nothing to run: gobrrr run SCRIPT (see gobrrr run --help)")
     refuse_launchers(target)
     require_torch("gobrrr run")
+    if parsed.nproc_per_node is not None:
+        return _run_job(parsed.nproc_per_node, own, target)
     progress = Progress(None if parsed.quiet else sys.stderr)
     if parsed.threads is not None:
         import torch
@@ -150,12 +162,46 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         torch.set_num_threads(parsed.threads)
     if parsed.compare_compiled and target.kind != "function":
         raise InputError("--compare-compiled needs a function: gobrrr run bench.py:make_step")
+    from gobrrr.capture.job import job_size
+
+    if target.kind == "function" and job_size(os.environ) > 1:
+        raise InputError(
+            "a function is measured in one process; for a job of several ranks give the script: "
+            "gobrrr run SCRIPT"
+        )
     try:
         if target.kind == "function":
             return _run_function(target, parsed, progress)
         return _run_script(target, parsed, progress)
     finally:
         progress.end()
+
+
+def job_command(processes: int, own: Sequence[str], target: Target) -> list[str]:
+    """What starts a job of this many processes on this machine, each under ``gobrrr run``.
+
+    Raises:
+        InputError: a function was given, which one process measures.
+    """
+    if target.kind == "function":
+        raise InputError(f"{NPROC} needs a script: {target.name} is measured in one process")
+    given = list(own)
+    for i, token in enumerate(own):
+        if token == NPROC:
+            del given[i : i + 2]
+        elif token.startswith(f"{NPROC}="):
+            del given[i]
+    module = ["-m"] if target.kind == "module" else ["--"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", NPROC]
+    run = [str(processes), "-m", "gobrrr", "run", *given, *module, target.name, *target.argv]
+    return [*launcher, *run]
+
+
+def _run_job(processes: int, own: Sequence[str], target: Target) -> int:
+    # Not above: this starts other programs, and reads none of torch.
+    import subprocess
+
+    return subprocess.run(job_command(processes, own, target), check=False).returncode
 
 
 def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
@@ -181,11 +227,29 @@ def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress
     return 0
 
 
+def _files_of_rank(parsed: argparse.Namespace, rank: int) -> argparse.Namespace:
+    """What a rank beside the first one writes: its own diagnosis, ``d.rank1.json``, and no page."""
+    own = argparse.Namespace(**vars(parsed))
+    for form in reports.FORMATS:
+        path = getattr(parsed, form.option)
+        keep = path is not None and form.option == "json"
+        setattr(own, form.option, path.with_suffix(f".rank{rank}{path.suffix}") if keep else None)
+    return own
+
+
 def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
-    from gobrrr.cli.output import show, write_files
-    from gobrrr.pipeline.live import diagnose_script
+    from gobrrr.capture.job import rank_of
+    from gobrrr.cli.output import show_again, show_now, write_files
+    from gobrrr.pipeline.script import diagnose_script
 
     trouble: list[InputError] = []
+    # The script may put another stream in its place.
+    stream = sys.stdout
+
+    rank = rank_of(os.environ)
+    if rank:
+        progress = Progress(None)
+        parsed = _files_of_rank(parsed, rank)
 
     def write_now(diagnosis: Diagnosis) -> None:
         # Long before the script ends, and whatever becomes of it.
@@ -193,6 +257,9 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
             write_files(diagnosis, parsed)
         except InputError as error:
             trouble.append(error)
+        if rank == 0:
+            progress.end()
+            show_now(diagnosis, parsed, stream)
 
     outcome = diagnose_script(
         target.name,
@@ -202,14 +269,13 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         warmup=parsed.warmup,
         stop=parsed.stop,
         refresh_ceilings=parsed.refresh_ceilings,
+        perfetto=parsed.perfetto,
         progress=progress,
         on_diagnosis=write_now,
     )
     progress.end()
-    if outcome.diagnosis is not None:
-        sys.stdout.flush()
-        print("-" * shutil.get_terminal_size().columns if sys.stdout.isatty() else "-" * 80)
-        show(outcome.diagnosis, parsed)
+    if outcome.diagnosis is not None and not rank and outcome.ran_on:
+        show_again(outcome.diagnosis, stream)
     if outcome.exit.interrupted:
         raise KeyboardInterrupt
     if outcome.exit.raised:
@@ -218,7 +284,7 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         if outcome.diagnosis is None and outcome.problem:
             progress.say(outcome.problem)
         return outcome.exit.code
-    if outcome.diagnosis is None:
+    if outcome.diagnosis is None and not rank:
         problem = outcome.problem or "the script ended before it could be diagnosed"
         if outcome.too_few_steps:
             problem += " With --warmup 1 --steps 2 about 12 are enough (2 timed, 8 profiled)."

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 
 from gobrrr.cli.parsing import add_report_options, output_path
+from gobrrr.timeline.collector import uncollected
 
 DESCRIPTION = """Diagnose what PyTorch's profiler recorded, on any machine, without a GPU or torch.
 
-Gzip or plain. Record shapes and stacks for the most: profile(activities=[CPU, CUDA],
-record_shapes=True, with_stack=True) and export_chrome_trace("trace.json.gz")."""
+The trace may be gzipped. Shapes and stacks give FLOPs and source lines:
+profile(activities=[CPU, CUDA], record_shapes=True, with_stack=True) and
+export_chrome_trace("trace.json.gz")."""
 EXAMPLES = """examples:
   gobrrr trace trace.json.gz
-  gobrrr trace run/rank*.json.gz                     # one file per rank: who waits for whom
+  gobrrr trace run/rank*.json.gz                     # ranks: who waits for whom
   gobrrr trace trace.json.gz --json d.json --by module,cause
   gobrrr trace trace.json.gz --ceilings h100.json
-  gobrrr trace trace.json.gz --perfetto out.json.gz  # open it in ui.perfetto.dev
-  gobrrr trace trace.json.gz --scrub clean.json.gz   # a copy that is safe to share
+  gobrrr trace trace.json.gz --perfetto out.json.gz  # for ui.perfetto.dev
+  gobrrr trace trace.json.gz --scrub clean.json.gz   # a copy safe to share
 """
 
 
@@ -26,24 +28,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ceilings",
         metavar="FILE",
-        help="of the device that was traced, written there by gobrrr ceilings --json "
-        "(default: its data sheet)",
+        help="ceilings of the traced device, written there by gobrrr ceilings --json (default: "
+        "its data sheet)",
     )
     group = parser.add_argument_group("copies of the trace (gzip if the name ends in .gz)")
     group.add_argument(
         "--perfetto",
         type=output_path,
         metavar="PATH",
-        help="with steps, regimes and causes of idleness as tracks",
+        help="copy with steps, regimes and causes of idle time as tracks",
     )
     group.add_argument(
         "--scrub",
         type=output_path,
         metavar="PATH",
-        help="without metadata, environment, host names and addresses; alone it only copies",
+        help="copy without metadata, environment, host names and addresses; alone, no report",
     )
     group.add_argument(
-        "--scrub-paths", action="store_true", help="also cut the folders off file names"
+        "--scrub-paths", action="store_true", help="also remove folders from file names"
     )
     add_report_options(parser)
 
@@ -62,9 +64,10 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         print(f"Saved: {parsed.scrub}")
         if not _report_wanted(parsed):
             return 0
-    from gobrrr.cli.ceilings import read_ceilings
-    from gobrrr.cli.output import show, write_files
-    from gobrrr.pipeline.trace import diagnose_trace
+    with uncollected():
+        from gobrrr.cli.ceilings import read_ceilings
+        from gobrrr.cli.output import show, write_files
+        from gobrrr.pipeline.trace import diagnose_trace
 
     ceilings = None if parsed.ceilings is None else read_ceilings(parsed.ceilings)
     diagnosis = diagnose_trace(parsed.traces, ceilings=ceilings, perfetto=parsed.perfetto)

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from gobrrr.devices.datasheet import closest_devices as closest_devices
     from gobrrr.devices.identity import Cache as Cache
     from gobrrr.devices.identity import DeviceIdentity as DeviceIdentity
+    from gobrrr.devices.machine import ceilings_beforehand as ceilings_beforehand
     from gobrrr.devices.machine import ceilings_for_this_machine as ceilings_for_this_machine
+    from gobrrr.devices.machine import load_ceilings as load_ceilings
+    from gobrrr.devices.machine import this_device as this_device
     from gobrrr.devices.storage import CeilingsFileError as CeilingsFileError
     from gobrrr.devices.storage import ceilings_from_file as ceilings_from_file
     from gobrrr.devices.storage import save_ceilings as save_ceilings
@@ -32,7 +35,10 @@ _HOMES: dict[str, str] = {
     "ceilings_from_file": "storage",
     "closest_devices": "datasheet",
     "identify": "backends",
+    "ceilings_beforehand": "machine",
+    "load_ceilings": "machine",
     "save_ceilings": "storage",
+    "this_device": "machine",
 }
 
 __all__ = [*_HOMES]

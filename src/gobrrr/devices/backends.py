@@ -1,40 +1,19 @@
-"""The kinds of device that can be measured here: one file each, in one tuple."""
+"""The kinds of device that gobrrr knows: one folder each, in one tuple."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+import sys
+from typing import Literal
 
-from gobrrr.devices import cpu, cuda
-from gobrrr.devices.ceilings import Ceilings, Progress
+from gobrrr.devices.backend import Backend
+from gobrrr.devices.cpu import backend as cpu
+from gobrrr.devices.cuda.backend import Cuda
 from gobrrr.devices.identity import DeviceIdentity
-
-
-class Backend(Protocol):
-    """One kind of device. A module with these names is one."""
-
-    @property
-    def KINDS(self) -> tuple[str, ...]:  # noqa: N802 - a module's constant
-        """What ``DeviceIdentity.kind`` can be."""
-
-    @property
-    def IS_GPU(self) -> bool:  # noqa: N802
-        """Whether it is what ``identify("gpu")`` asks for."""
-
-    def identify(self) -> DeviceIdentity | None:
-        """The device of this kind that PyTorch would use; ``None`` where there is none."""
-
-    def operator_threads(self, wanted: int | None) -> int:
-        """Threads of PyTorch's operators that the ceilings hold for; 1 if they do not matter."""
-
-    def measure(self, device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
-        """Measure the ceilings; ``progress(done, total, what)`` is told before each part."""
-
-    def synchronise(self) -> None:
-        """Wait until the device has done all that this process asked of it."""
-
+from gobrrr.devices.mps.backend import Mps
+from gobrrr.devices.xpu.backend import Xpu
 
 # In the order in which PyTorch prefers them: a step runs on the first that is there.
-BACKENDS: tuple[Backend, ...] = (cuda, cpu)
+BACKENDS: tuple[Backend, ...] = (Cuda(), Xpu(), Mps(), cpu)
 
 
 def identify(kind: Literal["cpu", "gpu"] | None = None) -> DeviceIdentity:
@@ -60,6 +39,19 @@ def backend_of(kind: str) -> Backend:
         if kind in backend.KINDS:
             return backend
     raise LookupError(f"no backend measures devices of kind {kind!r}")
+
+
+def gpu_in_use() -> Backend | None:
+    """The backend of the GPU that this process has put something on; ``None`` if there is none."""
+    if "torch" not in sys.modules:
+        return None
+    return next((backend for backend in BACKENDS if backend.IS_GPU and backend.in_use()), None)
+
+
+def gpus_here() -> tuple[tuple[Backend, DeviceIdentity], ...]:
+    """Each kind of GPU that PyTorch sees, with its current device."""
+    found = ((backend, backend.identify()) for backend in BACKENDS if backend.IS_GPU)
+    return tuple((backend, device) for backend, device in found if device is not None)
 
 
 def synchronise() -> None:

@@ -97,7 +97,7 @@ class Ceilings:
     - ``kernel.fixed`` s (a kernel that does nothing), ``launch.latency`` s, ``synchronise`` s,
       ``copy.h2d``, ``copy.d2h`` B/s, ``host.python_adds`` op/s, ``host.dispatches`` op/s,
       ``parallel.fork_join`` s, ``page_fault`` s, ``page_fault.size`` B,
-    - ``operator.<name>``: elements/s of PyTorch's own operators on a CPU (``cpu_operators``), of
+    - ``operator.<name>``: elements/s of PyTorch's own operators on a CPU (``cpu.operators``), of
       data in its caches.
     """
 

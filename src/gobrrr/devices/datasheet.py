@@ -54,14 +54,12 @@ def closest_devices(name: str, count: int = 3) -> tuple[str, ...]:
     return tuple(key for key, score in ranked[:count] if score >= 0.5)
 
 
-def ceilings_from_datasheet(
-    device_name: str, *, multiprocessors: int | None = None
-) -> Ceilings | None:
+def ceilings_from_datasheet(device_name: str) -> Ceilings | None:
     """Ceilings of a device that need not be here; ``None`` if it is not in the table.
 
     What no sheet states has no row. Bandwidths are one rate for every mix of reads and writes.
     """
-    sheet = find_datasheet(device_name, multiprocessors=multiprocessors)
+    sheet = find_datasheet(device_name)
     return None if sheet is None else ceilings_of_sheet(sheet)
 
 
@@ -80,7 +78,7 @@ def ceilings_of_sheet(sheet: DeviceSheet) -> Ceilings:
             vector = sheet.vector[dtype]
             add(
                 f"matrix.{dtype}",
-                Figure(vector.value, f"no matrix unit takes it: vector rate; {vector.source}"),
+                Figure(vector.value, f"no matrix unit for it: vector rate; {vector.source}"),
                 "FLOP/s",
             )
     for dtype, rate in sheet.vector.items():

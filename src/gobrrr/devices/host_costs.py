@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.devices.ceilings import Ceiling
-from gobrrr.devices.cpu_compute import call_seconds, float32_on_cpu
+from gobrrr.devices.cpu.compute import call_seconds, float32_on_cpu
 from gobrrr.timeline.quantities import binary_size
 
 _FAULT_BYTES = 64 << 20

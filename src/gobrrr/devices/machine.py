@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from gobrrr.devices.backends import backend_of, identify
+from gobrrr.devices.backends import backend_of, gpus_here, identify
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.devices.native import compiler
 from gobrrr.devices.storage import CeilingsFileError, ceilings_from_file, save_ceilings
+from gobrrr.timeline.data import Device
 
 # Changes when a probe does, so that old files are measured anew.
-CEILINGS_VERSION = 3
+CEILINGS_VERSION = 4
 
 _LOCK_WAIT_S = 180.0
 
@@ -64,10 +65,38 @@ def ceilings_for_this_machine(
             save_ceilings(ceilings, path)
         except OSError as error:
             notices.append(
-                f"the ceilings could not be kept in {path.parent} ({error.strerror or error}): "
-                "they are measured again next time"
+                f"the ceilings could not be cached in {path.parent} ({error.strerror or error}): "
+                "they will be measured again next time"
             )
     return replace(ceilings, notices=(*ceilings.notices, *notices))
+
+
+def load_ceilings(*, refresh: bool, progress: Callable[[str, int, int], None]) -> Ceilings:
+    """Ceilings of this machine for the threads torch uses now: cached, or measured."""
+    import torch
+
+    return ceilings_for_this_machine(
+        kind="cpu",
+        refresh=refresh,
+        threads=torch.get_num_threads(),
+        progress=lambda done, total, what: progress(f"ceilings: {what}", done, total),
+    )
+
+
+def ceilings_beforehand(
+    *, refresh: bool, progress: Callable[[str, int, int], None]
+) -> Ceilings | None:
+    """Ceilings of the only device that a program can run on here: the processor.
+
+    ``None`` where there is a GPU: which of the two it is, the program's steps will tell.
+    """
+    return None if gpus_here() else load_ceilings(refresh=refresh, progress=progress)
+
+
+def this_device() -> Device:
+    """The processor as a ``Device``."""
+    found = identify("cpu")
+    return Device(name=found.name, kind=found.kind, memory_bytes=found.memory_bytes)
 
 
 def _measure(device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
@@ -125,6 +154,6 @@ def _only_one(path: Path, progress: Progress) -> Iterator[bool]:
                 held.enter_context(lock.acquire(blocking=False))
             except Timeout:
                 waited = True
-                progress(0, 1, "waiting for another gobrrr that measures")
+                progress(0, 1, "waiting for another gobrrr process that is measuring")
                 held.enter_context(lock.acquire(timeout=_LOCK_WAIT_S, poll_interval=0.2))
         yield waited

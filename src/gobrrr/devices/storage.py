@@ -78,7 +78,7 @@ def ceilings_from_file(path: str | os.PathLike[str]) -> Ceilings:
     try:
         content = msgspec.json.decode(path.read_bytes(), type=_File)
     except msgspec.MsgspecError as error:
-        raise CeilingsFileError(f"{path.name} is no file of ceilings: {error}") from error
+        raise CeilingsFileError(f"{path.name} is not a ceilings file: {error}") from error
     if content.format != FORMAT:
         raise CeilingsFileError(
             f"{path.name} has format {content.format}; this gobrrr reads format {FORMAT}"

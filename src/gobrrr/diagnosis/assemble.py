@@ -7,16 +7,17 @@ prediction, a trace carried to another device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import Any
+
+from msgspec.structs import replace
 
 from gobrrr.attribution.attributed import Attributed, AttributedOp, StepTimes
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.drawing import timeline_columns
 from gobrrr.diagnosis.impossible import contradictions
+from gobrrr.diagnosis.out_of_proportion import out_of_proportion
 from gobrrr.diagnosis.records import (
-    ceiling_rows,
     collective_rows,
     device_time_record,
     level_rows,
@@ -33,7 +34,6 @@ from gobrrr.diagnosis.schema import (
     StepRecord,
 )
 from gobrrr.diagnosis.tables import (
-    PHASE_NAMES,
     above_ceiling_rows,
     coverage_of,
     group_rows,
@@ -41,15 +41,24 @@ from gobrrr.diagnosis.tables import (
     op_rows,
 )
 from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
-from gobrrr.timeline.data import Phase
+from gobrrr.timeline.collector import uncollected
+from gobrrr.timeline.data import PHASE_NAMES, Phase
 from gobrrr.work.registry import failure_notices
 
+# What tables call the time in which a processor's lane waits for other ranks.
+COMMUNICATION = "(waiting for other ranks)"
+TAKEN_AWAY = (
+    "Other programs had the processors for most of the time in which this program was ready to "
+    "run. These times describe the machine and not the program, so there is no verdict and no "
+    "prediction. Measure again on an idle machine."
+)
 # A step longer than this many medians is slow.
 SLOW_STEP = 1.5
 # Under this share of kernel time, sums over the modelled kernels would pass for the whole.
 MOSTLY_MODELLED = 0.9
 
 
+@uncollected()
 def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str, Any]) -> Diagnosis:
     """The diagnosis of an attributed step; batch doubling, ranks and findings are added to it.
 
@@ -63,8 +72,8 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     """
     leaves = {name: ns * 1e-9 for name, ns in step.leaves_ns.items()}
     ops, shares = step.ops, step.shares
-    beside_s = {name: ns * 1e-9 for name, ns in step.beside_ns.items()}
-    regime, close = regime_of(leaves)
+    beside_s = {name: ("overhead", ns * 1e-9) for name, ns in step.beside_ns.items()}
+    beside_s[COMMUNICATION] = ("memory", step.communication_ns * 1e-9)
     record = _step_record(step.step, ops)
     step_s = sum(leaves.values())
 
@@ -75,6 +84,9 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     modelled = _mostly_modelled(coverage)
     mfu, mfu_dtype = mfu_of(ops, step.ceilings, step_s) if modelled else (None, None)
     wrong = contradictions(mfu, shares, step_s)
+    if step.step.taken_away:
+        wrong.append(TAKEN_AWAY)
+    regime, close = (None, False) if wrong else regime_of(leaves)
     diagnosis = Diagnosis(
         environment=environment,
         source=source,
@@ -92,12 +104,19 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         above_ceiling=above_ceiling_rows(ops, shares) if step.step.time.n else [],
         ops=op_rows(ops, shares),
         classes=grouped(lambda item: (op_class_of(item, shares), None)),
-        modules=grouped(lambda item: (item.op.module, PHASE_NAMES[item.op.phase])),
+        modules=[
+            replace(row, module_class=step.module_classes.get(row.name))
+            for row in grouped(lambda item: (item.op.module, PHASE_NAMES[item.op.phase]))
+        ],
         lines=grouped(lambda item: (item.op.source, PHASE_NAMES[item.op.phase])),
         phases=grouped(lambda item: (PHASE_NAMES[item.op.phase], None)),
         idle=idle_rows(step.idle),
+        wall=step.step.wall,
         device_time=None if step.device_time is None else device_time_record(step.device_time),
         collectives=collective_rows(step.collectives),
+        findings=[]
+        if wrong
+        else out_of_proportion(ops, shares, step_s, on_cpu=step.device.kind == "cpu"),
         timeline=None if step.drawn is None else timeline_columns(step.drawn),
         concurrent=[
             Concurrent(thread=op.thread, name=op.name, time_s=op.duration_ns * 1e-9)
@@ -106,7 +125,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         notices=[*wrong, *step.notices, *failure_notices()],
         counters={**step.counters, **_work_done(ops)},
     )
-    diagnosis.verdict = "" if wrong else verdict_of(diagnosis)
+    diagnosis.verdict = verdict_of(diagnosis)
     diagnosis.check()
     return diagnosis
 
@@ -118,7 +137,7 @@ def _device_record(step: Attributed) -> DeviceRecord:
         kind=device.kind,
         threads=step.threads,
         memory_bytes=device.memory_bytes,
-        ceilings=[] if ceilings is None else ceiling_rows(ceilings),
+        ceilings=[] if ceilings is None else list(ceilings.rows.values()),
         levels=[] if ceilings is None else level_rows(ceilings),
     )
 
@@ -134,7 +153,11 @@ def _step_record(step: StepTimes, ops: Sequence[AttributedOp]) -> StepRecord:
         kernel_scale=step.kernel_scale,
         slow_steps=slow_steps(step.samples_s),
         samples_s=list(step.samples_s),
+        ended_s=list(step.ended_s),
         profiled_steps=step.profiled_steps,
+        varying=step.varying,
+        tokens=step.tokens,
+        seen=step.seen,
     )
 
 
@@ -142,6 +165,8 @@ def kind_of(step: StepTimes, ops: Sequence[AttributedOp]) -> str:
     """What a step is: training if anything of it runs backward."""
     if step.whole_trace:
         return "trace"
+    if step.kind:
+        return step.kind
     return "training step" if any(item.op.phase is Phase.BACKWARD for item in ops) else "step"
 
 
@@ -149,7 +174,9 @@ def slow_steps(samples_s: Sequence[float]) -> list[SlowStep]:
     """The steps that took more than ``SLOW_STEP`` times the median."""
     if not samples_s:
         return []
-    limit_s = SLOW_STEP * median(samples_s)
+    # By hand: ``statistics`` takes as long to load as a short trace to attribute.
+    ordered, half = sorted(samples_s), len(samples_s) // 2
+    limit_s = SLOW_STEP * (ordered[half] + ordered[-1 - half]) / 2
     return [
         SlowStep(index=i, time_s=time_s) for i, time_s in enumerate(samples_s) if time_s > limit_s
     ]

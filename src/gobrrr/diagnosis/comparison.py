@@ -23,7 +23,7 @@ class Side(Record, kw_only=True):
     step_s: float
     time_s: Spread
     split: Split
-    regime: str
+    regime: str | None
     speed_of_light_s: float | None
     mfu: float | None
 
@@ -111,6 +111,8 @@ def speedup_of(before: Diagnosis, after: Diagnosis) -> tuple[float | None, Ratio
     ratio = before.accounted_s / after.accounted_s
     old, new = before.step.time_s, after.step.time_s
     if min(old.n, new.n) < FEWEST_STEPS or not (old.low > 0 and new.low > 0):
+        return ratio, None
+    if old.high is None or new.high is None:
         return ratio, None
     return ratio, Ratio(median=ratio, low=old.low / new.high, high=old.high / new.low)
 

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from gobrrr.attribution.attributed import DrawnStep
-from gobrrr.attribution.leaves import COLLECTIVE, COPY, REGIME_NAMES
+from gobrrr.attribution.leaves import MOVES, REGIME_NAMES
 from gobrrr.diagnosis.schema import TimelineColumns
 
 # What a report can draw smoothly; a longer step keeps its longest spans.
 MOST_DRAWN = 200_000
-_LABELS = {COLLECTIVE: "collective", COPY: "copy"}
 
 
 def timeline_columns(drawn: DrawnStep) -> TimelineColumns:
@@ -47,7 +46,7 @@ def timeline_columns(drawn: DrawnStep) -> TimelineColumns:
         kernel_duration_ns=kernel_duration,
         kernel_stream=kernels.stream[work].tolist(),
         kernel_name=inverse[len(rows) :].tolist(),
-        kernel_regime=[_LABELS.get(r, REGIME_NAMES[r]) for r in drawn.regime[work].tolist()],
+        kernel_regime=[MOVES.get(r, REGIME_NAMES[r]) for r in drawn.regime[work].tolist()],
         idle_start_ns=idle_start,
         idle_duration_ns=idle_duration,
         idle_cause=[drawn.idle_leaf[i].removeprefix("overhead.") for i in idle.tolist()],

@@ -78,6 +78,7 @@ class Finding(Record, kw_only=True):
 
     ``leaves`` are those that it takes time from, so that a report can point from one to the other.
     ``advice``: a change that only the user can make, which is predicted and never tried.
+    ``precision``: what it computes in instead of the program's own type; empty: it keeps that.
     ``saving_s``: seconds of the step after a search: what was measured, where that tells, otherwise
     what is predicted; ``None`` before.
     """
@@ -90,6 +91,7 @@ class Finding(Record, kw_only=True):
     sources: list[str] = []
     leaves: list[str] = []
     advice: bool = False
+    precision: str = ""
     saving_s: float | None = None
 
     @property

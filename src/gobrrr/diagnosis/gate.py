@@ -22,6 +22,8 @@ COUNTED: tuple[str, ...] = (
 _KNOWN = frozenset((*COUNTED, "page_faults", "compiled_graphs"))
 # Sums of floats in another order; far under one op of the smallest step.
 _ROUNDING = 1e-9
+# Of steps that differ in size counts are means over those that happened to be measured.
+_OF_MEANS = 0.1
 DEFAULT_TIME_TOLERANCE = 0.1
 
 
@@ -72,7 +74,8 @@ def over_limits(diagnosis: Diagnosis, limits: Limits) -> list[str]:
         elif not value <= most * (1 + _ROUNDING):
             breaches.append(f"{name}: {_plain(value)} per step, at most {_plain(most)} allowed")
     if limits.regime is not None and diagnosis.regime != limits.regime:
-        breaches.append(f"regime: {diagnosis.regime}, expected {limits.regime}")
+        found = diagnosis.regime or "no verdict could be drawn"
+        breaches.append(f"regime: {found}, expected {limits.regime}")
     if limits.max_overhead is not None and diagnosis.accounted_s > 0:
         share = diagnosis.split.overhead_s / diagnosis.accounted_s
         if not share <= limits.max_overhead:
@@ -116,12 +119,16 @@ def against_baseline(
     held = [name for name in COUNTED if name in baseline.counters]
     if not held and not times:
         raise InputError("the baseline has no counters, and times are not to be compared")
+    slack_of = _ROUNDING
+    if diagnosis.step.varying or baseline.step.varying:
+        slack_of = _OF_MEANS
+        notes.append(f"steps differ in size: counts are means, held within {percent(_OF_MEANS)}")
     for name in held:
         before, now = baseline.counters[name], diagnosis.counters.get(name)
         if now is None:
             breaches.append(f"{name}: {_plain(before)} per step in the baseline, not counted here")
             continue
-        slack = _ROUNDING * abs(before)
+        slack = slack_of * abs(before)
         line = f"{name}: {_plain(now)} per step, {_plain(before)} in the baseline"
         if now > before + slack or (exact and now < before - slack):
             breaches.append(f"{line}{_growth(before, now)}")
@@ -149,7 +156,7 @@ def _slower(diagnosis: Diagnosis, baseline: Diagnosis, tolerance: float) -> list
     if not before > 0 or now <= before * (1 + tolerance):
         return []
     old, new = baseline.step.time_s, diagnosis.step.time_s
-    if min(old.n, new.n) >= 3 and new.low <= old.high:
+    if min(old.n, new.n) >= 3 and (old.high is None or new.low <= old.high):
         return []
     scale = TimeScale.of(now)
     return [

@@ -18,7 +18,7 @@ MFU_TOLERANCE = 1.05
 ROOF_BEATEN, ROOF_BEATEN_SHARE = 3.0, 0.1
 _WHY = (
     "the work and the time do not belong to the same steps, or a ceiling is wrong. This is an "
-    "error of gobrrr's; no verdict is drawn from it."
+    "error in gobrrr, so there is no verdict and no prediction."
 )
 
 
@@ -32,7 +32,7 @@ def contradictions(mfu: float | None, shares: KernelShares, step_s: float) -> li
     """
     found = []
     if mfu is not None and mfu > MFU_TOLERANCE:
-        found.append(f"MFU comes out as {share(mfu, 1.0)}, which is impossible: {_WHY}")
+        found.append(f"The MFU would be {share(mfu, 1.0)}, which is impossible: {_WHY}")
     with np.errstate(invalid="ignore"):
         beaten = shares.full_roof_ns > ROOF_BEATEN * np.maximum(shares.duration_ns, 1.0)
     roofs_s = float(shares.full_roof_ns[beaten].sum()) * 1e-9

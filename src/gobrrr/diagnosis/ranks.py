@@ -1,15 +1,64 @@
-"""Several ranks beside each other, as a diagnosis says it."""
+"""Traces of several ranks -> one diagnosis: of the rank that sets the pace, beside the others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from gobrrr.attribution.device import DeviceAttribution
-from gobrrr.attribution.ranks import RankComparison
-from gobrrr.diagnosis.records import device_time_record, seconds
-from gobrrr.diagnosis.schema import RankRow
+import numpy as np
+
+from gobrrr.attribution.device import DeviceAttribution, attribute_device
+from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.attribution.ranks import RankComparison, compare_ranks
+from gobrrr.capture.trace_ranks import missing_ranks
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.records import device_time_record, seconds, shown_rank_notice
+from gobrrr.diagnosis.schema import Diagnosis, RankRow
 from gobrrr.diagnosis.verdict import split_of
 from gobrrr.timeline.data import Timeline
+from gobrrr.work import work_of
+
+
+def diagnose_ranks(
+    timelines: Sequence[Timeline],
+    ceilings: Sequence[Ceilings | None],
+    environment: dict[str, Any],
+) -> Diagnosis:
+    """Diagnose several ranks; ``timelines`` are sorted by rank, ``ceilings`` those of each.
+
+    Split, ops and everything else that is of one rank are of the one that the others wait for,
+    else of the one with the longest step. ``ranks`` and ``collectives`` are of all.
+
+    Raises ValueError if a timeline has no device work.
+    """
+    found = [attribute_device(t, c, work_of) for t, c in zip(timelines, ceilings)]
+    result = compare_ranks(timelines, found, missing_ranks(timelines))
+    numbers = [rank.rank for rank in result.ranks]
+    if result.slowest is not None:
+        shown = numbers.index(result.slowest)
+    else:
+        shown = int(np.argmax([rank.attribution.step_ns for rank in result.ranks]))
+    timeline = timelines[shown]
+    source: dict[str, Any] = {
+        "kind": "trace",
+        "name": timeline.source,
+        "rank": timeline.rank,
+        "world_size": timeline.world_size,
+        "names": [t.source for t in timelines],
+    }
+    shown_rank = replace(found[shown], attribution=result.ranks[shown].attribution)
+    step = attributed_device(timeline, shown_rank, ceilings[shown])
+    step = replace(
+        step,
+        collectives=result.collectives,
+        notices=(*rank_notices(timelines, result, shown), *step.notices),
+    )
+    diagnosis = assemble(step, source=source, environment=environment)
+    diagnosis.ranks = rank_rows(result, found)
+    diagnosis.verdict = " ".join(text for text in (diagnosis.verdict, pace_of(result)) if text)
+    return diagnosis
 
 
 def rank_rows(result: RankComparison, found: Sequence[DeviceAttribution]) -> list[RankRow]:
@@ -43,11 +92,11 @@ def rank_notices(timelines: Sequence[Timeline], result: RankComparison, shown: i
     """What a reader of the diagnosis of one rank has to know of the others."""
     rank = result.ranks[shown].rank
     which = "that the others wait for" if result.slowest is not None else "with the longest step"
-    notices = [f"All but the tables of ranks and collectives is of rank {rank}, the one {which}."]
+    notices = [shown_rank_notice(rank, which)]
     if all(timeline.world_size is None for timeline in timelines):
         notices.append(
             f"The traces do not say how many ranks their run has: the {len(timelines)} given are "
-            "taken for all of them."
+            "assumed to be all of them."
         )
     devices = sorted({timeline.device.name for timeline in timelines if timeline.device.name})
     if len(devices) > 1:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from gobrrr.attribution.collectives import CollectiveFigures
 from gobrrr.attribution.device_time import DeviceTimeNs
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.diagnosis.schema import CeilingRow, CollectiveRow, DeviceTime, LevelRow, Spread
+from gobrrr.diagnosis.schema import CollectiveRow, DeviceTime, LevelRow, Spread
 from gobrrr.measure import Summary
-
-
-def ceiling_rows(ceilings: Ceilings) -> list[CeilingRow]:
-    """All ceilings, in order."""
-    return [
-        CeilingRow(name=c.name, value=c.value, unit=c.unit, how=c.how, source=c.source)
-        for c in ceilings.rows.values()
-    ]
 
 
 def level_rows(ceilings: Ceilings) -> list[LevelRow]:
@@ -28,10 +21,9 @@ def level_rows(ceilings: Ceilings) -> list[LevelRow]:
 
 
 def spread_record(summary: Summary) -> Spread:
-    """A summary in seconds."""
-    return Spread(
-        median=summary.median, mean=summary.mean, low=summary.low, high=summary.high, n=summary.n
-    )
+    """A summary in seconds; without an upper end where it has none."""
+    high = summary.high if isfinite(summary.high) else None
+    return Spread(median=summary.median, mean=summary.mean, low=summary.low, high=high, n=summary.n)
 
 
 def device_time_record(figures: DeviceTimeNs) -> DeviceTime:
@@ -72,3 +64,8 @@ def collective_rows(figures: Sequence[CollectiveFigures]) -> list[CollectiveRow]
 def seconds(ns: float | None) -> float | None:
     """Nanoseconds as seconds; unknown stays unknown."""
     return None if ns is None else ns * 1e-9
+
+
+def shown_rank_notice(rank: int, which: str) -> str:
+    """That a diagnosis of several ranks is, but for what compares them, that of one."""
+    return f"All but the tables of ranks and collectives is of rank {rank}, the one {which}."

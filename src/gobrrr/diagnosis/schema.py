@@ -2,6 +2,9 @@
 
 Field names are the contract with scripts that read the JSON. Times are seconds, sizes bytes, rates
 per second; ``None`` is unknown. Everything a report shows is in here: reports compute nothing.
+
+``Ceiling``, ``SeenSteps`` and ``WallTime`` are saved as the rooms that make them know them: the
+names of their fields are a part of the contract.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.attribution.leaves import LEAVES, TOP_LEVELS, AccountingError, top_levels
+from gobrrr.devices.ceilings import Ceiling
 from gobrrr.diagnosis.fix_schema import Finding as Finding
 from gobrrr.diagnosis.fix_schema import FixSummary as FixSummary
 from gobrrr.diagnosis.fix_schema import MemoryCurve as MemoryCurve
@@ -19,24 +23,27 @@ from gobrrr.diagnosis.fix_schema import MemoryPoint as MemoryPoint
 from gobrrr.diagnosis.fix_schema import Prediction as Prediction
 from gobrrr.diagnosis.fix_schema import Ratio as Ratio
 from gobrrr.diagnosis.fix_schema import Verification as Verification
+from gobrrr.diagnosis.rank_schema import CollectiveRow as CollectiveRow
+from gobrrr.diagnosis.rank_schema import DeviceTime as DeviceTime
+from gobrrr.diagnosis.rank_schema import ExposedRow as ExposedRow
+from gobrrr.diagnosis.rank_schema import JobRecord as JobRecord
+from gobrrr.diagnosis.rank_schema import RankRow as RankRow
+from gobrrr.diagnosis.rank_schema import Split as Split
 from gobrrr.diagnosis.record import Record as Record
+from gobrrr.diagnosis.step_schema import BatchDoubling as BatchDoubling
+from gobrrr.diagnosis.step_schema import EnergyRecord as EnergyRecord
+from gobrrr.diagnosis.step_schema import GrowthRow as GrowthRow
+from gobrrr.diagnosis.step_schema import Spread as Spread
+from gobrrr.diagnosis.writing import encode
+from gobrrr.timeline.files import write_output
 from gobrrr.timeline.quantities import time_text
+from gobrrr.timeline.step_kinds import SeenSteps, WallTime
 
 SCHEMA_VERSION = 1
 
 # Reports come after this room, so the one behind ``print(diagnosis)`` is named, not imported.
 _TEXT_REPORT = "gobrrr.reports.terminal"
 _NOTEBOOK_REPORT = "gobrrr.reports.notebook"
-
-
-class CeilingRow(Record, kw_only=True):
-    """A ceiling and how it was got; see ``gobrrr.devices.Ceilings`` for names."""
-
-    name: str
-    value: float
-    unit: str
-    how: str
-    source: str
 
 
 class LevelRow(Record, kw_only=True):
@@ -54,18 +61,8 @@ class DeviceRecord(Record, kw_only=True):
     kind: str
     threads: int | None = None
     memory_bytes: int | None = None
-    ceilings: list[CeilingRow] = []
+    ceilings: list[Ceiling] = []
     levels: list[LevelRow] = []
-
-
-class Spread(Record, kw_only=True):
-    """A measured time: median, mean and the interval (95 % of the median), over n samples."""
-
-    median: float
-    mean: float
-    low: float
-    high: float
-    n: int
 
 
 class SlowStep(Record, kw_only=True):
@@ -84,7 +81,11 @@ class StepRecord(Record, kw_only=True):
 
     ``basis`` is the figure of ``time_s`` that the leaves sum to: ``median`` of the unprofiled
     steps, or ``mean`` over the windows of a trace (leaves are means over windows).
-    ``kind`` says what a step is: ``training step``, ``inference``, ``call``, ``window``, ...
+    ``kind`` says what a step is: ``training step``, ``step``, ``decode step (...)``, ``trace``.
+    ``varying``: steps differ in size; figures are means over them. ``tokens``: that one step makes.
+    ``ended_s`` is when each of ``samples_s`` ended, in seconds on the ``time.perf_counter`` of the
+    process that ran it, so that they can be laid beside another clock; empty where it is unknown.
+    ``seen``: all steps of this kind that the run saw, not the timed ones alone.
     """
 
     time_s: Spread
@@ -96,23 +97,20 @@ class StepRecord(Record, kw_only=True):
     kernel_scale: float | None = None
     slow_steps: list[SlowStep] = []
     samples_s: list[float] = []
+    ended_s: list[float] = []
     profiled_steps: int = 0
-
-
-class Split(Record, kw_only=True):
-    """The top level of the accounting; sums to the step."""
-
-    compute_s: float
-    memory_s: float
-    overhead_s: float
-    unmodelled_s: float
+    varying: bool = False
+    tokens: int | None = None
+    seen: SeenSteps | None = None
 
 
 class OpRow(Record, kw_only=True):
     """One op with one set of shapes, summed over a step.
 
     ``time_s`` is kernel time plus fixed cost; ``flops`` and ``bytes`` are totals over ``count``
-    calls; ``roof_fraction`` is roof / time.
+    calls; ``roof_fraction`` is roof / time, of an op that was faster than fixed cost plus roof its
+    roof / the time of its kernel (above 1). ``unit``: ``matrix``, ``vector`` or, where neither
+    FLOPs nor bytes decide, what does (``gobrrr.models.operator_limits.LIMITS``).
     """
 
     name: str
@@ -142,7 +140,10 @@ class OpRow(Record, kw_only=True):
 
 
 class GroupRow(Record, kw_only=True):
-    """A module path, source line, op class or phase, with the split of its time."""
+    """A module path, source line, op class or phase, with the split of its time.
+
+    ``module_class`` is the class of a module, where it is known.
+    """
 
     name: str
     phase: str | None = None
@@ -158,6 +159,7 @@ class GroupRow(Record, kw_only=True):
     time_share: float | None = None
     flops_per_s: float | None = None
     regime: str | None = None
+    module_class: str | None = None
 
 
 class IdleRow(Record, kw_only=True):
@@ -185,83 +187,6 @@ class Coverage(Record, kw_only=True):
     unlinked_s: float = 0.0
 
 
-class DeviceTime(Record, kw_only=True):
-    """Whole-window figures of a device's streams; unions of intervals."""
-
-    window_s: float
-    busy_s: float
-    compute_kernels_s: float
-    collectives_s: float
-    exposed_collectives_s: float
-    exposed_copies_s: float
-
-
-class GrowthRow(Record, kw_only=True):
-    """How one op grew when the batch doubled, against what its work says."""
-
-    name: str
-    shapes: str
-    count: float
-    time_s: float
-    doubled_s: float
-    expected_s: float | None
-    note: str | None = None
-
-
-class BatchDoubling(Record, kw_only=True):
-    """The article's test: what did not grow with the data, and has no other reason, is overhead."""
-
-    time_s: Spread
-    doubled_time_s: Spread
-    ratio: float
-    work_ratio: float | None
-    expected_s: float | None
-    overhead_s: float
-    split_overhead_s: float
-    agrees: bool
-    sentence: str
-    ops: list[GrowthRow] = []
-
-
-class RankRow(Record, kw_only=True):
-    """One rank of several; times per step.
-
-    ``wait_s`` is waiting for ranks that arrived later at collectives, with nothing else running.
-    """
-
-    rank: int
-    step_s: float
-    split: Split
-    leaves: dict[str, float]
-    device_time: DeviceTime | None = None
-    wait_s: float | None = None
-    why: str | None = None
-
-
-class CollectiveRow(Record, kw_only=True):
-    """One kind of collective (name, bytes, group).
-
-    ``calls``, ``time_s``, ``exposed_s`` (no other kernel beside it) and ``overlapped_s`` are per
-    step, means over ``ranks``; ``transfer_s`` and ``skew_s`` (how long the first waits for the
-    last) are per call, known where ranks can be compared; ``duration_s`` is per call on each rank.
-    """
-
-    name: str
-    bytes: int | None
-    group_size: int | None
-    ranks: list[int]
-    calls: float
-    time_s: float
-    exposed_s: float
-    overlapped_s: float
-    transfer_s: float | None = None
-    skew_s: float | None = None
-    algorithm_bytes_per_s: float | None = None
-    bus_bytes_per_s: float | None = None
-    last_rank: int | None = None
-    duration_s: list[float] = []
-
-
 class TimelineColumns(Record, kw_only=True):
     """One step, columnar, for a report to draw. Times are ns from the step's start.
 
@@ -287,7 +212,7 @@ class TimelineColumns(Record, kw_only=True):
 
 
 class Concurrent(Record, kw_only=True):
-    """Host work beside the step's thread: outside the sum."""
+    """Work beside the step's lane, on another thread or device: outside the sum."""
 
     thread: str
     name: str
@@ -304,7 +229,11 @@ class AboveCeiling(Record, kw_only=True):
 
 
 class Diagnosis(Record, kw_only=True):
-    """A step's diagnosis. ``save`` writes it; ``gobrrr.load`` reads it."""
+    """A step's diagnosis. ``save`` writes it; ``gobrrr.load`` reads it.
+
+    ``regime``: the largest top level; ``None`` where no verdict is drawn, because the times are not
+    the program's or the figures contradict each other (``notices`` say which).
+    """
 
     schema_version: int = SCHEMA_VERSION
     environment: dict[str, Any]
@@ -313,7 +242,7 @@ class Diagnosis(Record, kw_only=True):
     step: StepRecord
     split: Split
     leaves: dict[str, float]
-    regime: str
+    regime: str | None
     close: bool = False
     mfu: float | None = None
     mfu_dtype: str | None = None
@@ -327,10 +256,14 @@ class Diagnosis(Record, kw_only=True):
     lines: list[GroupRow] = []
     phases: list[GroupRow] = []
     idle: list[IdleRow] = []
+    wall: WallTime | None = None
     device_time: DeviceTime | None = None
     batch_doubling: BatchDoubling | None = None
+    energy: EnergyRecord | None = None
     ranks: list[RankRow] | None = None
     collectives: list[CollectiveRow] = []
+    job: JobRecord | None = None
+    exposed: list[ExposedRow] = []
     timeline: TimelineColumns | None = None
     findings: list[Finding] = []
     fixes: FixSummary | None = None
@@ -380,10 +313,10 @@ class Diagnosis(Record, kw_only=True):
         Raises:
             AccountingError: ``check`` fails.
             InputError: the path cannot be written.
+            UnsavableError: a number that is required has no value.
         """
-        from gobrrr.diagnosis import storage  # which needs this module
-
-        return storage.save(self, path)
+        self.check()
+        return write_output(path, encode(self))
 
     def __str__(self) -> str:
         text: str = import_module(_TEXT_REPORT).report_text(self)

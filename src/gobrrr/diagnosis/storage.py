@@ -1,4 +1,4 @@
-"""A diagnosis as a JSON file: written whole or not at all, read by any later version."""
+"""A diagnosis from a JSON file: what any earlier version wrote can be read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
+from gobrrr.attribution.leaves import LEAVES
 from gobrrr.diagnosis.schema import SCHEMA_VERSION, Diagnosis
 from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.files import write_output
 
 # From version n to n + 1, on the decoded JSON. One entry per change that an old file would not
 # survive (a field renamed or given another meaning); a new field with a default needs none.
@@ -20,47 +19,8 @@ _GZIP = b"\x1f\x8b"
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 
-class UnsavableError(ValueError):
-    """A number that JSON has no word for stands where one is required: a defect in gobrrr."""
-
-
 class _Header(msgspec.Struct):
     schema_version: int
-
-
-def encode(diagnosis: Diagnosis) -> bytes:
-    """The diagnosis as JSON, one object, UTF-8.
-
-    NaN and infinities become ``null`` where a field may be unknown.
-
-    Raises:
-        UnsavableError: one stands where a number is required; the message names the field.
-    """
-    data = msgspec.json.encode(diagnosis, enc_hook=_plain_number)
-    try:
-        msgspec.json.decode(data, type=Diagnosis)
-    except msgspec.ValidationError as error:
-        raise UnsavableError(f"the diagnosis would not load again: {error}") from error
-    return data
-
-
-def _plain_number(value: object) -> object:
-    # Sums over columns are numpy scalars; the type of a number is not part of what was found.
-    if isinstance(value, np.generic):
-        return value.item()
-    raise NotImplementedError(f"a diagnosis cannot hold a {type(value).__name__}")
-
-
-def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Path:
-    """Checks the sums, then writes ``path`` atomically; returns the path.
-
-    Raises:
-        AccountingError: the leaves do not sum to the step and the split.
-        InputError: the path cannot be written.
-        UnsavableError: see ``encode``.
-    """
-    diagnosis.check()
-    return write_output(path, encode(diagnosis))
 
 
 def load(path: str | os.PathLike[str]) -> Diagnosis:
@@ -105,12 +65,20 @@ def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:
         raise InputError(f"{name} has schema version {version}, which no gobrrr ever wrote")
     try:
         if version == SCHEMA_VERSION:
-            return msgspec.json.decode(data, type=Diagnosis)
+            return _with_all_leaves(msgspec.json.decode(data, type=Diagnosis))
         fields: dict[str, Any] = msgspec.json.decode(data)
         for older in range(version, SCHEMA_VERSION):
             migrate = MIGRATIONS.get(older)
             fields = fields if migrate is None else migrate(fields)
         fields["schema_version"] = SCHEMA_VERSION
-        return msgspec.convert(fields, type=Diagnosis)
+        return _with_all_leaves(msgspec.convert(fields, type=Diagnosis))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{name} is not a gobrrr diagnosis: {error}") from error
+
+
+def _with_all_leaves(diagnosis: Diagnosis) -> Diagnosis:
+    """A leaf that did not exist when the file was written was in another: it is zero."""
+    for leaves in (diagnosis.leaves, *(rank.leaves for rank in diagnosis.ranks or ())):
+        for leaf in LEAVES:
+            leaves.setdefault(leaf, 0.0)
+    return diagnosis

@@ -14,23 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.attributed import AttributedOp
-from gobrrr.attribution.leaves import COLLECTIVE, COPY, REGIME_NAMES, KernelShares
+from gobrrr.attribution.leaves import COLLECTIVE, COPY, MOVES, REGIME_NAMES, KernelShares
 from gobrrr.diagnosis.schema import AboveCeiling, Coverage, GroupRow, OpRow, UnmodelledOp
 from gobrrr.models.roof import Roof
-from gobrrr.timeline.data import Phase
+from gobrrr.timeline.data import PHASE_NAMES
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 
-PHASE_NAMES = {
-    Phase.OTHER: "other",
-    Phase.FORWARD: "forward",
-    Phase.BACKWARD: "backward",
-    Phase.OPTIMIZER: "optimizer",
-}
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
 # Below this share of the step an op is not worth a row of its own in the saved tables.
 MOST_ROWS = 2000
-_MOVES = {COLLECTIVE: "collective", COPY: "copy"}
 
 
 def describe_shapes(call: OpCall) -> str:
@@ -58,7 +54,7 @@ def op_class_of(item: AttributedOp, shares: KernelShares) -> str:
     """The class of an op's work; ``view`` for one without a kernel."""
     if item.share < 0:
         return "view"
-    moves = _MOVES.get(int(shares.regime[item.share]))
+    moves = MOVES.get(int(shares.regime[item.share]))
     if moves is not None:
         return moves
     return "unknown" if item.work is None else item.work.op_class
@@ -79,7 +75,7 @@ def _op_row(members: list[AttributedOp], shares: KernelShares) -> OpRow:
     first = members[0]
     index = np.array([m.share for m in members if m.share >= 0], np.int64)
     count = sum(m.count for m in members)
-    kernel_s = _sum(shares.roof_ns + shares.below_ns + shares.page_faults_ns, index)
+    kernel_s = _sum_of(index, shares.roof_ns, shares.below_ns, shares.page_faults_ns) * 1e-9
     fixed_s = _sum(shares.fixed_ns, index)
     roof_s = _sum(shares.roof_ns, index)
     time_s = kernel_s + fixed_s
@@ -102,7 +98,7 @@ def _op_row(members: list[AttributedOp], shares: KernelShares) -> OpRow:
         bytes_per_s=moved / time_s if moved is not None and time_s > 0 else None,
         regime=regime,
         roof_s=roof_s if known else None,
-        roof_fraction=roof_s / time_s if known and time_s > 0 else None,
+        roof_fraction=_of_roof(index, shares, roof_s, time_s) if known and time_s > 0 else None,
         below_s=_sum(shares.below_ns, index) if known else None,
         page_faults_s=_sum(shares.page_faults_ns, index),
         dtype=work.compute_dtype if work is not None else None,
@@ -115,26 +111,64 @@ def _op_row(members: list[AttributedOp], shares: KernelShares) -> OpRow:
     )
 
 
+def _of_roof(index: Int64, shares: KernelShares, roof_s: float, time_s: float) -> float:
+    """Roof over time; of ops that beat it, over the time of their kernels alone: above 1."""
+    if not _beats_roof(index, shares):
+        return roof_s / time_s
+    left_s = float((shares.duration_ns[index] - shares.fixed_ns[index]).sum()) * 1e-9
+    return _sum(shares.full_roof_ns, index) / left_s
+
+
+def _beats_roof(index: Int64, shares: KernelShares) -> bool:
+    """Whether kernels with a roof, together, ran faster than fixed cost plus roof.
+
+    One that is all fixed cost is no faster than its roof: its fixed cost is then a median that it
+    happens to be under.
+    """
+    time_s, fixed_s = _sum(shares.duration_ns, index), _sum(shares.fixed_ns, index)
+    bound_s = _sum(shares.full_roof_ns, index) + fixed_s
+    # Sums that are equal but for their rounding beat nothing.
+    return bound_s > time_s * (1 + 1e-9) and fixed_s < 0.9 * time_s
+
+
 def _unit(roof: Roof | None) -> str | None:
     if roof is None:
         return None
+    if roof.limit:
+        return roof.limit
     return "matrix" if roof.matrix_s >= roof.vector_s and roof.matrix_s > 0 else "vector"
 
 
-def _regime(index: NDArray[np.int64], shares: KernelShares) -> str:
+def _regime(index: Int64, shares: KernelShares) -> str:
     totals: dict[str, float] = defaultdict(float)
-    totals["overhead"] = float(shares.fixed_ns[index].sum())
-    totals["memory"] = float(shares.page_faults_ns[index].sum())
-    for regime in distinct(shares.regime[index]):
-        chosen = index[shares.regime[index] == regime]
-        totals[REGIME_NAMES[regime]] += float(
-            (shares.roof_ns[chosen] + shares.below_ns[chosen]).sum()
-        )
+    totals["overhead"] = _sum_of(index, shares.fixed_ns)
+    totals["memory"] = _sum_of(index, shares.page_faults_ns)
+    for regime, chosen in _by_regime(index, shares):
+        totals[regime] += _sum_of(chosen, shares.roof_ns, shares.below_ns)
     return max(totals, key=lambda name: totals[name])
 
 
-def _sum(column: NDArray[np.float64], index: NDArray[np.int64]) -> float:
-    return float(column[index].sum()) * 1e-9
+def _by_regime(index: Int64, shares: KernelShares) -> list[tuple[str, Int64]]:
+    """The rows by the name of their regime, a regime once for each of its numbers."""
+    if len(index) == 1:
+        return [(REGIME_NAMES[shares.regime[index[0]]], index)]
+    regimes = shares.regime[index]
+    return [(REGIME_NAMES[each], index[regimes == each]) for each in distinct(regimes)]
+
+
+def _sum(column: Float64, index: Int64) -> float:
+    return _sum_of(index, column) * 1e-9
+
+
+def _sum_of(index: Int64, *columns: Float64) -> float:
+    """The sum over rows of what columns add up to in each; most ops have one row."""
+    if len(index) == 1:
+        row = index[0]
+        return float(sum([column[row] for column in columns]))
+    total = columns[0][index]
+    for column in columns[1:]:
+        total = total + column[index]
+    return float(total.sum())
 
 
 def module_pattern(paths: Sequence[str]) -> str | None:
@@ -161,11 +195,11 @@ def group_rows(
     shares: KernelShares,
     key: Callable[[AttributedOp], tuple[str, str | None]],
     step_s: float,
-    beside: Mapping[str, float] = MappingProxyType({}),
+    beside: Mapping[str, tuple[str, float]] = MappingProxyType({}),
 ) -> list[GroupRow]:
     """Rows by ``key`` (name, phase), the most time first; they sum to the step.
 
-    ``beside`` is overhead that belongs to no op, in seconds by name: after the last op, say.
+    ``beside`` is time that belongs to no op, its level and seconds by name: after the last op, say.
     """
     groups: dict[tuple[str, str | None], list[AttributedOp]] = defaultdict(list)
     for item in items:
@@ -175,13 +209,15 @@ def group_rows(
         _group_row(name, phase, members, shares, step_s, total_flops)
         for (name, phase), members in groups.items()
     ]
-    for name, time_s in beside.items():
+    for name, (level, time_s) in beside.items():
         if time_s > 0:
             rows.append(
                 GroupRow(
-                    name=name, count=0, time_s=time_s, compute_s=0.0, memory_s=0.0,
-                    overhead_s=time_s, unmodelled_s=0.0, flops=0.0, bytes=0.0, flops_share=0.0,
-                    time_share=time_s / step_s if step_s else None, regime="overhead",
+                    name=name, count=0, time_s=time_s, compute_s=0.0,
+                    memory_s=time_s if level == "memory" else 0.0,
+                    overhead_s=time_s if level == "overhead" else 0.0,
+                    unmodelled_s=0.0, flops=0.0, bytes=0.0, flops_share=0.0,
+                    time_share=time_s / step_s if step_s else None, regime=level,
                 )
             )  # fmt: skip
     rows.sort(key=lambda row: -row.time_s)
@@ -222,9 +258,8 @@ def _group_row(
     index = np.array([m.share for m in members if m.share >= 0], np.int64)
     split["overhead"] += _sum(shares.fixed_ns, index)
     split["memory"] += _sum(shares.page_faults_ns, index)
-    for regime in distinct(shares.regime[index]):
-        chosen = index[shares.regime[index] == regime]
-        split[REGIME_NAMES[regime]] += _sum(shares.roof_ns + shares.below_ns, chosen)
+    for regime, chosen in _by_regime(index, shares):
+        split[regime] += _sum_of(chosen, shares.roof_ns, shares.below_ns) * 1e-9
     time_s = sum(split.values())
     flops, moved = _total(members, _flops), _total(members, _bytes_moved)
     return GroupRow(
@@ -276,15 +311,12 @@ def above_ceiling_rows(items: Sequence[AttributedOp], shares: KernelShares) -> l
     rows = []
     for members in groups.values():
         index = np.array([m.share for m in members], np.int64)
-        time_s = _sum(shares.duration_ns, index)
-        bound_s = _sum(shares.full_roof_ns + shares.fixed_ns, index)
-        # An op that is all fixed cost is no faster than its roof; its fixed cost is then a median
-        # that this op happens to be under.
-        if bound_s > time_s and _sum(shares.fixed_ns, index) < 0.9 * time_s:
+        if _beats_roof(index, shares):
             call = members[0].op.call
             rows.append(
                 AboveCeiling(
-                    op=call.name, shapes=describe_shapes(call), time_s=time_s,
+                    op=call.name, shapes=describe_shapes(call),
+                    time_s=_sum(shares.duration_ns, index),
                     roof_s=_sum(shares.full_roof_ns, index),
                 )
             )  # fmt: skip

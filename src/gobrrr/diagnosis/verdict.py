@@ -5,71 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gobrrr.attribution.leaves import top_levels
-from gobrrr.diagnosis.schema import Diagnosis, Split
-from gobrrr.timeline.names import short_kernel_name
-from gobrrr.timeline.quantities import count, percent
+from gobrrr.diagnosis.out_of_proportion import KINDS
+from gobrrr.diagnosis.remedies import line_of, remedy_of
+from gobrrr.diagnosis.schema import Diagnosis, OpRow, Split
+from gobrrr.models.operator_limits import LIMITS
+from gobrrr.timeline.names import UNKNOWN_LINE, short_kernel_name, short_source
+from gobrrr.timeline.quantities import count, multiple, multiple_range, percent
 
 # A margin between the two largest top levels under this share of the step is a close call.
 CLOSE_MARGIN = 0.05
 # A part of another level, or a guess, that is larger than this share of the step is named.
 WORTH_SAYING = 0.15
-# A line that holds less than this share of its cause is not where to look.
-LEAST_OF_CAUSE = 0.05
-
-REMEDIES = {
-    "overhead": (
-        "More work per op (a larger batch), fewer ops (torch.compile, fused optimizers, CUDA "
-        "graphs) or less Python would help; faster arithmetic would not."
-    ),
-    "memory": (
-        "Moving fewer bytes would help: fusing pointwise chains (torch.compile), smaller dtypes, "
-        "reusing buffers; more FLOP/s or less Python would not."
-    ),
-    "compute": (
-        "Faster arithmetic would help: smaller dtypes on the matrix unit, shapes that suit it, "
-        "less work, or a faster device; fusing or less Python would not."
-    ),
-    "network": (
-        "Hiding or shrinking communication would help: overlap with compute, other bucket sizes, "
-        "smaller gradients or activations, a faster link; faster kernels would not."
-    ),
-    "copies": (
-        "Fewer or hidden copies would help: data that stay on the device, pinned memory with "
-        "non_blocking=True, a prefetched batch; faster kernels would not."
-    ),
-    "data_loading": (
-        "Feeding the device would help: more loader workers, prefetching, decoding and augmenting "
-        "elsewhere; faster kernels or fewer ops would not."
-    ),
-    "unmodelled": (
-        "Most kernel time has no work formula or no ceiling here, so no remedy can be derived from "
-        "it."
-    ),
-}
-_SLOW_LOADER = (
-    "Producing batches faster would help: DataLoader(num_workers=...) to prepare them beside the "
-    "step, a cheaper __getitem__, data kept ready in memory; a larger batch, a compiler or faster "
-    "arithmetic would not."
-)
 _MEANING = {
-    "compute": "the {} is doing arithmetic",
-    "memory": "the {} waits for bytes to move",
-    "overhead": "the {} neither computes nor moves data",
-    "unmodelled": "it is unknown what the {} does",
+    "compute": "{share} of each step is in compute-bound ops",
+    "memory": "{share} of each step is in memory-bound ops",
+    "overhead": "For {share} of each step the {device} neither computes nor moves data",
+    "unmodelled": "{share} of each step is in kernels whose work or ceiling is unknown",
 }
-# Parts of a level that have remedies of their own where they are most of it.
+# Another level below this share of the step is said to promise no more than that.
+LITTLE = 0.25
+# Parts of a level that are told in place of its ops where they are most of it.
 _PARTS = {
     "network": ("memory.network", "memory.network_wait"),
     "copies": ("memory.copies",),
     "data_loading": ("overhead.data_loading",),
 }
 
-# Parts that are named beside another regime, where they are large.
+# Parts that are named in addition to another regime, where they are large.
 _WORTH_NAMING = {
     "waiting for data": _PARTS["data_loading"],
+    "sleeping (a lock, a timer, a file)": ("overhead.asleep",),
     "page faults of fresh outputs": ("memory.page_faults",),
-    "communication that nothing hides": _PARTS["network"],
-    "copies that nothing hides": _PARTS["copies"],
+    "exposed communication": _PARTS["network"],
+    "exposed copies between host and device": _PARTS["copies"],
     "compilation": ("overhead.compilation",),
     "garbage collection": ("overhead.garbage_collection",),
 }
@@ -96,28 +64,86 @@ def regime_of(leaves_s: Mapping[str, float]) -> tuple[str, bool]:
 
 
 def verdict_of(diagnosis: Diagnosis) -> str:
-    """Regime and its share, what most of it is, and what can help."""
+    """Regime and its share, what most of it is, what was tried, and what can help.
+
+    Empty where the diagnosis has no regime. What was tried is in it once findings have come in.
+    """
+    regime = diagnosis.regime
+    if regime is None:
+        return ""
     sums = top_levels(diagnosis.leaves)
     step_s = diagnosis.accounted_s
-    regime = diagnosis.regime
     share = sums[regime] / step_s if step_s else 0.0
-    meaning = _MEANING[regime].format("processor" if diagnosis.device.kind == "cpu" else "device")
-    first = f"{regime.capitalize()}-bound{_provided(diagnosis)}."
-    first += f" {percent(share)} of each step {meaning}"
+    moves = regime == "memory" and _main_part(diagnosis, regime) is not None
+    meaning = "{share} of each step goes to moving data" if moves else _MEANING[regime]
+    device = "processor" if diagnosis.device.kind == "cpu" else "device"
+    named = "Not modelled" if regime == "unmodelled" else f"{regime.capitalize()}-bound"
+    first = f"{named}{_provided(diagnosis)}. {meaning.format(share=percent(share), device=device)}"
+    first += _sides_told(diagnosis, regime)
     detail = _detail(diagnosis, regime)
-    sentences = [f"{first}: {detail}." if detail else f"{first}."]
+    join = ". " if regime in ("compute", "memory") and not moves else ": "
+    sentences = [f"{first}{join}{detail}." if detail else f"{first}."]
+    second = sorted(sums, key=lambda name: -sums[name])[1]
     if diagnosis.close:
-        other = sorted(sums, key=lambda name: -sums[name])[1]
         sentences.append(
-            f"It is a close call: {other} takes {percent(sums[other] / step_s)}, so remedies for "
-            "both apply."
+            f"It is a close call: {second} takes {percent(sums[second] / step_s)}, so reducing "
+            "either of them helps."
         )
     sentences += _beside_the_point(diagnosis, regime)
-    remedy = REMEDIES[_main_part(diagnosis, regime) or regime]
-    if diagnosis.device.kind == "cpu" and _main_part(diagnosis, regime) == "data_loading":
-        remedy = _SLOW_LOADER
-    sentences.append(remedy)
+    sentences += _tried(diagnosis)
+    levels = (regime, second) if diagnosis.close else (regime,)
+    sentences += filter(None, (remedy_of(diagnosis, level) for level in levels))
+    sentences += _little_to_win(diagnosis, levels)
     return " ".join(sentences)
+
+
+def _sides_told(diagnosis: Diagnosis, level: str) -> str:
+    """How much of a level lies at the ceiling, and how much in kernels slower than could be."""
+    found = {"roof": 0.0, "below": 0.0}
+    for leaf, time_s in diagnosis.leaves.items():
+        side = leaf.rpartition(".")[2]
+        if leaf.startswith(level) and side in found:
+            found[side] += time_s
+    step_s = diagnosis.accounted_s
+    if not sum(found.values()) or not step_s or _main_part(diagnosis, level):
+        return ""
+    at, below = found["roof"] / step_s, found["below"] / step_s
+    return f": {percent(at)} at the ceiling, {percent(below)} below it"
+
+
+def _tried(diagnosis: Diagnosis) -> list[str]:
+    """What came of the changes that were tried on this program; empty where none was."""
+    summary = diagnosis.fixes
+    trials = {f.fix: f.verification for f in diagnosis.findings if f.verification is not None}
+    if summary is None or not trials:
+        return []
+    best = summary.verification
+    if summary.best and best is not None and best.speedup is not None:
+        names = " + ".join(summary.best)
+        return [f"Of the changes tried here, {names} helps most: {multiple_range(best.speedup)}."]
+    if any(trial.won for trial in trials.values()):
+        # One is faster, and is no answer: it changes the precision, or did not hold.
+        return []
+    if len(trials) == 1:
+        return [f"{next(iter(trials))} was tried here and did not make the step faster."]
+    return [f"None of the {count(len(trials))} changes tried here made the step faster."]
+
+
+def _little_to_win(diagnosis: Diagnosis, levels: tuple[str, ...]) -> list[str]:
+    """The most that is to be saved of the other levels alone: what these take."""
+    sums, step_s = top_levels(diagnosis.leaves), diagnosis.accounted_s
+    little = [
+        (level, percent(sums[level] / step_s))
+        for level in ("compute", "memory", "overhead")
+        if step_s and level not in levels and sums[level] < LITTLE * step_s
+    ]
+    if not little:
+        return []
+    (level, share), *rest = little
+    text = f"{level.capitalize()} is {share} of the step"
+    text += "".join(f" and {more} {its}" for more, its in rest)
+    alone = "either of them" if rest else "it"
+    return [f"{text}: removing {alone} entirely would save no more."]
 
 
 def _provided(diagnosis: Diagnosis) -> str:
@@ -125,13 +151,13 @@ def _provided(diagnosis: Diagnosis) -> str:
     found = ""
     assumed = int(diagnosis.source.get("assumptions", 0))
     if assumed:
-        notices = "notice says" if assumed == 1 else f"{assumed} notices say"
-        found += f", if what the first {notices} holds"
+        notices = "notice holds" if assumed == 1 else f"{assumed} notices hold"
+        found += f", provided that the first {notices}"
     modelled = diagnosis.coverage.modelled_time_fraction
     if diagnosis.source.get("kind") == "prediction" and modelled is not None:
         unmodelled = 1 - modelled
         if unmodelled > WORTH_SAYING:
-            found += f", with no formula for what takes {percent(unmodelled)} of its kernels' time"
+            found += f", with {percent(unmodelled)} of its kernel time not modelled"
     return found
 
 
@@ -142,15 +168,32 @@ def _beside_the_point(diagnosis: Diagnosis, regime: str) -> list[str]:
     guessed = diagnosis.leaves.get(f"{regime}.unmodelled", 0.0)
     if regime != "unmodelled" and guessed > WORTH_SAYING * step_s:
         found.append(
-            f"{percent(guessed / step_s)} of the step counts as {regime} by the names of its "
-            "kernels alone: no work formula fits what was recorded of them, or the device has no "
-            "ceiling for it."
+            f"{percent(guessed / step_s)} of the step counts as {regime} only because of its "
+            "kernels' names: what was recorded of them fits no work formula, or the device has no "
+            "ceiling for that work."
         )
     for what, leaves in _WORTH_NAMING.items():
         time_s = sum(diagnosis.leaves.get(leaf, 0.0) for leaf in leaves)
         if not leaves[0].startswith(regime) and time_s > WORTH_SAYING * step_s:
-            found.append(f"Beside that, {percent(time_s / step_s)} goes to {what}.")
-    return found
+            where = _where(diagnosis, leaves[0].removeprefix("overhead."), time_s)
+            found.append(f"In addition, {percent(time_s / step_s)} goes to {what}{where}.")
+    return found + _out_of_proportion(diagnosis)
+
+
+def _out_of_proportion(diagnosis: Diagnosis) -> list[str]:
+    """The kind of ops that takes most beyond what its work needs, where that is much."""
+    for finding in diagnosis.findings:
+        saved = finding.prediction
+        if finding.fix not in KINDS or saved is None:
+            continue
+        if saved.expected_s > WORTH_SAYING * diagnosis.accounted_s:
+            where = f" ({short_source(finding.sources[0])})" if finding.sources else ""
+            left = multiple(1 / saved.speedup)
+            return [
+                f"{finding.title}{where}: without that, or with something cheaper, the step "
+                f"could take {left} the time."
+            ]
+    return []
 
 
 def _main_part(diagnosis: Diagnosis, regime: str) -> str | None:
@@ -174,19 +217,29 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
     if part is not None:
         time_s = sum(diagnosis.leaves[leaf] for leaf in _PARTS[part])
         what = (
-            "collectives that nothing hides" if part == "network" else "copies that nothing hides"
+            "exposed collectives" if part == "network" else "exposed copies between host and device"
         )
         return f"{what} take {percent(time_s / step_s)}"
     largest = rows[0]
     name = " ".join(filter(None, (short_kernel_name(largest.name), largest.shapes)))
     text = f"{name} alone takes {percent(largest.time_s / step_s)} of the step"
-    if largest.roof_fraction is not None:
-        text += f", at {percent(min(1.0, largest.roof_fraction))} of its roof"
+    if largest.unit in LIMITS:
+        text += f", bound by {largest.unit}"
+    text += _of_roof(largest)
     if regime == "memory":
         faults = diagnosis.leaves.get("memory.page_faults", 0.0)
         if faults > 0.1 * step_s:
             text += f"; page faults of fresh outputs take {percent(faults / step_s)}"
     return text
+
+
+def _of_roof(row: OpRow) -> str:
+    """How near its roof an op is; what ran faster than its roof is not said to be below it."""
+    if row.roof_fraction is None:
+        return ""
+    if row.roof_fraction > 1.0:
+        return ", faster than its roof"
+    return f", at {percent(row.roof_fraction)} of its roof"
 
 
 def _overhead_detail(diagnosis: Diagnosis) -> str:
@@ -207,8 +260,9 @@ def _overhead_detail(diagnosis: Diagnosis) -> str:
         "python": f"Python takes {share}",
         "dispatch": f"dispatching {ops} ops takes {share}",
         "data_loading": f"waiting for data takes {share}",
+        "asleep": f"sleeping (a lock, a timer, a file) takes {share}",
         "launch": f"launching kernels takes {share}",
-        "synchronisation": f"waiting in synchronisations takes {share}",
+        "synchronisation": f"waiting for synchronisation takes {share}",
     }
     text = words.get(cause, f"{cause.replace('_', ' ')} takes {share}")
     return text if cause == "dispatch" else text + _where(diagnosis, cause, time_s)
@@ -216,11 +270,10 @@ def _overhead_detail(diagnosis: Diagnosis) -> str:
 
 def _where(diagnosis: Diagnosis, cause: str, time_s: float) -> str:
     """The line that most of a cause's ``time_s`` seconds are at, and how many; or nothing."""
-    rows = [row for row in diagnosis.idle if row.cause == cause and row.source]
-    if not rows:
-        return ""
-    largest = max(rows, key=lambda row: row.time_s)
-    share = largest.time_s / time_s
-    if share < LEAST_OF_CAUSE:
-        return ""
-    return f", {'most' if share > 0.5 else percent(share)} of it at {largest.source}"
+    found = line_of(diagnosis, cause, time_s)
+    if found is None:
+        rows = [row for row in diagnosis.idle if (row.cause, row.source) == (cause, UNKNOWN_LINE)]
+        own = sum(row.time_s for row in rows) > 0.5 * time_s
+        return ", most of it the framework's own" if own else ""
+    line, share = found
+    return f", {'most' if share > 0.5 else percent(share)} of it at {line}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from gobrrr.fixes.facts import Facts, OpFact, lines_of
+from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
+from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, only_for_the_host
+from gobrrr.fixes.facts import LEAST_SAVING, Facts, OpFact, lines_of
 from gobrrr.fixes.fix import (
     MEMORY,
     NUMERICS,
@@ -17,12 +19,17 @@ from gobrrr.fixes.fix import (
     too_little,
 )
 from gobrrr.fixes.fusion import find_groups, seconds_to_move
+from gobrrr.fixes.training_by_hand import update_loops
+from gobrrr.timeline.names import FROM
 from gobrrr.timeline.quantities import percent, si, time_text
 
 # A loop is a line that runs the same op at least this often in one step.
 _LEAST_REPEATS = 8
 # Loops of a data loader over its items.
 _LOADING = (" in __getitem__", " in __iter__", " in __next__", " in fetch", " in collate")
+# What a device waits for once the host has waited for it.
+_AFTER_A_WAIT = ("synchronisation", "python", "dispatch", "launch")
+_GATHERS = ("aten::stack", "aten::cat")
 # An op over all slices at once runs nearer its roof than one slice does.
 _TOGETHER = 0.7
 
@@ -31,29 +38,56 @@ def _consider_syncs(facts: Facts) -> Considered:
     count = int(facts.counters.get("reads_of_one_value", 0))
     held_s = facts.leaf_s("overhead.synchronisation")
     if not facts.on_gpu:
-        if not count:
-            return RuledOut("no value is read back")
-        return RuledOut(
-            f"{count} values are read per step, but a CPU has no queue to wait for; for a compiler "
-            "each is a graph break"
-        )
-    nothing = too_little(facts, "overhead.synchronisation")
-    if nothing is not None:
-        return nothing
+        return _reads_on_cpu(facts, count)
+    waits_s = facts.counters.get("host_waits_s", held_s)
+    if not facts.counters.get("synchronisations", 0.0) and held_s <= 0:
+        return RuledOut("the host never waits for the device")
+    # A host that does not wait is as fast as its own work, and runs ahead of the device: what the
+    # device then waits for is gone, up to the time that the host waited.
+    idle_s = facts.leaf_s(*(f"overhead.{cause}" for cause in _AFTER_A_WAIT))
+    saved_s = max(held_s, min(idle_s, waits_s))
     sources = [i.source for i in facts.idle if i.cause == "synchronisation" and i.source]
+    sources += lines_of(facts.named(READ_OF_ONE_VALUE))
     return prospect_or_not(
-        facts, 0.4 * held_s, 0.8 * held_s, held_s + facts.leaf_s("overhead.launch"),
-        f"the device waits {time_text(held_s)} per step for the host to read values back "
-        "(.item(), print, boolean masks, copies to the host)",
+        facts, 0.4 * saved_s, 0.8 * saved_s, saved_s,
+        f"the host waits {time_text(waits_s)} per step for the device (.item(), print, boolean "
+        f"masks, copies to the host); the device then idles {time_text(saved_s)} until the host "
+        "launches new work",
         tuple(dict.fromkeys(sources))[:3],
     )  # fmt: skip
 
 
-def _loops(facts: Facts) -> dict[tuple[str, str], list[OpFact]]:
+def _reads_on_cpu(facts: Facts, count: int) -> Considered:
+    """A CPU waits for no queue: what it takes to compute, read and print the values."""
+    flow = flow_of(facts)
+    printed = [] if flow is None else [facts.ops[p] for p in only_for_the_host(facts, flow)]
+    if not count and not printed:
+        return RuledOut("no value is read back to the host")
+    saved_s = sum(map(cost_s, printed))
+    if saved_s < LEAST_SAVING * facts.step_s:
+        return RuledOut(
+            f"{count} values are read per step, but on a CPU there is no queue to wait for; for "
+            "torch.compile each is a graph break"
+        )
+    return prospect_or_not(
+        facts, 0.7 * saved_s, 0.97 * saved_s, 1.3 * saved_s,
+        f"{len(printed)} ops, with the Python between them, compute values that are only read "
+        f"back (.item(), print, logs): {time_text(saved_s)} per step; reading them every 100 "
+        "steps saves nearly all of it",
+        lines_of(printed),
+    )  # fmt: skip
+
+
+def _loops(facts: Facts, flow: Flow | None) -> dict[tuple[str, str], list[OpFact]]:
     """Ops that one line repeats in one module and phase, by (line, op)."""
     found: dict[tuple[str, str, str, str], list[OpFact]] = defaultdict(list)
-    for op in facts.ops:
-        if op.source.endswith(_LOADING) or op.phase not in ("forward", "other", ""):
+    # What is constant, only printed, or updates parameters is advice of its own.
+    others = flow.constant | only_for_the_host(facts, flow) if flow is not None else frozenset()
+    updates = update_loops(facts)
+    for place, op in enumerate(facts.ops):
+        if place in others or op.source in updates:
+            continue
+        if _loads(op.source) or op.phase not in ("forward", "other", ""):
             continue
         if op.source and op.time_s + op.host_s > 0:
             found[op.source, op.name, op.module, str(op.shapes)].append(op)
@@ -64,6 +98,10 @@ def _loops(facts: Facts) -> dict[tuple[str, str], list[OpFact]]:
         if not facts.in_order or not _follows(facts.ops, ops[0], ops[-1]):
             loops[source, name] += ops
     return loops
+
+
+def _loads(source: str) -> bool:
+    return any(line.endswith(_LOADING) for line in source.split(FROM))
 
 
 def _follows(ops: Sequence[OpFact], first: OpFact, last: OpFact) -> bool:
@@ -79,10 +117,27 @@ def _follows(ops: Sequence[OpFact], first: OpFact, last: OpFact) -> bool:
     return False
 
 
+def _gatherers(
+    facts: Facts, flow: Flow | None, loops: Mapping[tuple[str, str], Sequence[OpFact]]
+) -> list[OpFact]:
+    """Ops that only put together what the loops made slice by slice; one op needs none of them."""
+    if flow is None:
+        return []
+    looped = {id(op) for ops in loops.values() for op in ops}
+    return [
+        op
+        for place, op in enumerate(facts.ops)
+        if op.name in _GATHERS
+        and op.source
+        and sum(id(facts.ops[maker]) in looped for maker in flow.made_from[place]) >= _LEAST_REPEATS
+    ]
+
+
 def _consider_loop(facts: Facts) -> Considered:
-    loops = _loops(facts)
+    flow = flow_of(facts)
+    loops = _loops(facts, flow)
     if not loops:
-        return RuledOut("no line runs the same op again and again within a step")
+        return RuledOut("no line repeats the same op within a step")
     saved: dict[str, float] = defaultdict(float)
     counts: dict[str, float] = defaultdict(float)
     for (source, _), ops in loops.items():
@@ -92,6 +147,8 @@ def _consider_loop(facts: Facts) -> Considered:
         roof_s = sum(op.roof_s if op.roof_s is not None else op.kernel_s for op in ops)
         saved[source] += overhead_s + max(kernel_s - roof_s / _TOGETHER, 0.0)
         counts[source] = max(counts[source], count)
+    for op in _gatherers(facts, flow, loops):
+        saved[op.source] += cost_s(op)
     sources = sorted(saved, key=lambda line: -saved[line])
     # What a line waits for besides (a file, a lock) is no loop's fault.
     most_s = facts.leaf_s("overhead") - facts.leaf_s("overhead.data_loading")
@@ -103,9 +160,9 @@ def _consider_loop(facts: Facts) -> Considered:
     first = sources[0]
     return prospect_or_not(
         facts, 0.5 * total_s, total_s, min(1.15 * total_s, 0.98 * facts.step_s),
-        f"{first} runs the same op {counts[first]:.0f} times per step; one op over all slices at "
-        f"once needs the dispatch of one, and wider kernels: {time_text(total_s)} in "
-        f"{len(sources)} such line(s)",
+        f"{first} runs the same op {counts[first]:.0f} times per step; one batched op is "
+        f"dispatched once and has larger kernels: {time_text(total_s)} in {len(sources)} such "
+        "line(s)",
         tuple(sources[:3]),
     )  # fmt: skip
 
@@ -117,7 +174,7 @@ def _consider_reuse(facts: Facts) -> Considered:
     fresh = [op for op in facts.of_class("elementwise") if op.fresh_bytes > 0
              and op.phase != "backward"]  # fmt: skip
     if facts.trains:
-        return RuledOut("the backward pass needs what the forward pass computed")
+        return RuledOut("the backward pass needs the results of the forward pass")
     faults_s = sum(op.page_faults_s for op in fresh)
     # An update in place reads and writes one buffer; a store to another one fetches it first.
     moving = [op for op in fresh if (op.vector_flops or 0.0) < 64 * op.fresh_bytes]
@@ -125,16 +182,16 @@ def _consider_reuse(facts: Facts) -> Considered:
     saved_s = faults_s + 0.25 * memory_s
     return prospect_or_not(
         facts, 0.5 * faults_s, saved_s, faults_s + 0.4 * memory_s,
-        f"{len(fresh)} elementwise ops write fresh outputs: {time_text(faults_s)} of page "
-        f"faults and {time_text(memory_s)} of memory traffic, of which updates in place need "
-        "about three quarters",
+        f"{len(fresh)} elementwise ops write newly allocated outputs: {time_text(faults_s)} of "
+        f"page faults and {time_text(memory_s)} of memory traffic; in place they need about "
+        "three quarters of the traffic",
         lines_of(fresh),
     )  # fmt: skip
 
 
 def _consider_kernel(facts: Facts) -> Considered:
     if not facts.on_gpu:
-        return RuledOut("Triton kernels run on GPUs; on a CPU the compiler writes the kernel")
+        return RuledOut("Triton kernels run on GPUs; on a CPU torch.compile generates the kernel")
     groups = [g for g in find_groups(facts) if g.bytes_before > 0]
     if not groups:
         return RuledOut("no elementwise op or normalisation to fuse")
@@ -142,13 +199,13 @@ def _consider_kernel(facts: Facts) -> Considered:
     now_s = sum(op.kernel_s for op in worst.ops)
     least_s = seconds_to_move(facts, worst.bytes_after)
     if least_s is None:
-        return RuledOut("this device's memory rate is unknown")
+        return RuledOut("this device's memory bandwidth is unknown")
     saved_s = now_s - least_s / 0.85
     names = ", ".join(dict.fromkeys(op.name.removeprefix("aten::") for op in worst.ops))
     return prospect_or_not(
         facts, 0.0, saved_s, now_s - least_s,
-        f"{names} take {time_text(now_s)}; one kernel has to move {si(worst.bytes_after, 'B')}, "
-        f"which takes {time_text(least_s)} at least: the time to beat",
+        f"{names} take {time_text(now_s)}; one fused kernel must move "
+        f"{si(worst.bytes_after, 'B')}, which takes at least {time_text(least_s)}",
         lines_of(worst.ops),
     )  # fmt: skip
 
@@ -165,10 +222,9 @@ def _consider_batch(facts: Facts) -> Considered:
     fresh = sum(op.fresh_bytes for op in facts.ops if op.phase in ("forward", ""))
     return prospect_or_not(
         facts, 0.6 * saved_s, saved_s, 1.3 * saved_s,
-        f"{time_text(fixed_s)} of overhead and {time_text(optimizer_s)} of kernels of the "
-        "optimizer do not "
-        f"grow with the batch: twice the batch takes {time_text(saved_s)} less per batch of "
-        f"today's size, and up to {si(fresh, 'B')} more memory",
+        f"{time_text(fixed_s)} of overhead and {time_text(optimizer_s)} of optimizer kernels do "
+        f"not grow with the batch: doubling it saves {time_text(saved_s)} per batch of today's "
+        f"size and takes up to {si(fresh, 'B')} more memory",
     )  # fmt: skip
 
 
@@ -180,7 +236,7 @@ def prefix_computed_again(facts: Facts) -> Considered:
             lengths[op.module, op.name].append(op)
     growing = [ops for ops in lengths.values() if _grows(ops)]
     if facts.trains or not growing:
-        return RuledOut("no module is run again and again on inputs that grow")
+        return RuledOut("no module is called repeatedly on inputs that grow")
     again_s = 0.0
     for ops in growing:
         rows = [max(n for shape in op.shapes for n in shape[:-1]) for op in ops]
@@ -191,8 +247,8 @@ def prefix_computed_again(facts: Facts) -> Considered:
     saved_s = kernels_s * share
     return prospect_or_not(
         facts, 0.3 * saved_s, 0.6 * saved_s, saved_s,
-        f"{len(growing[0])} calls of the same modules with inputs that grow by a token: "
-        f"{percent(share)} of their work was done before; keys and values can be kept",
+        f"the same modules are called {len(growing[0])} times on inputs that grow by one token: "
+        f"{percent(share)} of their work repeats earlier work, which a KV cache avoids",
         lines_of(op for ops in growing for op in ops),
     )  # fmt: skip
 
@@ -213,7 +269,7 @@ def _consider_shapes(facts: Facts) -> Considered:
                                                 for n in s[-2:])
     ]  # fmt: skip
     if not facts.on_gpu:
-        return RuledOut("CPU matrix products handle odd sizes at the edge alone")
+        return RuledOut("on a CPU matrix products of odd sizes lose time at their edges only")
     if not uneven:
         return RuledOut(f"every matrix product's sizes are multiples of {multiple}")
     below_s = sum(op.below_s or 0.0 for op in uneven)
@@ -221,8 +277,8 @@ def _consider_shapes(facts: Facts) -> Considered:
     padded = -(-odd[-1] // 64) * 64
     return prospect_or_not(
         facts, 0.0, 0.5 * below_s, below_s,
-        f"matrix products with sizes such as {odd[-1]} run {time_text(below_s)} below their "
-        f"roofs; {padded} is a multiple of 64",
+        f"matrix products with sizes such as {odd[-1]} take {time_text(below_s)} longer than "
+        f"their roofs; pad to {padded}, a multiple of 64",
         lines_of(uneven),
     )  # fmt: skip
 
@@ -232,17 +288,17 @@ REMOVE_SYNCS = Fix(
     _consider_syncs, "total += loss.detach()  # and .item() once, after the loop",
 )  # fmt: skip
 VECTORISE_LOOP = Fix(
-    "vectorise_loop", "One op over all slices in place of a Python loop",
+    "vectorise_loop", "One batched op instead of a Python loop",
     ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
-    (NUMERICS, MEMORY), _consider_loop, "out = f(batch)  # in place of [f(row) for row in batch]",
+    (NUMERICS, MEMORY), _consider_loop, "out = f(batch)  # instead of [f(row) for row in batch]",
 )  # fmt: skip
 REUSE = Fix(
-    "in_place", "Reuse buffers: in place and out=",
+    "in_place", "Reuse buffers (in-place ops, out=)",
     ("memory.page_faults", "overhead.allocation", "memory.device.roof"), (MEMORY,),
     _consider_reuse, "x.mul_(2)  # or torch.mul(x, 2, out=buffer)",
 )  # fmt: skip
 TRITON_KERNEL = Fix(
-    "triton_kernel", "A kernel of your own (Triton)",
+    "triton_kernel", "A custom Triton kernel",
     ("memory.device.roof", "memory.device.below"), (NUMERICS,), _consider_kernel,
     "@triton.jit\ndef fused(...): ...",
 )  # fmt: skip
@@ -253,12 +309,12 @@ LARGER_BATCH = Fix(
     changes_step=True,
 )  # fmt: skip
 KV_CACHE = Fix(
-    "kv_cache", "Keep keys and values between tokens",
+    "kv_cache", "A KV cache between tokens",
     ("compute.matrix.roof", "compute.matrix.below", "memory.device.roof"), (MEMORY,),
     prefix_computed_again,
     "out = model(token, past_key_values=cache, use_cache=True)  # one token at a time",
 )  # fmt: skip
 PADDED_SHAPES = Fix(
-    "padded_shapes", "Sizes that fill the matrix unit", ("compute.matrix.below",), (MEMORY,),
-    _consider_shapes, "vocabulary = 50304  # in place of 50257",
+    "padded_shapes", "Padded sizes that fill the matrix unit", ("compute.matrix.below",), (MEMORY,),
+    _consider_shapes, "vocabulary = 50304  # instead of 50257",
 )  # fmt: skip

@@ -17,6 +17,7 @@ from gobrrr.fixes.fix import (
     RuledOut,
     prospect_or_not,
 )
+from gobrrr.fixes.spread import ALLOCATORS
 from gobrrr.timeline.quantities import count, time_text
 
 _LEAVES = ("memory.page_faults", "overhead.allocation")
@@ -43,9 +44,9 @@ _AROUND = 0.3
 
 def _consider(environment: Mapping[str, str], missing: str, facts: Facts) -> Considered:
     if facts.on_gpu:
-        return RuledOut("fresh outputs on a GPU come from torch's caching allocator")
+        return RuledOut("on a GPU torch's caching allocator provides fresh outputs")
     if sys.platform != "linux":
-        return RuledOut("a setting of glibc")
+        return RuledOut("it applies to glibc only")
     if not environment:
         return RuledOut(missing)
     if any(facts.environment.get(name) for name in VARIABLES):
@@ -62,7 +63,7 @@ def _consider(environment: Mapping[str, str], missing: str, facts: Facts) -> Con
     )
     because = (
         f"{count(faults)} page faults of fresh outputs take {time_text(faults_s)} per step; "
-        f"memory that is kept faults in once"
+        "memory that the allocator keeps is faulted in only once"
     )
     found = prospect_or_not(
         facts, low, expected, high * (1 + _AROUND) + allocation_s, because
@@ -100,7 +101,7 @@ def _consider_preloaded(library: str, package: str, facts: Facts) -> Considered:
 def _preload_fix(name: str, library: str, package: str) -> Fix:
     return Fix(
         name=name,
-        title=f"{name}: memory kept rather than given back",
+        title=f"{name}: freed memory stays in the process",
         leaves=_LEAVES,
         may_change=(MEMORY,),
         consider=partial(_consider_preloaded, library, package),
@@ -108,18 +109,20 @@ def _preload_fix(name: str, library: str, package: str) -> Fix:
         + " python ...",
         environment=_preloaded(library, package),
         claims=(ALLOCATOR,),
+        judged_with=ALLOCATORS,
     )
 
 
 GLIBC_TUNABLES = Fix(
     name="glibc_tunables",
-    title="malloc keeps its memory (GLIBC_TUNABLES)",
+    title="malloc keeps freed memory (GLIBC_TUNABLES)",
     leaves=_LEAVES,
     may_change=(MEMORY,),
     consider=_tunables,
     snippet=" ".join(f"{k}={v}" for k, v in _TUNABLES.items()) + " python ...",
     environment=_TUNABLES,
     claims=(ALLOCATOR,),
+    judged_with=ALLOCATORS,
 )
 JEMALLOC = _preload_fix("jemalloc", "libjemalloc", "libjemalloc2")
 TCMALLOC = _preload_fix("tcmalloc", "libtcmalloc_minimal", "libtcmalloc-minimal4")

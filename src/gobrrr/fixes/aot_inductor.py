@@ -11,22 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.compilation import Mode, cannot_compile, consider_mode
 from gobrrr.fixes.compiled_calls import Left
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import CODE, FIRST_STEP, MEMORY, NUMERICS, Considered, Effect, Fix, RuledOut
 from gobrrr.fixes.programs import as_program, is_module
+from gobrrr.fixes.spread import COMPILERS
 from gobrrr.timeline.errors import InputError
 
 # No guards and no Python: a library call keeps its kernel's own cost.
-_AS_A_MODE = Mode("aot_inductor", "AOTInductor", {}, "", left=Left(guards=False, python=False))
+_AS_A_MODE = Mode(
+    "aot_inductor", "AOTInductor", {}, "", left=Left(guards=False, python=False), recurrent=True
+)
 
 
 def _consider(facts: Facts) -> Considered:
     if facts.trains:
-        return RuledOut("an exported program does not train")
+        return RuledOut("an exported program cannot train")
     if facts.is_script or not facts.modules:
-        return RuledOut("needs the module and its inputs: give (module, inputs)")
+        return RuledOut("it needs the module and its inputs: give (module, inputs)")
     return cannot_compile(facts) or consider_mode(_AS_A_MODE, facts)
 
 
@@ -55,6 +59,7 @@ def _apply(work: Workload) -> Iterator[Workload]:
             exported, package_path=str(Path(folder) / "model.pt2")
         )
         loaded = torch._inductor.aoti_load_package(package)
+    changed("aot_inductor")
     # The compiler leaves its notes on the program there.
     config.aot_inductor.metadata = metadata
 
@@ -81,7 +86,9 @@ AOT_INDUCTOR = Fix(
         "model = torch._inductor.aoti_load_package(path)"
     ),
     apply=_apply,
+    changes_made=changes_of("aot_inductor"),
     effect=Effect(fuses=True),
     claims=(CODE,),
+    judged_with=COMPILERS,
     variant_of="compile",
 )

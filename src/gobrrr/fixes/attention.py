@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.attention_forms import Orders, operands, orders_of
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -22,6 +23,7 @@ from gobrrr.fixes.fix import (
 )
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.fixes.scripts import before_first_call, compile_in_place
+from gobrrr.fixes.spread import KERNELS
 from gobrrr.timeline.quantities import time_text
 
 _PRODUCTS = ("aten::bmm", "aten::baddbmm", "aten::matmul")
@@ -29,6 +31,11 @@ _SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
 # Rate of torch's CPU flash attention against its own matrix ceiling. Measured with torch 2.13 on
 # Zen 4, 2 threads: 8 heads of 64, 128 to 1024 tokens, 0.35 to 0.6 of the float32 ceiling.
 _REACHED = 0.45
+# The same of its backward pass, which writes the scores again block by block: 0.18 of its roof in
+# training with torch 2.13 on an EPYC (Zen 4), one thread.
+_REACHED_BACKWARD = 0.18
+# What the call of the fused op costs beside its kernel.
+_CALL_S = 20e-6
 # Models switched over and attentions rewritten in graphs, in this process.
 _rewritten: Counter[str] = Counter()
 
@@ -61,31 +68,53 @@ def _reach(ops: list[OpFact], position: int, step: int) -> int | None:
 
 
 def fused_seconds(facts: Facts, runs: list[tuple[OpFact, ...]]) -> tuple[float, float] | None:
-    """Seconds of these attentions now and fused, backward passes included; ``None``: unknown."""
+    """Seconds of these attentions now and fused, backward passes included.
+
+    ``None`` where the rate of matrix products is unknown.
+    """
     ops = [op for run in runs for op in run]
-    now_s = sum(op.time_s + op.host_s for op in ops)
+    forward_s = sum(op.time_s + op.host_s for op in ops)
     flops = sum(op.matrix_flops or 0.0 for op in ops)
-    exponentials = sum(op.special for op in ops)
     rate = facts.rate(f"matrix.{ops[0].dtype or 'float32'}") or facts.rate("matrix.float32")
     if rate is None:
         return None
-    after_s = flops / rate / _REACHED + len(runs) * 20e-6
-    if facts.trains:
-        # The backward pass does it again: five products in place of two (FlashAttention, 3.1).
-        now_s += 2.0 * now_s
-        after_s *= 3.5
     per_exponential = facts.rate("vector.float32.exp")
-    if per_exponential:
-        after_s += exponentials / per_exponential
-    return now_s, after_s
+    exponentials_s = sum(op.special for op in ops) / per_exponential if per_exponential else 0.0
+    calls_s = len(runs) * _CALL_S
+    fused_s = flops / rate / _REACHED + exponentials_s + calls_s
+    if not facts.trains:
+        return forward_s, fused_s
+    # Five products in place of two, the scores among them (FlashAttention, arXiv:2205.14135, 3.1).
+    backward_s = 2.5 * flops / rate / _REACHED_BACKWARD + exponentials_s + calls_s
+    return forward_s + _backward_s(facts, runs, forward_s), fused_s + backward_s
+
+
+def _backward_s(facts: Facts, runs: list[tuple[OpFact, ...]], forward_s: float) -> float:
+    """Seconds of the backward ops that read or write tensors of the scores' size."""
+    sizes = {op.call.tensors[0].numel for run in runs for op in run if op.name in _SOFTMAX}
+    found = [
+        op for op in facts.ops
+        if op.phase == "backward"
+        and any(spec.numel in sizes for spec in (*op.call.tensors, *(op.call.outputs or ())))
+    ]  # fmt: skip
+    # Twice the forward pass where the ops are not known one by one.
+    return sum(op.time_s + op.host_s for op in found) or 2.0 * forward_s
 
 
 def _consider(facts: Facts) -> Considered:
     if facts.compiled:
-        return RuledOut("the program is compiled: the compiler fuses the attention it knows")
+        return RuledOut("the program is compiled: torch.compile fuses the attention that it knows")
     runs = find_attention(facts)
+    called = {line for line, _ in facts.attention_calls}
+    by_hand = [run for run in runs if not any(op.source in called for op in run)]
+    if runs and not by_hand:
+        return RuledOut(
+            "scaled_dot_product_attention is called already; with dropout or a trainable mask "
+            "PyTorch runs it as separate ops on a CPU"
+        )
+    runs = by_hand
     if not runs:
-        return RuledOut("no attention of separate matrix product, softmax and product is left")
+        return RuledOut("no attention is computed as separate product, softmax and product")
     seconds = fused_seconds(facts, runs)
     if seconds is None:
         return RuledOut("this machine's rate of matrix products is unknown")
@@ -127,7 +156,7 @@ def fuse_attention_in_graph(graph_module: Any, example_inputs: Any) -> Callable[
     for node in list(graph_module.graph.nodes):
         match = _match(node)
         if match is not None:
-            _rewrite(graph_module.graph, *match)
+            _rewrite(graph_module.graph, match)
             _rewritten["graphs"] += 1
     graph_module.graph.eliminate_dead_code()
     graph_module.recompile()
@@ -147,14 +176,33 @@ def _is(node: Any, *names: str) -> bool:
     return getattr(node.target, "__name__", "") in names
 
 
-_Match = tuple[Any, Any, Any, Any, Any, Any]
+@dataclass(frozen=True)
+class _Match:
+    """An attention in a graph; ``orders`` where it is written in einsum."""
+
+    last: Any
+    query: Any
+    key: Any
+    value: Any
+    scale: float
+    mask: tuple[str, Any] | None
+    orders: Orders | None = None
 
 
 def _match(last: Any) -> _Match | None:
-    """(output node, q, k transposed, v, scale, mask) of an attention that ends in ``last``."""
-    if not _is(last, "matmul", "bmm", "__matmul__"):
+    """The attention that ends in ``last``."""
+    import torch
+
+    mixing = ""
+    if _is(last, "einsum"):
+        parts = operands(last)
+        if parts is None:
+            return None
+        mixing, weights, value = parts
+    elif _is(last, "matmul", "bmm", "__matmul__"):
+        weights, value = last.args[:2]
+    else:
         return None
-    weights, value = last.args[:2]
     while _is(weights, "to", "type_as", "contiguous") and len(weights.users) == 1:
         weights = weights.args[0]
     if _is(weights, "dropout") and not _drops(weights):
@@ -174,10 +222,18 @@ def _match(last: Any) -> _Match | None:
         scale, scores = float(scores.args[1]), scores.args[0]
     elif _is(scores, "truediv", "div", "__truediv__") and isinstance(scores.args[1], (int, float)):
         scale, scores = 1.0 / float(scores.args[1]), scores.args[0]
-    if not _is(scores, "matmul", "bmm", "__matmul__") or len(scores.users) != 1:
+    if not isinstance(scores, torch.fx.Node) or len(scores.users) != 1:
         return None
-    query, key = scores.args[:2]
-    return last, query, key, value, 1.0 if scale is None else scale, mask
+    scale = 1.0 if scale is None else scale
+    if mixing:
+        parts = operands(scores) if _is(scores, "einsum") else None
+        orders = orders_of(parts[0], mixing) if parts is not None else None
+        if parts is None or orders is None:
+            return None
+        return _Match(last, parts[1], parts[2], value, scale, mask, orders)
+    if not _is(scores, "matmul", "bmm", "__matmul__"):
+        return None
+    return _Match(last, scores.args[0], scores.args[1], value, scale, mask)
 
 
 def _drops(node: Any) -> bool:
@@ -190,24 +246,59 @@ def _is_minus_infinity(value: Any) -> bool:
     return isinstance(value, (int, float)) and value < -1e4
 
 
-def _rewrite(
-    graph: Any, last: Any, query: Any, key: Any, value: Any, scale: Any, mask: Any
-) -> None:
+def _rewrite(graph: Any, found: _Match) -> None:
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    with graph.inserting_before(last):
-        keys = graph.call_method("transpose", (key, -2, -1))
+    orders = found.orders
+    with graph.inserting_before(found.last):
+        query, value = found.query, found.value
+        if orders is None:
+            keys = graph.call_method("transpose", (found.key, -2, -1))
+        else:
+            query, keys, value = (
+                graph.call_method("permute", (part, order))
+                for part, order in (
+                    (query, orders.query), (found.key, orders.key), (value, orders.value)
+                )
+            )  # fmt: skip
         bias = None
-        if mask is not None:
-            bias = mask[1]
-            if mask[0] == "keep where not":
-                bias = graph.call_function(torch.logical_not, (bias,))
+        if found.mask is not None:
+            bias = _as_mask(graph, *found.mask)
         fused = graph.call_function(
             scaled_dot_product_attention, (query, keys, value),
-            {"attn_mask": bias, "scale": scale},
+            {"attn_mask": bias, "scale": found.scale},
         )  # fmt: skip
-    last.replace_all_uses_with(fused)
+        if orders is not None and orders.result != tuple(range(len(orders.result))):
+            fused = graph.call_method("permute", (fused, orders.result))
+            if not torch.is_grad_enabled():
+                fused = graph.call_method("contiguous", (fused,))
+    found.last.replace_all_uses_with(fused)
+
+
+def _as_mask(graph: Any, kind: str, mask: Any) -> Any:
+    """What ``scaled_dot_product_attention`` takes: its CPU kernel has 2 or 4 dimensions."""
+    import torch
+
+    if kind == "keep where not":
+        mask = graph.call_function(torch.logical_not, (mask,))
+    elif isinstance(mask, torch.fx.Node) and not torch.is_grad_enabled():
+        # With a mask that could train PyTorch takes attention apart.
+        mask = graph.call_method("detach", (mask,))
+    seen = getattr(_example(mask), "ndim", None)
+    return graph.call_method("unsqueeze", (mask, 0)) if seen == 3 else mask
+
+
+def _example(node: Any) -> Any:
+    """The stand-in that Dynamo traced with, through what was inserted; ``None`` if unknown."""
+    import torch
+
+    while isinstance(node, torch.fx.Node):
+        value = node.meta.get("example_value")
+        if value is not None or not node.args:
+            return value
+        node = node.args[0]
+    return None
 
 
 @contextmanager
@@ -231,6 +322,7 @@ def _in_script() -> Iterator[None]:
 
 FUSED_ATTENTION = Fix(
     name="fused_attention",
+    judged_with=KERNELS,
     title="Fused attention",
     leaves=("memory.device.roof", "memory.device.below", "memory.page_faults",
             "compute.matrix.below", "compute.vector.below", "overhead.dispatch"),

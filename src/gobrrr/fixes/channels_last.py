@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from gobrrr.capture.nested import map_tensors
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import BeforeLoop, on_inputs
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import NUMERICS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.fusion import seconds_to_move
-from gobrrr.fixes.programs import as_program, is_module, map_tensors
+from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.fixes.scripts import before_first_call
+from gobrrr.fixes.spread import KERNELS
 from gobrrr.timeline.quantities import time_text
 
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::mkldnn_convolution")
@@ -23,7 +27,7 @@ _WINDOWED = ("pool", "upsample", "batch_norm", "group_norm")
 # no fast kernel for NCHW on a CPU. Measured with torch 2.13 on one Zen 4 core, 4 images of 32
 # channels, 96 x 96: 8 groups took 21.9 ms and 6.7 ms channels-last, max pooling 55.9 and 4.0 ms.
 _OF_BELOW, _OF_SLOW = (-0.1, 0.3, 0.8), (0.3, 0.85, 0.95)
-_POOLS = ("aten::max_pool2d_with_indices", "aten::max_pool2d", "aten::adaptive_max_pool2d")
+POOLS = ("aten::max_pool2d_with_indices", "aten::max_pool2d", "aten::adaptive_max_pool2d")
 
 
 def convolutions_of(facts: Facts) -> list[OpFact]:
@@ -38,12 +42,15 @@ def in_groups(op: OpFact) -> bool:
     return len(weight) == 4 and image[1] > weight[1]
 
 
-def slow_in_nchw_s(facts: Facts) -> float:
-    """Seconds below their roofs of ops that have no fast NCHW kernel on a CPU."""
+def slow_in_nchw_s(facts: Facts, *, pools: bool = True) -> float:
+    """Seconds below their roofs of ops that have no fast NCHW kernel on a CPU.
+
+    Without ``pools`` of convolutions alone, for which a compiler calls a library as well.
+    """
     if facts.on_gpu or facts.input_channels_last:
         return 0.0
     grouped = [op for op in convolutions_of(facts) if in_groups(op)]
-    return sum(op.below_s or 0.0 for op in (*grouped, *facts.named(*_POOLS)))
+    return sum(op.below_s or 0.0 for op in (*grouped, *(facts.named(*POOLS) if pools else ())))
 
 
 def _consider(facts: Facts) -> Considered:
@@ -66,9 +73,9 @@ def _consider(facts: Facts) -> Considered:
     time_s = sum(op.time_s for op in convolutions)
     return prospect_or_not(
         facts, savings[0], savings[1], savings[2],
-        f"{len(convolutions)} convolutions of NCHW tensors take {time_text(time_s)}; they and "
-        f"pooling and normalisation run {time_text(below_s)} below their roofs, and to reorder "
-        f"what convolutions read and write takes up to {time_text(reorders)}",
+        f"{len(convolutions)} convolutions of NCHW tensors take {time_text(time_s)}; with "
+        f"pooling and normalisation they take {time_text(below_s)} longer than their roofs, and "
+        f"layout conversions around convolutions take up to {time_text(reorders)}",
     )  # fmt: skip
 
 
@@ -76,7 +83,10 @@ def _convert(value: Any) -> Any:
     import torch
 
     def to_channels_last(tensor: Any) -> Any:
-        return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+        if tensor.dim() != 4 or tensor.is_contiguous(memory_format=torch.channels_last):
+            return tensor
+        changed("channels_last")
+        return tensor.contiguous(memory_format=torch.channels_last)
 
     return map_tensors(value, to_channels_last)
 
@@ -85,7 +95,10 @@ def _lay_out(module: Any) -> None:
     """Its weights channels-last, and what it is called with on the way in."""
     import torch
 
+    laid_out = [p for p in module.parameters() if p.dim() == 4]
+    before = sum(p.is_contiguous(memory_format=torch.channels_last) for p in laid_out)
     module.to(memory_format=torch.channels_last)
+    changed("channels_last", len(laid_out) - before)
     module.register_forward_pre_hook(
         lambda _, args, kwargs: (_convert(args), _convert(kwargs)), with_kwargs=True
     )
@@ -101,12 +114,9 @@ def _apply(work: Workload) -> Iterator[Workload]:
         yield replace(program, inputs=_convert(program.inputs))
 
 
-def _in_script() -> AbstractContextManager[None]:
-    return before_first_call(_lay_out)
-
-
 CHANNELS_LAST = Fix(
     name="channels_last",
+    judged_with=KERNELS,
     title="Channels-last convolutions",
     leaves=("compute.matrix.below", "memory.device.below", "memory.device.roof",
             "compute.vector.below"),
@@ -117,7 +127,8 @@ CHANNELS_LAST = Fix(
         "images = images.to(memory_format=torch.channels_last)"
     ),
     apply=_apply,
-    in_script=_in_script,
+    in_script=partial(before_first_call, _lay_out),
+    changes_made=changes_of("channels_last"),
     in_source=(
         BeforeLoop(
             (

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from gobrrr.capture.compiler_counters import graphs_compiled
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.attention import find_attention, fused_seconds
 from gobrrr.fixes.channels_last import slow_in_nchw_s
 from gobrrr.fixes.compiled_calls import ALL_LEFT, CallCost, Left, call_cost
+from gobrrr.fixes.compiled_part import compiled_part, in_recurrent_layer, pieces
 from gobrrr.fixes.edits import BeforeLoop
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import (
@@ -25,9 +27,12 @@ from gobrrr.fixes.fix import (
     RuledOut,
     prospect_or_not,
 )
-from gobrrr.fixes.fusion import PRODUCTS_AS_LOOPS, find_groups, is_fusable, seconds_to_move
+from gobrrr.fixes.fusion import Group, find_groups, is_fusable
+from gobrrr.fixes.generated_kernels import generated_kernels
 from gobrrr.fixes.programs import as_program
-from gobrrr.fixes.scripts import before_first_call, compile_in_place, graphs_compiled
+from gobrrr.fixes.scripts import before_first_call, compile_in_place
+from gobrrr.fixes.spread import COMPILERS
+from gobrrr.fixes.unneeded_work import unread_ops
 from gobrrr.timeline.quantities import si, time_text
 
 # Share of what tuning may win: low, expected, high. Libraries that are near their best already are
@@ -35,12 +40,7 @@ from gobrrr.timeline.quantities import si, time_text
 _TUNED = (-0.5, 0.2, 1.0)
 # Times the estimate of what compiled calls cost: low, expected, high saving.
 _UNSURE = (1.6, 1.0, 0.6)
-# Products that become generated loops take about what the library takes: low, expected, high.
-_AS_LOOPS = (2.0, 1.2, 0.8)
 _FILLS = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
-# Share of its roof that a generated kernel reaches: low, expected, high. Measured on the same
-# machine over copy, cos, relu, gelu and 4M-element chains of 1 to 16 operations.
-REACHED = (0.35, 0.6, 0.9)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Mode:
     """One way to call ``torch.compile``: its arguments, and how it differs from the default.
 
     ``left`` says what it leaves of the cost of calls. Its ``graphs`` are CUDA graphs; ``tuned`` is
-    the share of what library kernels run below their roofs that tuning may win.
+    the share of what library kernels run below their roofs that tuning may win; ``recurrent``
+    whether it compiles recurrent layers.
     """
 
     name: str
@@ -59,18 +60,19 @@ class Mode:
     left: Left = ALL_LEFT
     graphs: bool = False
     tuned: float = 0.0
+    recurrent: bool = False
 
 
 def _not_on_cpu(facts: Facts) -> str | None:
-    return None if facts.on_gpu else "on a CPU this mode is the default mode: it adds CUDA graphs"
+    return None if facts.on_gpu else "this mode only adds CUDA graphs to the default mode"
 
 
 def _not_on_gpu(facts: Facts) -> str | None:
-    return "a setting of the CPU backend" if facts.on_gpu else None
+    return "it applies to the CPU backend only" if facts.on_gpu else None
 
 
 def _inference_on_cpu(facts: Facts) -> str | None:
-    return "weights that train cannot be frozen" if facts.trains else _not_on_gpu(facts)
+    return "trained weights cannot be frozen" if facts.trains else _not_on_gpu(facts)
 
 
 MODES = (
@@ -100,15 +102,23 @@ def cannot_compile(facts: Facts) -> RuledOut | None:
     """Why nothing can be compiled here; ``None`` if it can."""
     if not facts.has_compiler:
         what = "Triton" if facts.on_gpu else "C++ compiler (g++ or clang++)"
-        return RuledOut(f"no {what} on this machine: torch.compile has nothing to build with")
+        return RuledOut(f"no {what} on this machine: torch.compile cannot build kernels")
     if facts.compiled:
-        return RuledOut("the program compiles already")
+        return RuledOut("the program uses torch.compile already")
     return None
 
 
-def compiled_overhead(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, CallCost, int]:
-    """Overhead of the step's compiled part: (seconds now, cost of compiled calls, ops)."""
-    facts = _compiled_part(facts)
+def compiled_overhead(
+    facts: Facts, groups: Sequence[Group], broken: int, mode: Mode = MODES[0]
+) -> tuple[float, CallCost, int]:
+    """Overhead of the compiled part: (seconds now, cost of compiled calls, ops).
+
+    Args:
+        facts: of the compiled part alone.
+        groups: what its ops are fused into.
+        broken: graphs that recurrent layers leave of the forward pass.
+        mode: how it is compiled.
+    """
     part = [op for op in facts.ops if op.phase != "optimizer"]
     now_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.launch",
                          "overhead.kernel_fixed_cost")  # fmt: skip
@@ -119,8 +129,8 @@ def compiled_overhead(facts: Facts, mode: Mode = MODES[0]) -> tuple[float, CallC
             # ``zero_grad`` and the user's loop come before the first op: they stay.
             now_s = max(now_s - part[0].host_s, 0.0)
     libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
-    groups = len(find_groups(facts))
-    cost = call_cost(facts, libraries, _generated_calls(facts, groups), groups, mode.left)
+    generated = _generated_calls(facts, len(groups))
+    cost = call_cost(facts, libraries, generated, len(groups), mode.left, broken)
     return now_s, cost, int(sum(op.count for op in part))
 
 
@@ -148,32 +158,43 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
     reason = mode.rule_out(facts)
     if reason is not None:
         return RuledOut(reason)
-    now_s, cost, ops = compiled_overhead(facts, mode)
+    part = compiled_part(facts, recurrent=mode.recurrent)
+    left_out = len(part.ops) < len(facts.ops) and not any(op.time_s > 0 for op in part.ops)
+    if left_out and any(in_recurrent_layer(facts, op) for op in facts.ops):
+        return RuledOut("all of its work is in recurrent layers, which torch.compile leaves alone")
+    groups = find_groups(part)
+    broken = 1 if mode.recurrent else pieces(facts)
+    now_s, cost, ops = compiled_overhead(part, groups, broken, mode)
     # A CUDA graph is replayed in one call.
     after_s = cost.total_s * (0.2 if mode.graphs else 1.0)
     overhead = [now_s - unsure * after_s for unsure in _UNSURE]
-    before_s, kernels, moved = _fused_kernels(facts)
-    library_s = sum(op.below_s or 0.0 for op in facts.ops if not is_fusable(op))
+    kernels = generated_kernels(part, groups)
+    library_s = sum(op.below_s or 0.0 for op in part.ops if not is_fusable(op))
     # The compiler knows attention written by hand, and lays images out channels-last: on a CPU
     # always (``decide_layout_opt`` in torch/_inductor/graph.py).
     known_s, unsure_s = _attention_s(facts)
-    layout_s = slow_in_nchw_s(facts)
+    # Pools become loops like other ops: they are among the generated kernels.
+    layout_s = slow_in_nchw_s(facts, pools=False)
     tuned_s = mode.tuned * max(library_s - layout_s, 0.0)
+    # What nobody reads is dropped; of what can be fused that is a part of the kernels.
+    unread_s = sum(op.kernel_s for op in unread_ops(facts) or () if not is_fusable(op))
     savings = [
-        overhead[i] + before_s - kernels[i] + tuned_s * _TUNED[i]
+        overhead[i] + kernels.now_s - kernels.after_s[i] + tuned_s * _TUNED[i]
         + known_s * (0.3, 0.9, 1.0)[i] + unsure_s * (0.0, 0.0, 1.0)[i]
         + layout_s * (0.5, 0.9, 1.0)[i]
+        + unread_s * (0.8, 0.95, 1.0)[i]
         for i in range(3)
     ]  # fmt: skip
     because = (
         f"{ops} ops cost {time_text(now_s)} of Python and dispatch, compiled about "
-        f"{time_text(after_s)} ({cost.sentence}); what can be fused moves {si(moved[0], 'B')} in "
-        f"{time_text(before_s)}, fused {si(moved[1], 'B')} in about {time_text(kernels[1])}"
+        f"{time_text(after_s)} ({cost.sentence}); fusible ops move "
+        f"{si(kernels.bytes_now, 'B')} in {time_text(kernels.now_s)}, fused "
+        f"{si(kernels.bytes_after, 'B')} in about {time_text(kernels.after_s[1])}"
     )
     if known_s + layout_s > 0:
-        because += (
-            f"; attention and layouts that the compiler rewrites: {time_text(known_s + layout_s)}"
-        )
+        because += f"; it also rewrites attention and layouts: {time_text(known_s + layout_s)}"
+    if unread_s > 0:
+        because += f"; it drops results that nothing reads: {time_text(unread_s)}"
     return prospect_or_not(facts, savings[0], savings[1], savings[2], because)
 
 
@@ -193,60 +214,12 @@ def _rewritten_s(facts: Facts, runs: list[tuple[OpFact, ...]]) -> float:
     seconds = fused_seconds(facts, runs) if runs else None
     if seconds is None:
         return 0.0
-    # Its elementwise part is counted with what is fused, and so is its backward pass.
+    now_s, after_s = seconds
+    # Its elementwise part is counted with what is fused.
     counted_s = sum(op.kernel_s for run in runs for op in run if is_fusable(op)) * 0.6
-    saved_s = seconds[0] / 3.0 - seconds[1] / 3.5 if facts.trains else seconds[0] - seconds[1]
-    return max(saved_s - counted_s, 0.0)
-
-
-def _compiled_part(facts: Facts) -> Facts:
-    """The facts as the compiler sees them: without what stays outside its graph."""
-    ops = []
-    written: set[int] = set()
-    for op in facts.ops:
-        stores = {storage for storage, _ in op.writes}
-        # A gradient kept from an earlier step is added to outside the graph.
-        kept = op.phase == "backward" and op.name == "aten::add_" and not stores & written
-        written |= stores
-        if kept and stores:
-            continue
-        ops.append(op)
-    return replace(facts, ops=tuple(ops))
-
-
-def _fused_kernels(facts: Facts) -> tuple[float, tuple[float, float, float], tuple[float, float]]:
-    """Kernel seconds of fusable ops now; compiled (slow, expected, fast); bytes before, after."""
-    before_s = 0.0
-    after = [0.0, 0.0, 0.0]
-    moved = [0.0, 0.0]
-    for group in find_groups(_compiled_part(facts)):
-        now_s = sum(op.kernel_s for op in group.ops)
-        before_s += now_s
-        moved[0] += group.bytes_before
-        moved[1] += group.bytes_after
-        memory_s = seconds_to_move(facts, group.bytes_after)
-        if memory_s is None:
-            after = [total + now_s for total in after]
-            continue
-        # An op bound by arithmetic takes its roof, fused or not.
-        arithmetic_s = sum(_arithmetic_s(facts, op) for op in group.ops)
-        faults_s = sum(op.page_faults_s for op in group.ops)
-        if group.fresh_before:
-            faults_s *= group.fresh_after / group.fresh_before
-        roof_s = max(memory_s, arithmetic_s)
-        loops_s = sum(op.kernel_s for op in group.ops if op.name in PRODUCTS_AS_LOOPS)
-        for i, reached in enumerate(REACHED):
-            after[i] += roof_s / reached + faults_s + _AS_LOOPS[i] * loops_s
-    return before_s, (after[0], after[1], after[2]), (moved[0], moved[1])
-
-
-def _arithmetic_s(facts: Facts, op: OpFact) -> float:
-    rate = facts.rate("vector.float32")
-    exponentials = facts.rate("vector.float32.exp")
-    seconds = (op.vector_flops or 0.0) / rate if rate else 0.0
-    if exponentials:
-        seconds = max(seconds, op.special / exponentials)
-    return seconds
+    if facts.trains:
+        counted_s *= 2.0
+    return max(now_s - after_s - counted_s, 0.0)
 
 
 def _as_written(arguments: Mapping[str, Any]) -> str:
@@ -260,10 +233,9 @@ def _fix(mode: Mode) -> Fix:
         import torch
 
         program = as_program(work)
-        changed = replace(program, model=torch.compile(program.model, **mode.arguments))
-        if program.trains and program.loss is not None:
-            changed = replace(changed, loss=torch.compile(program.loss, **mode.arguments))
-        yield changed
+        # The loss stays as it is, as in the snippet: as a graph of its own it would pay for a call
+        # (15 % of a small encoder's training step, benchmarks/compile_by_fix).
+        yield replace(program, model=torch.compile(program.model, **mode.arguments))
 
     @contextmanager
     def in_script() -> Iterator[None]:
@@ -285,6 +257,7 @@ def _fix(mode: Mode) -> Fix:
         changes_made=graphs_compiled,
         effect=Effect(fuses=True),
         claims=(CODE,),
+        judged_with=COMPILERS,
         variant_of="" if mode.name == "compile" else "compile",
     )  # fmt: skip
 

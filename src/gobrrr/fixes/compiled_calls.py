@@ -15,9 +15,11 @@ they scale like the time of the smallest dispatch, which is measured right after
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gobrrr.fixes.compiled_part import trained_tensors
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.timeline.quantities import time_text
 
@@ -26,7 +28,7 @@ DISPATCH_S = 1.34e-6
 # Enter Dynamo's frame, look up the graph, check the guards of the arguments.
 ENTER_S = 55e-6
 # Guards look at the modules that the traced Python went through: this share of what Python and
-# dispatch of the forward pass take inside modules.
+# dispatch of the forward pass take inside modules, each called once.
 GUARDS = 0.2
 # One autograd node around the forward graph, and an edge and a saved tensor for each parameter.
 RECORD_S, RECORD_PER_PARAMETER_S = 70e-6, 2.6e-6
@@ -62,7 +64,6 @@ class CallCost:
         enter_s: entering compiled code and its guards.
         autograd_s: recording and running the one autograd node; 0 without gradients.
         gradients_s: handing each gradient to its parameter.
-        loss_s: the same for a loss function compiled by itself.
         libraries_s: calls of libraries.
         generated_s: calls of generated kernels.
     """
@@ -70,7 +71,6 @@ class CallCost:
     enter_s: float
     autograd_s: float
     gradients_s: float
-    loss_s: float
     libraries_s: float
     generated_s: float
 
@@ -78,9 +78,9 @@ class CallCost:
     def sentence(self) -> str:
         """Its parts, the largest first, without what takes nothing."""
         parts = {
-            "entering with its guards": self.enter_s, "autograd": self.autograd_s,
-            "gradients": self.gradients_s, "the loss": self.loss_s,
-            "library calls": self.libraries_s, "generated kernels": self.generated_s,
+            "entry and guards": self.enter_s, "autograd": self.autograd_s,
+            "gradients": self.gradients_s, "library calls": self.libraries_s,
+            "generated kernels": self.generated_s,
         }  # fmt: skip
         ordered = sorted(parts, key=lambda name: -parts[name])
         return ", ".join(f"{n} {time_text(parts[n])}" for n in ordered if parts[n] > 0)
@@ -89,8 +89,7 @@ class CallCost:
     def total_s(self) -> float:
         """All of it."""
         return (
-            self.enter_s + self.autograd_s + self.gradients_s + self.loss_s + self.libraries_s
-            + self.generated_s
+            self.enter_s + self.autograd_s + self.gradients_s + self.libraries_s + self.generated_s
         )  # fmt: skip
 
 
@@ -100,6 +99,7 @@ def call_cost(
     generated: int,
     groups: int,
     left: Left = ALL_LEFT,
+    broken: int = 1,
 ) -> CallCost:
     """Cost of the compiled part's calls.
 
@@ -109,28 +109,45 @@ def call_cost(
         generated: calls of generated functions.
         groups: groups of fused ops, of which a function may hold several.
         left: what the mode leaves of them.
+        broken: graphs that the forward pass is broken into, each entered and recorded by itself.
     """
     scale = host_scale(facts)
-    forward = [op for op in facts.ops if op.phase == "forward" and op.module]
-    looked_at_s = sum(op.host_s + op.fixed_s for op in forward)
     parameters = sum(optimizer.tensors for optimizer in facts.optimizers)
     if facts.parameters is not None:
         parameters = max(parameters, facts.parameters)
+    parameters = parameters or trained_tensors(facts)
     records = facts.trains or records_gradients(facts)
     calls = sum(op.count for op in libraries)
     own_s = sum(op.fixed_s for op in libraries)
     record_s, backward_s = scale * RECORD_S, scale * BACKWARD_S * facts.trains
     enter_s = scale * ENTER_S
+    guards_s = GUARDS * _looked_at_s(facts)
     return CallCost(
-        enter_s=(enter_s + GUARDS * looked_at_s) * left.guards,
-        autograd_s=(record_s + scale * RECORD_PER_PARAMETER_S * parameters) * records + backward_s,
+        enter_s=(enter_s * broken + guards_s) * left.guards,
+        autograd_s=(record_s * broken + scale * RECORD_PER_PARAMETER_S * parameters) * records
+        + backward_s * broken,
         gradients_s=scale * PER_GRADIENT_S * parameters * facts.trains,
-        # A loss function of its own is a second compiled function, entered, recorded, run backward.
-        loss_s=(enter_s + record_s + backward_s) * (facts.trains and facts.separate_loss),
         libraries_s=own_s + scale * LIBRARY_CALL_S * calls * left.python,
         generated_s=scale * (GENERATED_CALL_S * generated * left.python
                              + GENERATED_GROUP_S * groups),
     )  # fmt: skip
+
+
+def _looked_at_s(facts: Facts) -> float:
+    """Python and dispatch of the forward pass inside modules, each module once.
+
+    Guards look at a module and its weights once, however often the traced Python called it. It was
+    called as often as the rarest of the ops that it runs.
+    """
+    inside: dict[str, list[OpFact]] = defaultdict(list)
+    for op in facts.ops:
+        if op.phase == "forward" and op.module:
+            inside[op.module].append(op)
+    total_s = 0.0
+    for ops in inside.values():
+        calls = min(Counter((op.name, op.shapes) for op in ops).values()) if facts.in_order else 1
+        total_s += sum(op.host_s + op.fixed_s for op in ops) / calls
+    return total_s
 
 
 def records_gradients(facts: Facts) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     CODE,
@@ -29,20 +30,20 @@ _LEAVES = ("overhead.python", "overhead.dispatch", "overhead.launch")
 
 def _consider(facts: Facts) -> Considered:
     if not facts.on_gpu:
-        return RuledOut("a CPU has no launches to capture")
+        return RuledOut("a CPU has no kernel launches to capture")
     nothing = too_little(facts, *_LEAVES)
     if nothing is not None:
         return nothing
     if facts.counters.get("reads_of_one_value", 0):
-        return RuledOut("the step reads values back from the device, which no graph can hold")
+        return RuledOut("the step reads values back, which a CUDA graph cannot capture")
     held_s = facts.leaf_s(*_LEAVES)
     launch_s = facts.rate("launch.latency") or 0.0
     saved_s = held_s - launch_s
     # Kernels inside a graph still start one after another.
     return prospect_or_not(
         facts, 0.4 * saved_s, 0.8 * saved_s, saved_s,
-        f"waiting for Python, dispatch and launches takes {time_text(held_s)} per step; a graph "
-        f"is one launch of {time_text(launch_s)}",
+        f"the device waits {time_text(held_s)} per step for Python, dispatch and launches; a "
+        f"graph is one launch of {time_text(launch_s)}",
     )  # fmt: skip
 
 
@@ -55,6 +56,7 @@ def _apply(work: Workload) -> Iterator[Workload]:
         raise InputError("a CUDA graph needs a module and positional tensor inputs")
     inputs = program.inputs if isinstance(program.inputs, (tuple, list)) else (program.inputs,)
     # Copies the inputs into the graph's own, replays, and keeps autograd working.
+    changed("cuda_graph")
     yield replace(program, model=torch.cuda.make_graphed_callables(program.model, tuple(inputs)))
 
 
@@ -70,6 +72,7 @@ def _in_script() -> Iterator[None]:
             return original(module, *args, **kwargs)
         key = hash((id(module), shapes, module.training))
         if key not in graphed:
+            changed("cuda_graph")
             graphed[key] = torch.cuda.make_graphed_callables(module.forward, args)
         return graphed[key](*args)
 
@@ -86,5 +89,6 @@ CUDA_GRAPH = Fix(
     snippet="model = torch.cuda.make_graphed_callables(model, (example_input,))",
     apply=_apply,
     in_script=_in_script,
+    changes_made=changes_of("cuda_graph"),
     claims=(CODE,),
 )

@@ -33,13 +33,32 @@ class BeforeLoop:
 
 
 @dataclass(frozen=True, slots=True)
+class AroundCalls:
+    """A ``with`` around the statements from a call of the model to the backward pass.
+
+    Where none follows: around the statement, or the whole loop, that calls it. ``context`` is code
+    that makes the context; ``{model}`` is the model's name.
+    """
+
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
 class AfterImports:
     """Statements after the script's imports."""
 
     lines: tuple[str, ...]
 
 
-Edit: TypeAlias = Keyword | BeforeLoop | AfterImports
+@dataclass(frozen=True, slots=True)
+class FirstArgument:
+    """The first argument of every call with one of these names, where there are any."""
+
+    calls: tuple[str, ...]
+    value: str
+
+
+Edit: TypeAlias = Keyword | BeforeLoop | AroundCalls | AfterImports | FirstArgument
 
 
 def in_16_bits(dtype: str) -> tuple[str, ...]:

@@ -126,13 +126,19 @@ class IdleFact:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerFact:
-    """An optimizer: its class, how it loops over tensors, and how many and how large they are."""
+    """An optimizer: its class, how it loops over tensors, and how many and how large they are.
+
+    ``of_torch``: it comes with torch; ``takes_sparse``: sparse gradients move the same elements by
+    the same amount as dense ones do.
+    """
 
     name: str
     tensors: int
     elements: int
     fused: bool | None = None
     foreach: bool | None = None
+    of_torch: bool = True
+    takes_sparse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,7 @@ class Facts:
         idle: overhead by cause and line.
         ceilings: rates by ceiling name (FLOP/s, B/s, s).
         memory_rates: bytes/s of the last memory level by write fraction.
+        instruction_sets: of a processor, those that matter to arithmetic (``avx512_bf16``).
         dispatch_s: seconds of the smallest operator when the step was diagnosed.
         threads: intra-op threads of torch; ``processors`` are those the process may use.
         is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
@@ -162,7 +169,14 @@ class Facts:
         unused_gradients: parameters that get gradients and are in no optimizer.
         unused_come_first: they all come before those that train.
         parameters: tensors among the model's parameters; ``None`` where no model is known.
-        separate_loss: the loss is a function of its own behind the model.
+        fixed_storages: of parameters and buffers, where no step changes them.
+        returned: the tensors that a step returns, each with the op that made it (its place in
+            ``ops``); ``None`` where that is unknown.
+        module_classes: the class of each module by the name that ops carry, where it is known.
+        parametrized: modules whose weight is computed from others before each call (weight norm,
+            spectral norm).
+        graphs_kept: lines that go back through a graph and keep it for another time.
+        attention_calls: lines that call ``scaled_dot_product_attention``, and whether with dropout.
         workload: the program's parts, where gobrrr has them.
     """
 
@@ -176,6 +190,7 @@ class Facts:
     device_kind: str = "cpu"
     device_name: str = ""
     memory_bytes: int | None = None
+    instruction_sets: tuple[str, ...] = ()
     dispatch_s: float | None = None
     threads: int = 1
     processors: int = 1
@@ -189,12 +204,12 @@ class Facts:
     in_no_grad: bool = False
     parameter_dtypes: tuple[str, ...] = ()
     parameters: int | None = None
-    separate_loss: bool = False
     unused_gradients: int | None = None
     unused_gradients_share: float | None = None
     unused_come_first: bool = False
     checkpoints: bool = False
     modules: tuple[str, ...] = ()
+    module_classes: Mapping[str, str] = field(default_factory=dict)
     optimizers: tuple[OptimizerFact, ...] = ()
     loaders: tuple[LoaderFact, ...] = ()
     applied: frozenset[str] = frozenset()
@@ -202,6 +217,11 @@ class Facts:
     batch_size: int | None = None
     input_channels_last: bool = False
     random: bool = False
+    fixed_storages: frozenset[int] = frozenset()
+    returned: tuple[tuple[int, TensorSpec], ...] | None = None
+    parametrized: int = 0
+    graphs_kept: tuple[str, ...] = ()
+    attention_calls: tuple[tuple[str, bool], ...] = ()
     workload: Any = None
 
     def leaf_s(self, *names: str) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.edits import Edit
 from gobrrr.fixes.facts import LEAST_SAVING, Facts
+from gobrrr.fixes.spread import interval_of
 from gobrrr.timeline.quantities import percent, time_text
 
 # What a fix may change besides time.
@@ -95,6 +96,10 @@ class Fix:
         setting: which of its family's settings it is.
         changes_step: the step afterwards is another one (a larger batch), which no other fix
             compares with.
+        judged_with: the class of fixes whose trials say how far predictions like its own lie from
+            what is measured (``spread``); empty: none do, and its interval is the widest.
+        precision: what it computes in instead of the program's own type; empty: it keeps that.
+            Such a change is tried and shown apart, and is in the best set only if it is allowed.
     """
 
     name: str
@@ -115,6 +120,8 @@ class Fix:
     family: str = ""
     setting: float | None = None
     changes_step: bool = False
+    precision: str = ""
+    judged_with: str = ""
 
     @property
     def can_be_applied(self) -> bool:
@@ -122,12 +129,21 @@ class Fix:
         return self.apply is not None or self.in_script is not None or bool(self.environment)
 
     def considered(self, facts: Facts, asked: Collection[str] = ()) -> Considered:
-        """``consider``, and ruled out where it is off and its name or family was not asked for."""
+        """``consider``, with the interval that trials support.
+
+        Ruled out where it is off and neither its name nor its family was asked for.
+        """
         wanted = self.name in asked or (bool(self.family) and self.family in asked)
         if self.only_if_asked and not wanted:
             name = self.family or self.name
             return RuledOut(f"{self.only_if_asked}: off unless asked for (--only {name})")
-        return self.consider(facts)
+        found = self.consider(facts)
+        if isinstance(found, RuledOut):
+            return found
+        low_s, high_s = interval_of(
+            self.judged_with, facts, found.low_s, found.expected_s, found.high_s
+        )
+        return replace(found, low_s=low_s, high_s=high_s)
 
     def excludes(self, other: Fix) -> bool:
         """Whether the two decide the same thing."""
@@ -158,6 +174,6 @@ def too_little(facts: Facts, *leaves: str) -> RuledOut | None:
     if held_s >= LEAST_SAVING * facts.step_s:
         return None
     what = " and ".join(leaves)
-    return RuledOut(
-        f"{what} holds {percent(held_s / facts.step_s, 1)} of the step: nothing to win there"
-    )
+    verb = "take" if len(leaves) > 1 else "takes"
+    held = percent(held_s / facts.step_s, 1)
+    return RuledOut(f"{what} {verb} {held} of the step: too little to gain")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gobrrr.diagnosis.tables import PHASE_NAMES
 from gobrrr.fixes.facts import Facts, OpFact
-from gobrrr.models.dataflow import Dataflow, PlacedOp, link
+from gobrrr.models.dataflow import Dataflow, link
 from gobrrr.models.fusion import FUSIBLE, FusedGroup, fuse
-from gobrrr.timeline.data import Phase
+from gobrrr.timeline.data import PHASE_NAMES, Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.traits import Role, Space, space_of
 
@@ -47,17 +47,9 @@ class Group:
         return sum(op.fresh_bytes for op in self.ops)
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    call: OpCall
-    module: str
-    source: str
-    phase: Phase
-
-
-def placed(op: OpFact) -> PlacedOp:
+def placed(op: OpFact) -> StepOp:
     """The op as the models link it to others."""
-    return _Placed(op.call, op.module, op.source, _PHASES.get(op.phase, Phase.OTHER))
+    return StepOp(op.call, op.module, op.source, _PHASES.get(op.phase, Phase.OTHER))
 
 
 def is_fusable(op: OpFact) -> bool:

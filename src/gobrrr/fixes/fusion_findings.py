@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Finding, Prediction
@@ -85,8 +86,8 @@ def _together(small: Sequence[Finding], step_s: float) -> Finding | None:
         prediction=_prediction(
             sum(p.low_s for p in known), expected_s, sum(p.high_s for p in known), step_s
         ),
-        because=f"{len(small)} kinds of groups, each of them under {percent(LEAST_SHARE)} of the "
-        f"step or after the {MOST_FINDINGS} largest, save {time_text(expected_s)} together.",
+        because=f"{len(small)} further groups, each under {percent(LEAST_SHARE)} of the step or "
+        f"beyond the {MOST_FINDINGS} largest, save {time_text(expected_s)} together.",
         sources=list(dict.fromkeys(s for f in small for s in f.sources))[:5],
         leaves=_LEAVES,
     )
@@ -101,8 +102,12 @@ def _prediction(low_s: float, expected_s: float, high_s: float, step_s: float) -
 
 
 def _of_optimizer(op: OpFact) -> bool:
-    base = op.call.name.partition("::")[2]
-    return op.phase == "optimizer" or base.startswith(_OPTIMIZER_NAMES)
+    return op.phase == "optimizer" or _updates(op.call.name)
+
+
+@lru_cache(maxsize=1024)
+def _updates(name: str) -> bool:
+    return name.partition("::")[2].startswith(_OPTIMIZER_NAMES)
 
 
 def _finding(
@@ -152,7 +157,7 @@ def sentence(pattern: Pattern, expected_s: float) -> str:
     count = len(first.ops)
     where = f" in each of {places} places" if places > 1 else ""
     text = (
-        f"{count} ops{where} move {si(pattern.bytes_now, 'B')}; as one kernel "
+        f"{count} ops{where} move {si(pattern.bytes_now, 'B')}; one kernel would move "
         f"{si(pattern.bytes_fused, 'B')}, which saves {time_text(expected_s)}"
     )
     if first.kind == ATTENTION:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gobrrr.attribution.device import DeviceAttribution
+from gobrrr.attribution.recorded import RecordedDevice, RecordedLane
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.diagnosis.tables import PHASE_NAMES
+from gobrrr.diagnosis.schema import Diagnosis, Finding
+from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.fixes.facts import OpFact
 from gobrrr.fixes.fusion_findings import fusion_findings
-from gobrrr.models.dataflow import PlacedOp
-from gobrrr.timeline.data import KernelKind, Phase, Timeline
+from gobrrr.timeline.collector import uncollected
+from gobrrr.timeline.data import PHASE_NAMES, KernelKind, Phase, Timeline
+from gobrrr.timeline.graph import OpGraph, StepOp
 from gobrrr.timeline.ops import OpCall
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from gobrrr.capture.cpu_timeline import CpuCapture
     from gobrrr.models.target import TargetDevice
     from gobrrr.prediction.costs import CostedOp
-    from gobrrr.timeline.graph import OpGraph
 
 
 def add_cpu_fusion(
@@ -39,19 +40,33 @@ def add_cpu_fusion(
             fixed_ns = float(shares.fixed_ns[row])
             kernel_ns = float(shares.owned_ns[row]) - fixed_ns
         ops.append(_fact(op.call, op, kernel_ns * 1e-9, fixed_ns * 1e-9))
-    diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.accounted_s)
+    _add(diagnosis, fusion_findings(ops, ceilings, diagnosis.accounted_s))
 
 
-def add_lane_fusion(
-    diagnosis: Diagnosis, capture: CpuCapture, result: CpuAttribution, ceilings: Ceilings | None
-) -> None:
-    """Put the fusion opportunities of a recorded CPU step into its diagnosis.
+def add_recorded_fusion(diagnosis: Diagnosis, ran: RecordedDevice | RecordedLane) -> None:
+    """Put the fusion opportunities of a recorded step into its diagnosis.
 
-    The step of median length stands for all; fixed costs are not in a recording.
+    The step of median length stands for all. On a device its kernels count as long as they took
+    there; on the processor fixed costs are not in a recording.
     """
-    steps = capture.timeline.steps
-    lengths = steps[:, 1] - steps[:, 0]
-    pieces = result.steps[int(np.argsort(lengths, kind="stable")[len(lengths) // 2])]
+    ops = _ops_of_device(ran) if isinstance(ran, RecordedDevice) else _ops_of_lane(ran)
+    found = fusion_findings(
+        ops,
+        ran.ceilings,
+        diagnosis.accounted_s,
+        linked=False,
+        multiprocessors=ran.step.device.multiprocessors,
+    )
+    _add(diagnosis, found)
+
+
+def _ops_of_device(ran: RecordedDevice) -> list[OpFact]:
+    return ops_of_median_step(ran.timeline, ran.found, ran.ceilings)
+
+
+def _ops_of_lane(ran: RecordedLane) -> list[OpFact]:
+    capture, result = ran.lane.capture, ran.result
+    pieces = result.steps[capture.timeline.median_step]
     ops = []
     for row, time_ns in zip(pieces.kernel_row.tolist(), pieces.kernel_row_ns.tolist()):
         if capture.position[row] >= 0:
@@ -59,42 +74,38 @@ def add_lane_fusion(
             call = int(capture.timeline.host.call[row])
             said = capture.timeline.calls[call] if call >= 0 else op.call
             ops.append(_fact(said, op, time_ns * 1e-9, 0.0))
-    diagnosis.findings += fusion_findings(ops, ceilings, diagnosis.accounted_s, linked=False)
+    return ops
 
 
-def add_device_fusion(
-    diagnosis: Diagnosis, timeline: Timeline, found: DeviceAttribution, ceilings: Ceilings | None
-) -> None:
-    """Put the fusion opportunities of a step on a GPU into its diagnosis.
-
-    The step of median length stands for all; its kernels count as long as they took there.
-    """
-    ops = ops_of_median_step(timeline, found, ceilings)
-    units = timeline.device.multiprocessors
-    diagnosis.findings += fusion_findings(
-        ops, ceilings, diagnosis.accounted_s, linked=False, multiprocessors=units
-    )
-
-
+@uncollected()
 def add_predicted_fusion(
     diagnosis: Diagnosis, costed: Sequence[CostedOp], graph: OpGraph, device: TargetDevice
 ) -> None:
     """Put the fusion opportunities of a step that was predicted, op by op, into its diagnosis."""
     ops = [
-        _fact(op.op.call, op.op, op.device_s - op.fixed_s, op.fixed_s)
+        _fact(op.op.call, op.op, op.cost.device_s - op.cost.fixed_s, op.cost.fixed_s)
         for op in costed
-        if not op.is_copy
+        if not op.cost.is_copy
     ]
-    diagnosis.findings += fusion_findings(
+    found = fusion_findings(
         ops,
         device.ceilings,
         diagnosis.accounted_s,
         kept=graph.kept,
         multiprocessors=device.multiprocessors,
     )
+    _add(diagnosis, found)
 
 
-def _fact(call: OpCall, op: PlacedOp, kernel_s: float, fixed_s: float) -> OpFact:
+def _add(diagnosis: Diagnosis, found: list[Finding]) -> None:
+    if diagnosis.regime is None:
+        # From times that say nothing of the program nothing follows.
+        return
+    diagnosis.findings += found
+    diagnosis.verdict = verdict_of(diagnosis)
+
+
+def _fact(call: OpCall, op: StepOp, kernel_s: float, fixed_s: float) -> OpFact:
     return OpFact(
         call, kernel_s=kernel_s, fixed_s=fixed_s, module=op.module, source=op.source,
         phase=PHASE_NAMES[op.phase],
@@ -105,8 +116,7 @@ def ops_of_median_step(
     timeline: Timeline, found: DeviceAttribution, ceilings: Ceilings | None
 ) -> list[OpFact]:
     """Operators whose kernels ran in the step of median length, in the order of their kernels."""
-    lengths = timeline.steps[:, 1] - timeline.steps[:, 0]
-    low, high = timeline.steps[int(np.argsort(lengths, kind="stable")[len(lengths) // 2])]
+    low, high = timeline.steps[timeline.median_step]
     kernels, host = timeline.kernels, timeline.host
     rows = np.flatnonzero(
         (kernels.start_ns >= low) & (kernels.start_ns < high) & (kernels.kind == KernelKind.KERNEL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import shutil
@@ -12,16 +13,23 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
+from gobrrr.attribution.attributed import Attributed
 from gobrrr.attribution.cpu_run import CpuAnalysis
+from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
+from gobrrr.capture.nested import nested_tensors
+from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload
+from gobrrr.devices import identify
 from gobrrr.devices.allocator import VARIABLES
 from gobrrr.devices.host_costs import dispatch_now_s
+from gobrrr.diagnosis.remedies import is_compiled
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
-from gobrrr.diagnosis.tables import PHASE_NAMES
 from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.memory_budget import has_setting
+from gobrrr.fixes.parametrizations import parametrized
 from gobrrr.fixes.programs import Program, is_module
-from gobrrr.fixes.threads import usable_processors
+from gobrrr.measure.load import usable_processors
+from gobrrr.timeline.data import PHASE_NAMES
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import OpClass, Work
 
@@ -30,27 +38,32 @@ _DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 def facts_of(
     diagnosis: Diagnosis,
-    analysis: CpuAnalysis | None,
+    analysis: Analysis | None,
     *,
     workload: Workload | None = None,
     is_script: bool = False,
     can_restart: bool = False,
 ) -> Facts:
-    """Facts of one diagnosed step; with ``analysis`` op by op in order, otherwise from its rows."""
+    """Facts of one diagnosed step; with ``analysis`` op by op in order, otherwise from its rows.
+
+    A step on a GPU whose profiled ops are not the recorded ones has its ops by groups that are
+    alike, with the shapes that the profiler saw.
+    """
     import torch
 
     phases = {row.phase for row in diagnosis.ops}
     facts = Facts(
         step_s=diagnosis.accounted_s,
         leaves=dict(diagnosis.leaves),
-        ops=_ops_in_order(analysis) if analysis is not None else _ops_of_rows(diagnosis.ops),
-        in_order=analysis is not None,
+        ops=_ops_of(diagnosis, analysis),
+        in_order=isinstance(analysis, CpuAnalysis) or (analysis is not None and analysis.in_order),
         idle=tuple(IdleFact(row.cause, row.time_s, row.source) for row in diagnosis.idle),
         counters=dict(diagnosis.counters),
         ceilings={row.name: row.value for row in diagnosis.device.ceilings},
         device_kind=diagnosis.device.kind,
         device_name=diagnosis.device.name,
         memory_bytes=diagnosis.device.memory_bytes,
+        instruction_sets=identify("cpu").isa if diagnosis.device.kind == "cpu" else (),
         dispatch_s=dispatch_now_s(torch, diagnosis.accounted_s),
         threads=torch.get_num_threads(),
         processors=usable_processors(),
@@ -62,8 +75,45 @@ def facts_of(
         is_script=is_script,
         can_restart=can_restart,
         environment={n: os.environ[n] for n in VARIABLES if os.environ.get(n)},
-    )
+        module_classes={row.name: row.module_class for row in diagnosis.modules
+                        if row.module_class is not None},
+    )  # fmt: skip
     return facts if workload is None else with_program(facts, workload)
+
+
+def _ops_of(diagnosis: Diagnosis, analysis: Analysis | None) -> tuple[OpFact, ...]:
+    if isinstance(analysis, CpuAnalysis):
+        return _ops_in_order(analysis)
+    if analysis is None:
+        return _ops_of_rows(diagnosis.ops)
+    return _ops_on_device(analysis) if analysis.in_order else _ops_by_groups(analysis.attributed)
+
+
+def _ops_on_device(analysis: DeviceAnalysis) -> tuple[OpFact, ...]:
+    def seconds(ns: float | None) -> float | None:
+        return None if ns is None else ns * 1e-9
+
+    return tuple(
+        OpFact(
+            call=found.op.call, work=found.work, kernel_s=found.kernel_ns * 1e-9,
+            fixed_s=found.fixed_ns * 1e-9, host_s=found.host_ns * 1e-9,
+            roof_s=seconds(found.roof_ns), below_s=seconds(found.below_ns),
+            module=found.op.module, source=found.op.source, phase=PHASE_NAMES[found.op.phase],
+            nodes=found.op.nodes,
+        )
+        for found in analysis.ordered_ops()
+    )  # fmt: skip
+
+
+def _ops_by_groups(step: Attributed) -> tuple[OpFact, ...]:
+    facts = []
+    for item in step.ops:
+        fact = OpFact(
+            call=item.op.call, work=item.work, count=item.count, host_s=item.host_ns * 1e-9,
+            module=item.op.module, source=item.op.source, phase=PHASE_NAMES[item.op.phase],
+        )  # fmt: skip
+        facts.append(fact if item.share < 0 else _with_shares(fact, step.shares, item.share))
+    return tuple(facts)
 
 
 def _ops_in_order(analysis: CpuAnalysis) -> tuple[OpFact, ...]:
@@ -120,14 +170,6 @@ def _work_of_row(row: OpRow) -> Work | None:
     )  # fmt: skip
 
 
-def is_compiled(diagnosis: Diagnosis) -> bool:
-    """Whether compiled code ran in the diagnosed step."""
-    timeline = diagnosis.timeline
-    if timeline is None:
-        return False
-    return any("Torch-Compiled Region" in name for name in timeline.names)
-
-
 def has_compiler(device_kind: str) -> bool:
     """Whether ``torch.compile`` has what it needs to build code for this kind of device."""
     if sys.version_info >= (3, 14) and not _dynamo_supported():
@@ -168,14 +210,31 @@ def with_program(facts: Facts, workload: Workload) -> Facts:
         in_no_grad=not workload.trains and not getattr(workload, "plain_call", False),
         parameter_dtypes=dtypes_of(parameters),
         parameters=len(parameters) if module is not None else None,
-        separate_loss=workload.loss is not None,
         modules=module_kinds(module),
         optimizers=() if optimizer is None else (describe_optimizer(optimizer),),
         batch_size=None if isinstance(workload, Program) and workload.plain_call
         else workload.batch_size(),
         input_channels_last=_channels_last(workload.inputs),
+        fixed_storages=frozenset() if facts.trains or workload.trains else fixed_storages(module),
+        parametrized=parametrized(module),
         workload=workload,
     )  # fmt: skip
+
+
+def fixed_storages(module: Any) -> frozenset[int]:
+    """Storages of what a module holds, which no step changes that does not train."""
+    if module is None or module.training:
+        return frozenset()
+    return frozenset(
+        int(t.untyped_storage()._cdata) for t in (*module.parameters(), *module.buffers())
+        if t.layout == _strided()
+    )  # fmt: skip
+
+
+def _strided() -> Any:
+    import torch
+
+    return torch.strided
 
 
 def with_unused_gradients(
@@ -220,7 +279,17 @@ def describe_optimizer(optimizer: Any) -> OptimizerFact:
         elements=sum(p.numel() for p in tensors),
         fused=first.get("fused"),
         foreach=first.get("foreach"),
+        of_torch=type(optimizer).__module__.startswith("torch."),
+        takes_sparse=_takes_sparse(optimizer),
     )
+
+
+def _takes_sparse(optimizer: Any) -> bool:
+    """Whether sparse gradients move the same elements by the same amount as dense ones."""
+    if type(optimizer).__name__ not in ("SGD", "Adagrad", "SparseAdam"):
+        return False
+    moving = ("momentum", "weight_decay", "fused", "maximize")
+    return not any(group.get(name) for group in optimizer.param_groups for name in moving)
 
 
 def describe_loader(loader: Any) -> LoaderFact:
@@ -236,9 +305,34 @@ def describe_iterator(iterator: Any) -> LoaderFact:
 
 def _channels_last(inputs: Any) -> bool:
     import torch
-    from torch.utils._pytree import tree_leaves
 
-    images = [t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor) and t.dim() == 4]
+    images = [t for t in nested_tensors(inputs) if t.dim() == 4]
     return bool(images) and all(
         t.is_contiguous(memory_format=torch.channels_last) and not t.is_contiguous() for t in images
+    )
+
+
+def with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
+    """Facts with what the running script's modules, optimizers and loaders say."""
+    from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    module: Any = watcher.outermost() if watcher.outermost is not None else None
+    parameters = list(module.parameters()) if module is not None else []
+    optimizers = tuple(describe_optimizer(o) for o in watcher.optimizers if o.param_groups)
+    # A loop holds the loader's iterator; the loader itself may be gone.
+    alive = gc.get_objects()
+    loaders = [describe_loader(o) for o in alive if type(o) is DataLoader]
+    loaders += [describe_iterator(o) for o in alive if isinstance(o, _BaseDataLoaderIter)]
+    facts = with_unused_gradients(facts, parameters, list(watcher.optimizers))
+    return replace(
+        facts,
+        trains=facts.trains or bool(optimizers),
+        optimizers=optimizers,
+        loaders=tuple(dict.fromkeys(loaders)),
+        modules=module_kinds(module),
+        parameters=len(parameters) if module is not None else None,
+        parameter_dtypes=dtypes_of(parameters),
+        fixed_storages=frozenset() if facts.trains or optimizers else fixed_storages(module),
+        parametrized=parametrized(module),
     )

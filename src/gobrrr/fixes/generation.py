@@ -10,6 +10,7 @@ from typing import Any
 
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.advice import prefix_computed_again
+from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import MEMORY, UNBOUNDED, Considered, Fix, RuledOut
@@ -31,6 +32,7 @@ def _with_cache() -> Iterator[None]:
 
     @functools.wraps(original)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        changed("generate_cache")
         return original(self, *args, **{**kwargs, "use_cache": True})
 
     GenerationMixin.generate = generate
@@ -47,13 +49,14 @@ def _apply(work: Workload) -> Iterator[Workload]:
 
 GENERATE_CACHE = Fix(
     name="generate_cache",
-    title="generate() with its cache of keys and values",
+    title="generate() with its KV cache",
     leaves=("compute.matrix.roof", "compute.matrix.below", "memory.device.roof"),
     may_change=(MEMORY,),
     consider=_consider,
-    snippet="model.generate(..., use_cache=True)  # and no model.config.use_cache = False",
+    snippet="model.generate(..., use_cache=True)  # without model.config.use_cache = False",
     apply=_apply,
     in_script=_with_cache,
+    changes_made=changes_of("generate_cache"),
     in_source=(Keyword(("generate",), (("use_cache", "True"),)),),
     effect=UNBOUNDED,
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.fixes.fix import (
@@ -23,12 +24,13 @@ from gobrrr.fixes.fix import (
 )
 from gobrrr.fixes.programs import is_module, with_setting
 from gobrrr.fixes.scripts import attribute, before_first_call
+from gobrrr.fixes.spread import LESS_WORK
 from gobrrr.timeline.quantities import percent, time_text
 
 
 def _consider_set_to_none(facts: Facts) -> Considered:
     if not facts.trains:
-        return RuledOut("no gradients are kept here")
+        return RuledOut("the step keeps no gradients")
     zeroing = [op for op in facts.named("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
                if op.phase in ("optimizer", "other", "")]  # fmt: skip
     if not zeroing:
@@ -52,6 +54,7 @@ def _setting_to_none() -> Iterator[None]:
     original = Optimizer.zero_grad
 
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
+        changed("set_to_none", not set_to_none)
         original(self, set_to_none=True)
 
     with attribute(Optimizer, "zero_grad", zero_grad):
@@ -89,6 +92,7 @@ def _apply_unused(work: Workload) -> Iterator[Workload]:
     used = {id(p) for group in work.optimizer.param_groups for p in group["params"]}
     for parameter in work.model.parameters():
         if id(parameter) not in used:
+            changed("unused_gradients", parameter.requires_grad)
             parameter.requires_grad_(False)
             parameter.grad = None
     yield work
@@ -113,9 +117,9 @@ def _consider_no_checkpointing(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, 0.5 * again_s, again_s, 1.5 * again_s,
         f"the backward pass does {backward / max(forward, 1.0):.2f} times the forward pass's "
-        f"matrix products, where {own / max(forward, 1.0):.2f} are its own: {percent(again)} of "
-        f"the forward pass's {time_text(forward_s)} is computed again; without, activations stay "
-        "in memory",
+        f"matrix products, of which {own / max(forward, 1.0):.2f} are its own: {percent(again)} "
+        f"of the forward pass ({time_text(forward_s)}) is recomputed; without checkpointing, "
+        "activations stay in memory",
     )  # fmt: skip
 
 
@@ -166,6 +170,7 @@ def _no_checkpoints() -> Iterator[None]:
         for name in ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop",
                      "preserve_rng_state"):  # fmt: skip
             kwargs.pop(name, None)
+        changed("no_checkpointing")
         return function(*args, **kwargs)
 
     with _in_place_of(original, call):
@@ -176,6 +181,7 @@ def _disable_checkpointing(module: Any) -> None:
     for part in module.modules():
         if getattr(part, "gradient_checkpointing", False):
             part.gradient_checkpointing = False
+            changed("no_checkpointing")
 
 
 @contextmanager
@@ -193,7 +199,7 @@ def _no_checkpointing_in_script() -> Iterator[None]:
 
 def _consider_checkpointing(facts: Facts) -> Considered:
     if not facts.trains:
-        return RuledOut("nothing is kept for a backward pass")
+        return RuledOut("no activations are kept for a backward pass")
     forward_s = sum(op.time_s + op.host_s for op in facts.ops if op.phase == "forward")
     return prospect_or_not(
         facts, -1.2 * forward_s, -forward_s, 0.05 * facts.step_s,
@@ -213,6 +219,7 @@ def _checkpoint_blocks(module: Any) -> None:
         return
     longest = max(lists, key=lambda m: sum(p.numel() for p in m.parameters()))
     for block in longest:
+        changed("activation_checkpointing")
         forward = block.forward
         block.forward = partial(checkpoint, forward, use_reentrant=False)
 
@@ -223,12 +230,9 @@ def _apply_checkpointing(work: Workload) -> Iterator[Workload]:
     yield work
 
 
-def _checkpointing_in_script() -> AbstractContextManager[None]:
-    return before_first_call(_checkpoint_blocks)
-
-
 SET_TO_NONE = Fix(
     name="set_to_none",
+    judged_with=LESS_WORK,
     title="zero_grad(set_to_none=True)",
     leaves=("memory.device.roof", "memory.device.below", "overhead.dispatch"),
     may_change=(MEMORY,),
@@ -236,30 +240,35 @@ SET_TO_NONE = Fix(
     snippet="optimizer.zero_grad(set_to_none=True)",
     apply=_apply_set_to_none,
     in_script=_setting_to_none,
+    changes_made=changes_of("set_to_none"),
     in_source=(Keyword(("zero_grad",), (("set_to_none", "True"),), place=0),),
     effect=UNBOUNDED,
 )
 UNUSED_GRADIENTS = Fix(
     name="unused_gradients",
-    title="No gradients for parameters that do not train",
+    judged_with=LESS_WORK,
+    title="No gradients for frozen parameters",
     leaves=("compute.matrix.roof", "compute.matrix.below", "memory.device.roof",
             "overhead.dispatch"),
     may_change=(MEMORY,),
     consider=_consider_unused,
     snippet="for p in frozen.parameters():\n    p.requires_grad_(False)",
     apply=_apply_unused,
+    changes_made=changes_of("unused_gradients"),
     effect=UNBOUNDED,
 )  # fmt: skip
 NO_CHECKPOINTING = Fix(
     name="no_checkpointing",
+    judged_with=LESS_WORK,
     title="No activation checkpointing",
     leaves=("compute.matrix.roof", "compute.matrix.below", "memory.device.roof",
             "overhead.dispatch"),
     may_change=(MEMORY, RANDOMNESS),
     consider=_consider_no_checkpointing,
-    snippet="output = block(x)  # in place of checkpoint(block, x)",
+    snippet="output = block(x)  # instead of checkpoint(block, x)",
     apply=_apply_no_checkpointing,
     in_script=_no_checkpointing_in_script,
+    changes_made=changes_of("no_checkpointing"),
     effect=UNBOUNDED,
     claims=(KEPT_ACTIVATIONS,),
 )  # fmt: skip
@@ -271,7 +280,8 @@ CHECKPOINTING = Fix(
     consider=_consider_checkpointing,
     snippet="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
     apply=_apply_checkpointing,
-    in_script=_checkpointing_in_script,
+    in_script=partial(before_first_call, _checkpoint_blocks),
+    changes_made=changes_of("activation_checkpointing"),
     claims=(KEPT_ACTIVATIONS,),
-    only_if_asked="spares memory and costs time",
+    only_if_asked="saves memory and costs time",
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.capture.inductor_kernels import InductorKernel, InductorResult, inductor_kernels
+from gobrrr.capture.nested import nested_tensors
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.workload import Workload
 from gobrrr.models.compiled import CompiledKernel, compiled_kernels
@@ -50,7 +51,7 @@ class FusionComparison:
     def sentence(self) -> str:
         """The comparison in words."""
         text = (
-            f"torch.compile leaves {self.fused_made} generated kernels and "
+            f"torch.compile makes {self.fused_made} generated kernels and "
             f"{len(self.made) - self.fused_made} library calls; the fusion rules expected "
             f"{self.fused_expected} and {len(self.expected) - self.fused_expected}"
         )
@@ -132,7 +133,7 @@ def what_broke(ops: list[StepOp], made: InductorResult) -> tuple[str, ...]:
     for line, count in copies.items():
         found.append(
             f"Views: {count} copies into another layout{f' at {line}' if line else ''}; "
-            "a view that a library call cannot take ends a fused kernel."
+            "a library call that cannot read a view as it is ends the fused kernel."
         )
     return tuple(found)
 
@@ -142,18 +143,7 @@ def _is_generated(kernel: CompiledKernel) -> bool:
 
 
 def _storages(result: Any) -> set[int]:
-    import torch
-
-    pending, found = [result], set()
-    while pending:
-        item = pending.pop()
-        if isinstance(item, torch.Tensor):
-            found.add(int(item.untyped_storage()._cdata))
-        elif isinstance(item, dict):
-            pending += item.values()
-        elif isinstance(item, (list, tuple)):
-            pending += item
-    return found
+    return {int(tensor.untyped_storage()._cdata) for tensor in nested_tensors(result)}
 
 
 def _total(amounts: list[int | None]) -> int | None:

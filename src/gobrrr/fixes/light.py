@@ -9,6 +9,7 @@ from gobrrr.fixes.attention import find_attention
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.fusion import find_groups, seconds_to_move
+from gobrrr.fixes.unneeded_work import constant_ops, unread_ops
 
 
 def speed_of_light_with(facts: Facts, fixes: Sequence[Fix]) -> float | None:
@@ -16,12 +17,16 @@ def speed_of_light_with(facts: Facts, fixes: Sequence[Fix]) -> float | None:
 
     Without fixes the sum of the ops' roofs. Each fix declares what it leaves of the work
     (``Effect``): fusion moves each value once, 16 bits halve all bytes, a lower precision raises
-    the rate of matrix products. Anything below has lost work that it should do.
+    the rate of matrix products. A compiler that fuses also drops what nobody reads and may fold
+    what never changes; such ops bound nothing. Anything below has lost work that it should do.
     """
     effects = [fix.effect for fix in fixes]
     if not facts.in_order or not all(effect.bounded for effect in effects):
         return None
-    known = [op for op in facts.ops if op.roof_s is not None]
+    needless: set[int] = set()
+    if any(effect.fuses for effect in effects):
+        needless = {id(op) for op in [*(unread_ops(facts) or ()), *(constant_ops(facts) or ())]}
+    known = [op for op in facts.ops if op.roof_s is not None and id(op) not in needless]
     bytes_left = prod(effect.bytes_left for effect in effects)
     speedup = max((_gain(facts, effect.matrix_dtype) for effect in effects), default=1.0)
     fused: set[int] = set()
@@ -35,10 +40,13 @@ def speed_of_light_with(facts: Facts, fixes: Sequence[Fix]) -> float | None:
         inside = {id(op) for run in runs for op in run}
         fused |= {id(op) for run in runs for op in run if not op.matrix_flops}
         for group in find_groups(facts):
-            if any(id(op) in inside for op in group.ops):
+            members = {id(op) for op in group.ops}
+            if members & inside:
                 continue
-            fused |= {id(op) for op in group.ops}
-            light_s += bytes_left * (seconds_to_move(facts, group.bytes_after) or 0.0)
+            fused |= members
+            if not members & needless:
+                # What a group moves of which a part goes is unknown: it bounds nothing.
+                light_s += bytes_left * (seconds_to_move(facts, group.bytes_after) or 0.0)
     rate = facts.rate("matrix.float32")
     for op in known:
         if id(op) in inside and op.matrix_flops:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from gobrrr.capture.compiler_counters import graphs_compiled
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.compilation import (
     COMPILE_FIXES,
@@ -35,7 +36,7 @@ from gobrrr.fixes.fix import (
     RuledOut,
 )
 from gobrrr.fixes.programs import as_program
-from gobrrr.fixes.scripts import before_first_call, compile_in_place, graphs_compiled
+from gobrrr.fixes.scripts import before_first_call, compile_in_place
 from gobrrr.timeline.quantities import percent, time_text
 
 FAMILY = "memory_budget"
@@ -88,7 +89,7 @@ def recomputed_s(facts: Facts, budget: float) -> float:
 
 def _consider(budget: float, facts: Facts) -> Considered:
     if not facts.trains:
-        return RuledOut("nothing is kept for a backward pass")
+        return RuledOut("no activations are kept for a backward pass")
     ruled_out = cannot_compile(facts)
     if ruled_out is not None:
         return ruled_out
@@ -102,8 +103,8 @@ def _consider(budget: float, facts: Facts) -> Considered:
     # Tried whatever it costs in time: memory is what it was asked for.
     return Prospect(
         low_s - 2 * again_s, expected_s - again_s, high_s,
-        f"compiled, with {percent(budget)} of the activations kept and the cheapest of the others "
-        f"computed again: about {time_text(again_s)} of the forward pass",
+        f"compiled, with {percent(budget)} of the activations kept and the cheapest of the "
+        f"others recomputed: about {time_text(again_s)} of the forward pass",
     )  # fmt: skip
 
 
@@ -120,9 +121,8 @@ def _fix(budget: float) -> Fix:
         import torch
 
         program = as_program(work)
+        # The loss stays as it is, as in the snippet.
         changed = replace(program, model=torch.compile(program.model))
-        if program.trains and program.loss is not None:
-            changed = replace(changed, loss=torch.compile(program.loss))
         # Read when the forward pass is compiled, which the first call does, not this one.
         with _kept(budget):
             yield changed

@@ -20,6 +20,7 @@ from gobrrr.fixes.fix import (
 )
 from gobrrr.fixes.fusion import seconds_to_move
 from gobrrr.fixes.scripts import before_optimizer_steps
+from gobrrr.fixes.spread import OPTIMIZERS
 from gobrrr.timeline.quantities import time_text
 
 # Values of a parameter's size that one fused update reads and writes (4 bytes each): parameter,
@@ -43,7 +44,7 @@ def _in_optimizer(facts: Facts) -> tuple[float, float, int]:
 
 def _ruled_out(facts: Facts) -> RuledOut | None:
     if not facts.trains:
-        return RuledOut("no optimizer steps here")
+        return RuledOut("no optimizer runs in this step")
     if not facts.optimizers:
         return RuledOut("gobrrr sees no optimizer: give a gobrrr.Workload with optimizer=...")
     return None
@@ -59,6 +60,8 @@ def _consider_fused(facts: Facts) -> Considered:
         return RuledOut(f"{names} has no fused implementation")
     if all(o.fused for o in able):
         return RuledOut("the optimizer is fused already")
+    if any("sparse" in op.name for op in facts.ops):
+        return RuledOut("some gradients are sparse, which fused optimizers refuse")
     overhead_s, kernel_s, ops = _in_optimizer(facts)
     tensors = sum(o.tensors for o in able)
     moved = sum(4.0 * o.elements * _MOVED_PER_ELEMENT[o.name] for o in able)
@@ -77,6 +80,9 @@ def _consider_foreach(facts: Facts) -> Considered:
     ruled_out = _ruled_out(facts)
     if ruled_out is not None:
         return ruled_out
+    if not any(o.of_torch and o.name in _FOREACH for o in facts.optimizers):
+        names = ", ".join(o.name for o in facts.optimizers)
+        return RuledOut(f"{names} has no foreach implementation")
     if all(o.foreach or o.fused for o in facts.optimizers):
         return RuledOut("the optimizer updates all tensors together already")
     if facts.on_gpu and all(o.foreach is None for o in facts.optimizers):
@@ -87,7 +93,7 @@ def _consider_foreach(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, -0.2 * overhead_s, saved_s, 0.8 * overhead_s,
         f"{ops} ops of the optimizer cost {time_text(overhead_s)} of Python and dispatch, of "
-        "which lists of tensors spare about half",
+        "which the foreach implementation saves about half",
     )  # fmt: skip
 
 
@@ -146,6 +152,7 @@ FUSED_OPTIMIZER = Fix(
     in_script=_fuse_in_script,
     effect=UNBOUNDED,
     claims=(OPTIMIZER,),
+    judged_with=OPTIMIZERS,
 )
 FOREACH_OPTIMIZER = Fix(
     name="foreach_optimizer",
@@ -159,4 +166,5 @@ FOREACH_OPTIMIZER = Fix(
     apply=_together_apply,
     in_script=_together_in_script,
     claims=(OPTIMIZER,),
+    judged_with=OPTIMIZERS,
 )

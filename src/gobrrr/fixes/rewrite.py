@@ -15,7 +15,15 @@ from typing import TypeAlias, TypeVar
 import libcst as cst
 from libcst import matchers as m
 
-from gobrrr.fixes.edits import AfterImports, BeforeLoop, Edit, Keyword
+from gobrrr.fixes.around_calls import AroundCallsOf
+from gobrrr.fixes.edits import (
+    AfterImports,
+    AroundCalls,
+    BeforeLoop,
+    Edit,
+    FirstArgument,
+    Keyword,
+)
 from gobrrr.fixes.fix import Fix
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import multiple
@@ -58,7 +66,7 @@ def rewrite(source: str, fixes: Sequence[Fix], speedup: float) -> Rewritten:
         snippets = [f"# {fix.title}\n{fix.snippet}" for fix in fixes]
         return Rewritten(None, (f"Not written: {reason}. By hand:", *snippets))
     started = [
-        f"{fix.name} is set where the script is started: "
+        f"{fix.name} has to be set when the script is started: "
         + " ".join(f"{name}={value}" for name, value in fix.environment.items())
         + " python ..."
         for fix in fixes
@@ -103,7 +111,7 @@ def _attribute(node: cst.CSTNode) -> cst.Attribute:
 
 def _write(edited: _Edited, fix: Fix) -> None:
     if not fix.in_source and not fix.environment:
-        raise _NoPlace(f"{fix.name} has no place in a script that can be told for sure")
+        raise _NoPlace(f"gobrrr cannot tell where {fix.name} belongs in the script")
     for edit in fix.in_source:
         edited.add(edit, fix.name)
 
@@ -119,20 +127,34 @@ class _Edited:
         """Make or note an edit. Raises _NoPlace."""
         if isinstance(edit, AfterImports):
             self.after_imports += edit.lines
+        elif isinstance(edit, FirstArgument):
+            self.tree = self.tree.visit(_SetFirst(edit))
+        elif isinstance(edit, AroundCalls):
+            model = self._model(name)
+            context = edit.context.replace("{model}", model)
+            around = AroundCallsOf(model, context, self.comment)
+            self.tree = self.tree.visit(around)
+            if around.unclear or not around.written:
+                why = around.unclear or f"nothing calls {model}"
+                raise _NoPlace(f"{name} goes around the step's forward pass, and {why}")
         elif isinstance(edit, BeforeLoop):
-            model = model_name(self.tree)
-            if model is None:
-                raise _NoPlace(f"{name} changes the model, and which variable that is is not clear")
+            model = self._model(name)
             self.before_loop += [line.replace("{model}", model) for line in edit.lines]
         else:
             change = _SetKeyword(edit)
             self.tree = self.tree.visit(change)
             what = " and ".join(name for name, _ in edit.arguments)
             if change.unclear:
-                raise _NoPlace(f"{name} sets {what} in a call that gives its arguments otherwise")
+                raise _NoPlace(f"{name} sets {what} in a call whose arguments cannot be edited")
             if not change.seen:
                 calls = " or ".join(edit.calls)
                 raise _NoPlace(f"{name} sets {what} in a call of {calls}, and there is none")
+
+    def _model(self, name: str) -> str:
+        model = model_name(self.tree)
+        if model is None:
+            raise _NoPlace(f"{name} changes the model, and gobrrr cannot tell its variable")
+        return model
 
     def code(self) -> str:
         """All of it. Raises _NoPlace."""
@@ -142,7 +164,7 @@ class _Edited:
             placed = _Placed(model or "", self._statements(self.before_loop))
             tree = tree.visit(placed)
             if not placed.done:
-                raise _NoPlace(f"where {model} is made and first called cannot be told")
+                raise _NoPlace(f"gobrrr cannot tell where {model} is made and first called")
         if self.after_imports:
             lines = list(self.after_imports)
             body = list(tree.body)
@@ -207,6 +229,23 @@ class _SetKeyword(cst.CSTTransformer):
         kept = [arg for arg in old if arg.keyword is None or arg.keyword.value not in replaced]
         new = [_argument(name, value) for name, value in edit.arguments]
         return updated_node.with_changes(args=_appended(kept, old, new))
+
+
+class _SetFirst(cst.CSTTransformer):
+    """Sets the first argument in every call of some functions."""
+
+    def __init__(self, edit: FirstArgument) -> None:
+        super().__init__()
+        self.edit = edit
+
+    def leave_Call(  # noqa: N802 - LibCST's name
+        self, original_node: cst.Call, updated_node: cst.Call
+    ) -> cst.Call:
+        """The call with the argument."""
+        if _last_name(updated_node.func) not in self.edit.calls or not updated_node.args:
+            return updated_node
+        first = updated_node.args[0].with_changes(value=cst.parse_expression(self.edit.value))
+        return updated_node.with_changes(args=[first, *updated_node.args[1:]])
 
 
 def _argument(name: str, value: str) -> cst.Arg:

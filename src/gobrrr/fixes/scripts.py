@@ -10,36 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gobrrr.capture.compiler_counters import compiler_counters
-
 
 @contextmanager
 def before_first_call(change: Callable[[Any], None]) -> Iterator[None]:
     """``change(module)`` once for each outermost module with parameters, before its first call."""
-    import torch
-
-    module_class = torch.nn.Module
-    original = module_class.__call__
     seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-        # Inner modules, and a compiler that reads the code of this one, see no wrapper.
-        wrapped = module_class.__call__
-        module_class.__call__ = original
-        try:
-            if module not in seen:
-                seen.add(module)
-                if next(module.parameters(), None) is not None:
-                    change(module)
-            return original(module, *args, **kwargs)
-        finally:
-            module_class.__call__ = wrapped
+    def call(module: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if module not in seen:
+            seen.add(module)
+            if next(module.parameters(), None) is not None:
+                change(module)
+        return original(module, *args, **kwargs)
 
-    module_class.__call__ = outermost_call
-    try:
+    with around_outermost_calls(call):
         yield
-    finally:
-        module_class.__call__ = original
 
 
 @contextmanager
@@ -53,6 +38,7 @@ def around_outermost_calls(
     original = module_class.__call__
 
     def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # Inner modules, and a compiler that reads the code of this one, see no wrapper.
         wrapped = module_class.__call__
         module_class.__call__ = original
         try:
@@ -108,8 +94,3 @@ def compile_in_place(module: Any, **arguments: Any) -> None:
         return call(*args, **kwargs)
 
     module._compiled_call_impl = torch.compile(run, **arguments)
-
-
-def graphs_compiled() -> float:
-    """Graphs that Dynamo has compiled in this process."""
-    return compiler_counters().get("compiled_graphs", 0.0)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gobrrr.capture.workload import Workload
-from gobrrr.fixes.edits import AfterImports
+from gobrrr.fixes.changes import changed, changes_of
+from gobrrr.fixes.edits import AfterImports, FirstArgument
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     THREADS,
@@ -18,6 +19,8 @@ from gobrrr.fixes.fix import (
     prospect_or_not,
 )
 from gobrrr.fixes.programs import Setting, with_setting
+from gobrrr.fixes.scripts import attribute
+from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.quantities import count, time_text
 
 # Share of the ideal that more threads reach on matrix products and large elementwise ops:
@@ -38,8 +41,8 @@ def _consider_all(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, 0.4 * saved_s, saved_s, ideal_s,
         f"torch uses {facts.threads} of {facts.processors} processors; "
-        f"{time_text(compute_s)} of compute and {time_text(memory_s)} of memory time can "
-        "be shared",
+        f"{time_text(compute_s)} of compute and {time_text(memory_s)} of memory time can be "
+        "spread over all of them",
     )  # fmt: skip
 
 
@@ -48,9 +51,12 @@ def _consider_one(facts: Facts) -> Considered:
         return RuledOut("the step runs on a GPU")
     if facts.threads == 1:
         return RuledOut("one thread is in use already")
+    workers = max((loader.workers for loader in facts.loaders), default=0)
+    if facts.threads + workers > facts.processors > 1 and workers:
+        return _crowded(facts, workers)
     fork_s = facts.rate("parallel.fork_join")
     if fork_s is None:
-        return RuledOut("what it costs to start threads is unknown on this machine")
+        return RuledOut("the cost of starting threads is unknown on this machine")
     # torch spreads elementwise ops over threads from 32768 elements on (at::internal::GRAIN_SIZE),
     # library calls from far fewer.
     shared = [op for op in facts.ops if op.kernel_s > 0 and op.kernel_s > 2 * fork_s]
@@ -65,12 +71,27 @@ def _consider_one(facts: Facts) -> Considered:
     )  # fmt: skip
 
 
-def _threads(wanted: Callable[[], int]) -> Setting:
+def _crowded(facts: Facts, workers: int) -> Considered:
+    """Threads that share each op with others wait for the last, which waits for a processor."""
+    shared_s = facts.leaf_s("compute", "memory.device", "memory.page_faults")
+    # Of what the threads have in common, the part that loader workers hold a processor for. How
+    # long they do is unknown: between nothing and always.
+    held = min(workers / facts.processors, 1.0)
+    return prospect_or_not(
+        facts, -0.5 * shared_s, 0.5 * held * shared_s, held * shared_s,
+        f"torch's {facts.threads} threads and {workers} loader workers share {facts.processors} "
+        f"processors, and an op ends with its slowest thread: workers can delay "
+        f"{time_text(shared_s)} of kernels per step",
+    )  # fmt: skip
+
+
+def _threads(name: str, wanted: Callable[[], int]) -> Setting:
     @contextmanager
     def setting() -> Iterator[None]:
         import torch
 
         before = torch.get_num_threads()
+        changed(name, before != wanted())
         torch.set_num_threads(wanted())
         try:
             yield
@@ -80,16 +101,34 @@ def _threads(wanted: Callable[[], int]) -> Setting:
     return setting
 
 
-def usable_processors() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _in_script(name: str, wanted: Callable[[], int]) -> Setting:
+    """The setting, whatever number the script itself sets."""
+    setting = _threads(name, wanted)
+
+    @contextmanager
+    def held() -> Iterator[None]:
+        import torch
+
+        process, original = os.getpid(), torch.set_num_threads
+
+        def set_num_threads(number: int) -> None:
+            # Loader workers, which are forked from here, have one thread each.
+            if os.getpid() != process:
+                original(number)
+                return
+            changed(name, number != wanted())
+            original(wanted())
+
+        with setting(), attribute(torch, "set_num_threads", set_num_threads):
+            yield
+
+    return held
 
 
 def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted: Callable[[], int],
          *lines: str) -> Fix:  # fmt: skip
-    setting = _threads(wanted)
+    setting = _threads(name, wanted)
+    number = lines[-1].removeprefix("torch.set_num_threads(").removesuffix(")")
 
     @contextmanager
     def apply(work: Workload) -> Iterator[Workload]:
@@ -100,15 +139,17 @@ def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted:
         leaves=("compute.matrix.below", "compute.vector.below", "memory.device.below",
                 "overhead.dispatch"),
         may_change=("numerics",), consider=consider, snippet=lines[-1], apply=apply,
-        in_script=setting, in_source=(AfterImports(lines),), effect=UNBOUNDED, claims=(THREADS,),
+        in_script=_in_script(name, wanted), effect=UNBOUNDED, claims=(THREADS,),
+        changes_made=changes_of(name),
+        in_source=(AfterImports(lines), FirstArgument(("set_num_threads",), number)),
     )  # fmt: skip
 
 
 ALL_THREADS = _fix(
-    "all_threads", "All processors for each op", _consider_all, usable_processors,
+    "all_threads", "Use all processors for each op", _consider_all, usable_processors,
     "import os", "torch.set_num_threads(len(os.sched_getaffinity(0)))",
 )  # fmt: skip
 ONE_THREAD = _fix(
-    "one_thread", "One thread: ops too small to share", _consider_one, lambda: 1,
+    "one_thread", "Use one thread: ops are too small to parallelise", _consider_one, lambda: 1,
     "torch.set_num_threads(1)",
 )  # fmt: skip

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import BeforeLoop
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
@@ -26,9 +28,9 @@ from gobrrr.timeline.quantities import time_text
 
 def _consider(facts: Facts) -> Considered:
     if facts.trains:
-        return RuledOut("int8 weights do not train")
+        return RuledOut("int8 weights cannot be trained")
     if importlib.util.find_spec("torchao") is None:
-        return RuledOut("needs torchao: pip install torchao")
+        return RuledOut("it needs torchao: pip install torchao")
     products = [op for op in facts.ops if (op.matrix_flops or 0.0) > 0 and op.bytes_moved]
     bound = [op for op in products if (op.matrix_flops or 0.0) < 20 * (op.bytes_moved or 0.0)]
     if not bound:
@@ -46,16 +48,13 @@ def _quantise(module: Any) -> None:
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
     quantize_(module, Int8WeightOnlyConfig())
+    changed("int8_weights")
 
 
 @contextmanager
 def _apply(work: Workload) -> Iterator[Workload]:
     _quantise(work.model)
     yield work
-
-
-def _in_script() -> AbstractContextManager[None]:
-    return before_first_call(_quantise)
 
 
 INT8_WEIGHTS = Fix(
@@ -66,7 +65,8 @@ INT8_WEIGHTS = Fix(
     consider=_consider,
     snippet="torchao.quantization.quantize_(model, Int8WeightOnlyConfig())",
     apply=_apply,
-    in_script=_in_script,
+    in_script=partial(before_first_call, _quantise),
+    changes_made=changes_of("int8_weights"),
     in_source=(
         BeforeLoop(
             (

@@ -51,7 +51,7 @@ CLAIMS = (
     ),
     Claim(
         "copy",
-        "What a fused activation costs is moving the data",
+        "The cost of a fused activation is its memory traffic",
         "time is spent on memory, not on arithmetic",
         "time of fused relu over time of a copy of the same size",
         unit="x",
@@ -124,12 +124,12 @@ def _answers(timed: dict[str, Series], rows: list[Row]) -> dict[str, Answer]:
     flops = {row["name"]: row["flops_per_element"] for row in rows}
     work = ""
     if flops.get("gelu") and flops.get("relu"):
-        work = f", for {flops['gelu']:.0f} operations an element against {flops['relu']:.0f}"
+        work = f", for {flops['gelu']:.0f} FLOPs per element against {flops['relu']:.0f}"
     gelu = ratio_of(fused["gelu"], fused["relu"])
     bound = (
         "a copy takes as long"
         if medians["gelu"] < 1.15 * copy.summary().median
-        else f"a copy takes {time_text(copy.summary().median)}: beyond that it is arithmetic"
+        else f"a copy takes {time_text(copy.summary().median)}; the rest is arithmetic"
     )
     return {
         "gelu-as-relu": Answer(
@@ -162,7 +162,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
         )  # fmt: skip
         axes.bar_label(bars, [f"{r['seconds'] / copy_s:.2f}x" for r in found], padding=3,
                        fontsize=8)  # fmt: skip
-    label = f"copy, {time_text(copy_s)}: in the article all fused ones end here"
+    label = f"copy, {time_text(copy_s)}: in the article, every fused activation"
     axes.axhline(copy_s, color=ORANGE, linestyle="--", linewidth=1.4, label=label)
     labels = []
     for name in NAMES:
@@ -174,7 +174,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
     axes.set_xlabel("FLOPs per element by gobrrr's formulas")
     axes.set_ylabel(f"time, {outcome.context['elements'] / 2**20:.0f} Mi float32")
     axes.legend(title="times the copy", loc="upper left")
-    title(figure, "Activations against the copy that bounds them", outcome.device)
+    title(figure, "Fused activations against a copy of the same size", outcome.device)
 
 
 EXPERIMENT = Experiment(

@@ -39,7 +39,7 @@ MLP_BATCHES = (1, 2)
 CLAIMS = (
     Claim(
         "small",
-        "Where overhead rules, doubling the batch does not double the time",
+        "When a step is overhead-bound, doubling the batch does not double the time",
         "not double: overhead-bound",
         "time at batch 2 over time at batch 1, a small transformer",
         unit="x",
@@ -47,7 +47,7 @@ CLAIMS = (
     ),
     Claim(
         "large",
-        "Where it does not, doubling the batch doubles the time",
+        "When a step is not overhead-bound, doubling the batch doubles the time",
         "double",
         "time at the largest batch over time at half of it",
         unit="x",
@@ -57,14 +57,14 @@ CLAIMS = (
         "split",
         "What does not grow with the batch is overhead",
         "the rest is overhead",
-        "fixed part of the time at batch 1 less the overhead of gobrrr's split, in points",
+        "fixed part of the time at batch 1 minus the overhead in gobrrr's split, in points",
         unit="points",
         least=-15,
         most=15,
     ),
     Claim(
         "width",
-        "A batch below the width can be free without any overhead: it raises the intensity",
+        "A batch smaller than the layer width can be free without any overhead",
         "a footnote",
         "time at batch 2 over time at batch 1, a wide MLP",
         unit="x",
@@ -72,9 +72,9 @@ CLAIMS = (
     ),
     Claim(
         "width-overhead",
-        "... and that is not overhead",
+        "The wide MLP that takes a second sample for free is not overhead-bound",
         "a footnote",
-        "overhead of the wide MLP at batch 1, by gobrrr's split",
+        "overhead of the wide MLP at batch 1 in gobrrr's split",
         unit="%",
         most=20,
     ),
@@ -187,14 +187,14 @@ def _answers(
         ),
         "width": Answer(
             Measured(*ratio_of(series["mlp", 2], series["mlp", 1])),
-            "every weight is read once for one row or for two"
+            "every weight is read once, for one row as for two"
             if series["mlp", 2].best_s < 1.5 * series["mlp", 1].best_s
-            else "the weights are the same, but two rows go to another kernel than one (a product "
-            "of matrices instead of a matrix and a vector)",
+            else "the weights are the same, but two rows use another kernel than one row (GEMM "
+            "instead of GEMV)",
         ),
         "width-overhead": Answer(
             Measured(*(100 * value for value in wide)),
-            "over three diagnoses; the time goes into reading the weights",
+            "interval over three diagnoses; most of the time is spent reading the weights",
         ),
     }
 
@@ -223,7 +223,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
     overhead = rows[0]["overhead"]
     if overhead:
         left.plot([1], [overhead * times[0]], "D", color=ORANGE, markersize=7,
-                  label="overhead by gobrrr's split, batch 1")  # fmt: skip
+                  label="overhead in gobrrr's split, batch 1")  # fmt: skip
     left.set_xscale("log", base=2)
     left.set_yscale("log")
     plain_ticks(left.xaxis, batches)
@@ -239,7 +239,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
     share = wide[0]["overhead"]
     if share is not None:
         right.bar(["batch 1"], [share * wide[0]["seconds"]], 0.5, color=ORANGE,
-                  label=f"overhead by gobrrr's split: {percent(share)}")  # fmt: skip
+                  label=f"overhead in gobrrr's split: {percent(share)}")  # fmt: skip
         right.legend(loc="upper left")
     time_ticks(right.yaxis)
     right.margins(y=0.3)

@@ -24,6 +24,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.attribution.leaves import TOP_LEVELS
 from gobrrr.lab.compiled import compiler_problem, fuse
 from gobrrr.lab.dit_parts import AdaLn, Block, attend, make_block
 from gobrrr.lab.drawing import REGIME_COLOURS, title
@@ -52,14 +53,13 @@ DIT, FLASH = "https://arxiv.org/abs/2212.09748", "https://arxiv.org/abs/2205.141
 SEQUENCES = (("256 px image", 256), ("512 px image", 1024), ("video, 9 frames", 2304))
 SHORT, LONG = SEQUENCES[0][0], SEQUENCES[-1][0]
 PARTS = ("attention, unfused", "attention, flash", "feed-forward", "AdaLN chain")
-SPLIT = ("compute", "memory", "overhead", "unmodelled")
 
 CLAIMS = (
     Claim(
         "attention",
-        "Attention in single operators is bandwidth-bound",
+        "Unfused attention is bandwidth-bound",
         "bandwidth-bound unless fused",
-        "share of memory in its time, longest sequence",
+        "memory-bound share of its time, longest sequence",
         unit="%",
         least=50,
         source=FLASH,
@@ -77,7 +77,7 @@ CLAIMS = (
         "feed-forward",
         "The feed-forward is compute-bound",
         "compute-bound",
-        "share of compute in its time, longest sequence",
+        "compute-bound share of its time, longest sequence",
         unit="%",
         least=50,
         source=DIT,
@@ -86,14 +86,14 @@ CLAIMS = (
         "adaln",
         "AdaLN's chain is bandwidth-bound",
         "many small memory-bound kernels",
-        "share of memory in its time, longest sequence",
+        "memory-bound share of its time, longest sequence",
         unit="%",
         least=50,
         source=DIT,
     ),
     Claim(
         "adaln-fused",
-        "... and fuses",
+        "AdaLN's chain is faster when fused",
         "fusion",
         "time of the chain over its time fused, longest sequence",
         unit="x",
@@ -101,9 +101,9 @@ CLAIMS = (
     ),
     Claim(
         "two-clips",
-        "Two clips instead of one tell whether overhead rules",
+        "Two clips instead of one show whether the block is overhead-bound",
         "double the data, see what does not double",
-        "time of two clips over one, less the ratio that gobrrr's overhead predicts",
+        "time of two clips over one, minus the ratio that gobrrr's overhead predicts",
         unit="x",
         least=-0.2,
         most=0.2,
@@ -112,7 +112,7 @@ CLAIMS = (
         "checkpointing",
         "Recomputing in fused kernels is faster than activation checkpointing",
         "less memory and less runtime",
-        "time of a training step compiled to half the memory over time with checkpointing",
+        "time of a training step compiled with half the memory, over its time checkpointed",
         unit="x",
         most=0.97,
     ),
@@ -192,7 +192,7 @@ def _fused_chain(setting: Setting, chain: AdaLn) -> Callable[[], object]:
 
 
 def _shares(found: Diagnosis) -> dict[str, float]:
-    return {name: getattr(found.split, f"{name}_s") / found.accounted_s for name in SPLIT}
+    return {name: getattr(found.split, f"{name}_s") / found.accounted_s for name in TOP_LEVELS}
 
 
 def _part_row(
@@ -201,7 +201,7 @@ def _part_row(
     return {
         "kind": "part", "sequence": name, "tokens": tokens, "part": part,
         "seconds": found.summary().median,
-        **{key: spread([share[key] for share in shares])[0] for key in SPLIT},
+        **{key: spread([share[key] for share in shares])[0] for key in TOP_LEVELS},
     }  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def _part_answers(
         found = shares[LONG, part]
         values = [100 * share[regime] for share in found]
         text = ", ".join(
-            f"{percent(spread([s[name] for s in found])[0])} {name}" for name in SPLIT[:3]
+            f"{percent(spread([s[name] for s in found])[0])} {name}" for name in TOP_LEVELS[:3]
         )
         took = series[LONG, part].summary().median
         answers[key] = Answer(Measured(*spread(values)), f"{time_text(took)}: {text}")
@@ -237,8 +237,8 @@ def _part_answers(
         if fused is None
         else Answer(
             Measured(*ratio_of(chain, fused)),
-            f"{time_text(chain.summary().median)} in seven operators, "
-            f"{time_text(fused.summary().median)} in two fused kernels",
+            f"{time_text(chain.summary().median)} as seven operators, "
+            f"{time_text(fused.summary().median)} as two fused kernels",
         )
     )
     return answers
@@ -267,8 +267,8 @@ def _two_clips(setting: Setting) -> tuple[Answer, list[Row]]:
                 "predicted": predicted, "overhead": overhead}  # fmt: skip
     because = (
         f"two clips take {multiple(ratio[0])} the time of one; with {percent(overhead)} overhead "
-        f"by gobrrr's split {multiple(predicted)} is expected ({SHORT}): "
-        + ("overhead rules" if ratio[0] < 1.5 else "overhead does not rule")
+        f"in gobrrr's split {multiple(predicted)} is expected ({SHORT}): "
+        + ("overhead-bound" if ratio[0] < 1.5 else "not overhead-bound")
     )
     return Answer(Measured(*(value - predicted for value in ratio)), because), [row]
 
@@ -324,7 +324,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
     parts.sort(key=_place)
     labels = [f"{row['part']} · {row['sequence']}" for row in parts]
     start = [0.0] * len(parts)
-    for regime in SPLIT:
+    for regime in TOP_LEVELS:
         widths = [100 * row[regime] for row in parts]
         if any(width > 0.05 for width in widths):
             left.barh(labels, widths, left=start, color=REGIME_COLOURS[regime], label=regime)
@@ -347,8 +347,8 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
         right.annotate(row["name"], (x, y), xytext=(0, 9), textcoords="offset points",
                        ha="center", fontsize=8.5)  # fmt: skip
     right.set_ylim(0, 1.2 * max(row["peak_bytes"] for row in training) / 2**20)
-    right.set_xlabel("ms per training step (better to the left)")
-    right.set_ylabel("peak MiB (better below)")
+    right.set_xlabel("ms per training step (lower is better)")
+    right.set_ylabel("peak MiB (lower is better)")
     right.set_title(f"recomputation, {SEQUENCES[1][0]}")
     title(figure, "A DiT block", outcome.device)
 
@@ -360,7 +360,7 @@ def _place(row: Row) -> tuple[int, int]:
 EXPERIMENT = Experiment(
     name="dit",
     title="A DiT block",
-    question="Which parts of a diffusion transformer are compute, memory and overhead?",
+    question="Which parts of a diffusion transformer are bound by compute, memory and overhead?",
     claims=CLAIMS,
     run=_run,
     draw=_draw,

@@ -49,7 +49,7 @@ Kernel = Callable[[Any, Any], object]
 CLAIMS = (
     Claim(
         "bytes",
-        "x.cos().cos() unfused moves four times N, fused two",
+        "Unfused, x.cos().cos() reads or writes N elements four times; fused, twice",
         "4 reads and writes against 2",
         "bytes of the two operators over bytes of one, by gobrrr's formulas",
         unit="x",
@@ -85,7 +85,7 @@ CLAIMS = (
     ),
     Claim(
         "cheap-same-as-once",
-        "With a multiplication in place of the cosine, fused twice costs what once does",
+        "With a multiplication in place of the cosine, the fused pair costs as much as one",
         "nearly the exact same time: the same argument",
         "time of the fused pair over time of one multiplication, beyond the caches",
         unit="x",
@@ -226,8 +226,8 @@ def _bound(
     if copy_s is None:
         return "The bandwidth ceiling is unknown."
     if fused_s < 1.5 * copy_s:
-        return f"Moving the bytes alone takes {time_text(copy_s)}: memory is the bound."
-    text = f"Moving the bytes alone takes {time_text(copy_s)}: arithmetic is the bound, not memory"
+        return f"Moving the bytes alone takes {time_text(copy_s)}: the kernel is memory-bound."
+    text = f"Moving the bytes alone takes {time_text(copy_s)}: the kernel is compute-bound"
     if name == "cos" and exp_rate:
         text += f" ({si(2 * elements / fused_s, 'cos/s')}; exp alone reaches {si(exp_rate, '/s')})"
     return f"{text}."

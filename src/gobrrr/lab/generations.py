@@ -48,7 +48,7 @@ CLAIMS = (
     ),
     Claim(
         "amd",
-        "... on AMD's line too",
+        "Compute grows faster than bandwidth on AMD's GPUs too",
         "not in the article",
         "doublings of half-precision matrix FLOP/s per doubling of bandwidth, MI250X to MI355X",
         unit="x",
@@ -58,7 +58,7 @@ CLAIMS = (
     Claim(
         "vector",
         "Arithmetic outside the matrix unit grows no faster than bandwidth",
-        "FLOPs that are not in a matrix product get left behind",
+        "FLOPs outside matrix products get left behind",
         "doublings of float32 vector FLOP/s per doubling of bandwidth, V100 to B200",
         unit="x",
         most=1.0,
@@ -94,7 +94,7 @@ def _run(setting: Setting) -> Findings:
         found = [_balance(key) for key in keys]
         missing = [key for key, balance in zip(keys, found) if balance is None]
         if missing:
-            notes.append(f"No figures of {', '.join(missing)}.")
+            notes.append(f"No data-sheet figures for {', '.join(missing)}.")
         lines[line] = [balance for balance in found if balance is not None]
         rows += [_device_row(line, balance) for balance in lines[line]]
     intensities = {name: intensity_of(calls) for name, calls in block_operators().items()}
@@ -195,7 +195,7 @@ def _answers(
     ):  # fmt: skip
         found = lines[line]
         if len(found) < 2:
-            answers[key] = Answer(None, "fewer than two devices have figures")
+            answers[key] = Answer(None, "fewer than two devices have data-sheet figures")
             continue
         first, last = found[0], found[-1]
         value = doublings(first, last, what)
@@ -238,9 +238,9 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
     left.set_xticks(range(4), ["1", "2", "3", "4"])
     left.margins(x=0.15, y=0.15)
     left.legend(loc="center", bbox_to_anchor=(0.62, 0.5))
-    left.set_title("the balance shifts")
+    left.set_title("ridge points rise")
     _draw_operators(right, outcome, [row for row in devices if row["line"] == "NVIDIA"])
-    title(figure, "Ridge points by data sheet, and a DiT block between them", "V100 to B200")
+    title(figure, "Ridge points from data sheets, and the operators of a DiT block", "V100 to B200")
 
 
 def _draw_operators(axes: Axes, outcome: Outcome, devices: list[Row]) -> None:
@@ -263,7 +263,7 @@ def _draw_operators(axes: Axes, outcome: Outcome, devices: list[Row]) -> None:
     axes.set_xlim(right=max(*values, high) * 2.5)
     axes.set_xlabel(f"FLOPs per byte, float16, {outcome.context['tokens']} tokens")
     axes.annotate(
-        "orange: compute-bound on a V100,\nnot on a B200; grey: on neither", (0.97, 0.4),
+        "orange: compute-bound on a V100,\nnot on a B200; grey: memory-bound on both", (0.97, 0.4),
         xycoords="axes fraction", ha="right", fontsize=8.5,
         bbox={"facecolor": "white", "linewidth": 0, "pad": 2},
     )  # fmt: skip

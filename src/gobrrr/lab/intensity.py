@@ -78,7 +78,7 @@ CLAIMS = (
     ),
     Claim(
         "ridge",
-        "Compute takes over where the device's balance of compute and bandwidth says",
+        "The kernel becomes compute-bound at the device's ridge point",
         "52 multiplications by arithmetic, 32 to 64 in the plot (A100)",
         "measured crossover over the ridge point of the measured ceilings",
         unit="x",
@@ -96,7 +96,7 @@ CLAIMS = (
     Claim(
         "bandwidth",
         "Achieved bandwidth falls as repeats grow",
-        "from about 1.3 TB/s at one repeat towards nothing (A100, read off the plot)",
+        "from about 1.3 TB/s at one repeat towards zero (A100, read off the plot)",
         "bandwidth at the most repeats over bandwidth at one",
         unit="x",
         most=0.1,
@@ -241,10 +241,10 @@ def _findings(
         best = max(elements * r / s.summary().median for r, s in many.items())
         notes.append(
             f"With many chains in flight the multiplication reaches {si(best, 'FLOP/s')}, "
-            f"{percent(best / multiply)} of its ceiling: one chain waits for itself."
+            f"{percent(best / multiply)} of its ceiling; a single chain is latency-bound."
         )
     notes.append(
-        "The arithmetic for an A100, put right: 19.5 TFLOP/s / (1.5 TB/s / 8 bytes) = 104 "
+        "The calculation for an A100, corrected: 19.5 TFLOP/s / (1.5 TB/s / 8 bytes) = 104 "
         "operations per number read and written, 52 of them multiplications."
     )
     return Findings(answers, rows, context, tuple(notes))
@@ -299,7 +299,7 @@ def _answers(
         where = Measured(*spread(meets))
         answers = {
             "free-until": Answer(
-                where, f"of {subject}; repeats below {significant(where.value)} hide behind memory"
+                where, f"of {subject}; with fewer than {significant(where.value)} memory-bound"
             )
         }
         if bandwidth and multiply:
@@ -315,17 +315,17 @@ def _answers(
     rates = [elements * best / s for s in found[best].seconds]
     if multiply:
         value = Measured(*(rate / multiply for rate in spread(rates)))
-        short = "" if value.high >= 0.8 else ": one chain of dependent operations waits for itself"
+        short = "" if value.high >= 0.8 else ": a chain of dependent operations is latency-bound"
         answers["peak"] = Answer(
             value,
-            f"{si(multiply * value.value, 'FLOP/s')} at {best} repeats of a ceiling of "
+            f"{si(multiply * value.value, 'FLOP/s')} at {best} repeats, of a ceiling of "
             f"{si(multiply, 'FLOP/s')}{short}",
         )
     else:
         answers["peak"] = Answer(None, "no ceiling of multiplication is known")
     ratios = [a / b for a, b in zip(found[1].seconds, found[most].seconds)]
     answers["bandwidth"] = Answer(
-        Measured(*spread(ratios)), f"at {most} repeats against one: the bytes are the same"
+        Measured(*spread(ratios)), f"at {most} repeats and at one; both move the same bytes"
     )
     return answers
 
@@ -362,7 +362,7 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
     ceiling_line(panels[2], context["bandwidth"], f"{context['level']} copy ceiling")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
-    title(figure, "Arithmetic is free until compute takes over", outcome.device)
+    title(figure, "Arithmetic is free until the kernel is compute-bound", outcome.device)
 
 
 def _repeat(row: Row) -> int:

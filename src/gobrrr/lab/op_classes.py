@@ -50,7 +50,7 @@ PAPER = {"contraction": (99.80, 61.0), "normalisation": (0.17, 25.5), "elementwi
 CLAIMS = (
     Claim(
         "flops",
-        "Matrix products are nearly all FLOPs of BERT",
+        "Nearly all FLOPs of BERT are in matrix products",
         "99.80 %",
         "share of the step's FLOPs in matrix products",
         unit="%",
@@ -60,7 +60,7 @@ CLAIMS = (
     ),
     Claim(
         "time",
-        "What is not matrix products takes about 40 % of the time",
+        "About 40 % of the time is spent outside matrix products",
         "39.0 % (V100)",
         "share of the step's time outside matrix products",
         unit="%",
@@ -70,7 +70,7 @@ CLAIMS = (
     ),
     Claim(
         "normalisation",
-        "Normalisation reaches 250 times fewer FLOP/s than matrix products",
+        "Normalisation achieves 250 times fewer FLOP/s than matrix products",
         "250x",
         "FLOP/s of matrix products over FLOP/s of normalisation",
         unit="x",
@@ -79,7 +79,7 @@ CLAIMS = (
     ),
     Claim(
         "pointwise",
-        "Pointwise operators reach 700 times fewer FLOP/s than matrix products",
+        "Pointwise operators achieve 700 times fewer FLOP/s than matrix products",
         "700x",
         "FLOP/s of matrix products over FLOP/s of element-wise operators",
         unit="x",
@@ -171,7 +171,7 @@ def _answers(found: Sequence[Diagnosis]) -> dict[str, Answer]:
             + (
                 ""
                 if ratio.high >= 100
-                else ": matrix products here are not far above what memory lets the rest do"
+                else ": here bandwidth lets the other operators come near matrix products"
             ),
         )
     return answers
@@ -227,7 +227,7 @@ def _order(row: Row) -> int:
 EXPERIMENT = Experiment(
     name="op-classes",
     title="Classes of operators",
-    question="Where do BERT's FLOPs go, and where does its time?",
+    question="Where are BERT's FLOPs, and where is its time?",
     claims=CLAIMS,
     run=_run,
     draw=_draw,

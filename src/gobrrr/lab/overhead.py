@@ -38,25 +38,25 @@ INNER = 2000
 CLAIMS = (
     Claim(
         "python",
-        "Python performs 32 million additions a second",
+        "Python performs 32 million additions per second",
         "32 M/s",
-        "integer additions a second in a Python loop",
+        "integer additions per second in a Python loop",
         unit="op/s",
         least=16e6,
         most=64e6,
     ),
     Claim(
         "dispatch",
-        "PyTorch dispatches 280 thousand operators a second",
+        "PyTorch dispatches 280 thousand operators per second",
         "280 k/s",
-        "calls a second of a + b, tensors of one element",
+        "calls of a + b per second, on tensors of one element",
         unit="op/s",
         least=140e3,
         most=560e3,
     ),
     Claim(
         "device",
-        "While Python does one FLOP, the device does millions",
+        "In the time of one Python addition the device does millions of FLOPs",
         "9.75 million (A100)",
         "FLOPs of the device's fastest unit in the time of one Python addition",
         unit="FLOP",
@@ -64,9 +64,9 @@ CLAIMS = (
     ),
     Claim(
         "sliver",
-        "Of one a + b, nearly all is not the addition",
+        "Nearly all of the time of a + b is not spent on the addition",
         "a sliver of the flame graph",
-        "share of a + b on one element that is not reading, adding and writing it",
+        "share of the time of a + b on one element beyond its two loads, addition and store",
         unit="%",
         least=95.0,
     ),
@@ -174,7 +174,7 @@ def _rows(timed: dict[str, Series]) -> tuple[list[Row], list[str]]:
              "total_s": spread(each["a + b"])[0]}
         )  # fmt: skip
     below = [row["layer"] for row in rows if row["high_s"] < 0]
-    return rows, [f"Measured as less than nothing: {', '.join(below)}."] if below else []
+    return rows, [f"Measured below zero (noise): {', '.join(below)}."] if below else []
 
 
 def _answers(
@@ -183,7 +183,7 @@ def _answers(
     adds = [1 / s for s in each["python"]]
     calls = [1 / s for s in each["a + b"]]
     answers = {
-        "python": Answer(Measured(*spread(adds)), "total += 1 in a for loop, the loop in it"),
+        "python": Answer(Measured(*spread(adds)), "total += 1 in a for loop, loop included"),
         "dispatch": Answer(
             Measured(*spread(calls)),
             "a + b in a for loop"
@@ -191,7 +191,7 @@ def _answers(
         ),
     }
     if fastest is None:
-        unknown = "no ceiling of arithmetic is known"
+        unknown = "no ceiling of the device's arithmetic is known"
         return {**answers, "device": Answer(None, unknown), "sliver": Answer(None, unknown)}
     ratio = Measured(*spread([fastest * s for s in each["python"]]))
     answers["device"] = Answer(
@@ -247,11 +247,11 @@ def _draw(outcome: Outcome, figure: Figure) -> None:
     left.set_xscale("log")
     left.set_xlim(1e4, 1e17)
     left.set_yticks(range(len(rates)), [name for name, _, _ in reversed(rates)])
-    left.set_xlabel("operations a second (log)")
+    left.set_xlabel("operations per second (log)")
     left.set_title("three rates")
     left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     _draw_flame(right, outcome.rows)
-    title(figure, "Overhead: what happens around one addition", outcome.device)
+    title(figure, "Overhead: the layers around one addition", outcome.device)
 
 
 def _draw_flame(axes: Axes, rows: list[Row]) -> None:
@@ -263,7 +263,7 @@ def _draw_flame(axes: Axes, rows: list[Row]) -> None:
     for depth, (row, colour) in enumerate(zip(nested, colours)):
         own_ns = max(row["seconds"], 0.0) * 1e9
         axes.barh(depth, left_over, 0.92, color=colour, edgecolor="white")
-        axes.annotate(f"{row['layer']}: {own_ns:.0f} ns of its own", (total_ns * 0.01, depth),
+        axes.annotate(f"{row['layer']}: {own_ns:.0f} ns self time", (total_ns * 0.01, depth),
                       va="center", fontsize=8.5, color="white" if depth == 0 else "black",
                       fontweight="bold")  # fmt: skip
         left_over = max(left_over - own_ns, 0.0)

@@ -52,14 +52,14 @@ CLAIMS = (
         "ahead",
         "With large operators the CPU runs ahead of the GPU",
         "the CPU can run ahead (trace)",
-        "kernels launched and waiting when a launch returns",
+        "kernels queued on the GPU when a launch returns",
         unit="kernels",
         least=4,
         timed=False,
     ),
     Claim(
         "hidden",
-        "Then overhead is hidden: the GPU is busy",
+        "With large operators overhead is hidden: the GPU stays busy",
         "no gaps between kernels (trace)",
         "share of the time in which a kernel runs, large operators",
         unit="%",
@@ -70,14 +70,14 @@ CLAIMS = (
         "waiting",
         "With small operators the GPU waits for the CPU",
         "the GPU spends its time waiting (trace)",
-        "kernels launched and waiting when a launch returns",
+        "kernels queued on the GPU when a launch returns",
         unit="kernels",
         most=1,
         timed=False,
     ),
     Claim(
         "starved",
-        "Then the GPU starves",
+        "With small operators the GPU is mostly idle",
         "mostly gaps (trace)",
         "share of the time in which a kernel runs, small operators",
         unit="%",
@@ -204,9 +204,9 @@ def _draw_lanes(axes: Axes, row: Row) -> None:
     axes.grid(visible=False)
     axes.set_title(
         f"{row['size']}: {row['what']}. GPU active {percent(row['active'])}; median kernel "
-        f"{time_text(row['kernel_s'])}, it waits {time_text(row['wait_s'])}"
+        f"{time_text(row['kernel_s'])}, queued for {time_text(row['wait_s'])}"
     )
-    reading = "the CPU is ahead" if row["size"] == LARGE else "the GPU starves"
+    reading = "the CPU is ahead" if row["size"] == LARGE else "the GPU waits for the CPU"
     axes.annotate(f"the article: {reading}", (0.995, 0.03), xycoords="axes fraction", ha="right",
                   va="bottom", fontsize=8.5, color=ARTICLE_COLOUR,
                   bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0})  # fmt: skip

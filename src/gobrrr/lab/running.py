@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.devices import identify
+from gobrrr.diagnosis.environment import describe_environment
 from gobrrr.lab.drawing import new_figure, plots_possible
 from gobrrr.lab.experiment import (
     Experiment,
@@ -21,7 +22,6 @@ from gobrrr.lab.experiment import (
 )
 from gobrrr.lab.setting import Setting, forget_compilations
 from gobrrr.lab.storage import make_folder, save_outcome, save_plot
-from gobrrr.pipeline.environment import describe_environment
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.timeline.quantities import percent
 
@@ -60,7 +60,7 @@ def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
     except KeyboardInterrupt:
         state, reason = "interrupted", "interrupted before it was finished"
     except MemoryError:
-        state, reason = "failed", "there is too little memory for it here"
+        state, reason = "failed", "this machine has too little memory for it"
     except Exception as error:
         state, reason = "failed", one_sentence(error)
     notes = list(findings.notes)
@@ -92,12 +92,12 @@ def run_experiment(experiment: Experiment, setting: Setting) -> Outcome:
 def _doubt(experiment: Experiment, claims: list[Judged], waiting: float) -> str:
     """Takes back verdicts on times that were taken on a busy machine; says why."""
     timed = {claim.key for claim in experiment.claims if claim.timed}
-    why = f"its threads waited for a processor {percent(waiting)} of the time they wanted one"
+    why = f"its threads spent {percent(waiting)} of their runnable time waiting for a processor"
     for found in claims:
         if found.key in timed and found.verdict != "cannot tell":
-            found.because = f"{why}. It would read: {found.verdict}. {found.because}"
+            found.because = f"{why}. Without that it would read: {found.verdict}. {found.because}"
             found.verdict = "cannot tell"
-    return f"The machine was busy: {why}. Times from here do not count."
+    return f"The machine was busy: {why}. Timed claims are left undecided."
 
 
 def _judge_all(experiment: Experiment, findings: Findings, reason: str) -> list[Judged]:
@@ -118,10 +118,10 @@ def one_sentence(error: BaseException) -> str:
 
     text = " ".join(str(error).split())
     torch: Any = sys.modules.get("torch")
-    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
-        return "there is too little device memory for it here"
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return "this device has too little memory for it"
     if "can't allocate memory" in text or "DefaultCPUAllocator" in text:
-        return "there is too little memory for it here"
+        return "this machine has too little memory for it"
     if "InvalidCxxCompiler" in type(error).__name__ or "No working C++ compiler" in text:
         return "torch.compile found no working C++ compiler (install g++)"
     if isinstance(error, GobrrrError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gobrrr.devices import ceilings_for_this_machine
+from gobrrr.devices.backends import synchronise
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import (
     Clock,
@@ -70,9 +71,7 @@ class Setting:
     def synchronise(self) -> None:
         """Waits until the device is done; nothing on a CPU, which runs synchronously."""
         if self.is_gpu:
-            import torch
-
-            torch.cuda.synchronize()
+            synchronise()
 
     def diagnose(self, step: Callable[[], object], *, steps: int, warmup: int) -> Diagnosis:
         """Gobrrr's own diagnosis of a step, with this device's ceilings."""

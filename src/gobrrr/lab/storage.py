@@ -45,7 +45,7 @@ def load_outcome(path: Path) -> Outcome:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except msgspec.MsgspecError as error:
-        raise InputError(f"{path.name} is no result of gobrrr lab: {error}") from error
+        raise InputError(f"{path.name} is not a result of gobrrr lab: {error}") from error
     if found.format != FORMAT:
         raise InputError(f"{path.name} has format {found.format}; this gobrrr reads {FORMAT}")
     return found

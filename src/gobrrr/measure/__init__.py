@@ -5,7 +5,7 @@ from __future__ import annotations
 from gobrrr.measure.clock import Clock, FakeClock, SystemClock
 from gobrrr.measure.load import Load, LoadWatch
 from gobrrr.measure.summary import Interval, Summary, ratio_interval, summarise
-from gobrrr.measure.timing import Series, time_interleaved, warm_up
+from gobrrr.measure.timing import Series, time_in_turns, time_interleaved, warm_up
 
 __all__ = [
     "Clock",
@@ -18,6 +18,7 @@ __all__ = [
     "SystemClock",
     "ratio_interval",
     "summarise",
+    "time_in_turns",
     "time_interleaved",
     "warm_up",
 ]

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 CONFIDENCE = 0.95
+# Of twelve samples the third smallest and the third largest hold the median in 96 % of cases.
+BATCHES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Summary:
         median: of the samples.
         mean: of the samples.
         low: lower end of the 95 % interval of the median.
-        high: upper end.
+        high: upper end; infinite where nothing bounds it (a predicted lower bound).
         n: number of samples.
     """
 
@@ -83,15 +85,15 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def ratio_interval(
-    a: Sequence[float], b: Sequence[float], *, resamples: int = 2000, seed: int = 20260101
-) -> Interval:
-    """Median of ``a[i] / b[i]`` over pairs, with its 95 % bootstrap percentile interval.
+def ratio_interval(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """Median of ``a[i] / b[i]`` over pairs in the order measured, with its 95 % interval.
 
     ``a[i]`` and ``b[i]`` are measured next to each other, so what slows the machine for a while
-    slows both: pairs are resampled, not the two series. The seed is fixed, so that the same
-    samples give the same interval. (B. Efron and R. J. Tibshirani, *An Introduction to the
-    Bootstrap*, section 13.3.)
+    slows both. What slows one side more than the other may last for several pairs, which are then
+    no independent samples: the interval is ``summarise``'s, of the medians of ``BATCHES`` batches
+    of consecutive pairs (A. M. Law, *Simulation Modeling and Analysis*, 5th ed., section 9.5.3).
+    Like that it holds without an assumption on the distribution, and one disturbed batch on either
+    side does not move it.
 
     Raises:
         ValueError: no pairs, unequal lengths, or a ratio that is not a finite positive number.
@@ -107,8 +109,7 @@ def ratio_interval(
     ratios = numerators / denominators
     if not np.isfinite(ratios).all():
         raise ValueError("a sample is not a finite number")
-    picks = np.random.default_rng(seed).integers(0, ratios.size, size=(resamples, ratios.size))
-    medians = np.median(ratios[picks], axis=1)
-    tail = (1.0 - CONFIDENCE) / 2
-    low, high = np.quantile(medians, (tail, 1.0 - tail))
-    return Interval(float(np.median(ratios)), float(low), float(high))
+    middle = float(np.median(ratios))
+    batches = np.array_split(ratios, min(ratios.size, BATCHES))
+    spread = summarise([float(np.median(batch)) for batch in batches])
+    return Interval(middle, min(spread.low, middle), max(spread.high, middle))

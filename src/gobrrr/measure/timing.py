@@ -119,3 +119,42 @@ def time_interleaved(
         for name, call in calls.items():
             samples[name].append(time_block(call, repeats[name], clock, sync))
     return {name: Series(tuple(taken), settled[name]) for name, taken in samples.items()}
+
+
+def time_in_turns(
+    once: Callable[[], object],
+    twice: Callable[[], object],
+    *,
+    seconds: float = 2.0,
+    limit_s: float = 30.0,
+    clock: Clock | None = None,
+    lengths_of: Callable[[Callable[[], object]], list[int]] | None = None,
+) -> tuple[list[int], list[int]]:
+    """Two callables of different length, timed one call each in turns after one of each.
+
+    Rounds go on for ``seconds`` of calls: at least 5 and at most 100; but none begins after
+    ``limit_s``. Returns nanoseconds per call. What a call returns is dropped after its end.
+    ``lengths_of`` makes calls and gives their lengths, where the host's clock does not tell them.
+    """
+    clock = clock or SystemClock()
+
+    def timed(step: Callable[[], object]) -> list[int]:
+        if lengths_of is not None:
+            return lengths_of(step)
+        begin = clock.now_ns()
+        result = step()
+        length = clock.now_ns() - begin
+        del result
+        return [length]
+
+    for step in (once, twice):
+        timed(step)
+    samples: tuple[list[int], list[int]] = ([], [])
+    spent_s = 0.0
+    while len(samples[0]) < 5 or (spent_s < seconds and len(samples[0]) < 100):
+        for step, taken in zip((once, twice), samples):
+            taken += (lengths := timed(step))
+            spent_s += sum(lengths) * 1e-9
+        if spent_s > limit_s:
+            break
+    return samples

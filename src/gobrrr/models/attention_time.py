@@ -55,14 +55,18 @@ def time_of_attention(
     rows_first = "_flash_attention_" in name or "_efficient_attention_" in name
     if rows_first and "scaled_dot_product" not in name and len(q.shape) == 4:
         batch, s, heads, d = q.shape
-        t = k.shape[1]
+        t, shared = k.shape[1], k.shape[2] * k.shape[0]
         heads *= batch
     else:
         heads, s, d = prod(q.shape[:-2]), q.shape[-2], q.shape[-1]
-        t = k.shape[-2]
+        t, shared = k.shape[-2], prod(k.shape[:-2])
     if not heads or not s:
         raise ValueError("an attention over nothing")
-    causal = any(arg is True for arg in call.args)
+    causal = any(arg is True for arg in call.args) and s > 1
+    if s == 1 and 0 < shared < heads and not backward:
+        # One query each: those that share their keys become the rows of one block
+        # (``seqlenq_ngroups_swapped`` in FlashAttention-2's flash_api.cpp).
+        s, heads = heads // shared, shared
     seen = visible_pairs(s, t, causal) / s + (_BLOCK / 2 if causal else 0)
     if name.startswith("flex::attention"):
         seen *= _share_of_pairs(call)

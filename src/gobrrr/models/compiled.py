@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from gobrrr.models.dataflow import Dataflow, FlowOp, PlacedOp, link
+from gobrrr.models.dataflow import Dataflow, FlowOp, link
 from gobrrr.models.fusion import FusedGroup, fuse, tensors_of_group
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import OpGraph, StepOp
@@ -54,6 +54,12 @@ class CompiledKernel:
     phase: Phase
     split: bool = False
 
+    @property
+    def step_op(self) -> StepOp:
+        """Its place in a step, by the first of its modules and lines."""
+        module, source = next(iter(self.modules), ""), next(iter(self.sources), "")
+        return StepOp(self.call, module, source, self.phase)
+
 
 def compiled_graph(
     graph: OpGraph, *, multiprocessors: int | None = None, channels_last: bool | None = None
@@ -71,7 +77,7 @@ def compiled_graph(
 
 
 def compiled_kernels(
-    ops: Sequence[PlacedOp],
+    ops: Sequence[StepOp],
     kept: Collection[int] = (),
     *,
     multiprocessors: int | None = None,
@@ -85,7 +91,7 @@ def compiled_kernels(
     return [_kernel(flow, group) for group in groups]
 
 
-def wants_channels_last(ops: Sequence[PlacedOp]) -> bool:
+def wants_channels_last(ops: Sequence[StepOp]) -> bool:
     """Whether Inductor converts the graph's convolutions to channels-last (on a GPU)."""
     convolutions = [op.call for op in ops if op.call.name in _CONVOLUTIONS[:3]]
     if not convolutions or len(ops) >= _OPS_PER_CONVOLUTION * len(convolutions):
@@ -131,7 +137,7 @@ def _factor(call: OpCall) -> float:
     return _DEFAULT
 
 
-def _taken_apart(ops: Sequence[PlacedOp], channels_last: bool) -> list[StepOp]:
+def _taken_apart(ops: Sequence[StepOp], channels_last: bool) -> list[StepOp]:
     """The operators as Inductor sees them: bias apart from convolutions, layouts chosen."""
     found: list[StepOp] = []
     # Storages in channels-last: results of convolutions, and what is computed from them.

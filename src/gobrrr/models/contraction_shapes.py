@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.products import Product
@@ -130,13 +130,18 @@ class ConvolutionShape:
         return self.groups > 1 and self.inputs == 1
 
     def forward(self, dtype: str, c: Coefficients) -> Product:
-        """Implicit GEMM: positions x output channels, over window positions and input channels."""
-        pixels = self.pixels_in if self.transposed else self.pixels_out
-        k = self.padded_inputs * (1 if self.transposed else self.taps)
-        n = self.outputs * (self.taps if self.transposed else 1)
+        """Implicit GEMM: positions x output channels, over window positions and input channels.
+
+        A transposed one is the gradient of the input of a plain one, and computed as that
+        (``cudnn_convolution_transpose_forward``, aten/src/ATen/native/cudnn/ConvShared.cpp): each
+        result sums over those positions of the window that meet an input.
+        """
+        k = self.padded_inputs * self.taps
+        if self.transposed:
+            k = max(1, ceil(k * self.pixels_in / max(self.pixels_out, 1)))
         return Product(
-            self.images * pixels, n, k, self.groups, dtype, 0.0, self.aligned,
-            c.convolution_fraction,
+            self.images * self.pixels_out, self.outputs, k, self.groups,
+            dtype, 0.0, self.aligned, c.convolution_fraction,
         )  # fmt: skip
 
     @property

@@ -8,34 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from gobrrr.timeline.data import Phase
+from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import is_inplace
 from gobrrr.work.traits import Role, Space, space_of
-
-
-class PlacedOp(Protocol):
-    """An operator and where it came from: ``StepOp`` and ``StepOp`` are such."""
-
-    @property
-    def call(self) -> OpCall:
-        """The operator with its arguments."""
-
-    @property
-    def module(self) -> str:
-        """Path of its module; ``""`` outside modules."""
-
-    @property
-    def source(self) -> str:
-        """The user's line; ``""`` if unknown."""
-
-    @property
-    def phase(self) -> Phase:
-        """Forward, backward, optimizer or other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +78,7 @@ class Dataflow:
 
 
 def link(
-    ops: Sequence[PlacedOp], kept: Collection[int] = (), *, unread_parts_are_dead: bool = False
+    ops: Sequence[StepOp], kept: Collection[int] = (), *, unread_parts_are_dead: bool = False
 ) -> Dataflow:
     """Link operators through storage ids.
 
@@ -115,7 +95,7 @@ def link(
     flow: list[FlowOp] = []
     producer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
-    spaces: dict[OpCall, tuple[Space | None, Work | None]] = {}
+    spaces: dict[object, tuple[Space | None, Work | None]] = {}
 
     def value_of(spec: TensorSpec) -> int:
         nonlocal next_value
@@ -128,9 +108,10 @@ def link(
 
     for index, op in enumerate(ops):
         call = op.call
-        known_of = spaces.get(call)  # once: hashing a call visits every size of every tensor
+        form = call.form
+        known_of = spaces.get(form)
         if known_of is None:
-            known_of = spaces[call] = (space_of(call), work_of(call))
+            known_of = spaces[form] = (space_of(call), work_of(call))
         space, work = known_of
         outputs = call.outputs or ()
         if space is not None and space.role is Role.NOTHING:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.coefficients import Coefficients, coefficients_of
 from gobrrr.models.contraction_shapes import ConvolutionShape, convolution_of
 from gobrrr.models.passes import Pass
 from gobrrr.models.target import TargetDevice
+from gobrrr.models.walk import integers_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.contractions import output_mask
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS
@@ -32,11 +33,12 @@ _GENERIC_WINDOW = 0.25
 # A transposed convolution that is strided and dilated has no kernel on the matrix unit: of the
 # vector rate in float32. The same programs, in 1-D and 3-D.
 _SCATTERING = 0.22
+_WORKSPACE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionEfficiency:
-    """Achieved fractions of convolutions on one architecture.
+    """Achieved fractions of convolutions.
 
     Attributes:
         channels_last: of a plain product's rate, for channels-last 16-bit convolutions, and for
@@ -68,13 +70,6 @@ class ConvolutionEfficiency:
 
 # Measured on Ada alone; other architectures take the same until somebody measures them.
 GENERIC = ConvolutionEfficiency()
-BY_ARCHITECTURE: dict[str, ConvolutionEfficiency] = {}
-
-
-def efficiency_of(device: TargetDevice) -> ConvolutionEfficiency:
-    """The numbers of the device's architecture; the general ones where it has none."""
-    known = [name for name in BY_ARCHITECTURE if device.architecture.startswith(name)]
-    return BY_ARCHITECTURE[max(known, key=len)] if known else GENERIC
 
 
 def shape_of_convolution(call: OpCall) -> ConvolutionShape | None:
@@ -94,7 +89,7 @@ def tuned(call: OpCall, work: Work, device: TargetDevice, c: Coefficients) -> Co
     shape = shape_of_convolution(call)
     if shape is None:
         return c
-    e = efficiency_of(device)
+    e = GENERIC
     if shape.depthwise:
         last = shape.channels_last
         fraction = e.depthwise_last if last else e.depthwise
@@ -108,13 +103,13 @@ def tuned(call: OpCall, work: Work, device: TargetDevice, c: Coefficients) -> Co
     return replace(c, convolution_fraction=e.channels_last)
 
 
-def depthwise_stream(call: OpCall, device: TargetDevice) -> float:
+def depthwise_stream(call: OpCall) -> float:
     """Share of the bandwidth that a direct convolution's traffic reaches."""
-    e = efficiency_of(device)
     shape = shape_of_convolution(call)
     if shape is None:
-        return e.depthwise_stream
-    stream = e.depthwise_stream_last if shape.channels_last else e.depthwise_stream
+        return GENERIC.depthwise_stream
+    last = shape.channels_last
+    stream = GENERIC.depthwise_stream_last if last else GENERIC.depthwise_stream
     return stream * _window_share(shape)
 
 
@@ -123,18 +118,45 @@ def _window_share(shape: ConvolutionShape) -> float:
     return _GENERIC_WINDOW if generic else 1.0
 
 
-def scattering_rate(call: OpCall, dtype: str, device: TargetDevice) -> float | None:
-    """FLOP/s of a transposed convolution without a kernel on the matrix unit; ``None``: has one."""
+def vector_rate(
+    call: OpCall, dtype: str, device: TargetDevice, c: Coefficients | None = None
+) -> float | None:
+    """FLOP/s of a transposed convolution without a kernel on the matrix unit; ``None``: has one.
+
+    ``c``: by default that of the device's architecture.
+    """
     shape = shape_of_convolution(call)
     vector = device.ceilings.vector_flops_per_s("float32")
     if shape is None or not shape.transposed or dtype != "tf32" or vector is None:
         return None
     if call.name != "aten::convolution" or len(call.args) < 6:
         return None
-    strides, dilation = call.args[3], call.args[5]
-    steps = [max(n for n in each if isinstance(n, int)) if isinstance(each, tuple) and each else 1
-             for each in (strides, dilation)]  # fmt: skip
-    return vector * _SCATTERING if min(steps) > 1 else None
+    strides, dilation = (integers_of(call.args[at]) or (1,) for at in (3, 5))
+    if max(strides) > 1 and max(dilation) > 1:
+        return vector * _SCATTERING
+    if len(shape.window) < 3 or _deconvolved(shape, strides, dilation):
+        return None
+    c = c or coefficients_of(device.sheet)
+    return vector * c.float32_fraction * c.float32_convolution_fraction
+
+
+def _deconvolved(
+    shape: ConvolutionShape, strides: tuple[int, ...], dilation: tuple[int, ...]
+) -> bool:
+    """Whether cuDNN has a kernel on the matrix unit for a 3-D one in NCDHW.
+
+    "Best Practices For Using cuDNN 3D Convolutions" (cuDNN 8.2.1): stride 1, or 2 with a window of
+    2 x 2 x 2; no dilation; channels divisible by 8; and at most 256 MB of workspace, which here are
+    the converted tensors.
+    """
+    doubled = set(strides) == {2} and set(shape.window) == {2}
+    elements = shape.inputs * shape.pixels_in + shape.outputs * shape.pixels_out
+    return (
+        (set(strides) == {1} or doubled)
+        and set(dilation) == {1}
+        and shape.inputs % 8 == shape.outputs % 8 == 0
+        and 4 * shape.images * shape.groups * elements <= _WORKSPACE_BYTES
+    )
 
 
 def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass, ...]:
@@ -161,14 +183,13 @@ def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass,
     converted = dtype in _HALF or (
         dtype == "tf32" and device.architecture.startswith(_CONVERTS_TF32)
     )
-    converted = converted and scattering_rate(call, dtype, device) is None
+    converted = converted and vector_rate(call, dtype, device) is None
     if converted and shape.taps > 1 and not shape.depthwise and not shape.channels_last:
-        e = efficiency_of(device)
         # One channel, or one position, lies the same in both layouts.
         for elements, channels in ((x.numel, x.shape[1]), (weight.numel, weight.shape[1]),
                                    (out, shape.outputs * shape.groups)):  # fmt: skip
             if channels > 1 and elements > channels * shape.images:
-                found.append(_copy(elements * item, device, dtype, e.conversion))
+                found.append(_copy(elements * item, device, dtype, GENERIC.conversion))
     bias = call.args[2] if len(call.args) > 2 else None
     if isinstance(bias, TensorSpec) and not call.name.startswith("aten::cudnn"):
         found.append(_copy(out * item, device, dtype, 1.0))
@@ -183,7 +204,7 @@ def _beside_backward(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pa
     if item is None or work.compute_dtype not in _HALF or last or prod(weight.shape[2:]) == 1:
         return ()
     gradients = sum(output_mask(call, 10)[:2])
-    share = efficiency_of(device).conversion
+    share = GENERIC.conversion
     sizes = [spec.numel * item for spec in (grad, x, weight)] * gradients
     return tuple(_copy(size, device, work.compute_dtype, share) for size in sizes)
 

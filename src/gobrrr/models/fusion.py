@@ -83,6 +83,8 @@ class _Grouping:
         self.multiprocessors = multiprocessors
         self.groups: list[_Group] = []
         self.of: list[int] = []
+        # Ops of others that read what a group writes; a group has the number of its first op.
+        self.users: dict[int, list[int]] = {}
 
     def run(self) -> list[_Group]:
         for position, op in enumerate(self.flow.ops):
@@ -102,6 +104,8 @@ class _Grouping:
         self.groups.append(new)
         here = len(self.groups) - 1
         self.of.append(here)
+        for g in needs:
+            self.users.setdefault(g, []).append(here)
         if not fusible:
             return
         for other in self._partners(op, needs):
@@ -148,12 +152,11 @@ class _Grouping:
             return False
         # No third group may have to run between them.
         for low, high in ((a, b), (b, a)):
-            bit = 1 << low
-            if not self.groups[high].before & bit:
+            if not _has(self.groups[high].before, low):
                 continue
             for member in self.groups[high].members:
                 for needed in self._groups_read_by(self.flow.ops[member]):
-                    if needed not in (low, high) and self.groups[needed].before & bit:
+                    if needed not in (low, high) and _has(self.groups[needed].before, low):
                         return False
         return True
 
@@ -193,20 +196,46 @@ class _Grouping:
         kept.members += gone.members
         for member in gone.members:
             self.of[member] = a
+        self.users.setdefault(a, []).extend(self.users.pop(b, ()))
         kept.elements = max(kept.elements, gone.elements)
         kept.row = max(kept.row, gone.row)
         kept.split = kept.split or gone.split
         gone.gone = True
-        bits = 1 << a | 1 << b
-        gained = gone.before & ~kept.before & ~bits
-        kept.before = (kept.before | gone.before) & ~bits
-        if b == len(self.groups) - 1 and not gained:
+        before = _without(kept.before, a, b)
+        kept.before = before | _without(gone.before, a, b)
+        if b == len(self.groups) - 1 and kept.before == before:
             # The newest group: nothing depends on it, and on the other nothing new.
             return a
-        for index, group in enumerate(self.groups):
-            if index != a and group.before & bits:
-                group.before |= 1 << a | kept.before
+        gained = 1 << a | kept.before
+        for later in self._users_of(a):
+            self.groups[later].before |= gained
         return a
+
+    def _users_of(self, group: int) -> set[int]:
+        """The groups that must run after a group."""
+        found: set[int] = set()
+        left = [group]
+        while left:
+            at = left.pop()
+            users = {self.of[user] for user in self.users.get(at, ())} - {at}
+            self.users[at] = list(users)
+            left += users - found
+            found |= users
+        return found
+
+
+def _has(bits: int, place: int) -> bool:
+    """Whether a bit is set, without making a number as long as the longest: there may be many."""
+    if 2 * place < bits.bit_length():
+        return bits & (1 << place) != 0
+    return bool(bits >> place & 1)
+
+
+def _without(bits: int, *places: int) -> int:
+    for place in places:
+        if _has(bits, place):
+            bits ^= 1 << place
+    return bits
 
 
 def measure_group(

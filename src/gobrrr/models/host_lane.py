@@ -16,8 +16,8 @@ class HostCosts:
     """What the host pays, in seconds.
 
     Attributes:
-        op_s: Python, dispatch and autograd of one operator that launches work. 280,000 additions
-            of one element per second, the launch included (ARTICLE), are 3.6 us each.
+        op_s: Python, dispatch and autograd of one plain operator that launches work. 280,000
+            additions of one element per second, the launch included (ARTICLE), are 3.6 us each.
         view_s: an operator that launches nothing.
         backward_op_s: an operator that autograd's thread calls, without Python in between.
         launch_s: a further kernel launch of the same operator (cudaLaunchKernel).
@@ -45,6 +45,11 @@ TYPICAL_HOST = HostCosts()
 OP_OVER_DISPATCH = 3.0
 
 
+# What a real step costs the host at the most over its ops by kind: ``OP_OVER_DISPATCH`` is of a
+# small transformer, whose ops weigh 1.8 on average.
+PROGRAM_OVER_OPS = 2.0
+
+
 def host_costs_of(ceilings: Ceilings) -> HostCosts:
     """The host of measured ceilings: its own dispatch rate in place of the typical one."""
     rate = ceilings.value("host.dispatches")
@@ -61,11 +66,15 @@ def host_costs_of(ceilings: Ceilings) -> HostCosts:
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """One op as the host sees it: how many kernels it launches, and in which part of the step."""
+    """One op as the host sees it: how many kernels it launches, and in which part of the step.
+
+    ``weight``: its host time over that of a plain op (``models.host_weights``).
+    """
 
     kernels: int
     phase: Phase = Phase.FORWARD
     synchronises: bool = False
+    weight: float = 1.0
 
 
 def host_seconds(call: HostCall, costs: HostCosts) -> float:
@@ -73,7 +82,14 @@ def host_seconds(call: HostCall, costs: HostCosts) -> float:
     if call.kernels == 0:
         return costs.view_s
     one = costs.backward_op_s if call.phase == Phase.BACKWARD else costs.op_s
-    return one + (call.kernels - 1) * costs.launch_s
+    return one * call.weight + (call.kernels - 1) * costs.launch_s
+
+
+def host_seconds_of(calls: Sequence[HostCall], costs: HostCosts) -> list[float]:
+    """The same of each; ops that are alike share their call, and are looked at once."""
+    alike = {id(call): call for call in calls}
+    seconds = {number: host_seconds(call, costs) for number, call in alike.items()}
+    return [seconds[id(call)] for call in calls]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +98,14 @@ class HostWork:
 
     Attributes:
         launching: ops that launch kernels.
+        plain_s: mean host time of each with its first kernel, in seconds.
         others: ops that launch none, views among them.
         further_kernels: kernels beyond the first one of each op.
         total_s: host time of all of them, in seconds.
     """
 
     launching: int
+    plain_s: float
     others: int
     further_kernels: int
     total_s: float
@@ -96,18 +114,23 @@ class HostWork:
 def host_work(calls: Sequence[HostCall], costs: HostCosts) -> HostWork:
     """The ops of a step by what they cost the host, and the sum."""
     launching = [call for call in calls if call.kernels]
+    seconds = host_seconds_of(calls, costs)
+    further = sum(call.kernels - 1 for call in launching)
+    launching_s = sum([each for each, call in zip(seconds, calls) if call.kernels])
+    first_s = launching_s - further * costs.launch_s
     return HostWork(
         launching=len(launching),
+        plain_s=first_s / len(launching) if launching else costs.op_s,
         others=len(calls) - len(launching),
-        further_kernels=sum(call.kernels - 1 for call in launching),
-        total_s=sum(host_seconds(call, costs) for call in calls),
+        further_kernels=further,
+        total_s=sum(seconds),
     )
 
 
 def may_be_host_bound(device_s: float, host_s: float, *, compiled: bool) -> bool:
     """Whether a step whose device works for ``device_s`` may well wait for its host instead.
 
-    ``host_s`` is what bare ops cost. An op of a real program costs up to ``OP_OVER_DISPATCH`` times
+    ``host_s`` is what bare ops cost. Those of a real program cost up to ``PROGRAM_OVER_OPS`` times
     that; a compiled one calls its kernels without the program's Python and modules in between.
     """
-    return device_s < host_s * (1.0 if compiled else OP_OVER_DISPATCH)
+    return device_s < host_s * (1.0 if compiled else PROGRAM_OVER_OPS)

@@ -11,16 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gobrrr.models.attention_time import is_fused_attention, time_of_attention
+from gobrrr.models.chains import time_of_chain
 from gobrrr.models.coefficients import Coefficients, coefficients_of
-from gobrrr.models.contraction_shapes import convolution_of, products_of
+from gobrrr.models.contraction_shapes import ConvolutionShape, convolution_of, products_of
 from gobrrr.models.efficiency import (
     depthwise_stream,
     passes_beside,
-    scattering_rate,
     shape_of_convolution,
     tuned,
+    vector_rate,
 )
-from gobrrr.models.float32_convolution import fastest
+from gobrrr.models.flags import DEFAULT_FLAGS, Flags, work_with_flags
+from gobrrr.models.float32_convolution import fastest, fewest_products
+from gobrrr.models.kernels import Kernels
+from gobrrr.models.operator_limits import roof_of_op
 from gobrrr.models.passes import (
     Pass,
     arithmetic_seconds,
@@ -32,33 +36,17 @@ from gobrrr.models.passes import (
 from gobrrr.models.power import product_clock_share
 from gobrrr.models.processor import time_on_processor
 from gobrrr.models.products import time_of_product
-from gobrrr.models.roof import Roof, roof_of
+from gobrrr.models.roof import Roof
 from gobrrr.models.target import TargetDevice, target_device
 from gobrrr.models.walk import Machine
 from gobrrr.models.walks import walks_of
 from gobrrr.timeline.ops import OpCall
-from gobrrr.timeline.quantities import time_text
+from gobrrr.timeline.quantities import percent, time_text
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS
 from gobrrr.work.estimate import Work
 
 __all__ = ["DEFAULT_FLAGS", "Flags", "KernelEstimate", "TargetDevice", "estimate_op",
-           "target_device"]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """Settings of PyTorch that choose kernels, at their defaults.
-
-    Attributes:
-        tf32_matmul: ``torch.backends.cuda.matmul.allow_tf32``.
-        tf32_convolution: ``torch.backends.cudnn.allow_tf32``.
-    """
-
-    tf32_matmul: bool = False
-    tf32_convolution: bool = True
-
-
-DEFAULT_FLAGS = Flags()
+           "target_device", "work_with_flags"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +93,6 @@ class KernelEstimate:
         return self.roof.memory_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernels:
-    """What an op's kernels take besides their fixed cost: ``seconds`` in all, and its sides."""
-
-    seconds: float
-    compute_s: float
-    memory_s: float
-    count: int
-    how: str
-
-
 def estimate_op(
     call: OpCall,
     work: Work,
@@ -141,7 +118,7 @@ def estimate_op(
         ``None`` where the work or a ceiling is unknown.
     """
     done = work_with_flags(call, work, device, flags)
-    roof = roof_of(done, device.ceilings)
+    roof = roof_of_op(call, _least(call, done, device), device.ceilings, call.missed)
     if roof is None:
         return None
     moved = float(done.bytes_moved or 0)
@@ -152,16 +129,20 @@ def estimate_op(
         return _on_processor(call, done, device, cold, roof)
     c = coefficients or coefficients_of(device.sheet)
     c = tuned(call, done, device, c)
-    kernels = _contraction(call, done, device, c, cold) or _walk(call, done, device, c, cold)
+    kernels = _contraction(call, done, device, c, cold) or _walk(
+        call, done, device, c, cold, flags.row_vectors
+    )
     if kernels is None:
         return None
     kernels = _with_passes(kernels, passes_beside(call, done, device), device, c)
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
-    fixed_s = one_s * kernels.count
+    fixed_s = one_s * kernels.count + kernels.latency_s
     time_s = max(fixed_s + kernels.seconds, roof.time_s)
     because = (
-        f"{kernels.how}: {time_text(kernels.compute_s)} of arithmetic, "
-        f"{time_text(kernels.memory_s)} of traffic, {kernels.count} "
+        f"{kernels.how}: {time_text(kernels.compute_s)} of arithmetic"
+        f"{_reached(max(roof.matrix_s, roof.vector_s), kernels.compute_s)}, "
+        f"{time_text(kernels.memory_s)} of traffic{_reached(roof.memory_s, kernels.memory_s)}, "
+        f"{kernels.count} "
         f"kernel{'s' if kernels.count != 1 else ''} of {time_text(one_s)} fixed cost"
     )
     return KernelEstimate(
@@ -169,6 +150,11 @@ def estimate_op(
         _regime(fixed_s, kernels.seconds, kernels.compute_s, kernels.memory_s),
         _level(done, roof, device, cold), because, kernels.compute_s, kernels.memory_s,
     )  # fmt: skip
+
+
+def _reached(roof_s: float, seconds: float) -> str:
+    """The share of a peak that a side of the kernels goes at, where both are known."""
+    return f" ({percent(roof_s / seconds)} of the peak)" if seconds > 0 and roof_s > 0 else ""
 
 
 def _on_processor(
@@ -204,8 +190,8 @@ def _level(work: Work, roof: Roof, device: TargetDevice, cold: float) -> str:
 
 
 def _with_passes(
-    kernels: _Kernels, passes: tuple[Pass, ...], device: TargetDevice, c: Coefficients
-) -> _Kernels:
+    kernels: Kernels, passes: tuple[Pass, ...], device: TargetDevice, c: Coefficients
+) -> Kernels:
     """The kernels of an op and those that a library runs around them."""
     if not passes:
         return kernels
@@ -216,18 +202,8 @@ def _with_passes(
         seconds=kernels.seconds + seconds,
         memory_s=kernels.memory_s + memory_s,
         count=kernels.count + len(passes),
-        how=f"{kernels.how}, {len(passes)} passes beside it",
+        how=f"{kernels.how}, {len(passes)} more passes over memory",
     )
-
-
-def work_with_flags(call: OpCall, work: Work, device: TargetDevice, flags: Flags) -> Work:
-    """The work in the format that its multiplications run in: TF32 where PyTorch allows it."""
-    if work.compute_dtype != "float32" or not work.matrix_flops:
-        return work
-    allowed = flags.tf32_convolution if "conv" in call.name else flags.tf32_matmul
-    if allowed and device.kind == "cuda" and device.ceilings.value("matrix.tf32") is not None:
-        return replace(work, compute_dtype="tf32")
-    return work
 
 
 def _cold(work: Work, device: TargetDevice) -> float:
@@ -240,7 +216,7 @@ def _cold(work: Work, device: TargetDevice) -> float:
 
 def _contraction(
     call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
-) -> _Kernels | None:
+) -> Kernels | None:
     """Kernels of matrix products; ``None`` for other ops."""
     if not work.matrix_flops:
         return None
@@ -249,10 +225,13 @@ def _contraction(
         return None
     if is_fused_attention(call):
         return _attention(call, work, device, c, cold) or _unshaped(work, device, c, cold, rate)
+    chained = time_of_chain(call, work, device, c, rate)
+    if chained is not None:
+        return chained
     direct = _direct_convolution(call, work, device, c, cold)
     if direct is not None and direct.how.startswith("depthwise"):
         return direct
-    slow = scattering_rate(call, work.compute_dtype, device)
+    slow = vector_rate(call, work.compute_dtype, device, c)
     if slow is not None:
         return _unshaped(work, device, replace(c, matrix_fraction=1.0), cold, slow)
     in_float32 = _float32_convolution(call, work, device, c, cold, rate)
@@ -274,11 +253,11 @@ def _contraction(
         count += found.kernels
         if found.tile[0]:
             how = f"tiles of {found.tile[0]}x{found.tile[1]} in {found.waves} waves" + (
-                f", k cut in {found.split}" if found.split > 1 else ""
+                f", split-k {found.split}" if found.split > 1 else ""
             )
         else:
             how = f"{product.m}x{product.n}x{product.k}"
-    kernels = _Kernels(seconds, compute_s, memory_s, count, how)
+    kernels = Kernels(seconds, compute_s, memory_s, count, how)
     if direct is not None and direct.seconds < kernels.seconds:
         return direct
     return kernels
@@ -286,22 +265,38 @@ def _contraction(
 
 def _float32_convolution(
     call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float, rate: float
-) -> _Kernels | None:
+) -> Kernels | None:
     """A convolution of one group by cuDNN on the vector path; ``None`` for others."""
-    if work.compute_dtype != "float32" or device.kind != "cuda":
-        return None
-    shape = shape_of_convolution(call)
-    if shape is None or shape.groups > 1 or shape.transposed or not device.multiprocessors:
+    shape = _shape_in_float32(call, work, device)
+    if shape is None:
         return None
     found = fastest(shape, device, c, cold, rate)
     if found is None:
         return None
-    return _Kernels(found.seconds, found.compute_s, found.memory_s, found.kernels, found.name)
+    return Kernels(found.seconds, found.compute_s, found.memory_s, found.kernels, found.name)
+
+
+def _shape_in_float32(call: OpCall, work: Work, device: TargetDevice) -> ConvolutionShape | None:
+    """Of a convolution that ``float32_convolution`` knows the algorithms of."""
+    if work.compute_dtype != "float32" or device.kind != "cuda" or not device.multiprocessors:
+        return None
+    shape = shape_of_convolution(call)
+    return None if shape is None or shape.groups > 1 or shape.transposed else shape
+
+
+def _least(call: OpCall, work: Work, device: TargetDevice) -> Work:
+    """The work with the fewest products that an algorithm of its library takes: for the roof."""
+    if not work.matrix_flops:
+        return work
+    shape = _shape_in_float32(call, work, device)
+    if shape is None:
+        return work
+    return replace(work, matrix_flops=min(work.matrix_flops, 2.0 * fewest_products(shape)))
 
 
 def _attention(
     call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
-) -> _Kernels | None:
+) -> Kernels | None:
     try:
         found = time_of_attention(call, work, device, c, cold)
     except (IndexError, ValueError, TypeError):
@@ -310,12 +305,12 @@ def _attention(
     if found is None:
         return None
     how = f"blocks of {found.tile[0]} queries and {found.tile[1]} keys in {found.waves} waves"
-    return _Kernels(found.seconds, found.compute_s, found.memory_s, found.kernels, how)
+    return Kernels(found.seconds, found.compute_s, found.memory_s, found.kernels, how)
 
 
 def _unshaped(
     work: Work, device: TargetDevice, c: Coefficients, cold: float, rate: float
-) -> _Kernels | None:
+) -> Kernels | None:
     """A contraction whose shapes are not known: its FLOPs at the rate of a large product."""
     dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
     if dram is None or cache is None:
@@ -324,12 +319,12 @@ def _unshaped(
     reached *= product_clock_share(device, c, work.compute_dtype, reached, on_matrix=True)
     compute_s = (work.matrix_flops or 0.0) / reached
     memory_s = max(cold / dram, (work.bytes_moved or 0) / cache)
-    return _Kernels(max(compute_s, memory_s), compute_s, memory_s, 1, "a product")
+    return Kernels(max(compute_s, memory_s), compute_s, memory_s, 1, "a product")
 
 
 def _direct_convolution(
     call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
-) -> _Kernels | None:
+) -> Kernels | None:
     """A grouped or depthwise convolution computed without tiles, on the vector path."""
     if call.name not in LAYOUTS and call.name not in COMPOSITE:
         return None
@@ -345,7 +340,7 @@ def _direct_convolution(
         cold_bytes=cold,
         vector_flops=work.matrix_flops or 0.0,
         dtype=work.compute_dtype,
-        efficiency=depthwise_stream(call, device),
+        efficiency=depthwise_stream(call),
     )
     seconds = seconds_of(once, device, direct)
     compute_s = arithmetic_seconds(once, device, direct)
@@ -353,19 +348,20 @@ def _direct_convolution(
     if seconds is None or compute_s is None or memory_s is None:
         return None
     kind = "depthwise" if shape.depthwise else f"{shape.groups} groups"
-    return _Kernels(seconds, compute_s, memory_s, 1, f"{kind}, on the vector path")
+    return Kernels(seconds, compute_s, memory_s, 1, f"{kind}, on the vector path")
 
 
 def _walk(
-    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
-) -> _Kernels | None:
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float, row_vectors: bool
+) -> Kernels | None:
     """Kernels that walk through memory, one after the other."""
     read, written = float(work.bytes_read or 0), float(work.bytes_written or 0)
     moved = max(read + written, 1.0)
     seconds = compute_s = memory_s = 0.0
     machine = Machine(
-        c.strided_fraction, device.kind, device.multiprocessors, device.cache_bytes, c.row_trips
-    )
+        c.strided_fraction, device.kind, device.multiprocessors, device.cache_bytes, c.row_trips,
+        c.resident_threads, row_vectors, c.norm_slots,
+    )  # fmt: skip
     walks = walks_of(call, work, machine)
     for walk in walks:
         traffic = read * walk.reads + written * walk.writes
@@ -382,6 +378,8 @@ def _walk(
             programs=walk.programs,
             indexed=walk.indexed,
             trips=walk.trips,
+            slots=walk.slots,
+            reread_bytes=read * max(0.0, walk.reads - max(1.0, walk.cold_reads)),
         )
         whole_s = seconds_of(once, device, c)
         if whole_s is None:
@@ -390,4 +388,4 @@ def _walk(
         compute_s += arithmetic_seconds(once, device, c) or 0.0
         memory_s += traffic_seconds(once, device, c) or 0.0
     how = "a pass over memory" if len(walks) == 1 else f"{len(walks)} passes over memory"
-    return _Kernels(seconds, compute_s, memory_s, len(walks), how)
+    return Kernels(seconds, compute_s, memory_s, len(walks), how)

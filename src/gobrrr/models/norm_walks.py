@@ -19,8 +19,13 @@ _IN_REGISTERS = 1024
 _SHARED_BYTES = 48 * 1024
 _CHANNEL_THREADS = 512
 _WIDE_BLOCK = 1024
-# What a block of layer norm has in flight: 256 threads with 16 bytes each.
-_ROW_BYTES = 4096
+# What a thread takes at a time, the block of a layer norm, and what it has in flight (two vectors
+# of each thread).
+_VECTOR_BYTES = 16
+_NARROW_BLOCK = 128
+# Share of the cache that keeps what was read first.
+_STAYS = 0.25
+_ROW_BYTES = 2 * _NARROW_BLOCK * _VECTOR_BYTES
 
 
 def softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -37,21 +42,25 @@ def softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
         return (Walk(reads=reads, arithmetic=2, programs=rows / 32, trips=3),)
     if row <= _IN_REGISTERS:
         return (Walk(programs=rows / 4, trips=2),)
-    if size <= _SHARED_BYTES:
+    if size <= _SHARED_BYTES and size % _VECTOR_BYTES == 0:
         return (Walk(arithmetic=2, programs=float(rows), trips=2),)
-    cold = reads if _too_many(rows, size, 2, machine) else 1.0
-    trips = _rounds(rows, 2, machine) * ceil(reads * size / (16 * _WIDE_BLOCK))
+    # Rows that do not fit, or that do not start on 16 bytes, are read again each time.
+    resident = max(1, machine.resident_threads // _WIDE_BLOCK)
+    cold = 1.0 + (reads - 1.0) * _missed(rows, size, resident, machine)
+    trips = _rounds(rows, resident, machine) * ceil(reads * size / (_VECTOR_BYTES * _WIDE_BLOCK))
     return (Walk(reads=reads, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
 
 
-def _too_many(programs: int, size: int, resident: int, machine: Machine) -> bool:
-    """Whether the rows that are worked on at once are more than half of the cache holds.
+def _missed(programs: int, size: int, resident: int, machine: Machine) -> float:
+    """Share of a row's second reads that find the row gone from the cache.
 
-    ``size``: bytes of a row; ``resident``: rows that one multiprocessor works on.
+    ``size``: bytes of a row; ``resident``: rows that one multiprocessor works on. Of what is
+    worked on at once the cache keeps a share of its own size, and the rest is read again.
     """
-    if machine.units is None:
-        return False
-    return min(programs, resident * machine.units) * size > machine.cache_bytes / 2
+    if machine.units is None or not machine.cache_bytes:
+        return 0.0 if machine.units is None else 1.0
+    filled = min(programs, resident * machine.units) * size / machine.cache_bytes
+    return max(0.0, 1.0 - _STAYS / filled) if filled else 0.0
 
 
 def _rounds(programs: int, resident: int, machine: Machine) -> int:
@@ -66,12 +75,18 @@ def layer_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     rows = x.numel // max(row, 1)
     size = row * (x.item_size_bytes or 4)
     # Statistics first, then the result: the second read comes from the cache, if it is there. A
-    # block of 256 threads takes 16 bytes each at a time, for rows as long as they may be.
-    cold = 2.0 if _too_many(rows, size, 8, machine) else 1.0
+    # block of 128 threads takes 16 bytes each at a time, for rows as long as they may be.
+    resident = max(1, machine.resident_threads // _NARROW_BLOCK)
+    cold = 1.0 + _missed(rows, size, resident, machine)
     # Beside its reads a row waits for two sums across its block, for weight and bias, and for its
     # writes, where these are not hidden.
-    trips = _rounds(rows, 8, machine) * (2 * ceil(size / _ROW_BYTES) + machine.row_trips)
-    return (Walk(reads=2, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
+    trips = _rounds(rows, resident, machine) * (2 * ceil(size / _ROW_BYTES) + machine.row_trips)
+    slots = machine.norm_slots * x.numel
+    return (
+        Walk(
+            reads=2, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips, slots=slots
+        ),
+    )
 
 
 def layer_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -114,9 +129,25 @@ def batch_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
         # Statistics, their update, the result.
         statistics = _by_channel(call.tensors[0], 1)
         return (statistics, Walk(reads=0, writes=0, arithmetic=0), Walk(arithmetic=0.5))
-    # cuDNN: statistics at a fraction of the bandwidth (fitted on a recorded V100 step).
-    channels = 2.0 * call.tensors[0].shape[1]
-    return (Walk(writes=0, programs=channels, efficiency=0.85), Walk(arithmetic=0.5))
+    x = call.tensors[0]
+    if machine.kind == "cuda" and not _channels_last(x) and len(x.shape) > 2:
+        # cuDNN (bn_fw_tr_1C11_kernel_NCHW): one block for each channel reads it twice and writes
+        # the result, each thread with two vectors of 16 bytes under way (64 large channels on an
+        # H100 say so; the share of the bandwidth is fitted on a recorded V100 step).
+        channels = max(x.shape[1], 1)
+        size = x.numel // channels * (x.item_size_bytes or 4)
+        resident = max(1, machine.resident_threads // _CHANNEL_THREADS)
+        trips = ceil(3 * size / (2 * _CHANNEL_THREADS * _VECTOR_BYTES))
+        return (
+            Walk(
+                reads=2, cold_reads=1.0 + _missed(channels, size, resident, machine),
+                programs=float(channels), trips=_rounds(channels, resident, machine) * trips,
+                efficiency=0.92,
+            ),
+        )  # fmt: skip
+    # Statistics at a fraction of the bandwidth (fitted on a recorded V100 step).
+    blocks = 2.0 * x.shape[1]
+    return (Walk(writes=0, programs=blocks, efficiency=0.85), Walk(arithmetic=0.5))
 
 
 def batch_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:

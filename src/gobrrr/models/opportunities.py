@@ -19,9 +19,9 @@ CHAIN = "pointwise chain"
 ONTO_REDUCTION = "pointwise onto reduction"
 FROM_REDUCTION = "reduction onto pointwise"
 SCALE_SHIFT_GATE = "normalisation with scale, shift and gate"
-EPILOGUE = "pointwise onto the product before it"
-PROLOGUE = "pointwise into the product after it"
-ATTENTION = "attention written out"
+EPILOGUE = "pointwise epilogue of a matrix product"
+PROLOGUE = "pointwise prologue of a matrix product"
+ATTENTION = "unfused attention"
 # Operators that may stand between the softmax of an attention and its two products.
 _LONGEST_PATH = 8
 
@@ -156,7 +156,12 @@ def _opportunity(
     elements = max(1, group.elements)
     now = fused = free = None
     if ceilings is not None:
-        roofs = [None if op.work is None else roof_of(op.work, ceilings) for op in ops]
+        works = {id(op.work): op.work for op in ops}
+        roof_by = {
+            number: None if work is None else roof_of(work, ceilings)
+            for number, work in works.items()
+        }
+        roofs = [roof_by[id(op.work)] for op in ops]
         known = [r.time_s + fixed_s for r in roofs if r is not None]
         one = roof_of(group.work, ceilings)
         if len(known) == len(ops) and one is not None:
@@ -213,12 +218,14 @@ def _modulates(ops: Sequence[FlowOp]) -> int:
             continue
         shapes = [t.shape for t in op.call.tensors]
         full = max(shapes, key=len, default=())
+        if len(full) < 3:
+            continue
         count += any(_per_sample_and_channel(shape, full) for shape in shapes)
     return count
 
 
 def _per_sample_and_channel(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
-    if len(full) < 3 or len(shape) != len(full) or shape[0] != full[0] or shape[-1] == 1:
+    if len(shape) != len(full) or shape[0] != full[0] or shape[-1] == 1:
         return False
     return shape[-1] == full[-1] and all(n == 1 for n in shape[1:-1]) and shape != full
 

@@ -26,6 +26,9 @@ class Pass:
             where there are enough for all.
         indexed: elements whose addresses are computed one by one.
         trips: trips to memory that depend on each other, beyond the first.
+        reread_bytes: of ``bytes_moved``, those that a kernel reads again when it has read all of a
+            row: they wait for the first read, and come from the cache.
+        slots: instructions of the float32 units.
     """
 
     bytes_moved: float = 0.0
@@ -38,6 +41,8 @@ class Pass:
     programs: float | None = None
     indexed: float = 0.0
     trips: int = 0
+    reread_bytes: float = 0.0
+    slots: float = 0.0
 
 
 # Trips to memory that a kernel makes before its stream runs and after it.
@@ -97,6 +102,11 @@ def arithmetic_seconds(work: Pass, device: TargetDevice, c: Coefficients) -> flo
         if rate is None:
             return None
         arithmetic_s = max(arithmetic_s, work.vector_flops / (rate * c.vector_fraction))
+    if work.slots:
+        rate = device.ceilings.vector_flops_per_s("float32")
+        if rate is not None:
+            # A fused multiply-add is one instruction and two FLOPs.
+            arithmetic_s = max(arithmetic_s, 2 * work.slots / rate)
     if work.special:
         rate = device.ceilings.value(f"vector.{dtype}.exp")
         if rate is not None:
@@ -116,4 +126,5 @@ def traffic_seconds(work: Pass, device: TargetDevice, c: Coefficients) -> float 
     if dram is None or cache is None:
         return None
     share = work.efficiency * reach(work.programs, device, c)
-    return max(work.cold_bytes / dram, work.bytes_moved / cache) / share
+    once_s = max(work.cold_bytes / dram, (work.bytes_moved - work.reread_bytes) / cache)
+    return (once_s + c.reread_exposed * work.reread_bytes / cache) / share

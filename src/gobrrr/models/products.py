@@ -10,15 +10,16 @@ are few, k is cut as well and the parts are added up (split-k).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
-from gobrrr.models.power import product_clock_share
+from gobrrr.models.power import product_clock_share, vector_product_clock_shares
 from gobrrr.models.target import TargetDevice
 from gobrrr.models.tile_traffic import Tiling, reread_seconds
 from gobrrr.work.traffic import arithmetic_dtype
@@ -38,6 +39,12 @@ STEP, VECTOR_STEP = 32, 8
 # get at once (5.5 to 9.7 TB/s are measured on Hopper of 16.7).
 _PORT_BYTES_PER_CLOCK = 64
 _PORT_SHARE = 0.5
+# Rows from which a product with much traffic may be taken in two bands of rows, and how much
+# longer a band takes than a product of its size.
+_LEAST_BANDED, _BAND_LOSS = 64, 1.1
+# Tiles that pad a product so little more than the best are alike to cuBLAS (87 % of the choices of
+# a P4 in measured rows follow).
+_PADDED = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,26 +133,56 @@ def _vector_product(
 def time_of_product(
     product: Product, device: TargetDevice, c: Coefficients, rate_flops_per_s: float
 ) -> TiledTime | None:
-    """Expected time of the product, the best over tiles and splits of k.
+    """Expected time of the product; ``None`` where a bandwidth is missing.
+
+    ``rate_flops_per_s``: the peak of the path it takes. A product in float32 with much traffic
+    takes little longer than its upper and its lower half one after the other (``_BAND_LOSS``):
+    blocks that run together read neighbouring rows, and the cache has to hold what these need.
+    Where the library chooses the tile (``_as_chosen``) that is only said of bands with the same.
+    """
+    found = _as_a_whole(product, device, c, rate_flops_per_s)
+    if (
+        found is None or 4 * found.memory_s <= found.compute_s or product.batch > 1
+        or product.m < _LEAST_BANDED or uses_matrix_unit(product.dtype, device)
+    ):  # fmt: skip
+        return found
+    rows = ceil(product.m / 2)
+    band = replace(product, m=rows, cold_bytes=product.cold_bytes * rows / product.m)
+    half = time_of_product(band, device, c, rate_flops_per_s)
+    other = half is not None and half.tile != found.tile and bool(c.vector_tile_blocks)
+    if half is None or other or 2 * _BAND_LOSS * half.seconds >= found.seconds:
+        return found
+    return replace(
+        found,
+        seconds=2 * _BAND_LOSS * half.seconds,
+        memory_s=min(found.memory_s, 2 * _BAND_LOSS * half.memory_s),
+    )
+
+
+def _as_a_whole(
+    product: Product, device: TargetDevice, c: Coefficients, rate_flops_per_s: float
+) -> TiledTime | None:
+    """The best over tiles and splits of k.
 
     Per tile: 2 rows x columns x k FLOPs at the multiprocessor's share of the rate, and (rows +
     columns) x k inputs from the cache, whichever takes longer; the whole at least its cold bytes
-    at the memory's bandwidth. ``rate_flops_per_s``: the peak of the path it takes.
-    ``None`` where a bandwidth is missing.
+    at the memory's bandwidth.
     """
     dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
     if dram is None or cache is None:
         return None
     on_matrix = uses_matrix_unit(product.dtype, device)
     fraction = (c.matrix_fraction if on_matrix else c.float32_fraction) * product.fraction
-    fraction *= product_clock_share(
-        device, c, product.dtype, rate_flops_per_s * fraction, on_matrix
-    )
+    units = device.multiprocessors
+    on_vector = not on_matrix and product.dtype == "float32"
+    if not on_vector or not units:
+        fraction *= product_clock_share(
+            device, c, product.dtype, rate_flops_per_s * fraction, on_matrix
+        )
     if not product.aligned:
         fraction *= c.unaligned_fraction if on_matrix else c.float32_unaligned_fraction
     if c.product_dram_fraction is not None:
         dram *= c.product_dram_fraction / c.dram_fraction
-    units = device.multiprocessors
     flops = 2.0 * product.m * product.n * product.k * product.batch
     if not units:
         compute_s, memory_s = flops / (rate_flops_per_s * fraction), product.cold_bytes / dram
@@ -153,17 +190,22 @@ def time_of_product(
     if min(product.m, product.n) == 1:
         return _vector_product(product, device, c, flops, dram, cache)
     full = c.tile_elements if on_matrix else c.vector_tile_elements
-    on_vector = not on_matrix and product.dtype == "float32"
     options = _options(product, units, full, on_vector, c)
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
     per_unit = rate_flops_per_s * fraction / units
     # A tile reads a row and a column of its inputs for each step of k: the smaller, the more often.
-    tile_edge, fill_s = c.tile_edge, c.tile_fill_s
+    tile_edge, fill_s, turn_s = c.tile_edge, c.tile_fill_s, c.tile_turn_s
     if on_vector:
         tile_edge = tile_edge if c.vector_tile_edge is None else c.vector_tile_edge
         fill_s = fill_s if c.vector_tile_fill_s is None else c.vector_tile_fill_s
+        turn_s = 0.0
+        # Results that the cache cannot hold are written when their tile is done.
+        results = 4.0 * product.m * product.n * product.batch - device.cache_bytes / 2
+        fill_s += c.write_exposed * max(0.0, results) / dram
     edge = 1.0 + tile_edge * (1.0 / options.rows + 1.0 / options.columns)
     arithmetic: Float64 = 2 * options.multiply_adds * edge / per_unit
+    if on_vector:
+        arithmetic /= np.where(options.split > 1, c.vector_split_fraction, 1.0)
     # Each column of tiles reads all rows, each row of tiles all columns.
     item = _item_bytes(product.dtype)
     reread = options.across * product.m + options.down * product.n
@@ -177,9 +219,13 @@ def time_of_product(
     )
     traffic: Float64 = product.cold_bytes / (dram * drawing)
     if on_vector:
-        tiling = Tiling(options.rows, options.columns, options.down, options.across)
+        tiling = Tiling(options.rows, options.columns, options.down, options.across, options.held)
         reread = reread_seconds(product, tiling, units, device.cache_bytes, dram, c)
         traffic = np.maximum(traffic, reread)
+        # What the board's power leaves of the clock slows the arithmetic alone.
+        arithmetic /= vector_product_clock_shares(
+            device, c, options.issued_flops, arithmetic, traffic, traffic * dram
+        )
     # Partial results in float32 are written, then read by a kernel that adds them up.
     cut = options.split > 1
     partial = product.m * product.n * product.batch * 4.0 * options.split
@@ -187,6 +233,7 @@ def time_of_product(
         np.maximum(arithmetic, traffic)
         + c.product_overlap_loss * np.minimum(arithmetic, traffic)
         + fill_s
+        + turn_s * np.maximum(0.0, options.waves - 1)
         + np.where(cut, 2 * partial / cache, 0)
     )
     best = int(np.argmin(seconds + one_s * cut))
@@ -207,7 +254,8 @@ class _Options:
 
     ``down``, ``across``: tiles along its rows and columns; ``programs``: tiles times parts of k;
     ``multiply_adds``: padded, of the busiest multiprocessor, as if at its full rate; ``waves``:
-    rounds that it makes.
+    rounds that it makes; ``issued_flops``: padded, of all; ``held``: blocks that a multiprocessor
+    holds at once, 0 where that is not known.
     """
 
     rows: Float64
@@ -218,6 +266,8 @@ class _Options:
     programs: Float64
     multiply_adds: Float64
     waves: Float64
+    issued_flops: Float64
+    held: Float64
 
 
 @cache
@@ -236,12 +286,16 @@ def _options(product: Product, units: int, full: int, on_vector: bool, c: Coeffi
     tiles = down * across * product.batch
     # Parts of k of at least two steps, and no more programs than keep everyone busy a few times.
     sensible = (split == 1) | ((product.k >= 2 * STEP * split) & (tiles * (split - 1) <= 4 * units))
+    held = np.zeros_like(tiles)
     if on_vector:
         # cuBLAS cuts k where tiles are fewer than multiprocessors, and never in batches.
         sensible &= (split == 1) | (
             (tiles < units) & (product.batch == 1) & (not product.whole_depth)
         )
-    rows, columns, split = rows[sensible], columns[sensible], split[sensible]
+        if product.batch == 1 and c.vector_tile_blocks:
+            held = np.repeat(np.array(c.vector_tile_blocks, np.float64), len(SPLITS))
+            sensible &= (split > 1) | _as_chosen(rows * columns, tiles, units, held)
+    rows, columns, split, held = rows[sensible], columns[sensible], split[sensible], held[sensible]
     down, across, tiles = down[sensible], across[sensible], tiles[sensible]
     size = rows * columns
     # Tiles that are too small to fill a multiprocessor share it, as many as fit; one of them alone
@@ -249,14 +303,35 @@ def _options(product: Product, units: int, full: int, on_vector: bool, c: Coeffi
     resident = np.maximum(1.0, np.floor(full / size))
     alone = np.minimum(1.0, np.sqrt(size / full))
     depth = np.ceil(product.k / split / step) * step
-    busiest = np.ceil(tiles * split / units)
+    even = tiles * split / units
+    lost = c.wave_loss if not on_vector else c.vector_wave_loss
+    # Rounds of the busiest; of the last one a part is made up for by those that run faster alone.
+    busiest = np.maximum(1.0, even + lost * (np.ceil(even) - even))
     groups = np.floor(busiest / resident)
     rest = busiest - groups * resident
     left = rest / np.minimum(1.0, np.maximum(rest, 1.0) * alone)
     return _Options(
         rows, columns, split, down, across, tiles * split,
         (groups * resident + left) * size * depth, groups + (rest > 0),
+        2.0 * tiles * split * size * depth, held,
     )  # fmt: skip
+
+
+def _as_chosen(size: Float64, tiles: Float64, units: int, held: Float64) -> NDArray[np.bool_]:
+    """Ways with the tile that cuBLAS takes where its kernels differ much.
+
+    The one that pads the product least; of those within ``_PADDED`` of it the one whose rounds
+    take least, with as many blocks on a multiprocessor as it holds; then the first.
+    """
+    padded = np.where(held > 0, size * tiles, np.inf)
+    held = np.maximum(held, 1.0)
+    rounds = np.ceil(tiles / (units * held)) * held * size
+    rounds[padded > _PADDED * padded.min()] = np.inf
+    # The last key decides first.
+    best = int(np.lexsort((padded, rounds))[0])
+    tile = best // len(SPLITS)
+    chosen: NDArray[np.bool_] = np.arange(len(held)) // len(SPLITS) == tile
+    return chosen
 
 
 def _item_bytes(dtype: str) -> int:

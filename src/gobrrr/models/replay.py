@@ -7,10 +7,17 @@ launches is full.
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds_of
+
+Float64 = NDArray[np.float64]
 
 # Launches that CUDA keeps in a stream's queue before a launch call blocks. Not documented; about
 # this many were observed by users. An approximation, which matters to longer steps alone.
@@ -21,8 +28,8 @@ _ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedOp:
-    """One op on both lanes, seconds from the end of the step before on the device.
+class ReplayedOps:
+    """Ops on both lanes, in columns: seconds from the end of the step before on the device.
 
     ``begin_s``: the host begins with it (negative if the host ran ahead of that end).
     ``issued_s``: its launch calls have returned. ``told_s``: the host goes on; later than
@@ -30,11 +37,14 @@ class ReplayedOp:
     both ``issued_s`` for an op without kernels.
     """
 
-    begin_s: float
-    issued_s: float
-    told_s: float
-    start_s: float
-    end_s: float
+    begin_s: Float64
+    issued_s: Float64
+    told_s: Float64
+    start_s: Float64
+    end_s: Float64
+
+    def __len__(self) -> int:
+        return len(self.begin_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +56,8 @@ class Replay:
         lead: the same of the step before, on the same clock.
     """
 
-    ops: tuple[ReplayedOp, ...]
-    lead: tuple[ReplayedOp, ...]
+    ops: ReplayedOps
+    lead: ReplayedOps
 
 
 def replay(calls: Sequence[HostCall], device_s: Sequence[float], costs: HostCosts) -> Replay:
@@ -65,28 +75,40 @@ def replay(calls: Sequence[HostCall], device_s: Sequence[float], costs: HostCost
         raise ValueError(f"{len(calls)} calls and {len(device_s)} device times")
     if not any(call.kernels for call in calls):
         raise ValueError("no op launches a kernel: there is no device to replay")
+    issuing_s = host_seconds_of(calls, costs)
     host = device = begin = 0.0
     # begin, issued, told, start and end of each op, from the start of the first step.
-    rows: list[tuple[float, float, float, float, float]] = []
-    lead = rows
-    ends: list[float] = []
+    rows = lead = _columns()
+    ends: deque[float] = deque(maxlen=QUEUE_LENGTH)
     for _ in range(_ROUNDS):
-        begin, lead, rows = device, rows, []
-        for call, seconds in zip(calls, device_s):
-            if call.kernels and len(ends) >= QUEUE_LENGTH:
-                host = max(host, ends[-QUEUE_LENGTH])
-            began = host
-            host += host_seconds(call, costs)
-            issued = start = end = host
-            if call.kernels:
+        begin, lead, rows = device, rows, _columns()
+        begins, issues, tells, starts, stops = (column.append for column in rows)
+        for call, seconds, issuing in zip(calls, device_s, issuing_s):
+            kernels = call.kernels
+            if kernels and len(ends) == QUEUE_LENGTH:
+                host = max(host, ends[0])
+            begins(host)
+            host += issuing
+            issues(host)
+            if kernels:
                 start = max(device + costs.gap_s, host + costs.latency_s)
                 # Kernels of one op follow each other with the same gap.
-                end = device = start + seconds + (call.kernels - 1) * costs.gap_s
+                device = start + seconds + (kernels - 1) * costs.gap_s
                 ends.append(device)
+                starts(start)
+                stops(device)
+            else:
+                starts(host)
+                stops(host)
             if call.synchronises:
                 host = max(host, device + costs.synchronise_s)
-            rows.append((began, issued, host, start, end))
-    return Replay(
-        tuple(ReplayedOp(*(time - begin for time in row)) for row in rows),
-        tuple(ReplayedOp(*(time - begin for time in row)) for row in lead),
-    )
+            tells(host)
+    return Replay(_since(rows, begin), _since(lead, begin))
+
+
+def _columns() -> tuple[array[float], ...]:
+    return tuple(array("d") for _ in range(5))
+
+
+def _since(columns: tuple[array[float], ...], begin: float) -> ReplayedOps:
+    return ReplayedOps(*(np.frombuffer(column) - begin for column in columns))

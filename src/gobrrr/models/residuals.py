@@ -3,7 +3,10 @@
 ``residual_table`` holds, for each device and class that was measured, the 10th and the 90th
 percentile of measured over predicted on the rows that constants were fitted on; how often such an
 interval holds the rows that nobody fitted is in the result file of
-benchmarks/prediction_kernels. A device without measurements gets the widest of its relatives.
+benchmarks/prediction_kernels. A device without measurements of a class, but with the constants of a
+measured one of its architecture, gets the band of devices left out one by one (``RELATED``: spread
+within a device and between devices). Where constants are another architecture's,
+the band is that of devices which were predicted with each other's (``BORROWED``).
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 
-from gobrrr.models.residual_table import MEASURED, SOURCE
+from gobrrr.devices.datasheet import find_datasheet
+from gobrrr.models.coefficients import family_of
+from gobrrr.models.residual_table import BORROWED, MEASURED, RELATED, SOURCE
 from gobrrr.timeline.ops import OpCall
 
 PRODUCT_16, PRODUCT_32 = "products in 16 bits", "products in float32"
@@ -54,6 +59,29 @@ def class_of(call: OpCall, compute_dtype: str) -> str:
     return OTHER
 
 
+# Devices of timed steps: benchmarks/results/prediction_traces_* and prediction_rtx4090_*.
+_OF_STEPS = ("H100-SXM", "MI300X", "RTX-4090")
+
+
+def unmeasured(device: str, kind: str) -> str | None:
+    """The notice about a GPU on which no prediction was ever compared with a time.
+
+    ``device``: key of the data sheet; ``kind``: PyTorch's device type. ``None`` for measured ones
+    and for processors.
+    """
+    if kind == "cpu" or device in MEASURED or device in _OF_STEPS:
+        return None
+    if kind in ("cuda", "hip"):
+        return (
+            f"{device} is known only from its data sheet: no prediction for it has been checked "
+            "against a measurement."
+        )
+    return (
+        f"{device} is known only from its data sheet, and the model was made for CUDA kernels: no "
+        "prediction for it has been checked against a measurement."
+    )
+
+
 def band_of_class(device: str, kind: str) -> ErrorBand | None:
     """The band of a class on a device, of its relatives if it was not measured there.
 
@@ -66,10 +94,23 @@ def band_of_class(device: str, kind: str) -> ErrorBand | None:
     if not relatives:
         return None
     names = ", ".join(sorted(relatives))
+    family = family_of(find_datasheet(device))
+    borrowed = BORROWED.get(kind)
+    if borrowed is not None and family not in {family_of(find_datasheet(key)) for key in relatives}:
+        return ErrorBand(
+            borrowed[0],
+            borrowed[1],
+            f"no measurement of {kind} on {device} or on its architecture; from {names}, each with "
+            f"the constants of another, {SOURCE}",
+        )
+    related = RELATED.get(kind)
+    if related is None:
+        return None
     return ErrorBand(
-        min(low for low, _, _ in relatives.values()),
-        max(high for _, high, _ in relatives.values()),
-        f"no measurement of {kind} on {device}; from {names}, {SOURCE}",
+        related[0],
+        related[1],
+        f"no measurement of {kind} on {device}; from {names}, each as if it had not been measured, "
+        f"{SOURCE}",
     )
 
 

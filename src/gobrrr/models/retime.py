@@ -196,4 +196,4 @@ def _moved(timeline: Timeline, clock: Clock, start: Int64, end: Int64) -> Timeli
     borders[-1] = max(int(end.max()), int(borders[-2]))
     borders = np.maximum.accumulate(borders)
     steps[:, 0], steps[:, 1] = borders[:-1], borders[1:]
-    return replace(timeline, host=moved_host, kernels=moved_kernels, steps=steps)
+    return replace(timeline, host=moved_host, kernels=moved_kernels, steps=steps, others=())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gobrrr.devices.ceilings import Ceilings
@@ -21,6 +22,7 @@ class Roof:
         regime: the side that is largest (``COMPUTE_MATRIX``, ``COMPUTE_VECTOR`` or ``MEMORY``).
         matrix_s, vector_s, memory_s: each side; 0 where the op has none of that work.
         level: the memory level whose bandwidth was used; ``""`` if no bytes move.
+        limit: where neither FLOPs nor bytes decide, what does (``models.operator_limits``).
     """
 
     time_s: float
@@ -29,14 +31,21 @@ class Roof:
     vector_s: float
     memory_s: float
     level: str
+    limit: str = ""
 
 
-def roof_of(work: Work, ceilings: Ceilings) -> Roof | None:
+# (bytes read, bytes written) that an op does not find in each level but the last.
+Missed = Sequence[tuple[float, float]]
+
+
+def roof_of(work: Work, ceilings: Ceilings, missed: Missed = ()) -> Roof | None:
     """Roof of ``work`` on a device with ``ceilings``.
 
     r = max(matrix FLOPs / matrix rate, vector FLOPs / vector rate, transcendentals / their rate,
     bytes / bandwidth of the smallest level that holds the op's unique bytes at its mix of reads
-    and writes). Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
+    and writes). ``missed`` (``models.residency.missed_bytes_of_step``) is what the op cannot find
+    in a level, whatever would fit there: it moves at the next level's rate, and the slowest level
+    decides. Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
 
     Returns ``None`` if a part of the work is unknown, or has no ceiling: a roof from the known
     parts alone would pass for the whole.
@@ -74,6 +83,14 @@ def roof_of(work: Work, ceilings: Ceilings) -> Roof | None:
             return None
         memory_s = level.seconds(work.bytes_read, work.bytes_written, unique)
         level_name = level.name
+        for beyond, (read, written) in zip(ceilings.levels[1:], missed):
+            read = min(read, float(work.bytes_read))
+            written = min(written, float(work.bytes_written))
+            if read + written <= 0:
+                continue
+            beyond_s = beyond.seconds(read, written, max(read, written))
+            if beyond_s > memory_s:
+                memory_s, level_name = beyond_s, beyond.name
     time_s = max(matrix_s, vector_s, memory_s)
     if time_s == memory_s:
         regime = MEMORY

@@ -13,6 +13,7 @@ from gobrrr.devices.datasheet import (
     fixed_cost_unknown,
 )
 from gobrrr.devices.datasheets.sheet import DeviceSheet
+from gobrrr.models.residuals import unmeasured
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import time_text
 
@@ -92,9 +93,12 @@ def target_of_sheet(sheet: DeviceSheet, ceilings: Ceilings | None = None) -> Tar
             # Says what is done about it, in place of saying that it is not known.
             notices = [notice for notice in notices if notice != fixed_cost_unknown(sheet)]
             notices.append(
-                f"A kernel that does nothing is taken to cost {time_text(fixed_s)} on "
-                f"{sheet.key}, as measured on other GPUs."
+                f"An empty kernel is assumed to take {time_text(fixed_s)} on {sheet.key}, as "
+                "measured on other GPUs."
             )
+    said = unmeasured(sheet.key, sheet.kind) if ceilings is None else None
+    if said is not None:
+        notices.insert(0, said)
     cache = sheet.caches[-1] if sheet.caches else None
     holds = None if cache is None else (cache.usable_bytes or cache.capacity_bytes)
     return TargetDevice(
@@ -120,8 +124,8 @@ def clock_gain(sheet: DeviceSheet) -> float:
 def clock_notice(sheet: DeviceSheet) -> str:
     """What predictions do with the rates of a card whose clock is not that of its data sheet."""
     return (
-        f"Rates of {sheet.key} are taken {clock_gain(sheet):.2f} times those of its data sheet "
-        "(gobrrr devices): GeForce cards run beyond that clock."
+        f"Rates of {sheet.key} are {clock_gain(sheet):.2f} times those of its data sheet (gobrrr "
+        "devices): GeForce cards run at higher clocks than it assumes."
     )
 
 

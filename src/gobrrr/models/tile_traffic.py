@@ -28,17 +28,27 @@ Float64 = NDArray[np.float64]
 _RESIDENT_ELEMENTS = 128 * 128
 # What takes at most this share of the cache stays in it; nothing is left of what takes this many
 # times its size.
-_STAYS, _GONE = 0.75, 2.25
+_STAYS, _GONE = 0.5, 3.0
+# Waves of tiles that start together in effect, and over how many more that is lost; k at which
+# tiles that started apart share nothing (products of a P4 in measured rows).
+_TOGETHER, _APART, _LATE_DEPTH = 2.0, 6.0, 6_000.0
+# How many steps of k lie between tiles that have drifted apart (the same products), and the bytes
+# that a step reads of a row: a sector of the cache.
+_STEPS_APART, _SECTOR = 6.0, 32.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Tiles of one product: their sides, and how many lie along its rows and columns."""
+    """Tiles of one product: their sides, and how many lie along its rows and columns.
+
+    ``held``: blocks that a multiprocessor holds at once, 0 where that is not known.
+    """
 
     rows: Float64
     columns: Float64
     down: Float64
     across: Float64
+    held: Float64
 
 
 def reread_seconds(
@@ -61,15 +71,31 @@ def reread_seconds(
     wide = np.minimum(np.minimum(at_once, count), tiles.across)
     tall = np.minimum(tiles.down, np.ceil(np.minimum(at_once, count) / tiles.across))
     waves = np.maximum(1.0, count / at_once)
-    drift = min(1.0, k / c.drift_depth)
+    drift = np.full_like(waves, min(1.0, k / c.drift_depth))
+    # Tiles of later waves start as others end, at other places in k. Neighbours in a row of tiles
+    # start one after the other and still meet in the cache; those of a column, a row of tiles
+    # apart, only if it holds the whole rows and columns of all that run together.
+    together = (tall * tiles.rows + wide * tiles.columns) * (4.0 * k)
+    late = c.stagger * np.clip((waves - _TOGETHER) / _APART, 0.0, 1.0)
+    # Deep tiles lose each other sooner if they did not start together.
+    drift = np.maximum(drift, late * min(1.0, k / _LATE_DEPTH) ** 3)
+    late = late * _missed_all(together, cache_bytes)
+    # Tiles that are some steps apart still share what the cache keeps for so long: few large blocks
+    # read less in a step than many small ones.
+    step = (tiles.rows + tiles.columns) * tiles.held * (units * _SECTOR)
+    outrun = np.where(tiles.held > 0, _missed_all(_STEPS_APART * step, cache_bytes), 1.0)
+    drift, late = drift * outrun, late * outrun
     # Rows of the result read a, columns b: by the tiles of a wave together, or each for itself.
     a_read = _drifted(waves * tall * tiles.rows, count * tiles.rows, drift) * (4.0 * k)
     b_read = _drifted(waves * wide * tiles.columns, count * tiles.columns, drift) * (4.0 * k)
+    apart = np.maximum(waves * wide, tiles.across * tiles.down) * tiles.columns * (4.0 * k)
+    b_read = b_read + late * np.maximum(0.0, apart - b_read)
     a_read = np.maximum(a_bytes, a_read)
     b_read = np.maximum(b_bytes, b_read)
     a_read = a_bytes + _missed(a_bytes, cache_bytes) * (a_read - a_bytes)
     b_read = b_bytes + _missed(b_bytes, cache_bytes) * (b_read - b_bytes)
-    scattered = dram_bytes_per_s * c.scattered_fraction
+    # Short rows lie several to a page, which is open for the next one.
+    scattered = dram_bytes_per_s * min(1.0, c.scattered_fraction * (1.0 + c.page_depth / k))
     seconds: Float64 = (
         missed
         * batch
@@ -89,5 +115,12 @@ def _missed(size_bytes: float, cache_bytes: int) -> float:
     return min(1.0, max(0.0, (size_bytes / cache_bytes - _STAYS) / (_GONE - _STAYS)))
 
 
-def _drifted(together: Float64, alone: Float64, drift: float) -> Float64:
+def _missed_all(size_bytes: Float64, cache_bytes: int) -> Float64:
+    """``_missed`` for each way to cut a product."""
+    if not cache_bytes:
+        return np.ones_like(size_bytes)
+    return np.clip((size_bytes / cache_bytes - _STAYS) / (_GONE - _STAYS), 0.0, 1.0)
+
+
+def _drifted(together: Float64, alone: Float64, drift: Float64) -> Float64:
     return together + drift * np.maximum(0.0, alone - together)

@@ -23,6 +23,7 @@ class Walk:
         programs: independent pieces of work; ``None``: enough for every multiprocessor.
         indexed: elements whose addresses are computed one by one.
         trips: trips to memory that depend on each other, beyond the first.
+        slots: instructions of the float32 units, where they are more than the op's FLOPs.
     """
 
     reads: float = 1.0
@@ -33,6 +34,7 @@ class Walk:
     indexed: float = 0.0
     trips: int = 0
     cold_reads: float = 1.0
+    slots: float = 0.0
 
 
 ONE = (Walk(),)
@@ -44,7 +46,9 @@ class Machine:
 
     ``strided``: the efficiency of walking across rows; ``kind``: ``cuda``, ``hip``, ...;
     ``units``: multiprocessors, ``None`` if unknown; ``cache_bytes``: of the last-level cache;
-    ``row_trips``: trips to memory that a row of a layer norm adds to those of its reads.
+    ``row_trips``: trips to memory that a row of a layer norm adds to those of its reads;
+    ``resident_threads``: threads that a multiprocessor holds; ``row_vectors``: as in ``Flags``;
+    ``norm_slots``: instructions that an element of a layer norm takes.
     """
 
     strided: float
@@ -52,6 +56,9 @@ class Machine:
     units: int | None
     cache_bytes: int
     row_trips: int = 0
+    resident_threads: int = 2048
+    row_vectors: bool = True
+    norm_slots: float = 0.0
 
 
 Recipe = Callable[[OpCall, Work, Machine], tuple[Walk, ...]]

@@ -7,7 +7,7 @@ has softmax and the norms.
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from gobrrr.models import norm_walks
 from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
@@ -18,6 +18,16 @@ from gobrrr.work.traits import Passes, traits_of
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
 _CHUNK, _BLOCKS = 65536, 320
 _TENSORS_PER_LAUNCH = (110, 64, 48, 36, 30)
+# What a thread of a copying kernel takes at a time where all is aligned; and the number of indices
+# up to which a lookup's gradient is added up without sorting them.
+_VECTOR_BYTES, _UNSORTED = 16, 3072
+# Lookups: what the caches read at a time (CUDA C++ Best Practices Guide, "Coalesced Access to
+# Global Memory"); threads of a block, blocks of a multiprocessor (CUDA C++ Programming Guide,
+# technical specifications per compute capability: 16 to 32). Before PyTorch 2.8 each element cost
+# three divisions, of up to 20 instructions (the same guide): in elements whose addresses an
+# element-wise kernel computes, 135.6 us for 4096 rows of 5120 on an H100 (issue 151612 of pytorch).
+_SECTOR_BYTES, _WARP, _ROW_BLOCK, _RESIDENT_BLOCKS = 32, 32, 256, 32
+_DIVISIONS = 2.2
 
 
 def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -143,9 +153,16 @@ def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 
 def _window(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # A thread per result reads its window through the first-level cache, with index arithmetic
-    # (about eight instructions) for each element.
-    return (Walk(arithmetic=8, efficiency=0.8),)
+    # A thread per result reads its window through the first-level cache. Each element takes
+    # comparisons of its place with the borders and index arithmetic in 64 bits; a maximum its place
+    # as well (fitted on a dilated window of 8 among the programs of benchmarks/prediction_kernels).
+    return (Walk(arithmetic=36 if "max_pool" in call.name else 12, efficiency=0.8),)
+
+
+def _resample(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    # A thread per position of an image computes where it reads from once, for all channels and
+    # images (UpSampleBilinear2d.cu); the reads of neighbours come from the first-level cache.
+    return (Walk(arithmetic=2, efficiency=0.8),)
 
 
 def _loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -156,7 +173,11 @@ def _loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
         rows = call.tensors[2].numel if len(call.tensors) > 2 else 1
         touched = min(1.0, rows / max(1, call.tensors[1].numel))
         return (Walk(reads=0.0), Walk(writes=touched, programs=1.0))
-    return (Walk(programs=1.0 if len(x.shape) <= 2 else None),)
+    if len(x.shape) > 2:
+        return ONE
+    # One block of 32 threads; the loads of about eight of a thread's rows are under way at once.
+    rows = x.shape[0] if len(x.shape) == 2 else 1
+    return (Walk(programs=1.0, trips=ceil(rows / (32 * 8))),)
 
 
 def _sort(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -180,7 +201,57 @@ def _scatter(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 def _gather(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     inplace = call.name.endswith("_")
     moved = _scattered(call) if inplace else _widest(call)
-    return (Walk(efficiency=0.6, indexed=moved, trips=2),)
+    row = _row_bytes(call)
+    if not row or machine.kind != "cuda":
+        return (Walk(efficiency=0.6, indexed=moved, trips=2),)
+    # Rows that are looked up lie anywhere: each costs the sectors that it touches.
+    reads = _sectors(row) * _SECTOR_BYTES / row
+    if not machine.row_vectors:
+        slow = _DIVISIONS * moved
+        return (Walk(reads=reads, cold_reads=reads, efficiency=0.8, indexed=slow, trips=2),)
+    if row % _VECTOR_BYTES:
+        return (Walk(reads=reads, cold_reads=reads, efficiency=0.6, indexed=moved, trips=2),)
+    # Rows of whole vectors are copied as such, a block for each 4 KB of a row, whose threads wait
+    # for the row's number and then for what stands there (vectorized_gather_kernel,
+    # IndexKernelUtils.cu). 84 MB in 36.3 us, as told in issue 151612 of pytorch, are 0.8 of what
+    # an H100's streams reach.
+    item = call.tensors[0].item_size_bytes or 1
+    blocks = moved * item / row * ceil(row / (_ROW_BLOCK * _VECTOR_BYTES))
+    threads = min(_ROW_BLOCK, _WARP * ceil(row / (_WARP * _VECTOR_BYTES)))
+    resident = min(_RESIDENT_BLOCKS, machine.resident_threads // threads)
+    rounds = 1 if machine.units is None else ceil(blocks / (resident * machine.units))
+    vectors = moved * item / _VECTOR_BYTES
+    return (Walk(reads=reads, cold_reads=reads, efficiency=0.8, indexed=vectors, trips=2 * rounds),)
+
+
+def _row_bytes(call: OpCall) -> int:
+    """Bytes of the rows that an op looks up in a table; 0 where it picks elements otherwise."""
+    name = call.name.partition("::")[2]
+    if name not in ("embedding", "index_select", "index"):
+        return 0
+    table = call.tensors[0]
+    if name == "index_select" and call.args[1] != 0:
+        return 0
+    if name == "index" and not _by_first(call):
+        # Places in another dimension, or in several.
+        return 0
+    if not table.is_contiguous or call.tensors[1].dtype == "bool":
+        return 0
+    return prod(table.shape[1:]) * (table.item_size_bytes or 0)
+
+
+def _by_first(call: OpCall) -> bool:
+    """Whether ``aten::index`` has places in the first dimension alone."""
+    places = call.args[1]
+    if not isinstance(places, tuple) or not places:
+        return False
+    return isinstance(places[0], TensorSpec) and all(each is None for each in places[1:])
+
+
+def _sectors(row: int) -> float:
+    """Sectors that a row of so many bytes touches on average, wherever it begins."""
+    step = gcd(row, _SECTOR_BYTES)
+    return (row + _SECTOR_BYTES - step) / _SECTOR_BYTES
 
 
 def _scattered(call: OpCall) -> float:
@@ -195,12 +266,46 @@ def _index_put(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 
 def _embedding_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # Zero the gradient, then add rows up.
-    return (Walk(reads=0), Walk(efficiency=0.5))
+    # Zero the gradient; sort the indices, 8 bits a pass, where they are many; add rows up into
+    # those that are looked up (Embedding.cu, EmbeddingBackwardKernel.cu).
+    grad, indices = call.tensors[0], call.tensors[1]
+    rows = call.args[2] if isinstance(call.args[2], int) else indices.numel
+    touched = min(1.0, indices.numel / max(rows, 1))
+    sorts: tuple[Walk, ...] = ()
+    if indices.numel > _UNSORTED:
+        share = 2 * indices.numel * 8 / max(grad.unique_bytes or 1, 1)
+        sorts = (Walk(reads=2 * share, writes=0.0),) * ceil(max(rows, 2).bit_length() / 8)
+    return (Walk(reads=0), *sorts, Walk(writes=touched, efficiency=0.5))
 
 
 def _join(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    return (Walk(efficiency=0.9, indexed=1.5 * _widest(call), trips=2),)
+    elements = _widest(call)
+    if machine.kind == "cuda" and _in_vectors(call):
+        # CatArrayBatchedCopy_vectorized and ..._alignedK_contig (Shape.cu): addresses of 16 bytes.
+        elements *= (call.tensors[0].item_size_bytes or _VECTOR_BYTES) / _VECTOR_BYTES
+    return (Walk(efficiency=0.9, indexed=1.5 * elements, trips=2),)
+
+
+def _in_vectors(call: OpCall) -> bool:
+    """Whether each part of a concatenation is copied 16 bytes at a time.
+
+    All of them contiguous and aligned, and what lies together in each of them whole vectors.
+    """
+    tensors = call.tensors
+    if not tensors:
+        return False
+    dims = [arg for arg in call.args[1:] if isinstance(arg, int)]
+    rank = len(tensors[0].shape)
+    dim = dims[0] % rank if dims and rank else 0
+    for tensor in tensors:
+        item = tensor.item_size_bytes
+        if item is None or not tensor.is_contiguous or len(tensor.shape) != rank:
+            return False
+        if (prod(tensor.shape[dim:]) * item) % _VECTOR_BYTES or ((tensor.offset or 0) * item) % (
+            _VECTOR_BYTES
+        ):
+            return False
+    return True
 
 
 def _lists(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -243,6 +348,7 @@ _RECIPES: dict[Passes, Recipe] = {
     "reduction": _reduction,
     "scan": _scan,
     "window": _window,
+    "resample": _resample,
     "loss": _loss,
     "sort": _sort,
     "top_k": _top_k,

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gobrrr import __version__
-from gobrrr.attribution.device import attribute_device
-from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.attribution.recorded import no_work, recorded_step
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.environment import recorded_environment
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.fixes.fusion_sources import add_device_fusion, add_lane_fusion
+from gobrrr.fixes.fusion_sources import add_recorded_fusion
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
-from gobrrr.work import work_of
-
-if TYPE_CHECKING:
-    from gobrrr.capture.trace_export import Track
 
 PathLike = str | os.PathLike[str]
-MakeTracks = Callable[[], "tuple[Track, ...]"]
 
 
 def diagnose_trace(
@@ -45,23 +39,23 @@ def diagnose_trace(
     """
     files = [Path(paths)] if isinstance(paths, (str, os.PathLike)) else [Path(p) for p in paths]
     if not files:
-        raise InputError("no trace was given; give one, or one of each rank")
+        raise InputError("no trace was given; give one, or one per rank")
     if len(files) == 1:
         return _diagnose_one(read_trace(files[0]), files[0], ceilings, perfetto)
     if perfetto is not None:
         raise InputError("tracks are added to one trace; several were given")
     # Not above: one trace is read in a fraction of a second, and has no use for process pools.
     from gobrrr.capture.trace_ranks import read_traces
-    from gobrrr.pipeline.ranks import diagnose_ranks
+    from gobrrr.diagnosis.ranks import diagnose_ranks
 
     timelines = read_traces(files)
     for timeline in timelines:
         if len(timeline.kernels) == 0:
-            raise _no_work(timeline.source)
+            raise no_work(timeline.source)
     return diagnose_ranks(
         timelines,
         [_ceilings_of(timeline, ceilings) for timeline in timelines],
-        _environment(timelines[0]),
+        recorded_environment(timelines[0]),
     )
 
 
@@ -72,69 +66,17 @@ def _diagnose_one(
     if timeline.rank is not None:
         source["rank"], source["world_size"] = timeline.rank, timeline.world_size
     known = _ceilings_of(timeline, ceilings)
-    if len(timeline.kernels) == 0:
-        diagnosis, tracks = _of_processor(timeline, known, source)
-    else:
-        diagnosis, tracks = _of_device(timeline, known, source)
+    ran = recorded_step(timeline, known)
+    diagnosis = assemble(ran.step, source=source, environment=recorded_environment(timeline))
+    add_recorded_fusion(diagnosis, ran)
     if perfetto is not None:
         from gobrrr.capture.trace_export import write_with_tracks
 
-        write_with_tracks(path, perfetto, tracks())
+        write_with_tracks(path, perfetto, ran.tracks())
     return diagnosis
-
-
-def _of_device(
-    timeline: Timeline, ceilings: Ceilings | None, source: dict[str, Any]
-) -> tuple[Diagnosis, MakeTracks]:
-    found = attribute_device(timeline, ceilings, work_of)
-    step = attributed_device(timeline, found, ceilings)
-    diagnosis = assemble(step, source=source, environment=_environment(timeline))
-    add_device_fusion(diagnosis, timeline, found, ceilings)
-
-    def tracks() -> tuple[Track, ...]:
-        from gobrrr.attribution.device_tracks import tracks_of
-
-        return tracks_of(timeline, found)
-
-    return diagnosis, tracks
-
-
-def _of_processor(
-    timeline: Timeline, ceilings: Ceilings | None, source: dict[str, Any]
-) -> tuple[Diagnosis, MakeTracks]:
-    # Not above: most traces are of a GPU.
-    from gobrrr.attribution.cpu import attribute_cpu
-    from gobrrr.attribution.cpu_attributed import attributed_trace_lane
-    from gobrrr.attribution.lane_of_trace import has_cpu_work, lane_of_trace
-
-    lane = lane_of_trace(timeline, work_of)
-    if not has_cpu_work(lane):
-        raise _no_work(timeline.source)
-    result = attribute_cpu(lane.capture, lane.works, ceilings)
-    step = attributed_trace_lane(lane, result, ceilings)
-    diagnosis = assemble(step, source=source, environment=_environment(timeline))
-    add_lane_fusion(diagnosis, lane.capture, result, ceilings)
-
-    def tracks() -> tuple[Track, ...]:
-        from gobrrr.attribution.device_tracks import tracks_of_lane
-
-        return tracks_of_lane(lane.capture, lane.works, result)
-
-    return diagnosis, tracks
-
-
-def _no_work(name: str) -> InputError:
-    return InputError(
-        f"{name} holds no work that can be diagnosed; record it with activities=[CPU, CUDA], or "
-        "diagnose the program itself: gobrrr run SCRIPT"
-    )
 
 
 def _ceilings_of(timeline: Timeline, given: Ceilings | None) -> Ceilings | None:
     if given is not None or not timeline.device.name:
         return given
     return ceilings_from_datasheet(timeline.device.name)
-
-
-def _environment(timeline: Timeline) -> dict[str, Any]:
-    return {"gobrrr": __version__, "torch": timeline.torch_version or None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gobrrr.capture.op_graph import CaptureTarget
 from gobrrr.capture.target_answers import DeviceAnswers
 from gobrrr.capture.target_kernels import Abilities
@@ -12,8 +14,10 @@ _CAPABILITY = {
     "Pascal GP100": (6, 0), "Pascal GP104": (6, 1),
     "Volta": (7, 0), "Turing": (7, 5), "Ampere GA100": (8, 0), "Ampere GA10x": (8, 6),
     "Ampere GA10x half-rate": (8, 6), "Ampere GA10B": (8, 7), "Ada": (8, 9),
-    "Ada half-rate": (8, 9), "Hopper": (9, 0), "Blackwell": (10, 0), "RTX Blackwell": (12, 0),
-    "RTX Blackwell half-rate": (12, 0), "CDNA 2": (9, 0), "CDNA 3": (9, 4), "CDNA 4": (9, 5),
+    "Ada half-rate": (8, 9), "Ada capped": (8, 9), "Hopper": (9, 0), "Hopper capped": (9, 0),
+    "Blackwell": (10, 0), "Blackwell Ultra": (10, 3), "RTX Blackwell": (12, 0),
+    "RTX Blackwell half-rate": (12, 0), "CDNA 1": (9, 0), "CDNA 2": (9, 0), "CDNA 3": (9, 4),
+    "CDNA 4": (9, 5),
 }  # fmt: skip
 _TYPES = {"hip": "cuda", "cuda": "cuda", "xpu": "xpu", "mps": "mps", "hpu": "hpu"}
 _HALVES = frozenset({"float16", "bfloat16"})
@@ -46,3 +50,10 @@ def capture_target(device: TargetDevice) -> CaptureTarget:
     # ``aten/src/ATen/native/Dropout.cpp`` and ``RNN.cpp`` ask for these kinds.
     fused = device.kind in ("cuda", "hip", "xpu")
     return CaptureTarget(answers, Abilities(flash, efficient, fused=fused))
+
+
+def what_programs_see(target: CaptureTarget) -> Any:
+    """Equal for devices that programs cannot tell apart: one capture serves them all."""
+    answers = target.answers
+    seen = None if answers is None else (answers.type, answers.capability, answers.bfloat16)
+    return seen, target.abilities

@@ -15,6 +15,7 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import find_datasheet
 from gobrrr.diagnosis.tables import describe_shapes
 from gobrrr.models.carrying import carry_kernel, carry_unknown, work_on
+from gobrrr.models.flags import flags_of_kernels
 from gobrrr.models.retime import retime
 from gobrrr.models.roof import Roof
 from gobrrr.models.target import (
@@ -74,14 +75,14 @@ def gpu_target(device: str | TargetDevice) -> TargetDevice:
     """The device to carry to: one with kernels of its own, as those of the trace are."""
     if device == HERE:
         raise InputError(
-            "a trace's kernels cannot be carried to the processor here: predict FILE.py:FUNCTION "
-            "there, or name a device of gobrrr devices"
+            "a trace's kernels cannot be predicted for this CPU: predict FILE.py:FUNCTION for it, "
+            "or name a GPU that gobrrr devices lists"
         )
     target = target_device(device) if isinstance(device, str) else device
     if target.kind == "cpu":
         raise InputError(
-            f"a trace's kernels cannot be carried to a processor ({target.key}): name a GPU of "
-            "gobrrr devices"
+            f"a trace's kernels cannot be predicted for a CPU ({target.key}): name a GPU that "
+            "gobrrr devices lists"
         )
     return target
 
@@ -137,13 +138,13 @@ def carry_timeline(
     """
     kernels = timeline.kernels
     if len(kernels) == 0:
-        raise InputError(f"{name} holds no GPU work to carry to {target.key}")
+        raise InputError(f"{name} holds no GPU work to predict for {target.key}")
     parent = parents(timeline.host.start_ns, timeline.host.end_ns, timeline.host.thread)
     work = work_of_kernels(timeline, source.ceilings, work_of, parent)
     if not any(found is not None for found in work.whole):
         raise InputError(
-            f"{name} holds no shapes of operators, so nothing says how its kernels depend on the "
-            "device: record it with record_shapes=True"
+            f"{name} has no operator shapes, so how its kernels depend on the device is unknown: "
+            "record it with record_shapes=True"
         )
     before = np.maximum(kernels.end_ns - kernels.start_ns, 0).astype(np.float64)
     after = before.copy()
@@ -193,16 +194,23 @@ def _one(
 ) -> float | None:  # fmt: skip
     """Seconds of one kernel on the target; ``None`` where no rule is known."""
     whole, call = work.whole[row], int(work.call[row])
+    name = timeline.names[timeline.kernels.name[row]]
     if whole is not None and call >= 0:
         carried = carry_kernel(
-            measured_s, timeline.calls[call], whole, float(work.share[row]), source, target
+            measured_s,
+            timeline.calls[call],
+            whole,
+            float(work.share[row]),
+            source,
+            target,
+            flags_of_kernels((name,)),
         )
         if carried is not None:
             roofs[row] = carried.target_roof
             return carried.seconds
     if int(timeline.kernels.kind[row]) == KernelKind.MEMSET:
         return carry_unknown(measured_s, "memory", source, target)
-    regime = family_of(timeline.names[timeline.kernels.name[row]]).regime
+    regime = family_of(name).regime
     bound = {MEMORY_UNMODELLED: "memory", COMPUTE_UNMODELLED: "compute"}.get(regime, "")
     return carry_unknown(measured_s, bound, source, target)
 
@@ -252,9 +260,9 @@ def _regime(roof: Roof | None) -> str:
     return "unmodelled" if roof is None else REGIME_NAMES[roof.regime]
 
 
-def ridge_point(device: TargetDevice, dtype: str = "bfloat16") -> float | None:
-    """FLOPs per byte at which the matrix unit and the memory take the same time."""
-    rate = device.ceilings.matrix_flops_per_s(dtype)
+def ridge_point(device: TargetDevice) -> float | None:
+    """FLOPs per byte at which bfloat16 products and the memory take the same time."""
+    rate = device.ceilings.matrix_flops_per_s("bfloat16")
     if rate is None or not device.ceilings.levels:
         return None
     return rate / device.ceilings.levels[-1].bandwidth_bytes_per_s(0.0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gobrrr.models.carrying import WITHOUT_TF32, work_on
 from gobrrr.models.compiled import compiled_kernels
 from gobrrr.models.host_lane import HostCall
+from gobrrr.models.host_weights import host_weight
 from gobrrr.models.kernel_model import Flags, KernelEstimate, estimate_op, work_with_flags
-from gobrrr.models.residency import cold_bytes_of_step
+from gobrrr.models.residency import MissedBytes, residency_of_step
 from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.data import Phase
@@ -30,12 +31,12 @@ class NoPathError(InputError):
     """An op cannot run on a device, which has no unit for its dtype."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostedOp:
-    """One operator, or one kernel of a compiled step, with its cost.
+@dataclass(frozen=True, slots=True, eq=False)
+class OpCost:
+    """What an operator costs, or one kernel of a compiled step: one object for all that are alike.
 
     Attributes:
-        op: the operator, and where it comes from.
+        call: of the first of them, with what it does not find in each level of memory.
         work: in the format that its multiplications run in; ``None`` without a formula.
         roof: ``None`` without a formula or a ceiling.
         device_s: its kernels, fixed cost included; 0 if it launches none.
@@ -47,9 +48,12 @@ class CostedOp:
         is_copy: between host and device.
         known: whether ``device_s`` comes from the kernel model; else it is its traffic alone.
         because: the arithmetic, as a sentence; ``""`` if there is none.
+        cold_bytes: of the bytes it moves, those that come from memory or go there.
+        link: of a collective, what it transfers over, shared by those that run at the same time.
+        weighted: whether its host time goes by its kind (``models.host_weights``): on a GPU.
     """
 
-    op: StepOp
+    call: OpCall
     work: Work | None
     roof: Roof | None
     device_s: float
@@ -60,14 +64,58 @@ class CostedOp:
     known: bool = True
     because: str = ""
     page_faults_s: float = 0.0
+    cold_bytes: float = 0.0
+    link: str = ""
+    weighted: bool = False
 
-    @property
-    def host_call(self) -> HostCall:
-        """The operator as the host sees it."""
-        call = self.op.call
+    def host_call(self, phase: Phase) -> HostCall:
+        """The operator as the host sees it in this part of a step."""
+        call = self.call
         reads = call.name in _READS_DEVICE and not _on_host(call)
         waits = reads or (self.is_copy and _to_host(call))
-        return HostCall(self.kernels, self.op.phase, synchronises=waits)
+        weight = host_weight(call, phase) if self.weighted else 1.0
+        return HostCall(self.kernels, phase, waits, weight)
+
+
+@dataclass(frozen=True, slots=True)
+class CostedOp:
+    """One operator of a step, and where it comes from; its cost is shared by all that are alike."""
+
+    op: StepOp
+    cost: OpCost
+
+    @property
+    def work(self) -> Work | None:
+        """Of its cost, as all that follow."""
+        return self.cost.work
+
+    @property
+    def device_s(self) -> float:
+        """Seconds of its kernels."""
+        return self.cost.device_s
+
+    @property
+    def kernels(self) -> int:
+        """How many it launches."""
+        return self.cost.kernels
+
+    @property
+    def because(self) -> str:
+        """The arithmetic, as a sentence."""
+        return self.cost.because
+
+
+def host_calls_of(ops: Sequence[CostedOp]) -> list[HostCall]:
+    """Each operator as the host sees it; one object for all that are alike."""
+    known: dict[tuple[OpCost, Phase], HostCall] = {}
+    found = []
+    for costed in ops:
+        key = (costed.cost, costed.op.phase)
+        call = known.get(key)
+        if call is None:
+            call = known[key] = costed.cost.host_call(costed.op.phase)
+        found.append(call)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,53 +127,57 @@ class CostedStep:
 
 
 def cost_graph(
-    graph: OpGraph, device: TargetDevice, *, flags: Flags, compiled: bool = False
+    graph: OpGraph,
+    device: TargetDevice,
+    *,
+    flags: Flags,
+    compiled: bool = False,
+    kernels: Mapping[int, Work | None] | None = None,
 ) -> CostedStep:
     """Cost every operator of the graph; with ``compiled``, what Inductor would leave of it.
 
     The optimizer stays as it is in a compiled step: ``torch.compile(model)`` does not reach it.
+    ``kernels``: the work of calls that no formula covers (those of a compiler), by their identity.
 
     Raises:
         NoPathError: an operator has a dtype that the device has no path for.
     """
-    placed = _compiled(graph, device) if compiled else _with_work(graph.ops)
-    calls = [op.call for op, _ in placed]
-    cold = cold_bytes_of_step(calls, device.cache_bytes)
     notices: Counter[str] = Counter()
-    known: dict[tuple[OpCall, tuple[int, ...], float], CostedOp] = {}
-    ops = []
-    for (op, work), cold_bytes in zip(placed, cold):
-        key = (op.call, op.call.sharing, cold_bytes)
-        found = known.get(key)
-        if found is None or _on_host(op.call):
-            found = known[key] = _cost(op, work, device, flags, cold_bytes, notices)
-        ops.append(replace(found, op=op))
-    return CostedStep(tuple(ops), tuple(sorted(notices)))
-
-
-def _with_work(ops: Sequence[StepOp]) -> list[tuple[StepOp, Work | None]]:
-    works: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
+    ops = graph.ops
+    given = kernels or {}
+    if compiled:
+        ops, given = _compiled(graph, device)
+    calls = [op.call for op in ops]
+    missed, cold = residency_of_step(calls, device.ceilings, device.cache_bytes)
+    alike: dict[object, int] = {}
+    work_of_alike: list[Work | None] = []
+    known: dict[tuple[int, MissedBytes, float], OpCost] = {}
     found = []
-    for op in ops:
-        key = (op.call, op.call.sharing)
-        if key not in works:
-            works[key] = work_of(op.call)
-        found.append((op, works[key]))
-    return found
+    for op, beyond, cold_bytes in zip(ops, missed, cold):
+        # A kernel's name and tensors do not say what a compiler has put into it.
+        own = (given[id(op.call)],) if id(op.call) in given else ()
+        number = alike.setdefault((op.call.likeness, own), len(alike))
+        if number == len(work_of_alike):
+            work_of_alike.append(own[0] if own else work_of(op.call))
+        key = (number, beyond, cold_bytes)
+        cost = known.get(key)
+        if cost is None:
+            call = replace(op.call, missed=beyond) if beyond else op.call
+            work = work_of_alike[number]
+            cost = known[key] = _cost(call, work, device, flags, cold_bytes, notices)
+        found.append(CostedOp(op, cost))
+    return CostedStep(tuple(found), tuple(sorted(notices)))
 
 
-def _compiled(graph: OpGraph, device: TargetDevice) -> list[tuple[StepOp, Work | None]]:
+def _compiled(
+    graph: OpGraph, device: TargetDevice
+) -> tuple[tuple[StepOp, ...], dict[int, Work | None]]:
+    """The kernels of the model and the optimizer's ops; the kernels' work as in ``cost_graph``."""
     model = [op for op in graph.ops if op.phase is not Phase.OPTIMIZER]
     rest = [op for op in graph.ops if op.phase is Phase.OPTIMIZER]
     kernels = compiled_kernels(model, graph.kept, multiprocessors=device.multiprocessors)
-    found: list[tuple[StepOp, Work | None]] = [
-        (StepOp(k.call, _common(k.modules), _common(k.sources), k.phase), k.work) for k in kernels
-    ]
-    return found + _with_work(rest)
-
-
-def _common(names: Sequence[str]) -> str:
-    return names[0] if names else ""
+    ops = (*(kernel.step_op for kernel in kernels), *rest)
+    return ops, {id(kernel.call): kernel.work for kernel in kernels}
 
 
 def _on_host(call: OpCall) -> bool:
@@ -147,15 +199,15 @@ def _crosses(call: OpCall) -> bool:
 
 
 def _cost(
-    op: StepOp,
+    call: OpCall,
     work: Work | None,
     device: TargetDevice,
     flags: Flags,
     cold_bytes: float,
     notices: Counter[str],
-) -> CostedOp:
-    call = op.call
-    plain = CostedOp(op, work, None, 0.0, 0.0, 0, 1)
+) -> OpCost:
+    on_gpu = device.kind in ("cuda", "hip")
+    plain = OpCost(call, work, None, 0.0, 0.0, 0, 1, cold_bytes=cold_bytes, weighted=on_gpu)
     if device.kind != "cpu" and _on_host(call):
         lists = [len(arg) for arg in call.args if isinstance(arg, tuple)]
         return replace(plain, host_calls=max([1, *lists]), work=None, roof=None)
@@ -173,7 +225,7 @@ def _cost(
     return _traffic_alone(plain, device, notices)
 
 
-def _of_estimate(plain: CostedOp, found: KernelEstimate, device: TargetDevice) -> CostedOp:
+def _of_estimate(plain: OpCost, found: KernelEstimate, device: TargetDevice) -> OpCost:
     return replace(
         plain,
         roof=found.roof,
@@ -222,7 +274,7 @@ def _other_path(
     if dtype.startswith("float8") or dtype in ("int8", "uint8"):
         raise NoPathError(
             f"no matrix path for {dtype} on {device.key}: {call.name.partition('::')[2]} raises "
-            "there; keep the weights in it and multiply in bfloat16 or float16"
+            f"there; store the weights in {dtype} and multiply in bfloat16 or float16"
         )
     wide = work_on(work, device)
     if wide is work:
@@ -236,11 +288,11 @@ def computed_in_float32(dtype: str, device: str) -> str:
     return f"No matrix path for {dtype} on {device}: it is computed in float32."
 
 
-def _copy(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> CostedOp:
+def _copy(plain: OpCost, device: TargetDevice, notices: Counter[str]) -> OpCost:
     """A copy between host and device at the link's rate one way."""
-    spec = (plain.op.call.outputs or plain.op.call.tensors)[0]
+    spec = (plain.call.outputs or plain.call.tensors)[0]
     size = spec.unique_bytes or 0
-    direction = "copy.d2h" if _to_host(plain.op.call) else "copy.h2d"
+    direction = "copy.d2h" if _to_host(plain.call) else "copy.h2d"
     rate = device.ceilings.value(direction)
     if rate is None:
         both = device.ceilings.value("interconnect.pcie")
@@ -254,9 +306,9 @@ def _copy(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> Coste
     return replace(plain, device_s=size / rate, kernels=1, is_copy=True)
 
 
-def _traffic_alone(plain: CostedOp, device: TargetDevice, notices: Counter[str]) -> CostedOp:
+def _traffic_alone(plain: OpCost, device: TargetDevice, notices: Counter[str]) -> OpCost:
     """An operator without a formula or a ceiling: reading its arguments, writing its results."""
-    call = plain.op.call
+    call = plain.call
     outputs = call.outputs or ()
     moved = sum(t.unique_bytes or 0 for t in (*call.tensors, *outputs))
     levels = device.ceilings.levels
@@ -268,8 +320,8 @@ def _traffic_alone(plain: CostedOp, device: TargetDevice, notices: Counter[str])
     else:
         reason = f"No ceiling for {plain.work.compute_dtype} on {device.key}: {call.name}"
     notices[
-        f"{reason} is taken to read its arguments and write its results once, the least that it "
-        "can take, and counts as unmodelled."
+        f"{reason} is assumed to read its arguments and write its results once, the least "
+        "possible, and counts as unmodelled."
     ] += 1
     return replace(
         plain,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from gobrrr.models.host_lane import (
-    OP_OVER_DISPATCH,
+    PROGRAM_OVER_OPS,
     HostCosts,
     HostWork,
     host_work,
     may_be_host_bound,
 )
-from gobrrr.prediction.costs import CostedOp
+from gobrrr.prediction.costs import CostedOp, host_calls_of
 from gobrrr.timeline.quantities import count, time_text
 
 # Of a step whose host time is at least this share of it nothing is said to be hidden.
@@ -47,7 +48,8 @@ def host_share(
         exposed_s: of it, what the device waits for.
         compiled: whether the kernels are those of a compiler.
     """
-    work = host_work([call for op in ops for call in [op.host_call] * op.host_calls], costs)
+    each = zip(ops, host_calls_of(ops))
+    work = host_work([call for op, call in each for _ in range(op.cost.host_calls)], costs)
     device_s = sum(op.device_s for op in ops)
     bound = may_be_host_bound(device_s, work.total_s, compiled=compiled)
     sentences = [_assumed(work, costs, step_s, exposed_s)]
@@ -57,7 +59,8 @@ def host_share(
 
 
 def _assumed(work: HostWork, costs: HostCosts, step_s: float, exposed_s: float) -> str:
-    parts = [f"{_counted(work.launching, 'op')} with kernels at {time_text(costs.op_s)}"]
+    mean = "" if isclose(work.plain_s, costs.op_s) else " on average"
+    parts = [f"{_counted(work.launching, 'op')} with kernels at {time_text(work.plain_s)}{mean}"]
     if work.further_kernels:
         further = _counted(work.further_kernels, "further kernel")
         parts.append(f"{further} at {time_text(costs.launch_s)}")
@@ -66,12 +69,12 @@ def _assumed(work: HostWork, costs: HostCosts, step_s: float, exposed_s: float) 
     if work.total_s >= _ALL * step_s:
         hidden = "as long as the step"
     elif exposed_s > 0:
-        hidden = f"hidden behind the device but for {time_text(exposed_s)}"
+        hidden = f"hidden behind the device except for {time_text(exposed_s)}"
     else:
         hidden = "hidden behind the device"
     return (
-        f"Host, as assumed: {', '.join(parts)}: {time_text(work.total_s)} per step, {hidden}. The "
-        "program's own Python is not in it."
+        f"Assumed host time: {', '.join(parts)}: {time_text(work.total_s)} per step, {hidden}. "
+        "The program's own Python is not included."
     )
 
 
@@ -83,9 +86,9 @@ def _too_little(device_s: float, compiled: bool) -> str:
     why = (
         "less than that"
         if compiled
-        else f"and ops of real programs cost the host up to {OP_OVER_DISPATCH:.0f} times as much"
+        else f"and those of real programs cost the host up to {PROGRAM_OVER_OPS:.0f} times as much"
     )
     return (
-        f"The device is busy for {time_text(device_s)} only, {why}: the step is probably bound by "
-        "the host, and then takes longer than predicted."
+        f"The device is busy for only {time_text(device_s)}, {why}: the step is probably "
+        "host-bound and then takes longer than predicted."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -11,14 +12,14 @@ from gobrrr.attribution.attributed import MEDIAN, Attributed, StepTimes
 from gobrrr.attribution.cpu import attribute_cpu
 from gobrrr.attribution.cpu_attributed import attributed_lane
 from gobrrr.attribution.cpu_causes import causes_of_lane
-from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.measure import Summary
 from gobrrr.models.host_lane import HostCosts, host_seconds
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.bands import ErrorBand
-from gobrrr.prediction.costs import CostedOp
+from gobrrr.prediction.costs import CostedOp, host_calls_of
 from gobrrr.prediction.host import HostShare, host_share
 from gobrrr.prediction.timeline import PredictedTimeline, predicted_timeline
 
@@ -36,11 +37,11 @@ def predicted_step(
     """The step as it will run, attributed; and the host's part in it, beside a device.
 
     Where the host may well take longer than it is taken to, the interval has no upper end (its
-    ``high`` is the prediction).
+    ``high`` is infinite).
     """
     ran = predicted_timeline(ops, target, host)
     step = (
-        _on_device(ran, target) if len(ran.timeline.kernels) else _on_host(ran, ops, target, host)
+        on_device(ran, target)[0] if len(ran.timeline.kernels) else _on_host(ran, ops, target, host)
     )
     step_s = sum(step.leaves_ns.values()) * 1e-9
     of_host = None
@@ -50,21 +51,22 @@ def predicted_step(
     lower_bound = of_host is not None and of_host.lower_bound
     step = replace(
         step,
-        step=StepTimes(_time(step_s, band, lower_bound=lower_bound), MEDIAN),
-        counters=_counters(ops, peak_memory_bytes),
+        step=StepTimes(interval_of(step_s, band, lower_bound=lower_bound), MEDIAN),
+        counters=counters_of(ops, peak_memory_bytes),
         # What the time rests on comes before what it is made of.
         notices=(*notices, *target.notices, *(of_host.sentences if of_host is not None else ())),
     )
     return step, of_host
 
 
-def _on_device(ran: PredictedTimeline, target: TargetDevice) -> Attributed:
+def on_device(ran: PredictedTimeline, target: TargetDevice) -> tuple[Attributed, DeviceAttribution]:
+    """A predicted timeline with kernels, attributed as a recorded one."""
     # By identity: calls compare equal without regard to the memory that they share.
     works = {id(call): work for call, work in zip(ran.timeline.calls, ran.works)}
     found = attribute_device(
         ran.timeline, target.ceilings, lambda call: works.get(id(call)), fixed_ns=ran.fixed_ns
     )
-    return attributed_device(ran.timeline, found, target.ceilings)
+    return attributed_device(ran.timeline, found, target.ceilings), found
 
 
 def _on_host(
@@ -72,14 +74,18 @@ def _on_host(
 ) -> Attributed:
     capture = CpuCapture(ran.timeline, ran.position, tuple(op.op for op in ops), 1.0)
     works = tuple(op.work for op in ops)
-    fixed_s = [op.host_calls * host_seconds(op.host_call, host) + op.fixed_s for op in ops]
+    costs = [op.cost for op in ops]
+    fixed_s = [
+        cost.host_calls * host_seconds(call, host) + cost.fixed_s
+        for cost, call in zip(costs, host_calls_of(ops))
+    ]
     result = attribute_cpu(
         capture,
         works,
         target.ceilings,
         fixed_ns=np.array(fixed_s) * 1e9,
-        fault_ns=np.array([op.page_faults_s * 1e9 for op in ops]),
-        has_work=np.array([op.kernels > 0 for op in ops], bool),
+        fault_ns=np.array([cost.page_faults_s * 1e9 for cost in costs]),
+        has_work=np.array([cost.kernels > 0 for cost in costs], bool),
     )
     return attributed_lane(
         capture,
@@ -91,19 +97,21 @@ def _on_host(
     )
 
 
-def _time(step_s: float, band: ErrorBand | None, *, lower_bound: bool) -> Summary:
+def interval_of(step_s: float, band: ErrorBand | None, *, lower_bound: bool) -> Summary:
+    """A predicted time and where measured ones are to be expected."""
     low, high = (1.0, 1.0) if band is None else (band.low, band.high)
     if lower_bound:
-        high = 1.0
+        high = inf
     return Summary(median=step_s, mean=step_s, low=step_s * low, high=step_s * high, n=0)
 
 
-def _counters(ops: Sequence[CostedOp], peak_memory_bytes: int | None) -> dict[str, float]:
+def counters_of(ops: Sequence[CostedOp], peak_memory_bytes: int | None) -> dict[str, float]:
+    """What is counted of a step."""
     counters = {
         "kernels": float(sum(op.kernels for op in ops)),
         "ops": float(len(ops)),
-        "copies": float(sum(op.is_copy for op in ops)),
-        "synchronisations": float(sum(op.host_call.synchronises for op in ops)),
+        "copies": float(sum(op.cost.is_copy for op in ops)),
+        "synchronisations": float(sum(call.synchronises for call in host_calls_of(ops))),
     }
     if peak_memory_bytes is not None:
         counters["peak_memory_bytes"] = float(peak_memory_bytes)

@@ -1,22 +1,25 @@
 """A costed step as a ``Timeline``: what a recording of it would hold, had it run.
 
-On a device the host issues ops and the device runs their kernels (``models.replay``); on a CPU one
-thread does both. From here on a prediction is attributed as a recording is.
+On a device the host issues ops and the device runs their kernels (``models.replay``; in several
+streams, ``models.stream_replay``); on a CPU one thread does both. From here on a prediction is
+attributed as a recording is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
-from gobrrr.models.replay import ReplayedOp, replay
+from gobrrr.models.replay import Replay, ReplayedOps, replay
+from gobrrr.models.stream_replay import SLOWDOWN_BESIDE, StreamCall, replay_streams
 from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.costs import CostedOp
+from gobrrr.prediction.costs import CostedOp, OpCost, host_calls_of
 from gobrrr.timeline.data import (
+    Collective,
     Device,
     HostKind,
     HostSpans,
@@ -28,6 +31,8 @@ from gobrrr.timeline.data import (
 )
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work
+
+Float64 = NDArray[np.float64]
 
 LAUNCHING, WAITING = "launch", "wait for the device"
 
@@ -46,7 +51,7 @@ class PredictedTimeline:
 
     timeline: Timeline
     works: tuple[Work | None, ...]
-    fixed_ns: NDArray[np.float64]
+    fixed_ns: Float64
     position: Int64
 
 
@@ -56,178 +61,297 @@ def device_of(target: TargetDevice) -> Device:
 
 
 def predicted_timeline(
-    ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts
+    ops: Sequence[CostedOp],
+    target: TargetDevice,
+    host: HostCosts,
+    slowdown: float = SLOWDOWN_BESIDE,
 ) -> PredictedTimeline:
     """Runs the ops of a step, as one of many steps.
 
-    Without any kernel the host alone takes time: one lane, as on a CPU.
+    Without any kernel the host alone takes time: one lane, as on a CPU. ``slowdown``: of what runs
+    beside a collective.
     """
     if target.kind == "cpu" or not any(costed.kernels for costed in ops):
         return _one_lane(ops, target, host)
-    return _two_lanes(ops, target, host)
+    return _on_streams(ops, target, host, slowdown)
 
 
-@dataclass
+class _Step:
+    """The ops of a step as columns, row by row; what is alike has one number.
+
+    Attributes:
+        calls: the distinct calls with their work.
+        call: of each op, its place in ``calls``.
+        label: of each op, its place in ``labels``: name, module and line.
+    """
+
+    def __init__(self, ops: Sequence[CostedOp]) -> None:
+        self.ops = ops
+        self.calls: dict[tuple[OpCall, Work | None], int] = {}
+        of_cost: dict[OpCost, int] = {}
+        labels: dict[tuple[str, str, str], int] = {}
+        call, label = [], []
+        for costed in ops:
+            op, cost = costed.op, costed.cost
+            number = of_cost.get(cost)
+            if number is None:
+                number = self.calls.setdefault((cost.call, cost.work), len(self.calls))
+                of_cost[cost] = number
+            call.append(number)
+            label.append(labels.setdefault((cost.call.name, op.module, op.source), len(labels)))
+        self.labels = list(labels)
+        self.call, self.label = np.array(call, np.int64), np.array(label, np.int64)
+        self.phase = np.array([costed.op.phase for costed in ops], np.uint8)
+        self.kernels = np.array([costed.cost.kernels for costed in ops], np.int64)
+        # Which row of a replay, a row for each host call, is an op's last: the one that launches.
+        calls = np.array([costed.cost.host_calls for costed in ops], np.int64)
+        self.last = np.cumsum(calls) - 1
+        self.first = self.last - calls + 1
+
+
 class _Spans:
-    """Host spans and kernels as rows, before they are sorted into columns."""
+    """Host spans in columns: of each op its own, then its launch and its wait for the device."""
 
-    names: dict[str, int] = field(default_factory=dict)
-    calls: dict[tuple[OpCall, Work | None], int] = field(default_factory=dict)
-    # start, end, kind, name, call, module, source, phase, position
-    host: list[tuple[int, int, int, int, int, int, int, int, int]] = field(default_factory=list)
+    def __init__(self, step: _Step) -> None:
+        self.step = step
+        self.names: dict[str, int] = {}
+        # row, op, start, end, kind, name, call, position
+        self._parts: list[tuple[Int64, ...]] = []
+        self._size = 0
 
     def intern(self, text: str) -> int:
+        """The number of a name; -1 for none."""
         return self.names.setdefault(text, len(self.names)) if text else -1
 
-    def op(self, costed: CostedOp, position: int, start: int, end: int) -> int:
-        """Adds an op's span; returns its row."""
-        self.host.append(
-            (
-                start,
-                end,
-                HostKind.OP,
-                self.intern(costed.op.call.name),
-                self.calls.setdefault((costed.op.call, costed.work), len(self.calls)),
-                self.intern(costed.op.module),
-                self.intern(costed.op.source),
-                costed.op.phase,
-                position,
-            )
-        )
-        return len(self.host) - 1
+    def issue(
+        self, start: Int64, issued: Int64, told: Int64, launches: NDArray[np.bool_]
+    ) -> tuple[Int64, Int64]:
+        """Adds the host's side of a step; returns the rows of each op and of its launch.
 
-    def call(self, costed: CostedOp, kind: HostKind, name: str, start: int, end: int) -> int:
-        """Adds a runtime call inside an op; returns its row."""
-        module, source = self.intern(costed.op.module), self.intern(costed.op.source)
-        called = self.intern(name)
-        self.host.append((start, end, kind, called, -1, module, source, costed.op.phase, -1))
-        return len(self.host) - 1
+        Args:
+            start: when the host begins with each op, in ns.
+            issued: when its launches have returned; their length is in the op's.
+            told: when the host goes on.
+            launches: which ops launch something.
+        """
+        step, waits = self.step, told > issued
+        size = 1 + launches.astype(np.int64) + waits
+        row = self._size + np.cumsum(size) - size
+        self._size += int(size.sum())
+        self._name(launches, waits)
+        ops = np.arange(len(row))
+        names = np.array([self.intern(name) for name, _, _ in step.labels], np.int64)
+        self._parts.append(
+            (row, ops, start, told, _all(ops, HostKind.OP), names[step.label], step.call, ops)
+        )
+        after = row + 1
+        for rows, kind, at, begin, end in (
+            (launches, HostKind.LAUNCH, after, issued, issued),
+            (waits, HostKind.SYNCHRONISE, after + launches, issued, told),
+        ):
+            some = ops[rows]
+            if len(some):
+                called = self.intern(LAUNCHING if kind == HostKind.LAUNCH else WAITING)
+                none = _all(some, -1)
+                self._parts.append(
+                    (at[rows], some, begin[rows], end[rows], _all(some, kind), _all(some, called),
+                     none, none)
+                )  # fmt: skip
+        return row, np.where(launches, after, -1)
+
+    def _name(self, launches: NDArray[np.bool_], waits: NDArray[np.bool_]) -> None:
+        """Numbers the names in the order in which the rows have them."""
+        step = self.step
+        _, first = np.unique(step.label * 4 + launches * 2 + waits, return_index=True)
+        for at in np.sort(first).tolist():
+            for text in step.labels[step.label[at]]:
+                self.intern(text)
+            if launches[at]:
+                self.intern(LAUNCHING)
+            if waits[at]:
+                self.intern(WAITING)
 
     def columns(self) -> tuple[HostSpans, Int64, Int64]:
         """The spans in order, the place of each row among them, and the ops that they are."""
-        table = np.array(self.host, np.int64).reshape(-1, 9)
-        order = np.lexsort((table[:, 0] - table[:, 1], table[:, 0]))
+        row, op, start, end, kind, name, call, position = map(np.concatenate, zip(*self._parts))
+        order = np.lexsort((row, start - end, start))
         place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        table = table[order]
-        spans = HostSpans(
-            start_ns=table[:, 0],
-            end_ns=table[:, 1],
-            thread=np.zeros(len(table), np.int32),
-            kind=table[:, 2].astype(np.uint8),
-            name=table[:, 3].astype(np.int32),
-            call=table[:, 4].astype(np.int32),
-            module=table[:, 5].astype(np.int32),
-            source=table[:, 6].astype(np.int32),
-            phase=table[:, 7].astype(np.uint8),
-            sequence=np.full(len(table), -1, np.int64),
+        place[row[order]] = np.arange(len(order))
+        step, op = self.step, op[order]
+        label = step.label[op]
+        module, source = (
+            np.array([self.intern(names[i]) for names in step.labels], np.int32) for i in (1, 2)
         )
-        return spans, place, table[:, 8]
+        spans = HostSpans(
+            start_ns=start[order],
+            end_ns=end[order],
+            thread=np.zeros(len(order), np.int32),
+            kind=kind[order].astype(np.uint8),
+            name=name[order].astype(np.int32),
+            call=call[order].astype(np.int32),
+            module=module[label],
+            source=source[label],
+            phase=step.phase[op],
+            sequence=np.full(len(order), -1, np.int64),
+        )
+        return spans, place, position[order]
 
 
-def _ns(seconds: float) -> int:
-    return round(seconds * 1e9)
+def _all(like: Int64, value: int) -> Int64:
+    return np.full(len(like), value, np.int64)
+
+
+def _ns(seconds: Float64) -> Int64:
+    return np.rint(seconds * 1e9).astype(np.int64)
 
 
 def _one_lane(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) -> PredictedTimeline:
-    spans, now_s = _Spans(), 0.0
-    for number, costed in enumerate(ops):
-        begin_s = now_s
-        now_s += costed.host_calls * host_seconds(costed.host_call, host) + costed.device_s
-        spans.op(costed, number, _ns(begin_s), _ns(now_s))
+    step, now_s = _Step(ops), 0.0
+    begin_s, end_s = [], []
+    for costed, call in zip(ops, host_calls_of(ops)):
+        begin_s.append(now_s)
+        now_s += costed.cost.host_calls * host_seconds(call, host) + costed.cost.device_s
+        end_s.append(now_s)
+    spans = _Spans(step)
+    start, end = _ns(np.array(begin_s)), _ns(np.array(end_s))
+    spans.issue(start, end, end, np.zeros(len(ops), bool))
     columns, _, position = spans.columns()
     return PredictedTimeline(
-        timeline=_timeline(spans, columns, no_kernels(), _ns(now_s), target),
-        works=tuple(work for _, work in spans.calls),
+        timeline=_timeline(spans, columns, no_kernels(), int(_ns(np.array(now_s))), target),
+        works=tuple(work for _, work in step.calls),
         fixed_ns=np.empty(0),
         position=position,
     )
 
 
-def _two_lanes(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) -> PredictedTimeline:
+def replayed(ops: Sequence[CostedOp], host: HostCosts, slowdown: float = SLOWDOWN_BESIDE) -> Replay:
+    """One row for each host call of the ops; one of them at least launches a kernel."""
     calls: list[HostCall] = []
     seconds: list[float] = []
+    for costed, call in zip(ops, host_calls_of(ops)):
+        cost = costed.cost
+        if cost.host_calls != 1:
+            calls += [call] * (cost.host_calls - 1)
+            seconds += [0.0] * (cost.host_calls - 1)
+        calls.append(call)
+        seconds.append(cost.device_s)
+    if not _in_streams(ops):
+        return replay(calls, seconds, host)
+    last = np.cumsum([costed.cost.host_calls for costed in ops]) - 1
+    rows: list[StreamCall] = []
     for costed in ops:
-        calls += [costed.host_call] * costed.host_calls
-        seconds += [0.0] * (costed.host_calls - 1) + [costed.device_s]
-    ran = replay(calls, seconds, host)
-    spans = _Spans()
-    _issue(spans, ops, ran.lead)
-    launched = _issue(spans, ops, ran.ops)
-    # start, end, kind, name, bytes, op, launch
-    rows: list[tuple[int, int, int, int, int, int, int]] = []
-    fixed_ns: list[float] = []
-    for costed, row, (span, launch) in zip(ops, _last_calls(ops, ran.ops), launched):
-        kind = KernelKind.COPY if costed.is_copy else KernelKind.KERNEL
-        call = costed.op.call
-        moved = (call.outputs or call.tensors)[0].unique_bytes if costed.is_copy else None
-        name = spans.intern(call.name)
-        for i in range(costed.kernels):
-            each_s = costed.device_s / costed.kernels
-            start_s = row.start_s + i * (each_s + host.gap_s)
-            last = i == costed.kernels - 1
-            start, end = _ns(start_s), _ns(row.end_s if last else start_s + each_s)
-            rows.append((start, end, kind, name, -1 if moved is None else moved, span, launch))
-            fixed_ns.append(costed.fixed_s / costed.kernels * 1e9)
+        after = tuple(int(last[at]) if at >= 0 else at for at in costed.op.after)
+        for _ in range(costed.cost.host_calls):
+            number = len(rows)
+            stream, link = costed.op.stream, costed.cost.link
+            rows.append(StreamCall(calls[number], seconds[number], stream, after, link))
+    return replay_streams(rows, host, slowdown)
+
+
+def _on_streams(
+    ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts, slowdown: float
+) -> PredictedTimeline:
+    ran, step = replayed(ops, host, slowdown), _Step(ops)
+    spans = _Spans(step)
+    spans.issue(*_issued(ran.lead, step))
+    span, launch = spans.issue(*_issued(ran.ops, step))
+    kind, moved, known, collectives = _moved(ops)
     columns, place, position = spans.columns()
-    table = np.array(rows, np.int64)
-    none = np.full(len(rows), -1, np.int64)
+    took_s = np.array([costed.cost.device_s for costed in ops])
+    start_s, end_s = ran.ops.start_s[step.last], ran.ops.end_s[step.last]
+    count = step.kernels
+    if _in_streams(ops):
+        # Beside a collective they take longer than alone.
+        took_s = end_s - start_s - (count - 1) * host.gap_s
+    # Kernel by kernel: which op's it is, and which of them.
+    op = np.repeat(np.arange(len(ops)), count)
+    number = np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
+    each_s = took_s[op] / count[op]
+    begin_s = start_s[op] + number * (each_s + host.gap_s)
+    start = _ns(begin_s)
+    end = _ns(np.where(number == count[op] - 1, end_s[op], begin_s + each_s))
+    fixed_ns = np.array([costed.cost.fixed_s for costed in ops])[op] / count[op] * 1e9
+    by_start = np.argsort(start, kind="stable")
+    op = op[by_start]
     kernels = Kernels(
-        start_ns=table[:, 0],
-        end_ns=table[:, 1],
-        stream=np.zeros(len(rows), np.int32),
-        kind=table[:, 2].astype(np.uint8),
-        name=table[:, 3].astype(np.int32),
-        op=place[table[:, 5]],
-        launch=place[table[:, 6]],
-        bytes_moved=table[:, 4],
-        collective=none,
-        twin=none,
+        start_ns=start[by_start],
+        end_ns=end[by_start],
+        stream=np.array([costed.op.stream for costed in ops], np.int32)[op],
+        kind=kind[op],
+        name=columns.name[place[span[op]]],
+        op=place[span[op]],
+        launch=place[launch[op]],
+        bytes_moved=moved[op],
+        collective=known[op],
+        twin=np.full(len(op), -1, np.int64),
     )
     # The last kernel's end is the step's, to the nanosecond.
     return PredictedTimeline(
-        timeline=_timeline(spans, columns, kernels, int(table[-1, 1]), target),
-        works=tuple(work for _, work in spans.calls),
-        fixed_ns=np.array(fixed_ns, np.float64),
+        timeline=_timeline(spans, columns, kernels, int(end.max()), target, collectives),
+        works=tuple(work for _, work in step.calls),
+        fixed_ns=fixed_ns[by_start],
         position=position,
     )
 
 
-def _last_calls(ops: Sequence[CostedOp], rows: Sequence[ReplayedOp]) -> list[ReplayedOp]:
-    """Of each op the last of its host calls: the one that launches."""
-    last = np.cumsum([costed.host_calls for costed in ops]) - 1
-    return [rows[i] for i in last.tolist()]
+def _issued(rows: ReplayedOps, step: _Step) -> tuple[Int64, Int64, Int64, NDArray[np.bool_]]:
+    """When the host begins with each op, has issued it, goes on; and what launches."""
+    return (
+        _ns(rows.begin_s[step.first]),
+        _ns(rows.issued_s[step.last]),
+        _ns(rows.told_s[step.last]),
+        step.kernels > 0,
+    )
 
 
-def _issue(
-    spans: _Spans, ops: Sequence[CostedOp], rows: Sequence[ReplayedOp]
-) -> list[tuple[int, int]]:
-    """Adds the host's side of a step; returns the rows of each op and of its launch."""
-    found, at = [], 0
-    for position, costed in enumerate(ops):
-        first, last = rows[at], rows[at + costed.host_calls - 1]
-        at += costed.host_calls
-        issued, told = _ns(last.issued_s), _ns(last.told_s)
-        span = spans.op(costed, position, _ns(first.begin_s), told)
-        launch = -1
-        if costed.kernels:
-            # Its length is in the op's: what is known is when it returns.
-            launch = spans.call(costed, HostKind.LAUNCH, LAUNCHING, issued, issued)
-        if told > issued:
-            spans.call(costed, HostKind.SYNCHRONISE, WAITING, issued, told)
-        found.append((span, launch))
-    return found
+def _in_streams(ops: Sequence[CostedOp]) -> bool:
+    return any(costed.op.stream or costed.op.collective for costed in ops)
+
+
+def _moved(
+    ops: Sequence[CostedOp],
+) -> tuple[NDArray[np.uint8], Int64, Int64, tuple[Collective, ...]]:
+    """Of each op the kind of its kernels, the bytes they move, and which collective they are."""
+    collectives: dict[Collective, int] = {}
+    kinds, sizes, numbers = [], [], []
+    for costed in ops:
+        asked, kind, moved, known = costed.op.collective, KernelKind.KERNEL, -1, -1
+        if asked is not None:
+            record = Collective(
+                asked.kind, asked.n_bytes, asked.n_bytes, "", len(asked.ranks), asked.group
+            )
+            known = collectives.setdefault(record, len(collectives))
+            kind, moved = KernelKind.COLLECTIVE, asked.n_bytes
+        elif costed.cost.is_copy:
+            call = costed.cost.call
+            size = (call.outputs or call.tensors)[0].unique_bytes
+            kind, moved = KernelKind.COPY, -1 if size is None else size
+        kinds.append(kind)
+        sizes.append(moved)
+        numbers.append(known)
+    return (
+        np.array(kinds, np.uint8),
+        np.array(sizes, np.int64),
+        np.array(numbers, np.int64),
+        tuple(collectives),
+    )
 
 
 def _timeline(
-    spans: _Spans, host: HostSpans, kernels: Kernels, end_ns: int, target: TargetDevice
+    spans: _Spans,
+    host: HostSpans,
+    kernels: Kernels,
+    end_ns: int,
+    target: TargetDevice,
+    collectives: tuple[Collective, ...] = (),
 ) -> Timeline:
     return Timeline(
         names=tuple(spans.names),
-        calls=tuple(call for call, _ in spans.calls),
+        calls=tuple(call for call, _ in spans.step.calls),
         host=host,
         kernels=kernels,
         steps=np.array([[0, end_ns]], np.int64),
         step_names=("step",),
         device=device_of(target),
+        collectives=collectives,
     )

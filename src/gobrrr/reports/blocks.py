@@ -82,4 +82,9 @@ def _sum(pattern: str, members: Sequence[GroupRow]) -> GroupRow:
         # A rate of several rows needs their kernel times, which rows do not keep.
         flops_per_s=None,
         regime=max(split, key=lambda level: split[level]),
+        module_class=_one({row.module_class for row in members}),
     )
+
+
+def _one(classes: set[str | None]) -> str | None:
+    return classes.pop() if len(classes) == 1 else None

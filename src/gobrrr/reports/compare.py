@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gobrrr.attribution.leaves import TOP_LEVELS
 from gobrrr.diagnosis.comparison import Change, Comparison, OpChange
 from gobrrr.reports.terminal import Options
 from gobrrr.reports.words import PARTS
@@ -24,12 +25,11 @@ from gobrrr.timeline.quantities import (
     si,
 )
 
-LEVELS = ("compute", "memory", "overhead", "unmodelled")
 _VERDICTS = {
     "faster": "faster",
     "slower": "slower",
     "same": "no difference beyond the spread of the steps",
-    "unknown": "too few steps to tell how sure that is",
+    "unknown": "too few steps for an interval",
 }
 _WORDS = {
     name: f"{level} · {part.label}{suffix}"
@@ -82,7 +82,7 @@ def levels(comparison: Comparison) -> list[Change]:
             before=getattr(comparison.before.split, f"{name}_s"),
             after=getattr(comparison.after.split, f"{name}_s"),
         )
-        for name in LEVELS
+        for name in TOP_LEVELS
     ]
     return [c for c in changes if c.name != "unmodelled" or c.before or c.after]
 

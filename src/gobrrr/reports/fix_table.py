@@ -8,16 +8,17 @@ from collections.abc import Iterable
 
 from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, SAME, SLOWER
 from gobrrr.diagnosis.schema import Diagnosis, Finding, FixSummary, Ratio, Verification
+from gobrrr.measure.noise import is_quiet, reach_of
 from gobrrr.measure.summary import Interval
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
 from gobrrr.timeline.names import plain_name, short_source
 from gobrrr.timeline.quantities import count, multiple_range, whole_seconds
-from gobrrr.verification.timing import NOISY_REACH, is_quiet
 
 TOO_NOISY = "too noisy"
 _UNTRIED, _ADVICE = "not tried", "advice"
-_HELPS = "Would help, with what each saves per step"
-_NO_GAIN = "Tried, without a gain"
+_HELPS = "Would help, with the saving per step"
+_PRECISION = "Would help at lower precision (in the best set only with --allow precision)"
+_NO_GAIN = "Tried, no gain"
 _COSTS = "Not expected to help"
 _TOGETHER = "Tried together"
 
@@ -59,15 +60,22 @@ def finding_groups(diagnosis: Diagnosis) -> list[tuple[str, list[Finding]]]:
     A predicted slowdown helps nobody: without a search it is not shown, with one it stands behind,
     because what came of its trial should be told.
     """
-    groups: dict[str, list[Finding]] = {_HELPS: [], _NO_GAIN: [], _COSTS: [], _TOGETHER: []}
+    groups: dict[str, list[Finding]] = {
+        _HELPS: [],
+        _PRECISION: [],
+        _NO_GAIN: [],
+        _COSTS: [],
+        _TOGETHER: [],
+    }
     for finding in by_saving(diagnosis.findings):
         if finding.worth_s is not None:
             tried = finding.verification is not None and finding.saving_s is not None
             without = _NO_GAIN if tried else _COSTS
-            groups[_HELPS if finding.worth_s > 0 else without].append(finding)
+            helps = _PRECISION if finding.precision else _HELPS
+            groups[helps if finding.worth_s > 0 else without].append(finding)
         else:
             groups[_HELPS if finding.verification is None else _TOGETHER].append(finding)
-    shown = [_HELPS] if diagnosis.fixes is None else list(groups)
+    shown = [_HELPS, _PRECISION] if diagnosis.fixes is None else list(groups)
     return [(heading, groups[heading]) for heading in shown if groups[heading]]
 
 
@@ -78,8 +86,10 @@ def verdict_word(tried: Verification) -> str:
     return plain_name(tried.verdict).replace("_", " ")
 
 
-def trial_line(tried: Verification, null: Ratio | None = None) -> str:
+def trial_line(tried: Verification, null: Ratio | None = None, precision: str = "") -> str:
     """A trial in a sentence: its speedup, its verdict, and the reason where that adds anything.
+
+    Of a change of ``precision`` its error is told.
 
     ``null`` is the search's own, which the summary tells: a trial that was too noisy beside a quiet
     one had another (processes of its own), which is told here.
@@ -89,10 +99,18 @@ def trial_line(tried: Verification, null: Ratio | None = None) -> str:
         return f"{word}: {reason}" if reason else word
     # The reason of a verdict on time alone is the span again, beside the null's.
     if _agreed(tried) and tried.verdict in (FASTER, SAME, SLOWER):
-        reason = ""
+        reason = _error_of(tried) if precision else ""
     elif word == TOO_NOISY:
         word, reason = (reason or word, "") if null is None or _quiet(null) else (word, "")
     return f"{_span(tried.speedup)}, {word}" + (f": {reason}" if reason else "")
+
+
+def _error_of(tried: Verification) -> str:
+    numerics = tried.numerics or {}
+    if numerics.get("error") is None:
+        return ""
+    as_it_was = numerics.get("original_error") or 0.0
+    return f"relative error {numerics['error']:.1e}, unchanged {as_it_was:.1e}"
 
 
 def _quiet(null: Ratio) -> bool:
@@ -135,29 +153,31 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
     if summary.null is None:
         return lines + notices
     r = summary.null
+    _, high = reach_of(Interval(r.median, r.low, r.high))
     if _quiet(r):
-        against = f"The program against itself: {multiple_range(r, 3)}"
-        return [*lines, f"{against}; a fix counts outside that.", *notices]
+        against = f"The program timed against itself: {multiple_range(r, 3)}"
+        counts = "outside that range" if high <= r.high else f"above {high:.2f}x"
+        return [*lines, f"{against}; only a speedup {counts} counts.", *notices]
     # How noisy it is stands in a notice.
-    reach = f"Here a change counts only {NOISY_REACH} times as far from 1x as such noise reaches."
+    reach = f"Because of that noise a speedup counts only if its whole range is above {high:.2f}x."
     return [*lines, *notices, reach]
 
 
 def _best_line(summary: FixSummary) -> str:
     if not summary.best or summary.verification is None or summary.verification.speedup is None:
-        return "No fix was verified to be faster: the program stays as it is."
+        return "No fix was verified to be faster."
     tried = summary.verification
     assert tried.speedup is not None
     line = f"Best: {' + '.join(summary.best)}: {_span(tried.speedup)}"
     if tried.compile_s is not None and tried.compile_s >= 1.0:
-        line += f"; takes {whole_seconds(tried.compile_s)} once"
+        line += f"; setting it up takes {whole_seconds(tried.compile_s)}"
         if tried.break_even_steps is not None:
-            line += f", won back after {count(tried.break_even_steps)} steps"
+            line += f", break-even after {count(tried.break_even_steps)} steps"
     numerics = tried.numerics or {}
     if numerics.get("error") is not None:
-        line += f"; largest error {numerics['error']:.1e}"
+        line += f"; largest relative error {numerics['error']:.1e}"
         if numerics.get("original_error") is not None:
-            line += f" (as it was: {numerics['original_error']:.1e})"
+            line += f" (unchanged: {numerics['original_error']:.1e})"
     return line + "."
 
 

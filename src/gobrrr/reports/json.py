@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.diagnosis.storage import encode
+from gobrrr.diagnosis.writing import encode
 
 
 def render(diagnosis: Diagnosis, *, top: int | None = None, by: Sequence[str] = ()) -> bytes:

@@ -9,7 +9,7 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
-from gobrrr.reports.rank_tables import collective_table, rank_table
+from gobrrr.reports.rank_tables import job_line, rank_tables
 from gobrrr.reports.tables import TextTable, table_named, time_scale
 from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import share
@@ -46,9 +46,12 @@ def report_markdown(
             lines.append(f"| {part.label} | {time} | {of} | {_escape(part.note)} |")
     lines.append("")
     for text in (
+        sentences.seen_steps(diagnosis),
+        sentences.wall_time(diagnosis),
         sentences.slow_steps(diagnosis),
         sentences.speed_of_light(diagnosis),
         sentences.device_time(diagnosis),
+        sentences.energy(diagnosis),
         sentences.batch_note(diagnosis),
     ):
         lines += [_escape(text), ""] if text else []
@@ -67,11 +70,11 @@ def report_markdown(
         if diagnosis.fixes.snippet:
             lines += ["```python", diagnosis.fixes.snippet, "```", ""]
     tables = [table_named(name, diagnosis, top) for name in by]
-    tables += [rank_table(diagnosis, top), collective_table(diagnosis, top)]
+    tables += rank_tables(diagnosis, top)
     for table in tables:
         if table.rows:
             lines += [*_table(table), ""]
-    notes = [*sentences.coverage(diagnosis), sentences.measuring(diagnosis)]
+    notes = [*sentences.coverage(diagnosis), job_line(diagnosis), sentences.measuring(diagnosis)]
     lines += [f"<sub>{_escape(note)}</sub>\n" for note in notes if note]
     return "\n".join(lines).rstrip() + "\n"
 

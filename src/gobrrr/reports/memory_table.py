@@ -25,7 +25,7 @@ def memory_table(diagnosis: Diagnosis) -> TextTable:
     curve = _curve(diagnosis)
     points = [] if curve is None else curve.points
     rows = tuple(_row(point, diagnosis) for point in points)
-    beside = "" if curve is None else f", beside {_reference(curve)}"
+    beside = "" if curve is None else f", relative to {_reference(curve)}"
     return TextTable(f"Peak memory of a step against its time{beside}", columns, rows)
 
 
@@ -68,9 +68,9 @@ def memory_lines(diagnosis: Diagnosis) -> list[str]:
         return []
     named = [_bargain(point, curve) for point in curve.points if point.on_front]
     return [
-        f"Pareto front of peak memory against step time, beside {_reference(curve)}: "
-        f"{'; '.join(named)}. Memory is the most that tensors made within a step take "
-        "at once."
+        f"Pareto front of peak memory against step time, relative to {_reference(curve)}: "
+        f"{'; '.join(named)}. Memory is the peak of the tensors allocated within a "
+        "step."
     ]
 
 
@@ -82,6 +82,6 @@ def _bargain(point: MemoryPoint, curve: MemoryCurve) -> str:
     memory = f"{'saves' if point.saved_bytes >= 0 else 'takes'} {si(abs(point.saved_bytes), 'B')}"
     memory += "" if point.saved_bytes >= 0 else " more"
     if point.price.low <= 1.0 <= point.price.high:
-        return f"{name} {memory} for a change of time too small to tell"
+        return f"{name} {memory} in the same time, within the noise"
     change = point.price.median - 1.0
     return f"{name} {memory} for {percent(abs(change))} {'more' if change >= 0 else 'less'} time"

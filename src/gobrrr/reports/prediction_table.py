@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports.plain_table import plain_lines
+from gobrrr.reports.tables import Column, Row, TextTable
 from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import UNKNOWN, percent, share, si, significant, time_text
 
@@ -41,7 +43,7 @@ def prediction_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
         column("compute", lambda d: share(d.split.compute_s, d.accounted_s)),
         column("memory", lambda d: share(d.split.memory_s, d.accounted_s)),
         column("overhead", lambda d: share(d.split.overhead_s, d.accounted_s)),
-        column("bound by", lambda d: d.regime + ("~" if d.close else "")),
+        column("bound by", lambda d: (d.regime or UNKNOWN) + ("~" if d.close else "")),
         column("light", lambda d: time_text(d.speed_of_light_s)),
         column("needs", _memory, 1),
         column("ridge", lambda d: significant(_ridge(d)), 2),
@@ -51,13 +53,13 @@ def prediction_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
     shown, left_out = _fitted(columns, width)
     notes = _too_small(diagnoses)
     if fitting:
-        notes.append("light: the speed of light, this work at the device's ceilings.")
+        notes.append("light: speed of light, the time of this work at the device's ceilings.")
     if any(column.header == "ridge" for column in shown) and fitting:
         notes.append(_RIDGE)
     if any(cell.startswith(">") for cell in columns[1].cells):
-        notes.append(">: probably bound by the host there, and then longer than that.")
+        notes.append(">: probably host-bound there, and then longer than shown.")
     if any(found.close for found in fitting):
-        notes.append("~: a close call.")
+        notes.append("~: close to another regime.")
     if any(found.split.unmodelled_s for found in fitting):
         notes.append("Part of the time is unmodelled: see the report of one device.")
     return _text(shown if fitting else [], [*notes, *left_out], width)
@@ -137,6 +139,17 @@ def refusals(refused: Sequence[tuple[str, str]], width: int = 80) -> str:
     return _wrapped(_one_for_all(refused), width)
 
 
+def explanation(found: Diagnosis, width: int = 80) -> str:
+    """Where a prediction comes from: the arithmetic of its longest ops, and what is known least."""
+    text = ""
+    for title, key in (("Where the time comes from", "explained"),
+                       ("Least certain", "uncertain")):  # fmt: skip
+        sentences = [plain_name(str(sentence), 2000) for sentence in found.source.get(key) or ()]
+        if sentences:
+            text += f"\n{title}, {_device(found)}\n" + _wrapped(sentences, width)
+    return text
+
+
 def _device(found: Diagnosis) -> str:
     return plain_name(str(found.source.get("device") or found.device.name))
 
@@ -187,7 +200,9 @@ def _fitted(columns: Sequence[_Column], width: int) -> tuple[list[_Column], list
     missing = [column.header for column in columns if column not in shown]
     if not missing:
         return shown, []
-    return shown, [f"Left out for want of width: {', '.join(missing)} (COLUMNS={_width(columns)})."]
+    return shown, [
+        f"Columns that do not fit: {', '.join(missing)}; COLUMNS={_width(columns)} shows them."
+    ]
 
 
 def _widths(columns: Sequence[_Column]) -> list[int]:
@@ -199,13 +214,12 @@ def _width(columns: Sequence[_Column]) -> int:
 
 
 def _text(columns: Sequence[_Column], notes: Sequence[str], width: int) -> str:
-    widths = _widths(columns)
-    lines = []
-    for cells in zip(*((column.header, *column.cells) for column in columns)):
-        first = cells[0].ljust(widths[0])
-        rest = "  ".join(cell.rjust(wide) for cell, wide in zip(cells[1:], widths[1:]))
-        lines.append(f"{first}  {rest}".rstrip() + "\n")
-    return "".join(lines) + _wrapped(notes, width)
+    table = TextTable(
+        title="",
+        columns=tuple(Column(c.header, number=i > 0) for i, c in enumerate(columns)),
+        rows=tuple(Row(cells) for cells in zip(*(column.cells for column in columns))),
+    )
+    return "".join(line + "\n" for line in plain_lines(table)) + _wrapped(notes, width)
 
 
 def _wrapped(sentences: Sequence[str], width: int) -> str:

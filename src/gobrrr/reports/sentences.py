@@ -15,6 +15,7 @@ from gobrrr.timeline.quantities import (
     multiple,
     percent,
     share,
+    si,
     significant,
     time_text,
 )
@@ -22,6 +23,10 @@ from gobrrr.timeline.quantities import (
 # How many source lines stand beside a cause of overhead in the split; --by cause shows all.
 _LINES_PER_CAUSE = 2
 _NAMED = 3
+# Of all steps and of the timed ones: a sentence more would say nothing new.
+_MEANS_ALIKE = 0.10
+# Above this share of the wall time the steps are all there is; below the other a part is not named.
+_WALL_OF_STEPS, _LEAST_OF_WALL = 0.99, 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +72,84 @@ def _rank(diagnosis: Diagnosis) -> str:
     return f"rank {rank} of {size}" if isinstance(size, int) else f"rank {rank}"
 
 
-def step_time(diagnosis: Diagnosis) -> str:
-    """``100.0 ms per step (98.5 to 101.3, 24 steps; mean 102.1)``."""
+def spread_of_step(diagnosis: Diagnosis) -> str:
+    """``98.5 to 101.3, 24 steps``, or ``predicted, 11.2 to 13.8``; without the unit."""
     scale, time = time_scale(diagnosis), diagnosis.step.time_s
-    spread = [f"{scale.number(time.low)} to {scale.number(time.high)}"]
-    if time.n == 0:
+    spread = [f"{scale.number(time.low)} to {scale.number(time.high)}"] if time.high else []
+    if time.high is None or (time.n == 0 and diagnosis.source.get("lower_bound")):
+        # A diagnosis saved before its schema knew of no upper end has the prediction there.
+        inside = ["predicted", f"{scale.number(time.low)} or more: probably host-bound"]
+    elif time.n == 0:
         inside = ["predicted", *(spread if time.low < time.high else [])]
-        if diagnosis.source.get("lower_bound"):
-            inside = ["predicted", f"{scale.number(time.low)} or more: probably host-bound"]
     else:
         inside = spread if time.n > 1 else []
         inside.append(f"{time.n} step{'s' if time.n != 1 else ''}")
-    text = ", ".join(inside)
-    if scale.number(time.mean) != scale.number(time.median):
+    return ", ".join(inside)
+
+
+def step_time(diagnosis: Diagnosis) -> str:
+    """``100.0 ms per step (98.5 to 101.3, 24 steps; mean 102.1)``."""
+    scale, time = time_scale(diagnosis), diagnosis.step.time_s
+    text = spread_of_step(diagnosis)
+    if diagnosis.step.varying:
+        text = f"{text}; median {scale.number(time.median)}"
+    elif scale.number(time.mean) != scale.number(time.median):
         text = f"{text}; mean {scale.number(time.mean)}"
+    if diagnosis.step.tokens and time.median > 0:
+        text = f"{text}; {significant(diagnosis.step.tokens / time.median)} tokens per second"
+    if diagnosis.step.varying:
+        text = f"{text}; steps vary, so all figures below are means"
+        return f"{scale.text(time.mean)} per step ({text})"
     return f"{scale.text(time.median)} per step ({text})"
+
+
+def wall_time(diagnosis: Diagnosis) -> str:
+    """What the program's time goes to besides these steps; empty if it is nothing much.
+
+    ``Wall time: training steps 43 %, evaluation 57 % (train.py:9 in evaluate, 41 ms, once in 8
+    steps).``
+    """
+    wall = diagnosis.wall
+    if wall is None or wall.steps_share > _WALL_OF_STEPS:
+        return ""
+    parts = [part for part in wall.parts if part.share >= _LEAST_OF_WALL]
+    what = diagnosis.step.kind.split(" (")[0]
+    named = [f"{plain_name(what)}s {percent(wall.steps_share)}"]
+    for part in parts[:_NAMED]:
+        inside = [plain_name(part.source)] if part.source else []
+        inside.append(f"{time_text(part.time_s)}{_how_often(part.per_step, wall.windows)}")
+        named.append(f"{plain_name(part.name)} {percent(part.share)} ({', '.join(inside)})")
+    if len(parts) > _NAMED:
+        rest = sum(part.share for part in parts[_NAMED:])
+        named.append(f"{len(parts) - _NAMED} more {percent(rest)}")
+    return f"Wall time: {', '.join(named)}."
+
+
+def _how_often(per_step: float, windows: int) -> str:
+    if per_step >= 1.5:
+        return f", {per_step:.0f} times a step"
+    if per_step >= 0.67:
+        return ""
+    # Of what was seen a single time nobody knows when it comes again.
+    seen = "seen " if per_step * windows < 1.5 else ""
+    return f", {seen}once in {1 / per_step:.0f} steps"
+
+
+def seen_steps(diagnosis: Diagnosis) -> str:
+    """What all steps took, where that is not what the timed ones took; empty if it is.
+
+    ``All 43 steps that were seen, those of the warm-up too: mean 131.4 ms, median 99.0 ms.``
+    """
+    seen, time = diagnosis.step.seen, diagnosis.step.time_s
+    if seen is None or seen.count <= time.n:
+        return ""
+    if abs(seen.mean_s - time.mean) <= _MEANS_ALIKE * time.mean:
+        return ""
+    scale = time_scale(diagnosis)
+    return (
+        f"All {seen.count} steps that were seen, those of the warm-up too: mean "
+        f"{scale.text(seen.mean_s)}, median {scale.text(seen.median_s)}."
+    )
 
 
 def slow_steps(diagnosis: Diagnosis) -> str:
@@ -159,6 +227,28 @@ def speed_of_light(diagnosis: Diagnosis) -> str:
     return " ".join(parts)
 
 
+def energy(diagnosis: Diagnosis) -> str:
+    """What a predicted step will draw from the board; empty if that is not known.
+
+    ``Energy about 41 J a step, 320 W of the board's 700 W: static 63 %, arithmetic 25 %, memory
+    12 %; not validated against measurements. 50.0 tokens per joule (2048 tokens).``
+    """
+    found = diagnosis.energy
+    if found is None or found.joules <= 0:
+        return ""
+    parts = (("static", found.static_j), ("arithmetic", found.arithmetic_j),
+             ("memory", found.memory_j))  # fmt: skip
+    named = ", ".join(f"{name} {percent(joules / found.joules)}" for name, joules in parts)
+    text = (
+        f"Energy about {si(found.joules, 'J')} a step, {si(found.mean_w, 'W')} of the board's "
+        f"{si(found.board_w, 'W')}: {named}; not validated against measurements."
+    )
+    if found.joules_per_token is None:
+        return text
+    per_joule = significant(1 / found.joules_per_token)
+    return f"{text} {per_joule} tokens per joule ({found.tokens} tokens)."
+
+
 def device_time(diagnosis: Diagnosis) -> str:
     """What the device's streams did in the whole window; empty if that was not recorded."""
     device = diagnosis.device_time
@@ -211,7 +301,7 @@ def coverage(diagnosis: Diagnosis) -> list[str]:
         lines.append(f"Modelled: {percent(modelled, 1)} of kernel time.{_named(' Not', missing)}")
     if diagnosis.coverage.unlinked_s:
         unlinked = scale.text(diagnosis.coverage.unlinked_s)
-        lines.append(f"Kernels that no op could be found for: {unlinked}.")
+        lines.append(f"Kernels without a known op: {unlinked}.")
     above = [
         f"{op_name(op.op)} {plain_name(op.shapes, 60)} {time_text(op.time_s)} "
         f"against {time_text(op.roof_s)}"
@@ -224,7 +314,7 @@ def coverage(diagnosis: Diagnosis) -> list[str]:
         for row in diagnosis.concurrent
     ]
     if beside:
-        lines.append(f"Beside the step, outside the sum{_named(':', beside)}")
+        lines.append(f"Other threads and devices, not part of the step's time{_named(':', beside)}")
     return lines
 
 
@@ -252,7 +342,7 @@ def finding_lines(finding: Finding, diagnosis: Diagnosis) -> tuple[str, str, lis
         lines = [plain_name(f"{finding.fix}: {finding.because}")]
     if finding.verification is not None:
         null = None if diagnosis.fixes is None else diagnosis.fixes.null
-        lines.append(f"tried: {trial_line(finding.verification, null)}")
+        lines.append(f"tried: {trial_line(finding.verification, null, finding.precision)}")
     return plain_name(finding.title or finding.fix), saving, lines
 
 

@@ -7,14 +7,19 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TypeVar
 
+from msgspec.structs import replace as replace_in_record
+
 from gobrrr import reports
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow
+from gobrrr.models.operator_limits import LIMITS
 from gobrrr.reports.blocks import join_blocks
 from gobrrr.reports.words import CLASS_MEANINGS, PHASE_SHORT, cause_label
-from gobrrr.timeline.names import op_name, plain_name, short_source
+from gobrrr.timeline.names import FROM, op_name, plain_name, short_source
 from gobrrr.timeline.quantities import TimeScale, count, percent, share, si, significant
 
 _Item = TypeVar("_Item")
+# What is left for a module's name in a terminal of 80 columns.
+_ROOM_FOR_CLASS = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ def op_table(diagnosis: Diagnosis, top: int) -> TextTable:
             count(op.count),
             scale.number(op.time_s),
             share(op.time_s, step_s),
-            op.regime,
+            _bound_by(op),
             percent(op.roof_fraction),
             significant(op.intensity),
             _achieved(op),
@@ -86,6 +91,11 @@ def op_table(diagnosis: Diagnosis, top: int) -> TextTable:
         return Row(cells, _where(op), op.regime)
 
     return replace(_table("Ops", columns, diagnosis.ops, top, row), second_line=True)
+
+
+def _bound_by(op: OpRow) -> str:
+    """The level, or what decides where neither FLOPs nor bytes do."""
+    return op.unit if op.unit in LIMITS else op.regime
 
 
 def _achieved(op: OpRow) -> str:
@@ -144,12 +154,28 @@ def module_table(diagnosis: Diagnosis, top: int) -> TextTable:
     """
     if not any(group.name for group in diagnosis.modules):
         return phase_table(diagnosis, top)
-    return _group_table(diagnosis, "Modules", "module", join_blocks(diagnosis.modules), top)
+    rows = [_with_class(row) for row in join_blocks(diagnosis.modules)]
+    return _group_table(diagnosis, "Modules", "module", rows, top)
+
+
+def _with_class(row: GroupRow) -> GroupRow:
+    """A module with its class, where both fit and the class says more than the path."""
+    last = row.name.split(" ")[0].rpartition(".")[2]
+    named = f"{row.name} ({row.module_class})"
+    if not row.module_class or row.module_class == last or len(named) > _ROOM_FOR_CLASS:
+        return row
+    return replace_in_record(row, name=named)
 
 
 def line_table(diagnosis: Diagnosis, top: int) -> TextTable:
-    """Source lines of the user's program."""
-    return _group_table(diagnosis, "Source lines", "line", diagnosis.lines, top)
+    """Source lines of the user's program; a package's with the user's own that led to it."""
+    lines = [replace_in_record(row, name=_line(row.name)) for row in diagnosis.lines]
+    return _group_table(diagnosis, "Source lines", "line", lines, top)
+
+
+def _line(source: str) -> str:
+    """A line where there is room for one; of two both, shortened."""
+    return short_source(source) if FROM in source else source
 
 
 def phase_table(diagnosis: Diagnosis, top: int) -> TextTable:
@@ -161,7 +187,7 @@ def phase_table(diagnosis: Diagnosis, top: int) -> TextTable:
 
 
 def class_table(diagnosis: Diagnosis, top: int) -> TextTable:
-    """Share of FLOPs beside share of time.
+    """Share of FLOPs and of time by op class.
 
     The three classes are those of Ivanov et al., "Data Movement Is All You Need" (MLSys 2021).
     """
@@ -191,7 +217,7 @@ def class_table(diagnosis: Diagnosis, top: int) -> TextTable:
 
     # A handful of classes, of which the small ones matter too: never cut.
     rows = len(diagnosis.classes)
-    return _table("Share of FLOPs beside share of time", columns, diagnosis.classes, rows, row)
+    return _table("Share of FLOPs and of time by op class", columns, diagnosis.classes, rows, row)
 
 
 def cause_table(diagnosis: Diagnosis, top: int) -> TextTable:
@@ -209,7 +235,7 @@ def cause_table(diagnosis: Diagnosis, top: int) -> TextTable:
                 cause_label(idle.cause),
                 scale.number(idle.time_s),
                 share(idle.time_s, step_s),
-                plain_name(" · ".join(part for part in (idle.source, idle.detail) if part)),
+                plain_name(" · ".join(filter(None, (_line(idle.source or ""), idle.detail)))),
             )
         )
         for idle in diagnosis.idle

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -23,7 +23,7 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, ruled_out_lines, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
-from gobrrr.reports.rank_tables import collective_table, rank_table
+from gobrrr.reports.rank_tables import job_line, rank_tables
 from gobrrr.reports.tables import TextTable, table_named, time_scale
 from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import share
@@ -88,6 +88,25 @@ def print_report(diagnosis: Diagnosis, stream: TextIO, options: Options | None =
 
 def report_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
     """The whole report as text with a trailing newline."""
+    return drawn(lambda console: _draw(diagnosis, options, console), options)
+
+
+def gist_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
+    """What was diagnosed, its step and the verdict; the whole report stands further up."""
+
+    def draw(console: Console) -> None:
+        console.print(Text(sentences.title(diagnosis), style="bold"))
+        console.print(Text(sentences.step_time(diagnosis)))
+        _print_lines(console, [sentences.wall_time(diagnosis)])
+        if diagnosis.verdict:
+            console.print(_verdict(diagnosis))
+        console.print(Text("The full report is above, where the program was diagnosed."))
+
+    return drawn(draw, options)
+
+
+def drawn(draw: Callable[[Console], None], options: Options) -> str:
+    """What ``draw`` prints, as text that suits the options."""
     buffer = io.StringIO()
     console = Console(
         file=buffer,
@@ -101,7 +120,7 @@ def report_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
         markup=False,
         emoji=False,
     )
-    _draw(diagnosis, options, console)
+    draw(console)
     lines = (line.rstrip() for line in buffer.getvalue().splitlines())
     text = "\n".join(lines) + "\n"
     if options.ascii_only:
@@ -112,20 +131,22 @@ def report_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
 def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
     console.print(Text(sentences.title(diagnosis), style="bold"))
     console.print(Text(sentences.step_time(diagnosis)))
-    _print_lines(console, [sentences.slow_steps(diagnosis)])
+    beside = (sentences.seen_steps, sentences.wall_time, sentences.slow_steps)
+    _print_lines(console, [sentence(diagnosis) for sentence in beside])
     if diagnosis.verdict:
         console.print()
         console.print(_verdict(diagnosis))
     for notice in diagnosis.notices:
-        console.print(_hanging("!", plain_name(notice, 2000), "yellow"))
+        console.print(hanging("!", plain_name(notice, 2000), "yellow"))
     console.print()
     _draw_split(diagnosis, console)
-    _print_lines(console, [sentences.speed_of_light(diagnosis), sentences.device_time(diagnosis)])
+    beside = (sentences.speed_of_light, sentences.device_time, sentences.energy)
+    _print_lines(console, [sentence(diagnosis) for sentence in beside])
     for name in options.by:
         table = table_named(name, diagnosis, options.top)
         if table.rows:
             console.print()
-            _draw_table(table, console, options)
+            draw_table(table, console, options)
     _draw_ranks(diagnosis, console, options)
     _draw_findings(diagnosis, console, options)
     if diagnosis.fixes is not None:
@@ -134,7 +155,11 @@ def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
     if batch:
         console.print()
         console.print(Text(f"Batch test: {batch}"))
-    footer = [*sentences.coverage(diagnosis), sentences.measuring(diagnosis)]
+    footer = [
+        *sentences.coverage(diagnosis),
+        job_line(diagnosis),
+        sentences.measuring(diagnosis),
+    ]
     if any(footer):
         console.print()
         _print_lines(console, footer, style="dim")
@@ -150,11 +175,12 @@ def _verdict(diagnosis: Diagnosis) -> Text:
     """The verdict, its first sentence in bold."""
     text = Text(plain_name(diagnosis.verdict, 4000))
     first = text.plain.find(". ")
-    text.stylize(f"bold {_COLOURS.get(diagnosis.regime, '')}", 0, first + 1 if first > 0 else None)
+    colour = _COLOURS.get(diagnosis.regime or "", "")
+    text.stylize(f"bold {colour}", 0, first + 1 if first > 0 else None)
     return text
 
 
-def _hanging(mark: str, text: str, style: str = "", indent: int = 0) -> Padding:
+def hanging(mark: str, text: str, style: str = "", indent: int = 0) -> Padding:
     """A line behind a mark; what wraps is indented under the text."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=len(mark), no_wrap=True)
@@ -208,7 +234,8 @@ def _bar(level: sentences.SplitLevel, step_s: float, full: int) -> Text:
     return Text(_AT_ROOF * min(solid, end) + _BELOW * (end - solid), style=_COLOURS[level.name])
 
 
-def _draw_table(table: TextTable, console: Console, options: Options) -> None:
+def draw_table(table: TextTable, console: Console, options: Options) -> None:
+    """A table within the console's width: the flexible column is cut."""
     console.print(Text(table.title, style="bold"))
     widths = [
         max(len(column.header), *(cell_len(row.cells[i]) for row in table.rows))
@@ -265,10 +292,10 @@ def _last_cells(text: str, width: int) -> str:
 
 
 def _draw_ranks(diagnosis: Diagnosis, console: Console, options: Options) -> None:
-    for table in (rank_table(diagnosis, options.top), collective_table(diagnosis, options.top)):
+    for table in rank_tables(diagnosis, options.top):
         if table.rows:
             console.print()
-            _draw_table(table, console, options)
+            draw_table(table, console, options)
 
 
 def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> None:
@@ -296,13 +323,13 @@ def _draw_fixes(diagnosis: Diagnosis, snippet: str, console: Console, options: O
     for table in (fix_table(diagnosis), memory_table(diagnosis)):
         if table.rows:
             console.print()
-            _draw_table(table, console, options)
+            draw_table(table, console, options)
     ruled_out = ruled_out_lines(diagnosis)
     if ruled_out:
         console.print()
         console.print(Text("Ruled out", style="bold"))
         for line in ruled_out:
-            console.print(_hanging("-", line, "dim", indent=2))
+            console.print(hanging("-", line, "dim", indent=2))
     console.print()
     lines = summary_lines(diagnosis)
     console.print(Text(lines[0], style="bold"))

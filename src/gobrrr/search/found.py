@@ -14,11 +14,15 @@ from gobrrr.diagnosis.schema import (
     Prediction,
     Verification,
 )
+from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect
 from gobrrr.search.memory_curve import memory_curve
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import ratio_of
+
+# No prediction leaves less of a step than this.
+_LEAST_LEFT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -62,18 +66,21 @@ class Found:
 def write_findings(found: Found) -> None:
     """Findings and summary into the diagnosis, the largest saving first.
 
-    What was measured decides, where it tells; otherwise what was predicted. A variant of what did
-    not help follows it, since nothing else is known of it.
+    What was measured decides, where it tells; otherwise what was predicted. A variant that was not
+    tried follows what it is a variant of.
     """
     step_s = found.facts.step_s
     savings = _savings(found.tried, step_s)
     found.tried.sort(key=lambda t: (t.fix.changes_step, -savings[t.fix.name]))
+    # Where the diagnosis draws no verdict nothing is told but what a trial measured.
+    told = [t for t in found.tried if found.diagnosis.regime is not None or t.trial is not None]
     # What the diagnosis found by itself stands last: nothing of it was tried.
     own = found.diagnosis.findings
     for finding in own:
         finding.advice = True
     found.diagnosis.findings = [
-        _finding(tried, step_s, savings[tried.fix.name]) for tried in found.tried
+        _finding(tried, step_s, savings[tried.fix.name], found.diagnosis.regime is not None)
+        for tried in told
     ]
     found.diagnosis.findings += [
         Finding(
@@ -99,6 +106,7 @@ def write_findings(found: Found) -> None:
         notices=notices,
         memory_curve=curve,
     )
+    found.diagnosis.verdict = verdict_of(found.diagnosis)
 
 
 def snippet_of(fixes: Sequence[Fix]) -> str:
@@ -115,9 +123,15 @@ def _savings(tried: Sequence[Tried], step_s: float) -> dict[str, float]:
         base = bases.get(one.fix.variant_of)
         if measured is None and one.trial is None and base is not None:
             of_base = _measured_s(base, step_s)
-            if of_base is not None and of_base <= 0:
-                # Not below the base that it follows.
-                measured = min(of_base, one.prospect.expected_s)
+            if of_base is not None and step_s > 0:
+                # As much more or less than its base as was predicted, or as much of what its base
+                # leaves of the step: the more cautious, so that it never saves more than there is.
+                ours_s, theirs_s = one.prospect.expected_s, base.prospect.expected_s
+                left_s = max(step_s - theirs_s, _LEAST_LEFT * step_s)
+                share = max(step_s - ours_s, _LEAST_LEFT * step_s) / left_s
+                measured = min(of_base + ours_s - theirs_s, step_s - (step_s - of_base) * share)
+                if of_base <= 0:
+                    measured = min(of_base, measured)
         found[one.fix.name] = one.prospect.expected_s if measured is None else measured
     return found
 
@@ -125,30 +139,41 @@ def _savings(tried: Sequence[Tried], step_s: float) -> dict[str, float]:
 def _measured_s(tried: Tried, step_s: float) -> float | None:
     """What the trial says; ``None`` where it tells nothing."""
     trial = tried.trial
-    if trial is None or trial.verdict == INCOMPARABLE:
+    if trial is None:
         return None
+    if trial.verdict == INCOMPARABLE:
+        # Too noisy for a verdict, and yet the prediction cannot be right outside what was measured.
+        agreed = (trial.numerics or {}).get("verdict") == "passed"
+        if not agreed or trial.speedup is None:
+            return None
+        least_s, most_s = (
+            step_s * (1.0 - 1.0 / ratio) for ratio in (trial.speedup.low, trial.speedup.high)
+        )
+        return min(max(tried.prospect.expected_s, least_s), most_s)
     if trial.verdict in (FASTER, SLOWER) and trial.speedup is not None:
         return step_s * (1.0 - 1.0 / trial.speedup.median)
     return 0.0 if trial.verdict == SAME else -math.inf if trial.speedup is None else 0.0
 
 
-def _finding(tried: Tried, step_s: float, saving_s: float) -> Finding:
+def _finding(tried: Tried, step_s: float, saving_s: float, foreseen: bool) -> Finding:
     prospect = tried.prospect
     left_s = max(step_s - prospect.expected_s, 1e-3 * step_s)
     because = prospect.because
     if tried.trial is None and tried.reason:
         because = f"{because} ({tried.reason})"
+    prediction = Prediction(
+        low_s=prospect.low_s, expected_s=prospect.expected_s, high_s=prospect.high_s,
+        speedup=step_s / left_s,
+    )  # fmt: skip
     return Finding(
         fix=tried.fix.name,
         title=tried.fix.title,
-        prediction=Prediction(
-            low_s=prospect.low_s, expected_s=prospect.expected_s, high_s=prospect.high_s,
-            speedup=step_s / left_s,
-        ),
-        because=because,
+        prediction=prediction if foreseen else None,
+        because=because if foreseen else "",
         sources=list(prospect.sources),
         leaves=list(tried.fix.leaves),
         advice=not tried.fix.can_be_applied,
+        precision=tried.fix.precision,
         saving_s=saving_s if math.isfinite(saving_s) else 0.0,
         verification=tried.trial,
     )  # fmt: skip

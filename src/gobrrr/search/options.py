@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gobrrr import fixes as known
+from gobrrr.fixes import catalogue as known
 from gobrrr.fixes.fix import Fix
 from gobrrr.timeline.errors import InputError
 
+ALLOW_PRECISION = "precision"
+ALLOWED = (ALLOW_PRECISION,)
 _TIME = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>s|m|min|h)?\Z")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
 
@@ -24,11 +26,17 @@ class Options:
         exclude: names not to try.
         budget_s: seconds for everything after the first diagnosis. A trial that has begun then is
             ended, if it can be, after ``LEAST_LIMIT_S``.
+        allow: kinds of change that the best set may hold and otherwise does not: ``precision``.
     """
 
     only: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     budget_s: float = 300.0
+    allow: tuple[str, ...] = ()
+
+    def allows(self, fix: Fix) -> bool:
+        """Whether the best set may hold this fix; what is asked for by name is allowed."""
+        return not fix.precision or ALLOW_PRECISION in self.allow or fix.name in self.only
 
 
 def select(fixes: Sequence[Fix], options: Options) -> tuple[Fix, ...]:
@@ -92,6 +100,13 @@ def refuse_bad_choice(only: tuple[str, ...], exclude: tuple[str, ...]) -> None:
     """Raises InputError for a name that no fix has, and for a choice that leaves none to try."""
     if not select(known.FIXES, Options(only=only, exclude=exclude)):
         raise InputError("no fix is left to try: every one that was asked for is excluded")
+
+
+def refuse_bad_allowance(allow: tuple[str, ...]) -> None:
+    """Raises InputError for what cannot be allowed."""
+    for name in allow:
+        if name not in ALLOWED:
+            raise InputError(f"{name!r} is not something to allow; there is {', '.join(ALLOWED)}")
 
 
 def fix_titles() -> dict[str, str]:

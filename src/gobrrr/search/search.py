@@ -9,21 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from gobrrr.attribution.cpu_run import Progress
 from gobrrr.diagnosis.schema import Diagnosis, Verification
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import FIRST_STEP, Fix, Prospect, RuledOut
+from gobrrr.fixes.fix import CODE, FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.fixes.light import speed_of_light_with
+from gobrrr.measure.progress import Progress
 from gobrrr.search.found import Found, Tried, write_findings
+from gobrrr.search.last_check import LEAST_GAIN, check_best
 from gobrrr.search.options import Options, select
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.timeline.quantities import multiple, whole_seconds
+from gobrrr.verification.programs import START_LIMIT_S
 from gobrrr.verification.timing import Null
 
-# A set of fixes takes the place of another if it is at least this much faster.
-LEAST_GAIN = 1.01
 # Rounds of adding one more fix to the best set.
 MOST_TOGETHER = 5
 NULL_TRIES = 2
@@ -37,6 +37,8 @@ MOST_TRIAL_S, MOST_NULL_S = 20.0, 40.0
 NULL_SHARE, ALONE_SHARE = 0.25, 0.5
 # A trial that has begun may take this long whatever is left of the budget; then it is ended.
 LEAST_LIMIT_S = 30.0
+# Seconds of starting processes, beside those of a trial, for the measurement that ends a search.
+AGAIN_S = 10.0
 # Share of the step that a fix without a compiler has to save to be tried before those with one.
 WORTH_FIRST = 0.02
 # Variants of a fix are not tried once it is clear that it makes the program this much slower.
@@ -62,6 +64,11 @@ class Bench(Protocol):
         """
         ...
 
+    def measure_again(self, fixes: Sequence[Fix], trial: Verification, null: Null,
+                      budget_s: float, limit_s: float) -> Verification:  # fmt: skip
+        """A won trial of these fixes as it may be told, once their time was measured anew."""
+        ...
+
     def can_apply(self, fix: Fix) -> str:
         """Empty, or why this fix cannot be applied to this kind of target."""
         ...
@@ -69,6 +76,11 @@ class Bench(Protocol):
     @property
     def least_trial_s(self) -> float:
         """Seconds of measuring without which a trial says nothing."""
+        ...
+
+    @property
+    def inputs(self) -> Any:
+        """What a model of this process is tried on; empty for a program in its own."""
         ...
 
     def close(self) -> None:
@@ -96,6 +108,7 @@ def search(
     run.measure_null()
     run.try_each(prospects)
     run.combine(chosen)
+    run.check_best(chosen)
     write_findings(found)
     return found
 
@@ -136,16 +149,18 @@ def _bases_first(prospects: list[tuple[Fix, Prospect]]) -> list[tuple[Fix, Prosp
 
 
 def _quick_first(
-    prospects: list[tuple[Fix, Prospect]], step_s: float
+    prospects: list[tuple[Fix, Prospect]], step_s: float, options: Options
 ) -> list[tuple[Fix, Prospect]]:
     """Fixes that take seconds to try before those that wait for a compiler, if they promise some.
 
-    Otherwise a small budget goes to one compiler, and what everybody can have is never tried.
+    Otherwise a small budget goes to one compiler, and what everybody can have is never tried. Of
+    each group those come last that are told apart and that the best set may not hold.
     """
 
-    def late(pair: tuple[Fix, Prospect]) -> bool:
+    def late(pair: tuple[Fix, Prospect]) -> tuple[bool, bool]:
         fix, prospect = pair
-        return FIRST_STEP in fix.may_change or prospect.expected_s < WORTH_FIRST * step_s
+        waits = FIRST_STEP in fix.may_change or prospect.expected_s < WORTH_FIRST * step_s
+        return waits, not options.allows(fix)
 
     return sorted(prospects, key=late)
 
@@ -205,7 +220,8 @@ class _Run:
         self._trial_s = min(max(share_s, self.bench.least_trial_s), MOST_TRIAL_S)
         done = 0
         shown = {fix.name: place for place, (fix, _) in enumerate(prospects)}
-        for fix, prospect in _bases_first(_quick_first(prospects, self.found.facts.step_s)):
+        step_s = self.found.facts.step_s
+        for fix, prospect in _bases_first(_quick_first(prospects, step_s, self.options)):
             if not _is_tried(self.bench, fix):
                 self.found.tried.append(_untried(self.bench, fix, prospect))
                 continue
@@ -222,7 +238,8 @@ class _Run:
                 self.found.tried.append(Tried(fix, prospect, reason=_ENDED))
                 continue
             self.found.tried.append(Tried(fix, prospect, trial))
-            self._keep_best(trial)
+            if self.options.allows(fix):
+                self._keep_best(trial)
         self.found.tried.sort(key=lambda tried: shown[tried.fix.name])
 
     def _hopeless(self, fix: Fix) -> str:
@@ -253,6 +270,24 @@ class _Run:
             if not any(self._extends(best, together, fix, rejected) for fix in candidates):
                 return
 
+    def check_best(self, fixes: Sequence[Fix]) -> None:
+        """The best set is measured once more, whatever is left of the budget."""
+        by_name = {fix.name: fix for fix in fixes}
+
+        def again(trial: Verification) -> Verification:
+            assert self.found.null is not None
+            self.progress(f"measuring {' + '.join(trial.fixes)} again", 0, 0)
+            # Fresh processes load everything anew, which no earlier trial has timed.
+            limit_s = max(self._left_s(), START_LIMIT_S)
+            together = [by_name[name] for name in trial.fixes]
+            budget_s = AGAIN_S + self._trial_s
+            return self.bench.measure_again(together, trial, self.found.null, budget_s, limit_s)
+
+        def allowed(trial: Verification) -> bool:
+            return all(self.options.allows(by_name[name]) for name in trial.fixes)
+
+        check_best(self.found, again, allowed)
+
     def _extends(
         self, best: Verification, together: list[Fix], fix: Fix, rejected: set[frozenset[str]]
     ) -> bool:
@@ -260,9 +295,12 @@ class _Run:
         if key in rejected or self._left_s() <= 0:
             return False
         rejected.add(key)
-        names = " + ".join((*best.fixes, fix.name))
+        # What decides the code that runs takes the program as it is by then: what changes a
+        # module's own parts finds none in an exported one.
+        ordered = sorted((*together, fix), key=lambda one: CODE in one.claims)
+        names = " + ".join(one.name for one in ordered)
         self.progress(f"trying {names} ({self._left()})", 0, 0)
-        trial = self._verify((*together, fix))
+        trial = self._verify(ordered)
         if trial is None:
             return False
         self.found.combinations.append(trial)
@@ -274,7 +312,7 @@ class _Run:
         names = {fix.name for fix in together}
         allowed = [
             fix for fix in fixes
-            if fix.name not in names and _is_tried(self.bench, fix)
+            if fix.name not in names and _is_tried(self.bench, fix) and self.options.allows(fix)
             and not any(fix.excludes(other) for other in together)
         ]  # fmt: skip
         worth: dict[str, float] = {}
@@ -304,7 +342,7 @@ class _Run:
         try:
             self.found.after, facts = self.bench.diagnose(together, self.progress)
         except GobrrrError as error:
-            self.found.notices.append(f"With the fixes applied it could not be diagnosed: {error}.")
+            self.found.notices.append(f"With the fixes applied no diagnosis was possible: {error}.")
             return None
         return facts
 

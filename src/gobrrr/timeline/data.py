@@ -6,13 +6,14 @@ integer nanoseconds on one clock; indices are -1 where there is nothing to point
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
 
 Int64 = NDArray[np.int64]
@@ -39,6 +40,7 @@ class HostKind(IntEnum):
     GARBAGE_COLLECTION = 7
     COMPILATION = 8
     DATA_LOADING = 9
+    NETWORK = 10  # a call that waits for other ranks
 
 
 class KernelKind(IntEnum):
@@ -59,6 +61,14 @@ class Phase(IntEnum):
     OPTIMIZER = 3
 
 
+PHASE_NAMES = {
+    Phase.OTHER: "other",
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.OPTIMIZER: "optimizer",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class HostSpans:
     """Columns of host spans, sorted by start (ties: the longer first, so parents come first).
@@ -77,13 +87,27 @@ class HostSpans:
     source: Int32
     phase: UInt8
     sequence: Int64
+    # Found when first asked for; a reader has it before it has the spans.
+    _parent: Int64 | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    @property
+    def parent(self) -> Int64:
+        """The row of the span around each (-1: none): ``nesting.parents``."""
+        if self._parent is None:
+            self.keep_parent(parents(self.start_ns, self.end_ns, self.thread))
+        assert self._parent is not None
+        return self._parent
+
+    def keep_parent(self, parent: Int64) -> None:
+        """Spares finding ``parent``: it is that of these spans."""
+        object.__setattr__(self, "_parent", parent)
+
     def take(self, index: NDArray[Any]) -> HostSpans:
         """The rows of ``index`` (a boolean mask or positions)."""
-        return HostSpans(*(getattr(self, f.name)[index] for f in fields(self)))
+        return HostSpans(*(getattr(self, f.name)[index] for f in fields(self) if f.init))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +117,8 @@ class Kernels:
     ``op`` and ``launch`` index ``Timeline.host`` (-1: not linked); ``bytes_moved`` is a copy's or
     collective's size where recorded (-1: unknown); ``collective`` indexes ``Timeline.collectives``
     (-1: none, or nothing recorded of it). ``twin`` is the row of the later kernel whose work this
-    one has, where its own launch was not recorded (-1: none).
+    one has, where its own launch was not recorded (-1: none). ``call_number`` counts the calls of
+    a collective's process group, the same on all its ranks (-1, or no column: not recorded).
     """
 
     start_ns: Int64
@@ -106,13 +131,15 @@ class Kernels:
     bytes_moved: Int64
     collective: Int64
     twin: Int64
+    call_number: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def take(self, index: NDArray[Any]) -> Kernels:
         """The rows of ``index`` (a boolean mask or positions); a twin left out is none."""
-        columns = {f.name: getattr(self, f.name)[index] for f in fields(self)}
+        given: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        columns: dict[str, Any] = {n: c if c is None else c[index] for n, c in given.items()}
         place = np.full(len(self) + 1, -1, np.int64)
         place[np.arange(len(self))[index]] = np.arange(len(columns["twin"]))
         columns["twin"] = place[columns["twin"]]
@@ -157,6 +184,29 @@ class Device:
     memory_bytes: int | None = None
     multiprocessors: int | None = None
 
+    @property
+    def label(self) -> str:
+        """What tells it from others of its make: ``NVIDIA H100 80GB HBM3 1``."""
+        return f"{self.name or 'device'} {self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDevice:
+    """The lane of a device that the same process used beside the timeline's own.
+
+    Columns of its work, sorted by start; ``name`` indexes ``Timeline.names``.
+    """
+
+    device: Device
+    start_ns: Int64
+    end_ns: Int64
+    name: Int32
+
+    @property
+    def busy_ns(self) -> int:
+        """Of all its work together, on whatever streams."""
+        return int((self.end_ns - self.start_ns).sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -166,7 +216,8 @@ class Timeline:
     ``steps_how`` says how they were found. ``step_thread`` is the thread (a value of
     ``HostSpans.thread``) that runs the user's loop. ``notices`` are sentences for the user about
     what was missing or odd. ``source`` names the file that was read, ``events`` are its events,
-    and ``base_ns`` is the wall clock at 0 (``None``: unknown).
+    and ``base_ns`` is the wall clock at 0 (``None``: unknown). ``others`` are the process's other
+    devices, the busiest first: what ran there is no part of the steps.
     """
 
     names: tuple[str, ...]
@@ -186,10 +237,28 @@ class Timeline:
     source: str = ""
     events: int = 0
     base_ns: int | None = None
+    others: tuple[OtherDevice, ...] = ()
+
+    @property
+    def step_lengths_ns(self) -> Int64:
+        """Of each step's window."""
+        lengths: Int64 = self.steps[:, 1] - self.steps[:, 0]
+        return lengths
+
+    @property
+    def median_step(self) -> int:
+        """The step of median length, by its row in ``steps``: the one that stands for all."""
+        return int(np.argsort(self.step_lengths_ns, kind="stable")[len(self.steps) // 2])
 
 
 def _empty(dtype: Any) -> NDArray[Any]:
     return np.empty(0, dtype=dtype)
+
+
+def no_spans() -> HostSpans:
+    """Zero rows."""
+    i64, i32, u8 = _empty(np.int64), _empty(np.int32), _empty(np.uint8)
+    return HostSpans(i64, i64, i32, u8, i32, i32, i32, i32, u8, i64)
 
 
 def no_kernels() -> Kernels:

@@ -10,10 +10,12 @@ from pathlib import Path
 from gobrrr.timeline.errors import InputError
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
+def write_atomically(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> Path:
     """Writes ``data`` to a file beside ``path`` and renames it there, so no reader sees half.
 
     A symlink is followed; a device such as ``/dev/stdout`` or a pipe is written straight.
+
+    Without ``durable`` the disk is not waited for: for what can be made again.
 
     Raises:
         OSError: the folder does not exist or cannot be written, or ``path`` is a folder. Nothing
@@ -34,7 +36,8 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
         # mkstemp makes the file private; a report is as public as any file the user makes.
         temporary.chmod(mode)
         temporary.replace(target)

@@ -1,16 +1,35 @@
 """The operators that a step would run, in order, with the memory they share: a graph by storages.
 
 What a capture without computing leaves behind. An operator reads what an earlier one wrote exactly
-if their tensors carry the same storage id; no edges are stored beside that.
+if their tensors carry the same storage id; no edges are stored beside that, but for operators that
+run in several streams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import OpCall
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """What this rank asks of a process group.
+
+    Attributes:
+        kind: ``"all_reduce"`` and so on, a value of ``models.collectives.Collective``.
+        n_bytes: as NCCL's tests count them: the buffer that is reduced or broadcast, all that is
+            gathered, all that is scattered.
+        group: name of the group; the collectives of one run one after the other.
+        ranks: of the job, those that take part.
+    """
+
+    kind: str
+    n_bytes: int
+    group: str
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +49,10 @@ class StepOp:
         page_faults: minor faults of the process while it ran.
         nodes: of autograd, made since the op before: the record of this op for a backward pass.
         start_ns, end_ns: on the clock ``time.perf_counter_ns``; 0 where it was not timed.
+        stream: of the device, in which its kernels run in order; 0 is the one that computes.
+        after: positions in the step of ops in other streams that its kernels wait for; below zero
+            (``gobrrr.timeline.streams.step_before``) all that a stream ran in the step before.
+        collective: what it asks of other ranks; ``None`` of an operator that asks nothing.
     """
 
     call: OpCall
@@ -41,6 +64,94 @@ class StepOp:
     nodes: int = 0
     start_ns: int = 0
     end_ns: int = 0
+    stream: int = 0
+    after: tuple[int, ...] = ()
+    collective: CollectiveCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLife:
+    """One storage on the device: its bytes, and the positions of the ops between which it lives.
+
+    ``born``: the op that makes it, -1 if it is there before the step. ``died``: the op during
+    which it goes, ``None`` if it outlives the step.
+    """
+
+    n_bytes: int
+    born: int
+    died: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the model, and when a backward pass has its gradient.
+
+    Attributes:
+        name: its path, ``"layers.0.mlp.weight"``.
+        unit: path of the block that it belongs to, ``"layers.0"``; ``""`` outside blocks.
+        storage: its number in the graph.
+        shape: in elements.
+        dtype: ``"bfloat16"``.
+        n_bytes: of its elements.
+        gradient: number of its gradient's storage; ``None`` without one in this step.
+        ready: as many ops of the step have been issued when the gradient is complete.
+        stored: dtype of its shards, where they are cast for computing; ``""`` is ``dtype``.
+    """
+
+    name: str
+    unit: str
+    storage: int
+    shape: tuple[int, ...]
+    dtype: str
+    n_bytes: int
+    gradient: int | None = None
+    ready: int | None = None
+    stored: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What parallelism over several devices depends on.
+
+    Attributes:
+        parameters: each once, in the order of ``model.named_parameters()``.
+        units: paths of the blocks, in the order of the model.
+        buffer_bytes: of the model's buffers, by dtype.
+        whole: units that stay gathered between forward and backward pass, where they are sharded;
+            ``""`` is the root.
+        passes: how often the step computes a gradient of the same parameter.
+    """
+
+    parameters: tuple[Parameter, ...]
+    units: tuple[str, ...]
+    buffer_bytes: tuple[int, ...] = ()
+    whole: frozenset[str] = frozenset({""})
+    passes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """What a program has wrapped its model in, and how; the defaults are torch's.
+
+    Attributes:
+        kind: ``"ddp"`` or ``"fsdp"``.
+        ranks: over which.
+        copies: ranks that hold the same shard, of ``"fsdp"`` over two dimensions.
+        reduce_dtype: that gradients are reduced in; ``""`` is their own.
+        bucket_bytes: of DDP's buckets, the first among them; ``None``: 25 MiB, the first 1 MiB.
+        bucket_views: whether gradients are views of DDP's buckets.
+        finds_unused: whether DDP looks for parameters without a gradient in each step.
+        broadcasts: whether DDP makes the buffers of all ranks alike before each forward pass.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    copies: tuple[int, ...] = (0,)
+    reduce_dtype: str = ""
+    bucket_bytes: int | None = None
+    bucket_views: bool = False
+    finds_unused: bool = False
+    broadcasts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +168,10 @@ class OpGraph:
         peak_memory_bytes: most bytes of storages alive at once on the device, parameters and
             optimizer state included, the allocator's rounding and workspaces not.
         notices: sentences for the user about what could not be captured as it would run.
+        lives: of every storage on the device, by its number.
+        model: ``None`` where it was not asked for.
+        wrapping: of the model, by the program itself; ``None`` without one.
+        divided: over how many devices the capture has divided the model's layers.
     """
 
     ops: tuple[StepOp, ...]
@@ -66,3 +181,7 @@ class OpGraph:
     sizes_bytes: Mapping[int, int]
     peak_memory_bytes: int | None
     notices: tuple[str, ...] = ()
+    lives: Mapping[int, StorageLife] = field(default_factory=dict)
+    model: ModelFacts | None = None
+    wrapping: Wrapping | None = None
+    divided: int = 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
+# Stands in a table of lines for time that none of the user's holds.
+UNKNOWN_LINE = "(no line of the program: the framework's own Python)"
+
 
 def plain_name(name: str, limit: int = 400) -> str:
     """A name from the user's program as one line that cannot steer a terminal.
@@ -15,6 +18,9 @@ def plain_name(name: str, limit: int = 400) -> str:
     if len(name) > limit:
         half = limit // 2
         name = f"{name[:half]}…{name[-half:]}"
+    if name.isprintable():
+        # Nearly all are: no character of those categories is, and no space but the usual one.
+        return name
     safe = []
     for character in name:
         if character.isspace():
@@ -58,11 +64,23 @@ def short_kernel_name(name: str) -> str:
     return text if len(text) <= _LONG_NAME else f"{text[: _LONG_NAME - 1]}…"
 
 
+# Between a line of a package and the user's own line that led to it.
+FROM = ", from "
+# What torch's profiler writes around a call of compiled code, and how its calls are counted.
+COMPILED_REGION, COMPILED_REGIONS = "Torch-Compiled Region", "compiled_regions"
+# The recorded op that stands for all kernels of a CUDA graph.
+GRAPH_REPLAY = "gobrrr::graph_replay"
 _SOURCE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?: in .*)?\Z")
 
 
 def short_source(source: str) -> str:
-    """``package/model.py:61 in forward`` -> ``model.py:61``, where there is room for no more."""
+    """``package/model.py:61 in forward`` -> ``model.py:61``, where there is room for no more.
+
+    Of a package's line and the user's own that led to it ``modeling_bert.py:61 (train.py:9)``.
+    """
+    deepest, _, own = source.partition(FROM)
+    if own:
+        return f"{short_source(deepest)} ({short_source(own)})"
     match = _SOURCE.match(source)
     if match is None:
         return plain_name(source)

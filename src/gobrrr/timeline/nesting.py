@@ -56,10 +56,13 @@ def nearest(parent: Int64, matches: NDArray[np.bool_]) -> Int64:
     Pointer jumping: the number of rounds is the logarithm of the depth.
     """
     n = len(parent)
+    if not matches.any():
+        # No range of the data loader, say: most kinds of spans are in few traces.
+        return np.full(n, -1, np.int64)
     # Row n stands for "none": it points to itself.
     jump = np.append(np.where(matches, np.arange(n), np.where(parent >= 0, parent, n)), n)
     while True:
-        further = jump[jump]
+        further = jump.take(jump)
         if np.array_equal(further, jump):
             break
         jump = further

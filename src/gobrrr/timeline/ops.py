@@ -7,8 +7,9 @@ One vocabulary for both origins: a dispatch recorder (which sees everything) and
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
-from typing import Union
+from typing import Any, Union
 
 # Bytes per element, by the dtype names of ``str(torch.dtype)`` without the ``torch.`` prefix.
 ITEM_SIZE_BYTES: dict[str, int] = {
@@ -51,16 +52,7 @@ class TensorSpec:
     @property
     def unique_elements(self) -> int:
         """Elements in memory: an expanded dimension counts once, overlapping windows their span."""
-        if self.strides is None:
-            return self.numel
-        count = span = 1
-        for n, stride in zip(self.shape, self.strides):
-            if n == 0:
-                return 0
-            if stride:
-                count *= n
-                span += (n - 1) * stride
-        return min(count, span)
+        return _unique_elements(self.shape, self.strides)
 
     @property
     def item_size_bytes(self) -> int | None:
@@ -86,6 +78,21 @@ class TensorSpec:
         return True
 
 
+# Steps repeat few layouts many thousand times.
+@lru_cache(maxsize=4096)
+def _unique_elements(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> int:
+    if strides is None:
+        return prod(shape)
+    count = span = 1
+    for n, stride in zip(shape, strides):
+        if n == 0:
+            return 0
+        if stride:
+            count *= n
+            span += (n - 1) * stride
+    return min(count, span)
+
+
 Arg = Union[TensorSpec, int, float, bool, str, None, tuple["Arg", ...]]  # noqa: UP007
 
 
@@ -100,28 +107,42 @@ class OpCall:
         outputs: result tensors, or ``None`` where not recorded (traces). A formula must then
             derive them from the inputs.
         overload: ``"Tensor"``, ``"out"``, ...; ``""`` where not recorded.
+        missed: (bytes read, bytes written) that it does not find in each level of the device's
+            memory but the last (``models.residency``); ``()`` where that is not known.
     """
 
     name: str
     args: tuple[Arg, ...] = ()
     outputs: tuple[TensorSpec, ...] | None = None
     overload: str = ""
+    missed: tuple[tuple[float, float], ...] = ()
+    # Asked for many times of each call; found when first asked for.
+    _tensors: tuple[TensorSpec, ...] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        known = self._hash
+        if known is None:
+            known = hash((self.name, self.args, self.outputs, self.overload, self.missed))
+            object.__setattr__(self, "_hash", known)
+        return known
+
+    def __reduce__(self) -> tuple[type[OpCall], tuple[Any, ...]]:
+        # Another process has other hashes of strings.
+        return OpCall, (self.name, self.args, self.outputs, self.overload, self.missed)
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
         """All input tensors, lists flattened, in order."""
-        found: list[TensorSpec] = []
-
-        def visit(arg: Arg) -> None:
-            if isinstance(arg, TensorSpec):
-                found.append(arg)
-            elif isinstance(arg, tuple):
-                for item in arg:
-                    visit(item)
-
-        for arg in self.args:
-            visit(arg)
-        return tuple(found)
+        known = self._tensors
+        if known is None:
+            found: list[TensorSpec] = []
+            _collect(self.args, found)
+            known = tuple(found)
+            object.__setattr__(self, "_tensors", known)
+        return known
 
     @property
     def sharing(self) -> tuple[int, ...]:
@@ -138,3 +159,60 @@ class OpCall:
             first.setdefault((t.storage, t.offset), place) if t.storage is not None else place
             for place, t in enumerate(tensors)
         )
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """The same for two calls exactly if they are equal, in plain tuples.
+
+        These compare far faster than calls do: for who asks once of each of many.
+        """
+        outputs = None if self.outputs is None else _form(self.outputs)
+        return (self.name, _form(self.args), outputs, self.overload, self.missed)
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """The same for two calls exactly if what is known of one holds for the other.
+
+        They are equal, share memory among their own tensors alike (``sharing``), and their tensors
+        lie on the same devices. In plain tuples, as ``form``.
+        """
+        places: dict[object, int] = {}
+        args = _likeness(self.args, places)
+        outputs = None if self.outputs is None else _likeness(self.outputs, places)
+        return (self.name, args, outputs, self.overload, self.missed)
+
+
+def _collect(args: tuple[Arg, ...], found: list[TensorSpec]) -> None:
+    for arg in args:
+        if isinstance(arg, TensorSpec):
+            found.append(arg)
+        elif isinstance(arg, tuple):
+            _collect(arg, found)
+
+
+def _form(args: tuple[Arg, ...]) -> tuple[object, ...]:
+    return tuple(
+        [
+            (arg.shape, arg.dtype, arg.strides)
+            if isinstance(arg, TensorSpec)
+            else (_form(arg) if isinstance(arg, tuple) else arg)
+            for arg in args
+        ]
+    )
+
+
+def _likeness(args: tuple[Arg, ...], places: dict[object, int]) -> tuple[object, ...]:
+    """Arguments without their storages, but with which of them share one."""
+    found: list[object] = []
+    for arg in args:
+        if isinstance(arg, TensorSpec):
+            new = len(places)
+            # What is not known to be shared is not.
+            where: object = new if arg.storage is None else (arg.storage, arg.offset)
+            place = places.setdefault(where, new)
+            found.append((arg.shape, arg.dtype, arg.strides, arg.device, place))
+        elif isinstance(arg, tuple):
+            found.append(_likeness(arg, places))
+        else:
+            found.append(arg)
+    return tuple(found)

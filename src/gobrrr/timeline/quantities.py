@@ -96,6 +96,11 @@ def binary_size(size_bytes: float | None) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def prefixed(number: float, prefix: str, *, binary: bool = False) -> float:
+    """A number with a prefix, as people write it: ``(1.5, "G")`` is 1.5e9; ``binary``: Gi."""
+    return number * (1024.0 if binary else 1000.0) ** (" KMGT".index(prefix) if prefix else 0)
+
+
 def quantity(value: float | None, unit: str) -> str:
     """A value in ``unit`` as people read it: seconds by ``time_text``, the rest by ``si``."""
     return time_text(value) if unit == "s" else si(value, unit)

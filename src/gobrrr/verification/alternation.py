@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from gobrrr.measure.clock import SystemClock
+from gobrrr.measure.noise import FEWEST_PAIRS, NULL_WIDTH, is_apart
 from gobrrr.measure.summary import Interval
+from gobrrr.timeline.quantities import count
 from gobrrr.verification.evaluation import Evaluation
 from gobrrr.verification.messages import Answer, Ended, Failed, Go, Ready, Spec, Turn
 from gobrrr.verification.processes import Child, ChildFailed
 from gobrrr.verification.records import read_record
-from gobrrr.verification.timing import EndOfSteps, Timed, alternate
+from gobrrr.verification.timing import EndOfSteps, Timed, Undecided, alternate, never
 from gobrrr.verification.trial import Measured
 
 # Long beside what a process needs to find its caches again.
 TURN_S = 0.3
+# However long the two took to start: four of their pairs of turns.
+LEAST_TURNS_S = 2.5
 # What a process is, where its memory lies among other things, differs from one to the next.
 MOST_PAIRS = 4
 BEFORE, AFTER = 0, 1
@@ -38,6 +42,15 @@ class Start:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class InKernel:
+    """What one process spent in the kernel per step, of how many seconds, in how many faults."""
+
+    step_s: float
+    system_s: float
+    faults: float
+
+
 class SideFailed(ChildFailed):
     """One side did not work out; ``side`` is ``BEFORE`` or ``AFTER``."""
 
@@ -54,12 +67,12 @@ class Alternated:
         measured: all pairs of turns, of all pairs of processes; the interval of their ratio covers
             each pair of processes' own median.
         ready: what the two first processes said when their steps were warm.
-        pairs: how many pairs of processes ran.
+        kernel: of each process, both sides in turn, what the kernel took of a step.
     """
 
     measured: Measured
     ready: tuple[Ready, Ready]
-    pairs: int
+    kernel: tuple[InKernel, ...] = ()
 
 
 def alternate_processes(
@@ -71,55 +84,103 @@ def alternate_processes(
     enough: Callable[[Interval], bool],
     most_pairs: int = MOST_PAIRS,
     memory: bool = False,
+    hidden: Undecided = never,
+    extra_s: float = 0.0,
 ) -> Alternated:
     """Start both, let them warm up one after the other, time them in turns; then a fresh pair.
 
-    With ``memory`` one more step of the first pair is run for what it takes of it (scripts alone).
+    What a change is worth that the null has ``hidden`` by then is told by further pairs of
+    processes, as long as all agree on its side: ``FEWEST_PAIRS`` in all, if ``extra_s`` more are
+    enough for them. With ``memory`` one more step of the first pair is run for what it takes of it
+    (scripts alone).
 
     Raises SideFailed with a sentence if one of them raises, crashes, hangs, ends without having
     run a step, or is not ready after ``start_limit_s``.
     """
     deadline = time.monotonic() + budget_s
-    timed = Timed((), ())
-    medians: list[float] = []
-    first: _Pair | None = None
-    peak: int | None = None
-    pairs = 0
-    longest_start_s = 0.0
-    while pairs < most_pairs:
-        begun = time.monotonic()
-        left_s = deadline - begun
-        if pairs and left_s < 2 * longest_start_s:
+    pairs = _Pairs(before, after, start_limit_s, enough, memory)
+    while pairs.count < most_pairs:
+        left_s = deadline - time.monotonic()
+        if pairs.count and left_s < 2 * pairs.longest_start_s:
             break
         # An equal share of what is left for each pair that may still come.
-        share_s = left_s / (most_pairs - pairs)
-        pair = _one_pair(before, after, start_limit_s, share_s, enough, pairs % 2 == 1,
-                         memory and not pairs)  # fmt: skip
-        longest_start_s = max(longest_start_s, pair.start_s)
-        first = first or pair
-        pairs += 1
-        peak = max(pair.peak_bytes, peak or 0)
-        got = pair.timed
-        if got.before:
-            medians.append(got.ratio.median)
-            timed = Timed(timed.before + got.before, timed.after + got.after)
-            if pairs >= 2 and enough(_ratio(timed, medians)):
-                break
-    assert first is not None
-    if len(timed.before) < 2:
+        pairs.add(left_s / (most_pairs - pairs.count))
+        if pairs.count >= 2 and pairs.medians and enough(pairs.ratio):
+            break
+    if len(pairs.timed.before) < 2:
         raise SideFailed(BEFORE, "ran too few steps to be timed: let it run longer")
-    before_ready, after_ready = first.ready
-    measured = Measured(
-        timed, _ratio(timed, medians), (before_ready.started_s, after_ready.started_s),
-        after_ready.first_call_s, peak, first.step_memory_bytes,
-    )  # fmt: skip
-    return Alternated(measured, first.ready, pairs)
+    deadline = time.monotonic() + extra_s
+    while pairs.may_prove and hidden(pairs.ratio, len(pairs.timed.before)):
+        if time.monotonic() + (FEWEST_PAIRS - pairs.count) * pairs.longest_s > deadline:
+            break
+        pairs.add(0.0)
+    return pairs.alternated()
 
 
-def _ratio(timed: Timed, medians: list[float]) -> Interval:
-    ratio = timed.ratio
-    return Interval(median(medians) if len(medians) > 2 else ratio.median,
-                    min(ratio.low, *medians), max(ratio.high, *medians))  # fmt: skip
+class _Pairs:
+    """Pairs of processes that have run so far."""
+
+    def __init__(
+        self,
+        before: Start,
+        after: Start,
+        start_limit_s: float,
+        enough: Callable[[Interval], bool],
+        memory: bool,
+    ) -> None:
+        self._sides = before, after
+        self._start_limit_s = start_limit_s
+        self._enough = enough
+        self._memory = memory
+        self._first: _Pair | None = None
+        self._peak_bytes = 0
+        self.count = 0
+        self.timed = Timed((), ())
+        self.medians: list[float] = []
+        self._kernel: list[InKernel] = []
+        self.longest_start_s = self.longest_s = 0.0
+
+    def add(self, budget_s: float) -> None:
+        """Run one more, whose start counts too."""
+        begun = time.monotonic()
+        pair = _one_pair(
+            *self._sides, self._start_limit_s, budget_s, self._enough,
+            self.count % 2 == 1, self._memory and not self.count,
+        )  # fmt: skip
+        self.longest_s = max(self.longest_s, time.monotonic() - begun)
+        self.longest_start_s = max(self.longest_start_s, pair.start_s)
+        self._first = self._first or pair
+        self._peak_bytes = max(self._peak_bytes, pair.peak_bytes)
+        self.count += 1
+        got = pair.timed
+        self._kernel += pair.kernel
+        if got.before:
+            self.medians.append(got.ratio.median)
+            self.timed = Timed(self.timed.before + got.before, self.timed.after + got.after)
+
+    @property
+    def ratio(self) -> Interval:
+        """Before / after; its interval covers each pair's own median."""
+        ratio, medians = self.timed.ratio, self.medians
+        return Interval(median(medians) if len(medians) > 2 else ratio.median,
+                        min(ratio.low, *medians), max(ratio.high, *medians))  # fmt: skip
+
+    @property
+    def may_prove(self) -> bool:
+        """Whether further pairs may make so many that all of them agree on a change."""
+        each = self.medians
+        return len(each) == self.count < FEWEST_PAIRS and is_apart(min(each), max(each))
+
+    def alternated(self) -> Alternated:
+        """All of them."""
+        assert self._first is not None
+        before_ready, after_ready = self._first.ready
+        measured = Measured(
+            self.timed, self.ratio, (before_ready.started_s, after_ready.started_s),
+            after_ready.first_call_s, self._peak_bytes, self._first.step_memory_bytes,
+            len(self.medians),
+        )  # fmt: skip
+        return Alternated(measured, self._first.ready, tuple(self._kernel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +190,7 @@ class _Pair:
     peak_bytes: int
     start_s: float
     step_memory_bytes: tuple[int | None, int | None]
+    kernel: tuple[InKernel, ...] = ()
 
 
 def _one_pair(
@@ -151,7 +213,7 @@ def _one_pair(
         timed = alternate(
             sides[BEFORE].turn,
             sides[AFTER].turn,
-            budget_s=max(budget_s - start_s, 1.0),
+            budget_s=max(budget_s - start_s, LEAST_TURNS_S),
             enough=enough,
             clock=SystemClock(),
         )
@@ -161,7 +223,8 @@ def _one_pair(
         if memory:
             # Last: a script may have no step left.
             taken = sides[BEFORE].step_memory(), sides[AFTER].step_memory()
-        return _Pair(timed, ready, peak, start_s, taken)
+        kernel = tuple(sides[which].in_kernel() for which in (BEFORE, AFTER))
+        return _Pair(timed, ready, peak, start_s, taken, kernel)
     finally:
         for side in sides.values():
             side.child.close()
@@ -187,10 +250,22 @@ class _Side:
         # Far beyond what the machine's other load could explain.
         self._limit_s = 60.0 + 30.0 * step_s * self._steps
         self.peak_bytes = ready.peak_bytes
+        self._turns: list[Turn] = []
 
     def turn(self) -> float:
         """Seconds per step of one turn. Raises EndOfSteps, SideFailed."""
-        return max(self._go(Go(self._steps)).seconds, 1e-9) / self._steps
+        turn = self._go(Go(self._steps))
+        self._turns.append(turn)
+        return max(turn.seconds, 1e-9) / self._steps
+
+    def in_kernel(self) -> InKernel:
+        """The mean over its turns."""
+        steps = max(self._steps * len(self._turns), 1)
+        return InKernel(
+            sum(turn.seconds for turn in self._turns) / steps,
+            sum(turn.system_s for turn in self._turns) / steps,
+            sum(turn.faults for turn in self._turns) / steps,
+        )
 
     def step_memory(self) -> int | None:
         """Bytes that tensors of one more step take at once; ``None`` if there is none to run."""
@@ -212,7 +287,7 @@ class _Side:
             message = self.child.receive(timeout_s, f"while {doing}")
         except ChildFailed as failure:
             advice = ""
-            if "no sign" in str(failure):
+            if "did not respond" in str(failure):
                 advice = ": it hangs, or is slow to start and needs a larger --budget"
             raise SideFailed(self._which, f"{self._name} {failure}{advice}") from None
         if isinstance(message, Failed):
@@ -237,10 +312,27 @@ class _Side:
         sentence = (
             f"{self._name} ended after {ended.steps} steps: too few to be timed, let it run longer"
             if ended.steps
-            else f"{self._name} never ran a step that gobrrr can see: put `with gobrrr.step():` "
+            else f"{self._name} ran no step that gobrrr can detect: put `with gobrrr.step():` "
             "around the body of its loop"
         )
         raise SideFailed(self._which, sentence)
+
+
+def by_page_faults(kernel: Sequence[InKernel]) -> str:
+    """Where processes of one program differ by time in the kernel: a clause that says so.
+
+    That is, where the slower of those with most and with fewest faults spends more there by what
+    makes a null noisy. Empty otherwise.
+    """
+    if len(kernel) < 2:
+        return ""
+    least = min(kernel, key=lambda one: one.faults)
+    most = max(kernel, key=lambda one: one.faults)
+    more_s = most.system_s - least.system_s
+    if most.step_s <= least.step_s or more_s <= NULL_WIDTH * least.step_s:
+        return ""
+    faults = f"{count(round(least.faults))} to {count(round(most.faults))}"
+    return f"because its processes take {faults} page faults a step"
 
 
 def record_of_one_run(start: Start, limit_s: float) -> Evaluation | None:

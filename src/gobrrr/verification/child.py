@@ -25,7 +25,7 @@ from gobrrr.verification.trial import describe
 # prctl(2): the signal that this process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
 # What a program that reads standard input is told: it runs many times, and input comes once.
-NO_INPUT = "; it waits for input, which it does not get here: give it arguments or a file instead"
+NO_INPUT = "; it reads standard input, which is closed here: pass arguments or a file instead"
 
 
 class Parent:

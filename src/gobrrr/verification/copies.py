@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.devices import backends
 from gobrrr.timeline.errors import InputError
 
 SEED = 20260101
@@ -43,15 +44,24 @@ def private_copy(workload: Workload) -> Workload:
     )  # fmt: skip
     try:
         # One memo for all parts: parameters in the optimizer stay those of the model.
-        model, inputs, targets, optimizer, loss = copy.deepcopy(parts)
+        memo: dict[int, Any] = {}
+        model, inputs, targets, optimizer, loss = copy.deepcopy(parts, memo)
+        _complete(workload.optimizer, optimizer, memo)
     except Exception as error:
         raise InputError(
-            f"the workload cannot be copied ({type(error).__name__}: {error}): fixes are tried on "
-            "a copy; give a file.py:function target that builds it anew"
+            f"the workload cannot be copied ({type(error).__name__}: {error}), and fixes are "
+            "tried on a copy; give a file.py:function target that builds a new one"
         ) from error
     return replace(
         workload, model=model, inputs=inputs, targets=targets, optimizer=optimizer, loss=loss
     )
+
+
+def _complete(original: Any, made: Any, memo: dict[int, Any]) -> None:
+    """What a copy of an optimizer lacks: ``Optimizer.__getstate__`` leaves a subclass's own out."""
+    for name, value in vars(original).items() if original is not None else ():
+        if name not in vars(made):
+            setattr(made, name, copy.deepcopy(value, memo))
 
 
 def in_precision(workload: Workload, dtype: Any) -> Workload:
@@ -74,11 +84,13 @@ def in_precision(workload: Workload, dtype: Any) -> Workload:
             for key, value in state.items():
                 if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
                     state[key] = value.to(dtype)
-    return replace(
-        workload,
-        inputs=_converted(workload.inputs, dtype),
-        targets=_converted(workload.targets, dtype),
-    )
+
+    def converted(tensor: Any) -> Any:
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
+
+    return workload.with_tensors(converted)
 
 
 def module_of(value: Any) -> Any:
@@ -87,22 +99,6 @@ def module_of(value: Any) -> Any:
 
     owner = getattr(value, "__self__", value)
     return owner if isinstance(owner, torch.nn.Module) else None
-
-
-def _converted(value: Any, dtype: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        if not value.is_floating_point():
-            return value
-        return value.detach().to(dtype).requires_grad_(value.requires_grad)
-    if isinstance(value, dict):
-        return {key: _converted(item, dtype) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_converted(item, dtype) for item in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_converted(item, dtype) for item in value)
-    return value
 
 
 def set_seeds(seed: int = SEED) -> None:
@@ -126,8 +122,8 @@ def random_states() -> tuple[Any, ...]:
     torch = sys.modules.get("torch")
     if torch is not None:
         states.append(torch.get_rng_state().numpy().tobytes())
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            states += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
+        for backend in backends.BACKENDS:
+            states += [state.cpu().numpy().tobytes() for state in backend.random_states()]
     return tuple(states)
 
 

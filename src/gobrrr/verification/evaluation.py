@@ -155,7 +155,7 @@ def expect(
         why = f"{type(e).__name__}{': ' + first[0][:120] if first else ''}"
         return Expected(original, original, own.name, f"no float64 reference ({why})")
     if original.draws and original.random_after != reference.random_after:
-        return Expected(original, original, own.name, "in float64 other random numbers are drawn")
+        return Expected(original, original, own.name, "float64 draws different random numbers")
     if not all(is_finite(t) for t in reference.outputs.values()):
         return Expected(original, original, own.name, "the float64 reference is not finite")
     return Expected(original, reference, name)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gobrrr.devices.backend import MemoryMeter
+from gobrrr.devices.backends import gpu_in_use
 from gobrrr.timeline.errors import InputError
 
 _NEEDS_LINUX = (
@@ -61,16 +63,20 @@ def set_limit(limit_bytes: int) -> tuple[int, int]:
 
 def device_peak_bytes(step: Callable[[], Any]) -> int | None:
     """The most that PyTorch holds on the GPU during one step; ``None`` where none is used."""
-    torch = sys.modules["torch"]
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    meter = _meter_in_use()
+    if meter is None:
         return None
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
+    meter.start_peak()
     kept = step()
-    torch.cuda.synchronize()
-    peak = int(torch.cuda.max_memory_allocated())
+    peak = meter.peak_bytes()
     del kept
     return peak
+
+
+def _meter_in_use() -> MemoryMeter | None:
+    """What counts the memory of the GPU in use; ``None`` where none is, or nothing counts."""
+    backend = gpu_in_use()
+    return None if backend is None else backend.memory()
 
 
 def step_peak_bytes(step: Callable[[], Any]) -> int | None:
@@ -99,14 +105,14 @@ class MemoryRecord:
     def __init__(self) -> None:
         self.peak_bytes: int | None = None
         self._profile: Any = None
+        self._meter: MemoryMeter | None = None
         self._held_bytes = 0
 
     def __enter__(self) -> MemoryRecord:
-        torch = sys.modules["torch"]
-        if torch.cuda.is_initialized() and torch.cuda.memory_allocated():
-            torch.cuda.synchronize()
-            self._held_bytes = int(torch.cuda.memory_allocated())
-            torch.cuda.reset_peak_memory_stats()
+        self._meter = _meter_in_use()
+        if self._meter is not None:
+            self._meter.start_peak()
+            self._held_bytes = self._meter.held_bytes()
             return self
         from torch.profiler import ProfilerActivity, profile
 
@@ -116,10 +122,8 @@ class MemoryRecord:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self._profile is None:
-            torch = sys.modules["torch"]
-            torch.cuda.synchronize()
-            self.peak_bytes = max(int(torch.cuda.max_memory_allocated()) - self._held_bytes, 0)
+        if self._meter is not None:
+            self.peak_bytes = max(self._meter.peak_bytes() - self._held_bytes, 0)
             return
         self._profile.__exit__(*raised)
         results = self._profile.profiler.kineto_results

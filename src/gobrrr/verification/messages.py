@@ -15,7 +15,7 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.fix import Fix
 from gobrrr.verification.timing import Null
 
-REGISTRY = "gobrrr.fixes:FIXES"
+REGISTRY = "gobrrr.fixes.catalogue:FIXES"
 # What a child may be asked to do: the function that its first message is handed to.
 TAKE_TURNS = "gobrrr.verification.sides:take_turns"
 TRY_FIXES = "gobrrr.verification.sides:try_fixes"
@@ -95,13 +95,14 @@ class MeasureNull(msgspec.Struct, tag=True):
 
 
 class Try(msgspec.Struct, tag=True):
-    """Try fixes on the program, in this process."""
+    """Try fixes on the program, in this process, which is ended after ``limit_s``."""
 
     fixes: tuple[str, ...]
     null: Null
     speed_of_light_s: float | None
     tolerance: float
     budget_s: float
+    limit_s: float
 
 
 class Loaded(msgspec.Struct, tag=True):
@@ -124,11 +125,16 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class Turn(msgspec.Struct, tag=True):
-    """The steps have run, in so many seconds in all."""
+    """The steps have run, in so many seconds in all.
+
+    Of them the process spent ``system_s`` in the kernel, with ``faults`` minor page faults.
+    """
 
     seconds: float
     peak_bytes: int
     step_memory_bytes: int | None = None
+    system_s: float = 0.0
+    faults: int = 0
 
 
 class Ended(msgspec.Struct, tag=True):

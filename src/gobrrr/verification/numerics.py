@@ -23,6 +23,7 @@ GRADIENT_SLACK = 3.0
 FLOOR = 0.1
 # A training step must move the parameters about as far, and about there.
 LEAST_COSINE, MOST_STRETCH = 0.5, 2.0
+NOTHING_COMPARED = "nothing could be compared: the step left no tensor"
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,14 @@ def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANC
     if expected.original.draws and expected.original.random_after != changed.random_after:
         return Numerics(
             "incomparable",
-            "random numbers are drawn, and one of the two draws others than the other",
+            "the step draws random numbers, and with the change it draws different ones",
             tolerance=tolerance,
         )
     rows, apart, refused = _rows(expected, changed)
     if refused:
         return Numerics("failed", refused, reference=expected.name, tolerance=tolerance)
     if not rows:
-        return Numerics("failed", "nothing was compared: the step left no tensor",
-                        reference=expected.name, tolerance=tolerance)  # fmt: skip
+        return Numerics("failed", NOTHING_COMPARED, reference=expected.name, tolerance=tolerance)
     worst = max(rows, key=lambda row: row.excess(tolerance))
     known: dict[str, Any] = {
         "compared": len(rows),
@@ -103,8 +103,8 @@ def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANC
         row = worst
         return Numerics(
             "failed",
-            f"{row.name} is {row.error:.2g} away from {expected.name}, the unchanged step "
-            f"{row.original_error:.2g}: more than the {row.slack * tolerance:g} allowed apart",
+            f"{row.name} has a relative error of {row.error:.2g} against {expected.name}, without "
+            f"the change {row.original_error:.2g}: more than {row.slack * tolerance:g} apart",
             **known,
         )
     drifted = _drift(expected, changed)
@@ -112,8 +112,8 @@ def compare(expected: Expected, changed: Evaluation, tolerance: float = TOLERANC
         return Numerics("failed", drifted, **known)
     return Numerics(
         "passed",
-        f"{_counted(len(rows))}: largest error {known['error']:.2g}, the "
-        f"original's {known['original_error']:.2g}",
+        f"{_counted(len(rows))}: largest relative error {known['error']:.2g}, "
+        f"without the change {known['original_error']:.2g}",
         **known,
     )
 
@@ -196,7 +196,7 @@ def _masked(a: Any, b: Any, r: Any) -> tuple[Any, Any, Any, str]:
     if not same:
         return a, b, r, "NaN or Inf where the original is finite"
     if bool(infinite.all()):
-        return a, b, r, "nothing finite, without the change too"
+        return a, b, r, "no finite value, also without the change"
     a, b = a[~infinite], b[~infinite]
     r = r[~infinite]
     return a, b, (r if is_finite(r) else a), ""
@@ -244,8 +244,8 @@ def _drift(expected: Expected, changed: Evaluation) -> str:
     cosine = dot / math.sqrt(own * new)
     if cosine < LEAST_COSINE or not 1 / MOST_STRETCH <= stretch <= MOST_STRETCH:
         return (
-            f"the parameters move otherwise: {stretch:.2g} times as far over the steps, "
-            f"with a cosine of {cosine:.2g} to the original's movement"
+            f"the parameters are updated differently: {stretch:.2g} times as far over the steps, "
+            f"with a cosine similarity of {cosine:.2g} to the original update"
         )
     return ""
 

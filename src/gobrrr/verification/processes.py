@@ -42,7 +42,7 @@ class Child:
 
     def __init__(self, spec: Spec, environment: Mapping[str, str] | None = None):
         if not hasattr(os, "killpg"):
-            raise InputError("trials in processes of their own need Linux or macOS")
+            raise InputError("trials in separate processes need Linux or macOS")
         ours, theirs = Pipe(duplex=True)
         self._connection: Connection = ours
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
@@ -89,7 +89,7 @@ class Child:
         try:
             if not self._connection.poll(max(timeout_s, 0.0)):
                 self.close()
-                raise ChildFailed(f"gave no sign for {whole_seconds(timeout_s)} {doing}")
+                raise ChildFailed(f"did not respond for {whole_seconds(timeout_s)} {doing}")
             received = self._connection.recv_bytes()
         except (EOFError, ConnectionError):
             raise ChildFailed(self._end(doing)) from None
@@ -142,7 +142,7 @@ class Child:
             return f"stopped answering {doing}{said}"
         if code < 0:
             name = signal.Signals(-code).name
-            memory = ", as a process does that takes too much memory" if name == "SIGKILL" else ""
+            memory = ", probably because memory ran out" if name == "SIGKILL" else ""
             return f"crashed with {name} {doing}{memory}{said}"
         return f"ended with exit code {code} {doing}{said}"
 

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from gobrrr.diagnosis.fix_schema import FAILED, INCOMPARABLE, Verification
 from gobrrr.fixes.fix import MEMORY, Fix
+from gobrrr.measure.noise import is_quiet
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.alternation import (
     AFTER,
+    Alternated,
     SideFailed,
     Start,
     alternate_processes,
+    by_page_faults,
     record_of_one_run,
 )
+from gobrrr.verification.confirmation import timed_anew
 from gobrrr.verification.evaluation import Evaluation, Expected
 from gobrrr.verification.messages import (
     TAKE_TURNS,
@@ -35,10 +39,10 @@ from gobrrr.verification.messages import (
     Tried,
     Try,
 )
-from gobrrr.verification.numerics import TOLERANCE, Numerics, compare
+from gobrrr.verification.numerics import NOTHING_COMPARED, TOLERANCE, Numerics, compare
 from gobrrr.verification.processes import Child, ChildFailed, joined_environment
 from gobrrr.verification.records import read_record
-from gobrrr.verification.timing import Null, clear_of, is_quiet, null_of
+from gobrrr.verification.timing import Null, clear_of, hidden_by, null_of
 from gobrrr.verification.trial import failed, trial_of
 
 BUDGET_S = 60.0
@@ -46,6 +50,8 @@ BUDGET_S = 60.0
 NULL_SHARE = 0.5
 # A compiler may take minutes, and says nothing while it does.
 TIME_LIMIT_S, START_LIMIT_S = 600.0, 300.0
+# Share of a trial's limit for more processes, where theirs differ so much that a change is hidden.
+EXTRA_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,8 @@ class ProgramNull:
         original: what one plain run computed.
         repeated: what another computed.
         trouble: why no fix can be tried on this program; empty if one can.
-        not_deterministic: a sentence if two plain runs computed different things.
+        not_deterministic: a sentence if two plain runs computed different things, or left nothing
+            that could be compared.
     """
 
     null: Null | None
@@ -124,7 +131,7 @@ class ProgramTrials:
                 raise InputError(self.turns.trouble)
             return self.turns.null
         try:
-            answer = self._ask(MeasureNull(budget_s), "the null was measured", self.time_limit_s)
+            answer = self._ask(MeasureNull(budget_s), "its noise was measured", self.time_limit_s)
         except ChildFailed as failure:
             raise InputError(f"{self.target.name} {failure}") from None
         assert isinstance(answer, NullMeasured)
@@ -155,8 +162,9 @@ class ProgramTrials:
             return self._verify_in_turns(fixes, names, speed_of_light_s, budget_s, limit_s)
         try:
             null = self._null or self.measure_null(budget_s * NULL_SHARE)
-            question = Try(names, null, speed_of_light_s, self.tolerance, budget_s)
-            answer = self._ask(question, "it was tried", limit_s or self.time_limit_s)
+            limit_s = min(limit_s or self.time_limit_s, self.time_limit_s)
+            question = Try(names, null, speed_of_light_s, self.tolerance, budget_s, limit_s)
+            answer = self._ask(question, "it was tried", limit_s)
         except ChildFailed as failure:
             return failed(names, f"the trial {failure}")
         except InputError as error:
@@ -165,6 +173,28 @@ class ProgramTrials:
         if answer.trial.verdict == FAILED:
             self.close()
         return answer.trial
+
+    def time_anew(
+        self, fixes: Sequence[Fix], null: Null, budget_s: float, limit_s: float
+    ) -> Verification:
+        """Their time once more, in fresh processes with and without them.
+
+        What they compute was compared by ``verify``.
+        """
+        # Two processes at a time want the memory.
+        self.close()
+        if self.turns is not None and self.turns.null is not None:
+            # What differs between two processes is more than what differs within one.
+            null = self.turns.null
+
+        def alternate(pairs: int) -> Alternated:
+            return alternate_processes(
+                self._start(), self._start(fixes), budget_s=budget_s,
+                start_limit_s=min(limit_s, self.start_limit_s), enough=clear_of(null),
+                most_pairs=pairs, hidden=hidden_by(null), extra_s=EXTRA_SHARE * limit_s,
+            )  # fmt: skip
+
+        return timed_anew(fixes, null, alternate)
 
     def _ask(self, question: Question, doing: str, limit_s: float) -> Answer:
         if self._child is None:
@@ -179,7 +209,7 @@ class ProgramTrials:
             answer = self._child.receive(limit_s, doing)
         except ChildFailed as failure:
             self.close()
-            hint = ": it hangs, or takes too long" if "no sign" in str(failure) else ""
+            hint = ": it hangs, or takes too long" if "did not respond" in str(failure) else ""
             raise ChildFailed(f"{failure}{hint}") from None
         except BaseException:
             self.close()
@@ -211,13 +241,17 @@ class ProgramTrials:
         one, other = (read_record(ready.computed) for ready in got.ready)
         agree = compare(Expected(one, one, "the first run"), other, self.tolerance)
         sentence = ""
-        if not agree.passed:
+        if agree.reason == NOTHING_COMPARED:
+            sentence = NOTHING_COMPARED
+        elif not agree.passed:
             what = "function" if self.target.is_function else "script"
             sentence = (
                 f"the {what} is not deterministic: two plain runs with the same seeds differ "
-                f"({agree.reason}); fix its order of data and its seeds to have fixes compared"
+                f"({agree.reason}); fix its seeds and its data order so that fixes can be compared"
             )
         null = null_of(got.measured.timed, got.measured.ratio)
+        if not null.quiet:
+            null = replace(null, cause=by_page_faults(got.kernel))
         return ProgramNull(null, one, other, "", sentence)
 
     def _verify_in_turns(
@@ -242,6 +276,7 @@ class ProgramTrials:
                 self._start(), self._start(fixes), budget_s=budget_s,
                 start_limit_s=start_limit_s, enough=clear_of(plain.null),
                 memory=any(MEMORY in fix.may_change for fix in fixes),
+                hidden=hidden_by(plain.null), extra_s=EXTRA_SHARE * start_limit_s,
             )  # fmt: skip
         except SideFailed as failure:
             return failed(names, str(failure))
@@ -255,7 +290,7 @@ class ProgramTrials:
             if numerics.verdict == INCOMPARABLE:
                 left_s = max(start_limit_s - (time.monotonic() - begun), 30.0)
                 numerics = self._with_eager_randomness(fixes, expected, left_s) or numerics
-        notices = () if got.pairs > 1 else ("timed in one pair of processes only",)
+        notices = () if got.measured.processes > 1 else ("timed in one pair of processes only",)
         return trial_of(
             names, got.measured, numerics, plain.null, speed_of_light_s, notices,
             got.ready[AFTER].idle,

@@ -6,9 +6,11 @@ parameters at its first optimizer steps, and of its outermost module's first out
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 from gobrrr.capture.steps import MODULE, StepWatcher
 from gobrrr.verification.copies import random_states, tensors_in
@@ -86,8 +88,11 @@ class Recorder:
                 self.random = self.random or fingerprint(random_states())
             self._calls += 1
 
-        self._hooked = module
-        self._handle = module.register_forward_hook(keep)
+        # A module of TorchScript takes no hook, and a class of the user's may do anything: what
+        # such a one returns stays unseen.
+        with contextlib.suppress(Exception):
+            self._unwatch = watch_module(module, after=keep)
+            self._hooked = module
 
     def record(self) -> Computed:
         """As ``records.read_record`` reads it."""
@@ -97,7 +102,7 @@ class Recorder:
 
     def _drop_hook(self) -> None:
         if self._hooked is not None:
-            self._handle.remove()
+            self._unwatch()
             self._hooked = None
 
     def _number(self, optimizer: Any) -> int:

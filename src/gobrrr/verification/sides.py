@@ -6,17 +6,19 @@ step until its turn comes. Both take turns in the same way (``Turns``).
 
 from __future__ import annotations
 
-import sys
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from gobrrr.capture.measurements import settled
+from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.script import Script, StopScript, load_module, load_script, run_script
-from gobrrr.capture.session import Session
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload, load_function
-from gobrrr.devices.backends import synchronise
+from gobrrr.devices.backends import gpu_in_use, synchronise
+from gobrrr.measure.process_memory import peak_memory_bytes
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.verification.child import Parent, find_fixes
@@ -65,11 +67,12 @@ def try_fixes(spec: Spec, parent: Parent) -> None:
             parent.tell(NullMeasured(measure_null(workload, budget_s=asked.budget_s)))
             continue
         assert isinstance(asked, Try)
+        deadline = time.monotonic() + asked.limit_s
         baseline = baseline or prepare(workload)
         trial = verify_workload(
             workload, find_fixes(asked.fixes, spec.target.registry), null=asked.null,
             baseline=baseline, speed_of_light_s=asked.speed_of_light_s, tolerance=asked.tolerance,
-            budget_s=asked.budget_s,
+            budget_s=asked.budget_s, deadline=deadline,
         )  # fmt: skip
         parent.tell(Tried(trial))
 
@@ -118,6 +121,7 @@ class Turns:
         self.clock = clock
         self._left = 0
         self._begun_ns = 0
+        self._begun_kernel = 0.0, 0
         self._memory: MemoryRecord | None = None
 
     def begin(self, ready: Ready) -> None:
@@ -132,7 +136,10 @@ class Turns:
             return
         synchronise()
         length_s = (self.clock() - self._begun_ns) * 1e-9
-        turn = Turn(length_s, peak_bytes())
+        system_s, faults = (
+            now - then for now, then in zip(_kernel_use(), self._begun_kernel, strict=True)
+        )
+        turn = Turn(length_s, peak_bytes(), system_s=system_s, faults=int(faults))
         if self._memory is not None:
             self._memory.__exit__(None, None, None)
             turn.step_memory_bytes = self._memory.peak_bytes
@@ -147,6 +154,7 @@ class Turns:
         if asked.memory:
             # A step is no block of code in a script: it ends at the next boundary.
             self._memory = MemoryRecord().__enter__()
+        self._begun_kernel = _kernel_use()
         synchronise()
         self._begun_ns = self.clock()
 
@@ -233,7 +241,7 @@ class ScriptTurns(Turns):
         self.steps += 1
         if restarted:
             if self._ready:
-                self.parent.tell(Failed("what a step is changed while it was timed"))
+                self.parent.tell(Failed("what ends a step changed while it was timed"))
                 raise StopScript
             self._warm_up.clear()
             self._since_ns = None
@@ -256,7 +264,7 @@ class ScriptTurns(Turns):
         lengths = self._warm_up
         if len(lengths) < FEWEST_WARM_UP_STEPS:
             return False
-        return Session._settled(lengths) or self._long_enough()
+        return settled(lengths) or self._long_enough()
 
     def _long_enough(self) -> bool:
         lengths = self._warm_up
@@ -277,15 +285,20 @@ def draw_as_eager_code_does() -> None:
     inductor.fallback_random = True
 
 
+def _kernel_use() -> tuple[float, int]:
+    """Seconds that this process has spent in the kernel, and its minor page faults."""
+    return os.times().system, minor_faults()
+
+
 def peak_bytes() -> int:
     """The most memory that this process has held so far: resident, or on a GPU allocated."""
-    import resource
-
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        return int(torch.cuda.max_memory_allocated())
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    backend = gpu_in_use()
+    meter = None if backend is None else backend.memory()
+    if meter is not None:
+        return meter.peak_bytes()
+    peak = peak_memory_bytes()
+    assert peak is not None, "this system does not say what memory a process takes"
+    return peak
 
 
 def enter_in_script(fixes: Sequence[Any], stack: ExitStack) -> None:

@@ -25,6 +25,8 @@ class Measured:
         first_call_s: seconds of the first step with the fixes; ``None`` if unknown.
         peak_bytes: the most memory held with the fixes; ``None`` if unknown.
         step_memory_bytes: the most that tensors made within a step take at once, before and after.
+        processes: pairs of fresh processes, whose medians the ratio's interval covers; 0 where both
+            sides took turns in one.
     """
 
     timed: Timed
@@ -33,6 +35,7 @@ class Measured:
     first_call_s: float | None = None
     peak_bytes: int | None = None
     step_memory_bytes: tuple[int | None, int | None] = (None, None)
+    processes: int = 0
 
 
 def trial_of(
@@ -49,7 +52,9 @@ def trial_of(
     ``idle`` are fixes that changed nothing: then the times differ by chance.
     """
     timed = measured.timed
-    verdict, reason = judge(timed, null, speed_of_light_s, measured.ratio)
+    verdict, reason = judge(
+        timed, null, speed_of_light_s, measured.ratio, processes=measured.processes
+    )
     if not numerics.passed:
         verdict, reason = numerics.verdict, numerics.reason
     elif idle:

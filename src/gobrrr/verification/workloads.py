@@ -20,6 +20,7 @@ from gobrrr.devices.backends import synchronise
 from gobrrr.diagnosis.fix_schema import INCOMPARABLE, Verification
 from gobrrr.fixes.fix import MEMORY, Fix
 from gobrrr.measure.clock import Clock, SystemClock
+from gobrrr.measure.noise import is_quiet
 from gobrrr.measure.timing import THREADS_WAKE_S, warm_up
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification.copies import StepFunction, module_of, private_copy
@@ -33,9 +34,11 @@ from gobrrr.verification.timing import (
     Side,
     Timed,
     clear_of,
-    is_quiet,
+    extended_s,
+    never,
     null_of,
     take_turns,
+    undecided_by,
 )
 from gobrrr.verification.trial import Changes, Measured, describe, failed, trial_of
 
@@ -90,8 +93,8 @@ def prepare(target: Any) -> Baseline:
     trouble = ""
     if not (original.outputs or original.losses or original.gradients):
         trouble = (
-            "the step returns nothing and leaves no tensor behind, so that a compiler may delete "
-            "all of it: let it return its result"
+            "the step returns nothing and leaves no tensor behind, so a compiler may delete all "
+            "of it: return its result"
         )
     return Baseline(workload, found, trouble, sum(pieces))
 
@@ -128,11 +131,13 @@ def verify_workload(
     speed_of_light_s: float | None = None,
     tolerance: float = TOLERANCE,
     budget_s: float = BUDGET_S,
+    deadline: float = math.inf,
     clock: Clock | None = None,
 ) -> Verification:
     """Apply ``fixes`` together to a copy of the target, compare what it computes, time it in turns.
 
-    ``null`` and ``baseline`` are measured here if not given; ``budget_s`` is for the timing. The
+    ``null`` and ``baseline`` are measured here if not given; ``budget_s`` is for the timing, which
+    takes longer where it is undecided then and ``deadline`` (of ``time.monotonic``) allows it. The
     workload and every global setting are left as they were; an exception, wrong numbers or a
     setting that leaks make a failed trial. No fixes at all make a null trial.
     """
@@ -155,8 +160,10 @@ def verify_workload(
     leaks: tuple[str, ...] = ()
     with left_as_found(baseline.workload):
         try:
-            trial = _tried(baseline, baseline.expected, fixes, names, null, speed_of_light_s,
-                           tolerance, budget_s, clock or SystemClock(), outside)  # fmt: skip
+            trial = _tried(
+                baseline, baseline.expected, fixes, names, null, speed_of_light_s, tolerance,
+                budget_s, deadline, clock or SystemClock(), outside,
+            )  # fmt: skip
         except Exception as error:
             trial = failed(names, describe(error))
         finally:
@@ -181,6 +188,7 @@ def _tried(
     speed_of_light_s: float | None,
     tolerance: float,
     budget_s: float,
+    deadline: float,
     clock: Clock,
     outside: Settings,
 ) -> Verification:
@@ -210,10 +218,12 @@ def _tried(
             return failed(
                 names,
                 f"changes {', '.join(restrained)} for the whole process, which cannot be undone "
-                "while the original takes its turn",
+                "while the unchanged program is timed",
                 numerics=numerics.as_record(), **known,
             )  # fmt: skip
-        timed = _timed(workload, old, new, outside, inside, switched, null, budget_s, clock)
+        timed = _timed(
+            workload, old, new, outside, inside, switched, null, budget_s, deadline, clock
+        )
         write_settings(inside, switched)
         peak = device_peak_bytes(new.step)
         memory: tuple[int | None, int | None] = None, None
@@ -295,6 +305,7 @@ def _timed(
     switched: tuple[str, ...],
     null: Null,
     budget_s: float,
+    deadline: float,
     clock: Clock,
 ) -> Timed:
     threads = THREADS in switched
@@ -318,9 +329,12 @@ def _timed(
     for side in (before, after):
         side.enter()
         warm_up(side.step, clock=clock, sync=synchronise, limit_s=max(1.0, budget_s / 8))
+    # What has to be done after it counts too: a trial that is ended has no result.
+    may_extend = time.monotonic() + extended_s(budget_s) + budget_s < deadline
     return take_turns(
         before, after, budget_s=budget_s, enough=clear_of(null), clock=clock, sync=synchronise,
         turn_s=THREADS_WAKE_S if threads else TURN_S,
+        undecided=undecided_by(null) if may_extend else never,
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def addmm(call: OpCall) -> Work | None:
     m, k = a.shape
     n = b.shape[1]
     arity = 6 if call.name.endswith("activation") else 5
-    return matrix_work(call, (*_addend(call, bias, 3), a, b), m * n * k, (m, n), arity)
+    return matrix_work(call, (*_addend(call, bias), a, b), m * n * k, (m, n), arity)
 
 
 @formula("aten::bmm", fusion=Role.CONTRACTION)
@@ -102,7 +102,7 @@ def baddbmm(call: OpCall) -> Work:
     bias, x, y = need(call, 0), need(call, 1), need(call, 2)
     b, m, k = x.shape
     n = y.shape[2]
-    return matrix_work(call, (*_addend(call, bias, 3), x, y), b * m * n * k, (b, m, n), 5)
+    return matrix_work(call, (*_addend(call, bias), x, y), b * m * n * k, (b, m, n), 5)
 
 
 @formula("aten::addbmm", "aten::addbmm_", fusion=Role.CONTRACTION)
@@ -111,7 +111,7 @@ def addbmm(call: OpCall) -> Work:
     bias, x, y = need(call, 0), need(call, 1), need(call, 2)
     b, m, k = x.shape
     n = y.shape[2]
-    return matrix_work(call, (*_addend(call, bias, 3), x, y), b * m * n * k, (m, n), 5)
+    return matrix_work(call, (*_addend(call, bias), x, y), b * m * n * k, (m, n), 5)
 
 
 @formula("aten::mv", fusion=Role.CONTRACTION)
@@ -127,7 +127,7 @@ def addmv(call: OpCall) -> Work:
     """``beta * self + alpha * (m, k) @ (k,)``."""
     bias, a, x = need(call, 0), need(call, 1), need(call, 2)
     m, k = a.shape
-    return matrix_work(call, (*_addend(call, bias, 3), a, x), m * k, (m,), 5)
+    return matrix_work(call, (*_addend(call, bias), a, x), m * k, (m,), 5)
 
 
 @formula("aten::dot", "aten::vdot", fusion=Role.CONTRACTION)
@@ -142,13 +142,13 @@ def addr(call: OpCall) -> Work:
     """``beta * self + alpha * outer(x, y)``."""
     bias, x, y = need(call, 0), need(call, 1), need(call, 2)
     m, n = x.numel, y.numel
-    return matrix_work(call, (*_addend(call, bias, 3), x, y), m * n, (m, n), 5)
+    return matrix_work(call, (*_addend(call, bias), x, y), m * n, (m, n), 5)
 
 
-def _addend(call: OpCall, spec: TensorSpec, beta_at: int) -> tuple[TensorSpec, ...]:
+def _addend(call: OpCall, spec: TensorSpec) -> tuple[TensorSpec, ...]:
     # With beta 0 the addend is not read (the documentation of addmm: nan and inf in it are
     # ignored).
-    beta = call.args[beta_at] if len(call.args) > beta_at else None
+    beta = call.args[3] if len(call.args) > 3 else None
     return () if isinstance(beta, (int, float)) and beta == 0 else (spec,)
 
 

@@ -31,7 +31,6 @@ RSQRT = DIVIDE + SQUARE_ROOT
 def _normalise(
     reads: Sequence[TensorSpec | None],
     writes: Sequence[TensorSpec],
-    updates: Sequence[TensorSpec] = (),
     *,
     vector: float,
     special: float,
@@ -41,7 +40,6 @@ def _normalise(
     return account(
         [spec for spec in reads if spec is not None],
         writes,
-        updates,
         vector=vector,
         special=special,
         dtype=arithmetic_dtype(dtype),

@@ -318,10 +318,11 @@ describe(
 )
 describe(
     "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d max_pool2d avg_pool1d "
-    "max_pool1d _adaptive_avg_pool2d adaptive_max_pool2d _adaptive_avg_pool3d upsample_bilinear2d "
-    "upsample_bicubic2d upsample_nearest2d _upsample_bilinear2d_aa im2col col2im",
+    "max_pool1d _adaptive_avg_pool2d adaptive_max_pool2d _adaptive_avg_pool3d "
+    "_upsample_bilinear2d_aa im2col col2im",
     passes="window",
 )
+describe("upsample_bilinear2d upsample_bicubic2d upsample_nearest2d", passes="resample")
 describe(
     "avg_pool2d_backward max_pool2d_with_indices_backward upsample_bilinear2d_backward",
     passes="scatter",

@@ -30,6 +30,11 @@ _NEW: dict[str, tuple[float, float]] = {
     "rand": (UNIFORM, 0), "rand_like": (UNIFORM, 0), "randn": (NORMAL, 1.5),
     "randn_like": (NORMAL, 1.5), "randint": (0, 0), "randint_like": (0, 0), "randperm": (0, 0),
 }  # fmt: skip
+# Every op that draws: its time is the generator's, on a processor whatever its bytes.
+DRAWS = frozenset(_IN_PLACE) | frozenset(_NEW) | frozenset(
+    ("bernoulli", "normal", "poisson", "binomial", "multinomial", "_standard_gamma",
+     "_sample_dirichlet", "native_dropout", "_fused_dropout")
+)  # fmt: skip
 
 
 def fill_random(call: OpCall) -> Work:

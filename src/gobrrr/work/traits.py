@@ -56,7 +56,7 @@ SpaceOf = Callable[[OpCall], Space]
 Passes = Literal[
     "softmax", "layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward",
     "batch_norm", "batch_norm_backward", "reduction", "scan", "window", "loss", "sort", "top_k",
-    "scatter", "gather", "index_put", "embedding_backward", "join", "lists",
+    "resample", "scatter", "gather", "index_put", "embedding_backward", "join", "lists",
 ]  # fmt: skip
 
 
@@ -67,7 +67,7 @@ class Traits:
     Attributes:
         fusion: its role, or a function of the call that tells what it iterates over.
         passes: how its kernels pass over memory; ``None``: in one stream.
-        rate: the operator measured on processors (``devices.cpu_operators``) whose loop does the
+        rate: the operator measured on processors (``devices.cpu.operators``) whose loop does the
             same for each element; ``None``: its own name, should that one be measured.
     """
 

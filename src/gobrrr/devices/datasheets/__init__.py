@@ -15,9 +15,14 @@ from gobrrr.devices.datasheets import (
     cpus,
     intel,
     nvidia_datacenter,
+    nvidia_export,
+    nvidia_geforce,
     nvidia_hopper_blackwell,
+    nvidia_more_cards,
     nvidia_workstation,
+    xla,
 )
+from gobrrr.devices.datasheets.base_clocks import BASE_CLOCK_HZ
 from gobrrr.devices.datasheets.board_power import BOARD_POWER_W
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 
@@ -34,8 +39,12 @@ TABLES: tuple[Table, ...] = (
     nvidia_datacenter,
     nvidia_hopper_blackwell,
     nvidia_workstation,
+    nvidia_more_cards,
+    nvidia_geforce,
+    nvidia_export,
     amd,
     intel,
+    xla,
     apple,
     cpus,
 )
@@ -43,11 +52,13 @@ TABLES: tuple[Table, ...] = (
 
 @cache
 def rows_of(tables: tuple[Table, ...]) -> tuple[DeviceSheet, ...]:
-    """All rows in the order of the tables, with the board's power where its row does not say it."""
+    """All rows in the order of the tables, with power and base clock where a row has none."""
     return tuple(
-        sheet
-        if sheet.board_power_w is not None
-        else replace(sheet, board_power_w=BOARD_POWER_W.get(sheet.key))
+        replace(
+            sheet,
+            board_power_w=sheet.board_power_w or BOARD_POWER_W.get(sheet.key),
+            base_clock_hz=sheet.base_clock_hz or BASE_CLOCK_HZ.get(sheet.key),
+        )
         for table in tables
         for sheet in table.SHEETS
     )

@@ -22,6 +22,7 @@ from gobrrr.devices.datasheets.sheet import (
 GIB = 1024 * MIB
 
 _SHEETS = "https://www.amd.com/content/dam/amd/en/documents/instinct-tech-docs/"
+MI100_SHEET = "https://www.amd.com/en/products/accelerators/instinct/mi100.html"
 MI210_SHEET = "https://www.amd.com/en/products/accelerators/instinct/mi200/mi210.html"
 MI250_SHEET = "https://www.amd.com/en/products/accelerators/instinct/mi200/mi250.html"
 MI250X_SHEET = "https://www.amd.com/en/products/accelerators/instinct/mi200/mi250x.html"
@@ -51,6 +52,30 @@ def _integers(units: int, clock_ghz: float, source: str) -> dict[str, Figure]:
     rates["int64"] = Figure(rate / 2, f"two additions of 32 bits each: {why}")
     return rates
 
+
+# ---- CDNA 1 ---------------------------------------------------------------------------------
+
+MI100 = DeviceSheet(
+    key="MI100",
+    name="AMD Instinct MI100",
+    vendor="AMD",
+    architecture="CDNA 1",
+    kind="hip",
+    driver_names=("AMD Instinct MI100",),
+    matrix=tera(MI100_SHEET, float32=46.1, bfloat16=92.3, float16=184.6, int8=184.6),
+    vector={
+        **tera(MI100_SHEET, float64=11.5, float32=23.1),
+        **_halves(23.1, MI100_SHEET),
+        **_integers(120, 1.502, MI100_SHEET),
+    },
+    memory_bytes=Figure(32 * GIB, MI100_SHEET),
+    memory_bytes_per_s=Figure(1228.8 * GIGA, MI100_SHEET),
+    caches=(Cache("l2", Figure(8 * MIB, ROCM_SPECS)),),
+    multiprocessors=Figure(120, MI100_SHEET),
+    clock_hz=Figure(1.502e9, MI100_SHEET),
+    interconnect=giga(MI100_SHEET, xgmi=276, pcie=64),
+    link_peers=3,
+)
 
 # ---- CDNA 2: one die ------------------------------------------------------------------------
 
@@ -216,6 +241,7 @@ def _cdna3(
         multiprocessors=Figure(units, sheet),
         clock_hz=Figure(2.1e9, sheet),
         interconnect=giga(sheet, xgmi=896, pcie=128),
+        link_peers=7,
         kernel_fixed_s=_MI300X_FIXED,
     )
 
@@ -257,7 +283,28 @@ MI300A = replace(
         _CDNA3_CACHES[1],
     ),
     kernel_fixed_s=None,
+    link_peers=3,
     note="Memory is shared with the processor cores.",
+)
+
+MI308X = replace(
+    _cdna3(
+        "MI308X",
+        "AMD Instinct MI308X",
+        ("AMD Instinct MI308X",),
+        80,
+        192,
+        5.3,
+        f"{MI300X_SHEET}: 80 of the MI300X's 304 CUs (ROCm's tuning guides) at its clock",
+        80 / 304,
+    ),
+    # 4 of 8 XCDs, 20 CUs each.
+    caches=(
+        Cache("l2", Figure(16 * MIB, f"{ROCM_SPECS}: 4 MiB in each of 4 XCDs")),
+        _CDNA3_CACHES[1],
+    ),
+    kernel_fixed_s=None,
+    note="AMD states no rates for it: those here are bounds, of its CUs at the MI300X's clock.",
 )
 
 # ---- CDNA 4 ---------------------------------------------------------------------------------
@@ -301,6 +348,7 @@ def _cdna4(key: str, name: str, clock_ghz: float, sheet: str) -> DeviceSheet:
         multiprocessors=Figure(256, sheet),
         clock_hz=Figure(clock_ghz * GIGA, sheet),
         interconnect=giga(sheet, xgmi=1075, pcie=128),
+        link_peers=7,
     )
 
 
@@ -308,6 +356,7 @@ MI350X = _cdna4("MI350X", "AMD Instinct MI350X", 2.2, MI350X_SHEET)
 MI355X = _cdna4("MI355X", "AMD Instinct MI355X", 2.4, MI355X_SHEET)
 
 SHEETS = (
+    MI100,
     MI210,
     MI250X_GCD,
     MI250_GCD,
@@ -315,6 +364,7 @@ SHEETS = (
     MI250_CARD,
     MI300A,
     MI300X,
+    MI308X,
     MI325X,
     MI350X,
     MI355X,

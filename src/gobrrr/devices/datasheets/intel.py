@@ -99,6 +99,7 @@ GAUDI_2 = DeviceSheet(
     memory_bytes=Figure(96 * GIB, GAUDI3_SLIDES),
     memory_bytes_per_s=Figure(2.46 * TERA, GAUDI3_SLIDES),
     interconnect=giga(GAUDI3_SLIDES, ethernet=600, pcie=64),
+    link_peers=7,
     note="No vector rate is stated.",
 )
 
@@ -116,6 +117,7 @@ GAUDI_3 = DeviceSheet(
     memory_bytes_per_s=Figure(3.67 * TERA, GAUDI3_SLIDES),
     caches=(Cache("l2", Figure(96 * MIB, GAUDI3_SLIDES), Figure(12.8 * TERA, GAUDI3_SLIDES)),),
     interconnect=giga(GAUDI3_SLIDES, ethernet=1200, pcie=128),
+    link_peers=7,
     note="The vector rate is stated for bfloat16 alone.",
 )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gobrrr.devices.datasheets.nvidia_sources import (
     A10_SHEET,
     A10G_SHEET,
+    A30_SHEET,
     A100_PAPER,
     A100_SHEET,
     CUDA_GUIDE,
@@ -109,6 +110,8 @@ V100_SXM2 = DeviceSheet(
     multiprocessors=Figure(80, VOLTA),
     clock_hz=Figure(1.53e9, VOLTA),
     interconnect=giga(V100_SHEET, nvlink=300, pcie=32),
+    # The hybrid cube mesh of a DGX-1 (VOLTA): six links to four others. A DGX-2 has a switch.
+    link_peers=4,
 )
 
 V100_PCIE = DeviceSheet(
@@ -200,6 +203,7 @@ def _a100(
         multiprocessors=Figure(108, A100_PAPER),
         clock_hz=Figure(1.41e9, A100_PAPER),
         interconnect=giga(A100_SHEET, nvlink=600, pcie=64),
+        link_peers=1 if form == "PCIe" else None,
     )
 
 
@@ -224,6 +228,29 @@ A100_PCIE_40 = _a100(
     "A100-PCIe-40GB", "PCIe", 40, 1555, ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"), ()
 )
 A100_PCIE_80 = _a100("A100-PCIe-80GB", "PCIe", 80, 1935, ("NVIDIA A100 80GB PCIe",), ("A100-PCIe",))
+
+A30 = DeviceSheet(
+    key="A30",
+    name="NVIDIA A30",
+    vendor="NVIDIA",
+    architecture="Ampere GA100",
+    kind="cuda",
+    driver_names=("NVIDIA A30",),
+    matrix=tera(A30_SHEET, float64=10.3, tf32=82, bfloat16=165, float16=165, int8=330),
+    vector={
+        **tera(A30_SHEET, float64=5.2, float32=10.3),
+        **tera(f"{A100_PAPER}: 4 and 2 times float32; {A30_SHEET}", float16=41.2, bfloat16=20.6),
+        **integers(56, 1.44),
+    },
+    exp_per_s=exp_rate(56, 1.44),
+    memory_bytes=Figure(24 * GIB, A30_SHEET),
+    memory_bytes_per_s=Figure(933 * GIGA, A30_SHEET),
+    caches=l2(24, f"NVIDIA A30 GPU accelerator product brief (linked from {A30_SHEET})"),
+    multiprocessors=Figure(56, f"{A30_SHEET}: 10.3 TFLOP/s = 56 x 128 x 1.44 GHz"),
+    clock_hz=Figure(1.44e9, f"{A30_SHEET}: 10.3 TFLOP/s = 56 x 128 x 1.44 GHz"),
+    interconnect=giga(A30_SHEET, nvlink=200, pcie=64),
+    link_peers=1,
+)
 
 A10 = DeviceSheet(
     key="A10",
@@ -313,5 +340,6 @@ SHEETS = (
     A100_SXM_80,
     A100_PCIE_40,
     A100_PCIE_80,
+    A30,
     ORIN_AGX_64,
 )

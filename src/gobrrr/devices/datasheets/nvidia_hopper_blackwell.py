@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gobrrr.devices.datasheets.nvidia_sources import (
     B200_MEASURED,
     BLACKWELL,
+    BLACKWELL_ULTRA,
+    GB300_SHEET,
     GH200_SHEET,
     H100_SHEET,
     H200_SHEET,
+    HGX_SHEET,
     HOPPER,
     L2_SWEEP,
     TRACES,
@@ -117,6 +121,16 @@ GH200_96 = _hopper_sxm(
     GH200_SHEET,
     giga(GH200_SHEET, nvlink=900, c2c=900),
 )
+GH200_144 = _hopper_sxm(
+    "GH200-144GB",
+    "NVIDIA GH200 Grace Hopper 144GB HBM3e",
+    ("NVIDIA GH200 144G HBM3e",),
+    (),
+    144,
+    4900,
+    GH200_SHEET,
+    giga(GH200_SHEET, nvlink=900, c2c=900),
+)
 
 H100_PCIE = DeviceSheet(
     key="H100-PCIe",
@@ -147,6 +161,7 @@ H100_PCIE = DeviceSheet(
     clock_hz=Figure(1.755e9, f"{HOPPER}: 51.2 TFLOP/s = 114 x 256 x 1.755 GHz"),
     matrix_clock_hz=Figure(1.62e9, f"{HOPPER}: 756 TFLOP/s = 114 x 4096 x 1.62 GHz"),
     interconnect=giga(H100_SHEET, nvlink=600, pcie=128),
+    link_peers=1,
 )
 
 
@@ -182,6 +197,8 @@ def _hopper_nvl(
         clock_hz=Figure(1.785e9, f"{sheet}: 60 TFLOP/s = 132 x 256 x 1.785 GHz, rounded"),
         matrix_clock_hz=Figure(1.545e9, f"{sheet}: 835.5 TFLOP/s = 132 x 4096 x 1.545 GHz"),
         interconnect=giga(sheet, nvlink=nvlink, pcie=128),
+        # Bridges connect two of the H100 NVL, up to four of the H200 NVL.
+        link_peers=1 if nvlink == 600 else 3,
     )
 
 
@@ -272,4 +289,77 @@ GB200 = _blackwell(
     {"float64": 40, "float32": 80, "bfloat16": 2500, "clock": 2.11},
 )
 
-SHEETS = (H100_SXM, H100_PCIE, H100_NVL, H200_SXM, H200_NVL, GH200_96, B200, GB200)
+
+def _ultra(
+    key: str,
+    name: str,
+    names: tuple[str, ...],
+    of: DeviceSheet,
+    sheet: str,
+    float64: float,
+    float4: float,
+    exp_per_s: Figure | None,
+) -> DeviceSheet:
+    """Blackwell Ultra: its predecessor's other rates, hardly any float64, more float4 and memory.
+
+    ``float4``: dense, TFLOP/s. The rate of int8, which is a fraction of Blackwell's, is printed in
+    whole POPS of several GPUs: no figure here.
+    """
+    bfloat16 = of.matrix["bfloat16"].value / TERA
+    matrix = with_float8(
+        {
+            **tera(sheet, float64=float64),
+            **tera(
+                f"{sheet}: stated with sparsity, halved",
+                tf32=bfloat16 / 2,
+                bfloat16=bfloat16,
+                float16=bfloat16,
+            ),
+            **tera(f"{sheet}: dense", float4_e2m1fn_x2=float4),
+        },
+        2 * bfloat16 * TERA,
+        f"{sheet}: stated with sparsity, halved",
+    )
+    return replace(
+        of,
+        key=key,
+        name=name,
+        architecture="Blackwell Ultra",
+        driver_names=names,
+        aliases=(),
+        matrix=matrix,
+        vector={**of.vector, **tera(sheet, float64=float64)},
+        exp_per_s=exp_per_s,
+        memory_bytes=Figure(288 * GIGA, BLACKWELL_ULTRA),
+        memory_bytes_per_s=Figure(8 * TERA, BLACKWELL_ULTRA),
+        interconnect=giga(BLACKWELL_ULTRA, nvlink=1800),
+    )
+
+
+B300 = _ultra(
+    "B300", "NVIDIA B300 SXM 288GB", ("NVIDIA B300 SXM6 AC",), B200, HGX_SHEET, 1.25, 13500, None
+)
+GB300 = _ultra(
+    "GB300",
+    "NVIDIA GB300 (one of its two GPUs) 288GB",
+    ("NVIDIA GB300",),
+    GB200,
+    GB300_SHEET,
+    1.4,
+    15000,
+    Figure(10.7e12, f"{BLACKWELL_ULTRA}: 10.7 trillion exponentials a second"),
+)
+
+SHEETS = (
+    H100_SXM,
+    H100_PCIE,
+    H100_NVL,
+    H200_SXM,
+    H200_NVL,
+    GH200_96,
+    GH200_144,
+    B200,
+    GB200,
+    B300,
+    GB300,
+)

@@ -28,6 +28,9 @@ A100_PAPER = (
 A100_SHEET = "https://www.nvidia.com/en-us/data-center/a100/"
 GA102 = "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"
 A10_SHEET = "https://www.nvidia.com/en-us/data-center/products/a10-gpu/"
+A30_SHEET = "https://www.nvidia.com/en-us/data-center/products/a30-gpu/"
+A40_SHEET = "https://www.nvidia.com/en-us/data-center/a40/"
+RTX_A6000_SHEET = "https://www.nvidia.com/en-us/design-visualization/rtx-a6000/"
 A10G_SHEET = (
     "https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf"
 )
@@ -47,6 +50,17 @@ H100_SHEET = "https://www.nvidia.com/en-us/data-center/h100/"
 H200_SHEET = "https://www.nvidia.com/en-us/data-center/h200/"
 GH200_SHEET = "https://resources.nvidia.com/en-us-grace-cpu/grace-hopper-superchip"
 BLACKWELL = "https://resources.nvidia.com/en-us-blackwell-architecture/datasheet"
+HGX_SHEET = "https://www.nvidia.com/en-us/data-center/hgx/"
+GB300_SHEET = "https://www.nvidia.com/en-us/data-center/gb300-nvl72/"
+BLACKWELL_ULTRA = (
+    "https://developer.nvidia.com/blog/"
+    "inside-nvidia-blackwell-ultra-the-chip-powering-the-ai-factory-era/"
+)
+# NVIDIA's sheet of H20, L20 and L2, which it gave to partners, as printed there.
+EXPORT_SHEET = (
+    "https://semianalysis.com/2023/11/09/nvidias-new-china-ai-chips-circumvent/ (NVIDIA's product "
+    "specifications of HGX H20, L20 PCIe and L2 PCIe)"
+)
 RTX_BLACKWELL = (
     "https://images.nvidia.com/aem-dam/Solutions/geforce/blackwell/"
     "nvidia-rtx-blackwell-gpu-architecture.pdf"
@@ -55,6 +69,10 @@ RTX_PRO_PAPER = (
     "https://www.nvidia.com/content/dam/en-zz/Solutions/design-visualization/quadro-product-"
     "literature/NVIDIA-RTX-Blackwell-PRO-GPU-Architecture-v1.0.pdf"
 )
+RTX_PRO_SERVER_SHEET = (
+    "https://www.nvidia.com/en-us/data-center/rtx-pro-6000-blackwell-server-edition/"
+)
+GEFORCE = "https://www.nvidia.com/en-us/geforce/graphics-cards/compare/"
 RTX_PRO_MAX_Q_SHEET = (
     "https://www.nvidia.com/en-us/products/workstations/professional-desktop-gpus/"
     "rtx-pro-6000-max-q/"

@@ -6,6 +6,8 @@ for; the rates here are those.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gobrrr.devices.datasheets.nvidia_sources import (
     ADA,
     GA102,
@@ -16,6 +18,7 @@ from gobrrr.devices.datasheets.nvidia_sources import (
     RTX_BLACKWELL,
     RTX_PRO_MAX_Q_SHEET,
     RTX_PRO_PAPER,
+    RTX_PRO_SERVER_SHEET,
     exp_rate,
     integers,
     l2,
@@ -53,6 +56,7 @@ RTX_3090 = DeviceSheet(
     multiprocessors=Figure(82, GA102),
     clock_hz=Figure(1.695e9, GA102),
     interconnect=giga(GA102, nvlink=112.5, pcie=64),
+    link_peers=1,
 )
 
 L4 = DeviceSheet(
@@ -263,6 +267,17 @@ RTX_PRO_6000_MAX_Q = _rtx_pro_6000(
     2.28,
     f"{RTX_PRO_MAX_Q_SHEET}: 110 TFLOP/s and 3511 TOPS (float4, sparse)",
 )
+RTX_PRO_6000_SERVER = replace(
+    _rtx_pro_6000(
+        "RTX-PRO-6000-Server",
+        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        (),
+        2.493,
+        f"{RTX_PRO_SERVER_SHEET}: 120 TFLOP/s of float32",
+    ),
+    memory_bytes_per_s=Figure(1597 * GIGA, RTX_PRO_SERVER_SHEET),
+)
 
 SHEETS = (
     RTX_3090,
@@ -273,4 +288,5 @@ SHEETS = (
     RTX_6000_ADA,
     RTX_PRO_6000,
     RTX_PRO_6000_MAX_Q,
+    RTX_PRO_6000_SERVER,
 )

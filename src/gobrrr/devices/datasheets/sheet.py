@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["cuda", "hip", "xpu", "hpu", "mps", "cpu"]
+Kind = Literal["cuda", "hip", "xpu", "hpu", "mps", "xla", "cpu"]
 
 TERA = 1e12
 GIGA = 1e9
@@ -67,7 +67,11 @@ class DeviceSheet:
         multiprocessors: SMs, compute units, Xe cores.
         clock_hz: the clock behind ``vector``.
         matrix_clock_hz: the clock behind ``matrix``, where it is another.
+        base_clock_hz: the clock under any load within the board's power (``base_clocks``);
+            ``None`` where the vendor states the boost clock alone.
         interconnect: bytes/s, both directions together, by ``nvlink``, ``xgmi``, ``pcie``...
+        link_peers: how many other devices its own link (not PCIe) is wired to: 1 for a bridge of
+            two, 7 in a mesh of eight; ``None`` where a switch connects all of a host alike.
         kernel_fixed_s: time of the shortest kernel seen; ``None`` where none is published.
         board_power_w: what the board may draw (``board_power``); ``None`` where it is not stated.
         note: what a reader must know, such as that PyTorch sees half a card.
@@ -89,7 +93,9 @@ class DeviceSheet:
     multiprocessors: Figure | None = None
     clock_hz: Figure | None = None
     matrix_clock_hz: Figure | None = None
+    base_clock_hz: Figure | None = None
     interconnect: Mapping[str, Figure] = field(default_factory=dict)
+    link_peers: int | None = None
     kernel_fixed_s: Figure | None = None
     note: str = ""
     board_power_w: Figure | None = None

@@ -58,7 +58,9 @@ def comparison_html(comparison: Comparison) -> str:
     """The whole page."""
     scale = scale_of(comparison)
     leaves = moved_leaves(comparison)
-    most = max((abs((c.after or 0.0) - (c.before or 0.0)) for c in leaves), default=0.0)
+    # A level moves by more than any of its leaves: one scale for both, or its bar leaves its box.
+    moved = [abs((c.after or 0.0) - (c.before or 0.0)) for c in (*levels(comparison), *leaves)]
+    most = max(moved, default=0.0)
     ops = [change for change in comparison.ops if change.delta_s]
     most_op = max((abs(change.delta_s) for change in ops), default=0.0)
     return render_page(

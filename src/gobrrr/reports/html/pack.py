@@ -33,7 +33,7 @@ _OP_NUMBERS: tuple[str, ...] = (
     "count", "time_s", "kernel_s", "fixed_s", "flops", "bytes", "intensity", "flops_per_s",
     "bytes_per_s", "roof_s", "roof_fraction", "below_s", "page_faults_s",
 )  # fmt: skip
-_GROUP_TEXTS = ("name", "phase", "regime")
+_GROUP_TEXTS = ("name", "phase", "regime", "module_class")
 _GROUP_NUMBERS = (
     "count", "time_s", "compute_s", "memory_s", "overhead_s", "unmodelled_s", "flops", "bytes",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import verdict_word
 from gobrrr.reports.html.waterfall import Fall, percent_of, waterfall_of
 from gobrrr.reports.memory_table import memory_lines, memory_table
-from gobrrr.reports.rank_tables import collective_table
+from gobrrr.reports.rank_tables import collective_table, exposed_table, job_line, leaf_table
 from gobrrr.reports.tables import TextTable, class_table, growth_table, time_scale
 from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import (
@@ -121,6 +121,8 @@ class Page:
     regime: str
     close: bool
     step_time: str
+    seen_steps: str
+    wall_time: str
     slow_steps: str
     figures: tuple[Figure, ...]
     segments: tuple[Segment, ...]
@@ -134,6 +136,8 @@ class Page:
     classes: TextTable
     growth: GrowthView | None
     ranks: tuple[RankView, ...]
+    leaves: TextTable
+    exposed: TextTable
     collectives: TextTable
     environment: tuple[tuple[str, str], ...]
     ceilings: tuple[CeilingView, ...]
@@ -158,9 +162,11 @@ def page_of(diagnosis: Diagnosis) -> Page:
         title=sentences.title(diagnosis),
         lead=lead,
         rest=rest,
-        regime=regime_class(diagnosis.regime),
+        regime=regime_class(diagnosis.regime or ""),
         close=diagnosis.close,
         step_time=sentences.step_time(diagnosis),
+        seen_steps=sentences.seen_steps(diagnosis),
+        wall_time=sentences.wall_time(diagnosis),
         slow_steps=sentences.slow_steps(diagnosis),
         figures=_figures(diagnosis, scale),
         segments=segments_of(diagnosis),
@@ -174,12 +180,18 @@ def page_of(diagnosis: Diagnosis) -> Page:
         classes=class_table(diagnosis, 100),
         growth=_growth(diagnosis),
         ranks=_ranks(diagnosis.ranks or ()),
+        leaves=leaf_table(diagnosis),
+        exposed=exposed_table(diagnosis, 200),
         collectives=collective_table(diagnosis, 200, wide=True),
         environment=_environment(diagnosis),
         ceilings=_ceilings(diagnosis),
         measuring=tuple(
             text
-            for text in (sentences.measuring(diagnosis), sentences.device_time(diagnosis))
+            for text in (
+                sentences.measuring(diagnosis),
+                sentences.device_time(diagnosis),
+                job_line(diagnosis),
+            )
             if text
         ),
         unmodelled=tuple(
@@ -210,11 +222,14 @@ def regime_class(regime: str) -> str:
 
 
 def split_verdict(diagnosis: Diagnosis) -> tuple[str, str]:
-    """The first sentence of the verdict, and the rest; the regime alone if there is no verdict."""
+    """The first sentence of the verdict, and the rest; without one the regime, if there is one."""
     # A number and its percent sign stay on one line.
     verdict = plain_name(diagnosis.verdict, 4000).replace(" %", "\u00a0%")
     if not verdict:
-        return f"{plain_name(diagnosis.regime).capitalize()}-bound.", ""
+        regime = diagnosis.regime
+        return (
+            "No verdict." if regime is None else f"{plain_name(regime).capitalize()}-bound."
+        ), ""
     found = _SENTENCE.match(verdict)
     return (found[1], found[2]) if found else (verdict, "")
 
@@ -245,14 +260,12 @@ def segments_of(diagnosis: Diagnosis) -> tuple[Segment, ...]:
 
 
 def _figures(diagnosis: Diagnosis, scale: TimeScale) -> tuple[Figure, ...]:
-    time, light_s = diagnosis.step.time_s, diagnosis.speed_of_light_s
-    spread = f"{scale.number(time.low)} to {scale.number(time.high)}" if time.n > 1 else ""
-    steps = f"{time.n} step{'s' if time.n != 1 else ''}"
+    light_s = diagnosis.speed_of_light_s
     figures = [
         Figure(
             f"per {plain_name(diagnosis.step.kind)}",
             scale.text(diagnosis.accounted_s),
-            ", ".join(text for text in (spread, steps) if text),
+            sentences.spread_of_step(diagnosis),
         )
     ]
     if light_s is not None:
@@ -261,6 +274,11 @@ def _figures(diagnosis: Diagnosis, scale: TimeScale) -> tuple[Figure, ...]:
     if diagnosis.mfu is not None:
         of = f"of the {plain_name(diagnosis.mfu_dtype)} peak" if diagnosis.mfu_dtype else ""
         figures.append(Figure("MFU", percent(diagnosis.mfu, 1), of))
+    if diagnosis.energy is not None:
+        power, board = si(diagnosis.energy.mean_w, "W"), si(diagnosis.energy.board_w, "W")
+        figures.append(
+            Figure("energy, predicted", si(diagnosis.energy.joules, "J"), f"{power} of {board}")
+        )
     modelled = diagnosis.coverage.modelled_time_fraction
     if modelled is not None:
         figures.append(Figure("modelled", percent(modelled, 1), "of kernel time"))

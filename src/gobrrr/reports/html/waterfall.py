@@ -104,7 +104,8 @@ def waterfall_of(diagnosis: Diagnosis) -> tuple[tuple[Fall, ...], str]:
     step_s, light_s = diagnosis.accounted_s, diagnosis.speed_of_light_s
     if not step_s > 0:
         return (), ""
-    rows = [_total(diagnosis, "measured", step_s)]
+    began = "measured" if diagnosis.step.time_s.n else "predicted"
+    rows = [_total(diagnosis, began, step_s)]
     left_s = step_s
     for group in _GROUPS:
         for leaf, time_s in _drops(diagnosis, group):
@@ -114,11 +115,11 @@ def waterfall_of(diagnosis: Diagnosis) -> tuple[tuple[Fall, ...], str]:
     if light_s is None:
         rows.append(_total(diagnosis, "work with a known roof", roofs_s))
         return tuple(rows), (
-            "There is no speed of light to state: too much kernel time has no known roof."
+            "The speed of light is unknown: too much kernel time has no known roof."
         )
     avoidable_s = roofs_s - light_s
     if avoidable_s > _LEAST_SHARE * step_s:
-        leaf = _Leaf("work that need not be done", "", "unfused traffic, wider dtypes than needed")
+        leaf = _Leaf("avoidable work", "", "unfused traffic, wider dtypes than needed")
         rows.append(_drop(diagnosis, leaf, avoidable_s, light_s, "work"))
     rows.append(_total(diagnosis, "speed of light", light_s))
     return tuple(rows), "This work at the ceilings of this device, and nothing else."

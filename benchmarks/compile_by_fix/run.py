@@ -1,0 +1,159 @@
+"""Is what ``gobrrr fix`` compiles as fast as what a user compiles by hand?
+
+    PYTHONPATH=. python benchmarks/compile_by_fix/run.py --out FILE
+
+Ten programs whose forward is torch's own (``nn.Sequential``, ``nn.Linear``, ...) and ten with their
+own. Each runs in three fresh processes that take turns, timed by a clock of this benchmark: as it
+is, with the fix ``compile`` applied as ``FixResult.apply`` does, and ``torch.compile`` by hand.
+Whether a graph was compiled is read from Dynamo's own counters. About 40 s per program; a second
+call goes on where one was ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# The file says one thread, whatever the shell has set: two of them wait for each other on a machine
+# that others use, by more than what is compared here.
+os.environ["OMP_NUM_THREADS"] = "1"
+HERE = Path(__file__).resolve().parent
+
+from benchmarks.command import Record, parser  # noqa: E402
+from benchmarks.fixes.again import Process, in_turns, start  # noqa: E402
+
+VARIANTS = {"original": "original", "by fix": "fixes:compile", "by hand": "mode:default"}
+WITHIN = 0.10
+# With --quick: it has to run, no more.
+QUICK = ("activations",)
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--only", default="", help="these programs, anew; commas between")
+    options.add_argument("--note", default="", help="what else ran on the machine, for the file")
+    options.add_argument("--child", nargs=2, metavar=("NAME", "VARIANT"), help=argparse.SUPPRESS)
+    arguments = options.parse_args()
+    if arguments.child:
+        _serve(*arguments.child)
+        return 0
+    record = Record("compile_by_fix", arguments)
+    known: dict[str, Any] = {}
+    if arguments.out is not None and arguments.out.exists():
+        known = {p["name"]: p for p in json.loads(arguments.out.read_text())["programs"]}
+    wanted = set(filter(None, arguments.only.split(","))) or set(QUICK if arguments.quick else ())
+    programs = _programs()
+    for group in ("OWN_MODULES", "OWN_FORWARDS"):
+        for make in getattr(programs, group):
+            name = make.__name__
+            if name not in wanted if wanted else name in known:
+                continue
+            known[name] = {"name": name, "group": group.lower(), **_compared(name)}
+            _write(record, known, arguments.note)
+            ratios = known[name]["ratios"]
+            print(name, {k: round(r["median"], 2) for k, r in ratios.items()}, flush=True)
+    made = _write(record, known, arguments.note)
+    print(json.dumps(made["summary"], indent=1))
+    problems = [
+        f"{program['name']}, {variant}: {why}"
+        for program in made["programs"]
+        for variant, why in program["problems"].items()
+    ]
+    if problems:
+        print(problems[0], file=sys.stderr)
+    return int(bool(problems))
+
+
+def _programs() -> Any:
+    spec = importlib.util.spec_from_file_location("compiled_programs", HERE / "programs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _serve(name: str, variant: str) -> None:
+    """One variant, as ``variants.serve`` runs it; on stderr how many graphs it compiled."""
+    import atexit
+
+    import torch
+    from benchmarks.fixes.variants import serve
+
+    from gobrrr import Workload
+    from gobrrr.capture.compiler_counters import compiler_counters
+
+    def make() -> Workload:
+        torch.manual_seed(0)
+        model, inputs, training = getattr(_programs(), name)()
+        if not training:
+            return Workload(model, inputs)
+        return Workload(
+            model, inputs, loss=lambda y: y.square().mean(),
+            optimizer=torch.optim.SGD(model.parameters(), 1e-3, fused=True),
+        )  # fmt: skip
+
+    atexit.register(
+        lambda: print(compiler_counters().get("compiled_graphs", 0.0), file=sys.stderr, flush=True)
+    )
+    serve(make, variant)
+
+
+def _compared(name: str) -> dict[str, Any]:
+    running: dict[str, Process] = {}
+    problems: dict[str, str] = {}
+    for label, variant in VARIANTS.items():
+        made = start([str(Path(__file__)), "--child", name, variant], {})
+        if isinstance(made, str):
+            problems[label] = made
+        else:
+            running[label] = made
+    timed = in_turns(running)
+    graphs = {label: _graphs(process) for label, process in running.items()}
+    return timed | {"problems": problems, "graphs": graphs}
+
+
+def _graphs(process: Process) -> float | None:
+    """Graphs compiled by a process, which is ended; ``None`` if it did not say."""
+    _, said = process.child.communicate(timeout=30)
+    try:
+        return float(said.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        return None
+
+
+def _write(record: Record, known: dict[str, Any], note: str) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
+    for group in ("own_modules", "own_forwards"):
+        of_group = [p for p in known.values() if p["group"] == group]
+        speeds = {
+            p["name"]: p["ratios"]["by fix"]["median"] / p["ratios"]["by hand"]["median"]
+            for p in of_group
+            if {"by fix", "by hand"} <= p["ratios"].keys()
+        }
+        groups[group] = {
+            "programs": len(of_group),
+            "within_10_percent": sum(abs(s - 1.0) <= WITHIN for s in speeds.values()),
+            "by_fix_over_by_hand": speeds,
+            "nothing_compiled_by_fix": [
+                p["name"] for p in of_group if not p["graphs"].get("by fix")
+            ],
+        }
+    made = record.whole(
+        {
+            "settings": {"threads": 1},
+            "note": note,
+            "summary": groups,
+            "programs": list(known.values()),
+        }
+    )
+    record.write(made)
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

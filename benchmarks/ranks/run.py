@@ -1,0 +1,212 @@
+"""Is the slow rank of a job named, with the right cause and the time that it costs?
+
+Every case of ``cases.json`` is a job of 2 or 4 ranks under ``gobrrr run --nproc-per-node`` in
+which one rank has a delay of a known kind (or none has). Right is: the rank, and the part of the
+step that the delay was put into; the time lost within 10 % of what the program's own clock says it
+took. In a case without a fault no rank is to be named, nor in one of a late start beside who came
+late. In both the program writes a file at every step of that rank (``program.py``), a small fault
+of its own: it stands as it was committed, and such a case may miss by it. The *controls* are the
+same cases with nothing written.
+
+What a pause of the collector costs is by the program's mean, which holds its first step, where the
+program builds what is to be collected: half a second that no later step spends. The mean without
+the program's first ten steps stands beside it (``settled``).
+
+    PYTHONPATH=. python benchmarks/ranks/run.py --out FILE
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.command import Record, parser
+
+import gobrrr
+from gobrrr.diagnosis.schema import JobRecord
+
+HERE = Path(__file__).resolve().parent
+
+LIMIT_S = 300.0
+WITHIN = 0.10
+# What a cause is called in the diagnosis: (cause, phase; None: any).
+CAUSES: dict[str, tuple[str, str | None]] = {
+    "input": ("overhead.data_loading", None),
+    "forward": ("kernels", "forward"),
+    "backward": ("kernels", "backward"),
+    "optimizer": ("kernels", "optimizer"),
+    "python": ("overhead.python", None),
+    "sleep": ("overhead.asleep", None),
+    "gc": ("overhead.garbage_collection", None),
+}
+
+
+def run_case(case: dict[str, Any], *, writes: bool = True) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        command = [
+            sys.executable, "-m", "gobrrr", "run", "--quiet", "--stop",
+            "--nproc-per-node", str(case["ranks"]), "--json", str(folder / "d.json"),
+            str(HERE / "program.py"), "--fault", case["fault"], "--rank", str(case["rank"] or 0),
+            "--delay-ms", str(case["delay_ms"]), *(("--truth", name) if writes else ()),
+        ]  # fmt: skip
+        # The package that this script imports, whatever the folder.
+        root = str(Path(gobrrr.__file__).resolve().parents[1])
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+        truth = folder / f"rank{case['rank'] or 0}.json"
+        began = time.monotonic()
+        with FirstTold(truth) as first:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=LIMIT_S, env=environment,
+                check=False,
+            )  # fmt: skip
+        outcome: dict[str, Any] = {"case": case, "seconds": time.monotonic() - began}
+        if not (folder / "d.json").exists():
+            return outcome | {"error": done.stderr[-2000:], "right": False}
+        diagnosis = gobrrr.load(folder / "d.json")
+        last = told(truth)
+        spent = last["spent_s"] if last else None
+        assert diagnosis.job is not None
+        outcome |= judged(case, diagnosis.job, spent) | {"step_s": diagnosis.step_s}
+        if case["fault"] == "gc" and first.told and last:
+            settled_s = mean_after(first.told, last)
+            lost_s = diagnosis.job.lost_s
+            known = settled_s and lost_s is not None
+            error = lost_s / settled_s - 1 if known else None
+            outcome |= {"settled_truth_s": settled_s, "settled_error": error}
+        return outcome
+
+
+Told = dict[str, float]
+
+
+def told(path: Path) -> Told | None:
+    """What the program has written so far; ``None``: nothing, or it writes just now."""
+    try:
+        found: Told = json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return found
+
+
+def mean_after(first: Told, last: Told) -> float | None:
+    """The mean over the steps between two means over all steps so far."""
+    steps = last["steps"] - first["steps"]
+    if steps <= 0:
+        return None
+    return (last["spent_s"] * last["steps"] - first["spent_s"] * first["steps"]) / steps
+
+
+class FirstTold(threading.Thread):
+    """Keeps the first of what a program tells in a file that it writes anew."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.told: Told | None = None
+        self._path = path
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while self.told is None and not self._over.wait(0.02):
+            self.told = told(self._path)
+
+    def __enter__(self) -> FirstTold:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def judged(case: dict[str, Any], job: JobRecord, spent_s: float | None) -> dict[str, Any]:
+    found = {
+        "slowest": job.slowest, "cause": job.cause, "phase": job.phase, "place": job.place,
+        "lost_s": job.lost_s, "excess_s": job.excess_s, "late_start": job.late_start,
+        "late_start_s": job.late_start_s, "missing": job.missing,
+    }  # fmt: skip
+    fault = case["fault"]
+    if fault == "none":
+        return {"found": found, "right": job.slowest is None and job.late_start is None}
+    if fault == "late":
+        known_s = case["delay_ms"] * 1e-3
+        right = job.late_start == case["rank"] and job.slowest is None
+        error = None if job.late_start_s is None else job.late_start_s / known_s - 1
+        return {"found": found, "right": right, "truth_s": known_s, "error": error}
+    cause, phase = CAUSES[fault]
+    right_rank = job.slowest == case["rank"]
+    right_cause = job.cause == cause and phase in (None, job.phase)
+    error = None if not spent_s or job.lost_s is None else job.lost_s / spent_s - 1
+    return {
+        "found": found, "right_rank": right_rank, "right_cause": right_cause,
+        "right": right_rank and right_cause, "truth_s": spent_s, "error": error,
+    }  # fmt: skip
+
+
+def summary(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    faulty = [o for o in outcomes if o["case"]["fault"] != "none"]
+    errors = [abs(o["error"]) for o in faulty if o["right"] and o.get("error") is not None]
+    settled = [abs(o["settled_error"]) for o in faulty if o.get("settled_error") is not None]
+    return {
+        "cases": len(outcomes),
+        "right": sum(o["right"] for o in outcomes),
+        "right_rank": sum(o.get("right_rank", o["right"]) for o in outcomes),
+        "by_fault": by_fault(outcomes),
+        "named_without_fault": sum(not o["right"] for o in outcomes if o not in faulty),
+        "time_lost_within_10_percent": sum(error <= WITHIN for error in errors),
+        "time_lost_of": len(errors),
+        "median_error_of_time_lost": statistics.median(errors) if errors else None,
+        "settled_pauses_within_10_percent": sum(error <= WITHIN for error in settled),
+        "settled_pauses_of": len(settled),
+    }
+
+
+def by_fault(outcomes: list[dict[str, Any]]) -> dict[str, str]:
+    found: dict[str, list[bool]] = {}
+    for outcome in outcomes:
+        found.setdefault(outcome["case"]["fault"], []).append(outcome["right"])
+    return {fault: f"{sum(of)} of {len(of)}" for fault, of in found.items()}
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--only", default="", help="cases whose names hold this")
+    options.add_argument("--every", type=int, default=1, help="every n-th case")
+    given = options.parse_args()
+    cases = json.loads((HERE / "cases.json").read_text())
+    chosen = [case for case in cases if given.only in case["name"]][:: given.every]
+    record = Record("ranks", given)
+    outcomes: list[dict[str, Any]] = []
+    controls: list[dict[str, Any]] = []
+    # Nobody knows the truth of a case without what it writes, except of these.
+    silent = [case for case in chosen if case["fault"] in ("none", "late")]
+    for made, listed, writes in ((outcomes, chosen, True), (controls, silent, False)):
+        for case in listed[:1] if given.quick else listed:
+            try:
+                made.append(run_case(case, writes=writes))
+            except subprocess.TimeoutExpired:
+                made.append({"case": case, "error": f"not done in {LIMIT_S:g} s", "right": False})
+            last = made[-1]
+            print(case["name"], "right" if last["right"] else "WRONG", last.get("found", last),
+                  last.get("truth_s"), flush=True)  # fmt: skip
+            none = [o for o in controls if o["case"]["fault"] == "none"]
+            named = {"cases": len(none), "named": sum(not o["right"] for o in none)}
+            found = summary(outcomes) | {"controls": named | {"by_fault": by_fault(controls)}}
+            record.write({"summary": found, "outcomes": outcomes, "controls": controls})
+    print(json.dumps(summary(outcomes), indent=1))
+    failed = [outcome for outcome in (*outcomes, *controls) if "found" not in outcome]
+    if failed:
+        print(f"{failed[0]['case']['name']}: {failed[0]['error']}", file=sys.stderr)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

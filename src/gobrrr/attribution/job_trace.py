@@ -1,0 +1,90 @@
+"""The profiled steps of all ranks as one trace on one clock, for ui.perfetto.dev.
+
+The format: Google's "Trace Event Format", JSON; times in microseconds from the first step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gobrrr.attribution.job import clock_shifts
+from gobrrr.attribution.rank_record import Call, RankRecord
+
+# Threads of a rank's process in the trace, after those of its own.
+_STEPS, _COLLECTIVES = 1_000_000, 1_000_001
+# A shorter wait gets no arrow: what comes together looks so.
+_LEAST_WAIT_NS = 50_000
+
+
+def trace_of_job(records: Sequence[RankRecord]) -> dict[str, Any]:
+    """One process for each rank: its threads, its steps, its collectives; arrows for waiting.
+
+    An arrow leads from a collective that waits to the same collective of the rank that came last.
+    """
+    shifts = clock_shifts(records)
+    starts = [record.steps[0][0] - shift for record, shift in zip(records, shifts) if record.steps]
+    zero = min(starts, default=0)
+    events: list[dict[str, Any]] = []
+    for record, shift in zip(records, shifts):
+        events += _events(record, shift + zero)
+    events += _arrows(records, [shift + zero for shift in shifts])
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _events(record: RankRecord, zero: int) -> Iterator[dict[str, Any]]:
+    rank = record.rank
+    named = {_STEPS: "steps", _COLLECTIVES: "collectives"}
+    named |= {thread: "the loop's thread" if not thread else f"thread {thread}"
+              for thread in {span[3] for span in record.spans}}  # fmt: skip
+    yield {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank}"}}
+    for thread, name in named.items():
+        yield {"ph": "M", "pid": rank, "tid": thread, "name": "thread_name", "args": {"name": name}}
+    for i, (start, end) in enumerate(record.steps):
+        yield _span(rank, _STEPS, f"step {i + 1}", start - zero, end - zero)
+    for name, start, end, thread in record.spans:
+        yield _span(rank, thread, name, start - zero, end - zero)
+    for call in record.calls:
+        name, size, dtype, ranks, group = record.collectives[call.which]
+        details = {
+            "bytes": size, "dtype": dtype, "ranks": ranks, "group": group, "phase": call.phase,
+            "module": call.module,
+        }  # fmt: skip
+        # Collectives overlap: each is a span of its own, by its start.
+        yield _span(
+            rank, _COLLECTIVES, name or "collective", call.start_ns - zero, call.end_ns - zero
+        ) | {"args": details}
+
+
+def _span(rank: int, thread: int, name: str, start_ns: int, end_ns: int) -> dict[str, Any]:
+    return {
+        "ph": "X", "pid": rank, "tid": thread, "name": name, "ts": start_ns / 1e3,
+        "dur": max(0, end_ns - start_ns) / 1e3,
+    }  # fmt: skip
+
+
+def _arrows(records: Sequence[RankRecord], zeros: Sequence[int]) -> Iterator[dict[str, Any]]:
+    by_kind: list[dict[tuple[Any, ...], list[Call]]] = []
+    for record in records:
+        found: dict[tuple[Any, ...], list[Call]] = defaultdict(list)
+        for call in record.calls:
+            found[record.collectives[call.which]].append(call)
+        by_kind.append(found)
+    number = 0
+    for kind in set().union(*by_kind):
+        members = [i for i, found in enumerate(by_kind) if kind in found]
+        if len({len(by_kind[i][kind]) for i in members}) != 1:
+            continue
+        for calls in zip(*(by_kind[i][kind] for i in members)):
+            came = [call.start_ns - zeros[i] for i, call in zip(members, calls)]
+            last = max(range(len(came)), key=lambda place: came[place])
+            for place, member in enumerate(members):
+                if came[last] - came[place] < _LEAST_WAIT_NS:
+                    continue
+                number += 1
+                for ph, at, rank in (("s", place, member), ("f", last, members[last])):
+                    yield {
+                        "ph": ph, "bp": "e", "cat": "waits for", "name": "waits for", "id": number,
+                        "pid": records[rank].rank, "tid": _COLLECTIVES, "ts": came[at] / 1e3,
+                    }  # fmt: skip

@@ -1,0 +1,380 @@
+"""Which modules a program calls from outside any other, with what: what tells its steps apart.
+
+Modules that are called so are found while the program warms up (``discover``), and from ``settle``
+on watched by hooks of their own: a few microseconds for a call, nothing for the modules
+inside it. ``torch.save`` is watched too, and a thread notes every 20 ms which line of the user's
+runs, for what stands between steps and calls no module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+import weakref
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from gobrrr.capture.compiler_counters import compiler_counters
+from gobrrr.capture.module_hooks import watch_module
+from gobrrr.capture.sampler import MainThreadAsker
+from gobrrr.capture.source_lines import is_user_file, user_line
+from gobrrr.timeline.step_kinds import Call, CallKey, Mark
+
+# Tensors of a call that are looked at; a structure with more is told apart by the first of them.
+_MOST_TENSORS = 16
+_LINE_INTERVAL_S = 0.02
+
+
+class CallWatch:
+    """Gathers calls and marks; ``take`` hands them over at each step's end.
+
+    Args:
+        clock: that of the session.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._thread = 0
+        self._calls: list[Call] = []
+        self._marks: list[Mark] = []
+        self._open: tuple[int, CallKey, int] | None = None
+        self._keys: dict[tuple[Any, ...], CallKey] = {}
+        self._roots: dict[int, weakref.ref[Any]] = {}
+        self._hooked: set[int] = set()
+        self._late: dict[int, int] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._settled = False
+        self._lines: _LineNotes | None = None
+
+    def install(self) -> None:
+        """Begin to watch, in this thread."""
+        self._thread = threading.get_ident()
+        self._watch_saving()
+        self._lines = _LineNotes(self._clock)
+        self._lines.start()
+
+    def remove(self) -> None:
+        """Leave no hook behind."""
+        self._settled = True
+        while self._undo:
+            self._undo.pop()()
+        if self._lines is not None:
+            self._lines.stop()
+
+    def discover(self, after: Callable[[Any], None] = lambda module: None) -> Callable[[], None]:
+        """Find the modules that are called from outside any other; ``after`` each call is told.
+
+        Returns what ends it. A wrapper around Module.__call__ rather than global hooks: those make
+        every module of a forward take the slow path (29 % on 161 modules) and unbalance on
+        exceptions. It steps aside while an outermost call runs, so that inner modules and
+        torch.compile never see it. Replacing the method forgets what Python knows of the classes'
+        methods (80 us with transformers loaded), so it does not stay.
+        """
+        import torch
+
+        module_class = torch.nn.Module
+        original = module_class.__call__
+        present = True
+
+        def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # torch.compile(module) takes the bound __call__ of that moment, and then traces this.
+            if torch.compiler.is_compiling() or not present:
+                return original(module, *args, **kwargs)
+            module_class.__call__ = original
+            unhooked = self._unhooked(module)
+            if unhooked:
+                self.began(module, args, kwargs)
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                if unhooked:
+                    self.ended(module)
+                if present:
+                    module_class.__call__ = outermost_call
+                    after(module)
+
+        module_class.__call__ = outermost_call
+
+        def undo() -> None:
+            nonlocal present
+            # What somebody wrapped around it in between stays, and finds it inactive.
+            if present and module_class.__call__ is outermost_call:
+                module_class.__call__ = original
+            present = False
+
+        return undo
+
+    def _unhooked(self, module: Any) -> bool:
+        """Whether a module has no hooks of its own; it gets them now if it is time."""
+        if id(module) in self._hooked:
+            return False
+        if id(module) not in self._roots:
+            self._roots[id(module)] = weakref.ref(module)
+        if self._settled:
+            self._hook(module)
+        return True
+
+    def settle(self) -> None:
+        """From here on the modules that were found have hooks of their own."""
+        if self._settled:
+            return
+        self._settled = True
+        for module in (*self._alive(), *self._held()):
+            self._hook(module)
+
+    def _alive(self) -> list[Any]:
+        return [found for found in (ref() for ref in self._roots.values()) if found is not None]
+
+    def _held(self) -> list[Any]:
+        """Modules that the program has where its steps run and did not call yet: for evaluation.
+
+        None where something is compiled already: a compiled function may be compiled anew for the
+        hooks of a module that it calls.
+        """
+        import torch
+
+        if compiler_counters().get("compiled_graphs") != 0:
+            return []
+        held = [
+            value
+            for _, value in _variables(sys._getframe(1))
+            if issubclass(type(value), torch.nn.Module) and id(value) not in self._roots
+        ]
+        parts = [part for module in (*held, *self._alive()) for part in _parts_of(module)]
+        within = {id(part) for part in parts}
+        return list({id(module): module for module in held if id(module) not in within}.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether modules have hooks of their own."""
+        return self._settled
+
+    def take(self, thread: int) -> tuple[tuple[Call, ...], tuple[Mark, ...]]:
+        """What has been gathered since the last time; ``thread``: the loop's."""
+        self._thread = thread
+        if self._open is not None:
+            # The step ends inside the call, at its very end: in a hook that came before ours.
+            self._ended(self._open[0])
+        found = tuple(self._calls), tuple(self._marks)
+        self._calls, self._marks = [], []
+        return found
+
+    def roots(self) -> dict[str, Any]:
+        """The modules with parameters that are called from outside any other, by name.
+
+        The only one is ``""``; several have the names that the program has for them where its steps
+        run, or that its main module has, else those of their classes.
+        """
+        alive = self._alive()
+        within = {id(part) for root in alive for part in _parts_of(root)}
+        roots = [
+            root
+            for root in alive
+            if id(root) not in within and next(root.parameters(), None) is not None
+        ]
+        if len(roots) == 1:
+            return {"": roots[0]}
+        names = _names_of_variables(sys._getframe(1))
+        named: dict[str, Any] = {}
+        for root in roots:
+            name = names.get(id(root), type(root).__name__)
+            same = sum(known.split("#")[0] == name for known in named)
+            named[f"{name}#{same + 1}" if same else name] = root
+        return named
+
+    def lines_between(self, begin_ns: int, end_ns: int) -> Counter[str]:
+        """The user's lines that ran between two moments, by what was noted, and how often each."""
+        return Counter() if self._lines is None else self._lines.between(begin_ns, end_ns)
+
+    # Calls
+
+    def began(self, module: Any, args: Any, kwargs: Any) -> None:
+        """An outermost call begins."""
+        if self._open is None and threading.get_ident() == self._thread:
+            # A class of the user's may do anything when asked: such a call goes unseen.
+            with contextlib.suppress(Exception):
+                self._open = (id(module), self._key(module, args, kwargs), self._clock())
+
+    def ended(self, module: Any) -> None:
+        """The call of a module ends."""
+        self._ended(id(module))
+
+    def _ended(self, module: int) -> None:
+        if self._open is not None and self._open[0] == module:
+            _, key, begin_ns = self._open
+            self._open = None
+            self._calls.append(Call(key, begin_ns, self._clock()))
+
+    def _key(self, module: Any, args: Any, kwargs: Any) -> CallKey:
+        import torch
+
+        shapes: list[tuple[int, ...]] = []
+        tokens = _shapes_of((*args, *kwargs.values()), shapes)
+        gradients = torch.is_grad_enabled()
+        # A frozen module of TorchScript has no mode; it evaluates.
+        training = bool(getattr(module, "training", False))
+        raw = (id(module), training, gradients, tokens, *shapes)
+        key = self._keys.get(raw)
+        if key is None:
+            instance = self._instance(module)
+            key = self._keys[raw] = CallKey(
+                module=type(module).__name__,
+                instance=instance,
+                training=training,
+                gradients=gradients,
+                shapes=tuple(shapes),
+                tokens=tokens,
+                source=user_line(sys._getframe(2)) or "",
+            )
+        return key
+
+    def _instance(self, module: Any) -> int:
+        if id(module) in self._roots:
+            return list(self._roots).index(id(module))
+        # Called for the first time after the names of modules were settled.
+        return self._late.setdefault(id(module), -1 - len(self._late))
+
+    def _hook(self, module: Any) -> None:
+        import torch
+
+        is_compiling = torch.compiler.is_compiling
+
+        # A compiler that traces the module finds nothing to trace here.
+        def before(called: Any, args: Any, kwargs: Any) -> None:
+            if not is_compiling():
+                self.began(called, args, kwargs)
+
+        def after(called: Any, args: Any, result: Any) -> None:
+            if not is_compiling():
+                self.ended(called)
+
+        # A module of TorchScript takes no hooks, and a class of the user's may do anything: such a
+        # one goes unseen.
+        self._hooked.add(id(module))
+        with contextlib.suppress(Exception):
+            self._undo.append(watch_module(module, before, after))
+
+    # Marks
+
+    def _watch_saving(self) -> None:
+        import torch
+
+        original = torch.save
+
+        def watched_save(*args: Any, **kwargs: Any) -> Any:
+            begin_ns = self._clock()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if threading.get_ident() == self._thread:
+                    line = user_line(sys._getframe(1)) or ""
+                    self._marks.append(Mark("checkpointing", begin_ns, self._clock(), line))
+
+        torch.save = watched_save
+
+        def undo() -> None:
+            if torch.save is watched_save:
+                torch.save = original
+
+        self._undo.append(undo)
+
+
+def _attributes(owner: object) -> Mapping[str, Any]:
+    """What an object holds, asked without running any code of its class."""
+    try:
+        held: Mapping[str, Any] = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return {}
+    return held
+
+
+def _parts_of(module: Any) -> list[Any]:
+    """The modules inside a module."""
+    return [part for part in module.modules() if part is not module]
+
+
+def _names_of_variables(frame: FrameType | None) -> dict[int, str]:
+    """Names of what the main module and the user's running functions hold, by ``id``.
+
+    Outer names come first: an inner function calls each of several modules ``model``.
+    """
+    names: dict[int, str] = {}
+    for name, value in _variables(frame):
+        names.setdefault(id(value), name)
+    return names
+
+
+def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+    """What the main module and the user's running functions hold, the outermost first.
+
+    What a function's object holds (``self.generator``) has the attribute's name.
+    """
+    scopes: list[Any] = []
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            held = _attributes(frame.f_locals.get("self"))
+            modules = held.get("_modules")
+            # A class that is no module may call anything so.
+            own = (held, modules) if isinstance(modules, dict) else (held,)
+            scopes = [frame.f_locals, *own, *scopes]
+        frame = frame.f_back
+    main = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
+    for scope in (main, *scopes):
+        # A copy: another thread of the program may set a variable meanwhile.
+        yield from list(scope.items())
+
+
+def _shapes_of(values: Any, shapes: list[tuple[int, ...]]) -> bool:
+    """Collects the shapes of tensors, also in lists and dictionaries; are the first integers?"""
+    import torch
+
+    tokens = False
+    for value in values:
+        if len(shapes) >= _MOST_TENSORS:
+            break
+        if isinstance(value, torch.Tensor):
+            # A nested tensor has no shape to give, and a subclass may do anything when asked.
+            with contextlib.suppress(Exception):
+                if not shapes:
+                    tokens = not value.dtype.is_floating_point
+                sizes = tuple(value.shape)
+                # Nor has a jagged one: one of its sizes is a symbol.
+                if all(type(n) is int for n in sizes):
+                    shapes.append(sizes)
+        elif type(value) in (list, tuple):
+            tokens |= _shapes_of(value, shapes)
+        elif type(value) is dict:
+            tokens |= _shapes_of(value.values(), shapes)
+    return tokens
+
+
+class _LineNotes:
+    """Asks the main thread now and then which line of the user's runs (see ``sampler``)."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._times: list[int] = []
+        self._noted: list[str] = []
+        self._asker = MainThreadAsker("gobrrr-gaps", _LINE_INTERVAL_S, self._note)
+
+    def start(self) -> None:
+        """Begin; only the main thread can be asked."""
+        if threading.current_thread() is threading.main_thread():
+            self._asker.start()
+
+    def stop(self) -> None:
+        """End; what was noted stays."""
+        self._asker.stop()
+
+    def between(self, begin_ns: int, end_ns: int) -> Counter[str]:
+        low, high = bisect_left(self._times, begin_ns), bisect_left(self._times, end_ns)
+        return Counter(line for line in self._noted[low:high] if line)
+
+    def _note(self, frame: FrameType, asked_ns: int) -> None:
+        self._times.append(self._clock())
+        self._noted.append(user_line(frame) or "")

@@ -1,0 +1,77 @@
+"""A callable, run through every phase of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gobrrr.capture.call_watch import CallWatch
+from gobrrr.capture.device_profile import device_in_use
+from gobrrr.capture.measurements import Measurements, Plan
+from gobrrr.capture.session import Session
+from gobrrr.timeline.errors import DefectError, GobrrrError, UserCodeError
+
+
+def measure_step(
+    step: Callable[[], Any],
+    plan: Plan,
+    *,
+    modules: dict[str, Any] | None = None,
+    progress: Callable[[str, int, int], None] = lambda phase, done, wanted: None,
+) -> Measurements:
+    """Run a callable through every phase. What it raises comes back as ``UserCodeError``."""
+    calls = CallWatch()
+    session = Session(
+        plan,
+        on_phase=progress,
+        modules=modules,
+        find_device=device_in_use,
+        calls=calls,
+        on_settled=lambda: _settle(calls, undo),
+    )
+    result = None
+    calls.install()
+    undo = calls.discover()
+    try:
+        session.boundary("function")
+        while not session.done:
+            previous, result = result, None
+            try:
+                result = step()
+            except Exception as error:
+                whose = _whose(error, step, session)
+                why = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+                if not (isinstance(whose, DefectError) and session.go_on_without(why)):
+                    raise whose from error
+            session.boundary("function")
+            # Dropped after the step's end: freeing a result is not part of the next step.
+            del previous
+    finally:
+        session.abandon()
+        undo()
+        calls.remove()
+    return session.result
+
+
+def _settle(calls: CallWatch, undo: Callable[[], None]) -> None:
+    calls.settle()
+    undo()
+
+
+def _whose(error: Exception, step: Callable[[], Any], session: Session) -> GobrrrError:
+    """The step's own error, or gobrrr's: the same step runs once more with nothing attached."""
+    phase, watched = session.phase, session.watches
+    session.abandon()
+    if watched and not isinstance(error, GobrrrError):
+        try:
+            step()
+        except Exception as again:
+            error = again
+        else:
+            return DefectError(
+                f"gobrrr could not measure this step: during {phase} it failed with "
+                f"{type(error).__name__}: {error}; it runs without gobrrr"
+            )
+    if isinstance(error, GobrrrError):
+        return error
+    return UserCodeError(f"the step raised {type(error).__name__}: {error}")

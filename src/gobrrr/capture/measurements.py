@@ -1,0 +1,313 @@
+"""What a session gathers of a program's steps, and how many of each kind it takes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import mean, stdev
+
+from gobrrr.capture.collective_calls import process_groups
+from gobrrr.capture.profile import RawEvents
+from gobrrr.capture.sampler import LineSample
+from gobrrr.capture.step_kinds import LinesOf
+from gobrrr.capture.thread_effort import StepEffort
+from gobrrr.measure.load import Load
+from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.quantities import time_text
+from gobrrr.timeline.step_kinds import SeenSteps, StepWindow, WallTime
+
+PROFILED_STEPS = 7
+# Of steps longer than this each phase takes fewer, and none is let pass before one is measured:
+# what a recorder or a starting profiler leaves behind is milliseconds.
+LONG_STEP_S = 0.7
+# Of steps longer than this one warms up, and no lines are sampled.
+VERY_LONG_STEP_S = 8.0
+# Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
+SETTLED_SPREAD = 0.10
+WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 8.0
+# Steps that much longer than the last one compiled or loaded something: none of those seconds.
+STARTING = 10
+# Steps with more ops than this are profiled three times rather than seven, and of steps with still
+# more no more ops than these: reading events takes longer than recording them.
+MANY_OPS = 10_000
+MOST_OPS_PROFILED = 150_000
+# Events that one profiling run may hold: kineto keeps about 4 kB for each until it is read.
+EVENTS_PER_PROFILE = 150_000
+FIRST_BLOCK_MOST_STEPS = 10
+# Steps with more ops than this fill gigabytes: an op is up to five events of torch's profiler, and
+# an event 1.5 kB until it is read.
+MOST_OPS_OF_PROFILER = 60_000
+UNRECORDED = (
+    "The ops of this step could not be recorded ({}): its time was measured, but the FLOPs "
+    "and bytes of its ops are unknown, so their time is unmodelled."
+)
+UNRECORDED_ON_GPU = (
+    "The ops of this step could not be recorded ({}): its kernels have the shapes that torch's "
+    "profiler saw, but no lines and no modules."
+)
+BY_DISPATCH = (
+    "ops were timed through the dispatcher instead, which separates autograd's time from Python's "
+    "less precisely."
+)
+
+
+def unrecorded_notice(why: str, on_gpu: bool) -> str:
+    """What is missing of a step whose ops could not be recorded."""
+    return (UNRECORDED_ON_GPU if on_gpu else UNRECORDED).format(why)
+
+
+# What figures are for, and this rank's; returns those of all ranks.
+Agree = Callable[[str, dict[str, float]], dict[str, float]]
+# The fewest unprofiled steps that a step time is worth stating from.
+FEWEST_STEPS = 2
+
+
+# How many steps are recorded where they differ in size, and how many are profiled.
+VARYING_RECORDED, VARYING_PROFILED = 6, 14
+# A mean over steps of different sizes takes these many, if they take no longer than this.
+VARYING_TIMED, VARYING_TIMED_S = 100, 20.0
+# ... and more of them, within those seconds, until the standard error of the mean is below this.
+MEAN_ERROR = 0.03
+# Steps that are let go by because something else was beside them, before one is taken as it is.
+MOST_RETRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many steps each phase takes; ``None``: chosen from the steps' length.
+
+    ``of_ranks``: this is one rank of several, which are to be told apart.
+    """
+
+    warmup: int | None = None
+    steps: int | None = None
+    profiled: int | None = None
+    of_ranks: bool = False
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """The ops of one step; ``window`` is its place in ``Measurements.windows``."""
+
+    ops: list[StepOp]
+    window: int
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """Which steps the figures are of (``gobrrr.capture.same_steps``).
+
+    Attributes:
+        name: what such a step is; ``""`` where its ops say it.
+        varying: they differ in size or in what they do: figures are means over them.
+        tokens: that one step makes, where it makes tokens.
+        others: recorded steps of other sizes, each with what it counts in the mean; the share of
+            ``Measurements.recorded`` itself comes first, with its own ops.
+        wall: what the wall time goes to; ``None`` where that cannot be told.
+        seen: all such steps, not the timed ones alone; ``None`` where that cannot be told.
+        page_faults: of such a step when nothing is attached to it; ``None`` if not counted.
+    """
+
+    name: str = ""
+    varying: bool = False
+    tokens: int | None = None
+    others: tuple[tuple[list[StepOp], float], ...] = ()
+    wall: WallTime | None = None
+    seen: SeenSteps | None = None
+    page_faults: float | None = None
+
+
+@dataclass
+class Measurements:
+    """What a session has gathered so far.
+
+    ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
+    ``efforts`` are what their thread did in timed steps, by window, in those too that turned out
+    to have something beside the step.
+    ``windows`` are all steps in order, whatever was done with them; the lists of windows beside
+    plain, profiled and sampled steps say which of them these are. ``after_last`` is what the
+    program did after the last of them, where it ended meanwhile. ``kind`` is set once steps have
+    been told apart, and only steps of that kind are left.
+    ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
+    ``disturbance`` says what else used the processors during those steps, if anything did (of
+    several blocks the one that suffered most, by so much: ``severity``);
+    ``taken_away``: so much that the times say nothing of the program.
+    ``stolen``: about this share of those steps a hypervisor took (``Load.stolen_share``).
+    ``generated`` holds the sources of kernels that were compiled, by name.
+    ``unrecorded``: the step cannot run while its ops are recorded; ``recorded`` are names alone.
+    ``unprofiled``: why no profiler could be started: only the time of a step is known.
+    ``module_classes``: the class of each module that the recorded ops name, by its path.
+    ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
+    ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
+    ``groups``: ranks of each process group while steps are profiled; a script may leave them then.
+    """
+
+    source: str = ""
+    warmup_ns: list[int] = field(default_factory=list)
+    plain_ns: list[list[int]] = field(default_factory=lambda: [[], []])
+    efforts: dict[int, StepEffort] = field(default_factory=dict)
+    profiled: list[RawEvents] = field(default_factory=list)
+    sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
+    recorded: list[StepOp] | None = None
+    device_timeline: Timeline | None = None
+    thread: int = 0
+    disturbance: str | None = None
+    severity: float = 0.0
+    taken_away: bool = False
+    stolen: float = 0.0
+    notices: list[str] = field(default_factory=list)
+    generated: dict[str, str] = field(default_factory=dict)
+    by_dispatch: bool = False
+    unrecorded: bool = False
+    unprofiled: str = ""
+    windows: list[StepWindow] = field(default_factory=list)
+    after_last: StepWindow | None = None
+    plain_windows: list[list[int]] = field(default_factory=lambda: [[], []])
+    profiled_windows: list[int] = field(default_factory=list)
+    sampled_windows: list[int] = field(default_factory=list)
+    recorded_steps: list[RecordedStep] = field(default_factory=list)
+    module_classes: dict[str, str] = field(default_factory=dict)
+    lines_between: LinesOf = lambda *_: Counter()
+    kind: StepKind = field(default_factory=StepKind)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def see_groups(self) -> None:
+        """Keep who is in which process group now."""
+        self.groups |= process_groups()
+
+    def note(self, load: Load) -> None:
+        """Keep what the machine did beside a block of timed steps."""
+        said = load.disturbance()
+        if said is not None and (self.disturbance is None or load.severity > self.severity):
+            self.disturbance, self.severity = said, load.severity
+        self.taken_away |= load.taken_away
+        self.stolen = max(self.stolen, load.stolen_share)
+
+    @property
+    def load_notices(self) -> list[str]:
+        """What to say of the machine: that something else used it, or nothing."""
+        if not self.disturbance:
+            return []
+        cause = self.disturbance[0].upper() + self.disturbance[1:]
+        return [f"{cause}: times are too long by an unknown amount."]
+
+    @property
+    def plain_ended_s(self) -> list[float]:
+        """When each of those steps ended, in seconds on ``time.perf_counter``."""
+        places = self.plain_windows[0] + self.plain_windows[1]
+        return [self.windows[i].end_ns * 1e-9 for i in places]
+
+    @property
+    def all_plain_ns(self) -> list[int]:
+        """Unprofiled step lengths of both blocks."""
+        return self.plain_ns[0] + self.plain_ns[1]
+
+    @property
+    def efforts_of_plain(self) -> list[StepEffort]:
+        """What the thread of the steps did in them, as far as it is known."""
+        windows = [*self.plain_windows[0], *self.plain_windows[1]]
+        return [self.efforts[window] for window in windows if window in self.efforts]
+
+    @property
+    def slept_ns(self) -> list[int]:
+        """How much of each of them the thread of the steps slept (empty: not told)."""
+        slept = [effort.slept_ns for effort in self.efforts_of_plain]
+        return [slept_ns for slept_ns in slept if slept_ns is not None]
+
+
+def plain_steps_wanted(step_s: float) -> int:
+    """Steps per block: about 1.2 s of them, at least 6, at most 200; of long steps 3 s, or one.
+
+    >>> plain_steps_wanted(0.1), plain_steps_wanted(0.0001), plain_steps_wanted(1), \
+plain_steps_wanted(90)
+    (12, 200, 3, 1)
+    """
+    if step_s > LONG_STEP_S:
+        return max(1, int(3 / step_s))
+    return max(6, min(200, math.ceil(1.2 / step_s)))
+
+
+def profiled_steps_wanted(step_s: float) -> int:
+    """About seven; more of very short steps, fewer of very long ones (5 s of them, or one).
+
+    >>> profiled_steps_wanted(0.1), profiled_steps_wanted(0.0001), profiled_steps_wanted(2), \
+profiled_steps_wanted(90)
+    (7, 40, 2, 1)
+    """
+    if step_s > LONG_STEP_S:
+        return max(1, min(PROFILED_STEPS, int(5 / step_s)))
+    return max(PROFILED_STEPS, min(40, math.ceil(0.010 / step_s)))
+
+
+def plain_steps_planned(plan: Plan, step_s: float, varying: bool) -> int:
+    """Steps to time in both blocks together; more of them where they differ in size."""
+    if plan.steps is not None:
+        return plan.steps
+    usual = 2 * plain_steps_wanted(step_s)
+    return max(usual, min(VARYING_TIMED, int(VARYING_TIMED_S / step_s))) if varying else usual
+
+
+def steps_for_mean(plan: Plan, measured: Measurements) -> int:
+    """How many more steps of different sizes a mean over them takes.
+
+    The standard error of a mean of n is the spread over the root of n.
+
+    >>> steps_for_mean(Plan(), Measurements(plain_ns=[[1_000_000, 3_000_000] * 50, []]))
+    181
+    >>> steps_for_mean(Plan(), Measurements(plain_ns=[[2_000_000] * 50, [2_000_000] * 50]))
+    0
+    """
+    lengths_ns = measured.all_plain_ns
+    if plan.steps is not None or len(lengths_ns) < FEWEST_STEPS:
+        return 0
+    middle_ns = mean(lengths_ns)
+    wanted = math.ceil((stdev(lengths_ns) / middle_ns / MEAN_ERROR) ** 2)
+    return max(0, min(wanted, int(VARYING_TIMED_S * 1e9 / middle_ns)) - len(lengths_ns))
+
+
+def profiled_of_ranks_wanted(step_s: float) -> int:
+    """Of the ranks of a job more: how they differ is small beside how steps do; about a second.
+
+    >>> profiled_of_ranks_wanted(0.03), profiled_of_ranks_wanted(0.0001), \
+profiled_of_ranks_wanted(2)
+    (34, 40, 2)
+    """
+    return max(profiled_steps_wanted(step_s), min(40, math.ceil(1.0 / step_s)))
+
+
+def profiled_steps_planned(plan: Plan, step_s: float, ops: int, varying: bool) -> int:
+    """Steps to profile, of so many ops each."""
+    usual = profiled_of_ranks_wanted if plan.of_ranks else profiled_steps_wanted
+    wanted = plan.profiled or usual(step_s)
+    if plan.profiled is None and plan.steps is not None:
+        # Who asks for few steps has few: the usual number, also of very short ones.
+        wanted = min(wanted, PROFILED_STEPS)
+    if plan.profiled is None and varying:
+        wanted = max(wanted, VARYING_PROFILED)
+    if ops > MANY_OPS:
+        wanted = min(wanted, 3, max(1, MOST_OPS_PROFILED // ops))
+    return wanted
+
+
+def settled(lengths_ns: Sequence[int]) -> bool:
+    """Whether the last warm-up steps agree, or there have been enough of them."""
+    last = lengths_ns[-3:]
+    if last[-1] > VERY_LONG_STEP_S * 1e9 or max(last) <= (1 + SETTLED_SPREAD) * min(last):
+        return True
+    warm_ns = sum(length for length in lengths_ns if length <= STARTING * last[-1])
+    return len(lengths_ns) >= WARMUP_MOST_STEPS or warm_ns > WARMUP_MOST_S * 1e9
+
+
+def few_steps_notices(plan: Plan, measured: Measurements, step_s: float) -> list[str]:
+    """What to say where the steps are so long that few were measured."""
+    timed, profiled = len(measured.all_plain_ns), len(measured.profiled)
+    if plan.steps is not None or plan.profiled is not None or not 0 < timed < 6:
+        return []
+    return [
+        f"A step takes {time_text(step_s)}, so only a few were measured: {timed} timed (the "
+        f"interval is the shortest and the longest), {profiled} profiled. --steps N (steps=N) "
+        "sets how many are timed."
+    ]

@@ -1,0 +1,127 @@
+"""Hooks on the user's modules that no copy of them and no file keeps.
+
+A script saves its model, hands it to another process or copies it for an average of its weights
+while it is watched. What it writes must load where there is no gobrrr, and a copy is not watched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+# Where a module holds its hooks, and by the same keys how each is called.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_TABLES = (
+    *_HOOKS,
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+)
+
+
+def _nothing() -> None:
+    """Nothing is to be put back."""
+
+
+_hooked, _restore = 0, _nothing
+
+
+class UnsavedHook:
+    """A hook that is nothing in a copy of its module.
+
+    ``_state`` leaves it out. A class that says itself what to save (``__getstate__``, as
+    ``DistributedDataParallel``) keeps in its place a function of the standard library that takes
+    anything and does nothing.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *given: Any) -> None:
+        """As torch calls a hook; never changes what it is given."""
+        self._call(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+def watch_module(
+    module: Any,
+    before: Callable[[Any, Any, Any], None] | None = None,
+    after: Callable[[Any, Any, Any], None] | None = None,
+) -> Callable[[], None]:
+    """Call ``before(module, args, kwargs)`` and ``after(module, args, result)`` round its calls.
+
+    ``after`` is called when the module raises too. Returns what ends it.
+
+    Raises:
+        RuntimeError: of a module of TorchScript, which takes no hooks.
+        Exception: whatever a class of the user's does that has its own idea of hooks.
+    """
+    handles: list[Any] = []
+    try:
+        if before is not None:
+            handles.append(module.register_forward_pre_hook(UnsavedHook(before), with_kwargs=True))
+        if after is not None:
+            handles.append(module.register_forward_hook(UnsavedHook(after), always_call=True))
+    except Exception:
+        for handle in handles:
+            handle.remove()
+        raise
+    _leave_out(+1)
+
+    def undo() -> None:
+        while handles:
+            handles.pop().remove()
+            if not handles:
+                _leave_out(-1)
+
+    return undo
+
+
+def _leave_out(more: int) -> None:
+    """Modules leave our hooks out of their state as long as there are any.
+
+    Where torch's modules do not say their state themselves every hook is the function that does
+    nothing.
+    """
+    global _hooked, _restore
+    import torch
+
+    _hooked += more
+    module_class: Any = torch.nn.Module
+    if not _hooked:
+        _restore()
+        _restore = _nothing
+    elif _restore is _nothing and "__getstate__" in vars(module_class):
+        state = module_class.__getstate__
+
+        def state_without(module: Any) -> Any:
+            return _without_hooks(state(module))
+
+        def restore() -> None:
+            # What somebody put in its place since then stays.
+            if module_class.__getstate__ is state_without:
+                module_class.__getstate__ = state
+
+        module_class.__getstate__, _restore = state_without, restore
+
+
+def _without_hooks(state: dict[str, Any]) -> dict[str, Any]:
+    """What a module saves, without our hooks."""
+    ours = {
+        key
+        for name in _HOOKS
+        for key, hook in state.get(name, {}).items()
+        if type(hook) is UnsavedHook
+    }
+    if not ours:
+        return state
+    cleaned = dict(state)
+    for name in _TABLES:
+        kept = [(key, value) for key, value in state[name].items() if key not in ours]
+        cleaned[name] = type(state[name])(kept)
+    return cleaned

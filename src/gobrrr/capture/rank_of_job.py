@@ -1,0 +1,107 @@
+"""A process as a rank of a job, from before its script runs until after it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gobrrr.capture.job import Job, job_of
+from gobrrr.capture.measurements import Agree
+
+# How long the first rank of a host may take to measure what the machine can do.
+_CEILINGS_LIMIT_S = 300.0
+_START_LIMIT_S = 60.0
+
+
+class RankOfJob:
+    """What a rank does beside what a process on its own does; without a ``job``, nothing.
+
+    ``perfetto``: where the first rank writes a trace of all.
+    """
+
+    def __init__(self, job: Job | None, perfetto: Path | None = None) -> None:
+        self.job = job
+        self.perfetto = perfetto
+        # When the script came to where the ranks first meet, in seconds of the wall clock, without
+        # what gobrrr made it wait for.
+        self.joined_s: float | None = None
+        self._waited_s = 0.0
+
+    @contextlib.contextmanager
+    def machine_to_itself(self) -> Iterator[None]:
+        """One rank of each host does what is inside first; then the others, together."""
+        job = self.job
+        if job is None:
+            yield
+            return
+        began = time.monotonic()
+        job.wait_for_local("started", _START_LIMIT_S)
+        if job.local_rank != 0:
+            job.wait_for_first("ceilings", _CEILINGS_LIMIT_S)
+        yield
+        if job.local_rank == 0:
+            job.tell_local("ceilings")
+        self._waited_s = time.monotonic() - began
+
+    @property
+    def agree(self) -> Agree | None:
+        """What gives the largest of each figure among the ranks; ``None`` without others."""
+        return None if self.job is None else self.job.agree
+
+    @contextlib.contextmanager
+    def in_script(self) -> Iterator[None]:
+        """Notes when the script joins its process group, and tells the others when it is over."""
+        if self.job is None:
+            yield
+            return
+        how = "its script was stopped"
+        try:
+            with self._noting_when_it_joins():
+                yield
+            how = "its script has finished"
+        finally:
+            self.job.leave(how)
+
+    @contextlib.contextmanager
+    def _noting_when_it_joins(self) -> Iterator[None]:
+        import torch
+
+        distributed = torch.distributed
+        original = getattr(distributed, "init_process_group", None)
+        if original is None:
+            yield
+            return
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            if self.joined_s is None:
+                self.joined_s = time.time() - self._waited_s
+            return original(*args, **kwargs)
+
+        distributed.init_process_group = noted
+        try:
+            yield
+        finally:
+            # What somebody wrapped around it in between stays.
+            if distributed.init_process_group is noted:
+                distributed.init_process_group = original
+
+    def tell(self, record: msgspec.Struct) -> None:
+        """Leave what was found, for the first rank."""
+        if self.job is not None:
+            self.job.publish(msgspec.json.encode(record))
+
+
+def rank_of_job(
+    environment: Mapping[str, str], program: str, perfetto: Path | None = None
+) -> RankOfJob:
+    """The process as a rank of the job that the environment tells of, if it does.
+
+    Raises:
+        InputError: the environment contradicts itself.
+    """
+    return RankOfJob(job_of(environment, program), perfetto)

@@ -1,0 +1,175 @@
+"""Of all that was measured, what belongs to the steps that the figures are of.
+
+Work and time of every figure come from the same kind of steps, or from means over enough steps of
+different sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import mean, median
+
+import numpy as np
+
+from gobrrr.capture.measurements import Measurements, RecordedStep, StepKind
+from gobrrr.capture.step_kinds import (
+    Sorted,
+    differ,
+    is_one_token,
+    shares_by_size,
+    sort_windows,
+)
+from gobrrr.capture.wall_time import wall_time, with_slow_steps
+from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.step_kinds import PROFILED, RECORDED, SeenSteps
+
+# Of fewer steps than these with nothing beside them, the others' own part is taken too.
+ENOUGH_PURE = 6
+
+
+def same_steps(measured: Measurements) -> Measurements:
+    """The measurements of the usual steps, what they are, and what else the wall time goes to."""
+    found = with_slow_steps(sort_windows(measured.windows), measured.lines_between)
+    places = [*measured.plain_windows[0], *measured.plain_windows[1]]
+    if not any(found.own[i] for i in places):
+        return measured
+    plain_ns, plain_windows = _plain(measured, found)
+    timed = [*plain_windows[0], *plain_windows[1]]
+    profiled = [
+        (raw, window)
+        for raw, window in zip(measured.profiled, measured.profiled_windows)
+        if found.pure(window)
+    ] or list(zip(measured.profiled, measured.profiled_windows))
+    steps = [raw for raw, _ in profiled]
+    uneven = differ(steps)
+    recorded, others = _recorded(measured, found, timed, found.varying)
+    timeline = measured.device_timeline
+    kind = StepKind(
+        name=_kind_name(found),
+        varying=found.varying or uneven,
+        tokens=found.shape[0].shapes[0][0] if is_one_token(found.shape) else None,
+        others=others,
+        wall=wall_time(found, measured.lines_between, measured.after_last),
+        # A host runs ahead of its device: its windows are not the device's steps.
+        seen=seen_steps(found) if timeline is None else None,
+        page_faults=_faults(found, timed),
+    )
+    sampled = [
+        pair
+        for pair, window in zip(measured.sampled, measured.sampled_windows)
+        if found.pure(window)
+    ]
+    return replace(
+        measured,
+        plain_ns=plain_ns,
+        plain_windows=plain_windows,
+        profiled=steps,
+        profiled_windows=[window for _, window in profiled],
+        recorded=recorded,
+        sampled=sampled or measured.sampled,
+        device_timeline=None if timeline is None else _of_device(timeline, measured, found),
+        kind=kind,
+    )
+
+
+def seen_steps(found: Sorted) -> SeenSteps | None:
+    """Every step that was seen, whatever was done with it; ``None``: none without a profiler.
+
+    Of means over all of them the number times the mean is the time that they took together.
+    """
+    alone: list[float] = []
+    attached: list[float] = []
+    for i, window in enumerate(found.windows):
+        if found.own[i]:
+            lengths = attached if window.phase in (RECORDED, PROFILED) else alone
+            lengths.append(found.step_ns(i) * 1e-9)
+    if not alone:
+        return None
+    return SeenSteps(
+        count=len(alone),
+        mean_s=mean(alone),
+        median_s=median(alone),
+        attached=len(attached),
+        attached_mean_s=mean(attached) if attached else None,
+    )
+
+
+def _plain(measured: Measurements, found: Sorted) -> tuple[list[list[int]], list[list[int]]]:
+    """Unprofiled lengths of the usual steps, in both blocks, and which windows these are."""
+    blocks = list(zip(measured.plain_windows, measured.plain_ns))
+    pure = sum(found.pure(i) for windows, _ in blocks for i in windows)
+    own = sum(found.own[i] for windows, _ in blocks for i in windows)
+    strict = pure >= min(ENOUGH_PURE, own)
+    lengths: list[list[int]] = []
+    chosen: list[list[int]] = []
+    for windows, lengths_ns in blocks:
+        rows = [
+            (i, length_ns)
+            for i, length_ns in zip(windows, lengths_ns)
+            if (found.pure(i) if strict else found.own[i])
+        ]
+        chosen.append([i for i, _ in rows])
+        lengths.append(
+            [
+                round(max(1.0, length_ns - sum(extra.time_ns for extra in found.extras[i])))
+                for i, length_ns in rows
+            ]
+        )
+    return lengths, chosen
+
+
+def _recorded(
+    measured: Measurements, found: Sorted, timed: Sequence[int], varying: bool
+) -> tuple[list[StepOp] | None, tuple[tuple[list[StepOp], float], ...]]:
+    """The recorded step that the figures are laid out by, and how much each one counts.
+
+    Of steps that do different things it is the one that does most; how often an op runs comes from
+    all profiled steps.
+    """
+    usual = [step for step in measured.recorded_steps if found.pure(step.window)]
+    if not usual:
+        return measured.recorded, ()
+    middle = mean(found.windows[i].size for i in timed)
+
+    def size(step: RecordedStep) -> int:
+        return found.windows[step.window].size
+
+    # The one with the most ops; of several, the one of the most usual size.
+    first = max(usual, key=lambda step: (len(step.ops), -abs(size(step) - middle)))
+    if not varying or len(usual) < 2:
+        return first.ops, ()
+    usual = [first, *(step for step in usual if step is not first)]
+    shares = shares_by_size([size(step) for step in usual], [found.windows[i].size for i in timed])
+    return first.ops, tuple((step.ops, share) for step, share in zip(usual, shares))
+
+
+def _faults(found: Sorted, timed: Sequence[int]) -> float | None:
+    """Page faults of a timed step: a recorder changes what the allocator gives back and takes."""
+    counts = [found.windows[i].page_faults for i in timed if found.pure(i)]
+    if not counts:
+        return None
+    return mean(counts) if found.varying else float(median(counts))
+
+
+def _kind_name(found: Sorted) -> str:
+    if not is_one_token(found.shape):
+        return ""
+    key = found.shape[0]
+    sequences = key.shapes[0][0]
+    each = "one token" if sequences == 1 else f"one token of each of {sequences} sequences"
+    return f"decode step (one call of {key.module}: {each})"
+
+
+def _of_device(timeline: Timeline, measured: Measurements, found: Sorted) -> Timeline:
+    """The timeline with the windows of the usual steps alone."""
+    windows = measured.profiled_windows
+    wanted = np.array([found.pure(i) for i in windows], bool)
+    if len(windows) != len(timeline.steps) or wanted.all() or not wanted.any():
+        return timeline
+    return replace(
+        timeline,
+        steps=timeline.steps[wanted],
+        step_names=tuple(name for name, keep in zip(timeline.step_names, wanted) if keep),
+    )

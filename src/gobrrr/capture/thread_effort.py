@@ -1,0 +1,163 @@
+"""What a thread has done and has wanted to do: its processor time, and its wait for a processor."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import gc
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from gobrrr.capture.process_counters import waits_of_thread
+
+
+class ThreadEffort:
+    """Reads both of one thread of this process, in ns since arbitrary starts; a few microseconds.
+
+    What is left of the time that passed it slept: a timer, a lock, a file, another process.
+
+    Args:
+        clock: of the thread's processor time.
+        queue: its ``schedstat``, open.
+        state: its ``stat``, open.
+    """
+
+    def __init__(self, clock: int, queue: int, state: int) -> None:
+        self._clock = clock
+        self._queue = queue
+        self._state = state
+
+    def read(self) -> tuple[int, int]:
+        """Processor time, and time on a run queue that is over."""
+        # The second field of schedstat (Documentation/scheduler/sched-stats.rst of Linux).
+        queued = _text(self._queue).split()[1]
+        return time.clock_gettime_ns(self._clock), int(queued)
+
+    def is_runnable(self) -> bool:
+        """Whether the thread has a processor or waits for one now.
+
+        A wait on a run queue is counted when it ends: until then the counters stand still.
+        """
+        # proc_pid_stat(5): the state follows the name, which stands in parentheses.
+        return _text(self._state).rpartition(b")")[2].split()[0] == b"R"
+
+    def __del__(self) -> None:
+        os.close(self._queue)
+        os.close(self._state)
+
+
+def _text(file: int) -> bytes:
+    found = ctypes.create_string_buffer(128)
+    count = _pread()(file, found, len(found), 0)
+    if count <= 0:
+        raise OSError("the thread has ended")
+    return found.raw[:count]
+
+
+@functools.cache
+def _pread() -> Any:
+    # With the interpreter's lock kept: ``os.pread`` gives it away, and another thread may run long
+    # before it is back, so that two counters would be of different moments.
+    function = ctypes.PyDLL(None).pread
+    function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long)
+    function.restype = ctypes.c_ssize_t
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class StepEffort:
+    """What the thread of a step did in it, in ns.
+
+    ``ran_ns`` is its processor time; ``paused_ns`` how long the garbage collector, in whichever
+    thread, held the interpreter; ``slept_ns`` what it neither ran nor waited for a processor
+    (``None``: the system does not tell).
+    """
+
+    ran_ns: int
+    paused_ns: int
+    slept_ns: int | None
+
+
+class EffortOfSteps:
+    """What the thread that calls it does in each of several steps in a row.
+
+    A thread that sleeps gives its processor up, which is counted. Only after a step in which that
+    happened is the thread's queue read: 50 us after a step that has filled the caches.
+    """
+
+    def __init__(self) -> None:
+        self._thread = 0
+        self._effort: ThreadEffort | None = None
+        self._waits: int | None = None
+        self._idle_ns = self._ran_ns = 0
+        self._paused_ns = self._pause_began_ns = 0
+
+    def step_begins(self, *, first: bool) -> None:
+        """A step of the calling thread begins: the first of those in a row, or the next one."""
+        if first and self._thread != threading.get_ident():
+            self._thread = threading.get_ident()
+            self._effort = effort_of(self._thread)
+        if first and self._effort is not None:
+            self._waits, self._idle_ns = waits_of_thread(), self._idle_so_far(self._effort)
+        self._paused_ns = self._pause_began_ns = 0
+        if self._on_gc not in gc.callbacks:
+            gc.callbacks.append(self._on_gc)
+        self._ran_ns = time.thread_time_ns()
+
+    def of_step(self, length_ns: int) -> list[StepEffort]:
+        """Of the step that ends now; nothing where its begin was not seen in this thread."""
+        ran_ns = time.thread_time_ns() - self._ran_ns
+        if not self.stop() or self._thread != threading.get_ident():
+            return []
+        return [StepEffort(ran_ns, self._paused_ns, self._slept(length_ns))]
+
+    def stop(self) -> bool:
+        """Watch no longer; whether a step was being watched."""
+        if self._on_gc not in gc.callbacks:
+            return False
+        gc.callbacks.remove(self._on_gc)
+        return True
+
+    def _slept(self, length_ns: int) -> int | None:
+        if self._effort is None:
+            return None
+        waits = waits_of_thread()
+        if waits is not None and waits == self._waits:
+            return 0
+        # Since the last reading it has slept in this step alone.
+        before_ns, self._idle_ns = self._idle_ns, self._idle_so_far(self._effort)
+        self._waits = waits
+        return min(length_ns, max(0, self._idle_ns - before_ns))
+
+    @staticmethod
+    def _idle_so_far(effort: ThreadEffort) -> int:
+        return time.perf_counter_ns() - sum(effort.read())
+
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        now = time.perf_counter_ns()
+        if phase == "start":
+            self._pause_began_ns = now
+        elif self._pause_began_ns:
+            self._paused_ns += now - self._pause_began_ns
+
+
+def effort_of(thread: int) -> ThreadEffort | None:
+    """Of a living Python thread by its identifier; ``None`` where the system does not tell."""
+    native = next((t.native_id for t in threading.enumerate() if t.ident == thread), None)
+    if not hasattr(time, "pthread_getcpuclockid") or native is None:
+        return None
+    with contextlib.ExitStack() as opened:
+        files = []
+        for name in ("schedstat", "stat"):
+            try:
+                file = os.open(f"/proc/self/task/{native}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return None
+            opened.callback(os.close, file)
+            files.append(file)
+        opened.pop_all()
+    return ThreadEffort(time.pthread_getcpuclockid(thread), *files)

@@ -1,0 +1,47 @@
+"""A block of steps that are timed with nothing attached to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gobrrr.capture.measurements import Measurements
+from gobrrr.measure.load import LoadWatch
+from gobrrr.timeline.errors import UserCodeError
+
+
+class TimedBlock:
+    """What the machine did beside a block of steps, and how long each took on its own device.
+
+    ``device`` (a ``StepsOnDevice``; ``None`` on a CPU) has its block from here to the end of this
+    one. ``block``: which of the two lists of steps in ``Measurements`` it is.
+    """
+
+    def __init__(self, device: Any, block: int) -> None:
+        self._device, self._block = device, block
+        self._watch = LoadWatch()
+        self._open = True
+        if device is not None:
+            device.start_block()
+
+    def mark(self) -> None:
+        """A step has ended."""
+        if self._device is not None:
+            self._device.mark()
+
+    def end(self, result: Measurements) -> None:
+        """The block is over: waits for the device. Raises UserCodeError if that is gone."""
+        if not self._open:
+            return
+        self._open = False
+        result.note(self._watch.so_far())
+        if self._device is not None:
+            # The host runs ahead of a device: its own clock says when steps were issued, not done.
+            result.plain_ns[self._block] = self._device.end_block()
+
+    def cut_short(self, result: Measurements) -> None:
+        """The program has ended inside the block: keeps what its steps took, if that is known."""
+        try:
+            self.end(result)
+        except UserCodeError as error:
+            result.plain_ns[self._block], result.plain_windows[self._block] = [], []
+            result.notices.append(f"The last steps have no times: {error}.")

@@ -1,0 +1,145 @@
+"""What a session knows of its steps so far: which are the usual ones, and what is still missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gobrrr.capture.call_watch import CallWatch
+from gobrrr.capture.compiler_counters import graphs_compiled
+from gobrrr.capture.measurements import (
+    MOST_RETRIES,
+    VARYING_RECORDED,
+    Measurements,
+    RecordedStep,
+)
+from gobrrr.capture.process_counters import minor_faults
+from gobrrr.capture.step_kinds import Sorted, differ, sort_windows
+from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.step_kinds import Call, Mark, StepWindow
+
+# The program's modules are known after this many steps: from then on each has hooks of its own.
+STEPS_TO_SETTLE = 3
+
+
+class WindowLog:
+    """Notes each window, and judges by all of them.
+
+    Args:
+        calls: what the steps call; ``None``: nothing tells them apart.
+        on_settled: called once the program's modules should be known.
+    """
+
+    def __init__(self, calls: CallWatch | None, on_settled: Callable[[], None]) -> None:
+        self._calls = calls
+        self._on_settled = on_settled
+        self._boundaries = 0
+        self._faults = 0
+        self._graphs = graphs_compiled()
+        self.begin(Measurements())
+
+    def begin(self, result: Measurements) -> None:
+        """Forget all; what is noted from here on goes into ``result``."""
+        self._result = result
+        self._retries = 0
+        self._uneven = False
+        if self._calls is not None:
+            result.lines_between = self._calls.lines_between
+
+    def ended(self, begin_ns: int | None, end_ns: int, phase: str) -> None:
+        """A window ends; one whose begin was not seen (``None``) is not kept."""
+        calls: tuple[Call, ...] = ()
+        marks: tuple[Mark, ...] = ()
+        if self._calls is not None:
+            calls, marks = self._calls.take(self._result.thread)
+            self._boundaries += 1
+            if self._boundaries == STEPS_TO_SETTLE:
+                self._on_settled()
+        faults, graphs = minor_faults(), graphs_compiled()
+        if begin_ns is not None:
+            new, compiles = faults - self._faults, graphs > self._graphs
+            self._result.windows.append(
+                StepWindow(begin_ns, end_ns, calls, marks, phase, new, compiles)
+            )
+        self._faults, self._graphs = faults, graphs
+
+    def closed(self, begin_ns: int | None, phase: str) -> None:
+        """The program ends: what it did after its last step, up to the end of its last call."""
+        if self._calls is None or begin_ns is None:
+            return
+        calls, marks = self._calls.take(self._result.thread)
+        ends = [call.end_ns for call in calls] + [mark.end_ns for mark in marks]
+        if ends:
+            compiles = graphs_compiled() > self._graphs
+            self._result.after_last = StepWindow(
+                begin_ns, max(ends), calls, marks, phase, compiles=compiles
+            )
+
+    def roots(self) -> dict[str, Any] | None:
+        """The modules that the steps call, by name (``CallWatch.roots``)."""
+        return None if self._calls is None else self._calls.roots()
+
+    @property
+    def last(self) -> int:
+        """The place of the window that ended last."""
+        return len(self._result.windows) - 1
+
+    def sorted(self) -> Sorted:
+        """The steps so far, told apart."""
+        return sort_windows(self._result.windows)
+
+    def varying(self) -> bool:
+        """Whether the steps differ in size, by those so far."""
+        return self.sorted().varying
+
+    def keep(self, recorded: list[StepOp]) -> None:
+        """The ops of the window that ended last were recorded."""
+        self._result.recorded_steps.append(RecordedStep(recorded, self.last))
+        self._result.recorded = self._result.recorded or recorded
+
+    def wants_more_recorded(self, affordable: bool) -> bool:
+        """The step just recorded was not the usual one, or the steps differ from each other."""
+        found = self.sorted()
+        if not found.pure(self.last):
+            self._retries += 1
+            return self._retries <= MOST_RETRIES
+        return affordable and self._lacks_sizes(found)
+
+    def one_is_too_few(self, affordable: bool) -> bool:
+        """Whether the profiled steps do different things, so that more have to be recorded."""
+        found = self.sorted()
+        result = self._result
+        self._uneven = differ(
+            [
+                raw
+                for raw, window in zip(result.profiled, result.profiled_windows)
+                if found.pure(window)
+            ]
+        )
+        return affordable and self._lacks_sizes(found)
+
+    def lacks_recorded(self, affordable: bool) -> bool:
+        """Whether too few of the recorded steps are usual ones, and another try is worth it."""
+        if self._retries > MOST_RETRIES or self._result.unrecorded:
+            return False
+        found = self.sorted()
+        return not self._recorded(found) or (affordable and self._lacks_sizes(found))
+
+    def _lacks_sizes(self, found: Sorted) -> bool:
+        differs = found.varying or self._uneven
+        few = self._recorded(found) < VARYING_RECORDED
+        return differs and few and not self._result.unrecorded
+
+    def lacks_profiled(self) -> bool:
+        """The same of the profiled steps."""
+        known = self._result.profiled_windows
+        if self._retries > MOST_RETRIES or not known:
+            return False
+        found = self.sorted()
+        if any(found.pure(window) for window in known):
+            return False
+        self._retries += 1
+        return True
+
+    def _recorded(self, found: Sorted) -> int:
+        return sum(found.pure(step.window) for step in self._result.recorded_steps)

@@ -1,0 +1,1 @@
+"""GPUs that PyTorch drives as ``torch.cuda``: CUDA and ROCm."""

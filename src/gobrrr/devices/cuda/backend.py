@@ -1,0 +1,65 @@
+"""GPUs that PyTorch drives as ``torch.cuda``, CUDA and ROCm: a ``Backend``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gobrrr.devices.accelerator import AcceleratorBackend
+from gobrrr.devices.ceilings import Ceilings, Progress
+from gobrrr.devices.identity import Cache, DeviceIdentity
+
+
+class Cuda(AcceleratorBackend):
+    """CUDA and ROCm: everything is measured."""
+
+    KINDS = ("cuda", "hip")
+    TYPE = "cuda"
+    ACTIVITY = "CUDA"
+    COUNTS_MEMORY = True
+
+    @staticmethod
+    def identify() -> DeviceIdentity | None:
+        """The current device; ``None`` where PyTorch is not installed or sees none."""
+        try:
+            import torch
+        except ImportError:
+            return None
+        if not torch.cuda.is_available():
+            return None
+        index = torch.cuda.current_device()
+        properties = torch.cuda.get_device_properties(index)
+        hip = getattr(torch.version, "hip", None)
+        cache_bytes = getattr(properties, "L2_cache_size", 0)
+        architecture = getattr(properties, "gcnArchName", "") if hip else ""
+        return DeviceIdentity(
+            name=torch.cuda.get_device_name(index),
+            kind="hip" if hip else "cuda",
+            memory_bytes=int(properties.total_memory),
+            cores=int(properties.multi_processor_count),
+            threads=None,
+            caches=(Cache(2, int(cache_bytes), 1),) if cache_bytes else (),
+            isa=(architecture or f"sm_{properties.major}{properties.minor}",),
+            driver=f"ROCm {hip}" if hip else f"CUDA {torch.version.cuda}",
+        )
+
+    def held_by_others_bytes(self) -> int | None:
+        """What is neither free nor reserved by this process; its context, some 500 MB, is in it."""
+        torch = self._torch()
+        if torch is None:
+            return None
+        free, total = torch.cuda.mem_get_info()
+        return max(int(total) - int(free) - int(torch.cuda.memory_reserved()), 0)
+
+    def watch_graphs(self, replays: Callable[[], None]) -> Callable[[], None]:
+        """Of ``torch.cuda.CUDAGraph``."""
+        from gobrrr.devices.cuda.graphs import before_replays
+
+        return before_replays(replays)
+
+    def measure(self, device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
+        """Measure the current device."""
+        import torch
+
+        from gobrrr.devices.cuda.measure import measure_gpu
+
+        return measure_gpu(torch, torch.cuda.current_device(), progress=progress)

@@ -1,0 +1,62 @@
+"""The batch test: the workload and the same on twice the data, measured in turns."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from gobrrr.attribution.device_run import Analysis, analysed_like
+from gobrrr.capture.device_profile import device_in_use
+from gobrrr.capture.function import measure_step
+from gobrrr.capture.measurements import Measurements, Plan
+from gobrrr.capture.workload import Workload, modules_of
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.batch_growth import compare_growth, side_of
+from gobrrr.diagnosis.schema import BatchDoubling
+from gobrrr.measure import time_in_turns
+from gobrrr.measure.progress import Progress
+from gobrrr.timeline.errors import GobrrrError
+from gobrrr.timeline.quantities import time_text
+
+# Seconds that the test may take where nobody asked for it.
+BUDGET_S = 20.0
+
+
+def double_batch(
+    work: Workload,
+    analysis: Analysis,
+    measured: Measurements,
+    ceilings: Ceilings | None,
+    progress: Progress,
+    *,
+    always: bool = False,
+) -> BatchDoubling | str:
+    """Run the workload on twice the data; returns the comparison, or a sentence why there is none.
+
+    ``analysis`` and ``measured`` are those of the workload as it is. A test that takes longer
+    than ``BUDGET_S`` is not run, unless ``always``.
+    """
+    try:
+        doubled = work.with_batch_repeated(2)
+    except GobrrrError as error:
+        return f"No batch test: {error}."
+    # Some seven steps of twice the data to measure, then five of each to compare.
+    takes_s = median(measured.all_plain_ns) * 1e-9 * (7 * 2 + 5 * 3)
+    if not always and takes_s > BUDGET_S:
+        return (
+            f"No batch test: on steps this long it takes about {time_text(takes_s)}. "
+            "batch_test=True (--batch-test) runs it."
+        )
+
+    def show(phase: str, done: int, wanted: int) -> None:
+        progress(f"batch test: {phase}", done, wanted)
+
+    try:
+        there = measure_step(doubled.step, Plan(), modules=modules_of(work), progress=show)
+        grown = analysed_like(analysis, there, ceilings, show)
+        # The two are timed again, alternately: the profiled runs were minutes apart.
+        device = device_in_use()
+        own_clock = None if device is None else device.lengths_of
+        once_ns, twice_ns = time_in_turns(work.step, doubled.step, lengths_of=own_clock)
+    except GobrrrError as error:
+        return f"No batch test: on twice the data {error}."
+    return compare_growth(side_of(analysis), side_of(grown), once_ns, twice_ns)

@@ -1,0 +1,340 @@
+"""The diagnoses of a job's ranks -> one: of the rank that sets the pace, beside the others.
+
+What a rank takes longer for is what its leaves say beside those of the others, and the part of the
+step in which: waiting hides it in step times, not in leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from statistics import fmean, median
+from typing import TypeVar
+
+from gobrrr.attribution.job import MATTERS_FROM, JobComparison
+from gobrrr.attribution.leaves import LEAVES
+from gobrrr.attribution.rank_record import KERNELS
+from gobrrr.diagnosis.records import collective_rows, seconds, shown_rank_notice
+from gobrrr.diagnosis.schema import Diagnosis, ExposedRow, GroupRow, JobRecord, RankRow
+from gobrrr.diagnosis.verdict import split_of, verdict_of
+from gobrrr.timeline.data import PHASE_NAMES
+from gobrrr.timeline.quantities import time_text
+
+NETWORK, WAIT = "memory.network", "memory.network_wait"
+COLLECTION = "overhead.garbage_collection"
+# From how many times the largest part on all that a job loses is told beside it.
+MORE_FROM = 1.05
+PYTHON, ASLEEP = "overhead.python", "overhead.asleep"
+# What the median processor time of the thread does not tell: sleep, and pauses of few steps.
+_NOT_RUN = (ASLEEP, "overhead.data_loading", COLLECTION)
+# A rank that comes later than this to where the ranks first meet is worth a sentence.
+LATE_FROM_S = 1.0
+
+_Part = tuple[str, str | None]
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def job_diagnosis(
+    found: Mapping[int, Diagnosis],
+    compared: JobComparison,
+    *,
+    world_size: int,
+    hosts: int,
+    missing: Mapping[int, str],
+    joined_s: Mapping[int, float],
+    same_steps: bool = True,
+) -> Diagnosis:
+    """One diagnosis of the job.
+
+    Args:
+        found: of each rank that has one; at least one.
+        compared: the ranks' collectives side by side; its ranks are those of ``found``.
+        world_size: how many ranks the job has.
+        hosts: on how many machines.
+        missing: why ranks are not in ``found``.
+        joined_s: when each came to where the ranks first meet, by a common clock.
+        same_steps: whether all of them measured the same steps.
+    """
+    ranks = list(compared.ranks)
+    slowest = _slowest(found, compared)
+    shown = slowest if slowest is not None else ranks[_longest(compared)]
+    leaves = {
+        rank: _with_wait(found[rank].leaves, share)
+        for rank, share in zip(ranks, compared.waited_share)
+    }
+    diagnosis = found[shown]
+    diagnosis.leaves = leaves[shown]
+    diagnosis.split = split_of(diagnosis.leaves)
+    diagnosis.collectives = collective_rows(compared.figures)
+    diagnosis.exposed = [
+        ExposedRow(
+            group=part.group,
+            phase=part.phase,
+            module=part.module,
+            time_s=part.time_ns * 1e-9,
+            wait_s=part.wait_ns * 1e-9 if any(f.matched for f in compared.figures) else None,
+        )
+        for part in compared.exposed
+    ]
+    diagnosis.source |= {"rank": shown, "world_size": world_size}
+    job = JobRecord(
+        world_size=world_size,
+        hosts=hosts,
+        slowest=slowest,
+        mean=split_of({leaf: fmean(each[leaf] for each in leaves.values()) for leaf in LEAVES}),
+        longest=split_of(leaves[ranks[_longest(compared)]]),
+        longest_rank=ranks[_longest(compared)],
+        clock_residual_s=seconds(compared.clock_residual_ns),
+        missing={str(rank): why for rank, why in sorted(missing.items())},
+        same_steps=same_steps or len(ranks) < 2,
+    )
+    if slowest is not None:
+        _name_cause(job, slowest, found, compared)
+    _name_late_start(job, joined_s)
+    diagnosis.job = job
+    diagnosis.ranks = [
+        RankRow(
+            rank=rank,
+            step_s=sum(leaves[rank].values()),
+            split=split_of(leaves[rank]),
+            leaves=leaves[rank],
+            device_time=found[rank].device_time,
+            wait_s=leaves[rank][WAIT] if compared.waited_share[i] is not None else None,
+            why=_why(i, compared, job, len(ranks)),
+        )
+        for i, rank in enumerate(ranks)
+    ]
+    diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), job.sentence)))
+    diagnosis.notices = [*_notices(job, shown), *diagnosis.notices]
+    diagnosis.check()
+    return diagnosis
+
+
+def _longest(compared: JobComparison) -> int:
+    return max(range(len(compared.ranks)), key=lambda i: compared.busy_ns[i])
+
+
+def _with_wait(leaves: Mapping[str, float], share: float | None) -> dict[str, float]:
+    """The leaves with waiting for the last rank apart from transfer."""
+    network = leaves[NETWORK] + leaves[WAIT]
+    wait = network * min(1.0, share or 0.0)
+    return {**leaves, NETWORK: network - wait, WAIT: wait}
+
+
+def _slowest(found: Mapping[int, Diagnosis], compared: JobComparison) -> int | None:
+    if compared.slowest is not None:
+        return compared.ranks[compared.slowest]
+    # A pause of the collector now and then is in few steps, which a median does not see.
+    if len(found) > 1:
+        paused_s = _paused_s(found, compared)
+        most = max(paused_s, key=lambda rank: paused_s[rank])
+        if paused_s[most] > MATTERS_FROM * found[most].accounted_s:
+            return most
+    return None
+
+
+def _paused_s(found: Mapping[int, Diagnosis], compared: JobComparison) -> dict[int, float]:
+    """How much longer the garbage collector stops each rank than the others, per step.
+
+    By the mean of the steps where it is known: pauses are in few of them, and the leaves are those
+    of the median step.
+    """
+    paused_s = {rank: each.leaves[COLLECTION] for rank, each in found.items()}
+    if compared.pauses_ns:
+        paused_s = {rank: ns * 1e-9 for rank, ns in zip(compared.ranks, compared.pauses_ns)}
+    return {
+        rank: own_s - median(other_s for other, other_s in paused_s.items() if other != rank)
+        for rank, own_s in paused_s.items()
+    }
+
+
+# Which part of the step is longer
+
+
+def _parts(diagnosis: Diagnosis) -> dict[_Part, float]:
+    """The step without its communication: leaves of overhead, and kernels by phase; seconds."""
+    parts: dict[_Part, float] = {
+        (leaf, None): time_s
+        for leaf, time_s in diagnosis.leaves.items()
+        if leaf.startswith("overhead.")
+    }
+    parts["memory.copies", None] = diagnosis.leaves["memory.copies"]
+    for row in diagnosis.phases:
+        if row.name in PHASE_NAMES.values():
+            parts[KERNELS, row.name] = row.compute_s + row.memory_s + row.unmodelled_s
+    return parts
+
+
+def _name_cause(
+    job: JobRecord, slowest: int, found: Mapping[int, Diagnosis], compared: JobComparison
+) -> None:
+    own, others = found[slowest], [each for rank, each in found.items() if rank != slowest]
+    ahead_s = compared.ahead_ns[compared.ranks.index(slowest)] * 1e-9
+    excess = _excess(_parts(own), [_parts(each) for each in others])
+    (cause, phase), most_s = max(excess.items(), key=lambda item: item[1])
+    if compared.longer:
+        # Step by step, which is surer than figures that stand for all steps.
+        part, longer_ns = compared.longer[0]
+        (cause, phase), most_s = _part_of(part), longer_ns * 1e-9
+    paused_s = _paused_s(found, compared)[slowest]
+    if paused_s > most_s:
+        cause, phase, most_s = COLLECTION, None, paused_s
+    asleep_s = excess.get((ASLEEP, None), 0.0)
+    if cause == PYTHON and asleep_s > excess.get((PYTHON, None), 0.0):
+        cause = ASLEEP
+    lost_s = _lost_s(cause, most_s, slowest, compared)
+    job.cause, job.excess_s = cause, most_s
+    job.lost_s, job.busier_s = lost_s, max(ahead_s, 0.0)
+    if cause == KERNELS:
+        job.phase = phase
+        job.place = _place(_modules(own, phase), [_modules(each, phase) for each in others])
+    else:
+        job.phase = _phase_of_overhead(own, others) if cause in _OF_OPS else None
+        label = cause.removeprefix("overhead.")
+        job.place = _place(_lines(own, label), [_lines(each, label) for each in others])
+    job.sentence = _sentence(job)
+
+
+def _lost_s(cause: str, part_s: float, slowest: int, compared: JobComparison) -> float:
+    """What the job loses per step to a rank on which a part takes ``part_s`` longer.
+
+    That, or by how much longer its thread runs in timed steps, if that is more: each leaves
+    something out, the part the dispatch and the Python of further ops, the processor time how long
+    the thread waits for a processor. A part that is slept in, and pauses, of which a median sees
+    none, are lost as they are; so is all on a device, whose host runs ahead.
+    """
+    if cause in _NOT_RUN or not compared.runs_longer_ns:
+        return part_s
+    return max(part_s, compared.runs_longer_ns[compared.ranks.index(slowest)] * 1e-9)
+
+
+def _part_of(name: str) -> _Part:
+    """What stands in ``RankRecord.parts`` under a name."""
+    leaf, _, phase = name.partition("|")
+    return leaf, phase or None
+
+
+# Overhead that is spent on the way to ops, and so in a phase.
+_OF_OPS = (
+    "overhead.python",
+    "overhead.asleep",
+    "overhead.dispatch",
+    "overhead.launch",
+    "overhead.allocation",
+)
+
+
+def _excess(own: Mapping[_Key, float], others: Sequence[Mapping[_Key, float]]) -> dict[_Key, float]:
+    """By how much each time is longer than at the others, the median of whom is meant."""
+    return {
+        key: time_s - median(other.get(key, 0.0) for other in others) for key, time_s in own.items()
+    }
+
+
+def _phase_of_overhead(own: Diagnosis, others: Sequence[Diagnosis]) -> str | None:
+    def overhead(diagnosis: Diagnosis) -> dict[str, float]:
+        return {row.name: row.overhead_s for row in diagnosis.phases}
+
+    return _place(overhead(own), [overhead(each) for each in others])
+
+
+def _modules(diagnosis: Diagnosis, phase: str | None) -> dict[str, float]:
+    def kernels(row: GroupRow) -> float:
+        return row.compute_s + row.memory_s + row.unmodelled_s
+
+    return {row.name: kernels(row) for row in diagnosis.modules if row.phase == phase and row.name}
+
+
+def _lines(diagnosis: Diagnosis, cause: str) -> dict[str, float]:
+    times: dict[str, float] = {}
+    for row in diagnosis.idle:
+        if row.cause == cause and row.source:
+            times[row.source] = times.get(row.source, 0.0) + row.time_s
+    return times
+
+
+def _place(own: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> str | None:
+    """Where the time is longer than at the others; ``None`` if that cannot be told."""
+    excess = _excess(own, others)
+    largest = max(excess, key=lambda name: excess[name], default=None)
+    return largest if largest is not None and excess[largest] > 0 else None
+
+
+# Sentences
+
+_CAUSES = {
+    "overhead.python": "Python",
+    "overhead.dispatch": "dispatching ops",
+    "overhead.data_loading": "loading data",
+    "overhead.asleep": "sleeping",
+    "overhead.garbage_collection": "Python's garbage collector",
+    "overhead.compilation": "compilation",
+    "overhead.allocation": "the allocator",
+    "overhead.launch": "launching kernels",
+    "overhead.synchronisation": "waiting for its device",
+    "memory.copies": "copies between host and device",
+}
+
+
+def cause_text(job: JobRecord) -> str:
+    """What takes longer on the slowest rank, in words: ``"kernels of backward"``."""
+    return cause_words(job.cause or "", job.phase)
+
+
+def cause_words(cause: str, phase: str | None = None) -> str:
+    """A part of the step in words: a leaf of overhead, or kernels (of a phase)."""
+    if cause == KERNELS:
+        return f"kernels of {phase}" if phase else "kernels"
+    return _CAUSES.get(cause, cause.rpartition(".")[2].replace("_", " "))
+
+
+def _sentence(job: JobRecord) -> str:
+    where = f", most of it at {job.place}" if job.place else ""
+    loss = "The job loses that time."
+    if job.excess_s and job.lost_s and job.lost_s > MORE_FROM * job.excess_s:
+        loss = f"With what it does around that the job loses {time_text(job.lost_s)} per step."
+    return (
+        f"The other ranks wait for rank {job.slowest}: it spends {time_text(job.excess_s)} per "
+        f"step more than they do on {cause_text(job)}{where}. {loss}"
+    )
+
+
+def _why(index: int, compared: JobComparison, job: JobRecord, ranks: int) -> str | None:
+    rank = compared.ranks[index]
+    if rank == job.slowest:
+        return f"arrives last: {time_text(job.excess_s)} more in {cause_text(job)} than the others"
+    if ranks < 2 or compared.waited_share[index] is None:
+        return None
+    waits = compared.waits_for_ns[index]
+    own_s = float(waits.sum()) * 1e-9
+    if own_s < 5e-7:
+        return "waits for no other rank"
+    most = int(waits.argmax())
+    return (
+        f"waits {time_text(own_s)} per step, {time_text(float(waits[most]) * 1e-9)} of it for rank "
+        f"{compared.ranks[most]}"
+    )
+
+
+def _name_late_start(job: JobRecord, joined_s: Mapping[int, float]) -> None:
+    if len(joined_s) < 2:
+        return
+    last = max(joined_s, key=lambda rank: joined_s[rank])
+    late_s = joined_s[last] - median(s for rank, s in joined_s.items() if rank != last)
+    if late_s > LATE_FROM_S:
+        job.late_start, job.late_start_s = last, late_s
+
+
+def _notices(job: JobRecord, shown: int) -> list[str]:
+    which = "that the others wait for" if job.slowest == shown else "that is busy longest"
+    notices = [shown_rank_notice(shown, which)]
+    if job.missing:
+        reasons = "; ".join(dict.fromkeys(job.missing.values()))
+        listed = ", ".join(job.missing)
+        ranks = "rank" if len(job.missing) == 1 else "ranks"
+        notices.append(f"Not in the report: {ranks} {listed} of {job.world_size}: {reasons}.")
+    if job.late_start is not None:
+        notices.append(
+            f"Rank {job.late_start} created its process group {time_text(job.late_start_s)} "
+            "after the others: that time is outside the steps."
+        )
+    return notices

@@ -1,0 +1,64 @@
+"""Records about steps as a whole: spread, what else the wall time holds, twice the batch."""
+
+from __future__ import annotations
+
+from gobrrr.diagnosis.record import Record
+
+
+class Spread(Record, kw_only=True):
+    """A measured time: median, mean and the interval (95 % of the median), over n samples.
+
+    ``high`` is ``None`` where nothing bounds the time from above: a predicted step that is only a
+    lower bound.
+    """
+
+    median: float
+    mean: float
+    low: float
+    high: float | None
+    n: int
+
+
+class EnergyRecord(Record, kw_only=True):
+    """Energy of a predicted step, in joules: ``static_j``, ``arithmetic_j``, ``memory_j`` in all.
+
+    ``mean_w``: over the step, ``board_w`` what the board may draw. ``tokens``: that the step takes
+    in, ``None`` where it has none. ``source``: what the figures rest on.
+    """
+
+    joules: float
+    mean_w: float
+    board_w: float
+    static_j: float
+    arithmetic_j: float
+    memory_j: float
+    tokens: int | None = None
+    joules_per_token: float | None = None
+    source: str
+
+
+class GrowthRow(Record, kw_only=True):
+    """How one op grew when the batch doubled, against what its work says."""
+
+    name: str
+    shapes: str
+    count: float
+    time_s: float
+    doubled_s: float
+    expected_s: float | None
+    note: str | None = None
+
+
+class BatchDoubling(Record, kw_only=True):
+    """The article's test: what did not grow with the data, and has no other reason, is overhead."""
+
+    time_s: Spread
+    doubled_time_s: Spread
+    ratio: float
+    work_ratio: float | None
+    expected_s: float | None
+    overhead_s: float
+    split_overhead_s: float
+    agrees: bool
+    sentence: str
+    ops: list[GrowthRow] = []

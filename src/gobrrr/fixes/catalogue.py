@@ -1,0 +1,87 @@
+"""Every fix, in the order in which they are listed, considered and applied."""
+
+from __future__ import annotations
+
+from gobrrr.fixes.advice import (
+    KV_CACHE,
+    LARGER_BATCH,
+    PADDED_SHAPES,
+    REMOVE_SYNCS,
+    REUSE,
+    TRITON_KERNEL,
+    VECTORISE_LOOP,
+)
+from gobrrr.fixes.allocator import GLIBC_TUNABLES, JEMALLOC, TCMALLOC
+from gobrrr.fixes.aot_inductor import AOT_INDUCTOR
+from gobrrr.fixes.attention import FUSED_ATTENTION
+from gobrrr.fixes.attention_dropout import ATTENTION_DROPOUT
+from gobrrr.fixes.autocast import BF16_AUTOCAST, FP16_AUTOCAST
+from gobrrr.fixes.channels_last import CHANNELS_LAST
+from gobrrr.fixes.compilation import COMPILE_FIXES
+from gobrrr.fixes.cuda_graph import CUDA_GRAPH
+from gobrrr.fixes.data_loading import LOADER_WORKERS, PINNED_MEMORY
+from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.generation import GENERATE_CACHE
+from gobrrr.fixes.gradients import CHECKPOINTING, NO_CHECKPOINTING, SET_TO_NONE, UNUSED_GRADIENTS
+from gobrrr.fixes.inference_mode import INFERENCE_MODE
+from gobrrr.fixes.layout_copies import LAYOUT_COPIES
+from gobrrr.fixes.memory_budget import MEMORY_BUDGET_FIXES
+from gobrrr.fixes.optimizers import FOREACH_OPTIMIZER, FUSED_OPTIMIZER
+from gobrrr.fixes.parametrizations import FIXED_PARAMETRIZATIONS
+from gobrrr.fixes.precision import BF16_MATMUL, BF16_STORAGE, FP8, TF32
+from gobrrr.fixes.recurrence import FUSED_RNN
+from gobrrr.fixes.single_precision import FLOAT32
+from gobrrr.fixes.sparse_gradients import SPARSE_GRADIENTS
+from gobrrr.fixes.threads import ALL_THREADS, ONE_THREAD
+from gobrrr.fixes.training_by_hand import ONE_BACKWARD, OPTIMIZER_BY_HAND
+from gobrrr.fixes.unneeded_work import CONSTANTS_EACH_STEP, TOPK, UNREAD_RESULTS
+from gobrrr.fixes.weight_only import INT8_WEIGHTS
+
+FIXES: tuple[Fix, ...] = (
+    *COMPILE_FIXES,
+    CUDA_GRAPH,
+    AOT_INDUCTOR,
+    INFERENCE_MODE,
+    FUSED_OPTIMIZER,
+    FOREACH_OPTIMIZER,
+    SET_TO_NONE,
+    LARGER_BATCH,
+    LOADER_WORKERS,
+    PINNED_MEMORY,
+    REMOVE_SYNCS,
+    VECTORISE_LOOP,
+    ALL_THREADS,
+    ONE_THREAD,
+    FUSED_ATTENTION,
+    CHANNELS_LAST,
+    REUSE,
+    TRITON_KERNEL,
+    GLIBC_TUNABLES,
+    JEMALLOC,
+    TCMALLOC,
+    BF16_STORAGE,
+    INT8_WEIGHTS,
+    GENERATE_CACHE,
+    KV_CACHE,
+    CHECKPOINTING,
+    NO_CHECKPOINTING,
+    *MEMORY_BUDGET_FIXES,
+    TF32,
+    BF16_MATMUL,
+    BF16_AUTOCAST,
+    FP16_AUTOCAST,
+    FP8,
+    PADDED_SHAPES,
+    UNUSED_GRADIENTS,
+    SPARSE_GRADIENTS,
+    FIXED_PARAMETRIZATIONS,
+    FLOAT32,
+    UNREAD_RESULTS,
+    CONSTANTS_EACH_STEP,
+    TOPK,
+    LAYOUT_COPIES,
+    FUSED_RNN,
+    OPTIMIZER_BY_HAND,
+    ONE_BACKWARD,
+    ATTENTION_DROPOUT,
+)

@@ -1,0 +1,120 @@
+"""Work that need not be done at each step: results nobody reads, constants, sorting all for few."""
+
+from __future__ import annotations
+
+from math import prod
+
+from gobrrr.fixes.dataflow import cost_s, flow_of
+from gobrrr.fixes.facts import Facts, OpFact, lines_of
+from gobrrr.fixes.fix import MEMORY, Considered, Fix, RuledOut, prospect_or_not
+from gobrrr.timeline.quantities import percent, si, time_text
+
+_UNKNOWN = RuledOut("the order of the step's ops is unknown")
+# Ops that do something besides what they return.
+_SIDE_EFFECTS = ("_local_scalar_dense", "_assert", "print", "record_stream", "c10d")
+# Share of what is sorted that is read at most, for the rest to be called sorted for nothing.
+_MOST_READ = 0.25
+# What top-k takes of a sort's time. Measured with torch 2.13 on a Zen 4 core: 10 of 1000 to
+# 100000 float32, rows of one batch, 0.02 to 0.15.
+_TOP_K = (0.4, 0.15, 0.02)
+
+
+def unread_ops(facts: Facts) -> list[OpFact] | None:
+    """The ops whose results neither the step's result nor another op reads; ``None``: unknown."""
+    flow = flow_of(facts)
+    if facts.trains or facts.returned is None or flow is None:
+        return None
+    kept = [place for place, _ in facts.returned]
+    kept += flow.writes_outside
+    kept += [p for p, op in enumerate(facts.ops) if any(n in op.name for n in _SIDE_EFFECTS)]
+    read = flow.reaching(kept) | flow.views
+    return [op for place, op in enumerate(facts.ops) if place not in read and op.time_s > 0]
+
+
+def _consider_unread(facts: Facts) -> Considered:
+    if facts.trains:
+        return RuledOut("in a training step the optimizer decides which results are read")
+    unread = unread_ops(facts)
+    if unread is None:
+        return RuledOut("what the step returns is unknown: give a function or a workload")
+    if not unread:
+        return RuledOut("every result is read")
+    saved_s = sum(map(cost_s, unread))
+    return prospect_or_not(
+        facts, 0.8 * saved_s, saved_s, 1.05 * saved_s,
+        f"{len(unread)} ops compute results that neither another op nor the step's output uses: "
+        f"{time_text(saved_s)}",
+        lines_of(unread),
+    )  # fmt: skip
+
+
+def constant_ops(facts: Facts) -> list[OpFact] | None:
+    """The ops whose result is the same at every step; ``None`` where the flow is unknown."""
+    flow = flow_of(facts)
+    if flow is None:
+        return None
+    return [facts.ops[p] for p in sorted(flow.constant) if facts.ops[p].time_s > 0]
+
+
+def _consider_constants(facts: Facts) -> Considered:
+    constant = constant_ops(facts)
+    if constant is None:
+        return _UNKNOWN
+    if not constant:
+        return RuledOut("every op depends on the step's data")
+    saved_s = sum(map(cost_s, constant))
+    names = ", ".join(list(dict.fromkeys(op.name.removeprefix("aten::") for op in constant))[:4])
+    what = "constants and weights" if facts.fixed_storages else "constants"
+    return prospect_or_not(
+        facts, 0.7 * saved_s, saved_s, 1.05 * saved_s,
+        f"{len(constant)} ops ({names}) depend only on {what}, so each step recomputes the same "
+        f"values: {time_text(saved_s)}; compute them once and keep them",
+        lines_of(constant),
+    )  # fmt: skip
+
+
+def _consider_topk(facts: Facts) -> Considered:
+    sorts = facts.named("aten::sort")
+    if not sorts:
+        return RuledOut("nothing is sorted")
+    flow = flow_of(facts)
+    if flow is None or facts.returned is None:
+        return RuledOut("it is unknown which ops read the sorted values")
+    wasteful: list[OpFact] = []
+    shares: list[float] = []
+    for place, op in enumerate(facts.ops):
+        if op.name != "aten::sort" or not op.shapes:
+            continue
+        read = [spec.unique_elements for _, spec in flow.reads[place]]
+        read += [spec.unique_elements for maker, spec in facts.returned if maker == place]
+        share = max(read, default=0) / max(prod(op.shapes[0]), 1)
+        if read and share <= _MOST_READ:
+            wasteful.append(op)
+            shares.append(share)
+    if not wasteful:
+        return RuledOut("all sorted values are read")
+    now_s = sum(map(cost_s, wasteful))
+    low_s, expected_s, high_s = (now_s * (1.0 - left) for left in _TOP_K)
+    elements = max(prod(op.shapes[0]) for op in wasteful)
+    return prospect_or_not(
+        facts, low_s, expected_s, high_s,
+        f"{si(elements, 'elements')} are sorted, but only {percent(max(shares), 2)} of them are "
+        f"read: {time_text(now_s)}; topk selects those without sorting the others",
+        lines_of(wasteful),
+    )  # fmt: skip
+
+
+_LEAVES = ("compute.vector.roof", "compute.vector.below", "memory.device.roof",
+           "memory.device.below", "overhead.dispatch")  # fmt: skip
+UNREAD_RESULTS = Fix(
+    "unread_results", "Drop results that nothing reads", _LEAVES, (MEMORY,), _consider_unread,
+    "logits = model.head(features)  # and not the other head",
+)  # fmt: skip
+CONSTANTS_EACH_STEP = Fix(
+    "constants_each_step", "Compute constants once, not in each step", _LEAVES, (MEMORY,),
+    _consider_constants, 'self.register_buffer("table", table, persistent=False)  # in __init__',
+)  # fmt: skip
+TOPK = Fix(
+    "topk", "topk instead of a full sort", _LEAVES, (), _consider_topk,
+    "values, places = scores.topk(k, dim=-1)",
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""Factorisations on GPUs: columns that wait for each other, and products in between.
+
+A column of a panel can only be factored when those before it are applied to it, so a factorisation
+of n columns is a chain of n latencies whatever the device; the rest are products and, in reductions
+to tridiagonal form, products with a vector, which read what is left of the matrix for each column
+(G. Golub and C. Van Loan, *Matrix Computations*, 4th ed., sections 5.2.2, 8.3.1 and 8.6.3; J.
+Dongarra, D. Sorensen, S. Hammarling, "Block reduction of matrices to condensed forms", JCAM 27,
+1989).
+
+The latencies are those of cuSOLVER's routines that PyTorch calls, from timings that were published
+beside the code (float32, microseconds a column):
+
+- Cholesky 0.73: 376 us for 512 x 512, pull request 173515 of pytorch/pytorch.
+- QR 3.0 for the factors, as much again for Q: 1.55 ms for 512 x 512 without Q (pull request 5586 of
+  flagos-ai/FlagGems); 189 us for 128 x 32 with Q on an H100 (173788 of pytorch).
+- Symmetric eigenvalues 18: 914 ms for 500 of 100 x 100, one after the other (issue 174674).
+- SVD 54: 1.61 s for 300 of 900 x 100, one after the other, Jacobi (gesvdj, the default) on a V100
+  (issue 41306).
+- LU is not among them and taken as Cholesky, the least that a column takes; it searches a pivot
+  too.
+
+Between the columns Cholesky goes at ``LEVEL_3`` of the float32 peak: 64 of 2048 x 2048 take 22.2 ms
+(173515), 8.3 TFLOP/s, 12 % of an H100's, which is taken for every GPU and every kind.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import NamedTuple
+
+from gobrrr.models.coefficients import Coefficients
+from gobrrr.models.kernels import Kernels
+from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s
+from gobrrr.models.target import TargetDevice
+from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import percent, time_text
+from gobrrr.work.estimate import Work
+from gobrrr.work.traffic import need
+
+LEVEL_3 = 0.12
+# Columns in a panel, as LAPACK blocks: a kernel for the panel, one for what is right of it.
+_PANEL = 32
+# Sweeps over all pairs of columns until Jacobi's rotations have converged: up to 10 (Golub and Van
+# Loan, section 8.5.5).
+_SWEEPS = 10
+# Matrices up to this size are factored in one batched kernel by Jacobi
+# (aten/src/ATen/native/cuda/linalg/BatchLinearAlgebraLib.cpp).
+_BATCHED_JACOBI = 32
+
+
+class _Family(NamedTuple):
+    """What a kind of factorisation waits for.
+
+    ``column_s``: seconds a column. ``batched``: whether a batch goes through its columns together.
+    ``reads``: how often a column reads what is left of the matrix beside the products.
+    """
+
+    name: str
+    column_s: float
+    batched: bool
+    reads: float = 0.0
+
+
+_CHOLESKY = _Family("Cholesky", 0.73e-6, True)
+_LU = _Family("LU", 0.73e-6, True)
+_QR = _Family("QR", 3.0e-6, False)
+_EIGH = _Family("tridiagonal reduction", 18e-6, False, reads=1.0)
+_SVD = _Family("Jacobi's SVD", 54e-6, False)
+
+_FAMILIES = {
+    "linalg_cholesky_ex": _CHOLESKY, "cholesky": _CHOLESKY,
+    "linalg_lu_factor_ex": _LU, "linalg_lu": _LU, "linalg_ldl_factor_ex": _LU, "_linalg_det": _LU,
+    "_linalg_slogdet": _LU, "linalg_inv_ex": _LU, "inverse": _LU, "_linalg_solve_ex": _LU,
+    "linalg_qr": _QR, "geqrf": _QR, "linalg_householder_product": _QR, "linalg_lstsq": _QR,
+    "_linalg_eigh": _EIGH, "linalg_eigh": _EIGH,
+    "_linalg_svd": _SVD, "linalg_svd": _SVD,
+}  # fmt: skip
+
+
+def time_of_factorisation(
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients
+) -> Kernels | None:
+    """Expected time; ``None`` for other ops, and where a ceiling is missing.
+
+    The chain of columns (each matrix of a batch after the last where the library loops over them),
+    beside it the arithmetic at ``LEVEL_3`` of the peak and what the columns read.
+
+    Raises:
+        IndexError, ValueError: the trace leaves arguments out.
+    """
+    family = _FAMILIES.get(call.name.removeprefix("aten::"))
+    if family is None:
+        return None
+    x = need(call, 0)
+    batch, rows, columns = prod(x.shape[:-2]), max(x.shape[-2:]), min(x.shape[-2:])
+    # Without matrix units for its dtype, and without TF32: cuSOLVER computes as it is asked to.
+    dtype = "float32" if work.compute_dtype == "tf32" else work.compute_dtype
+    rate = device.ceilings.matrix_flops_per_s(dtype)
+    dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
+    if rate is None or dram is None or cache is None or not columns:
+        return None
+    turns = 1 if family.batched else batch
+    flops = work.matrix_flops or 0.0
+    per_column_s = family.column_s
+    if family is _QR and call.name.endswith("linalg_qr") and "r" not in call.args:
+        per_column_s *= 2
+    if family in (_EIGH, _SVD) and rows <= _BATCHED_JACOBI:
+        turns = 1
+    if family is _SVD:
+        # A rotation of two columns: three dot products, and both columns of A and of V turned.
+        flops = max(flops, _SWEEPS * batch * columns**2 / 2 * (12.0 * rows + 6.0 * columns))
+    size = float((x.item_size_bytes or 4) * rows * columns)
+    bandwidth = cache if size <= device.cache_bytes / 2 else dram
+    # What is left shrinks with each column: a third of all columns times all of the matrix.
+    read_s = family.reads * batch * columns * size / 3 / bandwidth
+    compute_s = flops / (rate * LEVEL_3)
+    memory_s = read_s + float(work.bytes_moved or 0) / dram
+    chain_s = turns * columns * per_column_s
+    count = 2 * turns * ceil(columns / _PANEL)
+    one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
+    looped = f" in each of {turns} matrices" if turns > 1 else ""
+    how = (
+        f"{family.name}: {columns} columns{looped}, one after the other, {time_text(per_column_s)} "
+        f"each (cuSOLVER), and products between them at {percent(LEVEL_3)} of the peak"
+    )
+    latency_s = max(0.0, chain_s - count * one_s)
+    return Kernels(compute_s + memory_s, compute_s, memory_s, count, how, latency_s)

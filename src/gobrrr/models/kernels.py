@@ -1,0 +1,26 @@
+"""What the kernels of one op take, as the families of the kernel model find it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What an op's kernels take besides their fixed cost.
+
+    Attributes:
+        seconds: in all, without ``latency_s``.
+        compute_s, memory_s: the sides of ``seconds``.
+        count: how many kernels.
+        how: how it is computed, as the start of a sentence.
+        latency_s: what passes between kernels of the op that wait for each other, in seconds,
+            however small their work is.
+    """
+
+    seconds: float
+    compute_s: float
+    memory_s: float
+    count: int
+    how: str
+    latency_s: float = 0.0

@@ -1,0 +1,93 @@
+"""Diagnose a script or a module that runs here, unmodified, on the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gobrrr.attribution.device_run import Analysis
+from gobrrr.capture.compiler_counters import compiler_counters
+from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
+from gobrrr.capture.rank_of_job import rank_of_job
+from gobrrr.capture.script import Script, ScriptExit, load_module, load_script
+from gobrrr.capture.script_run import measure_script
+from gobrrr.capture.steps import StepWatcher
+from gobrrr.devices import ceilings_beforehand
+from gobrrr.diagnosis.job_records import diagnosis_of_job, tell_problem
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.measure.progress import Progress, silent
+from gobrrr.pipeline.measured import diagnose_measured
+from gobrrr.timeline.errors import InputError
+
+OnAnalysis = Callable[[Diagnosis, Analysis, StepWatcher], None]
+
+
+@dataclass
+class ScriptOutcome:
+    """How the script ended, and its diagnosis or the reason why there is none.
+
+    ``too_few_steps``: fewer than the plan needs, which is the reason. ``ran_on``: the diagnosis was
+    made long before the script ended.
+    """
+
+    exit: ScriptExit
+    diagnosis: Diagnosis | None
+    problem: str | None
+    too_few_steps: bool = False
+    ran_on: bool = False
+
+
+def diagnose_script(
+    target: str,
+    argv: list[str],
+    *,
+    is_module: bool = False,
+    steps: int | None = None,
+    warmup: int | None = None,
+    stop: bool = False,
+    refresh_ceilings: bool = False,
+    perfetto: Path | None = None,
+    progress: Progress = silent,
+    on_diagnosis: Callable[[Diagnosis], None] = lambda diagnosis: None,
+    on_analysis: OnAnalysis = lambda diagnosis, analysis, watcher: None,
+) -> ScriptOutcome:
+    """Run a script (or, with ``is_module``, a module) unmodified and diagnose its steps on the way.
+
+    ``on_diagnosis`` is called as soon as the measured steps are over; the script then runs on at
+    full speed (``stop`` ends it there). ``on_analysis`` is called at the same moment with what lies
+    behind it, while the script's objects live. All ranks of a job measure the same steps; the first
+    one's diagnosis, and the trace ``perfetto``, are of all. Raises InputError before anything runs.
+    """
+    if steps is not None and steps < FEWEST_STEPS:
+        raise InputError(f"--steps must be at least {FEWEST_STEPS}, not {steps}")
+    script: Script = load_module(target) if is_module else load_script(target)
+    rank = rank_of_job(os.environ, Path(target).name, perfetto)
+    # Before the script runs: measured while it does, they would be another program's.
+    with rank.machine_to_itself():
+        known = ceilings_beforehand(refresh=refresh_ceilings, progress=progress)
+    anew = refresh_ceilings and known is None
+    source = {"kind": "module" if is_module else "script", "name": Path(target).name}
+    diagnoses: list[Diagnosis] = []
+
+    def conclude(measured: Measurements, watcher: StepWatcher) -> None:
+        import torch
+
+        # The script may have set the threads since, or may be inside inference mode here.
+        with torch.inference_mode(False), torch.enable_grad():
+            done = diagnose_measured(measured, source, None, progress, refresh=anew)
+        # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
+        done.diagnosis.counters |= compiler_counters()
+        diagnoses.append(diagnosis_of_job(rank, done.diagnosis, done.analysis, measured))
+        on_diagnosis(diagnoses[0])
+        on_analysis(diagnoses[0], done.analysis, watcher)
+
+    plan = Plan(warmup, steps, of_ranks=rank.job is not None)
+    with rank.in_script():
+        ended = measure_script(
+            script, argv, plan, conclude, stop=stop, progress=progress, agree=rank.agree
+        )
+        tell_problem(rank, ended.problem)
+    found = diagnoses[0] if diagnoses else None
+    return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ended.ran_on)

@@ -1,0 +1,107 @@
+"""The arithmetic behind a prediction, in sentences, and what of it is known least."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gobrrr.diagnosis.tables import describe_shapes
+from gobrrr.models.residuals import ErrorBand, band_of_class
+from gobrrr.models.target import TargetDevice
+from gobrrr.prediction.bands import class_of_cost, classes_of
+from gobrrr.prediction.costs import CostedOp, OpCost
+from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import quantity, time_text
+
+# Kinds of op that are explained, those with most of the time.
+_EXPLAINED = 5
+_UNCERTAIN = 3
+
+
+def explained(ops: Sequence[CostedOp], device: TargetDevice) -> list[str]:
+    """A paragraph for each of the ops that take longest: work, roofs, kernels, interval.
+
+    Calls of the same shapes at the same time are one.
+    """
+    calls: Counter[tuple[OpCall, float]] = Counter()
+    one: dict[tuple[OpCall, float], OpCost] = {}
+    for cost, count in Counter(op.cost for op in ops if op.device_s > 0).items():
+        key = (cost.call, cost.device_s)
+        calls[key] += count
+        one.setdefault(key, cost)
+    longest = sorted(one, key=lambda key: -calls[key] * key[1])[:_EXPLAINED]
+    return [_paragraph(one[key], calls[key], device) for key in longest]
+
+
+def _paragraph(op: OpCost, calls: int, device: TargetDevice) -> str:
+    times = f", {calls} times" if calls > 1 else ""
+    parts = [f"{_named(op)}{times}: {time_text(op.device_s)}{' each' if calls > 1 else ''}"]
+    if op.work is not None:
+        work = op.work
+        flops = f"{quantity(work.flops, 'FLOP')} in {work.compute_dtype}" if work.flops else ""
+        moved = f"{quantity(work.bytes_moved, 'B')} moved" if work.bytes_moved else ""
+        parts.append(f"Work: {', '.join(text for text in (flops, moved) if text) or 'none'}")
+    if op.roof is not None:
+        sides = (
+            ("matrix unit", op.roof.matrix_s),
+            ("vector unit", op.roof.vector_s),
+            (op.roof.level or "memory", op.roof.memory_s),
+        )
+        known = [f"{name} {time_text(seconds)}" for name, seconds in sides if seconds > 0]
+        parts.append(f"Lower bounds: {', '.join(known) or 'none'}")
+    if op.because:
+        parts.append(f"Its kernels: {op.because}")
+    elif not op.is_copy:
+        parts.append("Its kernels are not modelled: it is assumed to move its bytes once")
+    parts.append(_interval(op, device))
+    return ". ".join(parts) + "."
+
+
+def _named(op: OpCost) -> str:
+    shapes = describe_shapes(op.call)
+    return f"{op.call.name} {shapes}" if shapes else op.call.name
+
+
+def _band(kind: str, device: TargetDevice) -> ErrorBand | None:
+    """Of a class of ops: residuals are of CUDA kernels."""
+    return band_of_class(device.key, kind) if device.kind == "cuda" else None
+
+
+def _interval(op: OpCost, device: TargetDevice) -> str:
+    kind = class_of_cost(op)
+    band = _band(kind, device)
+    if band is None:
+        return f"No interval: no measurement of {kind} on a GPU related to {device.key}"
+    low, high = (time_text(op.device_s * end) for end in (band.low, band.high))
+    return f"80 % of such times were between {low} and {high} ({band.source})"
+
+
+def uncertain(ops: Sequence[CostedOp], device: TargetDevice) -> list[str]:
+    """The parts of a step whose time is known least, and what one would have to measure.
+
+    Parts are classes of ops, whose errors go together (``models.residuals.band_of_step``), in the
+    order of the width of their intervals in seconds; a class without an interval counts all of its
+    time.
+    """
+    classes: dict[str, list[OpCost]] = {}
+    for op, kind in zip(ops, classes_of(ops)):
+        if op.device_s > 0:
+            classes.setdefault(kind, []).append(op.cost)
+    found: list[tuple[float, str]] = []
+    for kind, members in classes.items():
+        total_s = sum(op.device_s for op in members)
+        longest = max(members, key=lambda op: op.device_s)
+        band = _band(kind, device)
+        if band is None:
+            width_s, known = total_s, "no interval, not measured on any related GPU"
+        else:
+            width_s = total_s * (band.high - band.low)
+            ends = [time_text(total_s * end) for end in (band.low, band.high)]
+            known = f"{ends[0]} to {ends[1]} in 80 % of cases ({band.source})"
+        text = (
+            f"{kind}: {time_text(total_s)}, {known}. Timing {_named(longest)} on {device.key} "
+            f"(predicted: {time_text(longest.device_s)}) would narrow it."
+        )
+        found.append((width_s, text))
+    found.sort(key=lambda item: -item[0])
+    return [text for _, text in found[:_UNCERTAIN]]

@@ -1,0 +1,67 @@
+"""A captured step on one device, attributed as a measured one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gobrrr.attribution.attributed import Attributed
+from gobrrr.models.host_lane import HostCosts
+from gobrrr.models.target import TargetDevice
+from gobrrr.prediction.bands import band_of
+from gobrrr.prediction.costs import CostedOp, cost_graph
+from gobrrr.prediction.explanation import explained, uncertain
+from gobrrr.prediction.memory import memory_notice
+from gobrrr.prediction.options import PredictOptions
+from gobrrr.prediction.step import predicted_step
+from gobrrr.prediction.torch_flags import flags_in_force
+from gobrrr.timeline.collector import uncollected
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.graph import OpGraph
+
+
+@uncollected()
+def graph_step(
+    graph: OpGraph, device: TargetDevice, host: HostCosts, options: PredictOptions, *, name: str
+) -> tuple[Attributed, Sequence[CostedOp], dict[str, Any]]:
+    """The step, its ops with their costs, and what its diagnosis's source says of it.
+
+    Raises InputError for a step without an op.
+    """
+    if not graph.ops:
+        raise InputError("the step runs no operator: there is nothing to predict")
+    costed = cost_graph(graph, device, flags=flags_in_force(), compiled=options.compile)
+    notices = [*graph.notices, *costed.notices]
+    too_large = memory_notice(device.key, graph.peak_memory_bytes, device.memory_bytes)
+    if too_large is not None:
+        notices.insert(len(graph.notices), too_large)
+    band = band_of(device, options.compile, costed.ops)
+    source = {
+        "kind": "prediction",
+        "name": name,
+        "device": device.key,
+        "compile": options.compile,
+        "autocast": options.autocast,
+        "inference_mode": options.inference_mode,
+        "channels_last": options.channels_last,
+        "interval": None if band is None else [band.low, band.high],
+        "interval_from": None if band is None else band.source,
+        # As many of the notices, the first, say what was not known.
+        "assumptions": len(graph.notices),
+    }
+    step, of_host = predicted_step(
+        costed.ops,
+        device,
+        host,
+        compiled=options.compile,
+        band=band,
+        notices=notices,
+        peak_memory_bytes=graph.peak_memory_bytes,
+    )
+    if of_host is not None:
+        source |= {"lower_bound": of_host.lower_bound, "host_s": of_host.total_s}
+    source |= {
+        "explained": explained(costed.ops, device),
+        "uncertain": uncertain(costed.ops, device),
+    }
+    return step, costed.ops, source

@@ -1,0 +1,195 @@
+"""A mesh of devices: how many there are along each dimension, and which ranks form its groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from gobrrr.models.collectives import Collective, CollectiveTime, Group, HostLink, collective_time
+from gobrrr.models.pipeline_schedule import Schedule
+from gobrrr.models.target import HERE, TargetDevice
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.graph import CollectiveCall
+from gobrrr.timeline.quantities import prefixed
+
+# From the outermost to the innermost: neighbours in rank talk most, as torchtitan orders them
+# (https://github.com/pytorch/torchtitan, ``ParallelDims``).
+DIMENSIONS = ("pp", "dp", "fsdp", "tp")
+_EXAMPLE = "dp=8, or fsdp=8,tp=2"
+# Beyond NCCL's own hops between hosts: nothing over InfiniBand in one room.
+NETWORK_LATENCY_S = 0.0
+# Far more than any job has: what is typed by mistake is not worked on for hours.
+MOST_DEVICES = 1 << 20
+_LINK = re.compile(r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*([KMGT]?)(bit|b|B)(?:/s|ps)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Devices along each dimension, and the hosts that they are spread over evenly.
+
+    ``dp``: copies of the model, each with data of its own (DDP); ``fsdp``: the same, with
+    parameters, gradients and optimizer state sharded over them (FSDP2); ``tp``: devices that share
+    each layer (tensor parallelism); ``pp``: stages, each with a part of the layers (a pipeline).
+    """
+
+    dp: int = 1
+    fsdp: int = 1
+    tp: int = 1
+    hosts: int = 1
+    pp: int = 1
+
+    def __str__(self) -> str:
+        given = [f"{name}={size}" for name, size in self.sizes.items() if size > 1]
+        return ",".join(given) or "one device"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Devices along each dimension, outermost first."""
+        return {"pp": self.pp, "dp": self.dp, "fsdp": self.fsdp, "tp": self.tp}
+
+    @property
+    def devices(self) -> int:
+        """Of the whole mesh."""
+        return prod(self.sizes.values())
+
+    @property
+    def per_host(self) -> int:
+        """Devices of each host."""
+        return self.devices // self.hosts
+
+    @property
+    def data_ranks(self) -> int:
+        """How many batches the job works on at a time."""
+        return self.dp * self.fsdp
+
+    def ranks(self, dimension: str) -> tuple[int, ...]:
+        """The first rank's group along a dimension."""
+        inner = list(self.sizes)[list(self.sizes).index(dimension) + 1 :]
+        stride = prod(self.sizes[name] for name in inner)
+        return tuple(range(0, self.sizes[dimension] * stride, stride))
+
+    def hosts_of(self, ranks: Sequence[int]) -> int:
+        """Over how many hosts a group stretches."""
+        return len({rank // self.per_host for rank in ranks})
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """The mesh to predict, and what links its hosts; ``None`` where that is not known.
+
+    ``microbatches`` and ``schedule``: of a pipeline; the captured batch is one microbatch.
+    ``compiled``: what ``torch.compile`` would make of each block.
+    """
+
+    mesh: Mesh
+    link: HostLink | None = None
+    microbatches: int = 1
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    compiled: bool = False
+
+
+def parse_mesh(text: str, hosts: int = 1) -> Mesh:
+    """``"fsdp=8,tp=2"`` -> a mesh.
+
+    Raises:
+        InputError: it is no mesh, or its devices cannot be spread evenly over the hosts.
+    """
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size = (piece.strip() for piece in part.partition("="))
+        if name in DIMENSIONS and size.startswith("-") and size[1:].isdecimal():
+            raise InputError(f"{name}={size}: a dimension of a mesh is at least 1")
+        if not equals or not size.isdecimal():
+            raise InputError(f"{part.strip()!r} is not part of a mesh: give --mesh {_EXAMPLE}")
+        if name not in DIMENSIONS:
+            raise InputError(f"a mesh has no dimension {name!r}; it has {', '.join(DIMENSIONS)}")
+        if name in sizes:
+            raise InputError(f"{name} is given twice in the mesh {text!r}")
+        if int(size) < 1:
+            raise InputError(f"{name}={size}: a dimension of a mesh is at least 1")
+        sizes[name] = int(size)
+    if prod(sizes.values()) > MOST_DEVICES:
+        raise InputError(
+            f"{text!r} is {prod(sizes.values()):,} devices: a mesh has {MOST_DEVICES:,} at the most"
+        )
+    return spread(Mesh(**sizes), hosts)
+
+
+def spread(mesh: Mesh, hosts: int) -> Mesh:
+    """The mesh on so many hosts.
+
+    Raises:
+        InputError: its devices do not divide among them.
+    """
+    if hosts < 1 or mesh.devices % hosts:
+        raise InputError(
+            f"{mesh.devices} devices ({mesh}) cannot be divided equally among {hosts} hosts"
+        )
+    return replace(mesh, hosts=hosts)
+
+
+def parse_link(text: str) -> HostLink:
+    """What one host sends to others, all cards together: ``"400Gb"``, ``"8x400Gb"``, ``"50GB"``.
+
+    A small b is a bit, a large B a byte; both per second.
+
+    Raises:
+        InputError: it is no rate.
+    """
+    found = _LINK.fullmatch(text.strip())
+    rate = 0.0
+    if found is not None:
+        cards, number, prefix, unit = found.groups()
+        rate = int(cards or 1) * prefixed(float(number), prefix) / (1 if unit == "B" else 8)
+    if not rate:
+        raise InputError(
+            f"{text!r} is not a bandwidth: give that of one host's network, such as 400Gb "
+            "(gigabits per second), 8x400Gb or 50GB"
+        )
+    return HostLink(rate, NETWORK_LATENCY_S)
+
+
+def time_of(
+    call: CollectiveCall, mesh: Mesh, device: TargetDevice, link: HostLink | None
+) -> CollectiveTime:
+    """How long a collective takes alone, all groups like it at work at the same time.
+
+    Raises:
+        InputError: the group is on several hosts and their link was not given, or the data sheet
+            says nothing of the link between devices.
+    """
+    if device.sheet is None:
+        raise InputError(f"{device.key} has no data sheet, so links between devices are unknown")
+    hosts = mesh.hosts_of(call.ranks)
+    if hosts > 1 and link is None:
+        raise InputError(
+            f"the group {call.group} of {mesh} spans {hosts} hosts: give the network bandwidth of "
+            "one host, all its adapters together, with --link 400Gb"
+        )
+    if hosts > 1 and link is not None:
+        # The other groups of the same dimension send through the same cards at the same time.
+        groups = max(1, mesh.per_host * hosts // len(call.ranks))
+        link = replace(link, bytes_per_s=link.bytes_per_s / groups)
+    return collective_time(
+        Collective(call.kind),
+        call.n_bytes,
+        Group(len(call.ranks), hosts),
+        device.sheet,
+        link if hosts > 1 else None,
+    )
+
+
+def link_of(call: CollectiveCall, mesh: Mesh) -> str:
+    """What a collective transfers over: those that share it slow each other."""
+    return "hosts" if mesh.hosts_of(call.ranks) > 1 else "devices"
+
+
+def refuse_processor(name: str, kind: str = "") -> None:
+    """Raises InputError for a device that forms no mesh."""
+    if name == HERE or kind == "cpu":
+        raise InputError(
+            f"a mesh needs devices with links between them, and {name} is a CPU: give a GPU that "
+            "gobrrr devices lists"
+        )

@@ -1,0 +1,148 @@
+"""Ranks side by side: who is waited for, by when each came and how long each was busy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.attribution.job import clock_shifts, compare_records
+from gobrrr.attribution.job_trace import trace_of_job
+from gobrrr.attribution.rank_record import Call, RankRecord
+
+STEP = 100_000
+
+
+def _record(
+    rank: int,
+    busy: list[int],
+    starts: list[int],
+    *,
+    world: int = 2,
+    ends: int = 95_000,
+    host: str = "one",
+    ahead: int = 0,
+) -> RankRecord:
+    """Steps of 100 us with one all-reduce that the rank waits for until 95 us."""
+    calls = [
+        Call(
+            start_ns=ahead + i * STEP + start,
+            end_ns=ahead + i * STEP + ends,
+            which=0,
+            phase="backward",
+            module="net",
+            exposed_ns=(ends - start) / len(busy),
+            duration_ns=(ends - start) / len(busy),
+            waits=[(ahead + i * STEP + start, ahead + i * STEP + ends)],
+        )
+        for i, start in enumerate(starts)
+    ]
+    return RankRecord(
+        rank=rank,
+        host=host,
+        steps=[(ahead + i * STEP, ahead + (i + 1) * STEP) for i in range(len(busy))],
+        own_ns=[float(ns) for ns in busy],
+        collectives=[("all_reduce", 1000, "float32", world, "world")],
+        calls=calls,
+    )
+
+
+def test_the_rank_that_comes_last_and_is_busiest_is_named() -> None:
+    fast = _record(0, [40_000, 41_000, 39_000, 40_000], [35_000] * 4)
+    slow = _record(1, [60_000, 60_500, 60_000, 61_000], [55_000] * 4)
+    found = compare_records([fast, slow], 2)
+    assert found.ranks[found.slowest or 0] == 1
+    # It comes 20 us after the other, which waits those of the 60 from 35 to 95.
+    assert found.waits_for_ns.tolist() == [[0.0, 20_000.0], [0.0, 0.0]]
+    assert found.waited_share == (pytest.approx(20 / 60), 0.0)
+    # Of the sixteen differences of a step of one and a step of the other the median.
+    assert found.ahead_ns == (-20_250.0, 20_250.0)
+    (figure,) = found.figures
+    assert (figure.last_rank, figure.skew_ns, figure.transfer_ns) == (1, 20_000.0, 40_000.0)
+    # 1000 bytes in 40 us; of two ranks all of them cross the link once in all-reduce.
+    assert figure.algorithm_bytes_per_s == pytest.approx(25e6)
+    assert figure.bus_bytes_per_s == pytest.approx(25e6)
+    (part,) = found.exposed
+    assert (part.group, part.phase, part.module) == ("world", "backward", "net")
+    # (60 + 40) / 2, of which (20 + 0) / 2 waited.
+    assert (part.time_ns, part.wait_ns) == (50_000.0, pytest.approx(10_000.0))
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        # Less than 3 % of the step.
+        [42_000, 42_000, 42_000, 42_000],
+        # As often behind as ahead.
+        [60_000, 30_000, 55_000, 35_000],
+        # More than its spread allows: 10 us ahead, give or take 20.
+        [80_000, 30_000, 60_000, 40_000],
+    ],
+)
+def test_nobody_is_named_for_chance(busy: list[int]) -> None:
+    usual = _record(0, [40_000] * 4, [35_000] * 4)
+    other = _record(1, busy, [36_000] * 4)
+    assert compare_records([usual, other], 2).slowest is None
+
+
+def test_a_group_of_which_a_rank_is_missing_tells_no_waiting() -> None:
+    ranks = [_record(rank, [40_000] * 4, [35_000 + rank] * 4, world=3) for rank in range(2)]
+    found = compare_records(ranks, 3)
+    assert found.waited_share == (0.0, 0.0)
+    assert found.figures[0].transfer_ns is None
+
+
+def test_clocks_of_two_hosts_are_brought_together_by_the_ends_of_collectives() -> None:
+    here = _record(0, [40_000] * 4, [35_000] * 4)
+    there = _record(1, [60_000] * 4, [55_000] * 4, host="two", ahead=7_000_000_000)
+    assert clock_shifts([here, there]) == [0, 7_000_000_000]
+    found = compare_records([here, there], 2)
+    assert found.ranks[found.slowest or 0] == 1
+    assert found.clock_residual_ns == 0.0
+    assert np.allclose(found.waits_for_ns, [[0, 20_000], [0, 0]])
+    # Of one host the clock is one, and what the ends differ by is the residual.
+    late = _record(1, [60_000] * 4, [55_000] * 4, ends=96_000)
+    assert clock_shifts([here, late]) == [0, 0]
+    assert compare_records([here, late], 2).clock_residual_ns == 1000.0
+
+
+def test_a_trace_of_all_ranks_is_on_one_clock_with_arrows_to_the_last() -> None:
+    here = _record(0, [40_000] * 4, [35_000] * 4)
+    there = _record(1, [60_000] * 4, [95_000] * 4, ends=195_000, host="two", ahead=7_000_000_000)
+    here.calls = [replace(call, end_ns=call.end_ns + STEP) for call in here.calls]
+    there.spans = [("aten::mm", 7_000_010_000, 7_000_020_000, 0)]
+    events = trace_of_job([here, there])["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {"pid": 1, "tid": 0, "name": "aten::mm", "ts": 10.0, "dur": 10.0, "ph": "X"} in spans
+    steps = [(e["pid"], e["ts"]) for e in spans if e["name"] == "step 2"]
+    assert steps == [(0, 100.0), (1, 100.0)]
+    # Rank 0 comes at 35 us and waits for rank 1, which comes at 95: in each of four steps.
+    arrows = [(e["ph"], e["pid"], e["ts"]) for e in events if e["ph"] in "sf"]
+    assert arrows[:2] == [("s", 0, 35.0), ("f", 1, 95.0)]
+    assert len(arrows) == 8
+
+
+def test_the_part_that_is_longer_in_every_step_is_told_from_one_that_is_at_times() -> None:
+    fast = _record(0, [40_000] * 6, [35_000] * 6)
+    slow = _record(1, [50_000] * 6, [45_000] * 6)
+    fast.parts = {"overhead.python": [5e3] * 6, "kernels|forward": [20e3, 21e3] * 3}
+    # Something else ran in every other step, for far longer than what was added to each.
+    slow.parts = {"overhead.python": [4e3, 90e3] * 3, "kernels|forward": [30e3, 31e3] * 3}
+    longer = compare_records([fast, slow], 2).longer
+    assert longer[0] == ("kernels|forward", 10e3)
+
+
+def test_what_a_rank_runs_longer_and_its_pauses_are_of_timed_steps() -> None:
+    fast = _record(0, [40_000] * 4, [35_000] * 4)
+    slow = _record(1, [60_000] * 4, [55_000] * 4)
+    fast.ran_ns, fast.paused_ns = [30_000] * 6, [0] * 6
+    # One step in three is paused, and one was disturbed by far.
+    slow.ran_ns, slow.paused_ns = [42_000, 41_000, 43_000, 42_000, 900_000], [0, 9_000, 0, 0, 0]
+    found = compare_records([fast, slow], 2)
+    assert found.runs_longer_ns == (-12_000.0, 12_000.0)
+    assert found.pauses_ns == (0.0, 1_800.0)
+    # The profiled steps, of which there are as many, say nothing of it.
+    assert found.ahead_ns == (-20_000.0, 20_000.0)
+    slow.ran_ns, slow.paused_ns = [], []
+    untold = compare_records([fast, slow], 2)
+    assert (untold.runs_longer_ns, untold.pauses_ns) == ((), ())

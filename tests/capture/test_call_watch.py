@@ -1,0 +1,44 @@
+"""Which calls of modules are seen, and when."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def test_a_module_that_is_called_late_is_seen_where_the_program_has_it_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from gobrrr.capture import call_watch
+    from gobrrr.capture.call_watch import CallWatch
+
+    # Another test of this process may have compiled something.
+    monkeypatch.setattr(call_watch, "compiler_counters", lambda: {"compiled_graphs": 0})
+    net, average = torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.nn.Linear(4, 4)
+    inner, x = net[0], torch.randn(2, 4)
+    watch = CallWatch()
+    watch.take(threading.get_ident())
+    undo = watch.discover()
+    net(x)
+    watch.settle()
+    undo()
+    net(x)
+    with torch.no_grad():
+        average(x)
+        average(x)
+    calls, _ = watch.take(threading.get_ident())
+    try:
+        assert [call.key.module for call in calls] == ["Sequential"] * 2 + ["Linear"] * 2
+        assert [call.key.alike for call in calls] == [
+            (0, True, True), (0, True, True), (-1, True, False), (-1, True, False),
+        ]  # fmt: skip
+        # A part of another is none of its own, and names of modules are those of before.
+        assert not inner._forward_hooks
+        assert watch.roots() == {"": net}
+    finally:
+        watch.remove()
+    assert not average._forward_hooks

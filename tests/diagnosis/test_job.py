@@ -1,0 +1,236 @@
+"""One diagnosis of a job's ranks: who is waited for, in what, and what is said of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import gobrrr
+from gobrrr.attribution.job import ExposedPart, JobComparison
+from gobrrr.attribution.rank_record import Call, RankRecord
+from gobrrr.diagnosis.job import job_diagnosis
+from gobrrr.diagnosis.job_records import merge
+from gobrrr.diagnosis.schema import Diagnosis, GroupRow, IdleRow
+from gobrrr.diagnosis.verdict import split_of
+from gobrrr.diagnosis.writing import encode
+from gobrrr.reports.terminal import report_text
+
+STEP_S = 0.100
+
+
+def _rank(data: Path, **leaves: float) -> Diagnosis:
+    """A step of 100 ms: these leaves (dots as underscores), 20 ms of kernels, the rest network."""
+    diagnosis = gobrrr.load(data / "minimal.json")
+    given = {name.replace("__", "."): value for name, value in leaves.items()}
+    diagnosis.leaves = dict.fromkeys(diagnosis.leaves, 0.0) | given
+    diagnosis.leaves["memory.network"] = STEP_S - sum(given.values())
+    diagnosis.split = split_of(diagnosis.leaves)
+    time = diagnosis.step.time_s
+    time.median = time.mean = time.low = time.high = STEP_S
+    diagnosis.idle = [
+        IdleRow(cause="python", time_s=given.get("overhead.python", 0.0), source="train.py:7")
+    ]
+    diagnosis.phases = [_group("backward", None, given["compute.matrix.below"])]
+    diagnosis.modules = [_group("net.2", "backward", given["compute.matrix.below"])]
+    return diagnosis
+
+
+def _group(name: str, phase: str | None, compute_s: float) -> GroupRow:
+    return GroupRow(
+        name=name, phase=phase, time_s=compute_s, compute_s=compute_s, memory_s=0.0,
+        overhead_s=0.0, unmodelled_s=0.0, flops=None, bytes=None,
+    )  # fmt: skip
+
+
+def _compared(slowest: int | None, *, share: float = 0.5) -> JobComparison:
+    return JobComparison(
+        ranks=(0, 1),
+        figures=(),
+        waited_share=(share, 0.0),
+        waits_for_ns=np.array([[0.0, 30e6], [0.0, 0.0]]),
+        busy_ns=(40e6, 70e6),
+        ahead_ns=(-30e6, 30e6),
+        slowest=slowest,
+        exposed=(ExposedPart("world", "backward", "net.2", 45e6, 15e6),),
+        clock_residual_ns=2e4,
+    )
+
+
+def _job(found: dict[int, Diagnosis], compared: JobComparison, **options: object) -> Diagnosis:
+    given = {"world_size": 2, "hosts": 1, "missing": {}, "joined_s": {}} | options
+    return job_diagnosis(found, compared, **given)  # type: ignore[arg-type]
+
+
+def test_the_rank_that_others_wait_for_is_shown_with_what_it_takes_longer_for(data: Path) -> None:
+    found = {
+        0: _rank(data, overhead__python=0.010, compute__matrix__below=0.020),
+        1: _rank(data, overhead__python=0.042, compute__matrix__below=0.021),
+    }
+    diagnosis = _job(found, _compared(1))
+    job = diagnosis.job
+    assert job is not None
+    assert (job.slowest, job.cause, job.place) == (1, "overhead.python", "train.py:7")
+    assert job.excess_s == pytest.approx(0.032)
+    assert job.lost_s == pytest.approx(0.032)
+    assert job.busier_s == pytest.approx(0.030)
+    assert diagnosis.source["rank"] == 1
+    assert diagnosis.verdict.endswith(
+        "The other ranks wait for rank 1: it spends 32.0 ms per step more than they do on "
+        "Python, most of it at train.py:7. The job loses that time."
+    )
+    first, second = diagnosis.ranks or []
+    # Half of the 70 ms that rank 0 spends in collectives it waits for the other.
+    assert first.leaves["memory.network_wait"] == pytest.approx(0.035)
+    assert first.leaves["memory.network"] == pytest.approx(0.035)
+    assert (first.wait_s, second.wait_s) == (pytest.approx(0.035), 0.0)
+    assert job.mean is not None
+    # (70 + 37) / 2 ms of communication.
+    assert job.mean.memory_s == pytest.approx(0.0535)
+    text = report_text(diagnosis)
+    assert "Parts of the step by rank" in text
+    assert "2 of 2 ranks on 1 host" in text
+
+
+def test_the_job_loses_what_goes_with_the_longest_part_too(data: Path) -> None:
+    """Ops that one rank has besides are kernels, their dispatch, and the Python around them."""
+    found = {
+        0: _rank(
+            data, overhead__python=0.010, overhead__dispatch=0.002, compute__matrix__below=0.02
+        ),
+        1: _rank(
+            data, overhead__python=0.042, overhead__dispatch=0.007, compute__matrix__below=0.02
+        ),
+    }
+    longer = (("overhead.python", 32e6), ("overhead.dispatch", 9e6))
+    compared = replace(_compared(1), longer=longer, runs_longer_ns=(-37e6, 37e6))
+    job = _job(found, compared).job
+    assert job is not None
+    assert (job.excess_s, job.lost_s) == (pytest.approx(0.032), pytest.approx(0.037))
+    assert "The job loses that time" not in job.sentence
+    assert "the job loses 37.0 ms per step" in job.sentence
+
+
+def test_where_no_verdict_is_drawn_of_the_rank_only_the_job_is_told(data: Path) -> None:
+    found = {
+        0: _rank(data, compute__matrix__below=0.020),
+        1: _rank(data, overhead__python=0.040, compute__matrix__below=0.020),
+    }
+    found[1].regime = None
+    job = _job(found, _compared(1))
+    assert job.job is not None
+    assert job.job.sentence
+    assert job.verdict == job.job.sentence
+
+
+@pytest.mark.parametrize(
+    ("part", "runs_longer_ns", "lost_s"),
+    [
+        # With the dispatch of its ops, and the Python around them.
+        ("kernels|optimizer", 50e6, 0.050),
+        # A thread that waits for a processor runs less than its part lasts.
+        ("kernels|forward", 20e6, 0.032),
+        ("kernels|optimizer", -1e6, 0.032),
+        ("overhead.data_loading", 50e6, 0.032),
+    ],
+)
+def test_the_loss_is_the_larger_of_what_the_part_and_the_processor_tell(
+    data: Path, part: str, runs_longer_ns: float, lost_s: float
+) -> None:
+    found = {rank: _rank(data, compute__matrix__below=0.020) for rank in (0, 1)}
+    compared = replace(
+        _compared(1), longer=((part, 32e6),), runs_longer_ns=(-runs_longer_ns, runs_longer_ns)
+    )
+    job = _job(found, compared).job
+    assert job is not None
+    assert job.cause == part.partition("|")[0]
+    assert (job.excess_s, job.lost_s) == (pytest.approx(0.032), pytest.approx(lost_s))
+
+
+def test_pauses_are_told_by_their_mean(data: Path) -> None:
+    """The median step has none of a collector that runs in every third."""
+    found = {
+        0: _rank(data, overhead__python=0.010, compute__matrix__below=0.020),
+        1: _rank(data, overhead__python=0.010, compute__matrix__below=0.021),
+    }
+    compared = replace(_compared(None), pauses_ns=(0.0, 20e6))
+    job = _job(found, compared).job
+    assert job is not None
+    assert (job.slowest, job.cause) == (1, "overhead.garbage_collection")
+    assert job.lost_s == pytest.approx(0.020)
+
+
+def test_kernels_are_named_with_their_phase_and_module(data: Path) -> None:
+    found = {
+        0: _rank(data, overhead__python=0.010, compute__matrix__below=0.020),
+        1: _rank(data, overhead__python=0.010, compute__matrix__below=0.050),
+    }
+    job = _job(found, _compared(1)).job
+    assert job is not None
+    assert (job.cause, job.phase, job.place) == ("kernels", "backward", "net.2")
+    assert "it spends 30.0 ms per step more than they do on kernels of backward" in job.sentence
+
+
+def test_nobody_is_named_where_nobody_stands_out(data: Path) -> None:
+    found = {
+        rank: _rank(data, overhead__python=0.010, compute__matrix__below=0.020) for rank in (0, 1)
+    }
+    diagnosis = _job(found, _compared(None))
+    assert diagnosis.job is not None
+    assert (diagnosis.job.slowest, diagnosis.job.sentence) == (None, "")
+    assert "wait for rank" not in diagnosis.verdict
+    assert diagnosis.source["rank"] == 1  # busy longest
+    assert diagnosis.notices[0].endswith("is of rank 1, the one that is busy longest.")
+
+
+def test_pauses_of_the_collector_are_seen_in_the_mean(data: Path) -> None:
+    found = {
+        0: _rank(data, compute__matrix__below=0.020),
+        1: _rank(data, compute__matrix__below=0.020, overhead__garbage_collection=0.008),
+    }
+    job = _job(found, _compared(None)).job
+    assert job is not None
+    assert (job.slowest, job.cause) == (1, "overhead.garbage_collection")
+
+
+def test_a_rank_that_started_late_is_named_beside_the_steps(data: Path) -> None:
+    found = {rank: _rank(data, compute__matrix__below=0.020) for rank in (0, 1)}
+    job = _job(found, _compared(None), joined_s={0: 100.0, 1: 104.0}).job
+    assert job is not None
+    assert (job.late_start, job.late_start_s) == (1, 4.0)
+    together = _job(found, _compared(None), joined_s={0: 100.0, 1: 100.4}).job
+    assert together is not None
+    assert together.late_start is None
+
+
+def _record(rank: int, diagnosis: Diagnosis | None, problem: str = "") -> bytes:
+    steps = [(i * 100, (i + 1) * 100) for i in range(4)]
+    calls = [
+        Call(low + 40, low + 90, 0, "backward", "net.2", 50.0, 50.0, [(low + 40, low + 90)])
+        for low, _ in steps
+    ]
+    record = RankRecord(
+        rank, "host", steps, [50.0] * 4, [("all_reduce", 8, "float32", 2, "world")], calls,
+        encode(diagnosis).decode() if diagnosis else "", problem,
+    )  # fmt: skip
+    return msgspec.json.encode(record)
+
+
+def test_ranks_without_a_diagnosis_are_named_with_the_reason(data: Path) -> None:
+    own = _rank(data, compute__matrix__below=0.020)
+    said = {0: _record(0, own), 2: _record(2, None, "the script ended during warm-up.")}
+    merged = merge(said, {1: "rank 1 did not reach a step within 60 s"}, 3)
+    assert merged is not None
+    assert merged.job is not None
+    assert merged.job.missing == {
+        "1": "rank 1 did not reach a step within 60 s",
+        "2": "rank 2 has no diagnosis (the script ended during warm-up)",
+    }
+    assert (
+        "Not in the report: ranks 1, 2 of 3: rank 1 did not reach a step within 60 s; rank 2 "
+        "has no diagnosis (the script ended during warm-up)."
+    ) in merged.notices
+    assert merge({}, {0: "gone"}, 1) is None

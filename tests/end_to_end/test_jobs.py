@@ -1,0 +1,143 @@
+"""Jobs of several processes on this machine, as a user would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import gobrrr
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="no gloo",
+    ),
+]
+
+TRAIN = """
+import sys, time, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+model = DDP(net)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+data = torch.randn(32, 64)
+def train(steps, extra=lambda: None):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        extra()
+        optimizer.step()
+"""
+# Few steps in every phase.
+FEW = ("--quiet", "--warmup", "2", "--steps", "8")
+
+
+def job(
+    folder: Path,
+    program: str,
+    *arguments: str,
+    launcher: tuple[str, ...] = (),
+    timeout: float = 240,
+) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(TRAIN + textwrap.dedent(program))
+    command = (
+        [sys.executable, "-m", *launcher, "-m", "gobrrr", "run", *arguments, "script.py"]
+        if launcher
+        else [sys.executable, "-m", "gobrrr", "run", *arguments, "script.py"]
+    )
+    # The package under test, wherever the command runs.
+    source_root = str(Path(gobrrr.__file__).resolve().parents[1])
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "PYTHONPATH": source_root,
+    }  # fmt: skip
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=timeout, env=environment
+    )
+
+
+def test_the_rank_that_is_slow_is_named_with_its_line(tmp_path: Path) -> None:
+    done = job(
+        tmp_path,
+        """
+        def slow():
+            end = time.perf_counter() + 0.2
+            while time.perf_counter() < end and rank == 1:
+                pass
+        train(40, slow)
+        dist.destroy_process_group()
+        """,
+        *FEW, "--stop", "--json", "d.json", "--perfetto", "trace.json",
+        launcher=("torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    diagnosis = gobrrr.load(tmp_path / "d.json")
+    job_found = diagnosis.job
+    assert job_found is not None
+    assert (job_found.world_size, job_found.missing) == (2, {})
+    assert (job_found.slowest, job_found.cause) == (1, "overhead.python")
+    assert job_found.place is not None
+    assert job_found.place.endswith(" in slow")
+    first, second = diagnosis.ranks or []
+    # The other sleeps meanwhile, in its all-reduce: it does not burn Python.
+    assert first.leaves["overhead.python"] < 0.5 * second.leaves["overhead.python"]
+    assert first.leaves["memory.network_wait"] > 0.5 * first.step_s
+    row = diagnosis.collectives[0]
+    # Two layers of 64 x 64 weights and 64 biases, in one bucket.
+    assert (row.name, row.bytes, row.group_size) == ("all_reduce", 2 * (64 * 64 + 64) * 4, 2)
+    assert row.transfer_s is not None
+    assert diagnosis.exposed[0].phase == "backward"
+    assert "The other ranks wait for rank 1" in done.stdout
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events if event.get("name") == "all_reduce"} == {0, 1}
+    assert any(event["name"] == "aten::addmm" for event in events)
+    # One report of all, and each rank's own on request.
+    assert done.stdout.count("\nOps\n") == 1
+    own = gobrrr.load(tmp_path / "d.rank1.json")
+    assert own.source["rank"] == 1
+    assert not list(tmp_path.glob("gobrrr-job-*"))
+
+
+def test_ranks_that_end_at_different_steps_are_diagnosed_without_each_other(
+    tmp_path: Path,
+) -> None:
+    done = job(
+        tmp_path,
+        """
+        # Each for itself: what one rank does the other does not wait for.
+        model = net
+        train(60 if rank == 0 else 3)
+        """,
+        *FEW, "--nproc-per-node", "2", "--json", "d.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    diagnosis = gobrrr.load(tmp_path / "d.json")
+    assert diagnosis.job is not None
+    assert list(diagnosis.job.missing) == ["1"]
+    assert any("rank 1 has ended" in notice for notice in diagnosis.notices)
+
+
+def test_a_rank_that_raises_ends_the_job_as_it_does_without_gobrrr(tmp_path: Path) -> None:
+    done = job(
+        tmp_path,
+        """
+        train(3)
+        if rank == 1:
+            raise KeyError("lost")
+        train(60)
+        """,
+        *FEW, "--nproc-per-node", "2",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "KeyError: 'lost'" in done.stderr

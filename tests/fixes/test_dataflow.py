@@ -1,0 +1,345 @@
+"""What is constant, unread or only printed, in steps that were recorded op by op."""
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.nn.utils import parametrizations  # noqa: E402
+
+from fixes.facts import CEILINGS  # noqa: E402
+from gobrrr.attribution.leaves import LEAVES  # noqa: E402
+from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
+from gobrrr.fixes.attention_dropout import watching_attention  # noqa: E402
+from gobrrr.fixes.catalogue import FIXES  # noqa: E402
+from gobrrr.fixes.dataflow import cost_s, flow_of, only_for_the_host, returned_by  # noqa: E402
+from gobrrr.fixes.facts import Facts, LoaderFact, OpFact, OptimizerFact  # noqa: E402
+from gobrrr.fixes.fix import RuledOut  # noqa: E402
+from gobrrr.fixes.fusion import seconds_to_move  # noqa: E402
+from gobrrr.fixes.gather import describe_optimizer, fixed_storages  # noqa: E402
+from gobrrr.fixes.layout_copies import can_view  # noqa: E402
+from gobrrr.fixes.light import speed_of_light_with  # noqa: E402
+from gobrrr.fixes.parametrizations import parametrized  # noqa: E402
+from gobrrr.fixes.training_by_hand import watching_kept_graphs  # noqa: E402
+from gobrrr.timeline.data import PHASE_NAMES  # noqa: E402
+from gobrrr.timeline.ops import TensorSpec  # noqa: E402
+from gobrrr.timeline.quantities import time_text  # noqa: E402
+
+pytestmark = pytest.mark.torch
+BY_NAME = {fix.name: fix for fix in FIXES}
+EACH_S = 1e-3
+_VIEWS = ("aten::view", "aten::t", "aten::transpose", "aten::slice", "aten::select",
+          "aten::unbind", "aten::expand", "aten::unsqueeze", "aten::squeeze", "aten::permute",
+          "aten::_unsafe_view", "aten::detach", "aten::alias", "aten::split")  # fmt: skip
+
+
+def facts_of(step, module=None, **more):
+    """The step's facts, each op but views of a millisecond and one of overhead."""
+    step()
+    with OpRecorder() as recorder:
+        step()
+    ops = tuple(
+        OpFact(op.call, kernel_s=0.0 if op.call.name in _VIEWS else EACH_S, host_s=EACH_S,
+               module=op.module, source=op.source, phase=PHASE_NAMES[op.phase])
+        for op in recorder.ops
+    )  # fmt: skip
+    facts = Facts(
+        step_s=2 * EACH_S * len(ops), leaves=dict.fromkeys(LEAVES, 0.0), ops=ops,
+        ceilings=CEILINGS, fixed_storages=fixed_storages(module),
+    )  # fmt: skip
+    if not more.get("trains"):
+        facts = replace(facts, returned=returned_by(step, ops))
+    return replace(facts, **more)
+
+
+def names(facts, places):
+    return [facts.ops[place].name.removeprefix("aten::") for place in sorted(places)]
+
+
+def considered(name, facts):
+    return BY_NAME[name].considered(facts)
+
+
+def test_a_table_of_numbers_is_constant_and_what_meets_the_input_is_not():
+    x = torch.randn(8, 4)
+
+    def step():
+        table = torch.sin(torch.arange(8.0)[:, None] / 3.0)
+        return x * table + torch.randn(8, 4)
+
+    facts = facts_of(step)
+    made = names(facts, flow_of(facts).constant - flow_of(facts).views)
+    assert made == ["arange", "div", "sin"]
+    found = considered("constants_each_step", facts)
+    # Three ops of a millisecond and one of overhead each.
+    assert found.expected_s == pytest.approx(6 * EACH_S)
+    assert "test_dataflow.py" in found.sources[0]
+
+
+def test_weights_are_constant_in_inference_alone():
+    model = nn.Linear(4, 4, dtype=torch.float16).eval()
+    x = torch.randn(2, 4)
+
+    def step():
+        with torch.no_grad():
+            return functional.linear(x, model.weight.float())
+
+    assert names_of_constants(step, model) == ["_to_copy"]
+    assert names_of_constants(step, model.train()) == []
+
+
+def names_of_constants(step, module):
+    facts = facts_of(step, module)
+    flow = flow_of(facts)
+    return names(facts, flow.constant - flow.views)
+
+
+def test_a_tensor_of_python_numbers_is_data():
+    values = iter(range(100))
+    facts = facts_of(lambda: torch.tensor([next(values)]) * 2)
+    assert not flow_of(facts).constant - flow_of(facts).views
+
+
+def test_in_place_changes_of_a_constant_by_data_end_it():
+    x = torch.randn(4)
+
+    def step():
+        y = torch.zeros(4)
+        y.add_(x)
+        return y * 2
+
+    facts = facts_of(step)
+    assert names(facts, flow_of(facts).constant) == ["zeros"]
+
+
+def test_what_is_neither_returned_nor_read_is_unread():
+    model, x = nn.Linear(4, 4).eval(), torch.randn(2, 4)
+
+    def step():
+        with torch.no_grad():
+            y = model(x)
+            torch.exp(torch.tanh(y))
+            return torch.stack([row * 2 for row in y])
+
+    found = considered("unread_results", facts_of(step, model))
+    assert found.expected_s == pytest.approx(4 * EACH_S)
+    assert "2 ops" in found.because
+
+
+def test_a_compiler_is_expected_to_drop_what_is_unread():
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+
+    def step():
+        torch.mm(x, w)
+        return x * 2
+
+    facts = facts_of(step, has_compiler=True)
+    found = considered("compile", facts)
+    assert f"drops results that nothing reads: {time_text(EACH_S)}" in found.because
+
+
+def test_what_a_compiler_drops_bounds_no_compiled_step():
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+
+    def step():
+        torch.mm(x, w)
+        return torch.mm(torch.exp(x * 2), torch.eye(8))
+
+    facts = facts_of(step, has_compiler=True)
+    facts = replace(facts, ops=tuple(replace(op, roof_s=1.0) for op in facts.ops))
+    by_name = {fix.name: fix for fix in FIXES}
+    assert speed_of_light_with(facts, ()) == pytest.approx(len(facts.ops))
+    compiled = speed_of_light_with(facts, (by_name["compile"],))
+    # One product is unread and the other's matrix constant; the chain is one kernel, which only
+    # moves.
+    assert compiled == pytest.approx(1.0 + seconds_to_move(facts, 2 * 8 * 8 * 4))
+
+
+def test_what_is_kept_outside_is_read():
+    x, kept = torch.randn(4), torch.zeros(4)
+
+    def step():
+        kept.copy_(torch.tanh(x))
+        return x * 2
+
+    assert isinstance(considered("unread_results", facts_of(step)), RuledOut)
+
+
+def test_a_sort_of_which_little_is_read_is_a_top_k():
+    x = torch.randn(3, 1000)
+    few = considered("topk", facts_of(lambda: torch.sort(x)[0][:, :5]))
+    assert few.expected_s == pytest.approx(0.85 * 2 * EACH_S)
+    assert isinstance(considered("topk", facts_of(lambda: torch.sort(x)[0])), RuledOut)
+
+
+def test_copies_of_views_that_a_product_could_read():
+    x, w = torch.randn(6, 3, 4), torch.randn(3, 4, 5)
+    copied = considered("layout_copies", facts_of(lambda: x.transpose(0, 1).contiguous() @ w))
+    assert "1 copies" in copied.because
+    # A reshape that merges what a transpose has pulled apart needs its copy.
+    merged = facts_of(lambda: x.transpose(0, 1).reshape(18, 4) @ w[0])
+    assert isinstance(considered("layout_copies", merged), RuledOut)
+
+
+def test_what_can_be_viewed_is_what_torch_can_view():
+    for shape, order, new in (((6, 3, 4), (1, 0, 2), (3, 24)), ((6, 3, 4), (1, 0, 2), (18, 4)),
+                              ((2, 1, 4), (1, 0, 2), (8,)), ((4, 6), (0, 1), (2, 12)),
+                              ((4, 6), (1, 0), (6, 2, 2)), ((4, 6), (1, 0), (24,))):  # fmt: skip
+        view = torch.empty(shape).permute(order)
+        try:
+            view.view(new)
+            possible = True
+        except RuntimeError:
+            possible = False
+        spec = TensorSpec(tuple(view.shape), "float32", tuple(view.stride()))
+        assert can_view(spec, new) == possible, (shape, order, new)
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(3, 5)
+        self.layers = nn.ModuleList(nn.Linear(5, 5) for _ in range(10))
+
+    def forward(self, x, recurrent):
+        h = c = x.new_zeros(2, 5)
+        for t in range(10):
+            if recurrent:
+                h, c = self.cell(x[:, t], (h, c))
+            else:
+                h = torch.tanh(self.layers[t](h))
+        return h
+
+
+def test_a_cell_in_a_loop_is_a_layer_and_layers_in_a_loop_are_none():
+    model, x = Cell().eval(), torch.randn(2, 10, 3)
+    work = {"aten::addmm": 100.0}
+
+    def of(recurrent):
+        with torch.no_grad():
+            facts = facts_of(lambda: model(x, recurrent), model, modules=("LSTMCell",))
+        ops = tuple(
+            replace(op, work=_product_work()) if op.name in work else op for op in facts.ops
+        )
+        return considered("fused_rnn", replace(facts, ops=ops))
+
+    assert "10 times" in of(True).because
+    assert isinstance(of(False), RuledOut)
+
+
+def _product_work():
+    from gobrrr.work.estimate import Work
+
+    return Work(100.0, 0.0, 10, 10, 20, "float32", "contraction")
+
+
+def test_parameters_updated_one_by_one_and_values_that_are_only_printed():
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(6)))
+    x = torch.randn(2, 3)
+
+    def step():
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        for p in model.parameters():
+            p.grad.norm().item()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(p.grad * 0.1)
+
+    facts = facts_of(step, trains=True)
+    printed = names(facts, only_for_the_host(facts, flow_of(facts)))
+    assert set(printed) == {"linalg_vector_norm", "_local_scalar_dense"}
+    assert "values that are only read" in considered("remove_syncs", facts).because
+    by_hand = considered("optimizer_by_hand", facts)
+    # 12 products and 12 subtractions.
+    assert "24 ops update about 12 tensors" in by_hand.because
+    assert isinstance(considered("vectorise_loop", facts), RuledOut)
+    own = replace(facts, optimizers=(OptimizerFact("SGD", 12, 72),))
+    assert "torch's own" in considered("optimizer_by_hand", own).reason
+
+
+def test_what_an_optimizer_reads_of_itself_is_not_logged():
+    model, x = nn.Linear(3, 3), torch.randn(2, 3)
+    optimizer = torch.optim.NAdam(model.parameters(), foreach=False)
+
+    def step():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    facts = facts_of(step, trains=True)
+    assert "aten::_local_scalar_dense" in {op.name for op in facts.ops}
+    assert not only_for_the_host(facts, flow_of(facts))
+
+
+def test_a_graph_that_is_kept_for_a_second_backward_pass_is_seen_with_its_line():
+    x = torch.randn(3, requires_grad=True)
+
+    def step():
+        y = torch.tanh(x)
+        y.sum().backward(retain_graph=True)
+        y.square().sum().backward()
+
+    with watching_kept_graphs() as lines:
+        step()
+    assert len(lines) == 1
+    assert "test_dataflow.py" in lines[0]
+    facts = facts_of(step, trains=True, graphs_kept=tuple(lines))
+    assert considered("one_backward", facts).expected_s > 0
+    with watching_kept_graphs() as lines:
+        torch.tanh(x).sum().backward()
+    assert not lines
+
+
+def test_attention_that_is_fused_already_is_told_about_its_dropout():
+    q = torch.randn(2, 2, 16, 8)
+
+    def step():
+        return functional.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
+
+    with watching_attention() as calls:
+        step()
+    facts = facts_of(step, attention_calls=tuple(calls))
+    assert "called already" in considered("fused_attention", facts).reason
+    assert "have dropout" in considered("attention_dropout", facts).because
+
+
+def test_threads_that_share_the_processors_with_loader_workers_are_too_many():
+    x = torch.randn(4)
+    facts = facts_of(lambda: x * 2, threads=2, processors=2)
+    facts = replace(facts, leaves=facts.leaves | {"compute.vector.roof": facts.step_s})
+    crowded = replace(facts, loaders=(LoaderFact(2, False),))
+    assert "2 loader workers share 2" in considered("one_thread", crowded).because
+
+
+def test_optimizers_that_move_only_what_has_a_gradient_take_sparse_ones():
+    p = [nn.Parameter(torch.ones(2))]
+    assert describe_optimizer(torch.optim.SGD(p, 0.1)).takes_sparse
+    assert not describe_optimizer(torch.optim.SGD(p, 0.1, momentum=0.9)).takes_sparse
+    assert not describe_optimizer(torch.optim.Adam(p)).takes_sparse
+    assert describe_optimizer(torch.optim.Adam(p)).of_torch
+
+
+def test_modules_that_compute_their_weight_are_counted():
+    assert parametrized(parametrizations.weight_norm(nn.Linear(2, 2))) == 1
+    assert parametrized(torch.nn.utils.spectral_norm(nn.Linear(2, 2))) == 1
+    assert parametrized(nn.Linear(2, 2)) == 0
+
+
+def test_what_puts_the_slices_together_again_goes_with_their_loop():
+    x = torch.randn(12, 4)
+
+    def step():
+        rows = [torch.exp(row) for row in x]
+        return torch.stack(rows)
+
+    facts = facts_of(step)
+    facts = replace(facts, leaves={"overhead.dispatch": 1.0})
+    (gather,) = [op for op in facts.ops if op.name in ("aten::stack", "aten::cat")]
+    found = considered("vectorise_loop", facts)
+    alone = tuple(op for op in facts.ops if op is not gather)
+    without = considered("vectorise_loop", replace(facts, ops=alone))
+    assert found.expected_s - without.expected_s == pytest.approx(cost_s(gather))

@@ -1,0 +1,51 @@
+"""Intervals of predictions: a fix's own, widened by what trials of its class were off by."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fixes.facts import facts
+
+from gobrrr.fixes.catalogue import FIXES
+from gobrrr.fixes.fix import Fix, Prospect
+from gobrrr.fixes.spread import FLOOR, SPREADS, UNSUPPORTED, interval_of
+
+KIND = "compilers"
+
+
+def made(low_s, expected_s, high_s, kind=KIND):
+    return Fix("made", "Made", (), (), lambda _: Prospect(low_s, expected_s, high_s, "why"),
+               judged_with=kind)  # fmt: skip
+
+
+def test_every_class_has_trials_enough_and_some_fix_is_judged_by_it():
+    assert {fix.judged_with for fix in FIXES} - {""} == set(SPREADS)
+    for spread in SPREADS.values():
+        assert spread.programs >= 5
+        assert 0.0 <= spread.below <= UNSUPPORTED.below
+        assert 0.0 <= spread.above <= UNSUPPORTED.above
+    assert UNSUPPORTED.programs == 0
+
+
+def test_an_interval_grows_by_its_class_and_by_what_a_trial_is_uncertain_by():
+    given = facts(step_s=1.0)
+    spread = SPREADS[KIND]
+    found = made(0.1, 0.2, 0.25).considered(given)
+    assert found.expected_s == 0.2
+    assert found.low_s == pytest.approx(0.2 - spread.below * (0.1 + FLOOR))
+    assert found.high_s == pytest.approx(0.2 + spread.above * (0.05 + FLOOR))
+
+
+def test_what_no_trial_supports_is_widest_and_so_is_everything_on_a_gpu():
+    given = facts(step_s=1.0)
+    low_s, high_s = interval_of("", given, 0.1, 0.2, 0.25)
+    assert low_s == pytest.approx(0.2 - UNSUPPORTED.below * (0.1 + FLOOR))
+    assert high_s == pytest.approx(0.2 + UNSUPPORTED.above * (0.05 + FLOOR))
+    assert interval_of("no such class", given, 0.1, 0.2, 0.25) == (low_s, high_s)
+    on_gpu = replace(given, device_kind="cuda")
+    assert interval_of(KIND, on_gpu, 0.1, 0.2, 0.25) == (low_s, high_s)
+
+
+def test_nothing_saves_more_than_the_step():
+    found = made(0.5, 0.9, 0.99, kind="").considered(facts(step_s=1.0))
+    assert found.high_s == 1.0
+    assert found.low_s < 0.5

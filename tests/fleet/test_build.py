@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq
+
+from fleet_making import write_ranks
+from gobrrr.fleet.build import FleetOptions, build_fleet
+from gobrrr.fleet.engines import map_here
+from gobrrr.fleet.folder import FleetFolder
+from gobrrr.fleet.mapping import MappedFile, MapTask, map_file
+from gobrrr.fleet.schema import LEAF_COLUMNS, MAPPED
+from gobrrr.fleet.sources import Naming, SourceFile
+from gobrrr.pipeline.trace import diagnose_trace
+from gobrrr.timeline.errors import InputError
+from trace_writing import OURS, WrittenTrace, rank_trace
+
+ONE = FleetOptions(workers=1)
+
+
+def task_of(path: Path, rank: int | None = 0, memory_bytes: int = 1 << 30) -> MapTask:
+    return MapTask(SourceFile(str(path), path.stat().st_size, "1", "run", None, rank), memory_bytes)
+
+
+def read(mapped: MappedFile, table: str) -> list[dict[str, object]]:
+    import pyarrow as pa
+
+    return pq.read_table(pa.BufferReader(mapped.tables[table])).to_pylist()
+
+
+def test_the_tables_of_a_rank_are_those_of_its_diagnosis(tmp_path: Path) -> None:
+    path = OURS / "mi250_toy_training.json.gz"
+    mapped, diagnosis = map_file(task_of(path)), diagnose_trace(path)
+    assert mapped.error is None
+    assert set(mapped.tables) == set(MAPPED)
+    (means,) = read(mapped, "means")
+    for leaf, seconds in diagnosis.leaves.items():
+        assert means[leaf.replace(".", "_") + "_s"] == pytest.approx(seconds, abs=1e-12)
+    steps = read(mapped, "steps")
+    assert len(steps) == diagnosis.step.profiled_steps
+    for step in steps:
+        assert step["s"] == pytest.approx(sum(step[name] for name in LEAF_COLUMNS))
+    assert sum(row["s"] for row in read(mapped, "ops")) == pytest.approx(
+        sum(row.time_s for row in diagnosis.ops)
+    )
+    assert sum(row["s"] for row in read(mapped, "lines")) == pytest.approx(
+        sum(row.time_s for row in diagnosis.idle)
+    )
+    idle = sum(row["s"] for row in read(mapped, "idle")) / len(steps)
+    assert idle == pytest.approx(sum(row.time_s for row in diagnosis.idle), rel=1e-6)
+
+
+def test_a_recording_of_a_processor_has_means_alone(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    for step in range(2):
+        trace.note(f"ProfilerStep#{step}", 1000 * step, 900)
+        sizes = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+        trace.op("aten::mm", 1000 * step + 10, 500, **sizes)
+    mapped = map_file(task_of(trace.write(tmp_path)))
+    assert mapped.error is None
+    (means,) = read(mapped, "means")
+    assert means["on_device"] is False
+    steps = read(mapped, "steps")
+    assert len(steps) == 2
+    assert {step["compute_s"] for step in steps} == {None}
+    assert sum(step["s"] for step in steps) / 2 == pytest.approx(means["s"])
+    assert read(mapped, "collectives") == []
+
+
+def test_nothing_but_the_columns_is_kept_of_a_trace(tmp_path: Path) -> None:
+    trace = rank_trace(0)
+    secret = "hunter2-secret"
+    trace.top["env"] = {"AWS_SECRET_ACCESS_KEY": secret}
+    trace.top["hostname"] = secret
+    for event in trace.events:
+        event["args"]["Concrete Inputs"] = [secret]
+        event["args"]["password"] = secret
+    mapped = map_file(task_of(trace.write(tmp_path)))
+    assert mapped.error is None
+    for name in mapped.tables:
+        assert secret not in str(read(mapped, name))
+    assert secret not in str(mapped.notices)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"hello", "is not JSON"),
+        (b'{"traceEvents": []}', "holds no events"),
+        (gzip.compress(b'{"traceEvents": [' + b"x" * 9999, mtime=0)[:-20], "ends early"),
+        (b'{"other": 1}', "not a PyTorch profiler trace"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    mapped = map_file(task_of(path))
+    assert mapped.error is not None
+    assert said in mapped.error
+    assert str(path) in mapped.error
+    assert not mapped.tables
+
+
+def test_a_trace_that_does_not_say_its_rank_needs_a_name_that_does(tmp_path: Path) -> None:
+    path = rank_trace(None).write(tmp_path)
+    assert map_file(task_of(path, rank=3)).rank == 3
+    assert "which rank recorded it" in (map_file(task_of(path, rank=None)).error or "")
+
+
+def test_what_the_trace_says_goes_before_the_name(tmp_path: Path) -> None:
+    path = rank_trace(1).write(tmp_path, "rank7.json")
+    assert map_file(task_of(path, rank=7)).rank == 1
+    beyond = rank_trace(2, world=2).write(tmp_path, "beyond.json")
+    assert "is rank 2, but its run has 2 ranks" in (map_file(task_of(beyond)).error or "")
+
+
+def test_a_trace_beyond_the_memory_of_a_worker_is_a_sentence(tmp_path: Path) -> None:
+    mapped = map_file(task_of(rank_trace(0).write(tmp_path), memory_bytes=4096))
+    assert "4 KiB" in (mapped.error or "")
+    assert "--worker-memory" in (mapped.error or "")
+    # The limit is gone again.
+    assert map_file(task_of(tmp_path / "trace.json")).error is None
+
+
+def test_only_new_and_changed_files_are_read_again(tmp_path: Path) -> None:
+    paths = write_ranks(tmp_path / "run", {1: 60})
+    out = tmp_path / "fleet"
+    assert build_fleet([str(tmp_path / "run")], out, ONE).read == 4
+    first = sorted(path.read_bytes() for path in (out / "steps").rglob("*.parquet"))
+    assert build_fleet([str(tmp_path / "run")], out, ONE).read == 0
+    rank_trace(2, 30, world=4, group_size=4).write(tmp_path / "run", paths[2].name)
+    os.utime(paths[2], ns=(1, 1))
+    assert build_fleet([str(tmp_path / "run")], out, ONE).read == 1
+    after = sorted(path.read_bytes() for path in (out / "steps").rglob("*.parquet"))
+    assert len(after) == len(first) == 4
+    assert after != first
+    assert build_fleet([str(tmp_path / "run")], out, FleetOptions(workers=1, again=True)).read == 4
+
+
+def test_bad_files_are_rows_beside_the_good_ones(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {1: 60})
+    (tmp_path / "run" / "rank9.json").write_text("{")
+    verdict = build_fleet([str(tmp_path / "run")], tmp_path / "fleet", ONE)
+    assert (verdict.files, verdict.read, len(verdict.errors)) == (5, 5, 1)
+    assert "rank9.json" in verdict.errors[0]
+    assert verdict.runs[0].ranks == 4
+    # It is not read again either.
+    assert build_fleet([str(tmp_path / "run")], tmp_path / "fleet", ONE).read == 0
+
+
+def test_of_two_files_of_a_rank_one_is_a_row_with_an_error(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {})
+    rank_trace(1, world=4, group_size=4).write(tmp_path / "run", "another1.json")
+    for reverse in (False, True):
+        out = tmp_path / f"fleet{reverse}"
+
+        def engine(tasks: Sequence[MapTask], reverse: bool = reverse) -> Iterator[MappedFile]:
+            return map(map_file, sorted(tasks, key=lambda t: t.source.path, reverse=reverse))
+
+        verdict = build_fleet([str(tmp_path / "run")], out, engine=engine)
+        assert [e for e in verdict.errors if "rank1.json" in e.split(":")[0]]
+        assert "a second trace of rank 1 of run run" in verdict.errors[0]
+        assert len(list((out / "steps").rglob("*.parquet"))) == 4
+
+
+def test_an_interrupted_folder_is_usable_and_goes_on(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {1: 60})
+    out = tmp_path / "fleet"
+
+    def stopped(tasks: Sequence[MapTask]) -> Iterator[MappedFile]:
+        yield map_file(tasks[0])
+        yield map_file(tasks[1])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_fleet([str(tmp_path / "run")], out, engine=stopped)
+    assert [row.rank for row in FleetFolder.open(out).rows] == [0, 1]
+    # What nobody lists was being written when the process was killed.
+    stray = out / "steps" / "run=run" / "rank=9"
+    stray.mkdir(parents=True)
+    (stray / ".0.parquet.tmp").write_bytes(b"half")
+    (stray / "0.parquet").write_bytes(b"half")
+    verdict = build_fleet([str(tmp_path / "run")], out, ONE)
+    assert verdict.read == 2
+    assert verdict.runs[0].ranks == 4
+    assert not list(stray.iterdir())
+
+
+def test_without_traces_the_folder_is_compared_again(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {1: 60})
+    out = tmp_path / "fleet"
+    first = build_fleet([str(tmp_path / "run")], out, ONE)
+    again = build_fleet([], out)
+    assert again.runs == first.runs
+    assert again.read == 0
+
+
+def test_folders_that_are_no_fleet_are_refused(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {})
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("")
+    with pytest.raises(InputError, match="has other files in it"):
+        build_fleet([str(tmp_path / "run")], tmp_path / "full", ONE)
+    with pytest.raises(InputError, match="is not a fleet folder"):
+        build_fleet([], tmp_path / "run")
+    with pytest.raises(InputError, match="does not exist"):
+        build_fleet([], tmp_path / "nowhere")
+    out = tmp_path / "fleet"
+    build_fleet([str(tmp_path / "run")], out, ONE)
+    (out / "fleet.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="has format 99"):
+        build_fleet([], out)
+    (out / "fleet.json").write_text("{")
+    with pytest.raises(InputError, match="damaged"):
+        build_fleet([], out)
+
+
+def test_a_fleet_of_bad_files_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text("{")
+    with pytest.raises(InputError, match="none of the 1 files could be read; the first"):
+        build_fleet([str(tmp_path / "rank0.json")], tmp_path / "fleet", ONE)
+
+
+def test_two_do_not_write_one_folder(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {})
+    build_fleet([str(tmp_path / "run")], tmp_path / "fleet", ONE)
+    with (
+        FleetFolder.open(tmp_path / "fleet").written_alone(),
+        pytest.raises(InputError, match="another gobrrr fleet"),
+    ):
+        build_fleet([], tmp_path / "fleet")
+
+
+def test_processes_find_what_one_finds(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {1: 60})
+    one = build_fleet([str(tmp_path / "run")], tmp_path / "one", ONE)
+    two = build_fleet([str(tmp_path / "run")], tmp_path / "two", FleetOptions(workers=2))
+    assert one.runs == two.runs
+    assert two.worker_bytes is not None
+    assert two.worker_bytes > 1 << 20
+
+
+def test_a_reader_that_dies_takes_no_other_file_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gobrrr.fleet import mapping
+
+    paths = write_ranks(tmp_path / "run", {})
+    real = mapping.read_trace
+
+    def read_trace(path: Path) -> object:
+        if Path(path).name == "rank1.json.gz":
+            os._exit(9)
+        return real(path)
+
+    monkeypatch.setattr(mapping, "read_trace", read_trace)
+    tasks = [task_of(path, rank) for rank, path in enumerate(paths)]
+    found = {mapped.source.path: mapped for mapped in map_here(tasks, 2)}
+    assert len(found) == 4
+    assert [str(p) for p in paths if found[str(p)].error is not None] == [str(paths[1])]
+    assert "ended by the system" in (found[str(paths[1])].error or "")
+
+
+def test_remote_traces_are_fetched(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    for rank, path in enumerate(write_ranks(tmp_path / "run", {1: 60})):
+        store.pipe(f"/fetched/rank{rank}.json.gz", path.read_bytes())
+    verdict = build_fleet(["memory://fetched/"], tmp_path / "fleet", ONE)
+    assert (verdict.runs[0].run, verdict.runs[0].ranks) == ("fetched", 4)
+
+
+def test_hosts_by_rank_where_paths_do_not_name_them(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {})
+    options = FleetOptions(Naming(ranks_per_host=2), workers=1)
+    verdict = build_fleet([str(tmp_path / "run")], tmp_path / "fleet", options)
+    assert verdict.runs[0].hosts == 2
+    rows = FleetFolder.open(tmp_path / "fleet").rows
+    assert [row.host for row in rows] == ["host0", "host0", "host1", "host1"]

@@ -1,0 +1,96 @@
+"""Factorisations: columns that wait for each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.models.kernel_model import KernelEstimate, estimate_op, target_device
+from gobrrr.timeline.ops import Arg, OpCall
+from gobrrr.work import work_of
+from models.toy_device import IDEAL, aten, spec, toy_device
+
+H100, V100 = target_device("H100-SXM"), target_device("V100-SXM2")
+
+
+def estimated(call: OpCall, device: object = H100) -> KernelEstimate:
+    work = work_of(call)
+    assert work is not None
+    found = estimate_op(call, work, device)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def qr(*shape: int, mode: str = "reduced") -> OpCall:
+    return aten("linalg_qr", spec(*shape), mode)
+
+
+def svd(*shape: int) -> OpCall:
+    return aten("_linalg_svd", spec(*shape), False, True)
+
+
+def eigh(*shape: int) -> OpCall:
+    return aten("_linalg_eigh", spec(*shape), "L", True)
+
+
+# Published timings that no constant is from.
+@pytest.mark.parametrize(
+    ("call", "measured_s"),
+    [
+        # github.com/pytorch/pytorch/pull/173515, of 128 and 2048 columns, single and batched.
+        (aten("linalg_cholesky_ex", spec(128, 128)), 108.6e-6),
+        (aten("linalg_cholesky_ex", spec(2048, 2048)), 1954e-6),
+        (aten("linalg_cholesky_ex", spec(16, 2048, 2048)), 10598e-6),
+        # github.com/flagos-ai/FlagGems/pull/5586, without Q.
+        (qr(256, 256, mode="r"), 614e-6),
+        (qr(1024, 1024, mode="r"), 3787e-6),
+        (qr(4096, 4096, mode="r"), 24165e-6),
+    ],
+)
+def test_published_times_are_met_within_a_factor_of_two(call: OpCall, measured_s: float) -> None:
+    found = estimated(call)
+    assert measured_s / 2 < found.time_s < 2 * measured_s
+    # At the rate of products they take a tenth of that, or less.
+    assert found.roof.time_s < measured_s / 10
+
+
+def test_a_small_matrix_takes_its_columns_latency() -> None:
+    work = work_of(aten("linalg_cholesky_ex", spec(64, 64)))
+    assert work is not None
+    found = estimate_op(
+        aten("linalg_cholesky_ex", spec(64, 64)), work, toy_device(), coefficients=IDEAL
+    )
+    assert found is not None
+    # 64 columns of 0.73 us; 64^3 / 3 = 87 kFLOP at 12 % of 1 TFLOP/s take 0.73 us more.
+    assert found.time_s == pytest.approx(64 * 0.73e-6 + 0.76e-6, rel=0.01)
+    assert found.regime == "overhead"
+    assert "64 columns, one after the other" in found.because
+
+
+def test_q_takes_its_columns_again() -> None:
+    with_q, without = estimated(qr(64, 64)), estimated(qr(64, 64, mode="r"))
+    assert with_q.time_s == pytest.approx(2 * without.time_s, rel=0.05)
+
+
+def test_a_loop_over_a_batch_is_one_chain_and_a_batched_kernel_is_not() -> None:
+    one, many = estimated(eigh(100, 100)), estimated(eigh(500, 100, 100))
+    assert many.time_s == pytest.approx(500 * one.time_s, rel=0.1)
+    assert "in each of 500 matrices" in many.because
+    small, batch = estimated(svd(16, 16)), estimated(svd(64, 16, 16))
+    assert batch.time_s < 1.5 * small.time_s
+
+
+def test_an_svd_of_few_columns_takes_milliseconds() -> None:
+    # 300 of 900 x 100 took 1.61 s on a V100, where the products alone are 6 ms.
+    found = estimated(svd(300, 900, 100), V100)
+    assert 0.8 < found.time_s < 3.2
+
+
+def test_other_ops_and_other_libraries_are_not_chains() -> None:
+    solved: Arg = spec(64, 64)
+    triangular = estimated(aten("linalg_solve_triangular", spec(64, 64), solved))
+    assert "columns" not in triangular.because
+    work = work_of(qr(64, 64))
+    assert work is not None
+    elsewhere = estimate_op(qr(64, 64), work, toy_device("mps"), coefficients=IDEAL)
+    assert elsewhere is not None
+    assert "columns" not in elsewhere.because

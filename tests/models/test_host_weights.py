@@ -1,0 +1,54 @@
+"""What kinds of ops cost the host of a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds, host_work
+from gobrrr.models.host_weights import WEIGHTS, host_weight, kind_of
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.ops import OpCall
+
+KINDS = {
+    "aten::mm": "product", "aten::addmm": "product", "aten::convolution": "convolution",
+    "aten::convolution_backward": "convolution", "aten::native_batch_norm": "batch norm",
+    "aten::cudnn_batch_norm": "batch norm", "aten::native_layer_norm": "norm",
+    "aten::native_group_norm": "norm", "aten::sum": "reduction",
+    "aten::_scaled_dot_product_flash_attention": "attention", "aten::add": None,
+    "aten::relu": None, "aten::cat": None, "triton_poi_fused_0": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_op_is_of_the_kind_that_its_library_says(name: str) -> None:
+    assert kind_of(OpCall(name, ())) == KINDS[name]
+
+
+def test_a_network_of_convolutions_costs_the_host_several_times_its_ops() -> None:
+    costs = HostCosts()
+    names = ("aten::convolution", "aten::native_batch_norm", "aten::relu")
+    calls = [
+        HostCall(1, Phase.FORWARD, False, host_weight(OpCall(name, ()), Phase.FORWARD))
+        for name in names
+    ]
+    # 8.8, 7.7 and 1 times 3.6 us
+    work = host_work(calls, costs)
+    assert work.total_s == pytest.approx(17.5 * 3.6e-6)
+    assert work.plain_s == pytest.approx(17.5 * 3.6e-6 / 3)
+    assert host_work([], costs).plain_s == costs.op_s
+
+
+def test_gradients_of_convolutions_weigh_more_and_those_of_batch_norms_less() -> None:
+    for name, more in (("aten::convolution_backward", True), ("aten::native_batch_norm", False)):
+        call = OpCall(name, ())
+        weight = host_weight(call, Phase.BACKWARD)
+        kind = kind_of(call)
+        assert kind is not None
+        assert (weight > WEIGHTS[kind]) is more
+
+
+def test_further_kernels_of_an_op_cost_a_launch_each_whatever_it_weighs() -> None:
+    costs = HostCosts()
+    one, three = (HostCall(n, weight=5.0) for n in (1, 3))
+    further_s = host_seconds(three, costs) - host_seconds(one, costs)
+    assert further_s == pytest.approx(2 * costs.launch_s)

@@ -1,0 +1,88 @@
+"""Transposed convolutions: gradients of plain ones, on the matrix unit where cuDNN has a kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.models.coefficients import coefficients_of
+from gobrrr.models.contraction_shapes import products_of
+from gobrrr.models.efficiency import vector_rate
+from gobrrr.models.kernel_model import estimate_op
+from gobrrr.models.target import target_device
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work import work_of
+
+H100 = target_device("H100-SXM")
+
+
+def _dense(*shape: int) -> TensorSpec:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return TensorSpec(shape, "float32", tuple(reversed(strides)), None, "cuda", 0)
+
+
+def _transposed(
+    x: TensorSpec, weight: TensorSpec, stride: int = 1, dilation: int = 1, groups: int = 1
+) -> OpCall:
+    rank = len(weight.shape) - 2
+    out = [(n - 1) * stride + dilation * (k - 1) + 1 for n, k in zip(x.shape[2:], weight.shape[2:])]
+    args = (
+        x, weight, None, (stride,) * rank, (0,) * rank, (dilation,) * rank, True, (0,) * rank,
+        groups,
+    )  # fmt: skip
+    result = _dense(x.shape[0], weight.shape[1] * groups, *out)
+    return OpCall("aten::convolution", args, (result,), "default")
+
+
+def _product(call: OpCall) -> tuple[int, int, int]:
+    work = work_of(call)
+    assert work is not None
+    (found,) = products_of(call, work, coefficients_of(H100.sheet), 0.0)
+    return found.m, found.n, found.k
+
+
+def test_it_is_the_product_of_a_gradient_of_the_input() -> None:
+    # Each of 4 x 18 x 18 results sums over 32 channels and the window; those beyond the edge meet
+    # fewer inputs: 32 * 9 * 256 / 324 = 227.6.
+    x, weight = _dense(4, 32, 16, 16), _dense(32, 24, 3, 3)
+    assert _product(_transposed(x, weight)) == (4 * 18 * 18, 24, 228)
+    # With a stride of 2 a result meets a quarter of a window of 2 x 2: one position.
+    x, weight = _dense(4, 32, 16, 16), _dense(32, 24, 2, 2)
+    assert _product(_transposed(x, weight, stride=2)) == (4 * 32 * 32, 24, 32)
+
+
+SMALL, LARGE = (2, 32, 16, 16, 16), (16, 64, 64, 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "weight", "stride", "dilation", "has_kernel"),
+    [
+        (SMALL, (32, 32, 3, 3, 3), 1, 1, True),
+        (SMALL, (32, 32, 2, 2, 2), 2, 1, True),
+        # Strided with another window; dilated; channels that are no multiple of 8; 1.1 GB to be
+        # converted each way.
+        (SMALL, (32, 32, 3, 3, 3), 2, 1, False),
+        (SMALL, (32, 32, 3, 3, 3), 1, 2, False),
+        (SMALL, (32, 20, 3, 3, 3), 1, 1, False),
+        (LARGE, (64, 64, 3, 3, 3), 1, 1, False),
+        # In 2-D there is one for any of these.
+        ((8, 32, 64, 64), (32, 20, 3, 3), 2, 1, True),
+    ],
+)
+def test_three_dimensional_ones_leave_the_matrix_unit_where_cudnn_says(
+    sizes: tuple[int, ...], weight: tuple[int, ...], stride: int, dilation: int, has_kernel: bool
+) -> None:
+    call = _transposed(_dense(*sizes), _dense(*weight), stride, dilation)
+    rate = vector_rate(call, "tf32", H100)
+    assert (rate is None) is has_kernel
+    if rate is not None:
+        peak = H100.ceilings.vector_flops_per_s("float32")
+        assert peak is not None
+        assert 0.2 * peak < rate < peak
+        work = work_of(call)
+        assert work is not None and work.matrix_flops is not None
+        found = estimate_op(call, work, H100)
+        assert found is not None
+        assert found.time_s >= work.matrix_flops / rate

@@ -1,0 +1,226 @@
+"""Walks of single ops through memory, where alignment and sizes choose the kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.models.flags import Flags, flags_of_kernels
+from gobrrr.models.kernel_model import estimate_op
+from gobrrr.models.target import target_device
+from gobrrr.models.walk import Machine
+from gobrrr.models.walks import walks_of
+from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.work import work_of
+
+CUDA = Machine(0.5, "cuda", 132, 43 * 2**20)
+
+
+def _dense(shape: tuple[int, ...], dtype: str = "bfloat16", offset: int = 0) -> TensorSpec:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return TensorSpec(shape, dtype, tuple(reversed(strides)), None, "cuda", offset)
+
+
+def _share_of_peak(call: OpCall, device: str = "H100-SXM") -> float:
+    """Bytes of the op's least work over its predicted time, as a share of the memory's peak."""
+    work, target = work_of(call), target_device(device)
+    assert work is not None and work.bytes_moved is not None
+    found = estimate_op(call, work, target, cold_bytes=work.bytes_moved)
+    assert found is not None
+    peak = target.ceilings.levels[-1].bandwidth_bytes_per_s(0.0)
+    return work.bytes_moved / found.time_s / peak
+
+
+def _cat(parts: tuple[TensorSpec, ...], dim: int, out: tuple[int, ...]) -> OpCall:
+    return OpCall("aten::cat", (parts, dim), (_dense(out),), "default")
+
+
+def _indexed(call: OpCall) -> float:
+    work = work_of(call)
+    assert work is not None
+    (walk,) = walks_of(call, work, CUDA)
+    return walk.indexed
+
+
+def test_parts_that_are_whole_vectors_are_joined_16_bytes_at_a_time() -> None:
+    x = _dense((4096, 4096))
+    elements = 2 * 4096 * 4096
+    # 1.5 addresses for each vector of 16 bytes, which holds 8 elements.
+    assert _indexed(_cat((x, x), 0, (8192, 4096))) == pytest.approx(1.5 * elements / 8)
+    assert _indexed(_cat((x, x), 1, (4096, 8192))) == pytest.approx(1.5 * elements / 8)
+    # Rows of 4095 elements do not start on 16 bytes; nor does a view that begins at element 1; a
+    # transposed part is no row of memory.
+    odd = _dense((4096, 4095))
+    assert _indexed(_cat((odd, odd), 1, (4096, 8190))) == pytest.approx(1.5 * 2 * 4096 * 4095)
+    shifted = _dense((4096, 4096), offset=1)
+    assert _indexed(_cat((x, shifted), 0, (8192, 4096))) == pytest.approx(1.5 * elements)
+    crossed = TensorSpec((4096, 4096), "bfloat16", (1, 4096), None, "cuda", 0)
+    assert _indexed(_cat((x, crossed), 0, (8192, 4096))) == pytest.approx(1.5 * elements)
+
+
+def test_rows_of_a_table_are_copied_as_vectors_where_they_are_whole_ones() -> None:
+    def lookup(width: int) -> OpCall:
+        table, where = _dense((50_000, width)), _dense((65_536,), "int64")
+        out = (_dense((65_536, width)),)
+        return OpCall("aten::embedding", (table, where, -1, False, False), out, "default")
+
+    assert _indexed(lookup(1024)) == pytest.approx(65_536 * 1024 / 8)
+    assert _indexed(lookup(1023)) == pytest.approx(65_536 * 1023)
+
+
+_LONG, _ROWS = _dense((16_384, 32_768)), _dense((65_536, 4096))
+
+
+@pytest.mark.parametrize(
+    ("call", "least"),
+    [
+        (_cat((_dense((16_384, 16_384)),) * 2, 0, (32_768, 16_384)), 0.75),
+        (OpCall("aten::silu", (_LONG,), (_LONG,)), 0.8),
+        (
+            OpCall("aten::gelu", (_dense((16_384, 32_768)), "none"), (_dense((16_384, 32_768)),)),
+            0.8,
+        ),
+        (OpCall("aten::_softmax", (_ROWS, 1, False), (_ROWS,)), 0.7),
+        (
+            OpCall(
+                "aten::upsample_bilinear2d",
+                (_dense((32, 64, 256, 256)), (512, 512), False, None, None),
+                (_dense((32, 64, 512, 512)),),
+            ),
+            0.5,
+        ),
+    ],
+    ids=["cat", "silu", "gelu", "softmax", "upsample"],
+)
+def test_long_streams_come_near_the_memorys_peak(call: OpCall, least: float) -> None:
+    assert least < _share_of_peak(call) < 1
+
+
+def test_gradient_of_a_lookup_touches_the_rows_that_were_looked_up() -> None:
+    grad, where = _dense((8192, 4096)), _dense((8192,), "int64")
+    out = (_dense((50_000, 4096)),)
+    args = (grad, where, 50_000, -1, False)
+    call = OpCall("aten::embedding_dense_backward", args, out, "default")
+    work, target = work_of(call), target_device("H100-SXM")
+    assert work is not None
+    found = estimate_op(call, work, target, cold_bytes=work.bytes_moved)
+    assert found is not None
+    # 410 MB are zeroed, 67 MB read and as much added to: 0.16 ms at the memory's peak.
+    assert 0.16e-3 < found.time_s < 0.3e-3
+    # Zeros, a radix sort of 16 bits in two passes, sums; few indices are not sorted.
+    assert found.kernels == 4
+    small = (_dense((64, 4096)), _dense((64,), "int64"), *args[2:])
+    few = OpCall(call.name, small, out, "default")
+    work = work_of(few)
+    assert work is not None
+    assert len(walks_of(few, work, CUDA)) == 2
+
+
+def test_unaligned_rows_of_a_softmax_are_read_again() -> None:
+    def softmax(columns: int) -> OpCall:
+        x = _dense((4096, columns), "float32")
+        return OpCall("aten::_softmax", (x, 1, False), (x,), "default")
+
+    for columns, reads in ((1024, 1.0), (4096, 1.0), (4097, 3.0), (65_536, 3.0)):
+        call = softmax(columns)
+        work = work_of(call)
+        assert work is not None
+        (walk,) = walks_of(call, work, CUDA)
+        assert walk.reads == reads, columns
+
+
+def test_training_batch_norm_waits_for_the_trips_of_one_block_a_channel() -> None:
+    x, channels = _dense((64, 64, 512, 512), "float32"), _dense((64,), "float32")
+    args = (x, channels, channels, channels, channels, True, 0.1, 1e-5)
+    call = OpCall("aten::native_batch_norm", args, (x, channels, channels), "default")
+    work, target = work_of(call), target_device("H100-SXM")
+    assert work is not None
+    found = estimate_op(call, work, target, cold_bytes=work.bytes_moved)
+    assert found is not None
+    # A channel of 67 MB is read twice and written: 201 MB in pieces of 16 KB, 0.7 us each.
+    assert found.time_s == pytest.approx(201.3e6 / 16384 * 0.7e-6, rel=0.02)
+    # Ten times as many channels of a tenth the size keep every multiprocessor busy: bandwidth.
+    x, channels = _dense((64, 640, 162, 162), "float32"), _dense((640,), "float32")
+    args = (x, channels, channels, channels, channels, True, 0.1, 1e-5)
+    call = OpCall("aten::native_batch_norm", args, (x, channels, channels), "default")
+    work = work_of(call)
+    assert work is not None
+    spread = estimate_op(call, work, target, cold_bytes=work.bytes_moved)
+    assert spread is not None and spread.time_s < 0.7 * found.time_s
+
+
+def test_a_mean_of_log_probabilities_is_one_block_and_waits_for_its_rows() -> None:
+    times = []
+    for rows in (256, 32_768):
+        x, target_rows = _dense((rows, 4096), "float32"), _dense((rows,), "int64")
+        scalar = TensorSpec((), "float32", (), None, "cuda", 0)
+        args = (x, target_rows, None, 1, -100)
+        call = OpCall("aten::nll_loss_forward", args, (scalar, scalar), "default")
+        work = work_of(call)
+        assert work is not None
+        found = estimate_op(call, work, target_device("H100-SXM"), cold_bytes=work.bytes_moved)
+        assert found is not None
+        times.append(found.time_s)
+    # 128 trips of 0.7 us for 32,768 rows, 256 at a time.
+    assert times[0] < 10e-6
+    assert times[1] == pytest.approx(128 * 0.7e-6, rel=0.1)
+
+
+def _selected(count: int, width: int, vectors: bool = True) -> float:
+    """Seconds of ``index_select`` of so many rows of bfloat16 out of as many, on an H100."""
+    table, where = _dense((count, width)), _dense((count,), "int64")
+    call = OpCall("aten::index_select", (table, 0, where), (_dense((count, width)),), "default")
+    work, target = work_of(call), target_device("H100-SXM")
+    assert work is not None
+    found = estimate_op(
+        call, work, target, cold_bytes=work.bytes_moved, flags=Flags(row_vectors=vectors)
+    )
+    assert found is not None
+    return found.time_s
+
+
+def test_selected_rows_take_what_was_published() -> None:
+    # Issue 151612 of pytorch: ``index_select`` of 4096 rows of 5120 in 135.6 us, and ``gather``,
+    # which it calls since PyTorch 2.8, in 36.3 us.
+    assert _selected(4096, 5120) == pytest.approx(36.3e-6, rel=0.1)
+    assert _selected(4096, 5120, vectors=False) == pytest.approx(135.6e-6, rel=0.1)
+
+
+def test_short_rows_cost_whole_sectors_and_long_ones_their_bytes() -> None:
+    def reads(width: int) -> float:
+        table, where = _dense((50_000, width)), _dense((65_536,), "int64")
+        call = OpCall("aten::index_select", (table, 0, where), (_dense((65_536, width)),))
+        work = work_of(call)
+        assert work is not None
+        (walk,) = walks_of(call, work, CUDA)
+        return walk.reads
+
+    # One element of 2 bytes out of a sector of 32; 32 bytes that start with one; 34 bytes lie in
+    # two sectors, or in three: (34 + 32 - 2) / 32 = 2 on average.
+    assert reads(1) == pytest.approx(16)
+    assert reads(16) == pytest.approx(1)
+    assert reads(17) == pytest.approx(2 * 32 / 34)
+    assert reads(4096) == pytest.approx(1)
+
+
+def test_many_short_rows_wait_for_their_blocks() -> None:
+    # 1 M rows of 64 bytes are 1 M blocks, each two trips to memory, 32 of them on one of 132
+    # multiprocessors: 249 rounds of 1.4 us. As many bytes in rows of 8 kB are 15.
+    assert _selected(2**20, 32) > 1.5 * _selected(2**13, 4096)
+
+
+def test_places_in_another_dimension_are_no_rows() -> None:
+    table, where = _dense((1024, 1024)), _dense((1024,), "int64")
+    out = (_dense((1024, 1024)),)
+    rows = OpCall("aten::index", (table, (where,)), out, "Tensor")
+    columns = OpCall("aten::index", (table, (None, where)), out, "Tensor")
+    assert _indexed(rows) == pytest.approx(1024 * 1024 / 8)
+    assert _indexed(columns) == pytest.approx(1024 * 1024)
+
+
+def test_names_of_recorded_kernels_tell_the_old_lookup() -> None:
+    old = "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long>"
+    assert flags_of_kernels([old]) == Flags(row_vectors=False)
+    assert flags_of_kernels(["void at::native::vectorized_gather_kernel<16, long>"]) == Flags()

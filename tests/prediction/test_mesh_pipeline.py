@@ -1,0 +1,195 @@
+"""A step on the stages of a pipeline: four blocks written by hand, every position known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gobrrr.models.host_lane import TYPICAL_HOST
+from gobrrr.models.kernel_model import DEFAULT_FLAGS
+from gobrrr.models.pipeline_schedule import Schedule
+from gobrrr.models.target import target_device
+from gobrrr.prediction.mesh import Mesh, MeshOptions
+from gobrrr.prediction.mesh_chunks import chunks_of
+from gobrrr.prediction.mesh_costs import Platform, cost_ops
+from gobrrr.prediction.mesh_memory import RankMemory
+from gobrrr.prediction.mesh_pipeline import (
+    CostedPipeline,
+    pipelined,
+    seconds_of,
+    stage_memory,
+)
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.graph import (
+    CollectiveCall,
+    ModelFacts,
+    OpGraph,
+    Parameter,
+    StepOp,
+    StorageLife,
+)
+from gobrrr.timeline.ops import OpCall, TensorSpec
+
+BLOCKS = 4
+SHAPE = (1024, 1024)
+SIZE = 1024 * 1024 * 4
+PLATFORM = Platform(target_device("H100-SXM"), None, DEFAULT_FLAGS)
+# Storages: weights from 0, gradients from 10, activations from 20, gradients of those from 30.
+NAMES = tuple(f"blocks.{i}" for i in range(BLOCKS))
+
+
+def spec(storage: int) -> TensorSpec:
+    return TensorSpec(SHAPE, "float32", (1024, 1), storage, "cuda:0", 0)
+
+
+def op(module: str, phase: Phase, made: int, *read: int) -> StepOp:
+    call = OpCall("aten::mm", tuple(map(spec, read)), (spec(made),))
+    return StepOp(call, module, "", phase)
+
+
+def fused(kind: str, *lists: range) -> StepOp:
+    args = tuple(tuple(map(spec, each)) for each in lists)
+    return StepOp(OpCall(kind, args, ()), "", "", Phase.OPTIMIZER)
+
+
+FORWARD = [op(NAMES[i], Phase.FORWARD, 21 + i, 20 + i, i) for i in range(BLOCKS)]
+LOSS = op("Net", Phase.FORWARD, 25, 24, 24)
+BACKWARD = [
+    one
+    for i in reversed(range(BLOCKS))
+    for one in (
+        op(NAMES[i], Phase.BACKWARD, 10 + i, 31 + i, 20 + i),
+        op(NAMES[i], Phase.BACKWARD, 30 + i, 31 + i, i),
+    )
+]
+OPTIMIZER = fused("aten::_foreach_add_", range(BLOCKS), range(10, 10 + BLOCKS))
+OPS = (*FORWARD, LOSS, *BACKWARD, OPTIMIZER)
+FACTS = ModelFacts(
+    parameters=tuple(
+        Parameter(
+            f"{NAMES[i]}.weight", NAMES[i], i, SHAPE, "float32", SIZE, 10 + i, 7 + 2 * (3 - i)
+        )
+        for i in range(BLOCKS)
+    ),
+    units=NAMES,
+)
+GRAPH = OpGraph(
+    ops=OPS,
+    kept=frozenset(),
+    parameters=frozenset(range(BLOCKS)),
+    inputs=frozenset({20}),
+    sizes_bytes=dict.fromkeys(range(40), SIZE),
+    peak_memory_bytes=None,
+    lives={number: StorageLife(SIZE, 0, None) for number in range(40)},
+    model=FACTS,
+)
+
+
+def made(
+    mesh: Mesh, microbatches: int, schedule: Schedule = Schedule.ONE_F_ONE_B
+) -> CostedPipeline:
+    plain = cost_ops(GRAPH, mesh, PLATFORM)
+    options = MeshOptions(mesh, None, microbatches, schedule)
+    return pipelined(GRAPH, FACTS, plain, PLATFORM, TYPICAL_HOST, options)
+
+
+def test_blocks_are_divided_and_the_loss_is_the_last_part_s() -> None:
+    chunks = chunks_of(GRAPH, FACTS, 2)
+    assert chunks.forward == ((0, 1), (2, 3, 4))
+    assert chunks.backward == ((9, 10, 11, 12), (5, 6, 7, 8))
+    assert chunks.optimizer == (13,)
+    assert chunks.of_parameter == {0: 0, 1: 0, 2: 1, 3: 1}
+    # The second block's output is all that the second part reads.
+    assert chunks.sent_bytes == (SIZE, 0)
+
+
+def test_the_first_stage_runs_its_passes_and_waits_between() -> None:
+    found = made(Mesh(pp=2), 3)
+    text = "".join(
+        "w" if at in found.waits else "f" if each.op.phase is Phase.FORWARD
+        else "o" if each.op.phase is Phase.OPTIMIZER
+        else "b" if each.op.module else "+"
+        for at, each in enumerate(found.ops)
+    )  # fmt: skip
+    # Two forward passes, then turns, the gradients of the second and third added up.
+    assert text.replace("ff", "F").replace("bbbb", "B") == "FFwBFwB+wB+o"
+    waited = sum(found.ops[at].device_s for at in found.waits)
+    assert waited == pytest.approx(found.ran.bubble_s[0])
+
+
+def test_the_first_stage_updates_its_own_parameters() -> None:
+    call = made(Mesh(pp=2), 2).ops[-1].op.call
+    assert [spec.storage for spec in call.tensors] == [0, 1, 10, 11]
+
+
+def test_a_slow_last_stage_is_waited_for() -> None:
+    host = TYPICAL_HOST
+    plain = cost_ops(GRAPH, Mesh(pp=2), PLATFORM)
+    chunks = chunks_of(GRAPH, FACTS, 2)
+    found = made(Mesh(pp=2), 8)
+    one = seconds_of(plain.ops, chunks.forward[1], host) + seconds_of(
+        plain.ops, chunks.backward[1], host
+    )
+    # It has the loss beside two blocks.
+    assert found.ran.seconds > 8 * one
+
+
+def test_copies_reduce_their_stage_s_gradients_at_the_end() -> None:
+    found = made(Mesh(pp=2, dp=2), 2)
+    asked = [each.op.collective for each in found.ops if each.op.collective is not None]
+    reduced = [call for call in asked if call.kind == "all_reduce"]
+    assert [(call.group, call.n_bytes) for call in reduced] == [("dp", 2 * SIZE)]
+
+
+def test_waiting_grows_with_the_kernels_at_the_interval_s_ends() -> None:
+    found = made(Mesh(pp=2), 2)
+    low, high = found.scaled(0.5, 2.0)
+    for at in found.waits:
+        assert low[at].device_s == found.ops[at].device_s * 0.5
+        assert high[at].device_s == found.ops[at].device_s * 2.0
+
+
+def test_two_parts_of_the_model_on_each_stage() -> None:
+    found = made(Mesh(pp=2), 4, Schedule.INTERLEAVED)
+    own = {each.op.module for each in found.ops if each.op.module}
+    assert own == {"blocks.0", "blocks.2"}
+    assert [spec.storage for spec in found.ops[-1].op.call.tensors] == [0, 2, 10, 12]
+
+
+def test_a_stage_holds_its_part_for_each_microbatch_in_flight() -> None:
+    whole = RankMemory(4 * SIZE, 0, 8 * SIZE, 5 * SIZE, 4 * SIZE)
+    found = stage_memory(whole, GRAPH, FACTS, made(Mesh(pp=2), 4).stages)  # two in flight
+    assert (found.weights, found.gradients, found.optimizer) == (2 * SIZE, 2 * SIZE, 4 * SIZE)
+    assert found.activations == 4 * SIZE  # two of five outputs, twice
+    assert found.buffers == 2 * SIZE
+    # Of one microbatch there are no gradients left where it holds most.
+    assert stage_memory(whole, GRAPH, FACTS, made(Mesh(pp=2), 1).stages).gradients == 0
+
+
+def test_what_cannot_be_a_pipeline_is_one_sentence() -> None:
+    with pytest.raises(InputError, match="a pipeline of 8 parts needs at least 8 blocks"):
+        made(Mesh(pp=8), 2)
+    with pytest.raises(InputError, match="pp with fsdp cannot be predicted yet"):
+        made(Mesh(pp=2, fsdp=2), 2)
+    alone = replace(GRAPH, ops=tuple(FORWARD))
+    plain = cost_ops(alone, Mesh(pp=2), PLATFORM)
+    with pytest.raises(InputError, match="no backward pass"):
+        pipelined(alone, FACTS, plain, PLATFORM, TYPICAL_HOST, MeshOptions(Mesh(pp=2), None, 2))
+    speaks = StepOp(
+        OpCall("c10d::all_reduce", (), ()), collective=CollectiveCall("all_reduce", 4, "x", (0, 1))
+    )
+    talking = replace(GRAPH, ops=(*OPS, speaks))
+    with pytest.raises(InputError, match="calls collectives itself"):
+        pipelined(talking, FACTS, plain, PLATFORM, TYPICAL_HOST, MeshOptions(Mesh(pp=2), None, 2))
+
+
+def test_what_is_said_of_a_pipeline() -> None:
+    found = made(Mesh(pp=2, dp=2), 4)
+    assert found.record["schedule"] == "1f1b"
+    assert found.record["bubble_s"] == list(found.ran.bubble_s)
+    said = " ".join(found.assumptions)
+    assert "A step is 4 microbatches (1f1b)" in said
+    assert "divided evenly into 2 parts on 2 stages" in said
+    assert "Gradients are reduced over the copies" in said

@@ -1,0 +1,49 @@
+"""Where no verdict is drawn, every report tells what was measured, and no regime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import gobrrr
+from gobrrr.diagnosis.comparison import compare
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports.compare import comparison_text
+from gobrrr.reports.html import report_html
+from gobrrr.reports.html.view import page_of
+from gobrrr.reports.markdown import report_markdown
+from gobrrr.reports.prediction_table import prediction_table
+from gobrrr.reports.terminal import Options, report_text
+
+WHY = "These times describe the machine and not the program, so there is no verdict."
+
+
+@pytest.fixture
+def without(training: Diagnosis) -> Diagnosis:
+    training.regime, training.verdict, training.notices = None, "", [WHY]
+    return training
+
+
+def test_it_is_saved_and_read(without: Diagnosis, tmp_path: Path) -> None:
+    path = without.save(tmp_path / "d.json")
+    assert '"regime":null' in path.read_text()
+    assert gobrrr.load(path).regime is None
+
+
+def test_no_report_names_a_regime(without: Diagnosis) -> None:
+    assert page_of(without).lead == "No verdict."
+    for text in (report_text(without), report_html(without), report_markdown(without)):
+        assert WHY in " ".join(text.replace("!", "").split())
+        assert "-bound." not in text
+
+
+def test_it_is_compared(without: Diagnosis, minimal: Diagnosis) -> None:
+    compared = compare(without, minimal)
+    assert (compared.before.regime, compared.after.regime) == (None, minimal.regime)
+    assert comparison_text(compared, Options())
+
+
+def test_a_row_of_devices_says_that_it_is_unknown(without: Diagnosis) -> None:
+    without.close = False
+    assert " - " in prediction_table([without], 120)

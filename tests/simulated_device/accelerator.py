@@ -1,0 +1,395 @@
+"""The device as a program meets it: a dispatch mode that sees its ops, and what only a device does.
+
+``with Accelerator(...) as gpu:`` makes every op on CPU tensors one of the device, but for those on
+tensors that ``gpu.on_host`` marked and those of a data loader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gobrrr.capture import source_lines
+from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
+from simulated_device.kernels import NVIDIA, Kernel, Op, Operand, Table, Vendor
+from simulated_device.machine import AUTOGRAD, MAIN, Event, HostCosts, Machine
+from simulated_device.traces import inputs_of
+
+# To the program the device's own code is a library; programs and tests stand beside it.
+LIBRARY = {
+    str(Path(__file__).with_name(f"{name}.py"))
+    for name in ("accelerator", "backend", "frames", "kernels", "machine", "traces")
+}
+_NO_KERNEL = ("aten::empty", "aten::new_empty", "aten::detach", "aten::set_", "aten::resize_")
+_LOADER = "enumerate(DataLoader)"
+# A collective as an op of the program: below autograd, like ``c10d::allreduce_``.
+_OPS = torch.library.Library("simulated_device", "DEF")
+_OPS.define("all_reduce_(Tensor(a!) x) -> Tensor(a!)")
+_OPS.impl("all_reduce_", lambda x: x, "CPU")
+
+
+class Graph:
+    """Kernels that one launch runs, back to back."""
+
+    def __init__(self, gpu: Accelerator, kernels: tuple[tuple[str, str, int], ...]) -> None:
+        self._gpu = gpu
+        self._kernels = kernels
+
+    def replay(self) -> None:
+        """Launch them. Nothing is computed: results of a graph stay where they are."""
+        gpu = self._gpu
+        for call in gpu.before_replays:
+            call()
+        machine = gpu.machine
+        machine.advance(gpu.costs.python)
+        start_ns = machine.now_ns
+        machine.advance(machine.recorded(gpu.costs.launch))
+        call = machine.call(f"{gpu.vendor.runtime}GraphLaunch", start_ns, MAIN, None)
+        for op, name, ns in self._kernels:
+            machine.run(name, ns, op, call)
+
+
+class Accelerator:
+    """One simulated device. ``table`` gives the kernels of ops; else the vendor's rates do."""
+
+    def __init__(
+        self,
+        vendor: Vendor = NVIDIA,
+        costs: HostCosts | None = None,
+        table: Table = lambda op: None,
+    ) -> None:
+        self.vendor = vendor
+        self.costs = costs or HostCosts()
+        self.machine = Machine(vendor, self.costs)
+        self.table = table
+        self.limit_bytes = vendor.memory_bytes
+        self._mode: Any = None
+        self._node: tuple[Any, str, int, int] | None = None
+        self._host: dict[int, Any] = {}
+        self._loading = 0
+        self._fused: list[tuple[str, int]] = []
+        self._captured: list[tuple[str, str, int]] | None = None
+        self._stack = contextlib.ExitStack()
+        self._live: dict[int, tuple[Any, int]] = {}
+        self.peak_bytes = 0
+        self.used = False
+        self.before_replays: list[Callable[[], None]] = []
+        self._op_ns: int | None = None
+        self._call_ns: int | None = None
+        self._sequence = 0
+
+    # ---- the device in a process
+
+    def __enter__(self) -> Accelerator:
+        self._mode = leaf_op_mode(self._visit)
+        self._stack.callback(self._restore, source_lines.is_user_file)
+        theirs = source_lines.is_user_file
+        source_lines.is_user_file = lambda path: path not in LIBRARY and theirs(path)
+        ranges = torch.autograd.profiler.record_function
+        enters, leaves = ranges.__enter__, ranges.__exit__
+        self._stack.callback(setattr, ranges, "__enter__", enters)
+        self._stack.callback(setattr, ranges, "__exit__", leaves)
+        ranges.__enter__ = lambda it: (self._range_opens(it), enters(it))[1]
+        ranges.__exit__ = lambda it, *raised: (self._range_closes(it), leaves(it, *raised))[1]
+        self._mode.__enter__()
+        self._sequence = torch._C._autograd._get_sequence_nr()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._mode.__exit__(*raised)
+        self._stack.close()
+
+    @staticmethod
+    def _restore(theirs: Callable[[str], bool]) -> None:
+        source_lines.is_user_file = theirs
+
+    def _range_opens(self, it: Any) -> None:
+        self.machine.advance(self.machine.recorded(0))
+        it.simulated_ns = self.machine.now_ns
+        self._loading += it.name.startswith(_LOADER)
+
+    def _range_closes(self, it: Any) -> None:
+        self._loading -= it.name.startswith(_LOADER)
+        self._close_node()
+        start_ns = getattr(it, "simulated_ns", self.machine.now_ns)
+        self.machine.host_event("user_annotation", it.name, start_ns)
+
+    # ---- ops
+
+    def _visit(self, func: Any, args: Any, kwargs: Any) -> Any:
+        machine, costs = self.machine, self.costs
+        name = name_of(func)
+        tensors = _tensors((args, kwargs))
+        if self._loading or (tensors and all(self._is_host(t) for t in tensors)):
+            return self._on_host(name, func, args, kwargs)
+        if tensors and any(self._is_host(t) and t.dim() for t in tensors):
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                "cuda:0 and cpu!"
+            )
+        self.used = True
+        thread = self._thread()
+        numbered = self._numbered(thread)
+        machine.advance(costs.python if thread == MAIN else costs.engine)
+        external, start_ns = machine.new_op(), machine.now_ns
+        before = {t.untyped_storage()._cdata for t in tensors}
+        result = func(*args, **kwargs)
+        outputs = _tensors(result)
+        op = Op(name, tuple(map(_operand, tensors)), tuple(map(_operand, outputs)))
+        self._allocate(outputs, before)
+        if name == "aten::_local_scalar_dense":
+            self._read_back(external, thread)
+        elif _is_view(func) or name.startswith(_NO_KERNEL):
+            machine.advance(machine.recorded(costs.view))
+        else:
+            machine.advance(
+                machine.recorded(costs.dispatch if self._op_ns is None else self._op_ns)
+            )
+            for kernel in self.table(op) or self.vendor.kernels_of(op):
+                self._launch(kernel, name, external, thread)
+            machine.advance(costs.returning)
+        if not self._fused:
+            machine.host_event(
+                "cpu_op", name, start_ns, thread,
+                **{"External id": external, **numbered, **inputs_of(func, args, kwargs)},
+            )  # fmt: skip
+        return result
+
+    def _launch(self, kernel: Kernel, op: str, external: int, thread: int) -> None:
+        if self._captured is not None:
+            self._captured.append((op, kernel.name, kernel.ns))
+        elif not self._fused:
+            self.machine.launch(
+                kernel.name, kernel.ns, op=op, thread=thread, external=external,
+                call_ns=self._call_ns,
+            )  # fmt: skip
+
+    def _read_back(self, external: int, thread: int) -> None:
+        """``.item()``: a copy of one element, and a wait for it."""
+        machine = self.machine
+        machine.advance(machine.recorded(self.costs.dispatch))
+        machine.launch(
+            "Memcpy DtoH (Device -> Pageable)", 1000, op="aten::_local_scalar_dense",
+            thread=thread, external=external, call="MemcpyAsync", cat="gpu_memcpy", bytes=4,
+        )  # fmt: skip
+        machine.wait(
+            "StreamSynchronize", streams=(machine.stream,), thread=thread, external=external
+        )
+
+    def _on_host(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        start_ns = self.machine.now_ns
+        result = func(*args, **kwargs)
+        for tensor in _tensors(result):
+            self.on_host(tensor)
+        self.machine.advance(self.machine.recorded(self.costs.dispatch))
+        self.machine.host_event(
+            "cpu_op", name, start_ns,
+            **{"External id": self.machine.new_op(), **inputs_of(func, args, kwargs)},
+        )  # fmt: skip
+        return result
+
+    def _numbered(self, thread: int) -> dict[str, int]:
+        """Autograd's number of the next node as the op began, which by now has made its own."""
+        number, self._sequence = self._sequence, torch._C._autograd._get_sequence_nr()
+        if thread != MAIN or not torch.is_grad_enabled():
+            return {}
+        return {"Sequence number": number, "Fwd thread id": 0}
+
+    def _thread(self) -> int:
+        """Where the op runs; keeps the range of autograd's node around the ops that it calls."""
+        node = torch._C._current_autograd_node()
+        if node is None:
+            self._close_node()
+            return MAIN
+        if self._node is None or self._node[0] is not node:
+            self._close_node()
+            self._node = (node, node.name(), int(node._sequence_nr()), self.machine.now_ns)
+        return AUTOGRAD
+
+    def _close_node(self) -> None:
+        if self._node is None:
+            return
+        _, name, number, start_ns = self._node
+        self._node = None
+        self.machine.host_event(
+            "cpu_op", f"autograd::engine::evaluate_function: {name}", start_ns, AUTOGRAD,
+            **{"External id": self.machine.new_op(), "Sequence number": number,
+               "Fwd thread id": 1},
+        )  # fmt: skip
+
+    # ---- memory
+
+    def _allocate(self, outputs: list[Any], before: set[int]) -> None:
+        known = len(self._live)
+        for tensor in outputs:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in before and storage._cdata not in self._live:
+                self._live[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        if len(self._live) == known:
+            return
+        held = self.held_bytes()
+        self.peak_bytes = max(self.peak_bytes, held)
+        if held > self.limit_bytes:
+            raise torch.OutOfMemoryError(
+                f"CUDA out of memory. Tried to allocate {held - self.limit_bytes} bytes."
+            )
+
+    def held_bytes(self) -> int:
+        """Bytes of the tensors that ops made and that live."""
+        for key in [key for key, (ref, _) in self._live.items() if ref.expired()]:
+            del self._live[key]
+        return sum(size for _, size in self._live.values())
+
+    # ---- what a program does with a device
+
+    def on_host(self, tensor: Any) -> Any:
+        """Mark a tensor as one of the host; returns it."""
+        self._host[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    def _is_host(self, tensor: Any) -> bool:
+        return tensor.untyped_storage()._cdata in self._host
+
+    def python(self, ns: int) -> None:
+        """A loop of plain Python."""
+        self.machine.advance(ns)
+
+    @contextlib.contextmanager
+    def taking(self, *, dispatch: int | None = None, launch: int | None = None) -> Iterator[None]:
+        """Ops of the block take so long on the host: before their launch call, and in it."""
+        self._op_ns, self._call_ns = dispatch, launch
+        try:
+            yield
+        finally:
+            self._op_ns = self._call_ns = None
+
+    def synchronise(self, extra_ns: int = 0) -> None:
+        """Wait for all streams; the call takes ``extra_ns`` longer than that."""
+        start_ns = self.machine.now_ns
+        free_ns = max(self.machine.free_ns.values(), default=0)
+        self.machine.advance(self.machine.recorded(self.costs.synchronise))
+        self.machine.now_ns = max(self.machine.now_ns, free_ns) + extra_ns
+        self.machine.call(f"{self.vendor.runtime}DeviceSynchronize", start_ns, MAIN, None)
+
+    def to_device(self, tensor: Any, ns: int, *, pinned: bool = True) -> Any:
+        """Copy a tensor of the host, which takes ``ns``; from pageable memory the host waits."""
+        machine = self.machine
+        machine.advance(self.costs.python)
+        external, start_ns = machine.new_op(), machine.now_ns
+        self._mode.active = False
+        copied = torch.ops.aten._to_copy(tensor)
+        self._mode.active = True
+        self._allocate([copied], set())
+        machine.advance(machine.recorded(self.costs.dispatch))
+        where = "Pinned" if pinned else "Pageable"
+        machine.launch(
+            f"Memcpy HtoD ({where} -> Device)", ns, op="aten::_to_copy", external=external,
+            call="MemcpyAsync", cat="gpu_memcpy", bytes=tensor.nbytes,
+        )  # fmt: skip
+        if not pinned:
+            machine.wait("StreamSynchronize", streams=(machine.stream,), external=external)
+        machine.host_event(
+            "cpu_op", "aten::_to_copy", start_ns,
+            **{"External id": external, **inputs_of(None, (tensor,), {})},
+        )  # fmt: skip
+        return copied
+
+    @contextlib.contextmanager
+    def stream(self, number: int) -> Iterator[None]:
+        """Put what the block launches on another stream, which first waits for this one."""
+        machine = self.machine
+        outer = machine.stream
+        machine.stream_waits(machine.record_event(), number)
+        machine.stream = number
+        try:
+            yield
+        finally:
+            machine.stream = outer
+
+    def all_reduce(self, tensor: Any, ns: int) -> Event:
+        """Start a collective on its own stream; the event is its end."""
+        machine = self.machine
+        machine.advance(self.costs.python)
+        call_ns = machine.now_ns
+        self._mode.active = False
+        torch.ops.simulated_device.all_reduce_(tensor)
+        self._mode.active = True
+        half = self.costs.dispatch // 2
+        machine.advance(machine.recorded(half))
+        external, start_ns = machine.new_op(), machine.now_ns
+        machine.advance(machine.recorded(self.costs.dispatch - half))
+        stream = self.vendor.collective_stream
+        machine.stream_waits(machine.record_event(), stream)
+        machine.launch(
+            self.vendor.collective, ns, op="record_param_comms", external=external, stream=stream
+        )
+        machine.host_event(
+            "cpu_op", "record_param_comms", start_ns,
+            **{"External id": external, "Collective name": "allreduce",
+               "In msg nelems": tensor.numel(), "Out msg nelems": tensor.numel(), "dtype": "Float",
+               "Group size": 2, "Process Group Name": "0"},
+        )  # fmt: skip
+        machine.host_event(
+            "cpu_op", "simulated_device::all_reduce_", call_ns,
+            **{"External id": machine.new_op(), **inputs_of(None, (tensor,), {})},
+        )  # fmt: skip
+        return Event(machine.free_ns[stream])
+
+    def wait_for(self, event: Event) -> None:
+        """What comes next on the current stream waits for the event; the host does not."""
+        self.machine.stream_waits(event)
+
+    @contextlib.contextmanager
+    def fused(self, name: str, ns: int) -> Iterator[None]:
+        """What the block computes is one kernel of generated code."""
+        machine = self.machine
+        self._fused.append((name, ns))
+        machine_now = machine.now_ns
+        try:
+            yield
+        finally:
+            self._fused.pop()
+        # Its ops were no calls of the host's.
+        machine.now_ns = machine_now + self.costs.python
+        start_ns = machine.now_ns
+        machine.advance(machine.recorded(self.costs.dispatch))
+        external = machine.new_op()
+        machine.launch(name, ns, op=name, external=external, call="LaunchKernel")
+        # Both begin and end at once: what encloses comes first.
+        machine.host_event("cpu_op", "Torch-Compiled Region: 0/0", start_ns)
+        machine.host_event("cpu_op", name, start_ns, **{"External id": external})
+
+    def capture(self, function: Callable[[], Any]) -> Graph:
+        """Run a function once and keep its kernels as a graph."""
+        self._captured = []
+        try:
+            function()
+            return Graph(self, tuple(self._captured))
+        finally:
+            self._captured = None
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+def _operand(tensor: Any) -> Operand:
+    return tuple(tensor.shape), tensor.element_size(), tuple(tensor.stride())
+
+
+def _is_view(func: Any) -> bool:
+    returns = getattr(func, "_schema", None) and func._schema.returns
+    return bool(returns) and all(
+        item.alias_info is not None and not item.alias_info.is_write for item in returns
+    )

@@ -1,0 +1,219 @@
+"""The simulated device as gobrrr meets it: one object, put in front of the known backends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gobrrr.devices import backends
+from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
+from gobrrr.devices.identity import DeviceIdentity
+from simulated_device.accelerator import LIBRARY, Accelerator
+from simulated_device.frames import FrameTracer
+from simulated_device.machine import AUTOGRAD, MAIN, Event
+from simulated_device.traces import write_trace
+
+_DTYPES = {8: ("float64",), 4: ("float32",), 2: ("bfloat16", "float16")}
+
+
+def ceilings_of(gpu: Accelerator) -> Ceilings:
+    """What the simulated device can do at best, as a sweep would find it."""
+    vendor, costs = gpu.vendor, gpu.costs
+    rows: dict[str, Ceiling] = {}
+
+    def add(name: str, value: float, unit: str) -> None:
+        rows[name] = Ceiling(name, value, unit, "measured", "the simulation's own figure")
+
+    for size, dtypes in _DTYPES.items():
+        for dtype in dtypes:
+            add(f"matrix.{dtype}", vendor.matrix[size], "FLOP/s")
+            add(f"vector.{dtype}", vendor.matrix[size] / 2, "FLOP/s")
+            add(f"vector.{dtype}.multiply", vendor.matrix[size] / 4, "FLOP/s")
+            add(f"vector.{dtype}.exp", vendor.matrix[size] / 32, "op/s")
+    for pattern in ("read", "copy", "write", "triad"):
+        add(f"memory.dram.{pattern}", vendor.bytes_per_s, "B/s")
+    add("kernel.fixed", vendor.fixed_ns * 1e-9, "s")
+    add("launch.latency", (costs.launch + costs.latency) * 1e-9, "s")
+    add("synchronise", costs.synchronise * 1e-9, "s")
+    add("copy.h2d", 5e10, "B/s")
+    add("copy.d2h", 5e10, "B/s")
+    add("host.dispatches", 1e9 / (costs.python + costs.dispatch + costs.launch), "op/s")
+    level = MemoryLevel("dram", None, ((0.0, vendor.bytes_per_s),))
+    return Ceilings(vendor.device, rows, (level,))
+
+
+class _Timer:
+    def __init__(self, gpu: Accelerator) -> None:
+        self._gpu = gpu
+        self._events: list[int] = []
+
+    def start_block(self) -> None:
+        self._gpu.synchronise()
+        self._events = []
+        self.mark()
+
+    def mark(self) -> None:
+        self._events.append(self._gpu.machine.record_event().time_ns)
+
+    def end_block(self) -> list[int]:
+        self._gpu.synchronise()
+        return [after - before for before, after in zip(self._events, self._events[1:])]
+
+
+class _Profiler:
+    """Marks steps as ranges; ``kept`` is where the test finds the trace afterwards."""
+
+    def __init__(self, backend: SimulatedBackend) -> None:
+        self._backend = backend
+        self._machine = backend.gpu.machine
+        self._step = 0
+        self._since_ns = 0
+        self._frames: FrameTracer | None = None
+
+    def start(self) -> None:
+        self._backend.gpu.synchronise()
+        self._machine.trace = []
+        if self._backend.with_stack:
+            self._frames = FrameTracer(self._machine, LIBRARY, _thread_now)
+            self._frames.start()
+        self._since_ns = self._machine.now_ns
+
+    def mark(self) -> None:
+        self._backend.gpu._close_node()
+        self._machine.host_event("user_annotation", f"ProfilerStep#{self._step}", self._since_ns)
+        self._step += 1
+        self._since_ns = self._machine.now_ns
+
+    def stop(self, path: Path) -> None:
+        self._backend.gpu.synchronise()
+        self.mark()
+        self._end_frames()
+        events, self._machine.trace = self._machine.trace, None
+        assert events is not None
+        if self._backend.kernels_hidden:
+            events = [event for event in events if event["pid"] != 0]
+        write_trace(path, events, self._machine.vendor)
+        self._backend.traces.append(json.loads(path.read_text()))
+
+    def _end_frames(self) -> None:
+        if self._frames is not None:
+            self._frames.stop()
+            self._frames = None
+
+    def abandon(self) -> None:
+        self._end_frames()
+        self._machine.trace = None
+
+
+def _thread_now() -> int:
+    return MAIN if torch._C._current_autograd_node() is None else AUTOGRAD
+
+
+class _Streams:
+    """The stream after the collectives'."""
+
+    def __init__(self, gpu: Accelerator) -> None:
+        self._gpu = gpu
+        self._side = gpu.vendor.collective_stream + 1
+
+    def beside(self) -> AbstractContextManager[None]:
+        return self._gpu.stream(self._side)
+
+    def join(self) -> None:
+        machine = self._gpu.machine
+        machine.stream_waits(Event(machine.free_ns.get(self._side, 0)))
+
+
+class _Meter:
+    def __init__(self, gpu: Accelerator) -> None:
+        self._gpu = gpu
+
+    def held_bytes(self) -> int:
+        return self._gpu.held_bytes()
+
+    def start_peak(self) -> None:
+        self._gpu.synchronise()
+        self._gpu.peak_bytes = self._gpu.held_bytes()
+
+    def peak_bytes(self) -> int:
+        self._gpu.synchronise()
+        return self._gpu.peak_bytes
+
+
+class SimulatedBackend:
+    """A ``Backend``. ``traces`` are the profiled steps so far, as they were written.
+
+    ``kernels_hidden``: its profiler sees the host alone, as one without permission does.
+    ``with_stack``: it writes Python's calls too.
+    """
+
+    IS_GPU = True
+    MISSING: tuple[str, ...] = ()
+
+    def __init__(self, gpu: Accelerator) -> None:
+        self.gpu = gpu
+        self.KINDS = (gpu.vendor.kind,)
+        self.traces: list[dict[str, Any]] = []
+        self.measured = 0
+        self.kernels_hidden = False
+        self.with_stack = False
+        self.others_bytes: int | None = None
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> SimulatedBackend:
+        """Put it before all others until the test ends."""
+        monkeypatch.setattr(backends, "BACKENDS", (self, *backends.BACKENDS))
+        return self
+
+    def identify(self) -> DeviceIdentity:
+        vendor = self.gpu.vendor
+        return DeviceIdentity(
+            vendor.device, vendor.kind, vendor.memory_bytes, vendor.multiprocessors, None
+        )
+
+    def operator_threads(self, wanted: int | None) -> int:
+        return 1
+
+    def measure(self, device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
+        self.measured += 1
+        return ceilings_of(self.gpu)
+
+    def synchronise(self) -> None:
+        if self.gpu.used:
+            self.gpu.synchronise()
+
+    def in_use(self) -> bool:
+        return self.gpu.used
+
+    def timer(self) -> _Timer:
+        return _Timer(self.gpu)
+
+    def profiler(self) -> _Profiler:
+        return _Profiler(self)
+
+    def profiler_event_ns(self) -> float:
+        return float(self.gpu.costs.event)
+
+    def streams(self) -> _Streams:
+        return _Streams(self.gpu)
+
+    def watch_graphs(self, replays: Callable[[], None]) -> Callable[[], None]:
+        self.gpu.before_replays.append(replays)
+        return lambda: self.gpu.before_replays.remove(replays)
+
+    def memory(self) -> _Meter:
+        return _Meter(self.gpu)
+
+    def held_by_others_bytes(self) -> int | None:
+        return self.others_bytes
+
+    def random_states(self) -> tuple[Any, ...]:
+        return ()
+
+    def set_random_states(self, states: tuple[Any, ...]) -> None:
+        pass
