@@ -7,8 +7,10 @@ backward DDP sleeps until its buckets have arrived.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,13 +134,14 @@ def unknown_collective(name: str) -> Collective:
 
 
 def process_groups() -> dict[str, tuple[int, ...]]:
-    """The ranks of each process group of this process, by the name that collectives give."""
-    import torch
+    """The ranks of each process group of this process, by the name that collectives give.
 
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
+    A process that never loaded ``torch.distributed`` has none.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return {}
-    world = torch.distributed.distributed_c10d._world
+    world = distributed.distributed_c10d._world
     found = {}
     for group, name in dict(world.pg_names).items():
         ranks = world.pg_group_ranks.get(group)
