@@ -30,7 +30,7 @@ test-browser: $(VENV)/.dev browser ## Look at the HTML report in a headless Chro
 
 test-no-torch: $(BARE)/.dev ## Run the tests that need no torch, in an environment without it
 	$(BARE)/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None"
-	$(BARE)/bin/python -m pytest -n auto -m "not torch and not gpu and not models" $(ARGS)
+	$(BARE)/bin/python -m pytest -n auto -m "not torch and not gpu and not models" --reruns 1 -r fER $(ARGS)
 
 check: $(VENV)/.dev ## Lint, format check, strict types, the order of the rooms, dead code
 	$(BIN)/ruff check
