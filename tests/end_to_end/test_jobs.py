@@ -141,3 +141,35 @@ def test_a_rank_that_raises_ends_the_job_as_it_does_without_gobrrr(tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 1
     assert "KeyError: 'lost'" in done.stderr
+
+
+def test_a_rank_that_never_comes_is_named_with_its_line(tmp_path: Path) -> None:
+    done = job(
+        tmp_path,
+        """
+        import datetime
+        import gobrrr.capture.absent_rank_watch as watch
+        watch.LIMIT_S = 6.0
+        # As a job ends in which a rank hangs: gloo gives up.
+        mine = dist.new_group(timeout=datetime.timedelta(seconds=30))
+        model = DDP(net, process_group=mine)
+        def hang():
+            if rank == 1:
+                time.sleep(1000)
+        train(3)
+        def never():
+            optimizer.zero_grad()
+            hang()
+            model(data).square().mean().backward()
+        never()
+        """,
+        *FEW, "--nproc-per-node", "2",
+    )  # fmt: skip
+    # As without gobrrr: what gloo raises ends rank 0, and the launcher the job.
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if " waited for " in line]
+    assert len(told) == 1
+    assert told[0].startswith("gobrrr: rank 0 has waited for ")
+    assert " in backward at script.py:" in told[0]
+    assert " for rank 1 (asleep at script.py:" in told[0]
+    assert told[0].endswith(" in hang).")

@@ -233,6 +233,28 @@ class Job:
             return f"rank {rank} did not reach a step within {whole_seconds(limit_s)}"
         return f"rank {rank} did not reach the same step within {whole_seconds(limit_s)}"
 
+    # Beside the steps, from any thread
+
+    def post(self, key: str, message: bytes) -> None:
+        """Leave a message for whoever asks for it; lost where there is no place to leave it."""
+        board = self._board()
+        if board is not None:
+            board.post(key, message)
+
+    def read(self, key: str) -> bytes | None:
+        """What was left; ``None`` if nothing was."""
+        board = self._board()
+        return None if board is None else board.read(key)
+
+    def why_gone(self, rank: int) -> str:
+        """How a rank has ended; empty if it has not, as far as this one can see."""
+        how = self.read(f"ended/{rank}")
+        if how is not None:
+            return f"ended: {how.decode()}"
+        board = self._board()
+        found = None if board is None else self._presence(board, rank)
+        return "ended" if found is not None and self._dead(found) else ""
+
     # What was found
 
     def publish(self, result: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from gobrrr.capture.absent_rank_watch import AbsentRankWatch
 from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.measurements import Agree
 
@@ -60,11 +61,14 @@ class RankOfJob:
             yield
             return
         how = "its script was stopped"
+        watch = AbsentRankWatch(self.job)
+        watch.start()
         try:
             with self._noting_when_it_joins():
                 yield
             how = "its script has finished"
         finally:
+            watch.stop()
             self.job.leave(how)
 
     @contextlib.contextmanager
