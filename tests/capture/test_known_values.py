@@ -10,9 +10,16 @@ from torch import nn, randn  # noqa: E402
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa: E402
 
 import gobrrr  # noqa: E402
+from gobrrr.capture.op_graph import (  # noqa: E402
+    CaptureOptions,
+    CaptureTarget,
+    capture_op_graph,
+)
+from gobrrr.capture.target_kernels import Abilities  # noqa: E402
 
 pytestmark = pytest.mark.torch
 H100 = "H100-SXM"
+CPU = CaptureTarget(None, Abilities(frozenset(), frozenset()))
 
 
 def _counts(diagnosis: gobrrr.Diagnosis) -> dict[str, float]:
@@ -125,3 +132,41 @@ def test_a_size_hint_below_zero_is_refused():
     x = randn(4)
     with pytest.raises(gobrrr.InputError, match="size hint"):
         gobrrr.predict(lambda: x + 1, H100, size_hint=-1)
+
+
+@pytest.mark.parametrize("device", [H100, "cpu"])
+def test_a_list_of_tensors_is_read_number_by_number(device):
+    rows = torch.tensor([3, 5, 2])
+
+    def step():
+        sizes = torch.tensor([rows.max() + 1, rows.min(), 4])
+        scale = torch.tensor([randn(8).sum().double(), 1.0])
+        assert sizes.dtype is torch.int64 and scale.dtype is torch.float64
+        return randn(int(sizes.sum())).exp(), scale
+
+    step()
+    (row,) = [row for row in gobrrr.predict(step, device).ops if row.name == "aten::exp"]
+    assert row.shapes.startswith("(12)")  # 6 + 2 + 4
+
+
+def test_integers_drawn_while_the_program_is_set_up_are_those_of_one_draw():
+    """A prompt of random tokens, with the marks of an image among them."""
+
+    def make():
+        tokens = torch.randint(20, 400, (2, 64))
+        tokens[:, 3:7] = 10
+        table = randn(400, 8)
+
+        def step():
+            return table[tokens[tokens == 10]].exp()
+
+        return step
+
+    graph = capture_op_graph(make, CPU)
+    (op,) = [op for op in graph.ops if op.call.name == "aten::exp"]
+    assert op.call.tensors[0].shape == (8, 8)  # 4 marks in each of 2 rows
+    assert any("one draw" in notice for notice in graph.notices)
+    # A hint stands for what the program's data would be.
+    hinted = capture_op_graph(make, CPU, CaptureOptions(size_hint=5))
+    (op,) = [op for op in hinted.ops if op.call.name == "aten::exp"]
+    assert op.call.tensors[0].shape == (5, 8)

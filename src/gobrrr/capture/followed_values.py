@@ -8,6 +8,7 @@ from gobrrr.capture.assumed_values import assumption_of, compute, spread_evenly
 from gobrrr.capture.conditions import ORDINARY, condition_of_extremes, worth_asking
 from gobrrr.capture.stand_ins import (
     MOST_FLOATS,
+    MOST_VALUES,
     forget,
     real_call,
     remember,
@@ -60,7 +61,7 @@ def assumption_under(*arguments: Any) -> str | None:
 
 
 class _RandomOperators(dict[Any, bool]):
-    """Whether an operator draws random numbers, which are data; found once for each."""
+    """Whether an operator draws random numbers; found once for each."""
 
     def __missing__(self, func: Any) -> bool:
         import torch
@@ -72,8 +73,14 @@ class _RandomOperators(dict[Any, bool]):
 _RANDOM = _RandomOperators()
 
 
-def follow_small(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+def follow_small(
+    func: Any, args: Any, kwargs: Any, result: Any, size_hint: int | None, source: str
+) -> bool:
     """Work out the values of a result whose arguments' values are known, if it is small.
+
+    Integers that the program draws are those of one draw, as where a program has drawn them before
+    the capture: what it puts among them (the marks of an image in a prompt) would be lost
+    otherwise. With a size hint the hint decides instead.
 
     Returns whether they are known now, those that the operator wrote into included.
     """
@@ -84,7 +91,10 @@ def follow_small(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     if func.namespace != "aten" or not all(worth_keeping(tensor, rests_on) for tensor in found):
         return False
     if _RANDOM[func] and any(tensor.numel() > MOST_FLOATS for tensor in found):
-        return False
+        numbers = any(tensor.is_floating_point() or tensor.is_complex() for tensor in found)
+        if size_hint is not None or numbers or any(t.numel() > MOST_VALUES for t in found):
+            return False
+        rests_on = rests_on or f"the integers drawn at random are those of one draw ({source})"
     # Without a result an operator writes into its arguments, and so into their values.
     if not found and not func._schema.is_mutable:
         return True

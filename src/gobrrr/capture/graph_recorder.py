@@ -367,7 +367,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             note_operator(error, func)
             raise
         followed = (
-            (known and follow_small(func, args, kwargs, result))
+            (known and follow_small(func, args, kwargs, result, recorder.size_hint, source))
             or follow_uniform(func, args, kwargs, result)
             or follow_condition(func, args, kwargs, result)
         )

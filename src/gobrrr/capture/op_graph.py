@@ -19,6 +19,7 @@ from gobrrr.capture.graph_recorder import GraphRecorder
 from gobrrr.capture.graph_storages import TARGET, Storages
 from gobrrr.capture.hidden_stand_ins import hidden
 from gobrrr.capture.higher_order import run_plainly
+from gobrrr.capture.known_values import known_values_read
 from gobrrr.capture.model_facts import GradientWatch, main_model
 from gobrrr.capture.nested import map_tensors
 from gobrrr.capture.process_groups import Ranks, as_first_rank
@@ -28,7 +29,6 @@ from gobrrr.capture.target_answers import (
     DeviceAnswers,
     Switch,
     answering,
-    known_values_as_arrays,
     make_mode,
 )
 from gobrrr.capture.target_kernels import WHOLE, Abilities, composites_of, kernels_of
@@ -126,7 +126,7 @@ def capture_op_graph(
             stack.enter_context(_eagerly())
             stack.enter_context(hidden())
             stack.enter_context(modules_applied_plainly())
-            stack.enter_context(known_values_as_arrays(stand_ins))
+            stack.enter_context(known_values_read(stand_ins))
             stack.enter_context(run_plainly(recorder.assume))
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))

@@ -344,32 +344,3 @@ def _replace_device_hints(put: Replacements, kind: str) -> None:
             put(owner, "device_hint", lambda tensor, _of=original: (
                 kind if _of(tensor) == "cpu" else _of(tensor)
             ))  # fmt: skip
-
-
-@contextlib.contextmanager
-def known_values_as_arrays(stand_ins: StandIns) -> Iterator[None]:
-    """``.numpy()`` of a stand-in whose values are known gives them, on a CPU too.
-
-    ``f"{loss:.3f}"`` reads the number, as of a tensor with data.
-    """
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    def numpy(self: Any, *, force: bool = False) -> Any:
-        known = value_of(self)
-        if known is None:
-            return torch.Tensor.numpy(self, force=force)
-        stand_ins.decided_by(assumption_of(known))
-        return real_call(lambda: known.detach().numpy().copy(), (), {})
-
-    put = Replacements()
-
-    def text(self: Any, spec: str) -> str:
-        return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
-
-    put(FakeTensor, "numpy", numpy)
-    put(FakeTensor, "__format__", text)
-    try:
-        yield
-    finally:
-        put.undo()
