@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.ops import Arg, OpCall
 from gobrrr.work import work_of
 
 from .calls import moved, tensor, work
@@ -171,3 +171,22 @@ def test_sort_writes_values_and_indices() -> None:
     assert found.flops == 0
     best = work("topk", tensor(4, 100), 3, -1, True, True)
     assert (best.bytes_written, best.vector_flops) == (12 * 12, 400)
+
+
+def test_what_fsdp2_copies_is_counted_by_its_shapes() -> None:
+    def fsdp(name: str, *args: Arg) -> tuple[int | None, int | None, int | None]:
+        found = work_of(OpCall(f"fsdp::{name}", args))
+        assert found is not None, name
+        return moved(found)
+
+    # Of two ranks: shards of 6 and 4 elements into this rank's half of the buffer.
+    shards, buffer = (tensor(3, 2), tensor(4)), tensor(20)
+    assert fsdp("all_gather_copy_in", shards, buffer, (6, 4), 10, 1) == (40, 40, 80)
+    # Gathered, into the parameters.
+    out = (tensor(2, 6), tensor(2, 4))
+    assert fsdp("split_with_sizes_copy", tensor(2, 10), (6, 4), 1, out) == (80, 80, 160)
+    # Gradients, padded to whole chunks, in another type.
+    gradients = (tensor(3, 2, dtype="bfloat16"), tensor(4, dtype="bfloat16"))
+    assert fsdp("chunk_cat", gradients, 0, 2, tensor(2, 6)) == (20, 48, 68)
+    assert moved(work("_chunk_cat", gradients, 0, 2)) == (20, 24, 44)
+    assert fsdp("copy_", tensor(4), tensor(4, dtype="bfloat16")) == (8, 16, 24)

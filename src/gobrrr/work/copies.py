@@ -149,10 +149,7 @@ def stack(call: OpCall) -> Work:
 
 
 @formula(
-    *qualified(
-        "split_copy split_with_sizes_copy unbind_copy unsafe_chunk_copy _chunk_cat "
-        "_unsafe_split_copy"
-    )
+    *qualified("split_copy split_with_sizes_copy unbind_copy unsafe_chunk_copy _unsafe_split_copy")
 )
 def pieces(call: OpCall) -> Work:
     """One tensor into many: as many bytes written as read."""
