@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.capture.collective_calls import collective_of, process_groups
+from gobrrr.capture.collective_calls import _title, collective_of, group_titles, process_groups
 from gobrrr.capture.collective_waits import BACKWARD_RANGE, WAIT_RANGE, ranges_around_waits
 from gobrrr.capture.profile import HostProfiler
 
@@ -56,6 +56,8 @@ def test_a_call_is_recorded_with_its_group_and_bytes() -> None:
     found = collective_of(call, process_groups())
     assert (found.name, found.bytes_in, found.group_size) == ("all_reduce", 12, 1)
     assert found.group in process_groups()
+    assert found.group is not None
+    assert group_titles()[found.group] == "world"
 
 
 def test_a_program_of_one_process_is_left_as_it_is() -> None:
@@ -64,3 +66,14 @@ def test_a_program_of_one_process_is_left_as_it_is() -> None:
     assert torch.autograd._engine_run_backward is backward
     undo()
     assert process_groups() == {}
+
+
+def test_a_group_is_called_by_what_it_is() -> None:
+    assert _title("3", (0, 1, 2, 3), "mesh_dp") == "dp (ranks 0-3)"
+    assert _title("4", (1, 3), "mesh_tp") == "tp (ranks 1, 3)"
+    assert _title("5", tuple(range(1, 64, 4)), "mesh_dp") == "dp (every 4 ranks, 1-61)"
+    assert _title("6", (0, 2), "undefined") == "group 6 (ranks 0, 2)"
+    odd = (0, 1, *range(5, 20, 2))
+    # Two groups of one dimension never have one name.
+    assert _title("7", odd, "mesh_ep") == "ep (group 7, 10 ranks)"
+    assert _title("8", (2,), "") == "group 8 (rank 2)"

@@ -97,7 +97,7 @@ def test_the_rank_that_is_slow_is_named_with_its_line(tmp_path: Path) -> None:
     # Two layers of 64 x 64 weights and 64 biases, in one bucket.
     assert (row.name, row.bytes, row.group_size) == ("all_reduce", 2 * (64 * 64 + 64) * 4, 2)
     assert row.transfer_s is not None
-    assert diagnosis.exposed[0].phase == "backward"
+    assert (diagnosis.exposed[0].phase, diagnosis.exposed[0].group) == ("backward", "world")
     assert "The other ranks wait for rank 1" in done.stdout
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events if event.get("name") == "all_reduce"} == {0, 1}

@@ -7,6 +7,7 @@ backward DDP sleeps until its buckets have arrived.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -138,13 +139,54 @@ def process_groups() -> dict[str, tuple[int, ...]]:
 
     A process that never loaded ``torch.distributed`` has none.
     """
+    return {name: ranks for name, ranks, _ in _groups()}
+
+
+def group_titles() -> dict[str, str]:
+    """What each process group is called in a report, by the name that collectives give.
+
+    ``world`` for the default group, ``dp (ranks 0-3)`` for one of a mesh's dimension, ``group 3
+    (ranks 0, 2)`` for others. The ranks tell groups of one dimension apart.
+    """
+    return {
+        name: "world" if described == _DEFAULT else _title(name, ranks, described)
+        for name, ranks, described in _groups()
+    }
+
+
+# What torch calls the default group, groups of a mesh's dimensions, and those nobody described.
+_DEFAULT, _OF_MESH, _UNDESCRIBED = "default_pg", "mesh_", ("", "undefined")
+# More ranks that follow no rule are not listed.
+_MOST_LISTED = 8
+
+
+def _groups() -> list[tuple[str, tuple[int, ...], str]]:
+    """Of each process group the name, the ranks and its description."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
-        return {}
+        return []
     world = distributed.distributed_c10d._world
-    found = {}
+    found = []
     for group, name in dict(world.pg_names).items():
         ranks = world.pg_group_ranks.get(group)
         if ranks:
-            found[str(name)] = tuple(sorted(ranks))
+            # Versions of torch before 2.3 have no descriptions.
+            described = str(getattr(group, "group_desc", ""))
+            if group is world.default_pg:
+                described = _DEFAULT
+            found.append((str(name), tuple(sorted(ranks)), described))
     return found
+
+
+def _title(name: str, ranks: tuple[int, ...], described: str) -> str:
+    title = f"group {name}" if described in _UNDESCRIBED else described.removeprefix(_OF_MESH)
+    steps = {later - earlier for earlier, later in itertools.pairwise(ranks)}
+    if steps == {1}:
+        return f"{title} (ranks {ranks[0]}-{ranks[-1]})"
+    if len(ranks) <= _MOST_LISTED:
+        return f"{title} (rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))})"
+    if len(steps) == 1:
+        return f"{title} (every {steps.pop()} ranks, {ranks[0]}-{ranks[-1]})"
+    # Not told apart by its ranks, but by its name.
+    apart = "" if described in _UNDESCRIBED else f"group {name}, "
+    return f"{title} ({apart}{len(ranks)} ranks)"

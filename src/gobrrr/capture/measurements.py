@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, stdev
 
-from gobrrr.capture.collective_calls import process_groups
+from gobrrr.capture.collective_calls import group_titles, process_groups
 from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
@@ -143,6 +143,7 @@ class Measurements:
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
     ``groups``: ranks of each process group while steps are profiled; a script may leave them then.
+    ``group_titles``: what each is called in a report.
     """
 
     source: str = ""
@@ -173,10 +174,12 @@ class Measurements:
     lines_between: LinesOf = lambda *_: Counter()
     kind: StepKind = field(default_factory=StepKind)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    group_titles: dict[str, str] = field(default_factory=dict)
 
     def see_groups(self) -> None:
         """Keep who is in which process group now."""
         self.groups |= process_groups()
+        self.group_titles |= group_titles()
 
     def note(self, load: Load) -> None:
         """Keep what the machine did beside a block of timed steps."""

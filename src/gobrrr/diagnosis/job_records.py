@@ -91,6 +91,11 @@ def record_of(
         record.ran_ns = [effort.ran_ns for effort in measured.efforts_of_plain]
         # A long pause passes for something beside its step, which it is the cost of all the same.
         record.paused_ns = [effort.paused_ns for effort in measured.efforts.values()]
+    titles = measured.group_titles
+    record.collectives = [
+        (name, size, dtype, ranks, group if group is None else titles.get(group, group))
+        for name, size, dtype, ranks, group in record.collectives
+    ]
     record.diagnosis = encode(own).decode()
     return record
 
