@@ -173,3 +173,39 @@ def test_a_rank_that_never_comes_is_named_with_its_line(tmp_path: Path) -> None:
     assert " in backward at script.py:" in told[0]
     assert " for rank 1 (asleep at script.py:" in told[0]
     assert told[0].endswith(" in hang).")
+
+
+def test_sends_and_receives_are_told_with_their_peer(tmp_path: Path) -> None:
+    done = job(
+        tmp_path,
+        """
+        from gobrrr import step
+        sent, got = torch.ones(1000), torch.empty(1000)
+        large = torch.ones(50_000)
+        for _ in range(40):
+            with step():
+                net(data)
+                if rank == 1:
+                    time.sleep(0.1)
+                    dist.send(large, 0)
+                else:
+                    dist.recv(large, 1)
+                peer = 1 - rank
+                both = [dist.P2POp(dist.isend, sent, peer), dist.P2POp(dist.irecv, got, peer)]
+                for each in dist.batch_isend_irecv(both):
+                    each.wait()
+        dist.destroy_process_group()
+        """,
+        *FEW, "--nproc-per-node", "2", "--stop", "--json", "d.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = {(row.name, row.bytes): row for row in gobrrr.load(tmp_path / "d.json").collectives}
+    late = rows["send from rank 1 to 0", 200_000]
+    assert (late.group_size, late.calls, late.last_rank) == (2, 1.0, 1)
+    # The receiver waits for the sender's 0.1 s, which are no transfer.
+    assert late.skew_s is not None
+    assert late.transfer_s is not None
+    assert late.transfer_s < late.skew_s
+    for pair in ("0 to 1", "1 to 0"):
+        assert rows[f"send from rank {pair}", 4000].calls == 1.0
+    assert "send from rank 1 to 0" in done.stdout

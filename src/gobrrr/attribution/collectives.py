@@ -26,6 +26,8 @@ _BUS_FACTORS = (
 _UNEVEN = re.compile(r"all_?to_?all", re.IGNORECASE)
 # From one rank to another: the two calls have two names, and others take no part.
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
+# Unless both sides are recorded under one (``capture.collective_calls``).
+_OF_PAIR = re.compile(r"send from rank \d+ to \d+")
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ def _figures(
 
 def _comparable(kind: _Kind, members: int, given: int, all_present: bool) -> tuple[bool, bool]:
     """Whether the members' calls can be one collective, and whether they are all members."""
-    if _POINT_TO_POINT.search(kind.name):
+    if _POINT_TO_POINT.search(kind.name) and not _OF_PAIR.fullmatch(kind.name):
         return False, False
     if kind.group_size:
         # More members than the group has: several groups under one name.

@@ -83,7 +83,9 @@ def attribute_measurements(
     release_ns_per_fault: float = 0.0,
 ) -> CpuAnalysis:
     """Match and attribute what was measured and calibrated: plain data in, plain data out."""
-    capture = build_cpu_capture(measured.profiled, measured.recorded or [], device, measured.groups)
+    capture = build_cpu_capture(
+        measured.profiled, measured.recorded or [], device, measured.groups, measured.own_rank
+    )
     recorded = capture.recorded
     works = tuple(
         work if ran.call is seen.call else work_of(ran.call)

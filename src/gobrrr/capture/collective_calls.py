@@ -25,6 +25,11 @@ from gobrrr.work.communication import COLLECTIVE_NAMES, WAITS
 
 # What backends call a collective while it runs, in their own threads.
 _BACKENDS = ("gloo:", "mpi:", "ucc:")
+# What they call a send or a receive, in the thread that asks for it.
+_EXCHANGES = ("gloo:send", "gloo:recv")
+# Operators of which the argument behind the group is the other rank, by its number in the group.
+SENDS, RECEIVES = "c10d::send", "c10d::recv_"
+EXCHANGES = (SENDS, RECEIVES, "c10d::recv_any_source_")
 # What autograd's engine does for one node.
 _NODE = "autograd::engine::evaluate_function"
 # Names of host spans that wait for other ranks.
@@ -33,10 +38,22 @@ WAITING = (WAIT_RANGE, *WAITS)
 
 def running(step: RawEvents) -> Int64:
     """Rows of the collectives that ran during the step, in order, in threads beside it."""
-    named = np.array([name.startswith(_BACKENDS) for name in step.names], bool)
+    return _named(step, _BACKENDS, step.thread != 0)
+
+
+def exchanged(step: RawEvents) -> Int64:
+    """Rows of the sends and receives of the step's own thread, in order.
+
+    Each begins inside its call, and ends where it has been waited for.
+    """
+    return _named(step, _EXCHANGES, step.thread == 0)
+
+
+def _named(step: RawEvents, beginnings: tuple[str, ...], where: NDArray[np.bool_]) -> Int64:
+    named = np.array([name.startswith(beginnings) for name in step.names], bool)
     if not named.any():
         return np.empty(0, np.int64)
-    return np.flatnonzero(named[step.name] & (step.thread != 0)).astype(np.int64)
+    return np.flatnonzero(named[step.name] & where).astype(np.int64)
 
 
 def with_waits(step: RawEvents) -> RawEvents:
@@ -105,13 +122,27 @@ def issued_by(step: RawEvents, rows: Int64, calls: Int64) -> Int64:
     return found
 
 
-def collective_of(call: OpCall, groups: Mapping[str, Sequence[int]]) -> Collective:
-    """What a call asks of the other ranks; ``groups`` are the ranks of each process group."""
+def collective_of(
+    call: OpCall, groups: Mapping[str, Sequence[int]], own_rank: int | None = None
+) -> Collective:
+    """What a call asks of the other ranks; ``groups`` are the ranks of each process group.
+
+    A send and the receive of the same have one name on both ranks, by which they match.
+    """
     sizes = [(_bytes_of(arg), arg) for arg in (*call.args, call.outputs or ())]
     known = [size for size, _ in sizes if size]
     named = [arg for arg in call.args if isinstance(arg, str) and arg in groups]
     name = COLLECTIVE_NAMES.get(call.name, call.name.partition("::")[2])
     group = named[0] if named else None
+    pair = _pair(call, groups[group], own_rank) if group is not None else None
+    if pair is not None:
+        return Collective(
+            name=f"send from rank {pair[0]} to {pair[1]}",
+            bytes_in=max(known, default=None),
+            dtype=next((tensor.dtype for tensor in call.tensors), ""),
+            group_size=2,
+            group=group,
+        )
     return Collective(
         name=name,
         bytes_in=max(known, default=None) if name != "barrier" else 0,
@@ -119,6 +150,15 @@ def collective_of(call: OpCall, groups: Mapping[str, Sequence[int]]) -> Collecti
         group_size=len(groups[group]) if group is not None else None,
         group=group,
     )
+
+
+def _pair(call: OpCall, ranks: Sequence[int], own_rank: int | None) -> tuple[int, int] | None:
+    """From which rank a call sends or receives to which; ``None`` where it tells only one."""
+    # (tensors, group, rank in the group, tag)
+    other = call.args[2] if call.name in (SENDS, RECEIVES) and len(call.args) > 2 else None
+    if own_rank is None or not isinstance(other, int) or not 0 <= other < len(ranks):
+        return None
+    return (own_rank, ranks[other]) if call.name == SENDS else (ranks[other], own_rank)
 
 
 def _bytes_of(arg: Arg) -> int:
@@ -140,6 +180,14 @@ def process_groups() -> dict[str, tuple[int, ...]]:
     A process that never loaded ``torch.distributed`` has none.
     """
     return {name: ranks for name, ranks, _ in _groups()}
+
+
+def own_rank() -> int | None:
+    """Which rank this process is; ``None`` without a process group."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return int(distributed.get_rank())
 
 
 def group_titles() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 
 from gobrrr.capture.align import RECORDED_AS, candidate_rows, match
 from gobrrr.capture.collective_calls import (
+    EXCHANGES,
     WAITING,
     collective_of,
+    exchanged,
     issued_by,
     running,
     unknown_collective,
@@ -78,10 +81,12 @@ def build_cpu_capture(
     recorded: Sequence[StepOp],
     device: Device,
     groups: Mapping[str, Sequence[int]] | None = None,
+    own_rank: int | None = None,
 ) -> CpuCapture:
     """Match every profiled step with the recorded ops and lay the steps end to end.
 
-    ``groups`` are the ranks of each process group by its name, where there are any.
+    ``groups`` are the ranks of each process group by its name, where there are any; ``own_rank``
+    is this process among them.
     """
     names: dict[str, int] = {}
     calls: dict[OpCall, int] = {}
@@ -103,7 +108,7 @@ def build_cpu_capture(
                     "phase", "position")
     }  # fmt: skip
     windows, matched, offset = [], [], 0
-    network = _Collectives(recorded, groups or {})
+    network = _Collectives(recorded, groups or {}, own_rank)
     for step, (rows, found) in zip(steps, matches):
         matched.append(float((found >= 0).mean()) if len(found) else 0.0)
         position = np.full(len(step), -1, np.int64)
@@ -179,20 +184,33 @@ def build_cpu_capture(
 class _Collectives:
     """Gathers what ran for other ranks, step by step, as columns of ``Kernels``."""
 
-    def __init__(self, recorded: Sequence[StepOp], groups: Mapping[str, Sequence[int]]) -> None:
+    def __init__(
+        self,
+        recorded: Sequence[StepOp],
+        groups: Mapping[str, Sequence[int]],
+        own_rank: int | None,
+    ) -> None:
         self._of_op = {
-            index: collective_of(op.call, groups)
+            index: collective_of(op.call, groups, own_rank)
             for index, op in enumerate(recorded)
             if op.call.name in COLLECTIVE_NAMES
         }
+        self._recorded = recorded
         self._rows: list[tuple[int, int, str, int]] = []
 
     def add(self, step: RawEvents, position: Int64, offset: int) -> None:
         """Takes those of one step that begins at ``offset``."""
-        rows = running(step)
+        exchanges = {i for i in self._of_op if self._recorded[i].call.name in EXCHANGES}
+        self._add(step, running(step), position, self._of_op.keys() - exchanges, offset)
+        self._add(step, exchanged(step), position, exchanges, offset)
+
+    def _add(
+        self, step: RawEvents, rows: Int64, position: Int64, ops: AbstractSet[int], offset: int
+    ) -> None:
+        """``rows`` of the step, each asked for by one of these recorded ops."""
         if not len(rows):
             return
-        asks = np.array([place in self._of_op for place in position.tolist()], bool)
+        asks = np.array([place in ops for place in position.tolist()], bool)
         issuers = issued_by(step, rows, np.flatnonzero(asks).astype(np.int64))
         for row, issuer in zip(rows.tolist(), issuers.tolist()):
             op = int(position[issuer]) if issuer >= 0 else -1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, stdev
 
-from gobrrr.capture.collective_calls import group_titles, process_groups
+from gobrrr.capture.collective_calls import group_titles, own_rank, process_groups
 from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
@@ -143,7 +143,7 @@ class Measurements:
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
     ``groups``: ranks of each process group while steps are profiled; a script may leave them then.
-    ``group_titles``: what each is called in a report.
+    ``group_titles``: what each is called in a report. ``own_rank``: of this process among them.
     """
 
     source: str = ""
@@ -175,11 +175,13 @@ class Measurements:
     kind: StepKind = field(default_factory=StepKind)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     group_titles: dict[str, str] = field(default_factory=dict)
+    own_rank: int | None = None
 
     def see_groups(self) -> None:
         """Keep who is in which process group now."""
         self.groups |= process_groups()
         self.group_titles |= group_titles()
+        self.own_rank = own_rank()
 
     def note(self, load: Load) -> None:
         """Keep what the machine did beside a block of timed steps."""
