@@ -53,6 +53,21 @@ _SHAPE_ERRORS = (RuntimeError, ValueError, IndexError, TypeError)
 # Functions of gobrrr that call what the program called, with its own arguments.
 _PASSES_CALLS_ON = frozenset({"__torch_function__", "__torch_dispatch__", "move", "copied"})
 _OPERATOR = "_gobrrr_operator"
+# Of parts of PyTorch that make graphs, or tensors, of their own: what the capture says of each.
+_NOT_FOLLOWED = (
+    (
+        str(Path("torch", "nested")),
+        None,
+        "a nested tensor cannot be predicted: its lengths are data, which a capture does not have; "
+        "give the step a padded batch, or one packed into a plain tensor",
+    ),
+    (
+        str(Path("_functorch", "eager_transforms.py")),
+        "linearize",
+        "torch.func.linearize cannot be predicted: it evaluates a part of the function while it "
+        "traces it, which needs data; torch.func.jvp, which computes the same, can",
+    ),
+)
 
 
 class WantedDataError(InputError):
@@ -130,6 +145,9 @@ def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrErro
     operator = getattr(error, _OPERATOR, None)
     what = f"{operator}{where}" if operator else f"{doing}{where}"
     reason = f"{type(error).__name__}: {_first_line(error)}"
+    told = _not_followed(error) if _is_of_stand_ins(error) or _of_machinery(error) else None
+    if told is not None:
+        return InputError(f"{told}{where}")
     if _is_of_stand_ins(error):
         return CaptureError(
             f"gobrrr cannot predict {what}: PyTorch cannot trace it without data ({reason}); keep "
@@ -146,7 +164,7 @@ def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrErro
         )
         defect.__cause__ = error
         return defect
-    if is_machinery_file(path) and not isinstance(error, _SHAPE_ERRORS):
+    if _of_machinery(error):
         return CaptureError(
             f"gobrrr cannot predict {what}: PyTorch's rules for tensors without data do not "
             f"cover it ({reason}); keep that part out of the step"
@@ -216,6 +234,25 @@ def data_were_wanted(error: BaseException) -> bool:
             return True
         cause = cause.__cause__ or cause.__context__
     return False
+
+
+def _of_machinery(error: BaseException) -> bool:
+    """Whether PyTorch's rules for stand-ins raised what the program's operators would not."""
+    frame = _innermost(error)
+    if frame is None or isinstance(error, _SHAPE_ERRORS):
+        return False
+    return is_machinery_file(frame.f_code.co_filename)
+
+
+def _not_followed(error: BaseException) -> str | None:
+    """What is said of the part of PyTorch in which an error arose, if it is one of these."""
+    trace = error.__traceback__
+    while trace is not None:
+        code, trace = trace.tb_frame.f_code, trace.tb_next
+        for path, function, sentence in _NOT_FOLLOWED:
+            if path in code.co_filename and function in (None, code.co_name):
+                return sentence
+    return None
 
 
 def _line_of(error: BaseException) -> str | None:

@@ -79,6 +79,7 @@ class GraphRecorder(OpRecorder):
         self.recording = False
         self.optimizer_stepped = False
         self.guessed: Counter[str] = Counter()
+        self._guessed_for_good: set[str] = set()
         self.conditions = Conditions(size_hint)
         self.results = ResultCache(stand_ins.fake_mode)
         self.budget = CaptureBudget()
@@ -90,6 +91,7 @@ class GraphRecorder(OpRecorder):
         """Keep what comes from here on; what exists now existed before the step."""
         self.graph.clear()
         self.guessed.clear()
+        self.guessed.update(self._guessed_for_good)
         self.storages.start_over()
         if self.ranks is not None:
             self.ranks.order = StreamOrder(self.graph)
@@ -189,6 +191,11 @@ class GraphRecorder(OpRecorder):
     def assume(self, sentence: str) -> None:
         """Say with the result what was not known."""
         self.guessed[sentence] += 1
+
+    def assume_for_good(self, sentence: str) -> None:
+        """As ``assume``, of what was done while the program was set up too."""
+        self._guessed_for_good.add(sentence)
+        self.assume(sentence)
 
     def decided_by(self, assumption: str | None) -> None:
         """The program went on by values that rest on an assumption: it is said."""

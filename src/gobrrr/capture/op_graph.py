@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.capture.capture_errors import capture_failure, quietly, user_errors
+from gobrrr.capture.exported_programs import exports_followed
 from gobrrr.capture.graph_recorder import GraphRecorder
 from gobrrr.capture.graph_storages import TARGET, Storages
 from gobrrr.capture.hidden_stand_ins import hidden
@@ -128,6 +129,7 @@ def capture_op_graph(
             stack.enter_context(modules_applied_plainly())
             stack.enter_context(known_values_read(stand_ins))
             stack.enter_context(run_plainly(recorder.assume))
+            stack.enter_context(exports_followed(recorder.assume_for_good))
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))
                 stack.enter_context(answering(target.answers, storages, switch))
