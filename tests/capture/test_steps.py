@@ -68,6 +68,32 @@ def test_a_gan_steps_once_for_both_optimizers(boundaries) -> None:  # type: igno
     assert boundaries.sources == ["optimizer"] * 5
 
 
+@pytest.mark.parametrize("critics", [2, 3, 5, 8])
+def test_a_step_of_several_critics_ends_with_its_generator(critics: int) -> None:
+    nets = make_net(), make_net()
+    optimizers = [torch.optim.SGD(net.parameters()) for net in nets]
+    iteration, ends = [0, ""], []
+
+    def boundary(source: str, restarted: bool) -> None:
+        if restarted:
+            ends.clear()
+        ends.append(tuple(iteration))
+
+    watcher = StepWatcher(boundary)
+    watcher.install()
+    try:
+        for turn in range(8):
+            for name in [*["critic"] * critics, "generator"]:
+                iteration[:] = turn, name
+                net, optimizer = nets[name == "generator"], optimizers[name == "generator"]
+                net(torch.randn(2, 4)).sum().backward()
+                optimizer.step()
+    finally:
+        watcher.remove()
+    # Two turns show the cycle.
+    assert ends == [(turn, "generator") for turn in range(1, 8)]
+
+
 def test_inference_steps_are_outermost_module_calls(boundaries) -> None:  # type: ignore[no-untyped-def]
     net = make_net().eval()
     with torch.no_grad():

@@ -202,6 +202,8 @@ class StepWatcher:
         # The usual step of a script with one optimizer: a few microseconds that it would notice.
         alone = self._known_cycle == (event,) and source == self._source
         if alone and threading.get_ident() == self._thread and not self._restart_pending:
+            # The finder hears of it too: this may be the beginning of a longer cycle.
+            self._cycles[source].push(event)
             self._on_boundary(source, False)
             return
         weaker = self._source and PRECEDENCE.index(source) < PRECEDENCE.index(self._source)
