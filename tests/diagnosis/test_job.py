@@ -234,3 +234,23 @@ def test_ranks_without_a_diagnosis_are_named_with_the_reason(data: Path) -> None
         "has no diagnosis (the script ended during warm-up)."
     ) in merged.notices
     assert merge({}, {0: "gone"}, 1) is None
+
+
+def test_ranks_that_run_other_models_are_told_so(data: Path) -> None:
+    def notices(*names: str) -> list[str]:
+        ranks = [_rank(data, compute__matrix__below=0.02) for _ in range(2)]
+        for rank, name in zip(ranks, names):
+            rank.ops = gobrrr.load(data / "training.json").ops
+            for row in rank.ops:
+                row.name = name or row.name
+        return [notice for notice in _job_of(ranks).notices if "same ops" in notice]
+
+    assert notices("", "") == []
+    (told,) = notices("", "aten::conv2d")
+    assert "rank 1 runs another model, or another stage of it, than rank 0 (100 %" in told
+
+
+def _job_of(ranks: list[Diagnosis]) -> Diagnosis:
+    return job_diagnosis(
+        dict(enumerate(ranks)), _compared(None), world_size=2, hosts=1, missing={}, joined_s={}
+    )

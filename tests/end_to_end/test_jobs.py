@@ -99,6 +99,7 @@ def test_the_rank_that_is_slow_is_named_with_its_line(tmp_path: Path) -> None:
     assert row.transfer_s is not None
     assert (diagnosis.exposed[0].phase, diagnosis.exposed[0].group) == ("backward", "world")
     assert "The other ranks wait for rank 1" in done.stdout
+    assert "same ops" not in done.stdout
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events if event.get("name") == "all_reduce"} == {0, 1}
     assert any(event["name"] == "aten::addmm" for event in events)

@@ -6,6 +6,7 @@ step in which: waiting hides it in step times, not in leaves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean, median
 from typing import TypeVar
@@ -17,7 +18,7 @@ from gobrrr.diagnosis.records import collective_rows, seconds, shown_rank_notice
 from gobrrr.diagnosis.schema import Diagnosis, ExposedRow, GroupRow, JobRecord, RankRow
 from gobrrr.diagnosis.verdict import split_of, verdict_of
 from gobrrr.timeline.data import PHASE_NAMES
-from gobrrr.timeline.quantities import time_text
+from gobrrr.timeline.quantities import percent, time_text
 
 NETWORK, WAIT = "memory.network", "memory.network_wait"
 COLLECTION = "overhead.garbage_collection"
@@ -104,7 +105,7 @@ def job_diagnosis(
         for i, rank in enumerate(ranks)
     ]
     diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), job.sentence)))
-    diagnosis.notices = [*_notices(job, shown), *diagnosis.notices]
+    diagnosis.notices = [*_notices(job, shown), *_different_work(found), *diagnosis.notices]
     diagnosis.check()
     return diagnosis
 
@@ -338,3 +339,38 @@ def _notices(job: JobRecord, shown: int) -> list[str]:
             "after the others: that time is outside the steps."
         )
     return notices
+
+
+# From which share of the ops of two ranks' steps on they are other programs, or stages of one.
+_DIFFERENT_FROM = 0.1
+
+
+def _different_work(found: Mapping[int, Diagnosis]) -> list[str]:
+    """A sentence if ranks run other ops than the first one does: a model of their own, a stage."""
+    ops = {rank: _ops(diagnosis) for rank, diagnosis in found.items()}
+    first = min(ops)
+    apart = {rank: _apart(own, ops[first]) for rank, own in ops.items()}
+    others = [rank for rank, share in apart.items() if share > _DIFFERENT_FROM]
+    if not others:
+        return []
+    own = f"rank {others[0]} runs" if len(others) == 1 else f"{len(others)} ranks run"
+    share = percent(max(apart.values()))
+    return [
+        f"The ranks do not run the same ops: {own} another model, or another stage of it, than "
+        f"rank {first} ({share} of the ops of both steps differ). What takes a rank longer may be "
+        "that."
+    ]
+
+
+def _ops(diagnosis: Diagnosis) -> Counter[str]:
+    """How often each op runs in a step; communication, which ranks may share unevenly, apart."""
+    counts: Counter[str] = Counter()
+    for row in diagnosis.ops:
+        if "c10d" not in row.name:
+            counts[row.name] += round(row.count)
+    return counts
+
+
+def _apart(one: Counter[str], other: Counter[str]) -> float:
+    total = sum((one + other).values())
+    return sum(((one - other) + (other - one)).values()) / total if total else 0.0
