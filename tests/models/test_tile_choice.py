@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from gobrrr.models.coefficients import Coefficients, coefficients_of
-from gobrrr.models.power import joules_per_byte, static_w, vector_product_clock_shares
+from gobrrr.models.power import (
+    energy_of_tiles,
+    joules_per_byte,
+    static_w,
+    vector_product_clock_shares,
+)
 from gobrrr.models.products import Product, TiledTime, time_of_product
 from gobrrr.models.target import TargetDevice, target_device
 
@@ -106,6 +111,26 @@ def test_products_with_zero_cost_power_as_any_other() -> None:
         free = _time(rows, 16_384, 4096, device, replace(c, float32_energy_j=None))
         assert limited.tile[0] == 64
         assert limited.compute_s > 1.05 * free.compute_s
+
+
+def test_small_tiles_take_more_energy_for_a_flop() -> None:
+    c = replace(OF_P4, energy_edge=32.0)
+    rows, columns = np.array([128.0, 64.0, 32.0]), np.array([128.0, 64.0, 128.0])
+    # 1 + 32 / 128 + 32 / 128 of the largest: 1.5; 2.0 and 2.25 of the others.
+    assert energy_of_tiles(rows, columns, c).tolist() == pytest.approx([1.0, 2 / 1.5, 1.5])
+    assert energy_of_tiles(rows, columns, OF_P4).tolist() == [1.0, 1.0, 1.0]
+    # So a board of 70 W lowers its clock further for batches, whose tiles are small.
+    device = target_device("T4")
+    of_t4 = coefficients_of(device.sheet)
+    assert of_t4.energy_edge > 0
+    rate = device.ceilings.matrix_flops_per_s("float32")
+    assert rate is not None
+    batch = Product(1024, 1024, 1024, 64, "float32", 4.0 * 64 * 3 * 1024 * 1024, a_by_rows=True)
+    found = time_of_product(batch, device, of_t4, rate)
+    alike = time_of_product(batch, device, replace(of_t4, energy_edge=0.0), rate)
+    assert found is not None
+    assert alike is not None
+    assert 1.05 < found.compute_s / alike.compute_s < 1.4
 
 
 def test_more_traffic_in_the_same_arithmetic_never_takes_less_time() -> None:

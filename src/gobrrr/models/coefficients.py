@@ -103,7 +103,9 @@ class Coefficients:
             vector path.
         matrix_energy_j: joules per FLOP of 16-bit products on the matrix unit, at the full clock;
             ``None``: its clock is not modelled.
-        float32_energy_j: the same for products in float32 on the vector path.
+        float32_energy_j: the same for products in float32 on the vector path, in tiles of
+            128 x 128.
+        energy_edge: as ``tile_edge``, of the energy of such a tile.
     """
 
     matrix_fraction: float = 0.80
@@ -156,6 +158,7 @@ class Coefficients:
     float32_convolution_fraction: float = 0.65
     matrix_energy_j: float | None = None
     float32_energy_j: float | None = None
+    energy_edge: float = 0.0
 
 
 # matrix_fraction: bfloat16, the best of many shapes, PyTorch 2.5 to 2.10, from the table at
@@ -237,6 +240,9 @@ _PASCAL_PRODUCTS = replace(
     row_trips=18,
 )
 TURING_FLOAT32_J = 16e-12
+# 11.5 pJ per FLOP and 18 pJ per bit that a tile fetches: linear layers and batches of the T4 in
+# ``KERNELS``, whose tiles differ (``power.energy_of_tiles``; 17 to 35 do alike).
+TILE_ENERGY_EDGE = 25.0
 # The P4's boost clock is 1.06 GHz, where GP104 reaches 1.73 GHz in the GTX 1080 (NVIDIA's white
 # paper) at 1.05 V: so it runs at some 0.8 V, and energy goes with the voltage's square.
 _P4_FLOAT32_J = 0.56 * TURING_FLOAT32_J
@@ -302,11 +308,12 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         product_overlap_loss=0.2,
         float32_convolution_fraction=0.90,
         vector_tile_edge=14.5,
-        vector_tile_fill_s=14e-6,
+        vector_tile_fill_s=10e-6,
         scattered_fraction=0.55,
-        page_depth=100.0,
-        drift_depth=24_000.0,
+        page_depth=50.0,
+        drift_depth=60_000.0,
         float32_energy_j=TURING_FLOAT32_J,
+        energy_edge=TILE_ENERGY_EDGE,
         vector_tiles=((128, 128), (64, 128), (64, 64), (128, 32)),
         batched_tiles=((64, 64), (64, 128), (32, 128)),
     ),
@@ -354,6 +361,7 @@ BY_ARCHITECTURE: dict[str, Coefficients] = {
         product_dram_fraction=0.843,
         matrix_energy_j=1.4e-12,
         float32_energy_j=_ADA_FLOAT32_J,
+        energy_edge=TILE_ENERGY_EDGE,
         # As Volta's: its cache is larger than that of any card that was measured in float32.
         drift_depth=175_000.0,
         dram_fraction=0.83,

@@ -70,7 +70,8 @@ def fastest(
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
     energy_j = None if c.float32_energy_j is None else _ENERGY * c.float32_energy_j
     c = replace(
-        c, vector_tile_edge=_TILE_EDGE, vector_tile_blocks=(), float32_energy_j=energy_j
+        c, vector_tile_edge=_TILE_EDGE, vector_tile_blocks=(), float32_energy_j=energy_j,
+        energy_edge=0.0,
     )  # fmt: skip
     found = [_gathered(shape, device, c, cold_bytes, rate)]
     if shape.three_by_three:

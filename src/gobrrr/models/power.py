@@ -28,6 +28,8 @@ STATIC_W, STATIC_SHARE = 15.0, 0.2
 # Voltage falls with the clock down to about 0.62 of that at full clock, at 0.45 of the clock (0.65
 # of 1.05 V on 16 to 4 nm); below it only the clock falls.
 _LOWEST_VOLTAGE, _CLOCK_AT_LOWEST = 0.62, 0.45
+# Edge of the tiles of a float32 product of which the energy of a FLOP is stated.
+_STATED_TILE = 128
 # What arithmetic is left at the least, however much the memory draws.
 _LEAST_LEFT = 0.05
 # Halvings of the clock's range until a share is known to a part in a hundred million.
@@ -100,6 +102,18 @@ _MEMORY_J = {
 def joules_per_byte(device: TargetDevice) -> float | None:
     """Joules of a byte from the device's memory or to it; ``None`` where they are not known."""
     return of_architecture(_MEMORY_J, device.architecture)
+
+
+def energy_of_tiles(rows: Float64, columns: Float64, c: Coefficients) -> Float64:
+    """Energy of a FLOP in tiles of ``rows`` x ``columns``, over that in tiles of 128 x 128.
+
+    For each step of k a tile brings (rows + columns) inputs from the second-level cache through
+    registers to shared memory, for 2 rows x columns FLOPs. That costs: 15.5 pJ a bit from the
+    second-level cache and 5 to 6 pJ for each further move on a K40 (Arunkumar et al.,
+    "Understanding the Future of Energy Efficiency in Multi-Module GPUs", HPCA 2019).
+    """
+    edge = 1.0 + c.energy_edge * (1.0 / rows + 1.0 / columns)
+    return edge / (1.0 + c.energy_edge * 2.0 / _STATED_TILE)
 
 
 def vector_product_clock_shares(

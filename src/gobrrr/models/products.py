@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
-from gobrrr.models.power import product_clock_share, vector_product_clock_shares
+from gobrrr.models.power import energy_of_tiles, product_clock_share, vector_product_clock_shares
 from gobrrr.models.target import TargetDevice
 from gobrrr.models.tile_traffic import Tiling, reread_seconds
 from gobrrr.work.traffic import arithmetic_dtype
@@ -223,8 +223,9 @@ def _as_a_whole(
         reread = reread_seconds(product, tiling, units, device.cache_bytes, dram, c)
         traffic = np.maximum(traffic, reread)
         # What the board's power leaves of the clock slows the arithmetic alone.
+        issued = options.issued_flops * energy_of_tiles(options.rows, options.columns, c)
         arithmetic /= vector_product_clock_shares(
-            device, c, options.issued_flops, arithmetic, traffic, traffic * dram
+            device, c, issued, arithmetic, traffic, traffic * dram
         )
     # Partial results in float32 are written, then read by a kernel that adds them up.
     cut = options.split > 1
