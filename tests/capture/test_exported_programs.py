@@ -70,3 +70,13 @@ def test_a_linearised_function_is_refused_with_what_to_write() -> None:
 
     with pytest.raises(InputError, match=r"torch\.func\.jvp"):
         gobrrr.predict(step, "A100-SXM-80GB")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_traced_module_is_refused_with_what_to_write() -> None:
+    def make() -> Any:
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()
+        return torch.jit.trace(model, torch.randn(1, 3, 8, 8)), (torch.randn(4, 3, 8, 8),)
+
+    with pytest.raises(InputError, match="predict the module itself"):
+        capture_op_graph(make, CPU)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import types
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,7 +13,12 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.fixes.gather import describe_iterator, describe_loader, with_program  # noqa: E402
+from gobrrr.fixes.gather import (  # noqa: E402
+    describe_iterator,
+    describe_loader,
+    with_objects,
+    with_program,
+)
 from gobrrr.fixes.programs import as_program  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -52,3 +60,21 @@ def test_a_loader_and_the_iterator_that_outlives_it():
     loader = DataLoader(list(range(8)), batch_size=4)
     assert describe_loader(loader) == describe_iterator(iter(loader))
     assert describe_loader(loader).workers == 0
+
+
+class _Shy:
+    """A proxy that does not say what class it has, as a deprecated name of torch's warns."""
+
+    keep: Any = None
+
+    @property
+    def __class__(self) -> Any:
+        raise FutureWarning("deprecated")
+
+
+def test_of_the_program_s_other_objects_only_the_type_is_read() -> None:
+    held = [_Shy()]
+    held[0].keep = held  # the collector knows of objects in a cycle
+    model = nn.Linear(4, 4)
+    watcher: Any = types.SimpleNamespace(outermost=lambda: model, optimizers=[])
+    assert with_objects(facts(), watcher).modules == ("Linear",)

@@ -30,7 +30,8 @@ _WANTS_DATA = (
 _MACHINERY = tuple(
     str(Path("torch", part))
     for part in ("_subclasses", "_meta_registrations.py", "_prims_common", "_refs", "_decomp",
-                 "_dynamo", "_compile.py", "_ops.py", "utils/_stats.py")
+                 "_dynamo", "_compile.py", "_ops.py", "utils/_stats.py",
+                 "fx/experimental/symbolic_shapes.py")
 )  # fmt: skip
 
 
@@ -55,6 +56,12 @@ _PASSES_CALLS_ON = frozenset({"__torch_function__", "__torch_dispatch__", "move"
 _OPERATOR = "_gobrrr_operator"
 # Of parts of PyTorch that make graphs, or tensors, of their own: what the capture says of each.
 _NOT_FOLLOWED = (
+    (
+        str(Path("torch", "jit", "_trace.py")),
+        None,
+        "torch.jit.trace cannot be captured: it makes tensors of sizes, whose values a capture "
+        "does not have; predict the module itself, which runs the same operators",
+    ),
     (
         str(Path("torch", "nested")),
         None,

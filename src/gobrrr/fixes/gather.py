@@ -320,10 +320,11 @@ def with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
     module: Any = watcher.outermost() if watcher.outermost is not None else None
     parameters = list(module.parameters()) if module is not None else []
     optimizers = tuple(describe_optimizer(o) for o in watcher.optimizers if o.param_groups)
-    # A loop holds the loader's iterator; the loader itself may be gone.
+    # A loop holds the loader's iterator; the loader itself may be gone. Of each object only the
+    # type is read: ``isinstance`` asks for its ``__class__``, and a proxy's may warn or raise.
     alive = gc.get_objects()
     loaders = [describe_loader(o) for o in alive if type(o) is DataLoader]
-    loaders += [describe_iterator(o) for o in alive if isinstance(o, _BaseDataLoaderIter)]
+    loaders += [describe_iterator(o) for o in alive if issubclass(type(o), _BaseDataLoaderIter)]
     facts = with_unused_gradients(facts, parameters, list(watcher.optimizers))
     return replace(
         facts,
