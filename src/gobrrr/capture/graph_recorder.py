@@ -285,7 +285,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
 
         def _operator(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             inputs: list[Any] = []
-            args = _with_stand_ins(recorder.stand_ins, args, inputs)
+            args = recorder.stand_ins.within(args, inputs)
             if recorder.ranks is not None and func.namespace in NAMESPACES:
                 return recorder.ranks.called(recorder, func, args, kwargs, inputs)
             if recorder.device != "cpu" and any_packed(args):
@@ -301,8 +301,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
                 kwargs = {**kwargs, "device": torch.device("cpu")}
             if kwargs:
                 kwargs = {
-                    key: _with_stand_ins(recorder.stand_ins, value, inputs)
-                    for key, value in kwargs.items()
+                    key: recorder.stand_ins.within(value, inputs) for key, value in kwargs.items()
                 }
             signature = signature_of(func)
             place = recorder.place(frame)
@@ -339,7 +338,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
 
         def _higher_order(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             inputs: list[Any] = []
-            args = _with_stand_ins(recorder.stand_ins, args, inputs)
+            args = recorder.stand_ins.within(args, inputs)
             place = recorder.place(frame)
             described = tuple(recorder.describe(value) for value in (*args, *kwargs.values()))
             storages.now = len(recorder.graph) if recorder.recording else storages.now
@@ -389,19 +388,3 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         return result
 
     return GraphMode()
-
-
-def _with_stand_ins(stand_ins: StandIns, value: Any, found: list[Any]) -> Any:
-    """``value`` with stand-ins for real tensors; all tensors are appended to ``found``."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        value = stand_ins.of(value)
-        found.append(value)
-        return value
-    if isinstance(value, (list, tuple)):
-        if not value or isinstance(value[0], (int, float)):
-            return value
-        items = [_with_stand_ins(stand_ins, item, found) for item in value]
-        return tuple(items) if isinstance(value, tuple) else items
-    return value

@@ -113,6 +113,21 @@ class StandIns:
             self.storages.put(made, place)
         return made
 
+    def within(self, value: Any, found: list[Any]) -> Any:
+        """``value`` with stand-ins for its tensors; they are appended to ``found``."""
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            value = self.of(value)
+            found.append(value)
+            return value
+        if isinstance(value, (list, tuple)):
+            if not value or isinstance(value[0], (int, float)):
+                return value
+            items = [self.within(item, found) for item in value]
+            return tuple(items) if isinstance(value, tuple) else items
+        return value
+
     def everywhere(self, value: Any, place: str | None = None) -> Any:
         """``value`` with stand-ins for the tensors in its tuples, lists and dicts."""
         import torch
