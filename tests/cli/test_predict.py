@@ -12,6 +12,8 @@ from gobrrr.cli import main
 from gobrrr.timeline.errors import InputError
 
 PROGRAM = """
+import sys
+
 import torch
 from torch import nn
 
@@ -38,6 +40,13 @@ def sized_by_data():
 
 def raises():
     raise ValueError("boom")
+
+
+def leaves():
+    def step():
+        sys.exit(7)
+
+    return step
 
 
 def reads_data():
@@ -309,6 +318,15 @@ def test_what_depends_on_data_and_what_raises(
     assert main(["predict", f"{program}:sized_by_data", *device, "--size-hint", "40"]) == 0
     assert main(["predict", f"{program}:raises", *device]) == 3
     assert "ValueError: boom" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+def test_a_step_that_leaves_is_the_users_code(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", f"{program}:leaves", "--device", "H100-SXM"]) == 3
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "gobrrr: your own code ended the process with sys.exit(7)"
 
 
 @pytest.mark.torch

@@ -48,8 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _dispatch(arguments)
         flush_stdout()
         return code
-    except SystemExit as leaving:  # argparse, after --help or --version
-        return leaving.code if isinstance(leaving.code, int) else 0
+    except SystemExit as leaving:
+        if _said_by_argparse(leaving):  # after --help or --version
+            return leaving.code if isinstance(leaving.code, int) else 0
+        traceback.print_exception(leaving)
+        _complain(f"your own code ended the process with sys.exit({leaving.code!r})")
+        return UserCodeError.exit_code
     except (UserCodeError, DefectError) as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
@@ -82,6 +86,13 @@ def _dispatch(arguments: list[str]) -> int:
     command.add_arguments(own)
     code: int = command.execute(own, rest)
     return code
+
+
+def _said_by_argparse(leaving: SystemExit) -> bool:
+    frame = None
+    for frame, _ in traceback.walk_tb(leaving.__traceback__):
+        pass
+    return frame is not None and frame.f_globals.get("__name__") == "argparse"
 
 
 def _complain(sentence: str) -> None:
