@@ -89,10 +89,8 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _said_by_argparse(leaving: SystemExit) -> bool:
-    frame = None
-    for frame, _ in traceback.walk_tb(leaving.__traceback__):
-        pass
-    return frame is not None and frame.f_globals.get("__name__") == "argparse"
+    frames = [frame for frame, _ in traceback.walk_tb(leaving.__traceback__)]
+    return bool(frames) and frames[-1].f_globals.get("__name__") == "argparse"
 
 
 def _complain(sentence: str) -> None:
