@@ -86,7 +86,7 @@ def _too_little(device_s: float, compiled: bool) -> str:
     why = (
         "less than that"
         if compiled
-        else f"and those of real programs cost the host up to {PROGRAM_OVER_OPS:.0f} times as much"
+        else f"and real programs often cost the host {PROGRAM_OVER_OPS:.0f} times as much or more"
     )
     return (
         f"The device is busy for only {time_text(device_s)}, {why}: the step is probably "
