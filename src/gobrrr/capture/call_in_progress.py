@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from gobrrr.capture.source_lines import blamed_line, is_gobrrr_file, is_user_file
+from gobrrr.devices.backends import gpu_in_use
 
 # Calls that wait for other ranks, or for a device on which a collective waits for them, by how they
 # are written where no frame of torch's names them.
@@ -90,9 +91,7 @@ def _distributed_homes() -> tuple[str, ...]:
 
 def _written_wait(frame: FrameType) -> str:
     text = _call_text(frame)
-    torch = sys.modules.get("torch")
-    on_device = torch is not None and torch.cuda.is_initialized()
-    calls = (*_WAITS, *_WAITS_FOR_DEVICE) if on_device else _WAITS
+    calls = _WAITS if gpu_in_use() is None else (*_WAITS, *_WAITS_FOR_DEVICE)
     return text if any(call in text for call in calls) else ""
 
 
