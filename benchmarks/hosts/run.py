@@ -65,7 +65,9 @@ def _do(*command: str) -> None:
 @contextlib.contextmanager
 def two_hosts(mbit: int | None) -> Iterator[tuple[Host, Host]]:
     """Two namespaces with a cable between them; gone afterwards, with all processes' sockets."""
-    hosts = tuple(Host(f"gobrrr{os.getpid()}{end}", f"gb{os.getpid() % 10**6}{end}") for end in "ab")
+    hosts = tuple(
+        Host(f"gobrrr{os.getpid()}{end}", f"gb{os.getpid() % 10**6}{end}") for end in "ab"
+    )
     try:
         for host in hosts:
             _do("ip", "netns", "add", host.name)
@@ -135,7 +137,10 @@ def judged(case: dict[str, Any], diagnosis: Diagnosis, spent_s: float | None) ->
     """What the report says of the job, and whether it is so."""
     job = diagnosis.job
     if job is None:
-        return {"error": "the diagnosis is not of a job: " + " ".join(diagnosis.notices), "right": False}
+        return {
+            "error": "the diagnosis is not of a job: " + " ".join(diagnosis.notices),
+            "right": False,
+        }
     moved = [c for c in diagnosis.collectives if c.bytes and c.bus_bytes_per_s]
     largest = max(moved, key=lambda c: (c.bytes or 0) * c.calls, default=None)
     found = {
