@@ -1,22 +1,25 @@
 """A job over two hosts: is its slow link told, and its slow rank, with clocks that differ?
 
-Two network namespaces of this machine stand for two hosts: each has a name, a temporary folder, and
-a monotonic clock of its own (the second one's is ahead by ``CLOCK_AHEAD_S``); a virtual cable joins
-them, limited with ``tc`` (token bucket) in both directions where a case says so. ``torchrun`` starts
-``benchmarks/ranks/program.py`` on both (1.6 MB of gradients a step), as a user would. ``cases.json``
-holds the cases. Keys:
+Two network namespaces of this machine stand for two hosts: each has a name, a temporary folder,
+and a monotonic clock of its own (the second one's is ahead by ``CLOCK_AHEAD_S``); a virtual cable
+joins them, limited with ``tc`` (token bucket) in both directions where a case says so.
+``torchrun`` starts ``benchmarks/ranks/program.py`` on both (1.6 MB of gradients a step), as a user
+would. ``cases.json`` holds the cases. Keys:
 
-- *slow link*: no rank is named; transfer (``memory.network``) is the largest leaf of the job's step;
-  the bus bandwidth of the largest collective is within 10 % of what the cable carries of data
-  (``PAYLOAD`` of its rate), because one flow goes through it in each direction.
-- *fault*: the rank and the part of the step that the delay was put into; the time lost within 10 % of
-  the program's own clock, as in ``benchmarks/ranks``.
-- *late*: that rank, within 10 % of its delay, and none slow in its steps (judged only as far as the
-  report says it: clocks of two hosts may not tell, and then nothing is to be said; ``late_told``).
+- *slow link*: no rank is named; transfer (``memory.network``) is the largest leaf of the job's
+  step; the bus bandwidth of the largest collective is within 10 % of what the cable carries of
+  data (``PAYLOAD`` of its rate), because one flow goes through it in each direction.
+- *fault*: the rank and the part of the step that the delay was put into; the time lost within
+  10 % of the program's own clock, as in ``benchmarks/ranks``.
+- *late*: that rank, within 10 % of its delay, and none slow in its steps (judged only as far as
+  the report says it: clocks of two hosts may not tell, and then nothing is to be said;
+  ``late_told``).
 - *nothing*: no rank is named.
 - in all: two hosts, and a residual of the clocks that is stated.
 
-    PYTHONPATH=. python benchmarks/hosts/run.py --out FILE      # root, with ip and tc; 18 cases, 6 minutes
+    PYTHONPATH=. python benchmarks/hosts/run.py --out FILE
+
+As root, with ``ip`` and ``tc``; 18 cases, 6 minutes.
 """
 
 from __future__ import annotations
