@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.attribution.job import clock_shifts, compare_records
+from gobrrr.attribution.job import compare_records
+from gobrrr.attribution.job_clocks import Clock, clocks_of
 from gobrrr.attribution.job_trace import trace_of_job
 from gobrrr.attribution.rank_record import Call, RankRecord
 
@@ -95,14 +96,14 @@ def test_a_group_of_which_a_rank_is_missing_tells_no_waiting() -> None:
 def test_clocks_of_two_hosts_are_brought_together_by_the_ends_of_collectives() -> None:
     here = _record(0, [40_000] * 4, [35_000] * 4)
     there = _record(1, [60_000] * 4, [55_000] * 4, host="two", ahead=7_000_000_000)
-    assert clock_shifts([here, there]) == [0, 7_000_000_000]
+    assert clocks_of([here, there]) == (Clock(0, 0), Clock(0, 7_000_000_000))
     found = compare_records([here, there], 2)
     assert found.ranks[found.slowest or 0] == 1
     assert found.clock_residual_ns == 0.0
     assert np.allclose(found.waits_for_ns, [[0, 20_000], [0, 0]])
     # Of one host the clock is one, and what the ends differ by is the residual.
     late = _record(1, [60_000] * 4, [55_000] * 4, ends=96_000)
-    assert clock_shifts([here, late]) == [0, 0]
+    assert clocks_of([here, late]) == (Clock(0, 0), Clock(0, 0))
     assert compare_records([here, late], 2).clock_residual_ns == 1000.0
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gobrrr.capture.job import Job, StoreBoard, job_of, rank_of
+from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.timeline.errors import InputError
 
 LIMIT_S = 0.3
@@ -113,6 +117,23 @@ def test_ranks_whose_steps_are_not_the_same_say_so(tmp_path: Path) -> None:
     assert first.alone == (
         "rank 1 is at timing while rank 0 is at warm-up: they do not run the same steps"
     )
+
+
+def test_when_a_rank_joins_is_noted_by_two_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distributed = SimpleNamespace(init_process_group=lambda: "joined")
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
+    first, _ = _ranks(tmp_path)
+    rank = RankOfJob(first)
+    with rank.in_script():
+        assert distributed.init_process_group() == "joined"
+        noted = rank.joined
+        distributed.init_process_group()
+    assert noted is not None
+    assert rank.joined is noted
+    assert noted.monotonic_s == pytest.approx(time.perf_counter(), abs=30.0)
+    assert noted.wall_s == pytest.approx(time.time(), abs=30.0)
 
 
 def test_hosts_meet_in_the_store_of_the_program(tmp_path: Path) -> None:

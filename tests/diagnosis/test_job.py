@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,7 +13,10 @@ import pytest
 
 import gobrrr
 from gobrrr.attribution.job import ExposedPart, JobComparison
+from gobrrr.attribution.job_clocks import Clock
 from gobrrr.attribution.rank_record import Call, RankRecord
+from gobrrr.capture.rank_of_job import Moment
+from gobrrr.diagnosis import job_records
 from gobrrr.diagnosis.job import job_diagnosis
 from gobrrr.diagnosis.job_records import merge
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, IdleRow
@@ -57,6 +62,7 @@ def _compared(slowest: int | None, *, share: float = 0.5) -> JobComparison:
         slowest=slowest,
         exposed=(ExposedPart("world", "backward", "net.2", 45e6, 15e6),),
         clock_residual_ns=2e4,
+        clocks=(Clock(0, 0), Clock(0, 0)),
     )
 
 
@@ -206,7 +212,62 @@ def test_a_rank_that_started_late_is_named_beside_the_steps(data: Path) -> None:
     assert together.late_start is None
 
 
-def _record(rank: int, diagnosis: Diagnosis | None, problem: str = "") -> bytes:
+def test_a_clock_that_is_ahead_is_no_late_start(data: Path) -> None:
+    def job(clock: Clock, second_s: float) -> Diagnosis:
+        found = {rank: _rank(data, compute__matrix__below=0.020) for rank in (0, 1)}
+        compared = replace(_compared(None), clocks=(Clock(0, 0), clock))
+        return _job(found, compared, hosts=2, joined_s={0: 100.0, 1: second_s})
+
+    ahead = Clock(0, 3_000_000_000)
+    together = job(ahead, 103.0)
+    assert together.job is not None
+    assert (together.job.late_start, together.job.clocks_apart) == (None, [])
+    late = job(ahead, 107.0).job
+    assert late is not None
+    assert (late.late_start, late.late_start_s) == (1, pytest.approx(4.0))
+    # The other one is the late one, although its clock shows less.
+    first = job(ahead, 99.0).job
+    assert first is not None
+    assert (first.late_start, first.late_start_s) == (0, pytest.approx(4.0))
+    unknown = job(Clock(1, 0), 107.0)
+    assert unknown.job is not None
+    assert (unknown.job.late_start, unknown.job.clocks_apart) == (None, [1])
+    assert (
+        "Rank 1 is on another host, and no collective that both measured tells how far the clocks "
+        "are apart from that of the first rank: which of them comes later, to a collective or at "
+        "the start, is not known."
+    ) in unknown.notices
+    assert "clocks not compared with that of the first rank: 1" in " ".join(
+        report_text(unknown).split()
+    )
+
+
+def test_ranks_on_one_clock_are_compared_where_others_cannot_be(data: Path) -> None:
+    found = {rank: _rank(data, compute__matrix__below=0.020) for rank in range(4)}
+    compared = replace(
+        _compared(None),
+        ranks=(0, 1, 2, 3),
+        waited_share=(0.5, 0.0, None, None),
+        waits_for_ns=np.zeros((4, 4)),
+        busy_ns=(40e6,) * 4,
+        ahead_ns=(0.0,) * 4,
+        clocks=(Clock(0, 0), Clock(0, 0), Clock(1, 0), Clock(1, 0)),
+    )
+    joined_s = {0: 100.0, 1: 100.1, 2: 5_000.0, 3: 5_002.0}
+    diagnosis = _job(found, compared, world_size=4, hosts=2, joined_s=joined_s)
+    job = diagnosis.job
+    assert job is not None
+    assert (job.late_start, job.late_start_s, job.clocks_apart) == (3, 2.0, [2, 3])
+    assert (
+        "Rank 3 created its process group 2.00 s after those whose clocks can be compared with "
+        "its: that time is outside the steps."
+    ) in diagnosis.notices
+    rows = diagnosis.ranks or []
+    assert [row.wait_s is None for row in rows] == [False, False, True, True]
+    assert rows[3].why is None
+
+
+def _record(rank: int, diagnosis: Diagnosis | None, problem: str = "", *, alone: str = "") -> bytes:
     steps = [(i * 100, (i + 1) * 100) for i in range(4)]
     calls = [
         Call(low + 40, low + 90, 0, "backward", "net.2", 50.0, 50.0, [(low + 40, low + 90)])
@@ -214,7 +275,7 @@ def _record(rank: int, diagnosis: Diagnosis | None, problem: str = "") -> bytes:
     ]
     record = RankRecord(
         rank, "host", steps, [50.0] * 4, [("all_reduce", 8, "float32", 2, "world")], calls,
-        encode(diagnosis).decode() if diagnosis else "", problem,
+        encode(diagnosis).decode() if diagnosis else "", problem, alone=alone,
     )  # fmt: skip
     return msgspec.json.encode(record)
 
@@ -234,6 +295,61 @@ def test_ranks_without_a_diagnosis_are_named_with_the_reason(data: Path) -> None
         "has no diagnosis (the script ended during warm-up)."
     ) in merged.notices
     assert merge({}, {0: "gone"}, 1) is None
+
+
+def test_of_ranks_that_took_other_steps_nobody_is_named(data: Path) -> None:
+    own = _rank(data, compute__matrix__below=0.020)
+    paused = _rank(data, compute__matrix__below=0.020, overhead__garbage_collection=0.008)
+    together = merge({0: _record(0, own), 1: _record(1, paused)}, {}, 2)
+    assert together is not None
+    assert together.job is not None
+    assert (together.job.slowest, together.job.same_steps) == (1, True)
+    why = "rank 1 did not reach the same step within 60 s"
+    merged = merge({0: _record(0, own, alone=why), 1: _record(1, paused)}, {}, 2)
+    assert merged is not None
+    assert merged.job is not None
+    assert (merged.job.slowest, merged.job.sentence, merged.job.same_steps) == (None, "", False)
+    assert [(row.wait_s, row.why) for row in merged.ranks or []] == [(None, None)] * 2
+    assert [row.wait_s for row in merged.exposed] == [None]
+    assert (
+        f"Rank 0 was measured on its own ({why}): how long ranks wait for each other, and for "
+        "which of them, is not known."
+    ) in merged.notices
+    assert "which measured different steps" in " ".join(report_text(merged).split())
+    both = merge({i: _record(i, own, alone=why) for i in range(2)}, {}, 2)
+    assert both is not None
+    assert any(
+        notice.startswith("Ranks 0, 1 were measured on their own (rank 1 did not reach")
+        for notice in both.notices
+    )
+
+
+class _Rank:
+    """What a rank of a job has and does, without the job."""
+
+    def __init__(self, alone: str = "") -> None:
+        self.job = SimpleNamespace(rank=1, world_size=2, alone=alone)
+        self.perfetto = None
+        self.joined = Moment(monotonic_s=12.0, wall_s=1_700_000_012.0)
+        self.told: list[RankRecord] = []
+
+    def tell(self, record: RankRecord) -> None:
+        self.told.append(record)
+
+
+@pytest.mark.parametrize(("on_device", "joined_s"), [(False, 12.0), (True, 1_700_000_012.0)])
+def test_a_rank_tells_when_it_joined_by_the_clock_of_its_steps(
+    data: Path, monkeypatch: pytest.MonkeyPatch, on_device: bool, joined_s: float
+) -> None:
+    monkeypatch.setattr(job_records, "record_of", lambda *_, **__: RankRecord(1, "host"))
+    measured: Any = SimpleNamespace(device_timeline=object() if on_device else None)
+    for why in ("", "rank 0 has ended"):
+        rank: Any = _Rank(why)
+        own = _rank(data, compute__matrix__below=0.020)
+        told = job_records.diagnosis_of_job(rank, own, None, measured)
+        assert [(each.joined_s, each.alone) for each in rank.told] == [(joined_s, why)]
+        notice = "Rank 1 was measured on its own: rank 0 has ended."
+        assert (notice in told.notices) == bool(why)
 
 
 def test_ranks_that_run_other_models_are_told_so(data: Path) -> None:

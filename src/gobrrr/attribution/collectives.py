@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ _UNEVEN = re.compile(r"all_?to_?all", re.IGNORECASE)
 # From one rank to another: the two calls have two names, and others take no part.
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
 # Unless both sides are recorded under one (``capture.collective_calls``).
-_OF_PAIR = re.compile(r"send from rank \d+ to \d+")
+OF_PAIR = re.compile(r"send from rank (\d+) to (\d+)")
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,13 @@ def match_collectives(
     ranks: Sequence[int],
     all_present: bool,
     *,
-    one_clock: bool = False,
+    clocks: Sequence[int] | None = None,
 ) -> tuple[tuple[CollectiveFigures, ...], tuple[Matched, ...]]:
     """Figures by kind, most exposed first, and what each rank's kernels waited.
 
-    ``one_clock``: all timelines are on one clock, so that the last to start is the last to come.
-    Otherwise that is the one with the shortest duration: of a device's kernels all end together.
+    ``clocks``: which clock each timeline is on; on one clock the last to start is the last to come,
+    and timelines of different clocks are not compared. Without, the last to come is the one with
+    the shortest duration: of a device's kernels all end together.
 
     Calls match by name, bytes, group and their number in it (without one by step, in order), where
     each member has as many. With a recorded group size, its members are the ranks that have the
@@ -132,13 +133,38 @@ def match_collectives(
     )
     durations = [timeline.kernels.end_ns - timeline.kernels.start_ns for timeline in timelines]
     figures = [
-        _figures(
-            kind, per_rank, timelines, durations, found, ranks, all_present, matched, one_clock
-        )
+        _figures(kind, per_rank, timelines, durations, found, ranks, all_present, matched, clocks)
         for kind in sorted(set().union(*per_rank))
     ]
     figures.sort(key=lambda f: -sum(f.exposed_ns) / len(f.ranks))
     return tuple(figures), matched
+
+
+class SameCalls(NamedTuple):
+    """Calls of one kind that are the same collectives: whose, and their rows, in order."""
+
+    name: str
+    members: list[int]
+    rows: list[NDArray[np.int64]]
+
+
+def same_calls(timelines: Sequence[Timeline]) -> Iterator[SameCalls]:
+    """The collectives that ``match_collectives`` matches, kind by kind."""
+    per_rank = [_calls(timeline, len(timelines) > 1) for timeline in timelines]
+    for kind in sorted(set().union(*per_rank)):
+        members, columns, _ = _members(kind, per_rank, False)
+        if columns is not None:
+            yield SameCalls(kind.name, members, columns)
+
+
+def _members(
+    kind: _Kind, per_rank: Sequence[dict[_Kind, _Calls]], all_present: bool
+) -> tuple[list[int], list[NDArray[np.int64]] | None, bool]:
+    """Who has calls of a kind, their matching rows (``None``: none), and whether they are all."""
+    members = [i for i, calls in enumerate(per_rank) if kind in calls]
+    comparable, complete = _comparable(kind, len(members), len(per_rank), all_present)
+    columns = _columns([per_rank[i][kind] for i in members]) if comparable else None
+    return members, columns, complete
 
 
 def _calls(timeline: Timeline, compare: bool) -> dict[_Kind, _Calls]:
@@ -200,17 +226,17 @@ def _figures(
     ranks: Sequence[int],
     all_present: bool,
     matched: Sequence[Matched],
-    one_clock: bool,
+    clocks: Sequence[int] | None,
 ) -> CollectiveFigures:
-    members = [i for i, calls in enumerate(per_rank) if kind in calls]
+    members, columns, complete = _members(kind, per_rank, all_present)
     rows = [[row for step in per_rank[i][kind].values() for row in step] for i in members]
-    comparable, complete = _comparable(kind, len(members), len(ranks), all_present)
-    columns = _columns([per_rank[i][kind] for i in members]) if comparable else None
+    if clocks is not None and len({clocks[i] for i in members}) > 1:
+        columns = None
     wait = skew = transfer = last = None
     if columns is not None:
         table = np.array([durations[i][of] for i, of in zip(members, columns)], np.float64)
         beyond, came_last = table - table.min(axis=0), np.array(members)[table.argmin(axis=0)]
-        if one_clock:
+        if clocks is not None:
             starts = np.array(
                 [timelines[i].kernels.start_ns[of] for i, of in zip(members, columns)], np.float64
             )
@@ -254,7 +280,7 @@ def _figures(
 
 def _comparable(kind: _Kind, members: int, given: int, all_present: bool) -> tuple[bool, bool]:
     """Whether the members' calls can be one collective, and whether they are all members."""
-    if _POINT_TO_POINT.search(kind.name) and not _OF_PAIR.fullmatch(kind.name):
+    if _POINT_TO_POINT.search(kind.name) and not OF_PAIR.fullmatch(kind.name):
         return False, False
     if kind.group_size:
         # More members than the group has: several groups under one name.

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.collectives import CollectiveFigures, Matched, match_collectives
+from gobrrr.attribution.job_clocks import Clock, clocks_of, residual_ns
 from gobrrr.attribution.rank_record import RankRecord, exposure_of_record, timeline_of
-from gobrrr.timeline.data import Timeline
 
 Float64 = NDArray[np.float64]
 
@@ -31,13 +31,16 @@ _FEWEST_STEPS = 4
 
 @dataclass(frozen=True)
 class ExposedPart:
-    """Communication that nothing hides, by who asked for it; ns per step, means over the ranks."""
+    """Communication that nothing hides, by who asked for it; ns per step, means over the ranks.
+
+    ``wait_ns``: ``None`` where the clocks of the ranks cannot be compared.
+    """
 
     group: str | None
     phase: str
     module: str
     time_ns: float
-    wait_ns: float
+    wait_ns: float | None
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class JobComparison:
         ranks: their numbers.
         figures: of the collectives.
         waited_share: of the time in which each waited for collectives, the part before the last
-            rank had come; ``None`` where no collective could be compared.
+            rank had come; ``None`` where no collective could be compared, of the whole job or, by
+            its clock, of this rank.
         waits_for_ns: [i, j] how long rank i waited for rank j, per step.
         busy_ns: how long each was busy per step, the mean.
         ahead_ns: by how much each is busier than the others: the median of the differences between
@@ -63,7 +67,8 @@ class JobComparison:
         pauses_ns: of each rank, the garbage collector's time per timed step: the mean, because it
             comes in few steps (empty: not known).
         clock_residual_ns: how far apart the ranks saw the same collectives end, the median;
-            ``None`` if there are none that all have.
+            ``None`` if no two share any.
+        clocks: of each rank; what was compared is of ranks whose clocks are tied together.
     """
 
     ranks: tuple[int, ...]
@@ -75,32 +80,43 @@ class JobComparison:
     slowest: int | None
     exposed: tuple[ExposedPart, ...]
     clock_residual_ns: float | None
+    clocks: tuple[Clock, ...]
     longer: tuple[tuple[str, float], ...] = ()
     runs_longer_ns: tuple[float, ...] = ()
     pauses_ns: tuple[float, ...] = ()
 
 
 def compare_records(records: Sequence[RankRecord], world_size: int) -> JobComparison:
-    """Compares what ranks told of the same steps; ``records`` are sorted by rank."""
+    """Compares what ranks told of their steps; ``records`` are sorted by rank.
+
+    Of ranks that did not all take the same steps no collectives are compared: the first step of one
+    is not that of another, and whole durations would become waiting.
+    """
     ranks = tuple(record.rank for record in records)
-    shifts = clock_shifts(records)
-    timelines = [timeline_of(record, shift) for record, shift in zip(records, shifts)]
+    same_steps = not any(record.alone for record in records)
+    clocks = clocks_of(records)
+    timelines = [timeline_of(record, clock.ahead_ns) for record, clock in zip(records, clocks)]
     figures, matched = match_collectives(
         timelines,
         [exposure_of_record(record) for record in records],
         ranks,
         len(records) == world_size,
-        one_clock=True,
+        clocks=[clock.of for clock in clocks] if same_steps else range(len(records)),
     )
     known = any(figure.matched for figure in figures)
+    one_clock = len({clock.of for clock in clocks}) == 1
     steps = min((len(record.steps) for record in records), default=0)
     waits = np.zeros((len(ranks), len(ranks)))
     shares: list[float | None] = []
-    waited: list[list[float]] = []
-    for i, (record, match, shift) in enumerate(zip(records, matched, shifts)):
-        of_call, by_rank, total = _waited(record, match, shift, len(ranks))
+    waited: list[list[float | None]] = []
+    for i, (record, match) in enumerate(zip(records, matched)):
+        of_call, by_rank, total = _waited(record, match, one_clock, len(ranks))
         waits[i] = by_rank / max(1, len(record.steps))
-        shares.append(sum(of_call) / total if known and total > 0 else (0.0 if known else None))
+        told = [part for part in of_call if part is not None]
+        if known and (told or not of_call):
+            shares.append(sum(told) / total if total > 0 else 0.0)
+        else:
+            shares.append(None)
         waited.append(of_call)
     busy = np.array([record.own_ns[:steps] for record in records], np.float64)
     ahead = [_ahead(busy, i) for i in range(len(busy))]
@@ -123,7 +139,8 @@ def compare_records(records: Sequence[RankRecord], world_size: int) -> JobCompar
         runs_longer_ns=_runs_longer(records),
         pauses_ns=tuple(map(fmean, pauses)) if all(pauses) else (),
         exposed=_exposed(records, waited),
-        clock_residual_ns=_residual(timelines),
+        clock_residual_ns=residual_ns(timelines, clocks) if same_steps else None,
+        clocks=clocks,
     )
 
 
@@ -210,10 +227,13 @@ def most_sure(own: int, others: int) -> float:
 
 
 def _waited(
-    record: RankRecord, match: Matched, shift: int, ranks: int
-) -> tuple[list[float], Float64, float]:
-    """Per call what of its exposed time was before the last had come; by that rank; all of it."""
-    of_call: list[float] = []
+    record: RankRecord, match: Matched, one_clock: bool, ranks: int
+) -> tuple[list[float | None], Float64, float]:
+    """Per call what of its exposed time was before the last had come; by that rank; all of it.
+
+    ``None`` of a call that is not compared, where that may be for want of ``one_clock``.
+    """
+    of_call: list[float | None] = []
     by_rank = np.zeros(ranks)
     total = 0.0
     for i, call in enumerate(record.calls):
@@ -222,7 +242,7 @@ def _waited(
         part = float(sum(max(0.0, min(end, until) - start) for start, end in call.waits))
         total += length
         if match.last[i] < 0:
-            of_call.append(0.0)
+            of_call.append(0.0 if one_clock else None)
             continue
         by_rank[match.last[i]] += part
         of_call.append(part if match.complete[i] else 0.0)
@@ -230,66 +250,22 @@ def _waited(
 
 
 def _exposed(
-    records: Sequence[RankRecord], waited: Sequence[Sequence[float]]
+    records: Sequence[RankRecord], waited: Sequence[Sequence[float | None]]
 ) -> tuple[ExposedPart, ...]:
     times: dict[tuple[str | None, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    compared: set[tuple[str | None, str, str]] = set()
     for record, parts in zip(records, waited):
         for call, part in zip(record.calls, parts):
             raw = sum(end - start for start, end in call.waits)
             key = (record.collectives[call.which][4], call.phase, call.module)
             times[key][0] += call.exposed_ns
-            times[key][1] += call.exposed_ns * part / raw if raw else 0.0
+            if part is not None:
+                compared.add(key)
+                times[key][1] += call.exposed_ns * part / raw if raw else 0.0
     count = max(1, len(records))
     found = [
-        ExposedPart(group, phase, module, time / count, wait / count)
-        for (group, phase, module), (time, wait) in times.items()
+        ExposedPart(*key, time / count, wait / count if key in compared else None)
+        for key, (time, wait) in times.items()
         if time > 0
     ]
     return tuple(sorted(found, key=lambda part: -part.time_ns))
-
-
-# Clocks
-
-
-def clock_shifts(records: Sequence[RankRecord]) -> list[int]:
-    """How far the clock of each is ahead of the first one's, in ns.
-
-    Processes of one host share a clock. Of others the ends of the same collectives tell: they end
-    together on all ranks, but for the last message.
-    """
-    shifts = [0]
-    first = timeline_of(records[0])
-    for record in records[1:]:
-        if record.host == records[0].host:
-            shifts.append(0)
-            continue
-        apart = _apart(first, timeline_of(record))
-        shifts.append(round(median(apart)) if apart else 0)
-    return shifts
-
-
-def _apart(one: Timeline, other: Timeline) -> list[int]:
-    """By how much the ends of the same collectives differ, in order of time."""
-    ends = [_ends(timeline) for timeline in (one, other)]
-    return [
-        later - earlier
-        for key in ends[0].keys() & ends[1].keys()
-        if len(ends[0][key]) == len(ends[1][key])
-        for earlier, later in zip(ends[0][key], ends[1][key])
-    ]
-
-
-def _ends(timeline: Timeline) -> dict[tuple[str, int, str | None], list[int]]:
-    found: dict[tuple[str, int, str | None], list[int]] = defaultdict(list)
-    kernels = timeline.kernels
-    for end, which, size in zip(
-        kernels.end_ns.tolist(), kernels.collective.tolist(), kernels.bytes_moved.tolist()
-    ):
-        record = timeline.collectives[which]
-        found[record.name, size, record.group].append(end)
-    return found
-
-
-def _residual(timelines: Sequence[Timeline]) -> float | None:
-    apart = [abs(ns) for other in timelines[1:] for ns in _apart(timelines[0], other)]
-    return float(median(apart)) if apart else None

@@ -1,4 +1,4 @@
-"""The profiled steps of all ranks as one trace on one clock, for ui.perfetto.dev.
+"""The profiled steps of all ranks as one trace for ui.perfetto.dev, on one clock where it is known.
 
 The format: Google's "Trace Event Format", JSON; times in microseconds from the first step.
 """
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gobrrr.attribution.job import clock_shifts
+from gobrrr.attribution.job_clocks import clocks_of
 from gobrrr.attribution.rank_record import Call, RankRecord
 
 # Threads of a rank's process in the trace, after those of its own.
@@ -22,23 +22,33 @@ def trace_of_job(records: Sequence[RankRecord]) -> dict[str, Any]:
     """One process for each rank: its threads, its steps, its collectives; arrows for waiting.
 
     An arrow leads from a collective that waits to the same collective of the rank that came last.
+    Ranks whose clock nothing ties to the first one's begin at 0 too, which their names say; no
+    arrow joins them to it. Of ranks that did not all take the same steps there are no arrows.
     """
-    shifts = clock_shifts(records)
-    starts = [record.steps[0][0] - shift for record, shift in zip(records, shifts) if record.steps]
-    zero = min(starts, default=0)
+    clocks = clocks_of(records)
+    first: dict[int, int] = {}
+    for record, clock in zip(records, clocks):
+        if record.steps:
+            begin = record.steps[0][0] - clock.ahead_ns
+            first[clock.of] = min(begin, first.get(clock.of, begin))
+    zeros = [clock.ahead_ns + first.get(clock.of, 0) for clock in clocks]
     events: list[dict[str, Any]] = []
-    for record, shift in zip(records, shifts):
-        events += _events(record, shift + zero)
-    events += _arrows(records, [shift + zero for shift in shifts])
+    for record, clock, zero in zip(records, clocks, zeros):
+        title = f"rank {record.rank}"
+        if clock.of != clocks[0].of:
+            title += f" (its clock against that of rank {records[0].rank} is unknown)"
+        events += _events(record, title, zero)
+    if not any(record.alone for record in records):
+        events += _arrows(records, zeros, [clock.of for clock in clocks])
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _events(record: RankRecord, zero: int) -> Iterator[dict[str, Any]]:
+def _events(record: RankRecord, title: str, zero: int) -> Iterator[dict[str, Any]]:
     rank = record.rank
     named = {_STEPS: "steps", _COLLECTIVES: "collectives"}
     named |= {thread: "the loop's thread" if not thread else f"thread {thread}"
               for thread in {span[3] for span in record.spans}}  # fmt: skip
-    yield {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank}"}}
+    yield {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": title}}
     for thread, name in named.items():
         yield {"ph": "M", "pid": rank, "tid": thread, "name": "thread_name", "args": {"name": name}}
     for i, (start, end) in enumerate(record.steps):
@@ -64,7 +74,9 @@ def _span(rank: int, thread: int, name: str, start_ns: int, end_ns: int) -> dict
     }  # fmt: skip
 
 
-def _arrows(records: Sequence[RankRecord], zeros: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _arrows(
+    records: Sequence[RankRecord], zeros: Sequence[int], clocks: Sequence[int]
+) -> Iterator[dict[str, Any]]:
     by_kind: list[dict[tuple[Any, ...], list[Call]]] = []
     for record in records:
         found: dict[tuple[Any, ...], list[Call]] = defaultdict(list)
@@ -74,7 +86,8 @@ def _arrows(records: Sequence[RankRecord], zeros: Sequence[int]) -> Iterator[dic
     number = 0
     for kind in set().union(*by_kind):
         members = [i for i, found in enumerate(by_kind) if kind in found]
-        if len({len(by_kind[i][kind]) for i in members}) != 1:
+        lengths = {len(by_kind[i][kind]) for i in members}
+        if len(lengths) != 1 or len({clocks[i] for i in members}) != 1:
             continue
         for calls in zip(*(by_kind[i][kind] for i in members)):
             came = [call.start_ns - zeros[i] for i, call in zip(members, calls)]

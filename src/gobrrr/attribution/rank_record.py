@@ -1,6 +1,7 @@
 """What one rank of a live job tells the others of its steps: plain data, a few kilobytes.
 
-Times are on a clock that all processes of a host share, in integer nanoseconds.
+Times are on a clock that all processes of a host share, in integer nanoseconds: the machine's
+monotonic one, or on a device the wall clock, which its profiler writes.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ class RankRecord(msgspec.Struct):
     ``steps`` are the windows of its profiled steps; ``own_ns`` how long it was busy in each,
     neither waiting for other ranks nor for a processor that something else had. ``host`` tells
     whose clock it is. ``diagnosis`` is its own, as JSON, or empty with the ``problem`` why there is
-    none. ``joined_s``: when it came to where the ranks first meet, in seconds of the wall clock,
+    none. ``joined_s``: when it came to where the ranks first meet, in seconds of the same clock,
     without what gobrrr made it wait for. ``spans`` are what its host did, (name, start, end,
     thread), where a trace of the job was asked for. ``parts`` are the parts of each step, in ns: by
     leaf, and kernels by phase (``"kernels|forward"``).
 
     Of its timed steps, which nothing is attached to: ``ran_ns`` is the processor time of each one's
     thread, ``paused_ns`` how long the garbage collector held it (both empty on a device, whose host
-    runs ahead). ``alone``: it did not take the others' steps.
+    runs ahead). ``alone``: why it did not take the others' steps; empty if it did.
     """
 
     rank: int
@@ -78,7 +79,7 @@ class RankRecord(msgspec.Struct):
     parts: dict[str, list[float]] = {}
     ran_ns: list[int] = []
     paused_ns: list[int] = []
-    alone: bool = False
+    alone: str = ""
 
 
 def record_of_lane(capture: CpuCapture, result: CpuAttribution, rank: int, host: str) -> RankRecord:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,16 @@ _CEILINGS_LIMIT_S = 300.0
 _START_LIMIT_S = 60.0
 
 
+class Moment(NamedTuple):
+    """One moment by two clocks, in seconds: by the monotonic one of its host, and by the wall's.
+
+    Only the first runs on evenly; events of a device are recorded by the second.
+    """
+
+    monotonic_s: float
+    wall_s: float
+
+
 class RankOfJob:
     """What a rank does beside what a process on its own does; without a ``job``, nothing.
 
@@ -28,9 +38,8 @@ class RankOfJob:
     def __init__(self, job: Job | None, perfetto: Path | None = None) -> None:
         self.job = job
         self.perfetto = perfetto
-        # When the script came to where the ranks first meet, in seconds of the wall clock, without
-        # what gobrrr made it wait for.
-        self.joined_s: float | None = None
+        # When the script came to where the ranks first meet, without what gobrrr made it wait for.
+        self.joined: Moment | None = None
         self._waited_s = 0.0
 
     @contextlib.contextmanager
@@ -82,8 +91,10 @@ class RankOfJob:
             return
 
         def noted(*args: Any, **kwargs: Any) -> Any:
-            if self.joined_s is None:
-                self.joined_s = time.time() - self._waited_s
+            if self.joined is None:
+                self.joined = Moment(
+                    time.perf_counter() - self._waited_s, time.time() - self._waited_s
+                )
             return original(*args, **kwargs)
 
         distributed.init_process_group = noted

@@ -6,7 +6,6 @@ step in which: waiting hides it in step times, not in leaves.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean, median
 from typing import TypeVar
@@ -14,11 +13,12 @@ from typing import TypeVar
 from gobrrr.attribution.job import MATTERS_FROM, JobComparison
 from gobrrr.attribution.leaves import LEAVES
 from gobrrr.attribution.rank_record import KERNELS
-from gobrrr.diagnosis.records import collective_rows, seconds, shown_rank_notice
+from gobrrr.diagnosis.job_notices import different_work, name_late_start, notices_of_job
+from gobrrr.diagnosis.records import collective_rows, seconds
 from gobrrr.diagnosis.schema import Diagnosis, ExposedRow, GroupRow, JobRecord, RankRow
 from gobrrr.diagnosis.verdict import split_of, verdict_of
 from gobrrr.timeline.data import PHASE_NAMES
-from gobrrr.timeline.quantities import percent, time_text
+from gobrrr.timeline.quantities import time_text
 
 NETWORK, WAIT = "memory.network", "memory.network_wait"
 COLLECTION = "overhead.garbage_collection"
@@ -27,8 +27,6 @@ MORE_FROM = 1.05
 PYTHON, ASLEEP = "overhead.python", "overhead.asleep"
 # What the median processor time of the thread does not tell: sleep, and pauses of few steps.
 _NOT_RUN = (ASLEEP, "overhead.data_loading", COLLECTION)
-# A rank that comes later than this to where the ranks first meet is worth a sentence.
-LATE_FROM_S = 1.0
 
 _Part = tuple[str, str | None]
 _Key = TypeVar("_Key", bound=Hashable)
@@ -42,7 +40,7 @@ def job_diagnosis(
     hosts: int,
     missing: Mapping[int, str],
     joined_s: Mapping[int, float],
-    same_steps: bool = True,
+    alone: Mapping[int, str] | None = None,
 ) -> Diagnosis:
     """One diagnosis of the job.
 
@@ -52,11 +50,13 @@ def job_diagnosis(
         world_size: how many ranks the job has.
         hosts: on how many machines.
         missing: why ranks are not in ``found``.
-        joined_s: when each came to where the ranks first meet, by a common clock.
-        same_steps: whether all of them measured the same steps.
+        joined_s: when each came to where the ranks first meet, by its clock (``compared.clocks``).
+        alone: why ranks did not measure the others' steps. If there are any, nobody is named whom
+            the others wait for.
     """
     ranks = list(compared.ranks)
-    slowest = _slowest(found, compared)
+    alone = alone or {}
+    slowest = None if alone else _slowest(found, compared)
     shown = slowest if slowest is not None else ranks[_longest(compared)]
     leaves = {
         rank: _with_wait(found[rank].leaves, share)
@@ -72,7 +72,7 @@ def job_diagnosis(
             phase=part.phase,
             module=part.module,
             time_s=part.time_ns * 1e-9,
-            wait_s=part.wait_ns * 1e-9 if any(f.matched for f in compared.figures) else None,
+            wait_s=seconds(part.wait_ns) if any(f.matched for f in compared.figures) else None,
         )
         for part in compared.exposed
     ]
@@ -86,11 +86,14 @@ def job_diagnosis(
         longest_rank=ranks[_longest(compared)],
         clock_residual_s=seconds(compared.clock_residual_ns),
         missing={str(rank): why for rank, why in sorted(missing.items())},
-        same_steps=same_steps or len(ranks) < 2,
+        same_steps=not alone or len(ranks) < 2,
+        clocks_apart=[
+            rank for rank, clock in zip(ranks, compared.clocks) if clock.of != compared.clocks[0].of
+        ],
     )
     if slowest is not None:
         _name_cause(job, slowest, found, compared)
-    _name_late_start(job, joined_s)
+    name_late_start(job, joined_s, compared)
     diagnosis.job = job
     diagnosis.ranks = [
         RankRow(
@@ -105,7 +108,9 @@ def job_diagnosis(
         for i, rank in enumerate(ranks)
     ]
     diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), job.sentence)))
-    diagnosis.notices = [*_notices(job, shown), *_different_work(found), *diagnosis.notices]
+    diagnosis.notices = [
+        *notices_of_job(job, shown, alone), *different_work(found), *diagnosis.notices
+    ]  # fmt: skip
     diagnosis.check()
     return diagnosis
 
@@ -314,63 +319,3 @@ def _why(index: int, compared: JobComparison, job: JobRecord, ranks: int) -> str
         f"waits {time_text(own_s)} per step, {time_text(float(waits[most]) * 1e-9)} of it for rank "
         f"{compared.ranks[most]}"
     )
-
-
-def _name_late_start(job: JobRecord, joined_s: Mapping[int, float]) -> None:
-    if len(joined_s) < 2:
-        return
-    last = max(joined_s, key=lambda rank: joined_s[rank])
-    late_s = joined_s[last] - median(s for rank, s in joined_s.items() if rank != last)
-    if late_s > LATE_FROM_S:
-        job.late_start, job.late_start_s = last, late_s
-
-
-def _notices(job: JobRecord, shown: int) -> list[str]:
-    which = "that the others wait for" if job.slowest == shown else "that is busy longest"
-    notices = [shown_rank_notice(shown, which)]
-    if job.missing:
-        reasons = "; ".join(dict.fromkeys(job.missing.values()))
-        listed = ", ".join(job.missing)
-        ranks = "rank" if len(job.missing) == 1 else "ranks"
-        notices.append(f"Not in the report: {ranks} {listed} of {job.world_size}: {reasons}.")
-    if job.late_start is not None:
-        notices.append(
-            f"Rank {job.late_start} created its process group {time_text(job.late_start_s)} "
-            "after the others: that time is outside the steps."
-        )
-    return notices
-
-
-# From which share of the ops of two ranks' steps on they are other programs, or stages of one.
-_DIFFERENT_FROM = 0.1
-
-
-def _different_work(found: Mapping[int, Diagnosis]) -> list[str]:
-    """A sentence if ranks run other ops than the first one does: a model of their own, a stage."""
-    ops = {rank: _ops(diagnosis) for rank, diagnosis in found.items()}
-    first = min(ops)
-    apart = {rank: _apart(own, ops[first]) for rank, own in ops.items()}
-    others = [rank for rank, share in apart.items() if share > _DIFFERENT_FROM]
-    if not others:
-        return []
-    own = f"rank {others[0]} runs" if len(others) == 1 else f"{len(others)} ranks run"
-    share = percent(max(apart.values()))
-    return [
-        f"The ranks do not run the same ops: {own} another model, or another stage of it, than "
-        f"rank {first} ({share} of the ops of both steps differ). What takes a rank longer may be "
-        "that."
-    ]
-
-
-def _ops(diagnosis: Diagnosis) -> Counter[str]:
-    """How often each op runs in a step; communication, which ranks may share unevenly, apart."""
-    counts: Counter[str] = Counter()
-    for row in diagnosis.ops:
-        if "c10d" not in row.name:
-            counts[row.name] += round(row.count)
-    return counts
-
-
-def _apart(one: Counter[str], other: Counter[str]) -> float:
-    total = sum((one + other).values())
-    return sum(((one - other) + (other - one)).values()) / total if total else 0.0

@@ -40,10 +40,14 @@ def diagnosis_of_job(
             _write_trace(rank.perfetto, [record_of(own, analysis, measured, 0, spans=True)])
         return own
     own.source |= {"rank": job.rank, "world_size": job.world_size}
-    if job.alone:
-        own.notices.insert(0, f"Rank {job.rank} was measured on its own: {job.alone}.")
     record = record_of(own, analysis, measured, job.rank, spans=rank.perfetto is not None)
-    record.joined_s, record.alone = rank.joined_s, bool(job.alone)
+    if rank.joined is not None:
+        on_device = measured.device_timeline is not None
+        record.joined_s = rank.joined.wall_s if on_device else rank.joined.monotonic_s
+    record.alone = job.alone
+    if job.alone:
+        # In its own diagnosis; the one of the job has a sentence about all such ranks.
+        own.notices.insert(0, f"Rank {job.rank} was measured on its own: {job.alone}.")
     rank.tell(record)
     if job.rank:
         return own
@@ -127,5 +131,5 @@ def merge(
         hosts=len({record.host for record in records}),
         missing=why,
         joined_s={r.rank: r.joined_s for r in records if r.joined_s is not None},
-        same_steps=not any(record.alone for record in records),
+        alone={r.rank: r.alone for r in records if r.alone},
     )

@@ -89,7 +89,9 @@ class JobRecord(Record, kw_only=True):
     ``busier_s`` is by how much it is busy longer in all, without what something else on its machine
     took. ``mean`` and ``longest`` are the split of the mean rank and of the one that is busy
     longest. ``clock_residual_s``: how well the ranks' clocks agree at the ends of collectives.
-    ``missing`` says why ranks are not in it. ``same_steps``: whether all measured the same ones.
+    ``clocks_apart`` are ranks of other hosts, whose clock could not be compared with the first's.
+    ``missing`` says why ranks are not in it. ``same_steps``: whether all measured the same ones; if
+    not, nothing is known of waiting.
     """
 
     world_size: int
@@ -108,5 +110,6 @@ class JobRecord(Record, kw_only=True):
     sentence: str = ""
     missing: dict[str, str] = {}
     same_steps: bool = True
+    clocks_apart: list[int] = []
     late_start: int | None = None
     late_start_s: float | None = None

@@ -141,8 +141,8 @@ def job_line(diagnosis: Diagnosis) -> str:
     hosts = "1 host" if job.hosts == 1 else f"{job.hosts} hosts"
     text = f"{ranks} of {job.world_size} ranks on {hosts}"
     if ranks > 1:
-        which = "the same" if job.same_steps else "different"
-        text += f", compared over {which} steps"
+        same = job.same_steps
+        text += ", compared over the same steps" if same else ", which measured different steps"
     if job.longest_rank is not None and job.longest is not None:
         text += f"; rank {job.longest_rank} is busy longest"
     if job.busier_s is not None:
@@ -150,6 +150,9 @@ def job_line(diagnosis: Diagnosis) -> str:
     if job.clock_residual_s is not None:
         apart = time_text(job.clock_residual_s)
         text += f"; the recorded ends of a collective differ by {apart} between ranks (median)"
+    if job.clocks_apart:
+        listed = ", ".join(map(str, job.clocks_apart))
+        text += f"; clocks not compared with that of the first rank: {listed}"
     return f"{text}."
 
 
