@@ -8,15 +8,14 @@ backward DDP sleeps until its buckets have arrived.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.collective_waits import BACKWARD_RANGE, WAIT_RANGE
+from gobrrr.capture.joined_group import joined_distributed
 from gobrrr.capture.profile import RawEvents
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import Collective, Int64
@@ -184,10 +183,8 @@ def process_groups() -> dict[str, tuple[int, ...]]:
 
 def own_rank() -> int | None:
     """Which rank this process is; ``None`` without a process group."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
-        return None
-    return int(distributed.get_rank())
+    distributed = joined_distributed()
+    return None if distributed is None else int(distributed.get_rank())
 
 
 def group_titles() -> dict[str, str]:
@@ -210,8 +207,8 @@ _MOST_LISTED = 8
 
 def _groups() -> list[tuple[str, tuple[int, ...], str]]:
     """Of each process group the name, the ranks and its description."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+    distributed = joined_distributed()
+    if distributed is None:
         return []
     world = distributed.distributed_c10d._world
     found = []

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.capture.joined_group import joined_distributed
+
 # A call that waits for a collective.
 WAIT_RANGE = "wait for collective"
 # The whole run of autograd's engine: what no event covers at its end is C++ that waits (DDP).
@@ -18,11 +20,11 @@ BACKWARD_RANGE = "gobrrr::backward"
 
 def ranges_around_waits() -> Callable[[], None]:
     """Puts them there, if this process has joined a process group; returns what takes them away."""
+    distributed = joined_distributed()
+    if distributed is None:
+        return _nothing
     import torch
 
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return _nothing
     work = getattr(getattr(torch._C, "_distributed_c10d", None), "Work", None)
     undo = [
         _wrapped(owner, name, title)
