@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +25,21 @@ from gobrrr.capture.job import Job
 class Rank:
     """A rank whose main thread is in ``call``, or between two instructions where it is none."""
 
-    def __init__(self, folder: Path, rank: int, size: int, clock: Callable[[], float]) -> None:
-        environment = {"RANK": str(rank), "WORLD_SIZE": str(size)}
-        self.job = Job(environment, folder=folder, program="train.py")
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        size: int,
+        clock: Callable[[], float],
+        hosts: dict[str, str] | None = None,
+    ) -> None:
+        environment = {
+            "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
+        } | (hosts or {})  # fmt: skip
+        self.store: Any = None
+        self.job = Job(
+            environment, folder=folder, program="train.py", find_store=lambda: self.store
+        )
         self.call: CallInProgress | None = None
         self.said: list[str] = []
         self.watch = AbsentRankWatch(
@@ -43,9 +58,9 @@ class Rank:
 class Ranks:
     """Ranks that look by turns, on one clock that they move on."""
 
-    def __init__(self, folder: Path, size: int) -> None:
+    def __init__(self, folder: Path, size: int, hosts: dict[str, str] | None = None) -> None:
         self.now = 0.0
-        self.all = [Rank(folder, rank, size, lambda: self.now) for rank in range(size)]
+        self.all = [Rank(folder, rank, size, lambda: self.now, hosts) for rank in range(size)]
 
     def __getitem__(self, rank: int) -> Rank:
         return self.all[rank]
@@ -136,6 +151,49 @@ def test_a_rank_that_says_nothing_is_told_of_too(tmp_path: Path) -> None:
     assert silent
 
 
+INIT = CallInProgress("train.py:4 in main", "init_process_group")
+OF_TWO_HOSTS = {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+
+
+@pytest.mark.usefixtures("of_rank")
+def test_ranks_that_cannot_ask_each_other_tell_of_themselves_once(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2, OF_TWO_HOSTS)
+    ranks[1].call = INIT
+    ranks.look_for(LIMIT_S - 2 * LOOK_S)
+    assert not ranks.said
+    ranks.look_for(3 * LIMIT_S)
+    assert not ranks[0].said
+    (text,) = ranks[1].said
+    assert text.startswith("rank 1 has waited for 6")
+    assert text.endswith(
+        "s in init_process_group at train.py:4 in main; what the other ranks do is unknown: no "
+        "process group connects the ranks of several hosts."
+    )
+    # A call that returns, and the next that does not.
+    ranks[1].call = None
+    ranks.look_for(2 * LOOK_S)
+    ranks[1].call = ALL_REDUCE
+    ranks.look_for(2 * LIMIT_S)
+    assert len(ranks[1].said) == 2
+    assert " in all_reduce at train.py:21 in main; " in ranks[1].said[1]
+
+
+@pytest.mark.usefixtures("of_rank")
+def test_a_wait_is_told_where_the_store_has_gone(tmp_path: Path) -> None:
+    class Gone:
+        def check(self, keys: list[str]) -> bool:
+            raise RuntimeError("Broken pipe")
+
+        set = get = check
+
+    ranks = Ranks(tmp_path, 2, OF_TWO_HOSTS)
+    ranks[1].store = Gone()
+    ranks[1].call = ALL_REDUCE
+    ranks.look_for(2 * LIMIT_S)
+    (text,) = ranks.said
+    assert "what the other ranks do is unknown: the job's store is gone, probably because" in text
+
+
 def test_all_in_the_same_call_miss_nobody() -> None:
     told = sentence(0, 2, ALL_REDUCE, {1: Answer("waiting", ALL_REDUCE.line, "all_reduce")}, {})
     assert "none is missing" in told
@@ -171,6 +229,46 @@ def test_sleep_is_no_wait_for_other_ranks() -> None:
     assert (found.waits_in, found.of_gobrrr) == ("", False)
     assert found.line is not None
     assert found.line.endswith(" in load")
+
+
+LIBRARY = Path(sysconfig.get_paths()["purelib"]) / "torch" / "distributed"
+
+
+def _of_torch(source: str, name: str) -> Any:
+    """A function of a file in ``torch.distributed``, installed or not."""
+    functions: dict[str, Any] = {"time": time}
+    exec(compile(textwrap.dedent(source), str(LIBRARY / "rendezvous.py"), "exec"), functions)
+    return functions[name]
+
+
+@pytest.mark.parametrize(
+    ("outermost", "told"),
+    [("init_process_group", "init_process_group"), ("_sync_params", "_create_store")],
+)
+def test_a_wait_is_called_as_users_call_it(
+    monkeypatch: pytest.MonkeyPatch, outermost: str, told: str
+) -> None:
+    monkeypatch.setattr(
+        "gobrrr.capture.call_in_progress._distributed_homes", lambda: (f"{LIBRARY}{os.sep}",)
+    )
+    source = f"""
+        def _create_store(over):
+            while not over.is_set():
+                time.sleep(0.5)
+
+        def {outermost}(over):
+            _create_store(over)
+    """
+    wait = _of_torch(source, outermost)
+
+    def train(over: threading.Event) -> None:
+        wait(over)
+
+    with _in_call(train) as frame:
+        found = call_in_progress(frame)
+    assert found.waits_in == told
+    assert found.line is not None
+    assert found.line.endswith(" in train")
 
 
 def test_a_wait_is_told_by_how_it_is_written() -> None:

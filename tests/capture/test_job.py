@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.job import Job, StoreBoard, job_of, rank_of
+from gobrrr.capture.job import Job, job_of, rank_of
+from gobrrr.capture.job_boards import BoardLostError, StoreBoard, folder_of
 from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.timeline.errors import InputError
 
@@ -22,7 +23,7 @@ LIMIT_S = 0.3
 def _ranks(folder: Path, count: int = 2, **options: Any) -> list[Job]:
     return [
         Job(
-            {"RANK": str(rank), "WORLD_SIZE": str(count)},
+            {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)},
             folder=folder,
             meeting_limit_s=options.pop(f"limit{rank}", 20.0),
             program=options.get(f"program{rank}", "train.py"),
@@ -44,6 +45,41 @@ def _together(*calls: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.join()
     return results
+
+
+class Store:
+    """A process group's store; ``gone``: what its client raises once nobody keeps it."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, bytes] = {}
+        self.gone: Exception | None = None
+
+    def _check(self) -> None:
+        if self.gone is not None:
+            raise self.gone
+
+    def set(self, key: str, value: bytes) -> None:
+        self._check()
+        self.messages[key] = value
+
+    def check(self, keys: list[str]) -> bool:
+        self._check()
+        return all(key in self.messages for key in keys)
+
+    def get(self, key: str) -> bytes:
+        self._check()
+        return self.messages[key]
+
+
+def _of_two_hosts(folder: Path, find_store: Callable[[], Any]) -> list[Job]:
+    return [
+        Job(
+            {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+            folder=folder / str(rank),
+            find_store=find_store,
+        )
+        for rank in range(2)
+    ]
 
 
 def test_ranks_agree_on_the_largest_of_each_figure(tmp_path: Path) -> None:
@@ -87,7 +123,7 @@ def test_a_process_that_is_gone_is_not_waited_for(
 ) -> None:
     first, second = _ranks(tmp_path)
     second.join()
-    monkeypatch.setattr("gobrrr.capture.job._lives", lambda pid: False)
+    monkeypatch.setattr("gobrrr.capture.ranks_of_host._lives", lambda pid: False)
     first.agree("warm-up", {"step_s": 0.2})
     assert first.alone == "the process of rank 1 has ended"
     assert first.results()[1][1] == "the process of rank 1 has ended"
@@ -102,7 +138,8 @@ def test_ranks_of_two_programs_say_so(tmp_path: Path) -> None:
 
 def test_ranks_that_count_each_other_differently_say_so(tmp_path: Path) -> None:
     first, _ = _ranks(tmp_path)
-    other = Job({"RANK": "1", "WORLD_SIZE": "3"}, folder=tmp_path, program="train.py")
+    environment = {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}
+    other = Job(environment, folder=tmp_path, program="train.py")
     other.join()
     first.agree("warm-up", {"step_s": 0.2})
     assert first.alone == "rank 1 reports 3 ranks, rank 0 reports 2"
@@ -137,26 +174,8 @@ def test_when_a_rank_joins_is_noted_by_two_clocks(
 
 
 def test_hosts_meet_in_the_store_of_the_program(tmp_path: Path) -> None:
-    messages: dict[str, bytes] = {}
-
-    class Store:
-        def set(self, key: str, value: bytes) -> None:
-            messages[key] = value
-
-        def check(self, keys: list[str]) -> bool:
-            return all(key in messages for key in keys)
-
-        def get(self, key: str) -> bytes:
-            return messages[key]
-
-    jobs = [
-        Job(
-            {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
-            folder=tmp_path / str(rank),
-            find_store=Store,
-        )
-        for rank in range(2)
-    ]
+    store = Store()
+    jobs = _of_two_hosts(tmp_path, lambda: store)
     assert not jobs[0].one_host
     jobs[1].publish(b"found")
     agreed = _together(*[lambda job=job: job.agree("timing", {"ops": job.rank}) for job in jobs])
@@ -165,8 +184,163 @@ def test_hosts_meet_in_the_store_of_the_program(tmp_path: Path) -> None:
         {1: b"found"},
         {0: "rank 0 has no result of its own"},
     )
-    assert all(key.startswith("gobrrr/") for key in messages)
-    assert StoreBoard(Store()).read("nothing") is None
+    assert all(key.startswith("gobrrr/") for key in store.messages)
+    assert StoreBoard(store).read("nothing") is None
+
+
+GONE = (
+    "the job's store is gone, probably because the process of rank 0 has ended (the store's client "
+    "says: failed to recv, got 0 bytes)"
+)
+
+
+@pytest.mark.parametrize("step", ["before they agree", "while they agree", "after they agreed"])
+def test_a_store_that_has_gone_is_said_in_one_sentence(tmp_path: Path, step: str) -> None:
+    store = Store()
+    first, second = _of_two_hosts(tmp_path, lambda: store)
+    error = RuntimeError("failed to recv, got 0 bytes.\nException raised from recvBytes at ...")
+
+    def lose() -> None:
+        time.sleep(0.2)
+        store.gone = error
+
+    if step == "before they agree":
+        store.gone = error
+    if step == "after they agreed":
+        own = {"step_s": 0.1}
+        _together(lambda: first.agree("warm-up", own), lambda: second.agree("warm-up", own))
+        store.gone = error
+    else:
+        agreed = _together(lambda: second.agree("warm-up", {"step_s": 0.1}), lose)
+        assert agreed[0] == {"step_s": 0.1}
+        assert second.alone == GONE
+    # Nothing raises, and nothing waits for the limit.
+    second.publish(b"found")
+    assert second.lost == GONE
+    assert second.results() == ({}, {0: GONE, 1: GONE})
+    assert second.why_gone(0) == ""
+    # Its own diagnosis is the only one that its host will see.
+    assert second.reports
+    second.leave("its script has finished")
+
+
+def test_who_shows_a_diagnosis_where_the_first_rank_is_gone(tmp_path: Path) -> None:
+    first, second, third = _ranks(tmp_path, 3)
+    assert (first.reports, second.reports, third.reports) == (True, False, False)
+    # Its script is over, but it may still make one of all.
+    first.end("its script has finished")
+    assert not second.reports
+    first.leave("its script has finished")
+    assert (second.reports, third.reports) == (True, False)
+    second.reported()
+    assert not second.reports
+
+
+def test_a_first_rank_that_dies_leaves_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, second, third = _ranks(tmp_path, 3)
+    monkeypatch.setattr("gobrrr.capture.ranks_of_host._lives", lambda pid: False)
+    assert second.reports
+    assert third.reports
+    assert third.why_gone(0) == ""
+    second.reported()
+    assert not third.reports
+
+
+def test_a_folder_that_cannot_be_written_is_no_defect(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    first, second = _ranks(folder)
+    first.leave("its script has finished")
+    second.leave("its script has finished")
+    folder.write_text("no folder any more")
+    assert second.agree("warm-up", {"step_s": 0.1}) == {"step_s": 0.1}
+    assert second.alone.startswith(f"{folder}, where ranks of a host leave messages for each other")
+
+
+UNKNOWN = (
+    "no process group connects the ranks, and the launcher does not say that they share a host "
+    "(LOCAL_WORLD_SIZE)"
+)
+
+
+def test_ranks_of_an_unknown_number_of_hosts_meet_in_the_store(tmp_path: Path) -> None:
+    store = Store()
+    made: list[Store] = []
+    first, second = [
+        Job(
+            {"RANK": str(rank), "WORLD_SIZE": "2"},
+            folder=tmp_path,
+            find_store=lambda: made[0] if made else None,
+        )
+        for rank in range(2)
+    ]
+    assert not first.one_host
+    assert "LOCAL_WORLD_SIZE" in first.unknown_hosts
+    began = time.monotonic()
+    # Whoever comes first measures the machine, and nobody waits for ranks that may be elsewhere.
+    assert (first.here.first, second.here.first) == (True, False)
+    for job in (first, second):
+        job.here.wait_for_all("started", 60.0)
+    assert first.cut_off == UNKNOWN
+    made.append(store)
+    both = (first, second)
+    agreed = _together(*[lambda job=job: job.agree("timing", {"ops": job.rank}) for job in both])
+    assert agreed == [{"ops": 1}, {"ops": 1}]
+    assert first.cut_off == ""
+    assert time.monotonic() - began < 20
+    first.leave("its script has finished")
+    assert tmp_path.exists()
+    second.leave("its script has finished")
+    assert not tmp_path.exists()
+
+
+def test_without_a_process_group_ranks_of_unknown_hosts_are_alone_at_once(tmp_path: Path) -> None:
+    job = Job({"RANK": "0", "WORLD_SIZE": "2"}, folder=tmp_path, find_store=lambda: None)
+    began = time.monotonic()
+    assert job.agree("warm-up", {"step_s": 0.1}) == {"step_s": 0.1}
+    assert job.alone == UNKNOWN
+    assert job.results() == ({}, {0: UNKNOWN, 1: UNKNOWN})
+    assert time.monotonic() - began < 20
+
+
+def test_results_are_not_waited_for_where_the_script_failed(tmp_path: Path) -> None:
+    first, second = _ranks(tmp_path)
+    second.join()
+    first.publish(b"why not")
+    assert first.results(0.0) == (
+        {0: b"why not"},
+        {1: "rank 1 had not finished its diagnosis yet"},
+    )
+    assert first.results(LIMIT_S)[1] == {1: "rank 1 had not finished its diagnosis within 0 s"}
+
+
+def test_a_step_of_slurm_is_one_folder_whatever_starts_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    environment = {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
+    parents = iter([1, 2, 3, 4])
+    monkeypatch.setattr("os.getppid", lambda: next(parents))
+    assert folder_of(environment, "77.0.") == folder_of(environment, "77.0.")
+    assert folder_of(environment) != folder_of(environment)
+
+
+@pytest.mark.torch
+def test_a_store_of_torch_whose_server_has_ended() -> None:
+    pytest.importorskip("torch")
+    from torch.distributed import TCPStore
+
+    server = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    board = StoreBoard(TCPStore("localhost", server.port, is_master=False))
+    board.post("key", b"message")
+    assert board.read("key") == b"message"
+    assert board.read("nothing") is None
+    del server
+    with pytest.raises(BoardLostError, match="the job's store is gone, probably because"):
+        for _ in range(50):
+            board.read("key")
+            time.sleep(0.1)
 
 
 def test_the_last_rank_removes_what_they_left(tmp_path: Path) -> None:

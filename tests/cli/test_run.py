@@ -78,14 +78,17 @@ class Outcome:
 def pipeline(monkeypatch: pytest.MonkeyPatch, data: Path) -> types.SimpleNamespace:
     """In place of the two journeys: records its calls, and behaves as it is told."""
     state = types.SimpleNamespace(
-        outcome=Outcome(Exit(), gobrrr.load(data / "training.json")), calls=[], during=None
+        outcome=Outcome(Exit(), gobrrr.load(data / "training.json")),
+        calls=[],
+        during=None,
+        shown=True,
     )
 
     def diagnose_script(target: str, argv: list[str], **options: Any) -> Outcome:
         state.calls.append((target, argv, options))
         print("from the script")
         if state.outcome.diagnosis is not None:
-            options["on_diagnosis"](state.outcome.diagnosis)
+            options["on_diagnosis"](state.outcome.diagnosis, state.shown)
         if state.during is not None:
             state.during()
         return state.outcome
@@ -165,6 +168,37 @@ def test_exit_codes(
     assert captured.err == message
     # A diagnosis is shown however the script ended.
     assert ("Compute-bound" in captured.out) == has_diagnosis
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_without_a_diagnosis_ends_as_its_script_does(
+    pipeline: types.SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rank: str,
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    pipeline.outcome = Outcome(Exit(0), None, "no step was seen")
+    assert main(["run", "--quiet", "train.py"]) == 0
+    told = "gobrrr: no diagnosis of the job; rank 0: no step was seen\n" if rank == "0" else ""
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_rank_beside_the_first_shows_its_own_where_no_other_does(
+    pipeline: types.SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    shown: bool,
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    pipeline.shown = shown
+    assert main(["run", "--json", str(tmp_path / "d.json"), "train.py"]) == 0
+    assert ("Compute-bound" in capsys.readouterr().out) == shown
+    assert [path.name for path in tmp_path.iterdir()] == ["d.rank1.json"]
 
 
 @pytest.mark.parametrize("code", [0, 3])

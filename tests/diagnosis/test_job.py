@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,13 @@ import gobrrr
 from gobrrr.attribution.job import ExposedPart, JobComparison
 from gobrrr.attribution.job_clocks import Clock
 from gobrrr.attribution.rank_record import Call, RankRecord
-from gobrrr.capture.rank_of_job import Moment
+from gobrrr.capture.job import Job
+from gobrrr.capture.rank_of_job import Moment, RankOfJob
+from gobrrr.capture.script import ScriptExit
+from gobrrr.capture.script_run import ScriptEnd
 from gobrrr.diagnosis import job_records
 from gobrrr.diagnosis.job import job_diagnosis
-from gobrrr.diagnosis.job_records import merge
+from gobrrr.diagnosis.job_records import diagnosis_of_others, merge
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, IdleRow
 from gobrrr.diagnosis.verdict import split_of
 from gobrrr.diagnosis.writing import encode
@@ -328,7 +332,7 @@ class _Rank:
     """What a rank of a job has and does, without the job."""
 
     def __init__(self, alone: str = "") -> None:
-        self.job = SimpleNamespace(rank=1, world_size=2, alone=alone)
+        self.job = SimpleNamespace(rank=1, world_size=2, alone=alone, unknown_hosts="", lost="")
         self.perfetto = None
         self.joined = Moment(monotonic_s=12.0, wall_s=1_700_000_012.0)
         self.told: list[RankRecord] = []
@@ -350,6 +354,95 @@ def test_a_rank_tells_when_it_joined_by_the_clock_of_its_steps(
         assert [(each.joined_s, each.alone) for each in rank.told] == [(joined_s, why)]
         notice = "Rank 1 was measured on its own: rank 0 has ended."
         assert (notice in told.notices) == bool(why)
+
+
+def _ended(problem: str | None, code: int = 0, **how: bool) -> ScriptEnd:
+    return ScriptEnd(ScriptExit(code, **how), problem)
+
+
+def _two(folder: Path) -> list[RankOfJob]:
+    known = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    return [RankOfJob(Job({"RANK": rank} | known, folder=folder)) for rank in "01"]
+
+
+def _told_by(rank: RankOfJob, data: Path) -> None:
+    assert rank.job is not None
+    rank.job.publish(_record(1, _rank(data, compute__matrix__below=0.02)))
+
+
+def test_the_first_rank_tells_of_the_others_if_it_has_no_diagnosis(
+    data: Path, tmp_path: Path
+) -> None:
+    first, second = _two(tmp_path)
+    _told_by(second, data)
+    shown: list[tuple[Diagnosis, bool]] = []
+    problem = "the script ended during warm-up: too few steps to diagnose. About 40 are enough."
+    found = diagnosis_of_others(first, _ended(problem), lambda *given: shown.append(given))
+    assert found is not None
+    assert shown == [(found, True)]
+    assert found.job is not None
+    assert found.job.missing == {"0": f"rank 0 has no diagnosis ({problem[:-1]})"}
+    assert found.source["rank"] == 1
+    # One report is enough.
+    assert not second.reports
+    # Whoever still runs does not wait for this rank.
+    assert second.job is not None
+    second.job.agree("timing", {"step_s": 0.1})
+    assert second.job.alone == "rank 0 has ended (its script has finished)"
+
+
+@pytest.mark.parametrize(
+    ("ended", "why"),
+    [
+        (_ended(None, 3, raised=True), "its script raised an exception"),
+        (_ended(None, 130, interrupted=True), "its script was interrupted"),
+        (_ended(None, 7), "its script ended with exit code 7"),
+    ],
+)
+def test_a_first_rank_that_failed_waits_for_nobody(
+    data: Path, tmp_path: Path, ended: ScriptEnd, why: str
+) -> None:
+    first, second = _two(tmp_path)
+    began = time.monotonic()
+    assert diagnosis_of_others(first, ended, lambda *_: None) is None
+    assert time.monotonic() - began < 20
+    # The next rank shows its own, once the first is gone.
+    assert not second.reports
+    assert first.job is not None
+    first.job.leave(why)
+    assert second.reports
+    _told_by(second, data)
+    said, _ = first.job.results()
+    merged = merge(said, {}, 2)
+    assert merged is not None
+    assert merged.job is not None
+    assert merged.job.missing == {"0": f"rank 0 has no diagnosis ({why})"}
+
+
+def test_a_rank_beside_the_first_tells_why_it_has_none(tmp_path: Path) -> None:
+    first, second = _two(tmp_path)
+    shown: list[Diagnosis] = []
+    ended = _ended("no step could be profiled")
+    assert diagnosis_of_others(second, ended, lambda found, _: shown.append(found)) is None
+    assert first.job is not None
+    said, _ = first.job.results(0.0)
+    assert msgspec.json.decode(said[1])["problem"] == "no step could be profiled"
+    # Nobody has one.
+    assert diagnosis_of_others(first, ended, lambda found, _: shown.append(found)) is None
+    assert shown == []
+
+
+def test_a_merge_that_fails_leaves_the_exit_code_to_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr("gobrrr.diagnosis.job_records.merge", fail)
+    first, second = _two(tmp_path)
+    second.tell(RankRecord(1, "", problem="none"))
+    assert diagnosis_of_others(first, _ended("none"), lambda *_: None) is None
+    assert "ZeroDivisionError: a defect" in capsys.readouterr().err
 
 
 def test_ranks_that_run_other_models_are_told_so(data: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -127,6 +128,94 @@ def test_ranks_that_end_at_different_steps_are_diagnosed_without_each_other(
     assert diagnosis.job is not None
     assert list(diagnosis.job.missing) == ["1"]
     assert any("rank 1 has ended" in notice for notice in diagnosis.notices)
+
+
+def test_the_others_are_reported_where_the_first_rank_has_too_few_steps(tmp_path: Path) -> None:
+    done = job(
+        tmp_path,
+        """
+        # Each for itself: what one rank does the other does not wait for.
+        model = net
+        train(60 if rank == 1 else 3)
+        """,
+        *FEW, "--nproc-per-node", "2", "--json", "d.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    diagnosis = gobrrr.load(tmp_path / "d.json")
+    assert diagnosis.job is not None
+    assert list(diagnosis.job.missing) == ["0"]
+    assert "too few steps" in diagnosis.job.missing["0"]
+    assert diagnosis.source["rank"] == 1
+    assert done.stdout.count("\nOps\n") == 1
+    assert not list(tmp_path.glob("gobrrr-job-*"))
+
+
+def by_hand(
+    folder: Path, program: str, *arguments: str, timeout: float = 240
+) -> list[tuple[int, str, str]]:
+    """Exit code, output and errors of two ranks whose launcher sets no more than torch needs."""
+    (folder / "script.py").write_text(TRAIN + textwrap.dedent(program))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    known = {name: value for name, value in os.environ.items() if not name.startswith("LOCAL_")}
+    environment = {
+        **known, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "WORLD_SIZE": "2",
+        "PYTHONPATH": str(Path(gobrrr.__file__).resolve().parents[1]),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gobrrr", "run", *arguments, "script.py"],
+            cwd=folder, env={**environment, "RANK": rank}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for rank in "01"
+    ]  # fmt: skip
+    try:
+        told = [rank.communicate(timeout=timeout) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [(rank.returncode, *texts) for rank, texts in zip(ranks, told)]
+
+
+def test_ranks_of_which_nobody_says_that_they_share_a_host_meet_in_their_store(
+    tmp_path: Path,
+) -> None:
+    first, second = by_hand(tmp_path, "train(40)", *FEW, "--stop", "--json", "d.json")
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    diagnosis = gobrrr.load(tmp_path / "d.json")
+    assert diagnosis.job is not None
+    assert (diagnosis.job.missing, diagnosis.job.hosts) == ({}, 1)
+    assert diagnosis.job.same_steps
+    assert any("LOCAL_WORLD_SIZE" in notice for notice in diagnosis.notices)
+    assert "\nOps\n" not in second[1]
+    assert not list(tmp_path.glob("gobrrr-job-*"))
+
+
+def test_a_rank_whose_store_has_gone_shows_its_own_diagnosis(tmp_path: Path) -> None:
+    first, second = by_hand(
+        tmp_path,
+        """
+        import os
+        model = net
+        train(5)
+        if rank == 0:
+            os._exit(0)
+        train(60)
+        # Nothing more is to be said to a process group that has no store.
+        sys.stdout.flush()
+        os._exit(0)
+        """,
+        *FEW, "--json", "d.json",
+    )  # fmt: skip
+    assert (first[0], second[0]) == (0, 0), second[2]
+    assert "bug" not in second[2]
+    own = gobrrr.load(tmp_path / "d.rank1.json")
+    (told,) = [notice for notice in own.notices if "store is gone" in notice]
+    assert told.startswith("Rank 1 was measured on its own: the job's store is gone, probably ")
+    assert second[1].count("\nOps\n") == 1
 
 
 def test_a_rank_that_raises_ends_the_job_as_it_does_without_gobrrr(tmp_path: Path) -> None:

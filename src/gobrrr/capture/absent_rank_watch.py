@@ -121,6 +121,15 @@ class AbsentRankWatch:
         waits = own is not None and bool(own.waits_in)
         if not waits:
             self._asked, self._left_to, self._quiet_until = None, None, 0.0
+        waits_long = waits and in_call_s >= LIMIT_S
+        cut_off = self._job.cut_off
+        if cut_off:
+            # There is no place to ask, and none to be asked: each tells of itself.
+            if own is not None and waits_long and now >= self._quiet_until:
+                self._quiet_until = float("inf")
+                told = (self._job.rank, own, cut_off)
+                self._say_once(alone_sentence(*told), alone_sentence(*told, waited_s=in_call_s))
+            return
         question = self._question()
         if question is not None and question not in (self._asked, self._answered):
             self._answered = question
@@ -128,7 +137,7 @@ class AbsentRankWatch:
             if waits and (self._asked is None or question.rank < self._job.rank):
                 # It tells what there is to tell of both.
                 self._asked, self._left_to, self._quiet_until = None, question, now + LIMIT_S
-        if own is None or not waits or in_call_s < LIMIT_S or now < self._quiet_until:
+        if own is None or not waits_long or now < self._quiet_until:
             return
         if self._left_to is not None and self._job.read(_told_key(self._left_to)) is not None:
             self._quiet_until = float("inf")
@@ -155,10 +164,13 @@ class AbsentRankWatch:
         self._quiet_until = float("inf")
         self._job.post(_told_key(asked), b"")
         told = (self._job.rank, self._job.world_size, own, answers, gone)
-        # Once, however often the script comes to wait so.
-        if sentence(*told) not in self._said:
-            self._said.add(sentence(*told))
-            self._say(sentence(*told, waited_s=in_call_s))
+        self._say_once(sentence(*told), sentence(*told, waited_s=in_call_s))
+
+    def _say_once(self, meaning: str, text: str) -> None:
+        # However often the script comes to wait so.
+        if meaning not in self._said:
+            self._said.add(meaning)
+            self._say(text)
 
     def _question(self) -> Question | None:
         message = self._job.read(_QUESTION)
@@ -267,6 +279,23 @@ def sentence(
     return (
         f"all {world_size} ranks have waited for {limit} {where}, and none is missing: they wait "
         "for their network, or have called different numbers of collectives before."
+    )
+
+
+def alone_sentence(
+    rank: int, own: CallInProgress, cut_off: str, *, waited_s: float = LIMIT_S
+) -> str:
+    """Who waits, and in which call, where it cannot ask the others.
+
+    Args:
+        rank: that waits.
+        own: the call that it is in.
+        cut_off: why it cannot ask.
+        waited_s: how long it has been in that call.
+    """
+    return (
+        f"rank {rank} has waited for {whole_seconds(waited_s)} in {own.waits_in}{_at(own.line)}; "
+        f"what the other ranks do is unknown: {cut_off}."
     )
 
 

@@ -46,6 +46,8 @@ def call_in_progress(frame: FrameType | None) -> CallInProgress:
     """The call that a thread is in by its innermost frame."""
     line = blamed_line(frame)
     inner = list(_up_to_user(frame))
+    # Told where no frame of torch's further out has a name that users know.
+    private = ""
     if any(f.f_code.co_name == _STEP_ENDS and is_gobrrr_file(_file(f)) for f in inner):
         return CallInProgress(line, of_gobrrr=True)
     for each in inner:
@@ -55,13 +57,16 @@ def call_in_progress(frame: FrameType | None) -> CallInProgress:
                 return CallInProgress(line, "wait")
             continue
         if path.startswith(_distributed_homes()):
-            if Path(path).name not in _PASSED_ON:
+            if Path(path).name in _PASSED_ON:
+                continue
+            if not name.startswith("_"):
                 return CallInProgress(line, name)
+            private = private or name
         elif name == "_engine_run_backward":
             return CallInProgress(line, "backward")
         elif Path(path).name not in _PASSED_ON:
-            return CallInProgress(line, _written_wait(each))
-    return CallInProgress(line)
+            return CallInProgress(line, private or _written_wait(each))
+    return CallInProgress(line, private)
 
 
 def _up_to_user(frame: FrameType | None) -> Iterator[FrameType]:

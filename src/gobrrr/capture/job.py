@@ -1,18 +1,18 @@
 """The processes of one job: which rank this one is, and what ranks tell each other.
 
 A launcher (torchrun, accelerate) says by its environment which rank a process is. Ranks of one host
-meet in a folder; ranks of several hosts in the store that the program's own process group made.
-Nobody waits without a limit, and who has waited in vain goes on alone.
+meet in a folder; ranks of several hosts, and those of which nobody says whether they share one, in
+the store that the program's own process group made. Nobody waits without a limit, and who has
+waited in vain goes on alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ import msgspec
 
 from gobrrr.capture.job_boards import (
     Board,
+    BoardLostError,
     FolderBoard,
     StoreBoard,
     folder_of,
     store_of_program,
 )
+from gobrrr.capture.job_hosts import place_of
+from gobrrr.capture.ranks_of_host import Presence, RanksOfHost, poll
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import whole_seconds
 
@@ -33,25 +36,19 @@ MEETING_LIMIT_S = 60.0
 # ... and for what they have found, which they find out at their own pace.
 RESULT_LIMIT_S = 180.0
 _STEPS_APART = 5
-_POLL_FROM_S, _POLL_TO_S = 0.0005, 0.02
 
-
-class Presence(msgspec.Struct):
-    """What a rank says of itself when it starts."""
-
-    rank: int
-    world_size: int
-    host: str
-    pid: int
-    program: str
+# What keeps a rank from doing something, as a clause; "" if nothing does.
+_Why = Callable[[Board, int], str]
 
 
 class Job:
     """One rank among several.
 
     Attributes:
-        rank, world_size: of the job; ``local_rank``, ``local_world_size``: of this host.
+        rank, world_size: of the job.
+        here: the ranks of this host.
         alone: why this rank no longer waits for the others; ``""`` while it does.
+        lost: why this rank can reach no other any more; ``""`` while that is not known.
     """
 
     def __init__(
@@ -65,59 +62,65 @@ class Job:
     ) -> None:
         self.rank = int(environment["RANK"])
         self.world_size = int(environment["WORLD_SIZE"])
-        self.local_rank = int(environment.get("LOCAL_RANK", self.rank))
-        self.local_world_size = int(environment.get("LOCAL_WORLD_SIZE", self.world_size))
-        self.alone = ""
-        self.program = program
+        self.alone = self.lost = ""
         self._limit_s = meeting_limit_s
-        self._here = FolderBoard(folder or folder_of(environment))
+        place = place_of(environment)
+        # Whether all ranks are known to be on this host.
+        self.one_host = place.size is not None and place.size >= self.world_size
+        if self.one_host and place.rank is None:
+            place = replace(place, rank=self.rank)
+        folder_board = FolderBoard(folder or folder_of(environment, place.start))
+        self._own = Presence(self.rank, self.world_size, socket.gethostname(), os.getpid(), program)
+        self.here = RanksOfHost(folder_board, self._own, place)
         self._find_store = find_store or store_of_program
-        self._everywhere: Board | None = self._here if self.one_host else None
+        self._everywhere: Board | None = folder_board if self.one_host else None
         self._rounds = 0
-        self._host = socket.gethostname()
-        self._here.post(f"local/{self.local_rank}", b"")
+        self._over = False
 
     @property
-    def one_host(self) -> bool:
-        """Whether all ranks are on this host."""
-        return self.local_world_size >= self.world_size
+    def unknown_hosts(self) -> str:
+        """What follows from not knowing which ranks share a host; ``""``: that is known."""
+        if self.here.size is not None:
+            return ""
+        return (
+            "How many ranks share a host is unknown, because the launcher does not set "
+            "LOCAL_WORLD_SIZE: they met through the program's process group, and ceilings that "
+            "were measured in this run may have been measured while other ranks were starting."
+        )
+
+    @property
+    def cut_off(self) -> str:
+        """Why this rank cannot reach the others now; ``""`` if it can."""
+        if self._board() is not None or self.lost:
+            return self.lost
+        why = "no process group connects the ranks"
+        if self.here.size is None:
+            return f"{why}, and the launcher does not say that they share a host (LOCAL_WORLD_SIZE)"
+        return f"{why} of several hosts"
 
     def join(self) -> None:
         """Say that this rank is there, as soon as there is a place to say it."""
-        board = self._board()
-        if board is not None and board.read(f"here/{self.rank}") is None:
-            own = Presence(self.rank, self.world_size, self._host, os.getpid(), self.program)
-            board.post(f"here/{self.rank}", msgspec.json.encode(own))
+        if self.read(f"here/{self.rank}") is None:
+            self.post(f"here/{self.rank}", msgspec.json.encode(self._own))
 
     def _board(self) -> Board | None:
+        if self.lost:
+            return None
         if self._everywhere is None:
             store = self._find_store()
             if store is not None:
                 self._everywhere = StoreBoard(store)
         return self._everywhere
 
-    # On this host
+    @contextlib.contextmanager
+    def _noting_loss(self) -> Iterator[None]:
+        """What is inside ends early where the board is lost: from then on there is none."""
+        try:
+            yield
+        except BoardLostError as error:
+            self.lost = self.lost or str(error)
 
-    def wait_for_local(self, what: str, limit_s: float) -> None:
-        """Until every rank of this host has come here, or the limit."""
-        self._here.post(f"{what}/{self.local_rank}", b"")
-        _poll(
-            lambda: all(
-                self._here.read(f"{what}/{rank}") is not None
-                for rank in range(self.local_world_size)
-            ),
-            limit_s,
-        )
-
-    def wait_for_first(self, what: str, limit_s: float) -> None:
-        """Until the first rank of this host has said so, or the limit."""
-        _poll(lambda: self._here.read(f"{what}/first") is not None, limit_s)
-
-    def tell_local(self, what: str) -> None:
-        """The first rank of this host says that it has done what the others wait for."""
-        self._here.post(f"{what}/first", b"")
-
-    # In the whole job
+    # What ranks agree on
 
     def agree(self, what: str, own: Mapping[str, float]) -> dict[str, float]:
         """The largest of each figure among all ranks; this one's own, once it is alone.
@@ -132,7 +135,10 @@ class Job:
         message = msgspec.json.encode({"what": what, "figures": dict(own)})
         # Steps may be longer than the limit, and ranks a step apart.
         limit_s = max(self._limit_s, _STEPS_APART * own.get("step_s", 0.0))
-        said = self._exchange(key, message, limit_s)
+        self.post(f"{key}/{self.rank}", message)
+        said, why = self._ask_all(key, self._gone, limit_s)
+        if why:
+            self.go_alone(next(iter(why.values())))
         figures = dict(own)
         for rank, text in said.items():
             other = msgspec.json.decode(text)
@@ -148,32 +154,26 @@ class Job:
 
     def go_alone(self, why: str) -> None:
         """Wait for nobody from here on, and let nobody wait."""
-        if self.alone:
-            return
-        self.alone = why
-        board = self._board()
-        if board is not None:
-            with contextlib.suppress(OSError, RuntimeError):
-                board.post(f"alone/{self.rank}", why.encode())
+        if not self.alone:
+            self.alone = why
+            self.post(f"alone/{self.rank}", why.encode())
 
-    def _exchange(self, key: str, message: bytes, limit_s: float) -> dict[int, bytes]:
-        board = self._board()
-        if board is None:
-            self.go_alone("the program made no process group that connects ranks of several hosts")
-            return {}
-        board.post(f"{key}/{self.rank}", message)
-        said, why = self._gather(board, key, self._gone, limit_s)
-        if why:
-            self.go_alone(next(iter(why.values())))
-        return said
-
-    def _gather(
-        self, board: Board, key: str, gone: Callable[[Board, int], str], limit_s: float
+    def _ask_all(
+        self, key: str, gone: _Why, limit_s: float
     ) -> tuple[dict[int, bytes], dict[int, str]]:
         """What each rank said, and why the others have not.
 
-        ``gone``: why nothing is to be expected of a rank any more; empty if something is.
+        ``gone``: why nothing is to be expected of a rank any more.
         """
+        board = self._board()
+        if board is not None:
+            with self._noting_loss():
+                return self._gather(board, key, gone, limit_s)
+        return {}, dict.fromkeys(range(self.world_size), self.cut_off)
+
+    def _gather(
+        self, board: Board, key: str, gone: _Why, limit_s: float
+    ) -> tuple[dict[int, bytes], dict[int, str]]:
         said: dict[int, bytes] = {}
         why: dict[int, str] = {}
         waiting = list(range(self.world_size))
@@ -194,44 +194,26 @@ class Job:
                 waiting.remove(rank)
             return not waiting
 
-        if not _poll(all_told, limit_s):
-            why |= {rank: self._late(board, rank, limit_s) for rank in waiting}
+        if not poll(all_told, limit_s):
+            why |= {rank: _late(board, key, rank, limit_s) for rank in waiting}
         return said, why
 
     def _gone(self, board: Board, rank: int) -> str:
-        """Why nothing more is to be expected of a rank; empty if something is."""
+        """Why a rank agrees on nothing more."""
         message = board.read(f"alone/{rank}")
         if message is not None:
             return f"rank {rank} continues without the others ({message.decode()})"
-        over = self._over(board, rank)
-        found = self._presence(board, rank)
-        if over or found is None:
-            return over
+        ended, found = _end_of(board, rank), _presence(board, rank)
+        if ended or found is None:
+            return ended
         if found.world_size != self.world_size:
             return (
                 f"rank {rank} reports {found.world_size} ranks, rank {self.rank} reports "
                 f"{self.world_size}"
             )
-        if found.program != self.program:
-            return f"rank {rank} runs {found.program}, rank {self.rank} {self.program}"
-        return self._dead(found)
-
-    def _over(self, board: Board, rank: int) -> str:
-        message = board.read(f"ended/{rank}")
-        return "" if message is None else f"rank {rank} has ended ({message.decode()})"
-
-    def _dead(self, found: Presence) -> str:
-        dead = found.host == self._host and not _lives(found.pid)
-        return f"the process of rank {found.rank} has ended" if dead else ""
-
-    def _presence(self, board: Board, rank: int) -> Presence | None:
-        there = board.read(f"here/{rank}")
-        return None if there is None else msgspec.json.decode(there, type=Presence)
-
-    def _late(self, board: Board, rank: int, limit_s: float) -> str:
-        if board.read(f"here/{rank}") is None:
-            return f"rank {rank} did not reach a step within {whole_seconds(limit_s)}"
-        return f"rank {rank} did not reach the same step within {whole_seconds(limit_s)}"
+        if found.program != self._own.program:
+            return f"rank {rank} runs {found.program}, rank {self.rank} {self._own.program}"
+        return ""
 
     # Beside the steps, from any thread
 
@@ -239,59 +221,104 @@ class Job:
         """Leave a message for whoever asks for it; lost where there is no place to leave it."""
         board = self._board()
         if board is not None:
-            board.post(key, message)
+            with self._noting_loss():
+                board.post(key, message)
 
     def read(self, key: str) -> bytes | None:
         """What was left; ``None`` if nothing was."""
         board = self._board()
-        return None if board is None else board.read(key)
+        if board is not None:
+            with self._noting_loss():
+                return board.read(key)
+        return None
 
     def why_gone(self, rank: int) -> str:
         """How a rank has ended; empty if it has not, as far as this one can see."""
         how = self.read(f"ended/{rank}")
         if how is not None:
             return f"ended: {how.decode()}"
-        board = self._board()
-        found = None if board is None else self._presence(board, rank)
-        return "ended" if found is not None and self._dead(found) else ""
+        there = self.read(f"here/{rank}")
+        dead = there is not None and msgspec.json.decode(there, type=Presence).is_dead
+        return "ended" if dead else ""
 
     # What was found
 
     def publish(self, result: bytes) -> None:
         """Leave what this rank has found for the first rank."""
         self.join()
-        board = self._board()
-        if board is not None:
-            board.post(f"result/{self.rank}", result)
+        self.post(f"result/{self.rank}", result)
 
     def results(self, limit_s: float = RESULT_LIMIT_S) -> tuple[dict[int, bytes], dict[int, str]]:
         """What the ranks have found, and why some have not told."""
-        board = self._board()
-        if board is None:
-            missing = dict.fromkeys(range(self.world_size), "the ranks cannot reach each other")
-            return {}, missing
         # A rank that goes on alone still tells.
-        return self._gather(board, "result", self._ended, limit_s)
+        return self._ask_all(_RESULT, self._without_result, limit_s)
 
-    def _ended(self, board: Board, rank: int) -> str:
-        """Why a rank says nothing more because it is over; empty if it is not."""
+    def _without_result(self, board: Board, rank: int) -> str:
         if rank == self.rank:
             # What it had to tell it would have told before it asked the others.
             return f"rank {rank} has no result of its own"
-        found = self._presence(board, rank)
-        return self._over(board, rank) or (self._dead(found) if found is not None else "")
+        return _end_of(board, rank)
+
+    def reported(self) -> None:
+        """One diagnosis of the ranks has been made: no other need be shown."""
+        self.post("reported", b"")
+
+    @property
+    def reports(self) -> bool:
+        """Whether this rank shows what was found.
+
+        Rank 0 does; another one where nothing was reported and all ranks before it have gone, as
+        far as it can see.
+        """
+        if self.rank == 0:
+            return True
+        return self.read("reported") is None and all(map(self._has_left, range(self.rank)))
+
+    def _has_left(self, rank: int) -> bool:
+        if rank in self.here.there():
+            return self.here.has_left(rank)
+        # Cut off from other hosts, those of this one have to show what they have.
+        return bool(self.lost) or self.read(f"left/{rank}") is not None
+
+    # The end
+
+    def end(self, how: str) -> None:
+        """The program of this rank is over: nobody need wait for it."""
+        if not self._over:
+            self._over = True
+            self.post(f"ended/{self.rank}", how.encode())
 
     def leave(self, how: str) -> None:
-        """The program of this rank is over; the last one on this host removes the folder."""
-        board = self._board()
-        with contextlib.suppress(OSError, RuntimeError):
-            if board is not None:
-                board.post(f"ended/{self.rank}", how.encode())
-            self._here.post(f"left/{self.local_rank}", b"")
-            if all(
-                self._here.read(f"left/{rank}") is not None for rank in range(self.local_world_size)
-            ):
-                shutil.rmtree(self._here.folder, ignore_errors=True)
+        """The last that a rank does, after its program has ended."""
+        self.end(how)
+        self.post(f"left/{self.rank}", b"")
+        self.here.leave()
+
+
+_RESULT = "result"
+
+
+def _end_of(board: Board, rank: int) -> str:
+    """How the program of a rank, or its process, has ended; empty if it has not."""
+    how = board.read(f"ended/{rank}")
+    if how is not None:
+        return f"rank {rank} has ended ({how.decode()})"
+    found = _presence(board, rank)
+    return f"the process of rank {rank} has ended" if found is not None and found.is_dead else ""
+
+
+def _presence(board: Board, rank: int) -> Presence | None:
+    there = board.read(f"here/{rank}")
+    return None if there is None else msgspec.json.decode(there, type=Presence)
+
+
+def _late(board: Board, key: str, rank: int, limit_s: float) -> str:
+    """What a rank has not done in time."""
+    if key == _RESULT:
+        waited = f"within {whole_seconds(limit_s)}" if limit_s else "yet"
+        return f"rank {rank} had not finished its diagnosis {waited}"
+    same = "a step" if board.read(f"here/{rank}") is None else "the same step"
+    return f"rank {rank} did not reach {same} within {whole_seconds(limit_s)}"
 
 
 def rank_of(environment: Mapping[str, str]) -> int:
@@ -325,28 +352,3 @@ def job_of(environment: Mapping[str, str], program: str) -> Job | None:
             "count from 0"
         )
     return Job(environment, program=program)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    with contextlib.suppress(OSError, IndexError):
-        # A process that has ended and that its launcher has not looked at yet.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return True
-
-
-def _poll(condition: Callable[[], bool], limit_s: float) -> bool:
-    """Whether the condition came true within the limit."""
-    deadline = time.monotonic() + limit_s
-    pause = _POLL_FROM_S
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(pause)
-        pause = min(2 * pause, _POLL_TO_S)
-    return True

@@ -10,23 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from gobrrr.capture.joined_group import joined_distributed
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import write_atomically
 
 _LAUNCHER_VARIABLES = (
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
 )  # fmt: skip
+# Of what a store's client says, which may go on with a stack of C++.
+_MOST_SAID = 120
+
+
+class BoardLostError(Exception):
+    """No message can be left any more; a clause that says why."""
 
 
 class Board(Protocol):
     """Where ranks leave messages for each other."""
 
     def post(self, key: str, message: bytes) -> None:
-        """Leave a message; ``key`` has no other."""
+        """Leave a message; ``key`` has no other. Raises BoardLostError."""
         ...
 
     def read(self, key: str) -> bytes | None:
-        """The message, or ``None`` while there is none."""
+        """The message, or ``None`` while there is none. Raises BoardLostError."""
         ...
 
 
@@ -39,8 +46,14 @@ class FolderBoard:
     def post(self, key: str, message: bytes) -> None:
         """See ``Board``."""
         path = self.folder / key
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(path, message)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_atomically(path, message)
+        except OSError as error:
+            raise BoardLostError(
+                f"{self.folder}, where ranks of a host leave messages for each other, cannot be "
+                f"written ({error.strerror or error})"
+            ) from error
 
     def read(self, key: str) -> bytes | None:
         """See ``Board``."""
@@ -48,6 +61,29 @@ class FolderBoard:
             return (self.folder / key).read_bytes()
         except OSError:
             return None
+
+    def names(self, key: str) -> set[str]:
+        """What messages there are below ``key``."""
+        try:
+            # Those with a dot are being written.
+            return {
+                path.name for path in (self.folder / key).iterdir() if not path.name.startswith(".")
+            }
+        except OSError:
+            return set()
+
+    def claim(self, key: str) -> bool:
+        """Whether this process is the first that comes here with ``key``, which has no message."""
+        path = self.folder / key
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except OSError:
+            # Nobody can see what this one does, so it waits for nobody.
+            return True
+        return True
 
 
 @dataclass(frozen=True)
@@ -58,7 +94,10 @@ class StoreBoard:
 
     def post(self, key: str, message: bytes) -> None:
         """See ``Board``."""
-        self.store.set(f"gobrrr/{key}", message)
+        try:
+            self.store.set(f"gobrrr/{key}", message)
+        except (RuntimeError, OSError) as error:
+            raise _store_lost(error) from error
 
     def read(self, key: str) -> bytes | None:
         """See ``Board``."""
@@ -66,28 +105,38 @@ class StoreBoard:
             if not self.store.check([f"gobrrr/{key}"]):
                 return None
             return bytes(self.store.get(f"gobrrr/{key}"))
-        except RuntimeError:
-            # Who kept the store has ended.
-            return None
+        except (RuntimeError, OSError) as error:
+            raise _store_lost(error) from error
+
+
+def _store_lost(error: Exception) -> BoardLostError:
+    said = f"{error}".partition("\n")[0][:_MOST_SAID].rstrip(". ") or type(error).__name__
+    return BoardLostError(
+        "the job's store is gone, probably because the process of rank 0 has ended "
+        f"(the store's client says: {said})"
+    )
 
 
 def store_of_program() -> Any:
     """The store of the default process group; ``None`` before there is one."""
-    import torch
-
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
+    distributed = joined_distributed()
+    if distributed is None:
         return None
     return distributed.distributed_c10d._get_default_store()
 
 
-def folder_of(environment: Mapping[str, str]) -> Path:
-    """One folder for the ranks of this job on this host; of this user alone."""
+def folder_of(environment: Mapping[str, str], start: str = "") -> Path:
+    """One folder for the ranks of this job on this host; of this user alone.
+
+    ``start``: what tells this start of the job from others, where a launcher says so.
+    """
     # torchrun makes a folder for each start of its workers, and tells them of a file in it, .../
     # attempt_0/1/error.json. Other launchers are told apart by their own process.
     errors = Path(environment.get("TORCHELASTIC_ERROR_FILE", "")).parent.parent
     parent = os.getppid()
-    start = str(errors) if errors.is_absolute() else repr((parent, _started(parent)))
+    if errors.is_absolute():
+        start = str(errors)
+    start = start or repr((parent, _started(parent)))
     key = repr(([environment.get(name, "") for name in _LAUNCHER_VARIABLES], start))
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     user = os.getuid() if hasattr(os, "getuid") else 0

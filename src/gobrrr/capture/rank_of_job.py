@@ -17,6 +17,8 @@ from gobrrr.capture.measurements import Agree
 # How long the first rank of a host may take to measure what the machine can do.
 _CEILINGS_LIMIT_S = 300.0
 _START_LIMIT_S = 60.0
+# How a script ended that came to its end.
+FINISHED = "its script has finished"
 
 
 class Moment(NamedTuple):
@@ -41,22 +43,36 @@ class RankOfJob:
         # When the script came to where the ranks first meet, without what gobrrr made it wait for.
         self.joined: Moment | None = None
         self._waited_s = 0.0
+        # Whether anything was left for the first rank.
+        self.told = False
+        self._watch: AbsentRankWatch | None = None
 
     @contextlib.contextmanager
     def machine_to_itself(self) -> Iterator[None]:
-        """One rank of each host does what is inside first; then the others, together."""
+        """One rank of each host does what is inside first; then the others, together.
+
+        Where it fails the others go on, and learn that this rank never comes.
+        """
         job = self.job
         if job is None:
             yield
             return
         began = time.monotonic()
-        job.wait_for_local("started", _START_LIMIT_S)
-        if job.local_rank != 0:
-            job.wait_for_first("ceilings", _CEILINGS_LIMIT_S)
-        yield
-        if job.local_rank == 0:
-            job.tell_local("ceilings")
+        job.here.wait_for_all("started", _START_LIMIT_S)
+        if not job.here.first:
+            job.here.wait_for_first("ceilings", _CEILINGS_LIMIT_S)
+        try:
+            yield
+        except BaseException:
+            self._let_others_go_on()
+            job.leave("gobrrr failed before its script began")
+            raise
+        self._let_others_go_on()
         self._waited_s = time.monotonic() - began
+
+    def _let_others_go_on(self) -> None:
+        if self.job is not None and self.job.here.first:
+            self.job.here.say("ceilings")
 
     @property
     def agree(self) -> Agree | None:
@@ -70,15 +86,27 @@ class RankOfJob:
             yield
             return
         how = "its script was stopped"
-        watch = AbsentRankWatch(self.job)
-        watch.start()
+        self._watch = AbsentRankWatch(self.job)
+        self._watch.start()
         try:
             with self._noting_when_it_joins():
                 yield
-            how = "its script has finished"
+            how = FINISHED
         finally:
-            watch.stop()
+            self.script_is_over(how)
             self.job.leave(how)
+
+    def script_is_over(self, how: str) -> None:
+        """Tells the others so, if it has not been told yet."""
+        if self._watch is not None:
+            self._watch.stop()
+        if self.job is not None:
+            self.job.end(how)
+
+    @property
+    def reports(self) -> bool:
+        """Whether this process shows what was found."""
+        return self.job is None or self.job.reports
 
     @contextlib.contextmanager
     def _noting_when_it_joins(self) -> Iterator[None]:
@@ -108,6 +136,7 @@ class RankOfJob:
     def tell(self, record: msgspec.Struct) -> None:
         """Leave what was found, for the first rank."""
         if self.job is not None:
+            self.told = True
             self.job.publish(msgspec.json.encode(record))
 
 

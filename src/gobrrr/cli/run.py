@@ -238,7 +238,7 @@ def _files_of_rank(parsed: argparse.Namespace, rank: int) -> argparse.Namespace:
 
 
 def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
-    from gobrrr.capture.job import rank_of
+    from gobrrr.capture.job import job_size, rank_of
     from gobrrr.cli.output import show_again, show_now, write_files
     from gobrrr.pipeline.script import diagnose_script
 
@@ -251,13 +251,13 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         progress = Progress(None)
         parsed = _files_of_rank(parsed, rank)
 
-    def write_now(diagnosis: Diagnosis) -> None:
+    def write_now(diagnosis: Diagnosis, shown: bool) -> None:
         # Long before the script ends, and whatever becomes of it.
         try:
             write_files(diagnosis, parsed)
         except InputError as error:
             trouble.append(error)
-        if rank == 0:
+        if shown:
             progress.end()
             show_now(diagnosis, parsed, stream)
 
@@ -288,7 +288,10 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         problem = outcome.problem or "the script ended before it could be diagnosed"
         if outcome.too_few_steps:
             problem += " With --warmup 1 --steps 2 about 12 are enough (2 timed, 8 profiled)."
-        raise InputError(problem)
+        if job_size(os.environ) == 1:
+            raise InputError(problem)
+        # A launcher that sees another exit code than the script's ends the ranks that still run.
+        Progress(sys.stderr).say(f"no diagnosis of the job; rank 0: {problem}")
     if trouble:
         raise trouble[0]
     return 0

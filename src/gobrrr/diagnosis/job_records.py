@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import socket
-from collections.abc import Mapping, Sequence
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,12 +22,16 @@ from gobrrr.attribution.rank_record import (
     record_of_lane,
     spans_of_lane,
 )
+from gobrrr.capture.job import MEETING_LIMIT_S, RESULT_LIMIT_S, Job
 from gobrrr.capture.measurements import Measurements
-from gobrrr.capture.rank_of_job import RankOfJob
+from gobrrr.capture.rank_of_job import FINISHED, RankOfJob
+from gobrrr.capture.script import ScriptExit
+from gobrrr.capture.script_run import ScriptEnd
 from gobrrr.diagnosis.job import job_diagnosis
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.storage import decode
 from gobrrr.diagnosis.writing import encode
+from gobrrr.timeline.errors import GobrrrError
 from gobrrr.timeline.files import write_output
 from gobrrr.work import work_of
 
@@ -40,6 +46,8 @@ def diagnosis_of_job(
             _write_trace(rank.perfetto, [record_of(own, analysis, measured, 0, spans=True)])
         return own
     own.source |= {"rank": job.rank, "world_size": job.world_size}
+    if job.unknown_hosts:
+        own.notices.insert(0, job.unknown_hosts)
     record = record_of(own, analysis, measured, job.rank, spans=rank.perfetto is not None)
     if rank.joined is not None:
         on_device = measured.device_timeline is not None
@@ -49,13 +57,63 @@ def diagnosis_of_job(
         # In its own diagnosis; the one of the job has a sentence about all such ranks.
         own.notices.insert(0, f"Rank {job.rank} was measured on its own: {job.alone}.")
     rank.tell(record)
+    merged = None if job.rank else _diagnosis_of_ranks(rank, job, RESULT_LIMIT_S)
+    if job.lost and job.lost != job.alone:
+        own.notices.insert(
+            0, f"Rank {job.rank} cannot exchange with the others what they found: {job.lost}."
+        )
+    return merged or own
+
+
+def diagnosis_of_others(
+    rank: RankOfJob, ended: ScriptEnd, on_diagnosis: Callable[[Diagnosis, bool], None]
+) -> Diagnosis | None:
+    """For a rank whose script has ended without a diagnosis: tells the first one why.
+
+    The first itself gets one diagnosis of the ranks that have one, with which ``on_diagnosis`` is
+    called, as by ``diagnose_script``; ``None``: none has told it.
+    """
+    job = rank.job
+    if job is None or rank.told:
+        return None
+    how = _how_it_ended(ended.exit)
+    rank.tell(RankRecord(job.rank, "", problem=ended.problem or how))
+    # Whoever still runs agrees on its steps without this rank, and does not wait for it.
+    rank.script_is_over(how)
     if job.rank:
-        return own
-    said, missing = job.results()
+        return None
+    # A script that failed ends now: its launcher has the others to stop.
+    limit_s = 0.0 if ended.exit.code or ended.exit.interrupted else MEETING_LIMIT_S
+    try:
+        merged = _diagnosis_of_ranks(rank, job, limit_s)
+    except Exception as error:  # the exit code stays the script's
+        if isinstance(error, GobrrrError):
+            print(f"gobrrr: {error}", file=sys.stderr, flush=True)
+        else:
+            traceback.print_exception(error)
+        return None
+    if merged is not None:
+        on_diagnosis(merged, True)
+    return merged
+
+
+def _how_it_ended(exit_: ScriptExit) -> str:
+    if exit_.interrupted:
+        return "its script was interrupted"
+    if exit_.raised:
+        return "its script raised an exception"
+    return f"its script ended with exit code {exit_.code}" if exit_.code else FINISHED
+
+
+def _diagnosis_of_ranks(rank: RankOfJob, job: Job, limit_s: float) -> Diagnosis | None:
+    said, missing = job.results(limit_s)
     if rank.perfetto is not None:
         found = [msgspec.json.decode(said[i], type=RankRecord) for i in sorted(said)]
         _write_trace(rank.perfetto, [each for each in found if each.steps])
-    return merge(said, missing, job.world_size) or own
+    merged = merge(said, missing, job.world_size)
+    if merged is not None:
+        job.reported()
+    return merged
 
 
 def _write_trace(path: Path, records: Sequence[RankRecord]) -> None:
@@ -63,12 +121,6 @@ def _write_trace(path: Path, records: Sequence[RankRecord]) -> None:
         return
     data = msgspec.json.encode(trace_of_job(records))
     write_output(path, gzip.compress(data, 6) if path.suffix == ".gz" else data)
-
-
-def tell_problem(rank: RankOfJob, problem: str | None) -> None:
-    """Tells the first rank why this one has no diagnosis, if it has none."""
-    if rank.job is not None and problem is not None:
-        rank.tell(RankRecord(rank.job.rank, "", problem=problem))
 
 
 def record_of(

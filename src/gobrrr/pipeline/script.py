@@ -15,7 +15,7 @@ from gobrrr.capture.script import Script, ScriptExit, load_module, load_script
 from gobrrr.capture.script_run import measure_script
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.devices import ceilings_beforehand
-from gobrrr.diagnosis.job_records import diagnosis_of_job, tell_problem
+from gobrrr.diagnosis.job_records import diagnosis_of_job, diagnosis_of_others
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.measure.progress import Progress, silent
 from gobrrr.pipeline.measured import diagnose_measured
@@ -50,15 +50,16 @@ def diagnose_script(
     refresh_ceilings: bool = False,
     perfetto: Path | None = None,
     progress: Progress = silent,
-    on_diagnosis: Callable[[Diagnosis], None] = lambda diagnosis: None,
+    on_diagnosis: Callable[[Diagnosis, bool], None] = lambda diagnosis, shown: None,
     on_analysis: OnAnalysis = lambda diagnosis, analysis, watcher: None,
 ) -> ScriptOutcome:
     """Run a script (or, with ``is_module``, a module) unmodified and diagnose its steps on the way.
 
-    ``on_diagnosis`` is called as soon as the measured steps are over; the script then runs on at
-    full speed (``stop`` ends it there). ``on_analysis`` is called at the same moment with what lies
-    behind it, while the script's objects live. All ranks of a job measure the same steps; the first
-    one's diagnosis, and the trace ``perfetto``, are of all. Raises InputError before anything runs.
+    ``on_diagnosis`` is called as soon as the measured steps are over, with whether this process
+    shows it; the script then runs on at full speed (``stop`` ends it there). ``on_analysis`` is
+    called at the same moment with what lies behind it, while the script's objects live. All ranks
+    of a job measure the same steps; the first one's diagnosis, and the trace ``perfetto``, are of
+    all. Raises InputError before anything runs.
     """
     if steps is not None and steps < FEWEST_STEPS:
         raise InputError(f"--steps must be at least {FEWEST_STEPS}, not {steps}")
@@ -80,7 +81,7 @@ def diagnose_script(
         # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
         done.diagnosis.counters |= compiler_counters()
         diagnoses.append(diagnosis_of_job(rank, done.diagnosis, done.analysis, measured))
-        on_diagnosis(diagnoses[0])
+        on_diagnosis(diagnoses[0], rank.reports)
         on_analysis(diagnoses[0], done.analysis, watcher)
 
     plan = Plan(warmup, steps, of_ranks=rank.job is not None)
@@ -88,6 +89,6 @@ def diagnose_script(
         ended = measure_script(
             script, argv, plan, conclude, stop=stop, progress=progress, agree=rank.agree
         )
-        tell_problem(rank, ended.problem)
-    found = diagnoses[0] if diagnoses else None
-    return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ended.ran_on)
+        found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
+    ran_on = ended.ran_on and bool(diagnoses)
+    return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ran_on)

@@ -1,0 +1,121 @@
+"""The ranks of a job that share this host: they meet in a folder before any program runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gobrrr.capture.job_boards import BoardLostError, FolderBoard
+from gobrrr.capture.job_hosts import Place
+
+_POLL_FROM_S, _POLL_TO_S = 0.0005, 0.02
+# Between claiming to be the first and saying so.
+_CLAIM_LIMIT_S = 1.0
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """What a rank says of itself when it starts."""
+
+    rank: int
+    world_size: int
+    host: str
+    pid: int
+    program: str
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process is known to have ended: only one of this host can be."""
+        return self.host == socket.gethostname() and not _lives(self.pid)
+
+
+class RanksOfHost:
+    """One rank among those of its host.
+
+    Attributes:
+        size: how many these are; ``None``: the launcher does not say.
+        first: whether this one is the one of them that measures the machine.
+    """
+
+    def __init__(self, board: FolderBoard, own: Presence, place: Place) -> None:
+        self.board = board
+        self.size = place.size
+        self._own = own
+        self.say(f"local/{own.rank}", msgspec.json.encode(own))
+        if place.size is not None and place.rank is not None:
+            self.first = place.rank == 0
+        else:
+            # Whoever comes first: whether rank 0 of this host comes here at all is not known.
+            self.first = board.claim("claimed")
+        if self.first:
+            self.say("first", str(own.rank).encode())
+
+    def say(self, key: str, message: bytes = b"") -> None:
+        """Leave a message for the ranks of this host; lost where the folder cannot be written."""
+        with contextlib.suppress(BoardLostError):
+            self.board.post(key, message)
+
+    def wait_for_all(self, what: str, limit_s: float) -> None:
+        """Until all of them have come here, or the limit; not if their number is unknown."""
+        self.say(f"{what}/{self._own.rank}")
+        size = self.size
+        if size is not None:
+            poll(lambda: len(self.board.names(what) | self.dead()) >= size, limit_s)
+
+    def wait_for_first(self, what: str, limit_s: float) -> None:
+        """Until the first has said ``what``, or has ended, or the limit; not if none has come."""
+        if poll(lambda: self.board.read("first") is not None, _CLAIM_LIMIT_S):
+            first = (self.board.read("first") or b"").decode()
+            poll(lambda: self.board.read(what) is not None or first in self.dead(), limit_s)
+
+    def there(self) -> dict[int, Presence]:
+        """Those that have come to this host's folder, by rank."""
+        found = [self.board.read(f"local/{name}") for name in self.board.names("local")]
+        present = [msgspec.json.decode(each, type=Presence) for each in found if each is not None]
+        return {each.rank: each for each in present}
+
+    def dead(self) -> set[str]:
+        """The ranks whose process has ended, as text."""
+        return {str(rank) for rank, present in self.there().items() if present.is_dead}
+
+    def has_left(self, rank: int) -> bool:
+        """Whether one of them does nothing any more."""
+        return str(rank) in self.board.names("left") | self.dead()
+
+    def leave(self) -> None:
+        """The last that a rank does here; the last of them removes the folder."""
+        self.say(f"left/{self._own.rank}")
+        gone = self.board.names("left") | self.dead()
+        if self.board.names("local") <= gone and len(gone) >= (self.size or 0):
+            shutil.rmtree(self.board.folder, ignore_errors=True)
+
+
+def poll(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Whether the condition came true within the limit; asked once at least."""
+    deadline = time.monotonic() + limit_s
+    pause = _POLL_FROM_S
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _POLL_TO_S)
+    return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    with contextlib.suppress(OSError, IndexError):
+        # A process that has ended and that its launcher has not looked at yet.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return True
