@@ -86,3 +86,43 @@ def test_three_dimensional_ones_leave_the_matrix_unit_where_cudnn_says(
         found = estimate_op(call, work, H100)
         assert found is not None
         assert found.time_s >= work.matrix_flops / rate
+
+
+@pytest.mark.parametrize(
+    ("rank", "groups", "transposed"), [(2, 1, True), (3, 1, True), (2, 4, True), (2, 1, False)]
+)
+def test_gradients_multiply_as_often_as_the_convolution(
+    rank: int, groups: int, transposed: bool
+) -> None:
+    """Twice its work, at a stride of 2, whichever side is the larger."""
+    x, weight = _dense(2, 64, *(16,) * rank), _dense(64, 32 // groups, *(2,) * rank)
+    result = _dense(2, 32, *(32,) * rank)
+    if not transposed:
+        x, result = result, x
+    twos, zeros, ones = (2,) * rank, (0,) * rank, (1,) * rank
+    args = (
+        result, x, weight, None, twos, zeros, ones, transposed, zeros, groups, (True, True, False),
+    )  # fmt: skip
+    call = OpCall("aten::convolution_backward", args, (x, weight), "default")
+    work = work_of(call)
+    assert work is not None and work.matrix_flops is not None
+    found = products_of(call, work, coefficients_of(H100.sheet), 0.0)
+    flops = [2 * p.m * p.n * p.k * p.batch for p in found]
+    # 2 x images x 16^rank positions x elements of the weight for each of the two.
+    assert flops == [work.matrix_flops / 2] * 2
+    assert flops[0] == 2 * 2 * 16**rank * weight.numel
+
+
+def test_gradients_of_a_transposed_one_are_plain_products() -> None:
+    # 32 to 24 channels, 16 x 16 to 32 x 32: the input sums over 24 channels and a window of 4, the
+    # weight over the 16 x 16 positions of 4 images.
+    x, weight, result = _dense(4, 32, 16, 16), _dense(32, 24, 2, 2), _dense(4, 24, 32, 32)
+    args = (
+        result, x, weight, None, (2, 2), (0, 0), (1, 1), True, (0, 0), 1, (True, True, False),
+    )  # fmt: skip
+    call = OpCall("aten::convolution_backward", args, (x, weight), "default")
+    work = work_of(call)
+    assert work is not None
+    of_x, of_weight = products_of(call, work, coefficients_of(H100.sheet), 0.0)
+    assert (of_x.m, of_x.n, of_x.k) == (4 * 256, 32, 96)
+    assert (of_weight.m, of_weight.n, of_weight.k) == (32, 96, 4 * 256)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from gobrrr.models.coefficients import Coefficients
-from gobrrr.models.products import Product
-from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.models.products import Product, item_bytes
+from gobrrr.timeline.ops import VALUES_IN_ELEMENT, Arg, OpCall, TensorSpec
 from gobrrr.work.contractions import groups_of, groups_used, output_mask
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS, output_shape
 from gobrrr.work.estimate import Work
@@ -71,8 +71,8 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
 
 
 def _plain(a: TensorSpec, b: TensorSpec, dtype: str) -> Product:
-    m, k = a.shape[-2], a.shape[-1]
-    n = b.shape[-1]
+    m, n = a.shape[-2], b.shape[-1]
+    k = a.shape[-1] * VALUES_IN_ELEMENT.get(a.dtype, 1)
     return replace(
         _product(m, n, k, prod(a.shape[:-2]), dtype),
         a_by_rows=a.strides is None or a.strides[-1] == 1,
@@ -96,7 +96,7 @@ def _grouped(call: OpCall, dtype: str) -> Product:
 
 
 def _product(m: int, n: int, k: int, batch: int, dtype: str, fraction: float = 1.0) -> Product:
-    step = _ALIGNMENT_BYTES // (2 if dtype in ("float16", "bfloat16") else 4)
+    step = int(_ALIGNMENT_BYTES / item_bytes(dtype))
     aligned = (n % step == 0 or n == 1) and k % step == 0
     return Product(m, n, k, batch, dtype, 0.0, aligned, fraction)
 
@@ -168,18 +168,31 @@ class ConvolutionShape:
         return self.inputs % 4 == 0 or self.inputs < 8
 
     def data_gradient(self, dtype: str, c: Coefficients) -> Product:
-        """Of the input: positions of the input x its channels, over outputs and the window."""
+        """Of the input: positions of the input x its channels, over outputs and the window.
+
+        An input of a plain convolution meets the positions of the window at which a result lies.
+        The gradient of a transposed one is a plain convolution, in which each meets them all.
+        """
+        k = self.outputs * self.taps
+        if not self.transposed:
+            k = max(1, k * self.pixels_out // max(self.pixels_in, 1))
         return Product(
-            self.images * self.pixels_in, self.inputs,
-            max(1, self.outputs * self.taps * self.pixels_out // max(self.pixels_in, 1)),
-            self.groups, dtype, 0.0, self.outputs % 4 == 0, c.convolution_fraction,
+            self.images * self.pixels_in, self.inputs, k, self.groups, dtype, 0.0,
+            self.outputs % 4 == 0, c.convolution_fraction,
         )  # fmt: skip
 
     def weight_gradient(self, dtype: str, c: Coefficients) -> Product:
-        """Of the weight: outputs x (inputs and window), over all positions."""
+        """Of the weight: outputs x (inputs and window), over the positions of the results.
+
+        Of a transposed one: inputs x (outputs and window), over the positions of the input, each of
+        which is spread over one window.
+        """
+        rows, columns, positions = self.outputs, self.inputs, self.pixels_out
+        if self.transposed:
+            rows, columns, positions = self.inputs, self.outputs, self.pixels_in
         return Product(
-            self.outputs, self.inputs * self.taps, self.images * self.pixels_out, self.groups,
-            dtype, 0.0, self.aligned, c.convolution_fraction,
+            rows, columns * self.taps, self.images * positions, self.groups, dtype, 0.0,
+            self.aligned, c.convolution_fraction,
         )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
 from gobrrr.models.power import energy_of_tiles, product_clock_share, vector_product_clock_shares
 from gobrrr.models.target import TargetDevice
 from gobrrr.models.tile_traffic import Tiling, reread_seconds
+from gobrrr.timeline.ops import ITEM_SIZE_BYTES, VALUES_IN_ELEMENT
 from gobrrr.work.traffic import arithmetic_dtype
 
 Float64 = NDArray[np.float64]
@@ -120,7 +121,7 @@ def _vector_product(
     vector = device.ceilings.vector_flops_per_s(arithmetic_dtype(product.dtype))
     rate = vector if vector is not None else device.ceilings.matrix_flops_per_s(product.dtype)
     compute_s = flops / (rate * c.float32_fraction) if rate else 0.0
-    item = _item_bytes(product.dtype)
+    item = item_bytes(product.dtype)
     matrix = max(product.m, product.n) * product.k * product.batch * item
     # A warp of 32 threads for each result, four warps to a block.
     programs = max(product.m, product.n) * product.batch / 4
@@ -207,7 +208,7 @@ def _as_a_whole(
     if on_vector:
         arithmetic /= np.where(options.split > 1, c.vector_split_fraction, 1.0)
     # Each column of tiles reads all rows, each row of tiles all columns.
-    item = _item_bytes(product.dtype)
+    item = item_bytes(product.dtype)
     reread = options.across * product.m + options.down * product.n
     inputs = reread * (product.k * product.batch * item)
     # Only the matrix unit's tiles are loaded by the copy engines that one read can serve together.
@@ -335,5 +336,8 @@ def _as_chosen(size: Float64, tiles: Float64, units: int, held: Float64) -> NDAr
     return chosen
 
 
-def _item_bytes(dtype: str) -> int:
-    return 4 if dtype in ("float32", "tf32") else 8 if dtype == "float64" else 2
+def item_bytes(dtype: str) -> float:
+    """Bytes of one value that is multiplied; TF32 is read as float32."""
+    if dtype == "tf32":
+        return ITEM_SIZE_BYTES["float32"]
+    return ITEM_SIZE_BYTES[dtype] / VALUES_IN_ELEMENT.get(dtype, 1)

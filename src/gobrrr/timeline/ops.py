@@ -18,8 +18,10 @@ ITEM_SIZE_BYTES: dict[str, int] = {
     "float8_e8m0fnu": 1,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4,
     "uint64": 8, "bool": 1, "complex32": 4, "complex64": 8, "complex128": 16,
-    "qint8": 1, "quint8": 1, "qint32": 4,
+    "qint8": 1, "quint8": 1, "qint32": 4, "float4_e2m1fn_x2": 1,
 }  # fmt: skip
+# Values that one element holds, where that is more than one.
+VALUES_IN_ELEMENT: dict[str, int] = {"float4_e2m1fn_x2": 2}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.timeline.ops import VALUES_IN_ELEMENT, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
 from gobrrr.work.sparse import sparse_product
@@ -317,9 +317,12 @@ def bilinear(call: OpCall) -> Work:
 
 @formula("aten::_scaled_mm", "aten::_scaled_mm_v2", fusion=Role.CONTRACTION)
 def scaled_mm(call: OpCall) -> Work:
-    """``(m, k) @ (k, n)`` of float8 with scales (read), a bias, and a dtype for the result."""
+    """``(m, k) @ (k, n)`` of float8 with scales (read), a bias, and a dtype for the result.
+
+    Elements of float4 hold two values each, along k.
+    """
     a, b = need(call, 0), need(call, 1)
-    m, k = a.shape
+    m, k = a.shape[0], a.shape[1] * VALUES_IN_ELEMENT.get(a.dtype, 1)
     n = b.shape[1]
     extra = [spec for spec in call.tensors if spec is not a and spec is not b]
     named = [arg for arg in call.args if isinstance(arg, str) and arg in _RESULT_DTYPES]
