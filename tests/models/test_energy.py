@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from gobrrr.models.coefficients import coefficients_of
 from gobrrr.models.energy import energy_of_op, energy_of_step
-from gobrrr.models.power import static_w
+from gobrrr.models.power import product_clock_share, static_w
 from gobrrr.models.target import target_device
 from gobrrr.work.estimate import Work
 
@@ -58,10 +59,21 @@ def test_unknown_stays_unknown() -> None:
     # No constant for its tensor cores, no board power, no CUDA.
     assert energy_of_op(_work(matrix=1.0, dtype="float16"), 0.0, target_device("T4")) is None
     assert energy_of_op(_work(matrix=1.0, dtype="float32"), 0.0, target_device("T4")) is not None
-    assert energy_of_step([], 1.0, target_device("A10G")) is None
+    assert energy_of_step([], 1.0, target_device("GH200-96GB")) is None
     assert energy_of_step([(_work(vector=1.0), 1.0, 1.0)], 1.0, target_device("MI300X")) is None
     sheet = target_device("T4").sheet
     assert sheet is not None
     without = replace(target_device("T4"), sheet=replace(sheet, board_power_w=None))
     assert energy_of_step([], 1.0, without) is None
     assert static_w(700.0) == pytest.approx(155.0)
+
+
+def test_the_energy_of_float64_is_not_that_of_16_bits() -> None:
+    # 19.5 TFLOP/s of float64 on the matrix unit, 9.7 beside it; no constant for either.
+    a100 = target_device("A100-SXM-80GB")
+    assert energy_of_op(_work(matrix=1e12, dtype="float64"), 0.0, a100) is None
+    assert energy_of_op(_work(vector=1e12, dtype="float64"), 0.0, a100) is None
+    assert energy_of_op(_work(matrix=1e12, dtype="float64"), 0.0, target_device("T4")) is None
+    c = coefficients_of(a100.sheet)
+    assert product_clock_share(a100, c, "float64", 1e18, on_matrix=True) == 1.0
+    assert product_clock_share(a100, c, "float16", 1e18, on_matrix=True) < 0.1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gobrrr.models.architectures import of_architecture
 from gobrrr.models.coefficients import TSMC_5_NM, TSMC_7_NM, TURING_FLOAT32_J, coefficients_of
-from gobrrr.models.power import OF_16_BITS, joules_per_byte, static_w
+from gobrrr.models.power import joules_per_byte, product_energy_j, static_w
 from gobrrr.models.products import uses_matrix_unit
 from gobrrr.models.target import TargetDevice
 from gobrrr.work.estimate import Work
@@ -82,7 +82,7 @@ def energy_of_op(work: Work | None, cold_bytes: float, device: TargetDevice) -> 
             return None
         arithmetic_j += work.matrix_flops * per_flop
     if work is not None and work.vector_flops:
-        if vector_j is None:
+        if vector_j is None or work.compute_dtype == "float64":
             return None
         arithmetic_j += work.vector_flops * vector_j
     return OpEnergy(arithmetic_j, cold_bytes * memory_j)
@@ -122,8 +122,8 @@ def energy_of_step(
 
 def _per_flop(work: Work, device: TargetDevice, vector_j: float | None) -> float | None:
     c = coefficients_of(device.sheet)
-    if not uses_matrix_unit(work.compute_dtype, device):
-        return c.float32_energy_j if c.float32_energy_j is not None else vector_j
-    if c.matrix_energy_j is None:
-        return None
-    return c.matrix_energy_j * OF_16_BITS.get(work.compute_dtype, 1.0)
+    on_matrix = uses_matrix_unit(work.compute_dtype, device)
+    found = product_energy_j(c, work.compute_dtype, on_matrix)
+    if found is not None or on_matrix or work.compute_dtype == "float64":
+        return found
+    return vector_j

@@ -74,17 +74,27 @@ def product_clock_share(
     Energy goes with the bits that are multiplied: 8-bit inputs take half of what 16-bit ones take,
     TF32 twice as much (the rates of the matrix unit go the same way, so that its power is one).
     """
+    return clock_share(device, product_energy_j(c, dtype, on_matrix), rate_flops_per_s)
+
+
+def product_energy_j(c: Coefficients, dtype: str, on_matrix: bool) -> float | None:
+    """Joules per FLOP of products at the full clock; ``None`` where that is not known.
+
+    Float64 is not: its units are built apart, in numbers that differ by generation (a sixteenth of
+    16 bits' rate on an A100, a sixtieth on a B200), and no constant here was compared with them.
+    """
     if not on_matrix:
-        return clock_share(device, c.float32_energy_j, rate_flops_per_s)
-    energy_j = c.matrix_energy_j
-    if energy_j is None:
-        return 1.0
-    return clock_share(device, energy_j * OF_16_BITS.get(dtype, 1.0), rate_flops_per_s)
+        return None if dtype == "float64" else c.float32_energy_j
+    share = OF_16_BITS.get(dtype)
+    if c.matrix_energy_j is None or share is None:
+        return None
+    return c.matrix_energy_j * share
 
 
 # Energy of a FLOP by the inputs' dtype, over that of 16 bits.
 OF_16_BITS = {
-    "tf32": 2.0, "int8": 0.5, "float8_e4m3fn": 0.5, "float8_e5m2": 0.5, "float4_e2m1fn_x2": 0.25,
+    "float16": 1.0, "bfloat16": 1.0, "tf32": 2.0,
+    "int8": 0.5, "float8_e4m3fn": 0.5, "float8_e5m2": 0.5, "float4_e2m1fn_x2": 0.25,
 }  # fmt: skip
 
 
