@@ -138,9 +138,10 @@ def test_levels_grow_and_slow_down(sheet: DeviceSheet) -> None:
     assert held == sorted(held)
 
 
-# Boards whose power the vendor leaves to whoever builds them in, or does not state.
+# Boards whose power the vendor leaves to whoever builds them in, states with a processor's (GH200),
+# or does not state.
 POWER_NOT_STATED = {
-    "A10G", "Jetson-AGX-Orin-64GB", "GH200-96GB", "GH200-144GB", "MI308X", "TPU-v5e", "TPU-v5p",
+    "Jetson-AGX-Orin-64GB", "GH200-96GB", "GH200-144GB", "MI308X", "TPU-v5e", "TPU-v5p",
     "TPU-v6e", "Trainium2",
 }  # fmt: skip
 
@@ -204,6 +205,38 @@ def test_export_variants_are_their_originals_but_for_links_and_float64() -> None
     assert SHEETS["H20"].matrix["float16"].value < 0.25 * 78 * 4096 * 1.98e9
 
 
+def test_the_32_gb_of_a_card_are_all_that_differs() -> None:
+    for small, large in (("V100-SXM2", "V100-SXM2-32GB"), ("V100-PCIe", "V100-PCIe-32GB")):
+        of_small, of_large = SHEETS[small], SHEETS[large]
+        assert of_small.memory_bytes is not None and of_large.memory_bytes is not None
+        assert of_large.memory_bytes.value == 2 * of_small.memory_bytes.value
+        assert of_large.vector == of_small.vector and of_large.matrix == of_small.matrix
+        assert of_large.board_power_w == of_small.board_power_w
+
+
+def test_every_nvidia_gpu_evaluates_exponentials_by_units_and_clock() -> None:
+    """A device without the rate would have them for nothing, and beat a better one."""
+    for sheet in SHEETS.values():
+        if sheet.kind != "cuda":
+            continue
+        assert sheet.exp_per_s is not None, sheet.key
+        assert sheet.multiprocessors is not None and sheet.clock_hz is not None
+        per_clock = sheet.exp_per_s.value / (sheet.multiprocessors.value * sheet.clock_hz.value)
+        double = sheet.architecture in ("Blackwell Ultra", "Pascal GP104")
+        assert per_clock == pytest.approx(32 if double else 16, rel=0.01), sheet.key
+    exps = [SHEETS[key].exp_per_s for key in ("B200", "GB200", "B300", "GB300")]
+    rates = [figure.value for figure in exps if figure is not None]
+    assert rates == sorted(rates)
+
+
+def test_the_h20_does_what_its_multiprocessors_do() -> None:
+    h20 = SHEETS["H20"]
+    # 78 x 256 x 1.98 GHz = 39.5 TFLOP/s
+    assert h20.clock_hz is not None and h20.multiprocessors is not None
+    per_clock = h20.vector["float32"].value / (h20.clock_hz.value * h20.multiprocessors.value)
+    assert per_clock == pytest.approx(256, rel=0.01)
+
+
 def test_chips_behind_a_compiler_say_that_pytorch_there_is_not_modelled() -> None:
     for key in ("TPU-v4", "TPU-v5e", "TPU-v5p", "TPU-v6e", "Trainium2"):
         assert SHEETS[key].kind == "xla"
@@ -223,7 +256,9 @@ def test_chips_behind_a_compiler_say_that_pytorch_there_is_not_modelled() -> Non
         ("NVIDIA A100-PG509-200", "A100-SXM-40GB"),
         ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
         ("Tesla V100-SXM2-16GB", "V100-SXM2"),
-        ("Tesla V100-DGXS-32GB", "V100-SXM2"),
+        ("Tesla V100-SXM2-32GB", "V100-SXM2-32GB"),
+        ("Tesla V100-DGXS-16GB", "V100-SXM2"),
+        ("Tesla V100-DGXS-32GB", "V100-SXM2-32GB"),
         ("Tesla V100-PCIE-32GB", "V100-PCIe-32GB"),
         ("Tesla T4", "T4"),
         ("NVIDIA GeForce RTX 4090", "RTX-4090"),
@@ -246,6 +281,7 @@ def test_chips_behind_a_compiler_say_that_pytorch_there_is_not_modelled() -> Non
         ("NVIDIA RTX A6000", "RTX-A6000"),
         ("NVIDIA GeForce RTX 4080", "RTX-4080"),
         ("NVIDIA GeForce RTX 4080 SUPER", "RTX-4080-Super"),
+        ("NVIDIA GeForce RTX 4070 SUPER", "RTX-4070-Super"),
         ("rtx 4070 ti super", "RTX-4070-Ti-Super"),
         ("NVIDIA GeForce RTX 5070 Ti", "RTX-5070-Ti"),
         ("NVIDIA B300 SXM6 AC", "B300"),

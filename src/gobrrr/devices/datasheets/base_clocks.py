@@ -38,6 +38,7 @@ BASE_CLOCK_HZ: dict[str, Figure] = {
     "H200-NVL": _brief(1.365, "H200 NVL GPU", H200_SHEET),
     "RTX-3090": Figure(1.40e9, GEFORCE),
     "RTX-4070": Figure(1.92e9, GEFORCE),
+    "RTX-4070-Super": Figure(1.98e9, GEFORCE),
     "RTX-4070-Ti": Figure(2.31e9, GEFORCE),
     "RTX-4070-Ti-Super": Figure(2.34e9, GEFORCE),
     "RTX-4080": Figure(2.21e9, GEFORCE),

@@ -39,6 +39,8 @@ _MAX = (
     "https://ark.intel.com/content/www/us/en/ark/products/232873/"
     "intel-data-center-gpu-max-1550.html"
 )
+# A list of AWS's instances with their GPUs, by Shashank Prasanna of AWS.
+_AWS_GPUS = "https://gist.github.com/shashankprasanna/10ebe6dc1ba1d8d93db17da4e2cc890e"
 _GAUDI = (
     "https://www.intel.com/content/www/us/en/products/details/processors/ai-accelerators/gaudi.html"
 )
@@ -47,10 +49,12 @@ BOARD_POWER_W: dict[str, Figure] = {
     "P100-PCIe": Figure(250, P100_SHEET),
     "P4": Figure(75, P4_SHEET),
     "V100-SXM2": Figure(300, V100_SHEET),
+    "V100-SXM2-32GB": Figure(300, V100_SHEET),
     "V100-PCIe": Figure(250, V100_SHEET),
     "V100-PCIe-32GB": Figure(250, V100_SHEET),
     "T4": Figure(70, T4_SHEET),
     "A10": Figure(150, A10_SHEET),
+    "A10G": Figure(300, f"{_AWS_GPUS}: limit in nvidia-smi"),
     "A100-SXM-40GB": Figure(400, A100_SHEET),
     "A100-SXM-80GB": Figure(400, A100_SHEET),
     "A100-PCIe-40GB": Figure(250, A100_SHEET),

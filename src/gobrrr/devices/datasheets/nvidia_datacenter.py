@@ -69,10 +69,8 @@ P4 = DeviceSheet(
         **tera(f"{_NO_BF16}; {P4_SHEET}", bfloat16=5.5),
         **integers(20, 1.063, 128),
     },
-    exp_per_s=Figure(
-        32 * 20 * 1.063 * GIGA,
-        f"{CUDA_GUIDE}: 32 of exp2 (compute capability 6.1) x 20 SMs x 1.063 GHz",
-    ),
+    # Compute capability 6.1.
+    exp_per_s=exp_rate(20, 1.063, 32),
     memory_bytes=Figure(8 * GIB, P4_SHEET),
     memory_bytes_per_s=Figure(192 * GIGA, P4_SHEET),
     caches=l2(2, f"{P4_SHEET} (GP104: 2048 KB)"),
@@ -88,13 +86,8 @@ V100_SXM2 = DeviceSheet(
     vendor="NVIDIA",
     architecture="Volta",
     kind="cuda",
-    driver_names=(
-        "Tesla V100-SXM2-16GB",
-        "Tesla V100-SXM2-32GB",
-        # DGX Station: "500 TFLOPS (mixed precision)" for four, the SXM2 rate.
-        "Tesla V100-DGXS-16GB",
-        "Tesla V100-DGXS-32GB",
-    ),
+    # DGX Station: "500 TFLOPS (mixed precision)" for four, the SXM2 rate.
+    driver_names=("Tesla V100-SXM2-16GB", "Tesla V100-DGXS-16GB"),
     aliases=("V100", "V100-SXM"),
     matrix=tera(VOLTA, float16=125),
     vector={
@@ -104,7 +97,7 @@ V100_SXM2 = DeviceSheet(
         **integers(80, 1.53),
     },
     exp_per_s=exp_rate(80, 1.53),
-    memory_bytes=Figure(16 * GIB, f"{V100_SHEET}: 16 GB (a 32 GB version exists)"),
+    memory_bytes=Figure(16 * GIB, f"{V100_SHEET}: 16 GB (32 GB: a row of its own)"),
     memory_bytes_per_s=Figure(900 * GIGA, V100_SHEET),
     caches=l2(6, VOLTA, Figure(2048 * 1.53 * GIGA, f"{A100_PAPER}: 2048 B/clk x 1.53 GHz")),
     multiprocessors=Figure(80, VOLTA),
@@ -112,6 +105,15 @@ V100_SXM2 = DeviceSheet(
     interconnect=giga(V100_SHEET, nvlink=300, pcie=32),
     # The hybrid cube mesh of a DGX-1 (VOLTA): six links to four others. A DGX-2 has a switch.
     link_peers=4,
+)
+
+V100_SXM2_32 = replace(
+    V100_SXM2,
+    key="V100-SXM2-32GB",
+    name="NVIDIA Tesla V100 SXM2 32GB",
+    driver_names=("Tesla V100-SXM2-32GB", "Tesla V100-DGXS-32GB"),
+    aliases=(),
+    memory_bytes=Figure(32 * GIB, V100_SHEET),
 )
 
 V100_PCIE = DeviceSheet(
@@ -129,7 +131,7 @@ V100_PCIE = DeviceSheet(
         **integers(80, 1.38),
     },
     exp_per_s=exp_rate(80, 1.38),
-    memory_bytes=Figure(16 * GIB, f"{V100_SHEET}: 16 GB (a 32 GB version exists)"),
+    memory_bytes=Figure(16 * GIB, f"{V100_SHEET}: 16 GB (32 GB: a row of its own)"),
     memory_bytes_per_s=Figure(900 * GIGA, V100_SHEET),
     caches=l2(6, VOLTA, Figure(2440 * GIGA, f"measured: {L1_SWEEP}v100.txt, 1 to 5 MB")),
     multiprocessors=Figure(80, VOLTA),
@@ -333,6 +335,7 @@ SHEETS = (
     V100_SXM2,
     V100_PCIE,
     V100_PCIE_32,
+    V100_SXM2_32,
     T4,
     A10,
     A10G,

@@ -80,8 +80,11 @@ H20 = DeviceSheet(
         EXPORT_SHEET,
     ),
     vector={
-        **tera(EXPORT_SHEET, float64=1, float32=44),
-        **tera(f"{HOPPER}: twice float32; {EXPORT_SHEET}", float16=88, bfloat16=88),
+        **tera(EXPORT_SHEET, float64=1),
+        # The sheet printed 44 before the chip was sold: 2.2 GHz on the 78 multiprocessors that it
+        # has, and no GH100 clocks beyond 1.98.
+        **tera(f"{HOPPER}: 78 x 256 x 1.98 GHz ({EXPORT_SHEET}: 44)", float32=39.5),
+        **tera(f"{HOPPER}: twice float32", float16=79, bfloat16=79),
         **integers(78, 1.98),
     },
     exp_per_s=exp_rate(78, 1.98),
@@ -94,7 +97,7 @@ H20 = DeviceSheet(
     clock_hz=Figure(1.98e9, f"{HOPPER}: the H100's clock, whose chip it has"),
     interconnect=giga(EXPORT_SHEET, nvlink=900, pcie=128),
     board_power_w=Figure(400, EXPORT_SHEET),
-    note="Its stated rates are held below what its units would do at their clock.",
+    note="Its tensor cores are held at a quarter of what they would do at their clock.",
 )
 L20 = DeviceSheet(
     key="L20",

@@ -61,7 +61,7 @@ def _geforce(
                 else integers(units, clock_ghz)
             ),
         },
-        exp_per_s=None if blackwell else exp_rate(units, clock_ghz),
+        exp_per_s=exp_rate(units, clock_ghz),
         memory_bytes=Figure(gib * GIB, GEFORCE),
         memory_bytes_per_s=Figure(gb_per_s * GIGA, paper),
         caches=l2(l2_mib, paper),
@@ -73,6 +73,7 @@ def _geforce(
 
 
 RTX_4070 = _geforce("4070", 46, 2.475, 12, 504.2, 36, 200)
+RTX_4070_SUPER = _geforce("4070 SUPER", 56, 2.475, 12, 504.2, 48, 220)
 RTX_4070_TI = _geforce("4070 Ti", 60, 2.61, 12, 504.2, 48, 285)
 RTX_4070_TI_SUPER = _geforce("4070 Ti SUPER", 66, 2.61, 16, 672.3, 48, 285)
 RTX_4080_SUPER = _geforce("4080 SUPER", 80, 2.55, 16, 736.3, 64, 320)
@@ -82,6 +83,7 @@ RTX_5080 = _geforce("5080", 84, 2.617, 16, 960, 64, 360, blackwell=True)
 
 SHEETS = (
     RTX_4070,
+    RTX_4070_SUPER,
     RTX_4070_TI,
     RTX_4070_TI_SUPER,
     RTX_4080_SUPER,

@@ -9,6 +9,7 @@ from gobrrr.devices.datasheets.nvidia_sources import (
     B200_MEASURED,
     BLACKWELL,
     BLACKWELL_ULTRA,
+    BLACKWELL_ULTRA_EXP,
     GB300_SHEET,
     GH200_SHEET,
     H100_SHEET,
@@ -255,6 +256,7 @@ def _blackwell(
             ),
             **integers(148, scale["clock"]),
         },
+        exp_per_s=exp_rate(148, scale["clock"]),
         memory_bytes=Figure(gib * GIB, BLACKWELL),
         memory_bytes_per_s=Figure(tb_per_s * TERA, BLACKWELL),
         caches=_BLACKWELL_L2,
@@ -298,14 +300,16 @@ def _ultra(
     sheet: str,
     float64: float,
     float4: float,
-    exp_per_s: Figure | None,
 ) -> DeviceSheet:
     """Blackwell Ultra: its predecessor's other rates, hardly any float64, more float4 and memory.
+
+    Its special-function units are twice its predecessor's.
 
     ``float4``: dense, TFLOP/s. The rate of int8, which is a fraction of Blackwell's, is printed in
     whole POPS of several GPUs: no figure here.
     """
     bfloat16 = of.matrix["bfloat16"].value / TERA
+    assert of.clock_hz is not None
     matrix = with_float8(
         {
             **tera(sheet, float64=float64),
@@ -329,7 +333,7 @@ def _ultra(
         aliases=(),
         matrix=matrix,
         vector={**of.vector, **tera(sheet, float64=float64)},
-        exp_per_s=exp_per_s,
+        exp_per_s=exp_rate(148, of.clock_hz.value / GIGA, 32, BLACKWELL_ULTRA_EXP),
         memory_bytes=Figure(288 * GIGA, BLACKWELL_ULTRA),
         memory_bytes_per_s=Figure(8 * TERA, BLACKWELL_ULTRA),
         interconnect=giga(BLACKWELL_ULTRA, nvlink=1800),
@@ -337,7 +341,7 @@ def _ultra(
 
 
 B300 = _ultra(
-    "B300", "NVIDIA B300 SXM 288GB", ("NVIDIA B300 SXM6 AC",), B200, HGX_SHEET, 1.25, 13500, None
+    "B300", "NVIDIA B300 SXM 288GB", ("NVIDIA B300 SXM6 AC",), B200, HGX_SHEET, 1.25, 13500
 )
 GB300 = _ultra(
     "GB300",
@@ -347,7 +351,6 @@ GB300 = _ultra(
     GB300_SHEET,
     1.4,
     15000,
-    Figure(10.7e12, f"{BLACKWELL_ULTRA}: 10.7 trillion exponentials a second"),
 )
 
 SHEETS = (

@@ -56,6 +56,12 @@ BLACKWELL_ULTRA = (
     "https://developer.nvidia.com/blog/"
     "inside-nvidia-blackwell-ultra-the-chip-powering-the-ai-factory-era/"
 )
+# "Making Softmax More Efficient with NVIDIA Blackwell Ultra": twice the special-function units of
+# Blackwell. The 10.7e12 exponentials a second of ``BLACKWELL_ULTRA`` are 32 x 160 SMs x 2.09 GHz,
+# of the whole chip.
+BLACKWELL_ULTRA_EXP = (
+    "https://developer.nvidia.com/blog/making-softmax-more-efficient-with-nvidia-blackwell-ultra/"
+)
 # NVIDIA's sheet of H20, L20 and L2, which it gave to partners, as printed there.
 EXPORT_SHEET = (
     "https://semianalysis.com/2023/11/09/nvidias-new-china-ai-chips-circumvent/ (NVIDIA's product "
@@ -95,11 +101,16 @@ def with_float8(rates: Mapping[str, Figure], rate: float, source: str) -> dict[s
     return {**rates, **{name: Figure(rate, source) for name in FLOAT8}}
 
 
-def exp_rate(multiprocessors: int, clock_ghz: float) -> Figure:
-    """16 special-function results per clock and SM (compute capability 7.0 to 9.0), per second."""
+def exp_rate(
+    multiprocessors: int, clock_ghz: float, per_clock: int = 16, source: str = CUDA_GUIDE
+) -> Figure:
+    """Evaluations/s of exp from special-function results per clock and SM.
+
+    16 of compute capability 6.0, 7.0 to 9.0, 10.0 and 12.0 (``CUDA_GUIDE``).
+    """
     return Figure(
-        16 * multiprocessors * clock_ghz * GIGA,
-        f"{CUDA_GUIDE}: 16 of exp2 x {multiprocessors} SMs x {clock_ghz} GHz",
+        per_clock * multiprocessors * clock_ghz * GIGA,
+        f"{source}: {per_clock} of exp2 x {multiprocessors} SMs x {clock_ghz} GHz",
     )
 
 
