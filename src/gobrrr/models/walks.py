@@ -1,15 +1,15 @@
 """How often and in which order a kernel without a matrix product walks through memory.
 
 Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): ScanUtils.cuh, MultiTensorApply.cuh,
-Reduce.cuh, CUDALoops.cuh, Shape.cu, DilatedMaxPool2d.cu, AveragePool2d.cu, Loss.cu; ``norm_walks``
-has softmax and the norms.
+Reduce.cuh, CUDALoops.cuh, Shape.cu, DilatedMaxPool2d.cu, AveragePool2d.cu; ``norm_walks`` has
+softmax and the norms, ``loss_walks`` the losses.
 """
 
 from __future__ import annotations
 
 from math import ceil, gcd, prod
 
-from gobrrr.models import norm_walks
+from gobrrr.models import loss_walks, norm_walks
 from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
@@ -163,21 +163,6 @@ def _resample(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # A thread per position of an image computes where it reads from once, for all channels and
     # images (UpSampleBilinear2d.cu); the reads of neighbours come from the first-level cache.
     return (Walk(arithmetic=2, efficiency=0.8),)
-
-
-def _loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # nll_loss with a mean over rows runs in one block; its gradient is zeroed by the whole device
-    # first (Loss.cu).
-    x = call.tensors[0]
-    if "backward" in call.name:
-        rows = call.tensors[2].numel if len(call.tensors) > 2 else 1
-        touched = min(1.0, rows / max(1, call.tensors[1].numel))
-        return (Walk(reads=0.0), Walk(writes=touched, programs=1.0))
-    if len(x.shape) > 2:
-        return ONE
-    # One block of 32 threads; the loads of about eight of a thread's rows are under way at once.
-    rows = x.shape[0] if len(x.shape) == 2 else 1
-    return (Walk(programs=1.0, trips=ceil(rows / (32 * 8))),)
 
 
 def _sort(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -349,7 +334,9 @@ _RECIPES: dict[Passes, Recipe] = {
     "scan": _scan,
     "window": _window,
     "resample": _resample,
-    "loss": _loss,
+    "loss": loss_walks.nll_loss,
+    "elementwise_loss": loss_walks.elementwise_loss,
+    "elementwise_loss_backward": loss_walks.elementwise_loss_backward,
     "sort": _sort,
     "top_k": _top_k,
     "scatter": _scatter,

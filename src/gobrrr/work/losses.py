@@ -9,8 +9,8 @@ from gobrrr.work.traffic import account, arithmetic_dtype, destinations, need, t
 from gobrrr.work.traits import Role, Space, describe, tensor_of
 from gobrrr.work.weights import FUNCTION
 
-# ``at::Reduction``: 0 none, 1 mean, 2 sum.
-NONE = 0
+# ``at::Reduction``; 2 is a sum.
+NONE, MEAN = 0, 1
 
 
 @formula(*qualified("nll_loss_forward nll_loss2d_forward"))
@@ -68,16 +68,27 @@ _BACKWARD: dict[str, tuple[float, int, int]] = {
 }  # fmt: skip
 
 
+# Where the reduction stands, if it is not the third argument, or the fourth of a gradient.
+_REDUCTION_AT = {
+    "binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4,
+    "binary_cross_entropy_backward": 4,
+}  # fmt: skip
+
+
+def reduction_of(call: OpCall) -> int:
+    """``at::Reduction`` of an element-wise loss or of its gradient; the mean if not recorded."""
+    name = call.name.removeprefix("aten::")
+    found = _reduction(call, _REDUCTION_AT.get(name, 3 if name.endswith("_backward") else 2))
+    return found if isinstance(found, int) else MEAN
+
+
 @formula(*(f"aten::{name}" for name in _FORWARD))
 def elementwise_loss(call: OpCall) -> Work:
     """``(input, target, [weight,] reduction, ...)``."""
     flops, special, arity = _FORWARD[call.name.removeprefix("aten::")]
     x = need(call, 0)
     inputs = [spec for spec in (tensor_at(call, i) for i in range(arity)) if spec is not None]
-    index = {"aten::binary_cross_entropy": 3, "aten::binary_cross_entropy_with_logits": 4}.get(
-        call.name, 2
-    )
-    reduced = _reduction(call, index) != NONE
+    reduced = reduction_of(call) != NONE
     shape: tuple[int, ...] = () if reduced else x.shape
     out = destinations(call, arity) or list(call.outputs or [TensorSpec(shape, x.dtype)])
     return account(
@@ -165,6 +176,8 @@ describe(
     fusion=Role.POINTWISE,
 )
 describe("nll_loss_forward nll_loss_backward", passes="loss")
+describe(" ".join(_FORWARD), passes="elementwise_loss")
+describe(" ".join(_BACKWARD), passes="elementwise_loss_backward")
 
 
 @formula(*qualified("multilabel_margin_loss_forward multilabel_margin_loss_backward"))

@@ -55,8 +55,9 @@ SpaceOf = Callable[[OpCall], Space]
 # How the kernels pass over memory; ``models.walks`` has what each costs on a device.
 Passes = Literal[
     "softmax", "layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward",
-    "batch_norm", "batch_norm_backward", "reduction", "scan", "window", "loss", "sort", "top_k",
-    "resample", "scatter", "gather", "index_put", "embedding_backward", "join", "lists",
+    "batch_norm", "batch_norm_backward", "reduction", "scan", "window", "loss",
+    "elementwise_loss", "elementwise_loss_backward", "sort", "top_k", "resample", "scatter",
+    "gather", "index_put", "embedding_backward", "join", "lists",
 ]  # fmt: skip
 
 
