@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gobrrr.models.factorisations import _FAMILIES
 from gobrrr.models.kernel_model import KernelEstimate, estimate_op, target_device
 from gobrrr.timeline.ops import Arg, OpCall
 from gobrrr.work import work_of
+from gobrrr.work.linear_algebra import FACTORISATIONS
 from models.toy_device import IDEAL, aten, spec, toy_device
 
 H100, V100 = target_device("H100-SXM"), target_device("V100-SXM2")
@@ -83,6 +85,33 @@ def test_an_svd_of_few_columns_takes_milliseconds() -> None:
     # 300 of 900 x 100 took 1.61 s on a V100, where the products alone are 6 ms.
     found = estimated(svd(300, 900, 100), V100)
     assert 0.8 < found.time_s < 3.2
+
+
+@pytest.mark.parametrize(
+    ("shape", "device", "measured_s"),
+    [
+        # github.com/pytorch/pytorch/issues/183806, ten and one call of 512 matrices.
+        ((512, 3, 3), "GH200-96GB", 0.182),
+        ((512, 3, 3), "RTX-5090", 0.478),
+    ],
+)
+def test_eigenvalues_of_a_batch_are_found_one_after_the_other(
+    shape: tuple[int, ...], device: str, measured_s: float
+) -> None:
+    found = estimated(aten("linalg_eig", spec(*shape)), target_device(device))
+    assert measured_s / 2 < found.time_s < 2 * measured_s
+    assert "in each of 512 matrices" in found.because
+
+
+def test_eigenvalues_of_a_large_matrix() -> None:
+    # github.com/icl-utk-edu/magma/issues/51: 2 s for 4096 in complex128 without vectors.
+    call = aten("_linalg_eigvals", spec(4096, 4096, dtype="complex128"))
+    found = estimated(call, target_device("GH200-96GB"))
+    assert 1 < found.time_s < 4
+
+
+def test_every_family_is_a_class_of_residuals() -> None:
+    assert frozenset(_FAMILIES) == FACTORISATIONS
 
 
 def test_other_ops_and_other_libraries_are_not_chains() -> None:

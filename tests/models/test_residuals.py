@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.models import residuals
-from gobrrr.models.residuals import band_of_class, band_of_step
+from gobrrr.models.residuals import band_of_class, band_of_step, class_of
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
 MEASURED = {
     "A": {"products in float32": (0.9, 1.1, 50), "softmax": (0.8, 1.6, 50)},
@@ -68,3 +69,39 @@ def test_a_device_with_borrowed_constants_has_a_band_of_devices_that_borrowed(
     band = band_of_class("B200", residuals.SOFTMAX)
     assert band is not None
     assert "on B200 or on its architecture; from A100-SXM-80GB, T4, each with" in band.source
+
+
+def _class_of(name: str, *args: Arg, out: TensorSpec | None = None, dtype: str = "float32") -> str:
+    x = next(arg for arg in args if isinstance(arg, TensorSpec))
+    return class_of(OpCall(f"aten::{name}", args, (out or x,)), dtype)
+
+
+X = TensorSpec((1024, 1024), "float32", (1024, 1))
+CROSSED = TensorSpec((1024, 1024), "float32", (1, 1024))
+
+
+def test_element_wise_ops_are_those_that_go_over_their_tensors_once() -> None:
+    for name, *args in (
+        ("add", X, X), ("relu", X), ("gelu", X, "none"), ("add_", X, X), ("mul", X, 2.0),
+        ("gelu_backward", X, X), ("clone", X),
+    ):  # fmt: skip
+        assert _class_of(name, *args) == residuals.STREAM, name
+
+
+def test_a_result_of_the_inputs_shape_makes_no_op_element_wise() -> None:
+    sizes = TensorSpec((64, 32), "float32")
+    for name, *args in (
+        ("cumsum", X, 1), ("sort", X), ("flip", X, (1,)), ("native_dropout", X, 0.5, True),
+        ("scatter_add_", X, 0, X, X), ("bernoulli_", X), ("_cudnn_rnn", X, (sizes, sizes)),
+        ("native_batch_norm", X), ("clone", CROSSED), ("convolution", X, X),
+    ):  # fmt: skip
+        assert _class_of(name, *args, out=X, dtype="bfloat16") == residuals.OTHER, name
+
+
+def test_a_factorisation_is_told_within_a_factor_of_two() -> None:
+    assert _class_of("linalg_cholesky_ex", X) == residuals.FACTORISATION
+    assert _class_of("_linalg_eigh", X) == residuals.FACTORISATION
+    for device in ("H100-SXM", "T4"):
+        band = band_of_class(device, residuals.FACTORISATION)
+        assert band is not None
+        assert (band.low, band.high) == (0.5, 2.0)

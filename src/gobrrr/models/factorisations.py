@@ -2,10 +2,10 @@
 
 A column of a panel can only be factored when those before it are applied to it, so a factorisation
 of n columns is a chain of n latencies whatever the device; the rest are products and, in reductions
-to tridiagonal form, products with a vector, which read what is left of the matrix for each column
-(G. Golub and C. Van Loan, *Matrix Computations*, 4th ed., sections 5.2.2, 8.3.1 and 8.6.3; J.
-Dongarra, D. Sorensen, S. Hammarling, "Block reduction of matrices to condensed forms", JCAM 27,
-1989).
+to tridiagonal or Hessenberg form, products with a vector, which read what is left of the matrix for
+each column (G. Golub and C. Van Loan, *Matrix Computations*, 4th ed., sections 5.2.2, 7.4, 8.3.1
+and 8.6.3; J. Dongarra, D. Sorensen, S. Hammarling, "Block reduction of matrices to condensed
+forms", JCAM 27, 1989).
 
 The latencies are those of cuSOLVER's routines that PyTorch calls, from timings that were published
 beside the code (float32, microseconds a column):
@@ -14,6 +14,10 @@ beside the code (float32, microseconds a column):
 - QR 3.0 for the factors, as much again for Q: 1.55 ms for 512 x 512 without Q (pull request 5586 of
   flagos-ai/FlagGems); 189 us for 128 x 32 with Q on an H100 (173788 of pytorch).
 - Symmetric eigenvalues 18: 914 ms for 500 of 100 x 100, one after the other (issue 174674).
+- Other eigenvalues 200, of cuSOLVER's Xgeev (PyTorch 2.10 and later; before, LAPACK on the host):
+  between 512 of 3 x 3, one after the other, in 182 ms on a GH200 and in 478 ms on an RTX 5090
+  (issue 183806), and 2 s for 4096 x 4096 in complex128 without vectors on a GH200, where the
+  products below are a fifth of it (issue 51 of icl-utk-edu/magma; 22 s for 16384).
 - SVD 54: 1.61 s for 300 of 900 x 100, one after the other, Jacobi (gesvdj, the default) on a V100
   (issue 41306).
 - LU is not among them and taken as Cholesky, the least that a column takes; it searches a pivot
@@ -65,6 +69,7 @@ _CHOLESKY = _Family("Cholesky", 0.73e-6, True)
 _LU = _Family("LU", 0.73e-6, True)
 _QR = _Family("QR", 3.0e-6, False)
 _EIGH = _Family("tridiagonal reduction", 18e-6, False, reads=1.0)
+_EIG = _Family("Hessenberg reduction and QR iterations", 200e-6, False, reads=1.0)
 _SVD = _Family("Jacobi's SVD", 54e-6, False)
 
 _FAMILIES = {
@@ -72,7 +77,7 @@ _FAMILIES = {
     "linalg_lu_factor_ex": _LU, "linalg_lu": _LU, "linalg_ldl_factor_ex": _LU, "_linalg_det": _LU,
     "_linalg_slogdet": _LU, "linalg_inv_ex": _LU, "inverse": _LU, "_linalg_solve_ex": _LU,
     "linalg_qr": _QR, "geqrf": _QR, "linalg_householder_product": _QR, "linalg_lstsq": _QR,
-    "_linalg_eigh": _EIGH, "linalg_eigh": _EIGH,
+    "_linalg_eigh": _EIGH, "linalg_eigh": _EIGH, "linalg_eig": _EIG, "_linalg_eigvals": _EIG,
     "_linalg_svd": _SVD, "linalg_svd": _SVD,
 }  # fmt: skip
 

@@ -13,6 +13,15 @@ from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula, qualified
 from gobrrr.work.traffic import account, need, product, results
 
+# Operators that factor a matrix column by column, each waiting for those before it; without
+# ``aten::``.
+FACTORISATIONS = frozenset({
+    "linalg_cholesky_ex", "cholesky", "linalg_lu_factor_ex", "linalg_lu", "linalg_ldl_factor_ex",
+    "_linalg_det", "_linalg_slogdet", "linalg_inv_ex", "inverse", "_linalg_solve_ex", "linalg_qr",
+    "geqrf", "linalg_householder_product", "linalg_lstsq", "_linalg_eigh", "linalg_eigh",
+    "linalg_eig", "_linalg_eigvals", "_linalg_svd", "linalg_svd",
+})  # fmt: skip
+
 
 def _work(call: OpCall, flops: float, reads: list[TensorSpec] | None = None) -> Work:
     x = need(call, 0)
