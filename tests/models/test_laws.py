@@ -16,7 +16,8 @@ from gobrrr.models.target import TargetDevice, target_device, target_of_sheet
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
 
-DEVICES = ("P100-PCIe", "P4", "V100-PCIe", "T4", "A100-SXM-80GB", "L40S", "L4", "H100-SXM")
+NVIDIA = ("P100-PCIe", "P4", "V100-PCIe", "T4", "A100-SXM-80GB", "L40S", "L4", "H100-SXM")
+DEVICES = (*NVIDIA, "MI210", "MI300X", "MI355X")
 # Without float16 products of their own the model has no rate for these.
 PASCAL = ("P100-PCIe", "P4")
 FLOAT32 = Flags(tf32_matmul=False, tf32_convolution=False)
