@@ -115,6 +115,14 @@ def test_slower_links_expose_more() -> None:
     assert slow.source["mesh"]["link_bytes_per_s"] == pytest.approx(25e9 / 8)
 
 
+def test_latency_is_added_to_every_collective_between_hosts() -> None:
+    near = predict(training(), "H100-SXM", mesh="fsdp=16", hosts=2, link="8x400Gb")
+    far = predict(training(), "H100-SXM", mesh="fsdp=16", hosts=2, link="8x400Gb,50us")
+    assert exposed(far) > exposed(near)
+    assert near.source["mesh"]["link_latency_s"] == 0.0
+    assert far.source["mesh"]["link_latency_s"] == pytest.approx(50e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -60,10 +60,40 @@ def test_links_are_rates_of_a_host(text: str, bytes_per_s: float) -> None:
     assert parse_link(text).bytes_per_s == pytest.approx(bytes_per_s)
 
 
-@pytest.mark.parametrize("text", ["fast", "NVLink", "InfiniBand", "400", "0Gb", "-1Gb", ""])
+@pytest.mark.parametrize("text", ["fast", "NVLink", "InfiniBand", "400", "0Gb", "-1Gb", "", "20us", ",20us"])
 def test_what_is_no_rate_is_said_in_a_sentence(text: str) -> None:
     with pytest.raises(InputError, match="is not a bandwidth"):
         parse_link(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "latency_s"),
+    [
+        ("400Gb", 0.0), ("400Gb,20us", 20e-6), ("8x400Gb, 1.5 us", 1.5e-6), ("50GB,800ns", 8e-7),
+        ("1Gb,0.2ms", 2e-4), ("400Gb,20\u00b5s", 20e-6), ("400Gb,0us", 0.0),
+    ],
+)  # fmt: skip
+def test_a_link_has_a_latency_after_a_comma(text: str, latency_s: float) -> None:
+    assert parse_link(text).latency_s == pytest.approx(latency_s)
+
+
+@pytest.mark.parametrize(
+    "text", ["400Gb,", "400Gb,fast", "400Gb,20", "400Gb,-1us", "400Gb,20s", "400Gb,1us,2us",
+             "400Gb,5000ms", "400Gb,8x400Gb"],
+)  # fmt: skip
+def test_what_is_no_latency_is_said_in_a_sentence(text: str) -> None:
+    with pytest.raises(InputError, match=r"is not the latency of a network: .*400Gb,20us"):
+        parse_link(text)
+
+
+def test_every_hop_between_hosts_takes_the_link_s_latency() -> None:
+    mesh = Mesh(dp=2, hosts=2)
+    call = CollectiveCall("all_reduce", 1 << 20, "dp", mesh.ranks("dp"))
+    near, far = (
+        time_of(call, mesh, H100, parse_link(text)).seconds for text in ("400Gb", "400Gb,20us")
+    )
+    # There and back again, whatever the algorithm.
+    assert far - near == pytest.approx(2 * 20e-6)
 
 
 def test_groups_that_send_at_the_same_time_share_the_cards_of_a_host() -> None:

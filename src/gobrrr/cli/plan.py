@@ -42,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts", type=positive, metavar="N", help="number of hosts (default: one per 8 devices)"
     )
     group.add_argument(
-        "--link", metavar="RATE",
-        help="network bandwidth of one host, all its adapters together: 8x400Gb, 50GB",
+        "--link", metavar="RATE[,LATENCY]",
+        help="network bandwidth of one host, all its adapters together: 8x400Gb, 50GB; and the "
+        "time of a message between hosts beyond NCCL's own for a hop: 8x400Gb,20us (default: 0)",
     )  # fmt: skip
     group.add_argument(
         "--microbatches", type=positive, metavar="N",

@@ -78,8 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--hosts", type=positive, default=1, metavar="N", help="hosts of the mesh")
     group.add_argument(
-        "--link", metavar="RATE",
-        help="network bandwidth of one host, all its adapters together: 400Gb, 8x400Gb, 50GB",
+        "--link", metavar="RATE[,LATENCY]",
+        help="network bandwidth of one host, all its adapters together: 400Gb, 8x400Gb, 50GB; and "
+        "the time of a message between hosts beyond NCCL's own for a hop: 400Gb,20us (default: 0)",
     )  # fmt: skip
     group.add_argument(
         "--microbatches", type=positive, metavar="N",

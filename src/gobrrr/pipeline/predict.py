@@ -74,7 +74,8 @@ def predict(
         mesh: of such devices, ``"dp=8"`` (DDP), ``"fsdp=8,tp=2"`` (FSDP2, tensor parallelism): the
             step of the first rank.
         hosts: that the mesh is spread over evenly.
-        link: what a host sends to others, ``"400Gb"`` or ``"8x400Gb"`` per second.
+        link: what a host sends to others, ``"400Gb"`` or ``"8x400Gb"`` per second; with the time of
+            a message beyond NCCL's own for a hop, ``"400Gb,20us"``.
         microbatches: of a pipeline's step (``mesh="pp=4"``), each as large as the workload's
             batch; four for each stage by default.
         schedule: of a pipeline, ``"1f1b"``, ``"gpipe"`` or ``"interleaved"``.

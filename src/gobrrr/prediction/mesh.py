@@ -18,11 +18,16 @@ from gobrrr.timeline.quantities import prefixed
 # (https://github.com/pytorch/torchtitan, ``ParallelDims``).
 DIMENSIONS = ("pp", "dp", "fsdp", "tp")
 _EXAMPLE = "dp=8, or fsdp=8,tp=2"
-# Beyond NCCL's own hops between hosts: nothing over InfiniBand in one room.
+# Beyond NCCL's own time for a hop between hosts (its tuner's hwLatencies, NET: 2.7 to 14 us by
+# protocol, ``models.collective_protocols``), which is that of InfiniBand in one room: nothing.
 NETWORK_LATENCY_S = 0.0
+# Light goes once around the earth in 0.13 s.
+MOST_LATENCY_S = 1.0
 # Far more than any job has: what is typed by mistake is not worked on for hours.
 MOST_DEVICES = 1 << 20
 _LINK = re.compile(r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*([KMGT]?)(bit|b|B)(?:/s|ps)?")
+_LATENCY = re.compile(r"(\d+(?:\.\d+)?)\s*([nmu\u00b5\u03bc])s")
+_SECONDS_OF = {"n": 1e-9, "m": 1e-3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +136,37 @@ def spread(mesh: Mesh, hosts: int) -> Mesh:
 
 
 def parse_link(text: str) -> HostLink:
-    """What one host sends to others, all cards together: ``"400Gb"``, ``"8x400Gb"``, ``"50GB"``.
+    """What one host sends to others, all cards together: ``"8x400Gb"``, ``"50GB,20us"``.
 
-    A small b is a bit, a large B a byte; both per second.
+    A small b is a bit, a large B a byte; both per second. After a comma, how long a message is on
+    its way beyond NCCL's own time for a hop (``models.collectives.HostLink``).
 
     Raises:
-        InputError: it is no rate.
+        InputError: it is no rate, or what follows is no latency.
     """
-    found = _LINK.fullmatch(text.strip())
+    written, comma, way = text.partition(",")
+    found = _LINK.fullmatch(written.strip())
     rate = 0.0
     if found is not None:
         cards, number, prefix, unit = found.groups()
         rate = int(cards or 1) * prefixed(float(number), prefix) / (1 if unit == "B" else 8)
     if not rate:
         raise InputError(
-            f"{text!r} is not a bandwidth: give that of one host's network, such as 400Gb "
+            f"{written!r} is not a bandwidth: give that of one host's network, such as 400Gb "
             "(gigabits per second), 8x400Gb or 50GB"
         )
-    return HostLink(rate, NETWORK_LATENCY_S)
+    return HostLink(rate, _latency(way) if comma else NETWORK_LATENCY_S)
+
+
+def _latency(text: str) -> float:
+    found = _LATENCY.fullmatch(text.strip())
+    seconds = None if found is None else float(found[1]) * _SECONDS_OF.get(found[2], 1e-6)
+    if seconds is None or seconds > MOST_LATENCY_S:
+        raise InputError(
+            f"{text.strip()!r} is not the latency of a network: after the bandwidth give the time "
+            "of one message between hosts, such as 400Gb,20us (ns, us or ms; at most 1 second)"
+        )
+    return seconds
 
 
 def time_of(

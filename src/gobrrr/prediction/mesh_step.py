@@ -313,6 +313,7 @@ def _record(
         "devices": mesh.devices,
         "hosts": mesh.hosts,
         "link_bytes_per_s": None if link is None else link.bytes_per_s,
+        "link_latency_s": None if link is None else link.latency_s,
         "memory": {**memory.by_kind(), "peak": memory.peak},
         "communication": [asdict(row) for row in rows],
         "exposed_s": sum(row.exposed_s for row in rows),

@@ -11,7 +11,7 @@ from gobrrr.models.collectives import HostLink
 from gobrrr.models.host_lane import HostCosts
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.capture_target import capture_target
-from gobrrr.prediction.mesh import Mesh, spread
+from gobrrr.prediction.mesh import NETWORK_LATENCY_S, Mesh, spread
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
 from gobrrr.prediction.plan_candidates import (
     Candidate,
@@ -101,7 +101,7 @@ def plan_meshes(
         )
     if hosts > 1 and link is None:
         rate = USUAL_CARD_BYTES_PER_S * (options.devices // hosts)
-        link = HostLink(rate, 0.0)
+        link = HostLink(rate, NETWORK_LATENCY_S)
         notices.append(
             "Each host is assumed to have one 400 Gb/s network adapter per device, "
             f"{si(rate, 'B/s')} in all; --link sets another bandwidth."
