@@ -109,6 +109,8 @@ def test_pipelines_are_planned_with_what_their_stages_wait(
     # Stages are not alike: at least (p - 1) / (m + p - 1).
     assert 3 / 7 < rows["pp=4"]["pipeline_waits"] < 1
     assert rows["fsdp=4"]["pipeline_waits"] is None
+    assert rows["pp=4"]["slowest_stage"] in range(4)
+    assert rows["fsdp=4"]["slowest_stage"] is None
     capsys.readouterr()
     assert main([*plan, "--microbatches", "32"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -118,6 +120,7 @@ def test_pipelines_are_planned_with_what_their_stages_wait(
     assert rows["pp=4"]["schedule"] in ("1f1b", "interleaved")
     assert "A pipeline runs 32 microbatches per step" in text
     assert "tokens per joule" in text
+    assert "the last to update is stage" in text
     # What predict says of the same pipeline.
     out = tmp_path / "d.json"
     arguments = ["predict", program, "--device", "H100-SXM", "--mesh", "pp=4", "--json", str(out)]
@@ -180,6 +183,10 @@ def test_what_does_not_fit_is_left_out_with_the_reason(
         (
             ["plan", "X", "--device", "H100-SXM", "--devices", "16", "--link", "NVLink"],
             "is not a bandwidth",
+        ),
+        (
+            ["plan", "X", "--device", "H100-SXM", "--devices", "16", "--link", "400Gb,soon"],
+            "'soon' is not the latency of a network",
         ),
         (
             ["plan", "X", "--device", "H100-SXM", "--devices", "16", "--hosts", "3"],

@@ -84,6 +84,8 @@ def test_the_report_says_what_its_stages_wait() -> None:
     text = mesh_text(found)
     assert "pp=2, dp=2, fsdp=1, tp=1" in text
     assert "Pipeline: 4 microbatches (1f1b)" in text
+    last = found.source["mesh"]["pipeline"]["slowest_stage"]
+    assert f"the last to update is stage {last + 1} of 2" in " ".join(text.split())
     assert {row["group"] for row in found.source["mesh"]["communication"]} == {"pp", "dp"}
     assert all(len(line) <= 80 for line in text.splitlines())
     said = " ".join(found.notices)

@@ -10,14 +10,15 @@ from gobrrr.models.host_lane import TYPICAL_HOST
 from gobrrr.models.kernel_model import DEFAULT_FLAGS
 from gobrrr.models.pipeline_schedule import Schedule
 from gobrrr.models.target import target_device
-from gobrrr.prediction.mesh import Mesh, MeshOptions
+from gobrrr.prediction.mesh import Mesh, MeshOptions, parse_link, time_of
 from gobrrr.prediction.mesh_chunks import chunks_of
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
 from gobrrr.prediction.mesh_memory import RankMemory
+from gobrrr.prediction.mesh_parts import seconds_of
 from gobrrr.prediction.mesh_pipeline import (
     CostedPipeline,
+    ends_of,
     pipelined,
-    seconds_of,
     stage_memory,
 )
 from gobrrr.timeline.data import Phase
@@ -141,6 +142,115 @@ def test_copies_reduce_their_stage_s_gradients_at_the_end() -> None:
     asked = [each.op.collective for each in found.ops if each.op.collective is not None]
     reduced = [call for call in asked if call.kind == "all_reduce"]
     assert [(call.group, call.n_bytes) for call in reduced] == [("dp", 2 * SIZE)]
+
+
+def linked(
+    mesh: Mesh, link: str | None, schedule: Schedule = Schedule.ONE_F_ONE_B
+) -> CostedPipeline:
+    platform = replace(PLATFORM, link=None if link is None else parse_link(link))
+    plain = cost_ops(GRAPH, mesh, platform)
+    options = MeshOptions(mesh, platform.link, 4, schedule)
+    return pipelined(GRAPH, FACTS, plain, platform, TYPICAL_HOST, options)
+
+
+def test_each_stage_sends_over_the_link_to_the_next() -> None:
+    alone = linked(Mesh(pp=4), None)
+    assert [call.ranks for call in alone.stages.sends] == [(0, 1), (1, 2), (2, 3), (3, 0)]
+    # Two stages on each host: only what the second one sends leaves it.
+    mesh = Mesh(pp=4, hosts=2)
+    slow, slower = linked(mesh, "1Gb"), linked(mesh, "0.5Gb")
+    one_s, other_s = (
+        time_of(each.stages.sends[1], mesh, PLATFORM.device, parse_link(link)).seconds
+        for each, link in ((slow, "1Gb"), (slower, "0.5Gb"))
+    )
+    assert slow.stages.sends[1].n_bytes == SIZE
+    # So slow that a step is mostly sends: the first microbatch's there and back is in any case.
+    assert slow.ran.seconds > alone.ran.seconds + 2 * 0.9 * one_s
+    assert slower.ran.seconds - slow.ran.seconds > 2 * 0.9 * (other_s - one_s)
+
+
+def test_the_last_stage_sends_to_the_first_where_each_has_several_parts() -> None:
+    found = linked(Mesh(pp=2, hosts=2), "400Gb", Schedule.INTERLEAVED)
+    assert [call.ranks for call in found.stages.sends] == [(0, 1), (1, 0), (0, 1), (1, 0)]
+
+
+def test_stages_that_do_not_fill_a_host_wait_for_the_copy_that_crosses() -> None:
+    # Hosts of ranks 0 to 3, 4 to 7 and so on; stages of three copies.
+    mesh = Mesh(pp=4, dp=3, hosts=3)
+    assert [ends_of(mesh, part) for part in range(3)] == [(1, 4), (3, 6), (6, 9)]
+    assert ends_of(Mesh(pp=4, dp=2, hosts=2), 0) == (0, 2)
+
+
+def test_only_a_pipeline_on_several_hosts_needs_their_link() -> None:
+    with pytest.raises(InputError, match=r"the group pp of pp=4 spans 2 hosts.*--link"):
+        linked(Mesh(pp=4, hosts=2), None)
+
+
+HEAD = (1 << 20, 1024)
+HEAD_SIZE = 4 << 30
+
+
+def with_a_heavy_head() -> CostedPipeline:
+    """The same with 4 GiB of weights in the last part: nothing but its update takes long."""
+
+    def head(storage: int) -> TensorSpec:
+        return TensorSpec(HEAD, "float32", (1024, 1), storage, "cuda:0", 0)
+
+    loss = replace(LOSS, call=OpCall("aten::detach", (head(5),), (head(5),)))
+    lists = tuple((*map(spec, each), head(last)) for each, last in
+                  ((range(BLOCKS), 5), (range(10, 10 + BLOCKS), 15)))  # fmt: skip
+    update = StepOp(OpCall("aten::_foreach_add_", lists, ()), "", "", Phase.OPTIMIZER)
+    facts = replace(
+        FACTS,
+        parameters=(
+            *FACTS.parameters,
+            Parameter("head.weight", "", 5, HEAD, "float32", HEAD_SIZE, 15, 6),
+        ),
+    )
+    graph = replace(
+        GRAPH,
+        ops=(*FORWARD, loss, *BACKWARD, update),
+        parameters=frozenset(range(BLOCKS)) | {5},
+        sizes_bytes={**GRAPH.sizes_bytes, 5: HEAD_SIZE, 15: HEAD_SIZE},
+        lives={**GRAPH.lives, 5: StorageLife(HEAD_SIZE, -1, None),
+               15: StorageLife(HEAD_SIZE, -1, None)},
+        model=facts,
+    )  # fmt: skip
+    mesh = Mesh(pp=2)
+    plain = cost_ops(graph, mesh, PLATFORM)
+    return pipelined(graph, facts, plain, PLATFORM, TYPICAL_HOST, MeshOptions(mesh, None, 4))
+
+
+def test_a_step_ends_when_the_slowest_stage_has_updated_its_parameters() -> None:
+    found = with_a_heavy_head()
+    stages = found.stages
+    first, last = stages.updates
+    # Read twice and written once, at 3.35 TB/s.
+    assert last.optimizer_s > 3 * HEAD_SIZE / 3.35e12 > 10 * first.optimizer_s
+    assert (stages.slowest, found.record["slowest_stage"]) == (1, 1)
+    assert stages.seconds == stages.ran.stages[1][-1].end_s + last.seconds
+    # The first stage waits for it at the end.
+    waits = found.ops[-1]
+    assert len(found.ops) - 1 in found.waits
+    assert waits.op.phase is Phase.OPTIMIZER
+    assert waits.device_s == pytest.approx(stages.seconds - stages.ended_s[0])
+    assert found.record["update_s"] == [first.seconds, last.seconds]
+
+
+def test_equal_stages_end_with_the_first() -> None:
+    stages = made(Mesh(pp=2), 4).stages
+    assert stages.updates[0] == stages.updates[1]
+    # Its backward pass is the last.
+    assert stages.slowest == 0
+    assert stages.seconds == stages.ran.seconds + stages.updates[0].seconds
+
+
+def test_every_stage_reduces_over_its_own_copies() -> None:
+    updates = made(Mesh(pp=2, dp=2), 2).stages.updates
+    asked = [each.reduced for each in updates]
+    assert [call.ranks for call in asked if call is not None] == [(0, 1), (2, 3)]
+    assert all(each.seconds == each.reduce_s + each.optimizer_s for each in updates)
+    assert all(each.reduce_s > 0 for each in updates)
 
 
 def test_waiting_grows_with_the_kernels_at_the_interval_s_ends() -> None:

@@ -2,7 +2,8 @@
 
 The captured batch is one microbatch. Each stage's passes are replayed alone, then
 all of them by the schedule (``models.pipeline_schedule``); the step of the first stage is put
-together from its passes, with what it waits between them.
+together from its passes, with what it waits between them, its update, and what it waits for the
+slowest stage's.
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ from gobrrr.prediction.mesh import Mesh, MeshOptions, link_of, time_of
 from gobrrr.prediction.mesh_chunks import Chunks, chunks_of
 from gobrrr.prediction.mesh_costs import CostedMesh, Platform, communicates, cost_ops
 from gobrrr.prediction.mesh_memory import RankMemory
-from gobrrr.prediction.timeline import replayed
+from gobrrr.prediction.mesh_parts import part_of, seconds_of
+from gobrrr.prediction.mesh_update import (
+    StageUpdate,
+    gradients_of,
+    optimizer_of,
+    stage_updates,
+)
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import CollectiveCall, ModelFacts, OpGraph, Parameter, StepOp
-from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.timeline.ops import OpCall, TensorSpec
 
 # Parts of the model on each stage of an interleaved schedule, as torch's examples have it.
 INTERLEAVED_CHUNKS = 2
@@ -37,19 +44,39 @@ GROUP = "pp"
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The passes of a pipeline, its optimizer aside.
+    """The passes of a pipeline, and what each of its stages does after them.
 
     Attributes:
         chunks: what belongs to which part of the model.
-        sends: what each part hands to the next.
+        sends: what each part hands to the next, with its own two ranks.
         ran: the passes of all stages.
+        updates: what follows on each stage.
         options: the mesh and its schedule.
     """
 
     chunks: Chunks
     sends: tuple[CollectiveCall, ...]
     ran: PipelineTime
+    updates: tuple[StageUpdate, ...]
     options: MeshOptions
+
+    @property
+    def ended_s(self) -> tuple[float, ...]:
+        """When each stage has updated its parameters, in seconds from the step's begin."""
+        return tuple(
+            passes[-1].end_s + update.seconds
+            for passes, update in zip(self.ran.stages, self.updates)
+        )
+
+    @property
+    def seconds(self) -> float:
+        """The step: until the slowest stage has updated its parameters."""
+        return max(self.ended_s)
+
+    @property
+    def slowest(self) -> int:
+        """The stage that is done last; the first is 0."""
+        return self.ended_s.index(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +120,15 @@ class CostedPipeline(CostedMesh):
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the diagnosis's source says of it, times in seconds."""
+        """What the diagnosis's source says of it: seconds, of passes and by stage."""
         return {
             "microbatches": self.options.microbatches,
             "schedule": str(self.options.schedule),
             "seconds": self.ran.seconds,
             "busy_s": list(self.ran.busy_s),
             "bubble_s": list(self.ran.bubble_s),
+            "update_s": [each.seconds for each in self.stages.updates],
+            "slowest_stage": self.stages.slowest,
         }
 
     def scaled(self, low: float, high: float) -> tuple[list[CostedOp], list[CostedOp]]:
@@ -146,7 +175,7 @@ def run_stages(
     options: MeshOptions,
     known: dict[Any, float] | None = None,
 ) -> Stages:
-    """The passes of all stages, by the schedule.
+    """All stages: their passes by the schedule, and their updates.
 
     Args and errors as ``pipelined``; ``known``: times of passes that were replayed before.
     """
@@ -162,8 +191,10 @@ def run_stages(
         raise InputError("a pipeline needs a training step, and this one has no backward pass")
     each_stage = INTERLEAVED_CHUNKS if schedule is Schedule.INTERLEAVED else 1
     chunks = chunks_of(graph, facts, mesh.pp * each_stage)
-    ranks = mesh.ranks(GROUP)[:2]
-    sends = tuple(CollectiveCall("send", size, GROUP, ranks) for size in chunks.sent_bytes)
+    sends = tuple(
+        CollectiveCall("send", size, GROUP, ends_of(mesh, c))
+        for c, size in enumerate(chunks.sent_bytes)
+    )
     known = {} if known is None else known
     stage_times = [
         StageTime(
@@ -175,56 +206,20 @@ def run_stages(
         for c in range(len(sends))
     ]  # fmt: skip
     ran = pipeline_time(stage_times, mesh.pp, options.microbatches, schedule)
-    return Stages(chunks, sends, ran, options)
+    updates = stage_updates(graph, facts, chunks, mesh, platform, host)
+    return Stages(chunks, sends, ran, updates, options)
 
 
-def seconds_of(
-    ops: Sequence[CostedOp],
-    positions: Sequence[int],
-    host: HostCosts,
-    known: dict[Any, float] | None = None,
-) -> float:
-    """How long these ops take by themselves, one microbatch after the other.
+def ends_of(mesh: Mesh, part: int) -> tuple[int, int]:
+    """A rank that hands on what a part of the model has made, and the one that gets it.
 
-    ``known``: by what is replayed, what came of it: stages with the same blocks are alike.
+    Each rank of a stage sends to its like on the next stage, at the same time; the stage goes on
+    when all have arrived, so these are two of different hosts where there are any.
     """
-    own = [(ops[at].cost, ops[at].op) for at in positions]
-    if not any(cost.kernels for cost, _ in own):
-        return 0.0
-    one = positions[0]
-    same = tuple((cost, op.phase, op.stream, *(at - one for at in op.after)) for cost, op in own)
-    known = {} if known is None else known
-    if same not in known:
-        known[same] = float(replayed(_subset(ops, positions), host).ops.end_s.max())
-    return known[same]
-
-
-def update_seconds(
-    graph: OpGraph, facts: ModelFacts, stages: Stages, platform: Platform, host: HostCosts
-) -> float:
-    """What comes after the passes of the first stage: its gradients reduced, its optimizer."""
-    mesh = stages.options.mesh
-    ops = _optimizer(graph, facts, stages.chunks, mesh, platform)
-    update_s = seconds_of(ops, range(len(ops)), host)
-    call = _reduced(facts, stages)
-    if call is None:
-        return update_s
-    return update_s + time_of(call, mesh, platform.device, platform.link).seconds
-
-
-def _subset(ops: Sequence[CostedOp], positions: Sequence[int], offset: int = 0) -> list[CostedOp]:
-    """Some of the ops in their order; what they wait for among themselves is kept."""
-    place = {at: offset + number for number, at in enumerate(positions)}
-    return [
-        replace(
-            ops[at],
-            op=replace(
-                ops[at].op,
-                after=tuple(place[other] for other in ops[at].op.after if other in place),
-            ),
-        )
-        for at in positions
-    ]
+    of_stage = mesh.devices // mesh.pp
+    here, there = part % mesh.pp * of_stage, (part + 1) % mesh.pp * of_stage
+    pairs = ((here + rank, there + rank) for rank in range(of_stage))
+    return next((pair for pair in pairs if mesh.hosts_of(pair) > 1), (here, there))
 
 
 def first_stage(
@@ -232,7 +227,7 @@ def first_stage(
 ) -> CostedPipeline:
     """The step of the first stage, put together from its passes; arguments as of ``pipelined``."""
     mesh, chunks, sends, ran = stages.options.mesh, stages.chunks, stages.sends, stages.ran
-    gradients = _gradients(facts, stages)
+    gradients = gradients_of(facts, chunks, mesh, 0)
     ops: list[CostedOp] = []
     waits: set[int] = set()
     times = {**plain.times}
@@ -241,7 +236,8 @@ def first_stage(
     adding = {}
     for chunk in range(0, len(sends), mesh.pp):
         of_chunk = [each for each in gradients if chunks.of_parameter[each.storage] == chunk]
-        adding[chunk] = _costed(graph, [_added(graph, of_chunk)], mesh, platform)
+        sums = replace(graph, ops=(_added(graph, of_chunk),))
+        adding[chunk] = cost_ops(sums, mesh, platform).ops
 
     def wait(until: float, call: CollectiveCall, phase: Phase) -> None:
         nonlocal now
@@ -256,37 +252,21 @@ def first_stage(
         came_by = sends[one.chunk if one.backward else max(one.chunk - 1, 0)]
         wait(each.begin_s, came_by, Phase.BACKWARD if one.backward else Phase.FORWARD)
         positions = (chunks.backward if one.backward else chunks.forward)[one.chunk]
-        ops += _subset(plain.ops, positions, len(ops))
+        ops += part_of(plain.ops, positions, len(ops))
         now = each.end_s
         if one.backward:
             if one.chunk in summed:
                 ops += adding[one.chunk]
             summed.add(one.chunk)
-    call = _reduced(facts, stages)
-    if call is not None:
-        times[call] = time_of(call, mesh, platform.device, platform.link)
-        ops.append(_waiting(call, times[call].seconds, Phase.BACKWARD, link_of(call, mesh)))
-    wait(ran.seconds, sends[0], Phase.BACKWARD)
-    ops += _optimizer(graph, facts, chunks, mesh, platform)
+    update = stages.updates[0]
+    if update.reduced is not None:
+        times[update.reduced] = time_of(update.reduced, mesh, platform.device, platform.link)
+        link = link_of(update.reduced, mesh)
+        ops.append(_waiting(update.reduced, update.reduce_s, Phase.BACKWARD, link))
+    ops += optimizer_of(graph, facts, chunks, mesh, platform, 0)
+    now += update.seconds
+    wait(stages.seconds, sends[0], Phase.OPTIMIZER)
     return CostedPipeline(tuple(ops), times, plain.notices, frozenset(waits), stages)
-
-
-def _gradients(facts: ModelFacts, stages: Stages) -> list[Parameter]:
-    """Parameters of the first stage that are trained."""
-    owner, pp = stages.chunks.of_parameter, stages.options.mesh.pp
-    return [
-        each for each in facts.parameters
-        if each.ready is not None and owner[each.storage] % pp == 0
-    ]  # fmt: skip
-
-
-def _reduced(facts: ModelFacts, stages: Stages) -> CollectiveCall | None:
-    """What copies of the first stage reduce when all microbatches are done."""
-    mesh = stages.options.mesh
-    size = sum(each.n_bytes for each in _gradients(facts, stages))
-    if mesh.dp == 1 or not size:
-        return None
-    return CollectiveCall("all_reduce", size, "dp", mesh.ranks("dp"))
 
 
 def _waiting(call: CollectiveCall, seconds: float, phase: Phase, link: str) -> CostedOp:
@@ -298,12 +278,6 @@ def _waiting(call: CollectiveCall, seconds: float, phase: Phase, link: str) -> C
     return CostedOp(op, cost)
 
 
-def _costed(
-    graph: OpGraph, ops: Sequence[StepOp], mesh: Mesh, platform: Platform
-) -> tuple[CostedOp, ...]:
-    return cost_ops(replace(graph, ops=tuple(ops)), mesh, platform).ops
-
-
 def _added(graph: OpGraph, parameters: Sequence[Parameter]) -> StepOp:
     """A microbatch's gradients, added to those of the ones before."""
     device = next((s.device for op in graph.ops for s in op.call.tensors if s.device != "cpu"), "")
@@ -312,46 +286,6 @@ def _added(graph: OpGraph, parameters: Sequence[Parameter]) -> StepOp:
     )
     new = tuple(replace(each, storage=None) for each in sums)
     return StepOp(OpCall("aten::_foreach_add_", (sums, new, 1), ()), phase=Phase.BACKWARD)
-
-
-def _optimizer(
-    graph: OpGraph, facts: ModelFacts, chunks: Chunks, mesh: Mesh, platform: Platform
-) -> tuple[CostedOp, ...]:
-    """The optimizer's ops on the first stage's parameters.
-
-    Of an operator on lists the entries of these parameters are left; an operator on one tensor is
-    left if what it meets is of such a parameter, or if the one before it was.
-    """
-    trained = [each for each in facts.parameters if each.ready is not None]
-    owner = {each.storage: chunks.of_parameter[each.storage] % mesh.pp for each in trained}
-    for each in trained:
-        if each.gradient is not None:
-            owner[each.gradient] = owner[each.storage]
-    by_place = [owner[each.storage] == 0 for each in trained]
-    kept: list[StepOp] = []
-    here = True
-    for at in chunks.optimizer:
-        op = graph.ops[at]
-        if any(isinstance(arg, tuple) and len(arg) == len(trained) for arg in op.call.args):
-            kept.append(replace(op, call=_left(op.call, by_place)))
-            continue
-        met = [owner[s.storage] for s in op.call.tensors if s.storage in owner]
-        here = met[0] == 0 if met else here
-        if here:
-            kept.append(op)
-    return _costed(graph, [replace(op, stream=0, after=()) for op in kept], mesh, platform)
-
-
-def _left(call: OpCall, by_place: Sequence[bool]) -> OpCall:
-    def of(arg: Arg) -> Arg:
-        if isinstance(arg, tuple) and len(arg) == len(by_place):
-            return tuple(item for item, left in zip(arg, by_place) if left)
-        return arg
-
-    outputs = call.outputs
-    if outputs is not None and len(outputs) == len(by_place):
-        outputs = tuple(item for item, left in zip(outputs, by_place) if left)
-    return OpCall(call.name, tuple(map(of, call.args)), outputs, call.overload)
 
 
 def stage_memory(

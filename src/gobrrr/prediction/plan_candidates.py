@@ -21,7 +21,6 @@ from gobrrr.prediction.mesh_pipeline import (
     first_stage,
     run_stages,
     stage_memory,
-    update_seconds,
 )
 from gobrrr.prediction.mesh_step import Communication, communication, mesh_band, step_seconds
 from gobrrr.prediction.step import on_device
@@ -47,6 +46,7 @@ class PlannedMesh:
         communication: by group, kind and phase.
         microbatches, schedule: of a pipeline's step.
         waits: the largest part of a pipeline's passes that one of its stages waits.
+        slowest_stage: which one has updated its parameters last; the first is 0.
         joules: of a step, all devices together; ``None`` where it was not asked for or is not
             known. Links and hosts are not in it.
         slower_because: than the one before it.
@@ -64,6 +64,7 @@ class PlannedMesh:
     microbatches: int = 1
     schedule: str = ""
     waits: float | None = None
+    slowest_stage: int | None = None
     joules: float | None = None
     slower_because: str = ""
 
@@ -200,11 +201,11 @@ def _pipeline(
             refused.append(left_out)
             continue
         ran = stages.ran
-        step_s = ran.seconds + update_seconds(graph, facts, stages, platform, host)
         row = replace(
-            _row(mesh, step_s, memory, plain, microbatches),
+            _row(mesh, stages.seconds, memory, plain, microbatches),
             schedule=str(schedule),
             waits=max(ran.bubble_s) / ran.seconds,
+            slowest_stage=stages.slowest,
         )
 
         def costed(stages: Stages = stages) -> CostedMesh:

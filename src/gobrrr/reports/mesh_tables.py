@@ -47,9 +47,11 @@ def _pipeline(mesh: dict[str, Any]) -> list[str]:
     if found is None:
         return []
     waits = [share(wait, found["seconds"]) for wait in found["bubble_s"]]
+    last = found["slowest_stage"]
     text = (
         f"Pipeline: {found['microbatches']} microbatches ({found['schedule']}) in "
-        f"{time_text(found['seconds'])}; bubble by stage: {', '.join(waits)}"
+        f"{time_text(found['seconds'])}; bubble by stage: {', '.join(waits)}; the last to update is "
+        f"stage {last + 1} of {mesh['pp']} ({time_text(found['update_s'][last])})"
     )
     return textwrap.wrap(text, WIDTH, subsequent_indent="  ")
 

@@ -63,6 +63,7 @@ def plan_json(plan: Plan, name: str) -> bytes:
             "microbatches": each.microbatches,
             "schedule": each.schedule,
             "pipeline_waits": each.waits,
+            "slowest_stage": each.slowest_stage,
             "joules": each.joules,
             "tokens_per_joule": each.tokens_per_joule,
             "slower_because": each.slower_because,
@@ -133,11 +134,12 @@ def _details(row: PlannedMesh) -> list[str]:
     found = [f"Exposed communication: {', '.join(exposed[:3]) or 'none'}.", f"Memory: {held}."]
     parts = ", ".join(f"{name} {time_text(s)}" for name, s in row.parts_s)
     found.insert(0, f"The step: {parts}.")
-    if row.waits is not None:
+    if row.waits is not None and row.slowest_stage is not None:
         found.insert(
             1,
             f"Pipeline: {row.microbatches} microbatches ({row.schedule}); largest bubble of a "
-            f"stage: {share(row.waits, 1.0)} of its passes.",
+            f"stage: {share(row.waits, 1.0)} of its passes; the last to update is stage "
+            f"{row.slowest_stage + 1} of {row.mesh.pp}.",
         )
     return [*found, f"{row.slower_because}."] if row.slower_because else found
 

@@ -1,0 +1,50 @@
+"""Some of a step's ops, replayed by themselves: what one stage of a pipeline runs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gobrrr.models.host_lane import HostCosts
+from gobrrr.prediction.costs import CostedOp
+from gobrrr.prediction.timeline import replayed
+
+
+def seconds_of(
+    ops: Sequence[CostedOp],
+    positions: Sequence[int],
+    host: HostCosts,
+    known: dict[Any, float] | None = None,
+) -> float:
+    """How long these ops take by themselves, one microbatch after the other.
+
+    ``known``: by what is replayed, what came of it: stages with the same blocks are alike.
+    """
+    own = [(ops[at].cost, ops[at].op) for at in positions]
+    if not any(cost.kernels for cost, _ in own):
+        return 0.0
+    one = positions[0]
+    same = tuple((cost, op.phase, op.stream, *(at - one for at in op.after)) for cost, op in own)
+    known = {} if known is None else known
+    if same not in known:
+        known[same] = float(replayed(part_of(ops, positions), host).ops.end_s.max())
+    return known[same]
+
+
+def part_of(ops: Sequence[CostedOp], positions: Sequence[int], offset: int = 0) -> list[CostedOp]:
+    """Some of the ops in their order; what they wait for among themselves is kept.
+
+    ``offset``: how many ops stand before them where they are put.
+    """
+    place = {at: offset + number for number, at in enumerate(positions)}
+    return [
+        replace(
+            ops[at],
+            op=replace(
+                ops[at].op,
+                after=tuple(place[other] for other in ops[at].op.after if other in place),
+            ),
+        )
+        for at in positions
+    ]

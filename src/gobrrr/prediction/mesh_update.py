@@ -1,0 +1,140 @@
+"""What a stage of a pipeline does once its passes are done: gradients reduced, optimizer run.
+
+A stage waits for no other one there, as in torch's schedules, where each process calls its own
+optimizer after the schedule's step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gobrrr.models.host_lane import HostCosts
+from gobrrr.prediction.costs import CostedOp
+from gobrrr.prediction.mesh import Mesh, time_of
+from gobrrr.prediction.mesh_chunks import Chunks
+from gobrrr.prediction.mesh_costs import Platform, cost_ops
+from gobrrr.prediction.mesh_parts import seconds_of
+from gobrrr.timeline.graph import CollectiveCall, ModelFacts, OpGraph, Parameter, StepOp
+from gobrrr.timeline.ops import Arg, OpCall
+
+
+@dataclass(frozen=True, slots=True)
+class StageUpdate:
+    """What one stage does after its passes.
+
+    Attributes:
+        reduced: what its copies reduce; ``None`` where there is one copy, or no gradient.
+        reduce_s: seconds of that.
+        optimizer_s: seconds of the optimizer on the stage's parameters.
+    """
+
+    reduced: CollectiveCall | None
+    reduce_s: float
+    optimizer_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Of both, one after the other."""
+        return self.reduce_s + self.optimizer_s
+
+
+def stage_updates(
+    graph: OpGraph,
+    facts: ModelFacts,
+    chunks: Chunks,
+    mesh: Mesh,
+    platform: Platform,
+    host: HostCosts,
+) -> tuple[StageUpdate, ...]:
+    """Of every stage, first to last.
+
+    Args:
+        graph: of the captured step.
+        facts: of its model.
+        chunks: what belongs to which part of the model; part c is on stage c modulo ``mesh.pp``.
+        mesh: of all devices.
+        platform: devices and link.
+        host: what launches cost it.
+
+    Raises:
+        InputError: copies of a stage are on several hosts, and the link was not given.
+    """
+    # Stages with the same parameters run the same optimizer; the first one prepares the batch too.
+    known: dict[Any, float] = {}
+    found = []
+    for stage in range(mesh.pp):
+        own = gradients_of(facts, chunks, mesh, stage)
+        same = (stage == 0, *((each.shape, each.dtype) for each in own))
+        if same not in known:
+            ops = optimizer_of(graph, facts, chunks, mesh, platform, stage)
+            known[same] = seconds_of(ops, range(len(ops)), host)
+        call = _reduced(own, mesh, stage)
+        reduce_s = 0.0
+        if call is not None:
+            reduce_s = time_of(call, mesh, platform.device, platform.link).seconds
+        found.append(StageUpdate(call, reduce_s, known[same]))
+    return tuple(found)
+
+
+def gradients_of(facts: ModelFacts, chunks: Chunks, mesh: Mesh, stage: int) -> list[Parameter]:
+    """Parameters of a stage that are trained."""
+    owner = chunks.of_parameter
+    return [
+        each for each in facts.parameters
+        if each.ready is not None and owner[each.storage] % mesh.pp == stage
+    ]  # fmt: skip
+
+
+def _reduced(gradients: Sequence[Parameter], mesh: Mesh, stage: int) -> CollectiveCall | None:
+    """What copies of a stage reduce when all microbatches are done."""
+    size = sum(each.n_bytes for each in gradients)
+    if mesh.dp == 1 or not size:
+        return None
+    before = stage * (mesh.devices // mesh.pp)
+    ranks = tuple(before + rank for rank in mesh.ranks("dp"))
+    return CollectiveCall("all_reduce", size, "dp", ranks)
+
+
+def optimizer_of(
+    graph: OpGraph, facts: ModelFacts, chunks: Chunks, mesh: Mesh, platform: Platform, stage: int
+) -> tuple[CostedOp, ...]:
+    """The optimizer's ops on one stage's parameters.
+
+    Of an operator on lists the entries of these parameters are left; an operator on one tensor is
+    left if what it meets is of such a parameter, or if the one before it was. What stands before
+    them all (a batch being prepared) is the first stage's.
+    """
+    trained = [each for each in facts.parameters if each.ready is not None]
+    owner = {each.storage: chunks.of_parameter[each.storage] % mesh.pp for each in trained}
+    for each in trained:
+        if each.gradient is not None:
+            owner[each.gradient] = owner[each.storage]
+    by_place = [owner[each.storage] == stage for each in trained]
+    kept: list[StepOp] = []
+    here = stage == 0
+    for at in chunks.optimizer:
+        op = graph.ops[at]
+        if any(isinstance(arg, tuple) and len(arg) == len(trained) for arg in op.call.args):
+            if any(by_place):
+                kept.append(replace(op, call=_left(op.call, by_place)))
+            continue
+        met = [owner[s.storage] for s in op.call.tensors if s.storage in owner]
+        here = met[0] == stage if met else here
+        if here:
+            kept.append(op)
+    ops = tuple(replace(op, stream=0, after=()) for op in kept)
+    return cost_ops(replace(graph, ops=ops), mesh, platform).ops
+
+
+def _left(call: OpCall, by_place: Sequence[bool]) -> OpCall:
+    def of(arg: Arg) -> Arg:
+        if isinstance(arg, tuple) and len(arg) == len(by_place):
+            return tuple(item for item, left in zip(arg, by_place) if left)
+        return arg
+
+    outputs = call.outputs
+    if outputs is not None and len(outputs) == len(by_place):
+        outputs = tuple(item for item, left in zip(outputs, by_place) if left)
+    return OpCall(call.name, tuple(map(of, call.args)), outputs, call.overload)
