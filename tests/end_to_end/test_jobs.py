@@ -51,8 +51,9 @@ def job(
     *arguments: str,
     launcher: tuple[str, ...] = (),
     timeout: float = 240,
+    head: str = TRAIN,
 ) -> subprocess.CompletedProcess[str]:
-    (folder / "script.py").write_text(TRAIN + textwrap.dedent(program))
+    (folder / "script.py").write_text(head + textwrap.dedent(program))
     command = (
         [sys.executable, "-m", *launcher, "-m", "gobrrr", "run", *arguments, "script.py"]
         if launcher
@@ -299,3 +300,106 @@ def test_sends_and_receives_are_told_with_their_peer(tmp_path: Path) -> None:
     for pair in ("0 to 1", "1 to 0"):
         assert rows[f"send from rank {pair}", 4000].calls == 1.0
     assert "send from rank 1 to 0" in done.stdout
+
+
+# What one rank does longer than the other, in Python.
+SLOW = """
+import time, torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+def slow():
+    end = time.perf_counter() + 0.2
+    while time.perf_counter() < end and rank == 1:
+        pass
+"""
+
+
+def test_tensor_parallelism_is_told_with_its_collectives(tmp_path: Path) -> None:
+    done = job(
+        tmp_path,
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import (
+            ColwiseParallel, RowwiseParallel, parallelize_module,
+        )
+        net = nn.Sequential(
+            nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)
+        )
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        parallelize_module(net, mesh, {"1": ColwiseParallel(), "3": RowwiseParallel()})
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        data = torch.randn(32, 64)
+        for _ in range(40):
+            optimizer.zero_grad()
+            slow()
+            net(data).square().mean().backward()
+            optimizer.step()
+        dist.destroy_process_group()
+        """,
+        *FEW, "--stop", "--json", "d.json",
+        launcher=("torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        head=SLOW,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    diagnosis = gobrrr.load(tmp_path / "d.json")
+    assert diagnosis.job is not None
+    assert (diagnosis.job.world_size, diagnosis.job.missing) == (2, {})
+    assert (diagnosis.job.slowest, diagnosis.job.cause) == (1, "overhead.python")
+    # Activations forward, their gradients backward: 32 rows of 64 floats.
+    rows = [row for row in diagnosis.collectives if row.name == "all_reduce"]
+    assert {(row.bytes, row.group_size) for row in rows} == {(32 * 64 * 4, 2)}
+    assert sum(row.calls for row in rows) == 2
+    # A mesh of all ranks has the group of all ranks.
+    assert {row.group for row in diagnosis.exposed} == {"world"}
+    assert "forward" in {row.phase for row in diagnosis.exposed}
+    waits_for_python_of(diagnosis, 1)
+    assert "The other ranks wait for rank 1" in done.stdout
+
+
+def test_a_pipeline_of_torch_is_told_with_its_sends(tmp_path: Path) -> None:
+    pytest.importorskip("torch.distributed.pipelining")
+    done = job(
+        tmp_path,
+        """
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+        net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+        stage = PipelineStage(net, rank, 2, torch.device("cpu"))
+        schedule = Schedule1F1B(stage, 4, loss_fn=nn.functional.mse_loss)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        data, target = torch.randn(32, 64), torch.randn(32, 64)
+        for _ in range(40):
+            optimizer.zero_grad()
+            slow()
+            if rank == 0:
+                schedule.step(data)
+            else:
+                schedule.step(target=target, losses=[])
+            optimizer.step()
+        dist.destroy_process_group()
+        """,
+        *FEW, "--stop", "--json", "d.json",
+        launcher=("torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        head=SLOW,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    diagnosis = gobrrr.load(tmp_path / "d.json")
+    assert diagnosis.job is not None
+    assert (diagnosis.job.world_size, diagnosis.job.missing) == (2, {})
+    assert (diagnosis.job.slowest, diagnosis.job.cause) == (1, "overhead.python")
+    # Four microbatches of 8 rows of 64 floats, and their gradients back.
+    rows = {row.name: row for row in diagnosis.collectives}
+    for pair in ("0 to 1", "1 to 0"):
+        row = rows[f"send from rank {pair}"]
+        assert (row.bytes, row.group_size, row.calls) == (8 * 64 * 4, 2, 4.0)
+    waits_for_python_of(diagnosis, 1)
+    assert "The other ranks wait for rank 1" in done.stdout
+
+
+def waits_for_python_of(diagnosis: gobrrr.Diagnosis, slow: int) -> None:
+    """The other of two ranks waits for this one's Python in its collectives, and has none itself."""
+    leaves = [rank.leaves for rank in diagnosis.ranks or []]
+    other = leaves[1 - slow]
+    assert other["memory.network_wait"] > 0.05
+    assert other["overhead.python"] < 0.5 * leaves[slow]["overhead.python"]
