@@ -398,7 +398,7 @@ def test_a_pipeline_of_torch_is_told_with_its_sends(tmp_path: Path) -> None:
 
 
 def waits_for_python_of(diagnosis: gobrrr.Diagnosis, slow: int) -> None:
-    """The other of two ranks waits for this one's Python in its collectives, and has none itself."""
+    """The other of two ranks waits for this one's Python, and has none of its own."""
     leaves = [rank.leaves for rank in diagnosis.ranks or []]
     other = leaves[1 - slow]
     assert other["memory.network_wait"] > 0.05

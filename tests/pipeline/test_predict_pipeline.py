@@ -66,7 +66,8 @@ def test_schedules_hold_different_activations() -> None:
         ).source["mesh"]["memory"]["activations"]
         for schedule in ("1f1b", "gpipe")
     }
-    assert held["gpipe"] == pytest.approx(4 * held["1f1b"], rel=0.01)  # 16 in flight, not 4
+    # 16 in flight, not 4; and of all stages alike, so that the last one holds most, with the loss.
+    assert 4 * held["1f1b"] < held["gpipe"] < 6 * held["1f1b"]
 
 
 def test_a_stage_holds_and_updates_its_own_layers() -> None:

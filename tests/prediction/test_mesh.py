@@ -60,7 +60,9 @@ def test_links_are_rates_of_a_host(text: str, bytes_per_s: float) -> None:
     assert parse_link(text).bytes_per_s == pytest.approx(bytes_per_s)
 
 
-@pytest.mark.parametrize("text", ["fast", "NVLink", "InfiniBand", "400", "0Gb", "-1Gb", "", "20us", ",20us"])
+@pytest.mark.parametrize(
+    "text", ["fast", "NVLink", "InfiniBand", "400", "0Gb", "-1Gb", "", "20us", ",20us"]
+)
 def test_what_is_no_rate_is_said_in_a_sentence(text: str) -> None:
     with pytest.raises(InputError, match="is not a bandwidth"):
         parse_link(text)

@@ -190,7 +190,7 @@ HEAD = (1 << 20, 1024)
 HEAD_SIZE = 4 << 30
 
 
-def with_a_heavy_head() -> CostedPipeline:
+def with_a_heavy_head() -> tuple[OpGraph, ModelFacts, CostedPipeline]:
     """The same with 4 GiB of weights in the last part: nothing but its update takes long."""
 
     def head(storage: int) -> TensorSpec:
@@ -218,11 +218,12 @@ def with_a_heavy_head() -> CostedPipeline:
     )  # fmt: skip
     mesh = Mesh(pp=2)
     plain = cost_ops(graph, mesh, PLATFORM)
-    return pipelined(graph, facts, plain, PLATFORM, TYPICAL_HOST, MeshOptions(mesh, None, 4))
+    options = MeshOptions(mesh, None, 4)
+    return graph, facts, pipelined(graph, facts, plain, PLATFORM, TYPICAL_HOST, options)
 
 
 def test_a_step_ends_when_the_slowest_stage_has_updated_its_parameters() -> None:
-    found = with_a_heavy_head()
+    _, _, found = with_a_heavy_head()
     stages = found.stages
     first, last = stages.updates
     # Read twice and written once, at 3.35 TB/s.
@@ -276,6 +277,15 @@ def test_a_stage_holds_its_part_for_each_microbatch_in_flight() -> None:
     assert found.buffers == 2 * SIZE
     # Of one microbatch there are no gradients left where it holds most.
     assert stage_memory(whole, GRAPH, FACTS, made(Mesh(pp=2), 1).stages).gradients == 0
+
+
+def test_memory_is_that_of_the_stage_that_needs_most() -> None:
+    graph, facts, pipeline = with_a_heavy_head()
+    whole = RankMemory(4 * SIZE + HEAD_SIZE, 0, 0, 0, 0)
+    found = stage_memory(whole, graph, facts, pipeline.stages)
+    # The head and two blocks of four.
+    assert found.weights == pytest.approx(2 * SIZE + HEAD_SIZE)
+    assert found.gradients == 2 * SIZE + HEAD_SIZE
 
 
 def test_what_cannot_be_a_pipeline_is_one_sentence() -> None:

@@ -8,7 +8,7 @@ slowest stage's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -109,7 +109,8 @@ class CostedPipeline(CostedMesh):
         found = [
             f"A step is {self.options.microbatches} microbatches ({self.options.schedule}), each "
             f"as large as the program's batch; the model's blocks are divided evenly into {parts} "
-            f"parts on {stages} stages. The report describes the first stage."
+            f"parts on {stages} stages. The report describes the first stage, and the memory of "
+            "the stage that needs most."
         ]
         if mesh.dp > 1:
             found.append(
@@ -291,39 +292,39 @@ def _added(graph: OpGraph, parameters: Sequence[Parameter]) -> StepOp:
 def stage_memory(
     whole: RankMemory, graph: OpGraph, facts: ModelFacts, pipeline: Stages
 ) -> RankMemory:
-    """Of the first stage: its parameters' part, and activations of microbatches in flight.
+    """Of the stage that needs most: its part of the parameters, and activations in flight.
 
     An approximation: activations by the stage's part of what its forward pass makes. Gradients of
     one microbatch are there while the next one runs.
     """
+    stages = pipeline.options.mesh.pp
+    made = [
+        sum(spec.unique_bytes or 0 for at in positions for spec in graph.ops[at].call.outputs or ())
+        for positions in pipeline.chunks.forward
+    ]
+    found = []
+    for stage in range(stages):
+        part = sum(made[stage::stages]) / (sum(made) or 1)
+        found.append(_memory_of(stage, whole, facts, pipeline, part))
+    return max(found, key=lambda each: each.peak)
+
+
+def _memory_of(
+    stage: int, whole: RankMemory, facts: ModelFacts, pipeline: Stages, part: float
+) -> RankMemory:
+    """Of one stage; ``part``: of what the forward pass makes, how much it does."""
     chunks, stages = pipeline.chunks, pipeline.options.mesh.pp
+    own = [each for each in facts.parameters if chunks.of_parameter[each.storage] % stages == stage]
     total = sum(each.n_bytes for each in facts.parameters) or 1
-    mine = sum(
-        each.n_bytes for each in facts.parameters
-        if chunks.of_parameter[each.storage] % stages == 0
-    ) / total  # fmt: skip
-
-    def made(parts: Iterable[int]) -> int:
-        found = 0
-        for part in parts:
-            for at in chunks.forward[part]:
-                found += sum(spec.unique_bytes or 0 for spec in graph.ops[at].call.outputs or ())
-        return found
-
-    each_stage = len(chunks.forward) // stages
-    part = made(range(0, len(chunks.forward), stages)) / (made(range(len(chunks.forward))) or 1)
+    mine = sum(each.n_bytes for each in own) / total
     kept = 0
     if pipeline.options.microbatches > 1:
-        kept = sum(
-            each.n_bytes
-            for each in facts.parameters
-            if each.ready is not None and chunks.of_parameter[each.storage] % stages == 0
-        )
-    in_flight = pipeline.ran.in_flight[0]
+        kept = sum(each.n_bytes for each in own if each.ready is not None)
+    of_stage = len(chunks.forward) // stages
     return RankMemory(
         ceil(whole.weights * mine),
         max(ceil(whole.gradients * mine), kept),
         ceil(whole.optimizer * mine),
-        ceil(whole.activations * part * in_flight / each_stage),
+        ceil(whole.activations * part * pipeline.ran.in_flight[stage] / of_stage),
         ceil(whole.buffers * mine),
     )

@@ -50,8 +50,8 @@ def _pipeline(mesh: dict[str, Any]) -> list[str]:
     last = found["slowest_stage"]
     text = (
         f"Pipeline: {found['microbatches']} microbatches ({found['schedule']}) in "
-        f"{time_text(found['seconds'])}; bubble by stage: {', '.join(waits)}; the last to update is "
-        f"stage {last + 1} of {mesh['pp']} ({time_text(found['update_s'][last])})"
+        f"{time_text(found['seconds'])}; bubble by stage: {', '.join(waits)}; the last to update "
+        f"is stage {last + 1} of {mesh['pp']} ({time_text(found['update_s'][last])})"
     )
     return textwrap.wrap(text, WIDTH, subsequent_indent="  ")
 
