@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 from tests.browser.page import Page
+from tests.reports.drawn_ranks import job
 
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, GrowthRow, RankRow, Split, Spread
 from gobrrr.reports.html import render
@@ -38,6 +39,7 @@ def complete(diagnosis: Diagnosis) -> Diagnosis:
         )
         for rank in range(4)
     ]  # fmt: skip
+    diagnosis.lanes = job(4, 2)
     return diagnosis
 
 

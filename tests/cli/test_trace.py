@@ -69,11 +69,18 @@ def test_a_file_per_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "waits 60.0 µs per step, all of it for rank 1" in shown
 
 
+def test_several_traces_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [rank_trace(r, 60.0 * r).write(tmp_path, f"rank{r}.json") for r in range(2)]
+    out = tmp_path / "all.json.gz"
+    assert main(["trace", *map(str, paths), "--perfetto", str(out)]) == 0
+    assert out.is_file()
+    assert f"Saved: {out} (open it in" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--perfetto", "o.json"], "take one trace"),
-        (["--scrub", "o.json"], "take one trace"),
+        (["--scrub", "o.json"], "takes one trace"),
         (["--scrub-paths"], "goes with --scrub"),
     ],
 )

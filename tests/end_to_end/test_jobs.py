@@ -102,6 +102,13 @@ def test_the_rank_that_is_slow_is_named_with_its_line(tmp_path: Path) -> None:
     assert (diagnosis.exposed[0].phase, diagnosis.exposed[0].group) == ("backward", "world")
     assert "The other ranks wait for rank 1" in done.stdout
     assert "same ops" not in done.stdout
+    lanes = diagnosis.lanes
+    assert lanes is not None
+    assert (lanes.ranks, lanes.one_clock) == (2, True)
+    early, late = lanes.lanes
+    assert (early.rank, late.rank, 1 in early.call_waits_for) == (0, 1, True)
+    # Rank 1 spends 200 ms in Python before its all-reduce.
+    assert max(wait or 0 for wait in early.call_wait_ns) > 100_000_000
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events if event.get("name") == "all_reduce"} == {0, 1}
     assert any(event["name"] == "aten::addmm" for event in events)

@@ -80,10 +80,41 @@ def test_a_rank_without_gpu_work_is_named(tmp_path: Path) -> None:
         gobrrr.diagnose_trace(paths)
 
 
-def test_tracks_are_of_one_trace(tmp_path: Path) -> None:
-    paths = [rank_trace(r).write(tmp_path, f"rank{r}.json") for r in range(2)]
-    with pytest.raises(InputError, match="several were given"):
+def test_the_ranks_of_traces_are_lanes_of_one_step(two_ranks: Diagnosis) -> None:
+    lanes = two_ranks.lanes
+    assert lanes is not None
+    early, late = lanes.lanes
+    assert (lanes.step, lanes.one_clock, lanes.clock_residual_s) == ("ProfilerStep#1", False, 0.0)
+    assert (early.work_start_ns, early.work_duration_ns) == ([10_000], [100_000])
+    assert (late.work_start_ns, late.work_duration_ns) == ([70_000], [100_000])
+    assert (early.call_start_ns, early.call_wait_ns) == ([110_000], [60_000])
+    assert (late.call_start_ns, late.call_wait_ns) == ([170_000], [0])
+    assert (early.call_waits_for, late.call_waits_for) == ([1], [None])
+
+
+def test_traces_of_ranks_are_written_as_one_with_arrows(tmp_path: Path) -> None:
+    paths = [rank_trace(r, late_us=60 * r).write(tmp_path, f"rank{r}.json") for r in range(2)]
+    gobrrr.diagnose_trace(paths, perfetto=tmp_path / "out.json.gz")
+    written = gzip.decompress((tmp_path / "out.json.gz").read_bytes())
+    events = json.loads(written)["traceEvents"]
+    gemms = [(e["pid"], e["ts"], e["dur"]) for e in events if e["name"] == "gemm"]
+    assert gemms == [(0, 10, 100), (0, 1010, 100), (1, 70, 100), (1, 1070, 100)]
+    assert {e["pid"] for e in events if e["name"] == "aten::mm"} == {0, 1}
+    arrows = [(e["ph"], e["pid"], e["ts"]) for e in events if e["ph"] in "sf"]
+    assert arrows[:2] == [("s", 0, 110), ("f", 1, 170)]
+    assert {"loop" in e["args"]["name"] for e in events if e["name"] == "thread_name"} == {
+        True, False,
+    }  # fmt: skip
+
+
+def test_traces_whose_clocks_nothing_brings_together_are_not_written_as_one(
+    tmp_path: Path,
+) -> None:
+    paths = [rank_trace(0).write(tmp_path, "rank0.json")]
+    paths.append(rank_trace(1, group="another").write(tmp_path, "rank1.json"))
+    with pytest.raises(InputError, match="clocks are brought together by collectives"):
         gobrrr.diagnose_trace(paths, perfetto=tmp_path / "out.json")
+    assert gobrrr.diagnose_trace(paths).lanes is None
 
 
 def test_a_single_trace_lists_its_collectives(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ class JobComparison:
         clock_residual_ns: how far apart the ranks saw the same collectives end, the median;
             ``None`` if no two share any.
         clocks: of each rank; what was compared is of ranks whose clocks are tied together.
+        matched: what was found of the calls of each, in their order.
     """
 
     ranks: tuple[int, ...]
@@ -84,6 +85,7 @@ class JobComparison:
     longer: tuple[tuple[str, float], ...] = ()
     runs_longer_ns: tuple[float, ...] = ()
     pauses_ns: tuple[float, ...] = ()
+    matched: tuple[Matched, ...] = ()
 
 
 def compare_records(records: Sequence[RankRecord], world_size: int) -> JobComparison:
@@ -141,6 +143,7 @@ def compare_records(records: Sequence[RankRecord], world_size: int) -> JobCompar
         exposed=_exposed(records, waited),
         clock_residual_ns=residual_ns(timelines, clocks) if same_steps else None,
         clocks=clocks,
+        matched=matched,
     )
 
 

@@ -5,12 +5,18 @@ The format: Google's "Trace Event Format", JSON; times in microseconds from the 
 
 from __future__ import annotations
 
+import gzip
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from gobrrr.attribution.job_clocks import clocks_of
 from gobrrr.attribution.rank_record import Call, RankRecord
+from gobrrr.attribution.rank_spans import STREAMS
+from gobrrr.timeline.files import write_output
 
 # Threads of a rank's process in the trace, after those of its own.
 _STEPS, _COLLECTIVES = 1_000_000, 1_000_001
@@ -43,11 +49,20 @@ def trace_of_job(records: Sequence[RankRecord]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
+def write_trace_of_job(path: str | os.PathLike[str], records: Sequence[RankRecord]) -> None:
+    """Writes ``trace_of_job``, compressed if the name ends in ``.gz``.
+
+    Raises:
+        InputError: the path cannot be written.
+    """
+    data = msgspec.json.encode(trace_of_job(records))
+    write_output(path, gzip.compress(data, 6) if os.fspath(path).endswith(".gz") else data)
+
+
 def _events(record: RankRecord, title: str, zero: int) -> Iterator[dict[str, Any]]:
     rank = record.rank
     named = {_STEPS: "steps", _COLLECTIVES: "collectives"}
-    named |= {thread: "the loop's thread" if not thread else f"thread {thread}"
-              for thread in {span[3] for span in record.spans}}  # fmt: skip
+    named |= {thread: _title(thread) for thread in sorted({span[3] for span in record.spans})}
     yield {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": title}}
     for thread, name in named.items():
         yield {"ph": "M", "pid": rank, "tid": thread, "name": "thread_name", "args": {"name": name}}
@@ -65,6 +80,12 @@ def _events(record: RankRecord, title: str, zero: int) -> Iterator[dict[str, Any
         yield _span(
             rank, _COLLECTIVES, name or "collective", call.start_ns - zero, call.end_ns - zero
         ) | {"args": details}
+
+
+def _title(thread: int) -> str:
+    if thread >= STREAMS:
+        return f"stream {thread - STREAMS}"
+    return f"thread {thread}" if thread else "the loop's thread"
 
 
 def _span(rank: int, thread: int, name: str, start_ns: int, end_ns: int) -> dict[str, Any]:

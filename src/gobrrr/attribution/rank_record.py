@@ -15,6 +15,7 @@ from gobrrr.attribution.cpu_network import exposure_of, slept_for, waits_of
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.device_attributed import exposure_of_device
 from gobrrr.attribution.lane import LEAF_OF_OWNER, NETWORK
+from gobrrr.attribution.rank_spans import stretches_of_device, stretches_of_lane
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import (
@@ -59,7 +60,8 @@ class RankRecord(msgspec.Struct):
     none. ``joined_s``: when it came to where the ranks first meet, in seconds of the same clock,
     without what gobrrr made it wait for. ``spans`` are what its host did, (name, start, end,
     thread), where a trace of the job was asked for. ``parts`` are the parts of each step, in ns: by
-    leaf, and kernels by phase (``"kernels|forward"``).
+    leaf, and kernels by phase (``"kernels|forward"``). ``stretches`` are when it worked on which
+    phase of a step, (phase, start, end).
 
     Of its timed steps, which nothing is attached to: ``ran_ns`` is the processor time of each one's
     thread, ``paused_ns`` how long the garbage collector held it (both empty on a device, whose host
@@ -77,6 +79,7 @@ class RankRecord(msgspec.Struct):
     joined_s: float | None = None
     spans: list[tuple[str, int, int, int]] = []
     parts: dict[str, list[float]] = {}
+    stretches: list[tuple[str, int, int]] = []
     ran_ns: list[int] = []
     paused_ns: list[int] = []
     alone: str = ""
@@ -96,6 +99,7 @@ def record_of_lane(capture: CpuCapture, result: CpuAttribution, rank: int, host:
         capture.queued_ns, rank, host,
     )  # fmt: skip
     record.parts = _parts_of_steps(capture, result)
+    record.stretches = stretches_of_lane(capture, result, shift)
     return record
 
 
@@ -118,28 +122,10 @@ def _parts_of_steps(capture: CpuCapture, result: CpuAttribution) -> dict[str, li
     return parts
 
 
-# Steps of which a trace of the job holds every span.
-_STEPS_DRAWN = 7
-
-
-def spans_of_lane(capture: CpuCapture) -> list[tuple[str, int, int, int]]:
-    """What the threads of a process did in its first profiled steps, by the clock of the host."""
-    timeline = capture.timeline
-    host, steps = timeline.host, timeline.steps[:_STEPS_DRAWN]
-    if not len(steps):
-        return []
-    rows = np.flatnonzero(host.start_ns < steps[-1, 1])
-    window = np.searchsorted(steps[:, 1], host.start_ns[rows], side="right")
-    shift = (capture.begin_ns[: len(steps)] - steps[:, 0])[window]
-    columns = (host.start_ns[rows] + shift, host.end_ns[rows] + shift, host.thread[rows])
-    names = [timeline.names[index] for index in host.name[rows].tolist()]
-    return list(zip(names, *(column.tolist() for column in columns)))
-
-
 def record_of_device(
     timeline: Timeline, found: DeviceAttribution, rank: int, host: str
 ) -> RankRecord:
-    """What is to be told of steps on a device: of its collectives alone."""
+    """What is to be told of steps on a device: of its collectives, and when it worked."""
     kernels, host_spans = timeline.kernels, timeline.host
     rows = np.flatnonzero(kernels.kind == KernelKind.COLLECTIVE)
     place = np.full(len(kernels), -1, np.int64)
@@ -162,7 +148,7 @@ def record_of_device(
         device=timeline.device,
         collectives=timeline.collectives,
     )
-    return _record(
+    record = _record(
         alone,
         Exposure(exposure.owned_ns[rows], exposure.duration_ns[rows]),
         pieces,
@@ -173,6 +159,8 @@ def record_of_device(
         rank,
         host,
     )
+    record.stretches = stretches_of_device(timeline)
+    return record
 
 
 def _record(

@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   gobrrr trace trace.json.gz --json d.json --by module,cause
   gobrrr trace trace.json.gz --ceilings h100.json
   gobrrr trace trace.json.gz --perfetto out.json.gz  # for ui.perfetto.dev
+  gobrrr trace run/rank*.json.gz --perfetto all.json.gz  # all ranks on one clock
   gobrrr trace trace.json.gz --scrub clean.json.gz   # a copy safe to share
 """
 
@@ -36,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--perfetto",
         type=output_path,
         metavar="PATH",
-        help="copy with steps, regimes and causes of idle time as tracks",
+        help="copy with steps, regimes and causes of idle time as tracks; of several traces, the "
+        "first steps of all ranks as one trace on one clock, with arrows for waiting",
     )
     group.add_argument(
         "--scrub",
@@ -55,8 +57,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     if parsed.scrub_paths and parsed.scrub is None:
         parser.error("--scrub-paths goes with --scrub PATH")
-    if len(parsed.traces) > 1 and (parsed.perfetto or parsed.scrub):
-        parser.error("--perfetto and --scrub take one trace")
+    if len(parsed.traces) > 1 and parsed.scrub:
+        parser.error("--scrub takes one trace")
     if parsed.scrub is not None:
         from gobrrr.capture.trace_export import write_scrubbed
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -15,24 +13,20 @@ from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
 from gobrrr.attribution.job import compare_records
-from gobrrr.attribution.job_trace import trace_of_job
-from gobrrr.attribution.rank_record import (
-    RankRecord,
-    record_of_device,
-    record_of_lane,
-    spans_of_lane,
-)
+from gobrrr.attribution.job_trace import write_trace_of_job
+from gobrrr.attribution.rank_record import RankRecord, record_of_device, record_of_lane
+from gobrrr.attribution.rank_spans import spans_of_device, spans_of_lane
 from gobrrr.capture.job import MEETING_LIMIT_S, RESULT_LIMIT_S, Job
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.rank_of_job import FINISHED, RankOfJob
 from gobrrr.capture.script import ScriptExit
 from gobrrr.capture.script_run import ScriptEnd
 from gobrrr.diagnosis.job import job_diagnosis
+from gobrrr.diagnosis.lanes import lanes_of
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.storage import decode
 from gobrrr.diagnosis.writing import encode
 from gobrrr.timeline.errors import GobrrrError
-from gobrrr.timeline.files import write_output
 from gobrrr.work import work_of
 
 
@@ -43,7 +37,8 @@ def diagnosis_of_job(
     job = rank.job
     if job is None:
         if rank.perfetto is not None:
-            _write_trace(rank.perfetto, [record_of(own, analysis, measured, 0, spans=True)])
+            record = record_of(own, analysis, measured, 0, spans=True)
+            write_trace_of_job(rank.perfetto, [record])
         return own
     own.source |= {"rank": job.rank, "world_size": job.world_size}
     if job.unknown_hosts:
@@ -109,18 +104,13 @@ def _diagnosis_of_ranks(rank: RankOfJob, job: Job, limit_s: float) -> Diagnosis 
     said, missing = job.results(limit_s)
     if rank.perfetto is not None:
         found = [msgspec.json.decode(said[i], type=RankRecord) for i in sorted(said)]
-        _write_trace(rank.perfetto, [each for each in found if each.steps])
+        found = [each for each in found if each.steps]
+        if found:
+            write_trace_of_job(rank.perfetto, found)
     merged = merge(said, missing, job.world_size)
     if merged is not None:
         job.reported()
     return merged
-
-
-def _write_trace(path: Path, records: Sequence[RankRecord]) -> None:
-    if not records:
-        return
-    data = msgspec.json.encode(trace_of_job(records))
-    write_output(path, gzip.compress(data, 6) if path.suffix == ".gz" else data)
 
 
 def record_of(
@@ -140,6 +130,7 @@ def record_of(
     if timeline is not None:
         found = attribute_device(timeline, None, work_of)
         record = record_of_device(timeline, found, rank, host)
+        record.spans = spans_of_device(timeline) if spans else []
     else:
         assert isinstance(analysis, CpuAnalysis)
         record = record_of_lane(analysis.capture, analysis.result, rank, host)
@@ -176,12 +167,18 @@ def merge(
             why[rank] = f"rank {rank} has no diagnosis ({record.problem.rstrip('.')})"
     if not records:
         return None
-    return job_diagnosis(
+    compared = compare_records(records, world_size)
+    diagnosis = job_diagnosis(
         {r.rank: decode(r.diagnosis.encode(), name=f"rank {r.rank}") for r in records},
-        compare_records(records, world_size),
+        compared,
         world_size=world_size,
         hosts=len({record.host for record in records}),
         missing=why,
         joined_s={r.rank: r.joined_s for r in records if r.joined_s is not None},
         alone={r.rank: r.alone for r in records if r.alone},
     )
+    if not any(record.alone for record in records):
+        diagnosis.lanes = lanes_of(
+            records, compared.matched, compared.clocks, compared.clock_residual_ns
+        )
+    return diagnosis

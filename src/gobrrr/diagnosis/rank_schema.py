@@ -113,3 +113,45 @@ class JobRecord(Record, kw_only=True):
     clocks_apart: list[int] = []
     late_start: int | None = None
     late_start_s: float | None = None
+
+
+class RankLane(Record, kw_only=True):
+    """One rank in the step that is drawn of all ranks; ns from its beginning, columns by start.
+
+    ``start_ns`` and ``end_ns`` are of its own window. ``work_*``: when it ran kernels, by phase.
+    ``call_*``: its collectives, ``call_name`` indexing ``JobLanes.names``; ``call_wait_ns`` is the
+    first part of each, before the last rank had come (``None``: not compared), and
+    ``call_waits_for`` that rank (``None``: it waited for no other). ``left_out``: calls that are
+    not in the columns, the shortest.
+    """
+
+    rank: int
+    start_ns: int
+    end_ns: int
+    work_start_ns: list[int] = []
+    work_duration_ns: list[int] = []
+    work_phase: list[str] = []
+    call_name: list[int] = []
+    call_start_ns: list[int] = []
+    call_duration_ns: list[int] = []
+    call_wait_ns: list[int | None] = []
+    call_waits_for: list[int | None] = []
+    left_out: int = 0
+
+
+class JobLanes(Record, kw_only=True):
+    """One step on all ranks, on one clock, for a report to draw.
+
+    ``step`` is its name; it lasts ``duration_ns`` from the first rank's beginning to the last one's
+    end. Of ``ranks`` those in ``lanes`` are drawn. ``one_clock``: they share the clock of one host;
+    otherwise their clocks are aligned by the ends of collectives. ``clock_residual_s``: how far
+    apart the recorded ends of a collective are between ranks, the median (``None``: unknown).
+    """
+
+    step: str
+    duration_ns: int
+    ranks: int
+    one_clock: bool
+    clock_residual_s: float | None = None
+    names: list[str] = []
+    lanes: list[RankLane] = []

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from gobrrr.attribution.collectives import Matched
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.attribution.job import clock_residual, known_clock_shifts
+from gobrrr.attribution.job_trace import write_trace_of_job
+from gobrrr.attribution.rank_record import record_of_device
+from gobrrr.attribution.rank_spans import spans_of_device
 from gobrrr.attribution.ranks import RankComparison, compare_ranks
 from gobrrr.capture.trace_ranks import missing_ranks
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.lanes import lanes_of
 from gobrrr.diagnosis.records import device_time_record, seconds, shown_rank_notice
-from gobrrr.diagnosis.schema import Diagnosis, RankRow
+from gobrrr.diagnosis.schema import Diagnosis, JobLanes, RankRow
 from gobrrr.diagnosis.verdict import split_of
-from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.data import KernelKind, Timeline
+from gobrrr.timeline.errors import InputError
 from gobrrr.work import work_of
 
 
@@ -25,13 +33,17 @@ def diagnose_ranks(
     timelines: Sequence[Timeline],
     ceilings: Sequence[Ceilings | None],
     environment: dict[str, Any],
+    perfetto: str | os.PathLike[str] | None = None,
 ) -> Diagnosis:
     """Diagnose several ranks; ``timelines`` are sorted by rank, ``ceilings`` those of each.
 
     Split, ops and everything else that is of one rank are of the one that the others wait for,
     else of the one with the longest step. ``ranks`` and ``collectives`` are of all.
 
-    Raises ValueError if a timeline has no device work.
+    ``perfetto``: also write the first steps of all ranks there, as one trace on one clock.
+
+    Raises ValueError if a timeline has no device work, InputError if the ranks have no clock in
+    common or the trace cannot be written.
     """
     found = [attribute_device(t, c, work_of) for t, c in zip(timelines, ceilings)]
     result = compare_ranks(timelines, found, missing_ranks(timelines))
@@ -57,8 +69,42 @@ def diagnose_ranks(
     )
     diagnosis = assemble(step, source=source, environment=environment)
     diagnosis.ranks = rank_rows(result, found)
+    diagnosis.lanes = _lanes(timelines, found, result, perfetto)
     diagnosis.verdict = " ".join(text for text in (diagnosis.verdict, pace_of(result)) if text)
     return diagnosis
+
+
+def _lanes(
+    timelines: Sequence[Timeline],
+    found: Sequence[DeviceAttribution],
+    result: RankComparison,
+    perfetto: str | os.PathLike[str] | None,
+) -> JobLanes | None:
+    """One step of all ranks on one clock; ``perfetto`` as in ``diagnose_ranks``."""
+    # Each on a clock of its own: traces do not tell which ranks were on one host.
+    records = [
+        record_of_device(timeline, own, rank.rank, f"rank {rank.rank}")
+        for timeline, own, rank in zip(timelines, found, result.ranks)
+    ]
+    shifts = known_clock_shifts(records)
+    if perfetto is not None:
+        if None in shifts:
+            raise InputError(
+                "the traces are not written as one: their clocks are brought together by "
+                "collectives that all ranks run equally often, and these have none"
+            )
+        for record, timeline in zip(records, timelines):
+            record.spans = spans_of_device(timeline)
+        write_trace_of_job(perfetto, records)
+    rows = [np.flatnonzero(t.kernels.kind == KernelKind.COLLECTIVE) for t in timelines]
+    return lanes_of(
+        records,
+        [Matched(m.wait_ns[row], m.last[row], m.complete[row])
+         for m, row in zip(result.matched, rows)],
+        shifts,
+        clock_residual(records, [shift or 0 for shift in shifts]),
+        [timeline.step_names for timeline in timelines],
+    )  # fmt: skip
 
 
 def rank_rows(result: RankComparison, found: Sequence[DeviceAttribution]) -> list[RankRow]:

@@ -26,7 +26,9 @@ from gobrrr.diagnosis.fix_schema import Verification as Verification
 from gobrrr.diagnosis.rank_schema import CollectiveRow as CollectiveRow
 from gobrrr.diagnosis.rank_schema import DeviceTime as DeviceTime
 from gobrrr.diagnosis.rank_schema import ExposedRow as ExposedRow
+from gobrrr.diagnosis.rank_schema import JobLanes as JobLanes
 from gobrrr.diagnosis.rank_schema import JobRecord as JobRecord
+from gobrrr.diagnosis.rank_schema import RankLane as RankLane
 from gobrrr.diagnosis.rank_schema import RankRow as RankRow
 from gobrrr.diagnosis.rank_schema import Split as Split
 from gobrrr.diagnosis.record import Record as Record
@@ -264,6 +266,7 @@ class Diagnosis(Record, kw_only=True):
     collectives: list[CollectiveRow] = []
     job: JobRecord | None = None
     exposed: list[ExposedRow] = []
+    lanes: JobLanes | None = None
     timeline: TimelineColumns | None = None
     findings: list[Finding] = []
     fixes: FixSummary | None = None

@@ -32,7 +32,7 @@ def diagnose_trace(
     ``ceilings``: of the device that the trace was recorded on; by default its data sheet's, found
     by the name in the trace. Without either there is no roofline, and a notice says so.
     ``perfetto``: also write a copy of the one trace there, with steps, regimes and causes of
-    idleness as tracks.
+    idleness as tracks; of several, the first steps of all ranks as one trace on one clock.
 
     Raises InputError for a file that holds no device work that can be diagnosed, for files that are
     not one of each rank of one run, and for a copy that cannot be written.
@@ -42,8 +42,6 @@ def diagnose_trace(
         raise InputError("no trace was given; give one, or one per rank")
     if len(files) == 1:
         return _diagnose_one(read_trace(files[0]), files[0], ceilings, perfetto)
-    if perfetto is not None:
-        raise InputError("tracks are added to one trace; several were given")
     # Not above: one trace is read in a fraction of a second, and has no use for process pools.
     from gobrrr.capture.trace_ranks import read_traces
     from gobrrr.diagnosis.ranks import diagnose_ranks
@@ -56,6 +54,7 @@ def diagnose_trace(
         timelines,
         [_ceilings_of(timeline, ceilings) for timeline in timelines],
         recorded_environment(timelines[0]),
+        perfetto,
     )
 
 

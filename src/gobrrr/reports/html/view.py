@@ -10,6 +10,7 @@ from typing import Any
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, Finding, RankRow
 from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import verdict_word
+from gobrrr.reports.html.lanes import LanesView, lanes_view
 from gobrrr.reports.html.waterfall import Fall, percent_of, waterfall_of
 from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.rank_tables import collective_table, exposed_table, job_line, leaf_table
@@ -136,6 +137,7 @@ class Page:
     classes: TextTable
     growth: GrowthView | None
     ranks: tuple[RankView, ...]
+    lanes: LanesView | None
     leaves: TextTable
     exposed: TextTable
     collectives: TextTable
@@ -180,6 +182,7 @@ def page_of(diagnosis: Diagnosis) -> Page:
         classes=class_table(diagnosis, 100),
         growth=_growth(diagnosis),
         ranks=_ranks(diagnosis.ranks or ()),
+        lanes=lanes_view(diagnosis.lanes),
         leaves=leaf_table(diagnosis),
         exposed=exposed_table(diagnosis, 200),
         collectives=collective_table(diagnosis, 200, wide=True),
