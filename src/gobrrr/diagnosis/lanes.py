@@ -55,19 +55,19 @@ def lanes_of(
     ranks = [record.rank for record in records]
     drawn = _drawn(records, matched, [of[step] for of in windows], shifts)
     most = max(1, MOST_CALLS // len(drawn))
+    lanes = [
+        _lane(records[i], matched[i], ranks, windows[i][step], shifts[i], (zero, end), names, most)
+        for i in drawn
+    ]
     return JobLanes(
         step=step,
         duration_ns=end - zero,
         ranks=len(records),
         one_clock=len({record.host for record in records}) == 1,
         clock_residual_s=seconds(residual_ns),
-        lanes=[
-            _lane(records[i], matched[i], ranks, windows[i][step], shifts[i], (zero, end), names,
-                  most)
-            for i in drawn
-        ],
         names=list(names),
-    )  # fmt: skip
+        lanes=lanes,
+    )
 
 
 def _drawn(
