@@ -87,8 +87,9 @@ def test_the_drawing_is_well_formed_named_and_small(training: Diagnosis, ranks: 
     ids = {element.get("id"): element for element in root.iter() if element.get("id")}
     for name in (root.get("aria-labelledby") or "").split():
         assert ids[name].text, name
-    assert f"{ranks} ranks in a step of 100 ms. The longest wait is that of rank 0, 40.0 ms for " in (
-        ids["lanes-desc"].text or ""
+    assert (
+        f"{ranks} ranks in a step of 100 ms. The longest wait is that of rank 0, 40.0 ms for "
+        in (ids["lanes-desc"].text or "")
     )
     bottom = float(root.get("height") or 0)
     assert bottom < 1100

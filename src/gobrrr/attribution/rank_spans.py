@@ -85,9 +85,7 @@ def _stretches(
     return found
 
 
-def _runs(
-    start: Int64, end: Int64, phase: UInt8, rest_ns: float
-) -> Iterator[tuple[int, int, int]]:
+def _runs(start: Int64, end: Int64, phase: UInt8, rest_ns: float) -> Iterator[tuple[int, int, int]]:
     """(start, end, phase) of rows that follow each other, by start, in one phase."""
     if not len(start):
         return

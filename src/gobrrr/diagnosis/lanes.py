@@ -127,7 +127,5 @@ def _lane(
         lane.call_start_ns.append(begin)
         lane.call_duration_ns.append(max(0, min(call.end_ns - shift, end) - zero - begin))
         lane.call_wait_ns.append(wait_ns)
-        lane.call_waits_for.append(
-            ranks[last] if wait_ns and ranks[last] != record.rank else None
-        )
+        lane.call_waits_for.append(ranks[last] if wait_ns and ranks[last] != record.rank else None)
     return lane
