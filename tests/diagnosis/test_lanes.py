@@ -46,7 +46,7 @@ def _record(
 
 def _lanes(*records: RankRecord, world: int = 2) -> JobLanes | None:
     found = compare_records(records, world)
-    return lanes_of(records, found.matched, found.shifts_ns, found.clock_residual_ns)
+    return lanes_of(records, found.matched, found.clocks, found.clock_residual_ns)
 
 
 def test_the_step_of_median_length_is_drawn_with_who_waits_for_whom() -> None:
@@ -87,11 +87,11 @@ def test_of_a_group_that_is_not_complete_no_waiting_is_told() -> None:
 def test_one_rank_has_no_lanes_and_ranks_without_a_step_in_common_neither() -> None:
     here, there = _record(0, [30] * 3), _record(1, [70] * 3)
     found = compare_records([here, there], 2)
-    assert lanes_of([here], found.matched[:1], found.shifts_ns[:1], None) is None
+    assert lanes_of([here], found.matched[:1], found.clocks[:1], None) is None
     names = [["a", "b", "c"], ["d", "e", "f"]]
-    assert lanes_of([here, there], found.matched, found.shifts_ns, None, names) is None
+    assert lanes_of([here, there], found.matched, found.clocks, None, names) is None
     names = [["a", "b", "c"], ["d", "a", "f"]]
-    common = lanes_of([here, there], found.matched, found.shifts_ns, None, names)
+    common = lanes_of([here, there], found.matched, found.clocks, None, names)
     assert common is not None
     assert common.step == "a"
 

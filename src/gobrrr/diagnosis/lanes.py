@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gobrrr.attribution.collectives import Matched
+from gobrrr.attribution.job_clocks import Clock
 from gobrrr.attribution.rank_record import RankRecord
 from gobrrr.diagnosis.records import seconds
 from gobrrr.diagnosis.schema import JobLanes, RankLane
@@ -18,7 +19,7 @@ MOST_CALLS = 800
 def lanes_of(
     records: Sequence[RankRecord],
     matched: Sequence[Matched],
-    shifts_ns: Sequence[int | None],
+    clocks: Sequence[Clock],
     residual_ns: float | None,
     step_names: Sequence[Sequence[str]] | None = None,
 ) -> JobLanes | None:
@@ -27,7 +28,7 @@ def lanes_of(
     Args:
         records: of each rank.
         matched: of each rank, what was found of its ``calls``, row by row.
-        shifts_ns: how far the clock of each is ahead of the first one's (``None``: not known).
+        clocks: of each rank.
         residual_ns: how far apart the ranks then saw the same collectives end.
         step_names: of each rank, a name for each of its steps by which they are the same; by
             default they are so by their number.
@@ -35,9 +36,9 @@ def lanes_of(
     Returns ``None`` where that cannot be drawn: one rank, clocks that nothing brings together, no
     step in common.
     """
-    shifts = [shift for shift in shifts_ns if shift is not None]
-    if len(records) < 2 or len(shifts) < len(records):
+    if len(records) < 2 or len({clock.of for clock in clocks}) > 1:
         return None
+    shifts = [clock.ahead_ns for clock in clocks]
     if step_names is None:
         step_names = [[f"step {i + 1}" for i in range(len(record.steps))] for record in records]
     windows = [

@@ -12,9 +12,9 @@ import numpy as np
 from gobrrr.attribution.collectives import Matched
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.attribution.job import clock_residual, known_clock_shifts
+from gobrrr.attribution.job_clocks import clocks_of, residual_ns
 from gobrrr.attribution.job_trace import write_trace_of_job
-from gobrrr.attribution.rank_record import record_of_device
+from gobrrr.attribution.rank_record import record_of_device, timeline_of
 from gobrrr.attribution.rank_spans import spans_of_device
 from gobrrr.attribution.ranks import RankComparison, compare_ranks
 from gobrrr.capture.trace_ranks import missing_ranks
@@ -25,7 +25,6 @@ from gobrrr.diagnosis.records import device_time_record, seconds, shown_rank_not
 from gobrrr.diagnosis.schema import Diagnosis, JobLanes, RankRow
 from gobrrr.diagnosis.verdict import split_of
 from gobrrr.timeline.data import KernelKind, Timeline
-from gobrrr.timeline.errors import InputError
 from gobrrr.work import work_of
 
 
@@ -40,10 +39,10 @@ def diagnose_ranks(
     Split, ops and everything else that is of one rank are of the one that the others wait for,
     else of the one with the longest step. ``ranks`` and ``collectives`` are of all.
 
-    ``perfetto``: also write the first steps of all ranks there, as one trace on one clock.
+    ``perfetto``: also write the first steps of all ranks there, as one trace, on one clock where
+    collectives tie their clocks together.
 
-    Raises ValueError if a timeline has no device work, InputError if the ranks have no clock in
-    common or the trace cannot be written.
+    Raises ValueError if a timeline has no device work, InputError if the trace cannot be written.
     """
     found = [attribute_device(t, c, work_of) for t, c in zip(timelines, ceilings)]
     result = compare_ranks(timelines, found, missing_ranks(timelines))
@@ -86,13 +85,9 @@ def _lanes(
         record_of_device(timeline, own, rank.rank, f"rank {rank.rank}")
         for timeline, own, rank in zip(timelines, found, result.ranks)
     ]
-    shifts = known_clock_shifts(records)
+    clocks = clocks_of(records)
+    timed = [timeline_of(record, clock.ahead_ns) for record, clock in zip(records, clocks)]
     if perfetto is not None:
-        if None in shifts:
-            raise InputError(
-                "the traces are not written as one: their clocks are brought together by "
-                "collectives that all ranks run equally often, and these have none"
-            )
         for record, timeline in zip(records, timelines):
             record.spans = spans_of_device(timeline)
         write_trace_of_job(perfetto, records)
@@ -101,8 +96,8 @@ def _lanes(
         records,
         [Matched(m.wait_ns[row], m.last[row], m.complete[row])
          for m, row in zip(result.matched, rows)],
-        shifts,
-        clock_residual(records, [shift or 0 for shift in shifts]),
+        clocks,
+        residual_ns(timed, clocks),
         [timeline.step_names for timeline in timelines],
     )  # fmt: skip
 
