@@ -18,7 +18,7 @@ EXAMPLES = """examples:
   gobrrr trace trace.json.gz --json d.json --by module,cause
   gobrrr trace trace.json.gz --ceilings h100.json
   gobrrr trace trace.json.gz --perfetto out.json.gz  # for ui.perfetto.dev
-  gobrrr trace run/rank*.json.gz --perfetto all.json.gz  # all ranks on one clock
+  gobrrr trace run/rank*.json.gz --perfetto all.json  # ranks on one clock
   gobrrr trace trace.json.gz --scrub clean.json.gz   # a copy safe to share
 """
 
