@@ -26,19 +26,46 @@ def minimal(data: Path) -> Diagnosis:
     return gobrrr.load(data / "minimal.json")
 
 
-def _lookup(rows: int, indices: tuple[int, ...], phase: Phase = Phase.FORWARD) -> CostedOp:
-    table, where = TensorSpec((rows, 64), "float32"), TensorSpec(indices, "int64")
-    call = OpCall("aten::embedding", (table, where), (TensorSpec((*indices, 64), "float32"),))
+def _lookup(
+    rows: int,
+    indices: tuple[int, ...],
+    phase: Phase = Phase.FORWARD,
+    *,
+    storage: int | None = None,
+    width: int = 64,
+) -> CostedOp:
+    table = TensorSpec((rows, width), "float32", storage=storage)
+    found = TensorSpec((*indices, width), "float32")
+    call = OpCall("aten::embedding", (table, TensorSpec(indices, "int64")), (found,))
     cost = OpCost(call, work_of(call), None, 1e-4, 0.0, 1, 1, cold_bytes=1e6)
     return CostedOp(StepOp(call, phase=phase), cost)
 
 
-def test_tokens_are_the_lookups_in_the_largest_table() -> None:
+def test_tokens_are_the_lookups_in_the_table_with_the_most() -> None:
     # A vocabulary, positions, and segments.
     ops = [_lookup(50_000, (4, 512)), _lookup(1024, (512,)), _lookup(2, (4, 512))]
     assert tokens_of(op.op for op in ops) == 2048
+    # More positions than letters in the alphabet.
+    assert tokens_of([_lookup(256, (4, 512)).op, _lookup(1024, (512,)).op]) == 2048
     assert tokens_of([_lookup(50_000, (4, 512), Phase.BACKWARD).op]) is None
     assert tokens_of([]) is None
+
+
+def test_lookups_of_microbatches_and_of_decode_steps_add_up() -> None:
+    # 4 x (2 x 512) tokens; positions are looked up once for both rows.
+    microbatch = [_lookup(50_000, (2, 512), storage=1).op, _lookup(1024, (512,), storage=2).op]
+    assert tokens_of(microbatch * 4) == 4096
+    # A prompt of 512 and 16 tokens after it: 528.
+    decode = [_lookup(50_000, (1, 1), storage=1).op, _lookup(1024, (1,), storage=2).op]
+    assert tokens_of([_lookup(50_000, (1, 512), storage=1).op, *decode * 16]) == 528
+    # Two tables of one shape are two.
+    two = [_lookup(50_000, (2, 512), storage=1).op, _lookup(50_000, (2, 512), storage=2).op]
+    assert tokens_of(two) == 1024
+
+
+def test_a_table_of_biases_between_positions_holds_no_tokens() -> None:
+    # As T5 has: 32 distances, a column for each of 12 heads; 512 x 512 lookups.
+    assert tokens_of([_lookup(50_000, (1, 512)).op, _lookup(32, (512, 512), width=12).op]) == 512
 
 
 def test_joules_per_token() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gobrrr.diagnosis.step_schema import EnergyRecord
@@ -45,17 +46,20 @@ def energy_record(
 
 
 def tokens_of(ops: Iterable[StepOp]) -> int | None:
-    """Tokens that a step takes in: the indices of its forward lookups in the largest table.
+    """Tokens that a step takes in: the indices of all its forward lookups in one table.
 
-    Tables of positions or of segments are smaller than that of the vocabulary. ``None`` for a step
-    without a table.
+    The table is the one with the most of them: a step may look up several microbatches, or a
+    prompt and then each token after it. Tables of positions or of segments are looked up as often
+    at the most. A table of biases between positions (a row for each distance, a column for each
+    head) is looked up more often, and left out: its rows are less than half as wide as the widest.
+    ``None`` for a step without a table.
     """
-    sizes: dict[tuple[int, ...], int] = {}
+    lookups: Counter[tuple[int | None, tuple[int, ...]]] = Counter()
     for op in ops:
         call = op.call
         if call.name == _EMBEDDING and op.phase is not Phase.BACKWARD and len(call.tensors) > 1:
             table, indices = call.tensors[0], call.tensors[1]
-            sizes[table.shape] = max(sizes.get(table.shape, 0), indices.numel)
-    if not sizes:
-        return None
-    return sizes[max(sizes, key=lambda shape: shape[0] if shape else 0)]
+            lookups[table.storage, table.shape] += indices.numel
+    widest = max((shape[-1] for _, shape in lookups if shape), default=0)
+    of_tokens = [count for (_, shape), count in lookups.items() if shape and 2 * shape[-1] >= widest]
+    return max(of_tokens, default=None)
