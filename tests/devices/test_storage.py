@@ -60,6 +60,7 @@ def test_a_users_file_needs_names_and_numbers_only(tmp_path: Path) -> None:
         ('{"device": "x", "rows": {"m": {"value": 0, "unit": "B/s"}}}', "not a positive number"),
         ('{"device": "x", "rows": {"m": {"value": -1, "unit": "B/s"}}}', "not a positive number"),
         ('{"device": "x", "rows": {}, "levels": [{"name": "l2", "rates": []}]}', "level l2"),
+        ('{"device": "x", "rows": {"kernel.fixed": {"value": -1, "unit": "s"}}}', "at least 0"),
         ('{"device": "x", "rows": {}, "format": 99}', "format 99"),
         ('{"device": "x", "rows": {}, "extra": 1}', "extra"),
     ],
@@ -70,6 +71,72 @@ def test_a_file_that_is_none_says_why(tmp_path: Path, content: str, says: str) -
     with pytest.raises(CeilingsFileError, match=says) as error:
         ceilings_from_file(path)
     assert "bad.json" in str(error.value)
+
+
+def _given(**values: float) -> dict[str, object]:
+    rows = {name.replace("_", "."): value for name, value in values.items()}
+    return {name: {"value": value, "unit": ""} for name, value in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "levels", "says"),
+    [
+        (
+            _given(memory_l2_capacity=80e9, memory_dram_capacity=40e9),
+            [],
+            "memory.l2.capacity (80.0 GB) is not below memory.dram.capacity (40.0 GB)",
+        ),
+        (
+            _given(memory_l2_read=1e12, memory_dram_read=2e12),
+            [],
+            "memory.l2.read (1.00 TB/s) is below memory.dram.read (2.00 TB/s)",
+        ),
+        (
+            {},
+            [
+                {"name": "l3", "rates": [(0, 4e12)], "capacity_bytes": 50_000_000},
+                {"name": "l2", "rates": [(0, 6e12)], "capacity_bytes": 5_000_000},
+                {"name": "dram", "rates": [(0, 1e12)]},
+            ],
+            "level l3 (50.0 MB) is not smaller than level l2 (5.00 MB) after it",
+        ),
+        (
+            {},
+            [
+                {"name": "l2", "rates": [(0, 1e12)], "capacity_bytes": 5_000_000},
+                {"name": "dram", "rates": [(0, 2e12)]},
+            ],
+            "level l2 (1.00 TB/s) is slower than level dram (2.00 TB/s) after it",
+        ),
+        (
+            {},
+            [{"name": "l2", "rates": [(0, 1e12)]}, {"name": "dram", "rates": [(0, 1e12)]}],
+            "level l2 has no capacity",
+        ),
+        (
+            {},
+            [{"name": "l2", "rates": [(0, 1e12)], "capacity_bytes": -5}],
+            "level l2 holds -5 bytes",
+        ),
+    ],
+)
+def test_a_file_that_contradicts_itself_says_how(
+    tmp_path: Path, rows: dict[str, object], levels: list[object], says: str
+) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"device": "Mine", "rows": rows, "levels": levels}))
+    with pytest.raises(CeilingsFileError) as error:
+        ceilings_from_file(path)
+    assert str(error.value) == f"mine.json: {says}"
+
+
+def test_measured_bandwidths_may_be_in_any_order(tmp_path: Path) -> None:
+    # Noise, or a machine whose cache is as fast as its memory: measured is measured.
+    path = tmp_path / "c.json"
+    rows = {"memory.dram.read": Ceiling("memory.dram.read", 2e10, "B/s", "measured", "")}
+    levels = (MemoryLevel("l3", 10**7, ((0.0, 1.9e10),)), MemoryLevel("dram", None, ((0.0, 2e10),)))
+    save_ceilings(Ceilings("A CPU", rows, levels), path)
+    assert ceilings_from_file(path).levels == levels
 
 
 def test_a_write_that_fails_keeps_the_old_file(

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gobrrr.devices.ceilings import Ceiling, Ceilings, How, MemoryLevel
+from gobrrr.devices.contradictions import contradiction
 from gobrrr.timeline.files import write_atomically
 
 FORMAT = 1
@@ -72,7 +73,8 @@ def ceilings_from_file(path: str | os.PathLike[str]) -> Ceilings:
 
     Raises:
         OSError: the file cannot be read.
-        CeilingsFileError: it is not such JSON, or a number in it cannot be a ceiling.
+        CeilingsFileError: it is not such JSON, a number in it cannot be a ceiling, or two of them
+            contradict each other.
     """
     path = Path(path)
     try:
@@ -85,11 +87,17 @@ def ceilings_from_file(path: str | os.PathLike[str]) -> Ceilings:
         )
     rows = {}
     for name, row in content.rows.items():
-        if not row.value > 0 and not name.endswith(_MAY_BE_ZERO):
-            raise CeilingsFileError(f"{path.name}: {name} is {row.value}, not a positive number")
+        zero = name.endswith(_MAY_BE_ZERO)
+        if not (row.value >= 0 if zero else row.value > 0):
+            least = "a number of at least 0" if zero else "a positive number"
+            raise CeilingsFileError(f"{path.name}: {name} is {row.value}, not {least}")
         rows[name] = Ceiling(name, row.value, row.unit, row.how, row.source or path.name)
     levels = tuple(_level(level, path.name) for level in content.levels)
-    return Ceilings(content.device, rows, levels or _dram_level(rows.get), tuple(content.notices))
+    found = Ceilings(content.device, rows, levels or _dram_level(rows.get), tuple(content.notices))
+    wrong = contradiction(found)
+    if wrong is not None:
+        raise CeilingsFileError(f"{path.name}: {wrong}")
+    return found
 
 
 # Costs too small to measure.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.devices.contradictions import contradiction_of_sheet
 from gobrrr.devices.datasheet import (
     all_datasheets,
     ceilings_of_sheet,
@@ -69,13 +70,16 @@ def target_device(name: str) -> TargetDevice:
     """The device of a data-sheet row, by its key, full name, driver's name or alias.
 
     Raises:
-        InputError: no row has the name; names the closest ones.
+        InputError: no row has the name (names the closest ones), or the row contradicts itself.
     """
     sheet = find_datasheet(name)
     if sheet is None:
         close = closest_devices(name)
         hint = f"; did you mean {', '.join(close)}?" if close else ""
         raise InputError(f"no data sheet for the device {name!r}{hint} (gobrrr devices lists all)")
+    wrong = contradiction_of_sheet(sheet)
+    if wrong is not None:
+        raise InputError(f"the data sheet of {sheet.key} contradicts itself: {wrong}")
     return target_of_sheet(sheet)
 
 
