@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import target_device
-from gobrrr.prediction.costs import CostedOp, cost_graph, host_calls_of
+from gobrrr.prediction.costs import CostedOp, NoPathError, cost_graph, host_calls_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import OpGraph, StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
@@ -91,3 +93,18 @@ def test_generated_kernels_of_one_name_have_each_their_own_work() -> None:
     again = cost_graph(replace(graph, ops=tuple(op.op for op in found)), H100, flags=FLAGS,
                        kernels=by_block).ops  # fmt: skip
     assert [op.work for op in again] == [op.work for op in found]
+
+
+@pytest.mark.parametrize("device", ["H100-SXM", "MI300X"])
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_products_of_integers_have_no_kernel_on_gpus(dtype: str, device: str) -> None:
+    a, b, out = (TensorSpec((64, 64), dtype, (64, 1), at, "cuda:0", 0) for at in (1, 2, 3))
+    graph = OpGraph(
+        (StepOp(OpCall("aten::mm", (a, b), (out,), "Tensor")),),
+        frozenset(), frozenset(), frozenset(), {1: 1 << 15, 2: 1 << 15, 3: 1 << 15}, None,
+    )  # fmt: skip
+    with pytest.raises(NoPathError) as error:
+        cost_graph(graph, target_device(device), flags=FLAGS)
+    said = str(error.value)
+    assert said.startswith(f"PyTorch has no GPU kernel for products of {dtype}: mm raises on ")
+    assert device in said and "\n" not in said

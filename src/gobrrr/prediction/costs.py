@@ -25,10 +25,13 @@ from gobrrr.work.estimate import Work
 _READS_DEVICE = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero",
                            "aten::nonzero", "aten::masked_select", "aten::_unique2",
                            "aten::equal"})  # fmt: skip
+# Products of these raise on CUDA ("addmm_cuda" not implemented for 'Long'): cuBLAS has none, nor has
+# PyTorch (aten/src/ATen/native/cuda/Blas.cpp; https://github.com/pytorch/pytorch/issues/44428).
+_INTEGERS = ("int64", "int32", "int16", "bool")
 
 
 class NoPathError(InputError):
-    """An op cannot run on a device, which has no unit for its dtype."""
+    """An op cannot run on a device, which has no unit or no kernel for its dtype."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -275,6 +278,11 @@ def _other_path(
         raise NoPathError(
             f"no matrix path for {dtype} on {device.key}: {call.name.partition('::')[2]} raises "
             f"there; store the weights in {dtype} and multiply in bfloat16 or float16"
+        )
+    if device.kind in ("cuda", "hip") and dtype in _INTEGERS:
+        raise NoPathError(
+            f"PyTorch has no GPU kernel for products of {dtype}: {call.name.partition('::')[2]} "
+            f"raises on {device.key}; convert to float32 or float64 before it"
         )
     wide = work_on(work, device)
     if wide is work:
