@@ -50,7 +50,7 @@ class AgainstRow(Record, kw_only=True):
 
     ``within``: whether the measured time lies in the stated interval (``low_s`` to ``high_s``);
     ``None`` without one. ``lower_bound``: a step that is probably bound by its host, and so
-    longer. ``because``: the arithmetic of its longest op.
+    longer: it has no interval. ``because``: the arithmetic of its longest op.
     """
 
     line: int
@@ -76,7 +76,9 @@ class AgainstScore(Record, kw_only=True):
     """Errors of the rows of one kind on one device, of |predicted / measured - 1|.
 
     ``bias``: the median with its sign, below 0: told too fast. ``within``: share of measured times
-    in their intervals, ``None`` where no row has one.
+    in their intervals, ``None`` where no row has one. ``lower_bounds``: rows whose prediction is a
+    lower bound, which no measured time above it can miss; ``bounds_held``: those that were below
+    the measured time.
     """
 
     device: str
@@ -86,6 +88,8 @@ class AgainstScore(Record, kw_only=True):
     p90_error: float
     bias: float
     within: float | None
+    lower_bounds: int
+    bounds_held: int
 
 
 class Against(Record, kw_only=True):
@@ -163,10 +167,9 @@ def scored_row(row: Measured, found: Diagnosis) -> AgainstRow:
     low_s: float | None = None
     high_s: float | None = None
     within: bool | None = None
-    if interval is not None:
-        low, high = (predicted_s * float(end) for end in interval)
-        low_s, high_s = low, None if lower_bound else high
-        within = low <= row.seconds and (lower_bound or row.seconds <= high)
+    if interval is not None and not lower_bound:
+        low_s, high_s = (predicted_s * float(end) for end in interval)
+        within = low_s <= row.seconds <= high_s
     explained = found.source.get("explained") or [""]
     return AgainstRow(
         line=row.line,
@@ -194,6 +197,7 @@ def scored(rows: Iterable[AgainstRow], refused: Sequence[str] = ()) -> Against:
     for (device, kind), members in sorted(groups.items()):
         errors = np.array([row.error for row in members])
         known = [row.within for row in members if row.within is not None]
+        bounds = [row for row in members if row.lower_bound]
         scores.append(
             AgainstScore(
                 device=device,
@@ -203,6 +207,8 @@ def scored(rows: Iterable[AgainstRow], refused: Sequence[str] = ()) -> Against:
                 p90_error=float(np.percentile(np.abs(errors), 90)),
                 bias=float(np.median(errors)),
                 within=sum(known) / len(known) if known else None,
+                lower_bounds=len(bounds),
+                bounds_held=sum(row.predicted_s <= row.measured_s for row in bounds),
             )
         )
     return Against(rows=ordered, scores=scores, refused=list(refused))
