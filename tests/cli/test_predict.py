@@ -406,7 +406,10 @@ def test_a_step_is_explained_by_its_least_known_parts(
     target = tmp_path / "d.json"
     arguments = ["predict", f"{program}:make_step", "--device", "H100-SXM", "--json", str(target)]
     assert main(arguments) == 0
-    assert "Least certain" not in capsys.readouterr().out
+    plain = " ".join(capsys.readouterr().out.split())
+    # One line; what to measure is told on demand.
+    assert "Least certain, with 80 % intervals: " in plain
+    assert "Timing aten::" not in plain
     assert main([*arguments, "--explain"]) == 0
     out = capsys.readouterr().out
     assert out.index("Where the time comes from, H100-SXM") < out.index("Least certain, H100-SXM")
@@ -416,6 +419,31 @@ def test_a_step_is_explained_by_its_least_known_parts(
     assert any("aten::mm " in text for text in source["explained"])
     assert 0 < len(source["uncertain"]) <= 3
     assert all("Timing aten::" in text for text in source["uncertain"])
+    assert len(source["least_certain"]) == len(source["uncertain"])
+    assert all(text in plain for text in source["least_certain"])
+
+
+@pytest.mark.torch
+def test_the_report_says_where_an_interval_comes_from(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = ["predict", f"{program}:make_step", "--device"]
+    for arguments, said in (
+        ([*step, "MI300X"], "Interval: the extremes of seven recorded steps on H100-SXM and MI"),
+        ([*step, "H100-SXM", "--compile"], "Interval: no compiled step of this device was measur"),
+    ):
+        assert main(arguments) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.torch
+def test_a_product_of_integers_has_no_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    op = ["predict", "--op", "mm(64x64, 64x64, int64)", "--device", "H100-SXM"]
+    assert main(op) == 2
+    error = capsys.readouterr().err
+    assert "PyTorch has no GPU kernel for products of int64: mm raises on H100-SXM" in error
+    assert error.count("\n") == 1
+    assert main([*op, "--device", "M4"]) == 0
 
 
 def test_a_trace_has_nothing_to_explain(capsys: pytest.CaptureFixture[str]) -> None:

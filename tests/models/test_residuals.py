@@ -105,3 +105,21 @@ def test_a_factorisation_is_told_within_a_factor_of_two() -> None:
         band = band_of_class(device, residuals.FACTORISATION)
         assert band is not None
         assert (band.low, band.high) == (0.5, 2.0)
+
+
+def test_a_step_names_every_class_of_a_tenth_that_its_device_has_no_measurement_of() -> None:
+    # B has products of its own; its softmax is of relatives.
+    parts = [(residuals.PRODUCT_32, 8.0), (residuals.SOFTMAX, 2.0)]
+    band = band_of_step("B", parts)
+    assert band is not None
+    assert not band.own
+    assert band.source.startswith("products in float32 on B, ")
+    assert band.source.endswith("; no measurement of softmax (20 % of the time) on B")
+    little = band_of_step("B", [(residuals.PRODUCT_32, 95.0), (residuals.SOFTMAX, 5.0)])
+    assert little is not None
+    assert little.own and "no measurement" not in little.source
+    # The largest class says it by itself, once.
+    most = band_of_step("B", [(residuals.PRODUCT_32, 2.0), (residuals.SOFTMAX, 8.0)])
+    assert most is not None
+    assert not most.own
+    assert most.source.count("no measurement") == 1

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import sqrt
+from math import log, sqrt
+from statistics import median
 
 from gobrrr.devices.datasheet import find_datasheet
 from gobrrr.models.coefficients import family_of
 from gobrrr.models.residual_table import BORROWED, MEASURED, RELATED, SOURCE
 from gobrrr.models.walks import crosses_rows
 from gobrrr.timeline.ops import OpCall
+from gobrrr.timeline.quantities import percent
 from gobrrr.work.linear_algebra import FACTORISATIONS
 from gobrrr.work.pointwise_table import POINTWISE
 
@@ -37,11 +39,14 @@ class ErrorBand:
     """Where 8 of 10 measured times lay, as multiples of the predicted one.
 
     ``source``: what says so, as a clause; it names the relatives of a device without measurements.
+    ``own``: whether enough measurements of this device and kind of step are behind it; where not,
+    a report says where it comes from.
     """
 
     low: float
     high: float
     source: str
+    own: bool = True
 
 
 def class_of(call: OpCall, compute_dtype: str) -> str:
@@ -81,10 +86,15 @@ def _is_stream(call: OpCall, name: str) -> bool:
 # Times that no constant is from (tests/models/test_factorisations.py), on GPUs that are mostly not
 # named where they were published.
 _PUBLISHED = ErrorBand(
-    0.5, 2.0, "published times of Cholesky and QR, which lie within a factor of two"
+    0.5,
+    2.0,
+    "published times of Cholesky and QR, which lie within a factor of two",
+    own=False,
 )
 
 
+# A class with this share of a step's time is named if it was not measured on the device.
+_LARGE = 0.1
 # Devices of timed steps: benchmarks/results/prediction_traces_* and prediction_rtx4090_*.
 _OF_STEPS = ("H100-SXM", "MI300X", "RTX-4090")
 
@@ -130,6 +140,7 @@ def band_of_class(device: str, kind: str) -> ErrorBand | None:
             borrowed[1],
             f"no measurement of {kind} on {device} or on its architecture; from {names}, each with "
             f"the constants of another, {SOURCE}",
+            own=False,
         )
     related = RELATED.get(kind)
     if related is None:
@@ -139,7 +150,27 @@ def band_of_class(device: str, kind: str) -> ErrorBand | None:
         related[1],
         f"no measurement of {kind} on {device}; from {names}, each as if it had not been measured, "
         f"{SOURCE}",
+        own=False,
     )
+
+
+def widening(device: str, measured: str) -> float:
+    """How much wider, as a factor of its logarithm, a band is for a device that it is not of.
+
+    That of ``RELATED`` (devices of one architecture) or ``BORROWED`` over that of a measured
+    device, in the median of the classes: at least 1.
+
+    Args:
+        device: key of the data sheet of what was not measured.
+        measured: of the device that the band is of.
+    """
+    family = family_of(find_datasheet(device))
+    akin = family is not None and family == family_of(find_datasheet(measured))
+    ratios = []
+    for kind, (low, high, _) in (RELATED if akin else BORROWED).items():
+        own = [log(rows[kind][1] / rows[kind][0]) for rows in MEASURED.values() if kind in rows]
+        ratios.append(log(high / low) / median(own))
+    return max(1.0, median(ratios))
 
 
 def band_of_step(device: str, parts: Iterable[tuple[str, float]]) -> ErrorBand | None:
@@ -147,7 +178,9 @@ def band_of_step(device: str, parts: Iterable[tuple[str, float]]) -> ErrorBand |
 
     Errors of one class go together (one constant of the model is wrong for all of them), those of
     different classes do not: means add up by their share of the time, half-widths as the root of
-    the sum of squares. ``None`` where a class that takes part has no band.
+    the sum of squares. ``None`` where a class that takes part has no band. The source is that of
+    the class with most of the time, and names the others that carry a tenth of it or more and were
+    not measured on the device.
     """
     seconds: dict[str, float] = {}
     for kind, time_s in parts:
@@ -156,14 +189,23 @@ def band_of_step(device: str, parts: Iterable[tuple[str, float]]) -> ErrorBand |
     if total_s <= 0:
         return None
     middle = squares = 0.0
-    largest = ""
-    for kind, time_s in sorted(seconds.items(), key=lambda item: item[1]):
+    source = ""
+    missing: list[str] = []
+    own = True
+    for kind, time_s in sorted(seconds.items(), key=lambda item: -item[1]):
         band = band_of_class(device, kind)
         if band is None:
             return None
         share = time_s / total_s
         middle += share * (band.low + band.high) / 2
         squares += (share * (band.high - band.low) / 2) ** 2
-        largest = band.source
+        if not band.own and share >= _LARGE:
+            own = False
+            if source:
+                # That of the first class says it already.
+                missing.append(f"{kind} ({percent(share)} of the time)")
+        source = source or band.source
+    if missing:
+        source += f"; no measurement of {' or '.join(missing)} on {device}"
     half = sqrt(squares)
-    return ErrorBand(max(0.0, middle - half), middle + half, largest)
+    return ErrorBand(max(0.0, middle - half), middle + half, source, own=own)

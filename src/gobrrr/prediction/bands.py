@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp, log
 
-from gobrrr.models.residuals import ErrorBand, band_of_step, class_of
+from gobrrr.models.residuals import ErrorBand, band_of_step, class_of, widening
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.costs import CostedOp, OpCost
 
-__all__ = ["ErrorBand", "band_of", "class_of_cost", "classes_of"]
+__all__ = ["ErrorBand", "band_of", "class_of_cost", "classes_of", "interval_notices"]
 
 
+RECORDED_IN = "benchmarks/results/prediction_traces_2026-11-23.json"
+COMPILED_IN = "benchmarks/results/prediction_rtx4090_2026-11-23.json"
+PROCESSOR_IN = "benchmarks/results/prediction_cpu_amd-epyc_2026-11-23.json"
 # Device time of seven recorded steps on H100 and MI300X, measured over predicted: from 0.746
 # (bert on MI300X) to 1.248 (a ResNet with activation checkpoints, on MI300X). They are the extremes
 # of few; host time is on top.
-RECORDED = ErrorBand(0.746, 1.248, "benchmarks/results/prediction_traces_2026-11-23.json")
+RECORDED = ErrorBand(
+    0.746,
+    1.248,
+    f"the extremes of seven recorded steps on H100-SXM and MI300X, {RECORDED_IN}",
+    own=False,
+)
 # Compiled steps of 257 networks on an RTX 4090, the 5th and the 95th percentile.
-COMPILED = ErrorBand(0.905, 1.311, "benchmarks/results/prediction_rtx4090_2026-11-23.json")
-# Eager steps of 12 networks, forward and training, on one core of an AMD EPYC, likewise. The slow
-# end are networks of operators so small that the host's own time is most of the step.
-PROCESSOR = ErrorBand(0.91, 2.08, "benchmarks/results/prediction_cpu_amd-epyc_2026-11-21.json")
+COMPILED_ON = "RTX-4090"
+COMPILED = ErrorBand(0.905, 1.311, COMPILED_IN)
+# Eager steps on one core of an AMD EPYC: of the networks that no constant was fitted on. The slow
+# end is one whose operators are so small that the host's own time is most of the step.
+PROCESSOR = ErrorBand(
+    0.889,
+    2.514,
+    "the extremes of 12 steps, of six networks that nothing was fitted on, on one core of an AMD "
+    f"EPYC, {PROCESSOR_IN}",
+    own=False,
+)
 
 
 def band_of(device: TargetDevice, compiled: bool, ops: Sequence[CostedOp]) -> ErrorBand | None:
@@ -32,11 +48,31 @@ def band_of(device: TargetDevice, compiled: bool, ops: Sequence[CostedOp]) -> Er
     if device.kind not in ("cuda", "hip"):
         return None
     if compiled:
-        return COMPILED if device.kind == "cuda" else None
+        return _compiled(device.key) if device.kind == "cuda" else None
     if device.kind == "hip":
         return RECORDED
     parts = [(kind, op.device_s) for op, kind in zip(ops, classes_of(ops)) if op.device_s > 0]
     return band_of_step(device.key, parts)
+
+
+def interval_notices(band: ErrorBand | None) -> tuple[str, ...]:
+    """Where the interval of a step comes from, if not from measurements of its kind alone."""
+    return () if band is None or band.own else (f"Interval: {band.source}.",)
+
+
+def _compiled(device: str) -> ErrorBand:
+    """Of compiled steps: those of the one device, as much wider as eager ones are elsewhere."""
+    if device == COMPILED_ON:
+        return COMPILED
+    wider = widening(device, COMPILED_ON)
+    times = f", {wider:.1f} times as wide" if wider >= 1.05 else ""
+    return ErrorBand(
+        exp(wider * log(COMPILED.low)),
+        exp(wider * log(COMPILED.high)),
+        f"no compiled step of this device was measured; from the RTX 4090{times}, "
+        f"{COMPILED.source}",
+        own=False,
+    )
 
 
 def classes_of(ops: Sequence[CostedOp]) -> list[str]:

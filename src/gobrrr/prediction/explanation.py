@@ -76,32 +76,36 @@ def _interval(op: OpCost, device: TargetDevice) -> str:
     return f"80 % of such times were between {low} and {high} ({band.source})"
 
 
-def uncertain(ops: Sequence[CostedOp], device: TargetDevice) -> list[str]:
-    """The parts of a step whose time is known least, and what one would have to measure.
+def uncertainty(ops: Sequence[CostedOp], device: TargetDevice) -> dict[str, list[str]]:
+    """The parts of a step whose time is known least: ``uncertain``, and ``least_certain`` in short.
 
     Parts are classes of ops, whose errors go together (``models.residuals.band_of_step``), in the
     order of the width of their intervals in seconds; a class without an interval counts all of its
-    time.
+    time. ``uncertain`` says what one would have to measure.
     """
     classes: dict[str, list[OpCost]] = {}
     for op, kind in zip(ops, classes_of(ops)):
         if op.device_s > 0:
             classes.setdefault(kind, []).append(op.cost)
-    found: list[tuple[float, str]] = []
+    found: list[tuple[float, str, str]] = []
     for kind, members in classes.items():
         total_s = sum(op.device_s for op in members)
         longest = max(members, key=lambda op: op.device_s)
         band = _band(kind, device)
         if band is None:
-            width_s, known = total_s, "no interval, not measured on any related GPU"
+            width_s, short = total_s, "no interval"
+            known = f"{short}, not measured on any related GPU"
         else:
             width_s = total_s * (band.high - band.low)
-            ends = [time_text(total_s * end) for end in (band.low, band.high)]
-            known = f"{ends[0]} to {ends[1]} in 80 % of cases ({band.source})"
+            short = " to ".join(time_text(total_s * end) for end in (band.low, band.high))
+            known = f"{short} in 80 % of cases ({band.source})"
         text = (
             f"{kind}: {time_text(total_s)}, {known}. Timing {_named(longest)} on {device.key} "
             f"(predicted: {time_text(longest.device_s)}) would narrow it."
         )
-        found.append((width_s, text))
+        found.append((width_s, text, f"{kind} {time_text(total_s)} ({short})"))
     found.sort(key=lambda item: -item[0])
-    return [text for _, text in found[:_UNCERTAIN]]
+    return {
+        "uncertain": [text for _, text, _ in found[:_UNCERTAIN]],
+        "least_certain": [short for _, _, short in found[:_UNCERTAIN]],
+    }

@@ -10,7 +10,7 @@ from gobrrr.models.host_lane import HostCosts
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.bands import band_of
 from gobrrr.prediction.costs import CostedOp, cost_graph
-from gobrrr.prediction.explanation import explained, uncertain
+from gobrrr.prediction.explanation import explained, uncertainty
 from gobrrr.prediction.memory import memory_notice
 from gobrrr.prediction.options import PredictOptions
 from gobrrr.prediction.step import predicted_step
@@ -60,8 +60,5 @@ def graph_step(
     )
     if of_host is not None:
         source |= {"lower_bound": of_host.lower_bound, "host_s": of_host.total_s}
-    source |= {
-        "explained": explained(costed.ops, device),
-        "uncertain": uncertain(costed.ops, device),
-    }
+    source |= {"explained": explained(costed.ops, device), **uncertainty(costed.ops, device)}
     return step, costed.ops, source

@@ -86,6 +86,7 @@ def unmeasured_band(
         max(high, replayed.high),
         f"{what} was measured: the wider of whole steps on A100s, {SOURCE}, and of "
         f"{replayed.source}",
+        own=False,
     )
 
 

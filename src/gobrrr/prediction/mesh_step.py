@@ -12,10 +12,10 @@ from gobrrr.models.collectives import HostLink
 from gobrrr.models.host_lane import HostCosts
 from gobrrr.models.stream_replay import LARGEST_SLOWDOWN_BESIDE, SLOWDOWN_BESIDE
 from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.bands import ErrorBand, band_of
+from gobrrr.prediction.bands import ErrorBand, band_of, interval_notices
 from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.energy import tokens_of
-from gobrrr.prediction.explanation import explained, uncertain
+from gobrrr.prediction.explanation import explained, uncertainty
 from gobrrr.prediction.host import host_share
 from gobrrr.prediction.memory import memory_notice
 from gobrrr.prediction.mesh import Mesh, MeshOptions, refuse_processor
@@ -132,6 +132,7 @@ def mesh_step(
         *((too_large,) if too_large is not None else ()),
         *costed.notices,
         *device.notices,
+        *interval_notices(band),
         *of_host.sentences,
     )
     step = replace(
@@ -165,7 +166,7 @@ def mesh_step(
             "pipeline": None if pipeline is None else pipeline.record,
         },
         "explained": [*explained(own, device), *list(arithmetic)[:_EXPLAINED]],
-        "uncertain": uncertain(own, device),
+        **uncertainty(own, device),
     }
     return step, costed.ops, source
 

@@ -18,7 +18,7 @@ from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.measure import Summary
 from gobrrr.models.host_lane import HostCosts, host_seconds
 from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.bands import ErrorBand
+from gobrrr.prediction.bands import ErrorBand, interval_notices
 from gobrrr.prediction.costs import CostedOp, host_calls_of
 from gobrrr.prediction.host import HostShare, host_share
 from gobrrr.prediction.timeline import PredictedTimeline, predicted_timeline
@@ -54,7 +54,12 @@ def predicted_step(
         step=StepTimes(interval_of(step_s, band, lower_bound=lower_bound), MEDIAN),
         counters=counters_of(ops, peak_memory_bytes),
         # What the time rests on comes before what it is made of.
-        notices=(*notices, *target.notices, *(of_host.sentences if of_host is not None else ())),
+        notices=(
+            *notices,
+            *target.notices,
+            *interval_notices(band),
+            *(of_host.sentences if of_host is not None else ()),
+        ),
     )
     return step, of_host
 
@@ -98,10 +103,13 @@ def _on_host(
 
 
 def interval_of(step_s: float, band: ErrorBand | None, *, lower_bound: bool) -> Summary:
-    """A predicted time and where measured ones are to be expected."""
+    """A predicted time and where measured ones are to be expected.
+
+    Below a lower bound there is nothing: its interval starts there and has no upper end.
+    """
     low, high = (1.0, 1.0) if band is None else (band.low, band.high)
     if lower_bound:
-        high = inf
+        low, high = 1.0, inf
     return Summary(median=step_s, mean=step_s, low=step_s * low, high=step_s * high, n=0)
 
 

@@ -52,6 +52,7 @@ def report_markdown(
         sentences.speed_of_light(diagnosis),
         sentences.device_time(diagnosis),
         sentences.energy(diagnosis),
+        sentences.least_certain(diagnosis),
         sentences.batch_note(diagnosis),
     ):
         lines += [_escape(text), ""] if text else []

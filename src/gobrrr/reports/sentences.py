@@ -249,6 +249,18 @@ def energy(diagnosis: Diagnosis) -> str:
     return f"{text} {per_joule} tokens per joule ({found.tokens} tokens)."
 
 
+def least_certain(diagnosis: Diagnosis) -> str:
+    """The parts of a predicted step that are known least; empty of a measured one.
+
+    ``Least certain, with 80 % intervals: products in 16 bits 139 µs (124 µs to 155 µs).``
+    """
+    parts = diagnosis.source.get("least_certain")
+    if not isinstance(parts, list) or not parts:
+        return ""
+    named = ", ".join(plain_name(str(part), 200) for part in parts)
+    return f"Least certain, with 80 % intervals: {named}."
+
+
 def device_time(diagnosis: Diagnosis) -> str:
     """What the device's streams did in the whole window; empty if that was not recorded."""
     device = diagnosis.device_time

@@ -1,0 +1,86 @@
+"""Intervals of predicted steps: where they come from, and what is said where it is elsewhere."""
+
+from __future__ import annotations
+
+import json
+from math import inf, log
+from pathlib import Path
+
+import pytest
+
+from gobrrr.models import residuals
+from gobrrr.models.residuals import ErrorBand
+from gobrrr.models.target import target_device
+from gobrrr.prediction.bands import (
+    COMPILED,
+    PROCESSOR,
+    PROCESSOR_IN,
+    RECORDED,
+    band_of,
+    interval_notices,
+)
+from gobrrr.prediction.step import interval_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _log_width(band: ErrorBand) -> float:
+    return log(band.high / band.low)
+
+
+def test_the_interval_of_processors_is_of_networks_that_nothing_was_fitted_on() -> None:
+    found = json.loads((ROOT / PROCESSOR_IN).read_text())
+    unfitted = found["summary"]["not_fitted_on"]["networks"]
+    # ``ratio`` is predicted over measured.
+    ratios = [1 / row["ratio"] for row in found["rows"] if row["network"] in unfitted]
+    assert f"the extremes of {len(ratios)} steps, of six networks" in PROCESSOR.source
+    assert len(unfitted) == 6
+    assert (PROCESSOR.low, PROCESSOR.high) == pytest.approx((min(ratios), max(ratios)), abs=1e-3)
+
+
+def test_compiled_steps_are_wider_on_devices_where_none_was_measured_and_say_so() -> None:
+    measured = band_of(target_device("RTX-4090"), True, ())
+    assert measured is COMPILED
+    assert interval_notices(measured) == ()
+    # Of the architecture of the RTX 4090, and of another.
+    akin, other = (band_of(target_device(key), True, ()) for key in ("RTX-4080", "H100-SXM"))
+    assert akin is not None and other is not None
+    assert _log_width(COMPILED) <= _log_width(akin) < 0.6 * _log_width(other)
+    for band in (akin, other):
+        (notice,) = interval_notices(band)
+        assert notice.startswith(
+            "Interval: no compiled step of this device was measured; from the RTX 4090"
+        )
+    assert "times as wide" in other.source
+
+
+def test_a_compiled_step_is_widened_as_eager_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = {"T4": {"softmax": (0.5, 2.0, 50)}, "P4": {"softmax": (0.5, 2.0, 50)}}
+    monkeypatch.setattr(residuals, "MEASURED", measured)
+    monkeypatch.setattr(residuals, "RELATED", {"softmax": (0.6, 1.5, 2)})
+    monkeypatch.setattr(residuals, "BORROWED", {"softmax": (0.25, 4.0, 2)})
+    # ln 16 over ln 4.
+    assert residuals.widening("H100-SXM", "RTX-4090") == pytest.approx(2.0)
+    # Never narrower.
+    assert residuals.widening("RTX-4080", "RTX-4090") == 1.0
+    band = band_of(target_device("H100-SXM"), True, ())
+    assert band is not None
+    assert (band.low, band.high) == pytest.approx((COMPILED.low**2, COMPILED.high**2))
+
+
+def test_eager_steps_of_amd_and_of_processors_say_what_few_steps_they_rest_on() -> None:
+    for key in ("MI300X", "MI250X"):
+        assert band_of(target_device(key), False, ()) is RECORDED
+    (notice,) = interval_notices(RECORDED)
+    assert "the extremes of seven recorded steps on H100-SXM and MI300X" in notice
+    (notice,) = interval_notices(PROCESSOR)
+    assert "12 steps, of six networks that nothing was fitted on" in notice
+    assert interval_notices(None) == ()
+
+
+def test_the_interval_of_a_lower_bound_starts_there() -> None:
+    band = ErrorBand(0.8, 1.2, "")
+    bound = interval_of(2.0, band, lower_bound=True)
+    assert (bound.low, bound.median, bound.high) == (2.0, 2.0, inf)
+    told = interval_of(2.0, band, lower_bound=False)
+    assert (told.low, told.high) == pytest.approx((1.6, 2.4))
