@@ -449,3 +449,37 @@ def test_a_product_of_integers_has_no_kernel(capsys: pytest.CaptureFixture[str])
 def test_a_trace_has_nothing_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "--trace", "t.json", "--device", "H100-SXM", "--explain"]) == 2
     assert "--explain would have no effect" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+def test_a_compiled_step_in_cuda_graphs(
+    program: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    step = ["predict", f"{program}:make_step", "--device"]
+    target = tmp_path / "d.json"
+    mode = ["--compile-mode", "reduce-overhead", "--json", str(target)]
+    assert main([*step, "H100-SXM", *mode]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "in 2 CUDA graphs" in said
+    assert "no step in CUDA graphs was measured" in said
+    source = json.loads(target.read_text())["source"]
+    assert source["compile"] is True and source["cuda_graphs"] is True
+    assert main([*step, "M4", *mode]) == 0
+    assert json.loads(target.read_text())["source"]["cuda_graphs"] is False
+    assert "CUDA graphs" not in capsys.readouterr().out
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--compile-mode", "max-autotune"], "mode 'max-autotune': the modes are default and"),
+        (["--compile-mode", "reduce-overhead", "--mesh", "dp=2"], "on a mesh is not predicted"),
+    ],
+)
+def test_a_mode_that_is_not_predicted(
+    arguments: list[str], said: str, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", f"{program}:make_step", "--device", "H100-SXM", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1

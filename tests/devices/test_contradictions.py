@@ -47,7 +47,7 @@ def test_no_sheet_of_the_table_contradicts_itself(sheet: DeviceSheet) -> None:
             "its matrix float16 is 0, not a positive number",
         ),
         (
-            lambda s: replace(s, clock_hz=_scaled(s.base_clock_hz, 0.5)),
+            lambda s: replace(s, base_clock_hz=_scaled(s.clock_hz, 1.5)),
             "is below its base clock (",
         ),
         (

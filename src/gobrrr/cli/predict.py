@@ -64,6 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group = parser.add_argument_group("how the step runs there")
     group.add_argument("--compile", action="store_true", help="under torch.compile")
+    group.add_argument(
+        "--compile-mode", metavar="MODE",
+        help="under torch.compile(mode=MODE): default, or reduce-overhead (CUDA graphs)",
+    )  # fmt: skip
     group.add_argument("--autocast", metavar="fp16|bf16", help="under autocast")
     group.add_argument("--inference-mode", action="store_true", help="under torch.inference_mode()")
     group.add_argument("--channels-last", action="store_true", help="in channels-last layout")
@@ -133,6 +137,7 @@ def _refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
         )
     how = {
         "--compile": parsed.compile,
+        "--compile-mode": parsed.compile_mode is not None,
         "--autocast": parsed.autocast is not None,
         "--inference-mode": parsed.inference_mode,
         "--channels-last": parsed.channels_last,
@@ -187,8 +192,9 @@ def _devices(names: Sequence[str]) -> list[str]:
 def _options(parsed: argparse.Namespace) -> PredictOptions:
     from gobrrr.prediction.options import PredictOptions, dtype_name, mesh_options
 
+    compiled = parsed.compile if parsed.compile_mode is None else parsed.compile_mode
     return PredictOptions(
-        compile=parsed.compile,
+        compile=compiled,
         autocast=dtype_name(parsed.autocast),
         inference_mode=parsed.inference_mode,
         channels_last=parsed.channels_last,
@@ -197,7 +203,7 @@ def _options(parsed: argparse.Namespace) -> PredictOptions:
             parsed.mesh,
             parsed.hosts,
             parsed.link,
-            compiled=parsed.compile,
+            compiled=compiled,
             microbatches=parsed.microbatches,
             schedule=parsed.schedule,
         ),

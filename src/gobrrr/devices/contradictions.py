@@ -124,8 +124,7 @@ def _clocks(sheet: DeviceSheet) -> Iterator[str]:
     base, clock, units = sheet.base_clock_hz, sheet.clock_hz, sheet.multiprocessors
     if base is not None and clock is not None and clock.value < base.value:
         yield (
-            f"its clock ({si(clock.value, 'Hz')}) is below its base clock "
-            f"({si(base.value, 'Hz')})"
+            f"its clock ({si(clock.value, 'Hz')}) is below its base clock ({si(base.value, 'Hz')})"
         )
     vector = sheet.vector.get("float32")
     if sheet.kind not in ("cuda", "hip") or clock is None or units is None or vector is None:

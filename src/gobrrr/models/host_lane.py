@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import Phase
@@ -65,6 +66,18 @@ def host_costs_of(ceilings: Ceilings) -> HostCosts:
     )
 
 
+class Launch(Enum):
+    """How the kernels of an op are launched.
+
+    ``BY_ITSELF``: by its own calls; ``OF_GRAPH``: with those of all ops of its CUDA graph, of which
+    it is the first; ``IN_GRAPH``: by that op.
+    """
+
+    BY_ITSELF = 0
+    OF_GRAPH = 1
+    IN_GRAPH = 2
+
+
 @dataclass(frozen=True, slots=True)
 class HostCall:
     """One op as the host sees it: how many kernels it launches, and in which part of the step.
@@ -76,10 +89,13 @@ class HostCall:
     phase: Phase = Phase.FORWARD
     synchronises: bool = False
     weight: float = 1.0
+    launch: Launch = Launch.BY_ITSELF
 
 
 def host_seconds(call: HostCall, costs: HostCosts) -> float:
-    """Host time from one op's start to the next one's."""
+    """Host time from one op's start to the next one's; a CUDA graph is launched as a plain op."""
+    if call.launch is not Launch.BY_ITSELF:
+        return costs.op_s if call.launch is Launch.OF_GRAPH else 0.0
     if call.kernels == 0:
         return costs.view_s
     one = costs.backward_op_s if call.phase == Phase.BACKWARD else costs.op_s
@@ -113,10 +129,11 @@ class HostWork:
 
 
 def host_work(calls: Sequence[HostCall], costs: HostCosts) -> HostWork:
-    """The ops of a step by what they cost the host, and the sum."""
+    """The ops of a step by what they cost the host, and the sum; a CUDA graph is one op."""
+    calls = [call for call in calls if call.launch is not Launch.IN_GRAPH]
     launching = [call for call in calls if call.kernels]
     seconds = host_seconds_of(calls, costs)
-    further = sum(call.kernels - 1 for call in launching)
+    further = sum(call.kernels - 1 for call in launching if call.launch is Launch.BY_ITSELF)
     launching_s = sum([each for each, call in zip(seconds, calls) if call.kernels])
     first_s = launching_s - further * costs.launch_s
     return HostWork(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds_of
+from gobrrr.models.host_lane import HostCall, HostCosts, Launch, host_seconds_of
 
 Float64 = NDArray[np.float64]
 
@@ -85,7 +85,8 @@ def replay(calls: Sequence[HostCall], device_s: Sequence[float], costs: HostCost
         begins, issues, tells, starts, stops = (column.append for column in rows)
         for call, seconds, issuing in zip(calls, device_s, issuing_s):
             kernels = call.kernels
-            if kernels and len(ends) == QUEUE_LENGTH:
+            queued = kernels and call.launch is not Launch.IN_GRAPH
+            if queued and len(ends) == QUEUE_LENGTH:
                 host = max(host, ends[0])
             begins(host)
             host += issuing
@@ -94,7 +95,8 @@ def replay(calls: Sequence[HostCall], device_s: Sequence[float], costs: HostCost
                 start = max(device + costs.gap_s, host + costs.latency_s)
                 # Kernels of one op follow each other with the same gap.
                 device = start + seconds + (kernels - 1) * costs.gap_s
-                ends.append(device)
+                if queued:
+                    ends.append(device)
                 starts(start)
                 stops(device)
             else:

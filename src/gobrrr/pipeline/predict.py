@@ -45,7 +45,7 @@ def predict(
     workload: Any,
     device: str | Sequence[str],
     *,
-    compile: bool = False,
+    compile: bool | str = False,
     autocast: Any = None,
     inference_mode: bool = False,
     channels_last: bool = False,
@@ -66,7 +66,7 @@ def predict(
         workload: what ``gobrrr.diagnose`` takes.
         device: a name of the data-sheet table (``gobrrr devices`` lists it), or ``"cpu"`` for the
             processor here. Several names give a list of diagnoses.
-        compile: what ``torch.compile`` would make of the model.
+        compile: what ``torch.compile`` would make of it; ``"reduce-overhead"``: in that mode.
         autocast: a 16-bit ``torch.dtype`` or its name: the step under autocast.
         inference_mode: under ``torch.inference_mode()``; of a training workload the forward pass.
         channels_last: model and 4-d inputs in that memory format.

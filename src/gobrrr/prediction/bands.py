@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import exp, log
 
 from gobrrr.models.residuals import ErrorBand, band_of_step, class_of, widening
@@ -38,17 +39,26 @@ PROCESSOR = ErrorBand(
 )
 
 
-def band_of(device: TargetDevice, compiled: bool, ops: Sequence[CostedOp]) -> ErrorBand | None:
+def band_of(
+    device: TargetDevice, compiled: bool, ops: Sequence[CostedOp], *, cuda_graphs: bool = False
+) -> ErrorBand | None:
     """How far measured steps lay from predicted ones; ``None`` where none were measured.
 
-    An eager step on a CUDA device has the residuals of its classes of ops (``models.residuals``).
+    Compiled steps in CUDA graphs have the band of others, and the source says so. An eager
+    step on a CUDA device has the residuals of its classes of ops (``models.residuals``).
     """
     if device.kind == "cpu":
         return None if compiled else PROCESSOR
     if device.kind not in ("cuda", "hip"):
         return None
     if compiled:
-        return _compiled(device.key) if device.kind == "cuda" else None
+        if device.kind != "cuda":
+            return None
+        found = _compiled(device.key)
+        if not cuda_graphs:
+            return found
+        said = f"no step in CUDA graphs was measured; as of others: {found.source}"
+        return replace(found, source=said, own=False)
     if device.kind == "hip":
         return RECORDED
     parts = [(kind, op.device_s) for op, kind in zip(ops, classes_of(ops)) if op.device_s > 0]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from gobrrr.models.carrying import WITHOUT_TF32, work_on
 from gobrrr.models.compiled import compiled_kernels
-from gobrrr.models.host_lane import HostCall
+from gobrrr.models.host_lane import HostCall, Launch
 from gobrrr.models.host_weights import host_weight
 from gobrrr.models.kernel_model import Flags, KernelEstimate, estimate_op, work_with_flags
 from gobrrr.models.residency import MissedBytes, residency_of_step
 from gobrrr.models.roof import Roof, roof_of
 from gobrrr.models.target import TargetDevice
+from gobrrr.prediction.graph_replays import COPY, GraphedOps, graphed
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import OpGraph, StepOp
@@ -25,8 +26,8 @@ from gobrrr.work.estimate import Work
 _READS_DEVICE = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero",
                            "aten::nonzero", "aten::masked_select", "aten::_unique2",
                            "aten::equal"})  # fmt: skip
-# Products of these raise on CUDA ("addmm_cuda" not implemented for 'Long'): cuBLAS has none, nor has
-# PyTorch (aten/src/ATen/native/cuda/Blas.cpp; https://github.com/pytorch/pytorch/issues/44428).
+# Products of these raise on CUDA ("addmm_cuda" not implemented for 'Long'): neither cuBLAS nor
+# PyTorch has any (aten/src/ATen/native/cuda/Blas.cpp; https://github.com/pytorch/pytorch/issues/44428).
 _INTEGERS = ("int64", "int32", "int16", "bool")
 
 
@@ -86,6 +87,7 @@ class CostedOp:
 
     op: StepOp
     cost: OpCost
+    launch: Launch = Launch.BY_ITSELF
 
     @property
     def work(self) -> Work | None:
@@ -110,13 +112,16 @@ class CostedOp:
 
 def host_calls_of(ops: Sequence[CostedOp]) -> list[HostCall]:
     """Each operator as the host sees it; one object for all that are alike."""
-    known: dict[tuple[OpCost, Phase], HostCall] = {}
+    known: dict[tuple[OpCost, Phase, Launch], HostCall] = {}
     found = []
     for costed in ops:
-        key = (costed.cost, costed.op.phase)
+        key = (costed.cost, costed.op.phase, costed.launch)
         call = known.get(key)
         if call is None:
-            call = known[key] = costed.cost.host_call(costed.op.phase)
+            call = costed.cost.host_call(costed.op.phase)
+            if costed.launch is not Launch.BY_ITSELF:
+                call = replace(call, launch=costed.launch)
+            known[key] = call
         found.append(call)
     return found
 
@@ -135,11 +140,13 @@ def cost_graph(
     *,
     flags: Flags,
     compiled: bool = False,
+    cuda_graphs: bool = False,
     kernels: Mapping[int, Work | None] | None = None,
 ) -> CostedStep:
     """Cost every operator of the graph; with ``compiled``, what Inductor would leave of it.
 
     The optimizer stays as it is in a compiled step: ``torch.compile(model)`` does not reach it.
+    ``cuda_graphs``: the kernels of each of its passes are launched together (``graph_replays``).
     ``kernels``: the work of calls that no formula covers (those of a compiler), by their identity.
 
     Raises:
@@ -150,13 +157,19 @@ def cost_graph(
     given = kernels or {}
     if compiled:
         ops, given = _compiled(graph, device)
+    in_graph: Sequence[int] = (0,) * len(ops)
+    if cuda_graphs:
+        made = graphed(ops, graph.inputs, _is_captured)
+        ops, in_graph = made.ops, made.graph
+        notices[_launched_as(made)] += 1
     calls = [op.call for op in ops]
     missed, cold = residency_of_step(calls, device.ceilings, device.cache_bytes)
     alike: dict[object, int] = {}
     work_of_alike: list[Work | None] = []
     known: dict[tuple[int, MissedBytes, float], OpCost] = {}
     found = []
-    for op, beyond, cold_bytes in zip(ops, missed, cold):
+    launched = 0
+    for op, beyond, cold_bytes, number_of_graph in zip(ops, missed, cold, in_graph):
         # A kernel's name and tensors do not say what a compiler has put into it.
         own = (given[id(op.call)],) if id(op.call) in given else ()
         number = alike.setdefault((op.call.likeness, own), len(alike))
@@ -168,7 +181,12 @@ def cost_graph(
             call = replace(op.call, missed=beyond) if beyond else op.call
             work = work_of_alike[number]
             cost = known[key] = _cost(call, work, device, flags, cold_bytes, notices)
-        found.append(CostedOp(op, cost))
+        launch = Launch.BY_ITSELF
+        if number_of_graph:
+            first = cost.kernels > 0 and number_of_graph > launched
+            launch = Launch.OF_GRAPH if first else Launch.IN_GRAPH
+            launched = number_of_graph if first else launched
+        found.append(CostedOp(op, cost, launch))
     return CostedStep(tuple(found), tuple(sorted(notices)))
 
 
@@ -181,6 +199,21 @@ def _compiled(
     kernels = compiled_kernels(model, graph.kept, multiprocessors=device.multiprocessors)
     ops = (*(kernel.step_op for kernel in kernels), *rest)
     return ops, {id(kernel.call): kernel.work for kernel in kernels}
+
+
+def _is_captured(call: OpCall) -> bool:
+    """Whether a CUDA graph can hold it: it neither works on the host nor copies there or waits."""
+    return not (_on_host(call) or _crosses(call) or call.name in _READS_DEVICE)
+
+
+def _launched_as(made: GraphedOps) -> str:
+    held = sum(number > 0 for number in made.graph)
+    copies = sum(op.call.name == COPY and not number for op, number in zip(made.ops, made.graph))
+    return (
+        f"reduce-overhead: {held:,} ops in {max(made.graph, default=0):,} CUDA graphs, each "
+        f"launched at the host's cost of one op; {copies:,} copies of their inputs. What "
+        "torch.compile checks before each launch is not included."
+    )
 
 
 def _on_host(call: OpCall) -> bool:

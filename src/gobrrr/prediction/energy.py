@@ -61,5 +61,7 @@ def tokens_of(ops: Iterable[StepOp]) -> int | None:
             table, indices = call.tensors[0], call.tensors[1]
             lookups[table.storage, table.shape] += indices.numel
     widest = max((shape[-1] for _, shape in lookups if shape), default=0)
-    of_tokens = [count for (_, shape), count in lookups.items() if shape and 2 * shape[-1] >= widest]
+    of_tokens = [
+        count for (_, shape), count in lookups.items() if shape and 2 * shape[-1] >= widest
+    ]
     return max(of_tokens, default=None)

@@ -30,17 +30,26 @@ def graph_step(
     """
     if not graph.ops:
         raise InputError("the step runs no operator: there is nothing to predict")
-    costed = cost_graph(graph, device, flags=flags_in_force(), compiled=options.compile)
+    # Elsewhere the mode leaves kernels to be launched one by one.
+    cuda_graphs = options.cuda_graphs and device.kind in ("cuda", "hip")
+    costed = cost_graph(
+        graph,
+        device,
+        flags=flags_in_force(),
+        compiled=bool(options.compile),
+        cuda_graphs=cuda_graphs,
+    )
     notices = [*graph.notices, *costed.notices]
     too_large = memory_notice(device.key, graph.peak_memory_bytes, device.memory_bytes)
     if too_large is not None:
         notices.insert(len(graph.notices), too_large)
-    band = band_of(device, options.compile, costed.ops)
+    band = band_of(device, bool(options.compile), costed.ops, cuda_graphs=cuda_graphs)
     source = {
         "kind": "prediction",
         "name": name,
         "device": device.key,
-        "compile": options.compile,
+        "compile": bool(options.compile),
+        "cuda_graphs": cuda_graphs,
         "autocast": options.autocast,
         "inference_mode": options.inference_mode,
         "channels_last": options.channels_last,
@@ -53,7 +62,7 @@ def graph_step(
         costed.ops,
         device,
         host,
-        compiled=options.compile,
+        compiled=bool(options.compile),
         band=band,
         notices=notices,
         peak_memory_bytes=graph.peak_memory_bytes,

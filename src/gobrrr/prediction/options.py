@@ -11,6 +11,9 @@ from gobrrr.models.pipeline_schedule import Schedule
 from gobrrr.prediction.mesh import MeshOptions, parse_link, parse_mesh
 from gobrrr.timeline.errors import InputError
 
+# ``torch.compile``'s mode that launches kernels as CUDA graphs.
+REDUCE_OVERHEAD = "reduce-overhead"
+COMPILE_MODES = ("default", REDUCE_OVERHEAD)
 # Microbatches for each stage of a pipeline where nothing is said: a bubble of a fifth.
 USUAL_MICROBATCHES = 4
 _DTYPES = {"fp16": "float16", "half": "float16", "float16": "float16",
@@ -19,9 +22,13 @@ _DTYPES = {"fp16": "float16", "half": "float16", "float16": "float16",
 
 @dataclass(frozen=True, slots=True)
 class PredictOptions:
-    """How the step is to run on the device, as of ``gobrrr.predict``; ``tf32`` as if allowed."""
+    """How the step is to run on the device, as of ``gobrrr.predict``; ``tf32`` as if allowed.
 
-    compile: bool = False
+    ``compile`` may be one of ``torch.compile``'s modes, of which ``for_capture`` refuses those that
+    are not predicted.
+    """
+
+    compile: bool | str = False
     autocast: str | None = None
     inference_mode: bool = False
     channels_last: bool = False
@@ -29,11 +36,25 @@ class PredictOptions:
     tf32: bool = False
     mesh: MeshOptions | None = None
 
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether the kernels of the compiled step are launched as CUDA graphs."""
+        return self.compile == REDUCE_OVERHEAD
+
     def for_capture(self) -> CaptureOptions:
         """What of it the program is captured with.
 
-        Raises InputError for a size that is none.
+        Raises InputError for a size that is none, and for a mode that is not predicted.
         """
+        if self.compile not in (False, True, *COMPILE_MODES):
+            raise InputError(
+                f"no prediction of torch.compile's mode {self.compile!r}: the modes are "
+                f"{' and '.join(COMPILE_MODES)}"
+            )
+        if self.cuda_graphs and self.mesh is not None:
+            raise InputError(
+                f"{REDUCE_OVERHEAD} on a mesh is not predicted: leave out the mesh, or the mode"
+            )
         if self.size_hint is not None and self.size_hint < 0:
             raise InputError(f"a size hint is a number of elements, not {self.size_hint}")
         return CaptureOptions(
@@ -51,7 +72,7 @@ class PredictOptions:
 class PredictKeywords(TypedDict, total=False):
     """The keywords of ``gobrrr.predict``, which says what they mean."""
 
-    compile: bool
+    compile: bool | str
     autocast: Any
     inference_mode: bool
     channels_last: bool
@@ -70,7 +91,7 @@ def mesh_options(
     hosts: int,
     link: str | None,
     *,
-    compiled: bool,
+    compiled: bool | str,
     microbatches: int | None = None,
     schedule: str | None = None,
 ) -> MeshOptions | None:
@@ -105,7 +126,7 @@ def mesh_options(
         None if link is None else parse_link(link),
         microbatches or (USUAL_MICROBATCHES * found.pp if found.pp > 1 else 1),
         Schedule.ONE_F_ONE_B if schedule is None else Schedule(schedule),
-        compiled,
+        bool(compiled),
     )
 
 

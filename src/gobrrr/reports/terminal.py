@@ -140,10 +140,10 @@ def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
         console.print(hanging("!", plain_name(notice, 2000), "yellow"))
     console.print()
     _draw_split(diagnosis, console)
-    beside = (
+    below = (
         sentences.speed_of_light, sentences.device_time, sentences.energy, sentences.least_certain,
     )  # fmt: skip
-    _print_lines(console, [sentence(diagnosis) for sentence in beside])
+    _print_lines(console, [sentence(diagnosis) for sentence in below])
     for name in options.by:
         table = table_named(name, diagnosis, options.top)
         if table.rows:
