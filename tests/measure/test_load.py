@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,26 @@ def test_a_machine_that_was_taken_away() -> None:
         LoadReading(0, 0, 0, 0), LoadReading(1000 * MS, 50 * MS, 900 * MS, 1000 * MS), 1
     )
     assert load.taken_away
+
+
+def test_a_machine_that_a_hypervisor_took_away() -> None:
+    # No thread ever waited: a run queue does not count what is stolen. 800 of 1000 ms were.
+    start, end = LoadReading(0, 0, 0, 0), LoadReading(1000 * MS, 200 * MS, 0, 1000 * MS)
+    assert load_between(start, replace(end, stolen_ns=800 * MS), 1).taken_away
+    assert not load_between(start, replace(end, stolen_ns=700 * MS), 1).taken_away
+    # Of the 40 % that were left its threads had half: 20 % of what they wanted.
+    both = replace(end, stolen_ns=600 * MS, waiting_ns=200 * MS)
+    assert load_between(start, both, 1).taken_away
+    assert not load_between(start, replace(both, stolen_ns=0), 1).taken_away
+
+
+def test_a_few_ticks_are_no_share_of_what_a_hypervisor_took() -> None:
+    # A block of 40 ms, of which the counter shows four ticks, all of them stolen.
+    load = load_between(
+        LoadReading(0, 0, 0, 0), LoadReading(40 * MS, 40 * MS, 0, 40 * MS, stolen_ns=40 * MS), 1
+    )
+    assert load.stolen_share == 1.0
+    assert not load.taken_away
 
 
 def test_the_time_of_children_is_found() -> None:

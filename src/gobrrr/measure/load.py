@@ -12,12 +12,14 @@ from gobrrr.timeline.quantities import percent
 
 # Shares above this are worth a sentence: the spread of an idle machine stays below it.
 TOLERANCE = 0.05
-# A program that had no processor for a larger share of the time that it wanted one was taken apart
-# by the system: where its time went says nothing of the program.
+# A program that had no processor for a larger share of the time that it wanted one, because others
+# or a hypervisor had it, was taken apart by the system: where its time went says nothing of it.
 TAKEN_AWAY = 0.75
 # Threads that wait for one another spin while one of them has no processor, which counts as time
 # that they used: beside others that take this share, what tells is how long some thread waited.
 OTHERS_HELD = 0.2
+# Linux counts what a hypervisor takes in ticks of 10 ms: of fewer than ten no share is known.
+LEAST_STOLEN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,13 @@ class Load:
 
     @property
     def taken_away(self) -> bool:
-        """Whether the machine was so busy that the times say nothing of the program."""
-        if self.waiting_share is not None and self.waiting_share > TAKEN_AWAY:
+        """Whether the machine was so busy that the times say nothing of the program.
+
+        What was waited is of the time that a hypervisor left: either leaves its part of the rest.
+        """
+        stolen = self.stolen_share if self.stolen_s >= LEAST_STOLEN_S else 0.0
+        had = (1.0 - (self.waiting_share or 0.0)) * (1.0 - stolen)
+        if had < 1.0 - TAKEN_AWAY:
             return True
         if not self.waiting_s or not self.others_s or (self.others_share or 0.0) <= OTHERS_HELD:
             return False
