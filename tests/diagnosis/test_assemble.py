@@ -11,7 +11,7 @@ from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
-from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.data import WHOLE_TRACE, Timeline
 from gobrrr.work import work_of
@@ -114,5 +114,6 @@ def test_of_a_machine_that_was_taken_away_only_what_was_measured_is_told(
     assert found.verdict == ""
     assert (found.regime, found.close) == (None, False)
     assert (found.mfu, found.speed_of_light_s) == (None, None)
-    assert "no verdict" in found.notices[0]
+    assert found.notices[0] == TAKEN_AWAY
+    assert "75 %" in TAKEN_AWAY and "a hypervisor" in TAKEN_AWAY
     assert found.leaves == free.leaves

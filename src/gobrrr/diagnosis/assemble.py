@@ -15,7 +15,7 @@ from gobrrr.attribution.attributed import Attributed, AttributedOp, StepTimes
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.drawing import timeline_columns
-from gobrrr.diagnosis.impossible import contradictions
+from gobrrr.diagnosis.impossible import against_work, contradictions
 from gobrrr.diagnosis.out_of_proportion import out_of_proportion
 from gobrrr.diagnosis.records import (
     collective_rows,
@@ -24,6 +24,7 @@ from gobrrr.diagnosis.records import (
     spread_record,
 )
 from gobrrr.diagnosis.schema import (
+    NO_VERDICT,
     Concurrent,
     Coverage,
     DeviceRecord,
@@ -41,16 +42,19 @@ from gobrrr.diagnosis.tables import (
     op_rows,
 )
 from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
+from gobrrr.measure.load import TAKEN_AWAY as MOST_TAKEN_AWAY
 from gobrrr.timeline.collector import uncollected
 from gobrrr.timeline.data import PHASE_NAMES, Phase
+from gobrrr.timeline.quantities import percent
 from gobrrr.work.registry import failure_notices
 
 # What tables call the time in which a processor's lane waits for other ranks.
 COMMUNICATION = "(waiting for other ranks)"
 TAKEN_AWAY = (
-    "Other programs had the processors for most of the time in which this program was ready to "
-    "run. These times describe the machine and not the program, so there is no verdict and no "
-    "prediction. Measure again on an idle machine."
+    f"For more than {percent(MOST_TAKEN_AWAY)} of the time in which this program had work for a "
+    "processor it had none: other programs, a hypervisor, or threads of its own beyond the number "
+    "of processors were in its place. These times describe the machine and not the program, so "
+    f"{NO_VERDICT} and no prediction. Measure again on an idle machine."
 )
 # A step longer than this many medians is slow.
 SLOW_STEP = 1.5
@@ -83,7 +87,10 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     coverage = coverage_of(ops, shares, step.unlinked_ns * 1e-9)
     modelled = _mostly_modelled(coverage)
     mfu, mfu_dtype = mfu_of(ops, step.ceilings, step_s) if modelled else (None, None)
-    wrong = contradictions(mfu, shares, step_s)
+    wrong = [
+        *contradictions(mfu, shares, step_s),
+        *against_work(ops, shares, leaves, step.ceilings),
+    ]
     if step.step.taken_away:
         wrong.append(TAKEN_AWAY)
     regime, close = (None, False) if wrong else regime_of(leaves)

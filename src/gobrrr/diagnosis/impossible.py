@@ -5,9 +5,14 @@ No verdict is drawn from a diagnosis that contradicts itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
-from gobrrr.attribution.leaves import KernelShares
+from gobrrr.attribution.attributed import AttributedOp
+from gobrrr.attribution.leaves import COMPUTE_MATRIX, COMPUTE_VECTOR, KernelShares
+from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.schema import NO_VERDICT
 from gobrrr.timeline.quantities import count, share, time_text
 
 # Clocks above a data sheet's and the spread of a measured ceiling: up to here a share of a peak may
@@ -18,7 +23,7 @@ MFU_TOLERANCE = 1.05
 ROOF_BEATEN, ROOF_BEATEN_SHARE = 3.0, 0.1
 _WHY = (
     "the work and the time do not belong to the same steps, or a ceiling is wrong. This is an "
-    "error in gobrrr, so there is no verdict and no prediction."
+    f"error in gobrrr, so {NO_VERDICT} and no prediction."
 )
 
 
@@ -43,3 +48,76 @@ def contradictions(mfu: float | None, shares: KernelShares, step_s: float) -> li
             f"at least {time_text(roofs_s)} at the ceilings, which is impossible: {_WHY}"
         )
     return found
+
+
+def against_work(
+    ops: Sequence[AttributedOp],
+    shares: KernelShares,
+    leaves_s: Mapping[str, float],
+    ceilings: Ceilings | None,
+) -> list[str]:
+    """Sentences on time without its work, and work without its time; empty where nothing is wrong.
+
+    Of ops whose roof is the matrix unit's the products need FLOPs / ceiling, and the leaves of
+    compute have to hold about that much: less than a third of it is no rounding
+    (``ROOF_BEATEN``). Products that wait for bytes count as memory and are not looked at. The other
+    way round, what counts as arithmetic of a unit has to have some of it. Either has to be a tenth
+    of the step (``ROOF_BEATEN_SHARE``); work that is not known contradicts nothing.
+
+    Args:
+        ops: the step's, with their work and their rows in ``shares``.
+        shares: the step's kernels.
+        leaves_s: the step's leaves, in seconds.
+        ceilings: of the device.
+    """
+    step_s = sum(leaves_s.values())
+    least_s = ROOF_BEATEN_SHARE * step_s
+    if step_s <= 0:
+        return []
+    found = []
+    needed_s = _matrix_s(ops, ceilings)
+    computed_s = sum(time_s for leaf, time_s in leaves_s.items() if leaf.startswith("compute."))
+    if needed_s > least_s and ROOF_BEATEN * computed_s < needed_s:
+        found.append(
+            f"Matrix products need at least {time_text(needed_s)} of each step at the ceilings, "
+            f"and {time_text(computed_s)} of it counts as compute, which is impossible: {_WHY}"
+        )
+    idle_s = _without_work_s(ops, shares)
+    if idle_s > least_s:
+        found.append(
+            f"{time_text(idle_s)} of each step counts as compute in ops that have nothing to "
+            f"compute, which is impossible: {_WHY}"
+        )
+    return found
+
+
+def _matrix_s(ops: Sequence[AttributedOp], ceilings: Ceilings | None) -> float:
+    """Seconds of the matrix unit that the ops need which it bounds."""
+    if ceilings is None:
+        return 0.0
+    total_s = 0.0
+    for op in ops:
+        if op.share < 0 or op.work is None or op.roof is None or not op.work.matrix_flops:
+            continue
+        rate = ceilings.matrix_flops_per_s(op.work.compute_dtype)
+        if op.roof.regime == COMPUTE_MATRIX and rate:
+            total_s += op.work.matrix_flops * op.weight / rate
+    return total_s
+
+
+def _without_work_s(ops: Sequence[AttributedOp], shares: KernelShares) -> float:
+    """Seconds that count as a unit's arithmetic, of ops that are known to have none of it."""
+    total_ns = 0.0
+    for op in ops:
+        if op.share < 0 or op.work is None:
+            continue
+        regime, work = int(shares.regime[op.share]), op.work
+        # Random numbers and the like are bound by a rate that no FLOPs say.
+        limited = op.roof is not None and bool(op.roof.limit)
+        nothing = {
+            COMPUTE_MATRIX: work.matrix_flops == 0,
+            COMPUTE_VECTOR: work.vector_flops == 0 and not work.special and not limited,
+        }
+        if nothing.get(regime, False):
+            total_ns += float(shares.roof_ns[op.share] + shares.below_ns[op.share])
+    return total_ns * 1e-9

@@ -42,6 +42,8 @@ from gobrrr.timeline.quantities import time_text
 from gobrrr.timeline.step_kinds import SeenSteps, WallTime
 
 SCHEMA_VERSION = 1
+# Stands in the notice that says why a diagnosis has no regime.
+NO_VERDICT = "there is no verdict"
 
 # Reports come after this room, so the one behind ``print(diagnosis)`` is named, not imported.
 _TEXT_REPORT = "gobrrr.reports.terminal"
