@@ -8,13 +8,13 @@ import pytest
 
 import gobrrr
 from gobrrr.diagnosis.comparison import compare
-from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.schema import NO_VERDICT, Diagnosis
 from gobrrr.reports.compare import comparison_text
 from gobrrr.reports.html import report_html
 from gobrrr.reports.html.view import page_of
 from gobrrr.reports.markdown import report_markdown
 from gobrrr.reports.prediction_table import prediction_table
-from gobrrr.reports.terminal import Options, report_text
+from gobrrr.reports.terminal import Options, gist_text, report_text
 
 WHY = "These times describe the machine and not the program, so there is no verdict."
 
@@ -47,3 +47,19 @@ def test_it_is_compared(without: Diagnosis, minimal: Diagnosis) -> None:
 def test_a_row_of_devices_says_that_it_is_unknown(without: Diagnosis) -> None:
     without.close = False
     assert " - " in prediction_table([without], 120)
+
+
+def test_the_short_report_at_the_end_says_why(without: Diagnosis, minimal: Diagnosis) -> None:
+    def gist(diagnosis: Diagnosis) -> str:
+        return " ".join(gist_text(diagnosis).replace("!", "").split())
+
+    assert NO_VERDICT in WHY
+    assert WHY in gist(without)
+    # What is said of a job comes first, and is not the reason.
+    without.notices = ["The figures are those of rank 0.", WHY, "Something else."]
+    assert WHY in gist(without)
+    assert "rank 0" not in gist(without) and "Something else" not in gist(without)
+    # Where there is a verdict, it alone is told.
+    minimal.notices = [WHY]
+    assert minimal.regime is not None
+    assert WHY not in gist(minimal)

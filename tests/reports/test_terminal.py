@@ -308,3 +308,15 @@ def test_in_a_notebook_the_text_is_the_text(
     plain = report_text(training)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert report_text(training) == plain
+
+
+def test_tokens_per_second_are_those_of_the_time_beside_them(minimal: Diagnosis) -> None:
+    def told(step: StepRecord) -> str:
+        return " ".join(report_text(replace(minimal, step=step)).split())
+
+    # Ten tokens in 0.1 s in the median, in 0.2 s in the mean.
+    time = replace(minimal.step.time_s, median=0.1, mean=0.2, low=0.1, high=0.4, n=24)
+    step = replace(minimal.step, time_s=time, tokens=10)
+    usual, varying = told(step), told(replace(step, varying=True, basis="mean"))
+    assert "100.0 ms per step (" in usual and "; 100 tokens per second" in usual
+    assert "200.0 ms per step (" in varying and "; 50.0 tokens per second" in varying

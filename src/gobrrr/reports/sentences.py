@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gobrrr.diagnosis.schema import Diagnosis, Finding
+from gobrrr.diagnosis.schema import NO_VERDICT, Diagnosis, Finding
 from gobrrr.reports.fix_table import trial_line
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import PARTS, Part, cause_label
@@ -90,17 +90,26 @@ def spread_of_step(diagnosis: Diagnosis) -> str:
 def step_time(diagnosis: Diagnosis) -> str:
     """``100.0 ms per step (98.5 to 101.3, 24 steps; mean 102.1)``."""
     scale, time = time_scale(diagnosis), diagnosis.step.time_s
+    headline_s = time.mean if diagnosis.step.varying else time.median
     text = spread_of_step(diagnosis)
     if diagnosis.step.varying:
         text = f"{text}; median {scale.number(time.median)}"
     elif scale.number(time.mean) != scale.number(time.median):
         text = f"{text}; mean {scale.number(time.mean)}"
-    if diagnosis.step.tokens and time.median > 0:
-        text = f"{text}; {significant(diagnosis.step.tokens / time.median)} tokens per second"
+    if diagnosis.step.tokens and headline_s > 0:
+        text = f"{text}; {significant(diagnosis.step.tokens / headline_s)} tokens per second"
     if diagnosis.step.varying:
         text = f"{text}; steps vary, so all figures below are means"
-        return f"{scale.text(time.mean)} per step ({text})"
-    return f"{scale.text(time.median)} per step ({text})"
+    return f"{scale.text(headline_s)} per step ({text})"
+
+
+def no_verdict(diagnosis: Diagnosis) -> str:
+    """Why there is no verdict; empty where there is one, or nothing is said of it."""
+    if diagnosis.regime is not None or not diagnosis.notices:
+        return ""
+    # Those of a job come before it.
+    why = (notice for notice in diagnosis.notices if NO_VERDICT in notice)
+    return plain_name(next(why, diagnosis.notices[0]), 2000)
 
 
 def wall_time(diagnosis: Diagnosis) -> str:
