@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,57 @@ def test_a_class_with_its_own_idea_of_a_module_is_measured(tmp_path: Path) -> No
     assert ended.problem is None
     (measured,) = found
     assert measured.source == "module" and measured.all_plain_ns
+
+
+RAISES = (
+    TRAIN.replace("range(80)", "range(at)")
+    .replace('open(sys.argv[1], "w").write("whole")', 'raise ValueError("mine")')
+    .replace("import sys, torch", "import sys, torch\n    at = int(sys.argv[1])")
+)
+
+
+def raising(
+    steps: int, folder: Path, plan: Plan, conclude: Callable[[Measurements], None]
+) -> ScriptEnd:
+    script = folder / "train.py"
+    script.write_text(textwrap.dedent(RAISES))
+    return measure_script(
+        load_script(str(script)), [str(steps)], plan,
+        lambda measured, _: conclude(measured), stop=False, progress=lambda *_: None,
+    )  # fmt: skip
+
+
+def test_what_was_timed_before_a_script_raises_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: list[Measurements] = []
+    ended = raising(60, tmp_path, Plan(1, 500), found.append)
+    # The error and the exit code are as without gobrrr.
+    assert ended.exit.raised and ended.exit.code == 3
+    assert isinstance(ended.exit.error, ValueError)
+    error = capsys.readouterr().err
+    assert "Traceback" in error and error.endswith("ValueError: mine\n")
+    assert ended.problem is None and not ended.ran_on
+    (measured,) = found
+    assert len(measured.all_plain_ns) > 20
+    (notice,) = [each for each in measured.notices if "ended" in each]
+    assert notice.startswith("The script ended with an error (ValueError) during timing: ")
+
+
+def test_a_script_that_raises_too_soon_has_no_diagnosis(tmp_path: Path) -> None:
+    found: list[Measurements] = []
+    ended = raising(5, tmp_path, Plan(1, 500), found.append)
+    assert ended.exit.raised and not found
+    assert ended.too_few_steps
+
+
+def test_a_defect_of_ours_does_not_take_the_place_of_a_scripts_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(measured: Measurements) -> None:
+        raise LookupError("what is not there")
+
+    ended = raising(60, tmp_path, Plan(1, 500), fails)
+    assert isinstance(ended.exit.error, ValueError) and ended.exit.code == 3
+    assert ended.problem is not None and "what is not there" in ended.problem
+    assert "LookupError: what is not there" in capsys.readouterr().err

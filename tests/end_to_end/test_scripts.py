@@ -90,7 +90,7 @@ sys.exit(0)
 def test_a_script_that_raises_keeps_its_traceback_and_gives_3(tmp_path: Path) -> None:
     script = write(
         tmp_path,
-        TRAIN + "\nfor i in range(40):\n    train_step()\n    if i == 9: raise KeyError('mine')\n",
+        TRAIN + "\nfor i in range(40):\n    train_step()\n    if i == 4: raise KeyError('mine')\n",
     )
     done = gobrrr("run", *FEW, "--json", "d.json", script, cwd=tmp_path)
     assert done.returncode == 3
@@ -396,3 +396,25 @@ for i in range(100_000):
     assert 100 < found["step"]["time_s"]["n"] < 200
     assert any("The script ended during timing" in notice for notice in found["notices"])
     assert "\nOps\n" in done.stdout
+
+
+def test_what_was_timed_is_told_of_a_script_that_raises(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        TRAIN
+        + """
+for i in range(100_000):
+    if i == 200: raise KeyError("mine")
+    train_step()
+""",
+    )
+    options = ("--quiet", "--warmup", "2", "--steps", "5000")
+    done = gobrrr("run", *options, "--json", "d.json", script, cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "KeyError: 'mine'" in done.stderr
+    assert done.stderr.endswith("gobrrr: script.py raised, see above\n")
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert 100 < found["step"]["time_s"]["n"] < 200
+    said = "The script ended with an error (KeyError) during timing"
+    assert any(said in notice for notice in found["notices"])
+    assert done.stdout.count("\nOps\n") == 1

@@ -80,8 +80,11 @@ def measure_script(
     finally:
         run.end()
     ran_on = run.concluded and not stop
-    if not (run.concluded or ended.raised):
+    if not ended.raised:
         run.conclude_early()
+    elif agree is None:
+        # A launcher ends all ranks once one has raised: there it is too late to tell anything.
+        run.conclude_raised(ended.error)
     return ScriptEnd(ended, run.problem, run.too_few_steps, ran_on)
 
 
@@ -166,8 +169,21 @@ class _Run:
         if self.problem:
             print(f"gobrrr: {self.problem}", file=sys.stderr, flush=True)
 
-    def conclude_early(self) -> None:
-        """Use what there is of a script that ended too soon, or say what is missing."""
+    def conclude_raised(self, error: BaseException | None) -> None:
+        """The same of a script that raised: a defect of ours may not take its error's place."""
+        try:
+            self.conclude_early(error)
+        except Exception as ours:
+            traceback.print_exception(ours)
+            self.problem = f"gobrrr failed to tell what it had measured: {ours}"
+
+    def conclude_early(self, error: BaseException | None = None) -> None:
+        """Use what there is of a script that ended too soon, or say what is missing.
+
+        ``error``: what it raised, if anything.
+        """
+        if self.concluded:
+            return
         measured = self.session.result
         if not measured.source:
             others_ns = family_ns() - self._others_ns
@@ -181,8 +197,9 @@ class _Run:
         if measured.device_timeline is not None:
             profiled = len(measured.device_timeline.steps)
         if timed >= FEWEST_STEPS and profiled >= 1 and measured.recorded is not None:
+            how = "" if error is None else f" with an error ({type(error).__name__})"
             measured.notices.append(
-                f"The script ended during {self.session.phase}: {timed} steps timed, "
+                f"The script ended{how} during {self.session.phase}: {timed} steps timed, "
                 f"{profiled} profiled."
             )
             self._conclude()

@@ -97,7 +97,7 @@ def _diagnose_script(target: Target, fixes: Sequence[Fix]) -> tuple[Diagnosis, F
             stop=True,
             on_analysis=keep,
         )
-    if seen:
+    if seen and not outcome.exit.raised:
         diagnosis, facts = seen[0]
         return diagnosis, replace(
             facts, checkpoints=checkpoints[0] > 0, graphs_kept=tuple(kept),
