@@ -125,6 +125,55 @@ def test_work_of_steps_of_many_sizes_is_a_mean(tmp_path: Path) -> None:
     assert "steps vary" in " ".join(text.split())
 
 
+LENGTHS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.Linear(32, 16)
+    def forward(self, x):
+        h = x.new_zeros(x.shape[0], 16)
+        for at in range(x.shape[1]):
+            h = torch.tanh(self.cell(torch.cat((x[:, at], h), 1)))
+        return h
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+# Blocks of timed steps are multiples of ten.
+lengths = (2, 3, 4, 5, 7, 9, 12, 16, 21, 28)
+for i in range(150):
+    loss = net(torch.randn(4, lengths[i % 10], 16)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()
+"""
+
+
+def test_a_script_of_many_lengths_holds_its_own_gate(tmp_path: Path) -> None:
+    found = {}
+    # Which lengths are recorded differs: with one of them the longest is, with the other not.
+    for warmup in ("4", "9"):
+        (tmp_path / warmup).mkdir()
+        found[warmup], _ = diagnosis_of(
+            LENGTHS, tmp_path / warmup, "--warmup", warmup, "--steps", "40"
+        )
+        assert found[warmup]["step"]["varying"]
+        # A product for each place of the input forward and, of weights and states, two backward,
+        # but for the first state's; 10.7 places in the mean.
+        counted = sum(row["count"] for row in found[warmup]["ops"] if row["unit"] == "matrix")
+        assert counted == pytest.approx(3 * 10.7 - 1, rel=0.1)
+    assert found["4"]["counters"]["reads_of_one_value"] == pytest.approx(1)
+    for now, before in (("4", "9"), ("9", "4")):
+        gate = subprocess.run(
+            [sys.executable, "-m", "gobrrr", "check", f"{now}/d.json", "--no-times",
+             "--baseline", f"{before}/d.json"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert gate.returncode == 0, gate.stdout + gate.stderr
+
+
 def test_saving_is_a_part_of_the_wall_time(tmp_path: Path) -> None:
     found, _ = diagnosis_of(CHECKPOINTS, tmp_path, "--warmup", "3", "--steps", "30")
     part = next(p for p in found["wall"]["parts"] if p["name"] == "checkpointing")

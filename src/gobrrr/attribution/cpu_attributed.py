@@ -94,7 +94,7 @@ def attributed_cpu(
         idle=idle,
         device=device,
         threads=threads,
-        counters=_counters(analysis),
+        counters=_counters(analysis, measured.kind.varying),
         module_classes=measured.module_classes,
         notices=tuple(_notices(measured, analysis, ceilings)),
     )
@@ -230,15 +230,19 @@ def _drawn(capture: CpuCapture, result: CpuAttribution) -> DrawnStep:
     )
 
 
-def _counters(analysis: CpuAnalysis) -> dict[str, float]:
-    others = analysis.result.other_kernels
-    kernels = sum(works_on(work) for work in analysis.works) + sum(o.count for o in others)
-    syncs = sum(op.call.name == READ_OF_ONE_VALUE for op in analysis.capture.recorded)
+def _counters(analysis: CpuAnalysis, varying: bool) -> dict[str, float]:
+    """What a step does: as it was recorded, or of steps that vary what one does in the mean."""
+    recorded, result = analysis.capture.recorded, analysis.result
+    calls = result.calls.tolist() if varying else [1] * len(recorded)
+    runs = list(zip(recorded, analysis.works, calls))
+    kernels = sum(times for _, work, times in runs if works_on(work))
     return {
-        "ops": float(len(analysis.capture.recorded)),
-        "kernels": float(kernels),
-        "reads_of_one_value": float(syncs),
-        "page_faults": float(sum(op.page_faults for op in analysis.capture.recorded)),
+        "ops": float(sum(calls)),
+        "kernels": float(kernels + sum(other.count for other in result.other_kernels)),
+        "reads_of_one_value": float(
+            sum(times for op, _, times in runs if op.call.name == READ_OF_ONE_VALUE)
+        ),
+        "page_faults": analysis.page_faults,
     }
 
 

@@ -28,7 +28,10 @@ from gobrrr.work.generated_cpp import work_of_cpp_kernel
 
 @dataclass(frozen=True)
 class CpuAnalysis:
-    """Everything between the raw measurements and the tables, for those who compare two runs."""
+    """Everything between the raw measurements and the tables, for those who compare two runs.
+
+    ``page_faults``: of a step when nothing is attached to it, as far as ops are known to have them.
+    """
 
     capture: CpuCapture
     works: tuple[Work | None, ...]
@@ -36,6 +39,7 @@ class CpuAnalysis:
     cost: ProfilerCost
     result: CpuAttribution
     step: Summary
+    page_faults: float
 
 
 def works_of(recorded: Sequence[StepOp]) -> tuple[Work | None, ...]:
@@ -97,7 +101,8 @@ def attribute_measurements(
         recorded_steps: list[Recorded] = [(recorded, works, kind.others[0][1])]
         recorded_steps += [(ops, works_of(ops), share) for ops, share in kind.others[1:]]
         works, calls, faults = mean_works(recorded_steps)
-    faults = faults_of_timed_steps(faults, kind.page_faults)
+    faults = faults_of_timed_steps(faults, kind.page_faults, calls)
+    step_faults = faults_of_step(faults, calls)
     result = attribute_cpu(
         capture,
         works,
@@ -108,20 +113,27 @@ def attribute_measurements(
         fixed_ns=fixed.time_ns,
         fault_ns=faults * (ceilings.value("page_fault") or 0.0) * 1e9,
         cost=cost,
-        release_ns=release_ns_per_fault * float(faults.sum()),
+        release_ns=release_ns_per_fault * step_faults,
         generated={name: work_of_cpp_kernel(source) for name, source in measured.generated.items()},
     )
-    return CpuAnalysis(capture, works, fixed, cost, result, step)
+    return CpuAnalysis(capture, works, fixed, cost, result, step, step_faults)
 
 
-def faults_of_timed_steps(recorded: Float64, timed: float | None) -> Float64:
-    """Page faults of each op in a step that nothing is attached to.
+def faults_of_step(faults: Float64, calls: Float64 | None) -> float:
+    """Page faults of a step that runs each op so often (``None``: once)."""
+    return float(faults.sum() if calls is None else (faults * calls).sum())
+
+
+def faults_of_timed_steps(
+    recorded: Float64, timed: float | None, calls: Float64 | None = None
+) -> Float64:
+    """Page faults of one call of each op in a step that nothing is attached to.
 
     The recorded step tells which ops bring in fresh memory; how much of it a step brings in at all
     is counted while it is timed (``None``: it was not). While a step is recorded the allocator
     gives back memory that it would otherwise use again.
     """
-    total = float(recorded.sum())
+    total = faults_of_step(recorded, calls)
     if timed is None or total <= timed:
         return recorded
     return recorded * (timed / total)
