@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
+from gobrrr.attribution.device_groups import group_kernels
 from gobrrr.attribution.leaves import COMPUTE_MATRIX, MEMORY
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
@@ -168,6 +169,41 @@ def test_leaves_are_means_over_windows_and_each_is_kept(tmp_path: Path) -> None:
     assert found.attribution.step_ns == 77_000
     # mean per step: each of two kernels counts half
     assert found.attribution.kernels.owned_ns.tolist() == [20_500, 25_500]
+
+
+def test_windows_that_count_more_than_others_are_weighted_in_all_that_is_a_mean(
+    tmp_path: Path,
+) -> None:
+    trace = WrittenTrace()
+    for step, duration in enumerate((41, 51)):
+        base = 100 * step
+        trace.note(f"ProfilerStep#{step}", base, 90)
+        trace.op("aten::mm", base, 8)
+        trace.launch("gemm", base + 1, base + 3, duration, correlation=step)
+    timeline = read_trace(trace.write(tmp_path))
+
+    def counted(*counts: float) -> DeviceAttribution:
+        return attribute_device(
+            timeline, DEVICE, lambda call: WORKS.get(call.name),
+            window_counts=np.array(counts) if counts else None,
+        )  # fmt: skip
+
+    found = counted(1.5, 0.5)
+    # The windows of 100 and 54 us: (150 + 27) / 2; below the roof 10 and 20: (15 + 10) / 2.
+    assert found.attribution.step_ns == 88_500
+    assert leaves_us(found)["compute.matrix.below"] == 12.5
+    kernels = found.attribution.kernels
+    # 41 * 1.5 / 2 and 51 * 0.5 / 2, and of the roof of 30 likewise.
+    assert kernels.owned_ns.tolist() == pytest.approx([30_750, 12_750])
+    assert kernels.full_roof_ns.tolist() == pytest.approx([22_500, 7_500])
+    # Of one call in each of two windows: 1.5 / 2 + 0.5 / 2.
+    assert float(group_kernels(timeline, found).count.sum()) == pytest.approx(1.0)
+    idle_ns = sum(gap.duration_ns for gap in found.attribution.idle)
+    assert idle_ns == pytest.approx(88_500 - 30_750 - 12_750)
+    assert float(found.idle_before_ns.sum()) <= idle_ns
+    alike, plain = counted(1.0, 1.0).attribution, counted().attribution
+    assert alike.leaves_ns == pytest.approx(dict(plain.leaves_ns))
+    assert alike.kernels.owned_ns.tolist() == plain.kernels.owned_ns.tolist()
 
 
 def test_a_kernel_that_runs_into_the_next_window_is_shared_by_time(tmp_path: Path) -> None:

@@ -99,6 +99,11 @@ class StepTimes:
     seen: SeenSteps | None = None
     taken_away: bool = False
 
+    @property
+    def typical_s(self) -> float:
+        """The figure of ``time`` that the leaves sum to, in seconds."""
+        return self.time.mean if self.basis == MEAN else self.time.median
+
 
 @dataclass(frozen=True)
 class DrawnStep:

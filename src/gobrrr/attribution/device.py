@@ -60,7 +60,8 @@ class DeviceAttribution:
     of idle time on the trace's clock; ``idle_before_ns[k]`` is the idle time, mean per step, that
     kernel k ended. ``owned`` are the disjoint stretches that kernels own. ``unlinked_ns`` is
     kernel time, mean per step, for which no operator was found. ``profiler_ns`` is what a step was
-    shortened by, because it was the profiler's.
+    shortened by, because it was the profiler's. ``counts`` is how often each kernel stands in the
+    mean (1 on average; ``None``: all alike).
     """
 
     attribution: Attribution
@@ -71,6 +72,7 @@ class DeviceAttribution:
     idle_before_ns: Float64
     unlinked_ns: float
     profiler_ns: float = 0.0
+    counts: Float64 | None = None
 
 
 def attribute_device(
@@ -79,6 +81,7 @@ def attribute_device(
     work_of: WorkOf,
     fixed_ns: Float64 | None = None,
     event_ns: float = 0.0,
+    window_counts: Float64 | None = None,
 ) -> DeviceAttribution:
     """Attributes every window of the timeline; leaves are means over the windows.
 
@@ -91,6 +94,7 @@ def attribute_device(
         work_of: formula of an operator call, ``None`` where there is none.
         fixed_ns: of each kernel, where more is known of it than the device's fixed cost.
         event_ns: what the profiler added to the host's time for each event that it recorded.
+        window_counts: how much each window counts in the means, 1 on average; ``None``: all alike.
 
     Raises:
         ValueError: the timeline has no device work.
@@ -131,14 +135,26 @@ def attribute_device(
     kept = kept_of_idle(timeline, idle, event_ns)
     within = (idle_pieces.end - idle_pieces.start).astype(np.float64)
     np.add.at(per_window, (idle_window, causes), within * kept[idle_pieces.row])
-    spent_ns = float((within * (1.0 - kept[idle_pieces.row])).sum()) / steps
-
+    spent = within * (1.0 - kept[idle_pieces.row])
+    lengths: Float64 = (windows[:, 1] - windows[:, 0]).astype(np.float64)
     owned_ns = np.bincount(row, weights=length, minlength=len(kernels)) / steps
     # Everything is a mean per step, so that rows of one operator add up to its time in a step.
     shares = split_kernels(
         rows, whole, regime, work.roof_ns, fixed_ns=fixed,
         owned=owned_ns * steps / np.maximum(duration, 1),
     ).scaled(1.0 / steps, roofs=1.0 / steps)  # fmt: skip
+    means: Float64 = per_window
+    counts: Float64 | None = None
+    if window_counts is not None:
+        means, lengths = per_window * window_counts[:, None], lengths * window_counts
+        spent = spent * window_counts[idle_window]
+        kept = kept * window_counts[_window_of(idle.start_ns, windows)]
+        counts = window_counts[_window_of(kernels.start_ns, windows)]
+        weighted = np.bincount(row, weights=length * window_counts[window], minlength=len(kernels))
+        # A kernel that runs into the next window counts as its parts do.
+        np.divide(weighted, owned_ns * steps, out=counts, where=owned_ns > 0)
+        owned_ns, shares = owned_ns * counts, shares.scaled(counts, roofs=counts)
+    spent_ns = float(spent.sum()) / steps
     # A kernel that only ends the last window is of no step.
     counted = (kernels.start_ns < windows[-1, 1]) & (kernels.end_ns > windows[0, 0])
     shares = replace(
@@ -146,9 +162,9 @@ def attribute_device(
         duration_ns=shares.duration_ns * counted,
         full_roof_ns=shares.full_roof_ns * counted,
     )
-    mean = per_window.mean(axis=0)
+    mean = means.mean(axis=0)
     attribution = Attribution(
-        step_ns=float((windows[:, 1] - windows[:, 0]).mean()) - spent_ns,
+        step_ns=float(lengths.mean()) - spent_ns,
         leaves_ns=dict(zip(LEAVES, mean.tolist())),
         kernels=shares,
         works=work.works,
@@ -166,8 +182,14 @@ def attribute_device(
     )
     return DeviceAttribution(
         attribution, figures, work, owned, idle, before / steps,
-        float(owned_ns[unlinked].sum()), spent_ns,
+        float(owned_ns[unlinked].sum()), spent_ns, counts,
     )  # fmt: skip
+
+
+def _window_of(start_ns: Int64, windows: Int64) -> Int64:
+    """The window that something begins in; the first or the last one of what is outside."""
+    found = np.searchsorted(windows[:, 0], start_ns, side="right") - 1
+    return np.clip(found, 0, len(windows) - 1)
 
 
 def _leaf_table(leaves: tuple[str, ...]) -> Int64:

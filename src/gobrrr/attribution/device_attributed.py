@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gobrrr.attribution.attributed import (
+    MEAN,
     MEDIAN,
     READ_OF_ONE_VALUE,
     Attributed,
@@ -46,26 +48,28 @@ def attributed_device(
     found: DeviceAttribution,
     ceilings: Ceilings | None,
     unprofiled_s: Sequence[float] = (),
+    *,
+    varying: bool = False,
 ) -> Attributed:
     """A device's step, attributed.
 
     ``unprofiled_s``: step times measured without the profiler, where there are any (a live run):
-    the leaves are brought to their median. Otherwise they are means over the windows.
+    the leaves are brought to their median, or to their mean where steps differ in size
+    (``varying``). Otherwise they are means over the windows.
     """
     step = recorded_step_times(timeline)
     if unprofiled_s:
-        time = summarise(list(unprofiled_s))
-        found, scales = scale_to_step(found, time.median * 1e9)
         step = StepTimes(
-            time=time,
-            basis=MEDIAN,
+            time=summarise(list(unprofiled_s)),
+            basis=MEAN if varying else MEDIAN,
             samples_s=tuple(unprofiled_s),
             profiled_s=step.profiled_s,
             profiler_cost_s=found.profiler_ns * 1e-9,
-            host_scale=scales.host,
-            kernel_scale=scales.kernel,
             profiled_steps=step.profiled_steps,
+            varying=varying,
         )
+        found, scales = scale_to_step(found, step.typical_s * 1e9)
+        step = replace(step, host_scale=scales.host, kernel_scale=scales.kernel)
     attribution = found.attribution
     groups = group_kernels(timeline, found)
     idle_ns = sum(gap.duration_ns for gap in attribution.idle)
@@ -80,7 +84,7 @@ def attributed_device(
         idle=attribution.idle,
         beside_ns={TRAILING: max(0.0, idle_ns - float(found.idle_before_ns.sum()))},
         unlinked_ns=found.unlinked_ns,
-        counters=_counters(timeline),
+        counters=_counters(timeline, found),
         device_time=found.device_time,
         collectives=match_collectives(
             [timeline], [exposure_of_device(found)], [timeline.rank or 0], False
@@ -140,11 +144,12 @@ def _drawn(timeline: Timeline, found: DeviceAttribution) -> DrawnStep:
     )
 
 
-def _counters(timeline: Timeline) -> dict[str, float]:
+def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
     steps = len(timeline.steps)
     kernels, host = timeline.kernels, timeline.host
     inside = (kernels.start_ns >= timeline.steps[0, 0]) & (kernels.start_ns < timeline.steps[-1, 1])
     kind, op = kernels.kind[inside], kernels.op[inside]
+    times = np.ones(len(kind)) if found.counts is None else found.counts[inside]
     is_read = np.array([*(name == READ_OF_ONE_VALUE for name in timeline.names), False], bool)
     reads = is_read[np.append(host.name, -1)[op]] & (kind == KernelKind.COPY)
     low, high = _host_window(timeline, int(np.argmax(inside)))
@@ -158,12 +163,12 @@ def _counters(timeline: Timeline) -> dict[str, float]:
     compiled = {COMPILED_REGIONS: regions / steps} if regions else {}
     return {
         **compiled,
-        "kernels": float((kind == KernelKind.KERNEL).sum()) / steps,
-        "copies": float((kind == KernelKind.COPY).sum()) / steps,
-        "collectives": float((kind == KernelKind.COLLECTIVE).sum()) / steps,
-        "pageable_copies": float(blocking[kernels.name[inside]].sum()) / steps,
+        "kernels": float(times[kind == KernelKind.KERNEL].sum()) / steps,
+        "copies": float(times[kind == KernelKind.COPY].sum()) / steps,
+        "collectives": float(times[kind == KernelKind.COLLECTIVE].sum()) / steps,
+        "pageable_copies": float(times[blocking[kernels.name[inside]]].sum()) / steps,
         "synchronisations": float(waits.sum()) / steps,
-        "reads_of_one_value": float(reads.sum()) / steps,
+        "reads_of_one_value": float(times[reads].sum()) / steps,
         # All that the host waited for the device, whether or not the device then waited too.
         "host_waits_s": float(waited_ns) * 1e-9 / steps,
     }

@@ -72,7 +72,8 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
     counted = (kernels.start_ns >= timeline.steps[0, 0]) & (
         kernels.start_ns < timeline.steps[-1, 1]
     )
-    calls = np.where(linked, 1.0 / np.maximum(launched[op], 1), 1.0) * counted
+    each = counted if found.counts is None else counted * found.counts
+    calls = np.where(linked, 1.0 / np.maximum(launched[op], 1), 1.0) * each
     return KernelGroups(
         first=first,
         origin=origin[first],
@@ -89,7 +90,7 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
         ),
         works=tuple(work.whole[row] for row in first.tolist()),
         roofs=tuple(work.roofs[row] for row in first.tolist()),
-        weight=total(work.share * counted) / steps,
+        weight=total(work.share * each) / steps,
         count=total(calls) / steps,
         idle_before_ns=total(found.idle_before_ns),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,13 +12,13 @@ from gobrrr.attribution.attributed import Attributed
 from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu, works_of
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.attribution.mean_work import Recorded, mean_works
 from gobrrr.attribution.recorded import RecordedDevice
 from gobrrr.attribution.scaling import scale_to_step
-from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.measurements import Measurements, StepKind
 from gobrrr.capture.recorded_timeline import RecordedTimeline, with_recorded
 from gobrrr.devices import load_ceilings, this_device
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.measure import summarise
 from gobrrr.measure.progress import Progress
 from gobrrr.models.residency import with_missed
 from gobrrr.timeline.data import KernelKind
@@ -125,13 +126,18 @@ def analyse_device(
     timeline = measured.device_timeline
     assert timeline is not None
     recorded = [] if measured.unrecorded else with_missed(measured.recorded or (), ceilings)
-    capture = with_recorded(timeline, recorded)
-    found = attribute_device(capture.timeline, ceilings, work_of, event_ns=event_ns or 0.0)
-    unprofiled_s = [ns * 1e-9 for ns in measured.all_plain_ns]
-    attributed = attributed_device(capture.timeline, found, ceilings, unprofiled_s)
-    if unprofiled_s:
-        found, _ = scale_to_step(found, summarise(unprofiled_s).median * 1e9)
     kind = measured.kind
+    capture = with_recorded(timeline, recorded, varying=kind.varying)
+    counts = np.array(kind.window_counts) if kind.window_counts else None
+    found = attribute_device(
+        capture.timeline, ceilings, work_of, event_ns=event_ns or 0.0, window_counts=counts
+    )
+    unprofiled_s = [ns * 1e-9 for ns in measured.all_plain_ns]
+    attributed = attributed_device(
+        capture.timeline, found, ceilings, unprofiled_s, varying=kind.varying
+    )
+    if unprofiled_s:
+        found, _ = scale_to_step(found, attributed.step.typical_s * 1e9)
     times = replace(
         attributed.step,
         kind=kind.name,
@@ -140,14 +146,27 @@ def analyse_device(
         taken_away=measured.taken_away,
     )
     attributed = replace(attributed, step=times, module_classes=measured.module_classes)
-    works = list(works_of(capture.recorded))
+    works = list(_works_of_mean_step(capture.recorded, kind))
     analysis = DeviceAnalysis(capture, tuple(works), found, attributed, event_ns)
     for row, position in enumerate(analysis.position_of_kernels().tolist()):
         whole = found.work.whole[row]
         if position >= 0 and whole is not None:
             # As its kernels compute it: float32 products may run in TF32.
-            works[position] = whole
+            mean = works[position] if kind.others else None
+            works[position] = (
+                whole if mean is None else replace(mean, compute_dtype=whole.compute_dtype)
+            )
     return replace(analysis, works=tuple(works))
+
+
+def _works_of_mean_step(recorded: Sequence[StepOp], kind: StepKind) -> tuple[Work | None, ...]:
+    """Work of each recorded op: of the recorded step, or of the mean one where steps vary."""
+    own = works_of(recorded)
+    if not kind.others:
+        return own
+    steps: list[Recorded] = [(recorded, own, kind.others[0][1])]
+    steps += [(ops, works_of(ops), share) for ops, share in kind.others[1:]]
+    return mean_works(steps)[0]
 
 
 def analysed_like(

@@ -105,8 +105,13 @@ class KernelShares:
     def __len__(self) -> int:
         return len(self.kernel)
 
-    def scaled(self, factor: float, *, roofs: float = 1.0) -> KernelShares:
-        """All times times ``factor``, ``full_roof_ns`` times ``roofs``."""
+    def scaled(
+        self,
+        factor: float | NDArray[np.float64],
+        *,
+        roofs: float | NDArray[np.float64] = 1.0,
+    ) -> KernelShares:
+        """All times by ``factor``, ``full_roof_ns`` by ``roofs``: one for all, or one for each."""
         parts = {
             name: getattr(self, name) * factor
             for name in (

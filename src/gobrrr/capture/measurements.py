@@ -109,6 +109,8 @@ class StepKind:
         wall: what the wall time goes to; ``None`` where that cannot be told.
         seen: all such steps, not the timed ones alone; ``None`` where that cannot be told.
         page_faults: of such a step when nothing is attached to it; ``None`` if not counted.
+        window_counts: how much each profiled step of a device counts in a mean over the sizes of
+            the timed ones, 1 on average; empty where all are alike.
     """
 
     name: str = ""
@@ -118,6 +120,7 @@ class StepKind:
     wall: WallTime | None = None
     seen: SeenSteps | None = None
     page_faults: float | None = None
+    window_counts: tuple[float, ...] = ()
 
 
 @dataclass

@@ -52,10 +52,15 @@ class RecordedTimeline:
         return bool(self.recorded) and self.matched_fraction >= LEAST_IN_ORDER
 
 
-def with_recorded(timeline: Timeline, recorded: Sequence[StepOp]) -> RecordedTimeline:
+def with_recorded(
+    timeline: Timeline, recorded: Sequence[StepOp], *, varying: bool = False
+) -> RecordedTimeline:
     """Match every profiled step with the recorded ops.
 
     An op's rows below it (calls of the runtime, operators that it calls) are parts of it.
+    ``varying``: steps differ in size. A call on other shapes than the recorded one's is then the
+    same op of a step of another size: it keeps the shapes that the profiler saw, which are those of
+    the time beside them.
     """
     timeline = _without_advice(timeline)
     host = timeline.host
@@ -70,15 +75,21 @@ def with_recorded(timeline: Timeline, recorded: Sequence[StepOp]) -> RecordedTim
     }
     keys = [known.get(call, name) for call, name in zip(host.call[rows].tolist(), names)]
     found = _match_steps(keys, step, [_key(op.call) for op in recorded])
-    if len(found) and (found >= 0).mean() < LEAST_BY_SHAPES:
+    if len(found) and (varying or (found >= 0).mean() < LEAST_BY_SHAPES):
         by_name = _match_steps(names, step, [op.call.name for op in recorded])
         found = by_name if (by_name >= 0).sum() > (found >= 0).sum() else found
     ran = _as_executed(recorded, names, found)
+    kept = np.zeros(len(host), bool)
+    if varying:
+        kept[rows] = [
+            at >= 0 and call >= 0 and _of_other_size(timeline.calls[call], recorded[at].call)
+            for call, at in zip(host.call[rows].tolist(), found.tolist())
+        ]
     launches, replays = _graph_launches(timeline, recorded)
     found = np.append(found, replays)
     position = np.full(len(host), -1, np.int64)
     position[np.append(rows, launches)] = found
-    placed = _placed(timeline, parent, position, ran)
+    placed = _placed(timeline, parent, position, ran, kept)
     above = nearest(parent, position >= 0)
     inherited = np.where(above >= 0, position[above], -1)
     fraction = float((found >= 0).mean()) if len(found) else 0.0
@@ -158,6 +169,12 @@ def _key(call: OpCall) -> str:
     return f"{RECORDED_AS.get(call.name, call.name)}{shapes}"
 
 
+def _of_other_size(seen: OpCall, recorded: OpCall) -> bool:
+    """Whether a call is the recorded one on other shapes, where the profiler saw all of them."""
+    here, there = ([t.shape for t in call.tensors if t.shape] for call in (seen, recorded))
+    return len(here) == len(there) and here != there
+
+
 def _as_executed(recorded: Sequence[StepOp], names: Sequence[str], found: Int64) -> list[StepOp]:
     """The recorded ops; in place those that ran in place, as they do where no mode watches."""
     ran = list(recorded)
@@ -168,9 +185,16 @@ def _as_executed(recorded: Sequence[StepOp], names: Sequence[str], found: Int64)
 
 
 def _placed(
-    timeline: Timeline, parent: Int64, position: Int64, recorded: Sequence[StepOp]
+    timeline: Timeline,
+    parent: Int64,
+    position: Int64,
+    recorded: Sequence[StepOp],
+    kept: NDArray[np.bool_],
 ) -> Timeline:
-    """The timeline with what is known of the recorded ops in the rows that are theirs."""
+    """The timeline with what is known of the recorded ops in the rows that are theirs.
+
+    Rows that are ``kept`` have a call of their own.
+    """
     host = timeline.host
     names = {name: number for number, name in enumerate(timeline.names)}
 
@@ -193,6 +217,7 @@ def _placed(
         return np.where(part & (given >= 0), given, column).astype(np.int32)
 
     call = np.where(own, call_of[np.maximum(position, 0)], np.where(part, -1, host.call))
+    call = np.where(kept, host.call, call)
     phases = np.array([int(op.phase) for op in recorded], np.uint8)[np.maximum(within, 0)]
     module = filled(host.module, [intern(op.module) for op in recorded])
     source = filled(host.source, [intern(op.source) for op in recorded])

@@ -46,6 +46,11 @@ def same_steps(measured: Measurements) -> Measurements:
     uneven = differ(steps)
     recorded, others = _recorded(measured, found, timed, found.varying)
     timeline = measured.device_timeline
+    window_counts: tuple[float, ...] = ()
+    if timeline is not None:
+        timeline, windows = _of_device(timeline, measured, found)
+        if found.varying:
+            window_counts = _window_counts(windows, timed, found)
     kind = StepKind(
         name=_kind_name(found),
         varying=found.varying or uneven,
@@ -55,6 +60,7 @@ def same_steps(measured: Measurements) -> Measurements:
         # A host runs ahead of its device: its windows are not the device's steps.
         seen=seen_steps(found) if timeline is None else None,
         page_faults=_faults(found, timed),
+        window_counts=window_counts,
     )
     sampled = [
         pair
@@ -69,7 +75,7 @@ def same_steps(measured: Measurements) -> Measurements:
         profiled_windows=[window for _, window in profiled],
         recorded=recorded,
         sampled=sampled or measured.sampled,
-        device_timeline=None if timeline is None else _of_device(timeline, measured, found),
+        device_timeline=timeline,
         kind=kind,
     )
 
@@ -162,14 +168,34 @@ def _kind_name(found: Sorted) -> str:
     return f"decode step (one call of {key.module}: {each})"
 
 
-def _of_device(timeline: Timeline, measured: Measurements, found: Sorted) -> Timeline:
-    """The timeline with the windows of the usual steps alone."""
+def _of_device(
+    timeline: Timeline, measured: Measurements, found: Sorted
+) -> tuple[Timeline, list[int]]:
+    """The timeline with the windows of the usual steps alone, and which these are.
+
+    They are unknown (empty) where the timeline has others than were profiled.
+    """
     windows = measured.profiled_windows
     wanted = np.array([found.pure(i) for i in windows], bool)
-    if len(windows) != len(timeline.steps) or wanted.all() or not wanted.any():
-        return timeline
-    return replace(
+    if len(windows) != len(timeline.steps):
+        return timeline, []
+    if wanted.all() or not wanted.any():
+        return timeline, windows
+    chosen = replace(
         timeline,
         steps=timeline.steps[wanted],
         step_names=tuple(name for name, keep in zip(timeline.step_names, wanted) if keep),
     )
+    return chosen, [window for window, keep in zip(windows, wanted) if keep]
+
+
+def _window_counts(
+    windows: Sequence[int], timed: Sequence[int], found: Sorted
+) -> tuple[float, ...]:
+    """How much each profiled step counts in a mean over the sizes of the timed ones."""
+    sizes = [float(found.windows[i].size) for i in windows]
+    shares = shares_by_size(sizes, [float(found.windows[i].size) for i in timed])
+    # Beyond the profiled sizes the line that work lies on may count a step less than nothing.
+    kept = [max(0.0, share) for share in shares]
+    total = sum(kept)
+    return tuple(share * len(kept) / total for share in kept) if total > 0 else ()

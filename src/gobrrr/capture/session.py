@@ -376,7 +376,7 @@ class Session:
             return
         if self._device is not None:
             self.result.device_timeline = self._profiler.stop()
-            self.result.profiled_windows += self._profiler_windows[first:]
+            self.result.profiled_windows += self._profiler_windows[1:-1]
             self._profiler = None
             self._enter_timing(1)
             return
