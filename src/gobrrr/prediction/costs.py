@@ -209,10 +209,11 @@ def _is_captured(call: OpCall) -> bool:
 def _launched_as(made: GraphedOps) -> str:
     held = sum(number > 0 for number in made.graph)
     copies = sum(op.call.name == COPY and not number for op, number in zip(made.ops, made.graph))
+    graphs = max(made.graph, default=0)
     return (
-        f"reduce-overhead: {held:,} ops in {max(made.graph, default=0):,} CUDA graphs, each "
-        f"launched at the host's cost of one op; {copies:,} copies of their inputs. What "
-        "torch.compile checks before each launch is not included."
+        f"reduce-overhead: {held:,} ops in {graphs:,} CUDA graph{'s' * (graphs != 1)}, each "
+        "launched at the host's cost of one op, and copies of inputs before "
+        f"{copies:,} of them. What torch.compile checks before each launch is not included."
     )
 
 
