@@ -2,7 +2,8 @@
 
     python benchmarks/all.py                  # all, into benchmarks/results
     python benchmarks/all.py --only spikes
-    python benchmarks/all.py --quick          # all with tiny sizes, one thread, figures not kept
+    python benchmarks/all.py --quick          # all with tiny sizes, one thread, figures not kept,
+                                              # in ten minutes; what takes longer fails
 
 Each takes ``--out FILE`` and ``--quick``. Ends with a table of them, and with 1 if one failed. One
 that needs what is not here (a GPU, recorded traces, a browser) says so and is listed as skipped.
@@ -11,6 +12,7 @@ that needs what is not here (a GPU, recorded traces, a browser) says so and is l
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import signal
@@ -28,8 +30,9 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.command import RESULTS, SKIPPED  # noqa: E402
 
-# Longest time of one benchmark with --quick, in seconds.
+# Longest time of one benchmark with --quick, and of all together, in seconds.
 QUICK_LIMIT_S = 240.0
+QUICK_TOTAL_S = 600.0
 # Scripts with another name than ``run.py``, relative to ``benchmarks``.
 FURTHER = {"breadth_live": "breadth/live.py", "gpu": "gpu/run_all.py"}
 
@@ -51,8 +54,9 @@ def topics() -> dict[str, Path]:
     return {name: scripts[name] for name in sorted(scripts) if scripts[name].is_file()}
 
 
-def run(topic: str, out: Path, quick: bool) -> Outcome:
-    """One benchmark in a process of its own."""
+def run(topic: str, out: Path, quick: bool, left_s: float = math.inf) -> Outcome:
+    """One benchmark in a process of its own; a quick one ends after ``left_s`` at the latest."""
+    limit_s = min(QUICK_LIMIT_S, left_s)
     command = [sys.executable, str(topics()[topic]), "--out", str(out)]
     if quick:
         command.append("--quick")
@@ -72,12 +76,15 @@ def run(topic: str, out: Path, quick: bool) -> Outcome:
             command, cwd=ROOT, env=environment, stderr=errors, start_new_session=True
         )
         try:
-            code = child.wait(QUICK_LIMIT_S if quick else None)
+            code = child.wait(limit_s if quick else None)
             state = {0: "done", SKIPPED: "skipped"}.get(code, "failed")
         except subprocess.TimeoutExpired:
             state = "failed"
             errors.seek(0, os.SEEK_END)
-            errors.write(f"\nit took longer than {QUICK_LIMIT_S:.0f} s")
+            said = f"it took longer than {limit_s:.0f} s"
+            if left_s < QUICK_LIMIT_S:
+                said += f", what was left of {QUICK_TOTAL_S:.0f} s for all benchmarks together"
+            errors.write(f"\n{said}")
         finally:
             # Whatever ended the wait, Ctrl-C too: it does not go on.
             if child.returncode is None:
@@ -131,10 +138,16 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     end = f"{device_name()}_{datetime.now(timezone.utc).date().isoformat()}.json"
     outcomes = []
+    begin = time.monotonic()
     for topic in given.only or topics():
+        left_s = QUICK_TOTAL_S - (time.monotonic() - begin)
+        if given.quick and left_s <= 0:
+            said = f"not run: {QUICK_TOTAL_S:.0f} s for all benchmarks together were over"
+            outcomes.append(Outcome(topic, "failed", 0.0, said))
+            continue
         out = folder / f"{topic}_{end}"
         print(f"== {topic} -> {out.name}", flush=True)
-        outcomes.append(run(topic, out, given.quick))
+        outcomes.append(run(topic, out, given.quick, left_s if given.quick else math.inf))
     if temporary:
         temporary.cleanup()
     print(summary(outcomes))

@@ -99,6 +99,21 @@ def test_a_quick_benchmark_that_takes_long_is_ended(
     assert (outcome.state, outcome.said) == ("failed", "it took longer than 1 s")
 
 
+def test_quick_benchmarks_have_a_limit_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark(tmp_path, "a_slow", "import time; time.sleep(600)")
+    benchmark(tmp_path, "b_never", "raise ValueError('it was run')")
+    monkeypatch.setattr(every, "ROOT", tmp_path)
+    monkeypatch.setattr(every, "device_name", lambda: "cpu")
+    monkeypatch.setattr(every, "QUICK_TOTAL_S", 2.0)
+    monkeypatch.setattr(sys, "argv", ["all.py", "--quick"])
+    assert every.main() == 1
+    slow, never, _ = capsys.readouterr().out.strip().splitlines()[-3:]
+    assert slow.endswith("it took longer than 2 s, what was left of 2 s for all benchmarks together")
+    assert never.endswith("not run: 2 s for all benchmarks together were over")
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
 def test_no_benchmark_goes_on_when_the_run_over_all_is_stopped(
     stop: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
