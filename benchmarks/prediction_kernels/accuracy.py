@@ -29,8 +29,8 @@ FITTED = """
 `models/coefficients.py` says for each architecture which numbers were fitted, and on what. Float32
 and 16-bit products, float32 convolutions, attention on GA100 and the shares of bandwidth were
 fitted on the fitted half of these rows. So was the launch time of eager rows; for convolutions,
-which have no short rows, it is the time that the kernel model leaves over (98 to 177 µs: some of
-it may be kernels).
+which have no short rows, it is the residual of the kernel model (98 to 177 µs: some of it may
+be kernels).
 """
 INTERVALS = """
 ## Intervals
@@ -83,7 +83,7 @@ def markdown(result: dict[str, Any]) -> str:
         )
     lines.append(FITTED + INTERVALS)
     lines.append(
-        "| device | class | unseen rows | interval | holds | of relatives | holds |\n"
+        "| device | class | unseen rows | interval | holds | from related chips | holds |\n"
         "|---|---|--:|--:|--:|--:|--:|"
     )
     for row in result["intervals"]:
@@ -98,7 +98,8 @@ def markdown(result: dict[str, Any]) -> str:
     left_out = result["left_out"]
     mean = sum(row["holds"] for row in left_out) / len(left_out)
     said = (
-        f"Over all rows of this table they hold {_percent(mean)} of the times; 75 to 85 % is meant."
+        f"Over all rows of this table they hold {_percent(mean)} of the times; the target is "
+        "75 to 85 %."
     )
     lines.append(LEFT_OUT.rstrip("\n").format(holds=said))
     for row in left_out:

@@ -357,7 +357,7 @@ def main() -> None:
     options = made.parse_args()
     if options.quick:
         options.only = QUICK
-    record = Record("prediction_kernels", options, "numpy", device="recorded ops of eight GPUs")
+    record = Record("prediction_kernels", options, "numpy", device="recorded ops")
     scored = score(needed(options.shared, "measured ops"), options.only)
     if not scored:
         sys.exit(nothing_scored(options.shared, options.only))
@@ -385,8 +385,10 @@ def main() -> None:
             f"  launch {entry['launch_us']} us  not modelled {entry['not_modelled']}"
         )
     devices_left_out = left_out(borrowed, known)
+    devices = len({entry["device"] for entry in rows})
     record.write(
         {
+            "device": f"recorded ops of {devices} devices",
             "summary": summary(rows, holds, devices_left_out),
             "shortest_s": SHORTEST_S,
             "split": "halves by a hash of the (n, k) pair of bf16 linear layers, of the shape of "
