@@ -1,9 +1,10 @@
 """The figures that README and docs state, each read from the result file that it rests on.
 
 ``python benchmarks/claims.py --check`` fails when a text and its file differ, when a figure
-averages what was fitted with what was not, when the code behind a file has changed and the claim
-does not say so, or when a figure stands in a checked section without a claim. ``--write`` remakes
-``docs/evidence.md``. ``claims.toml`` is the list.
+averages what was fitted with what was not, when the code behind a file has changed (or nothing
+tells whether it has) and the claim does not say so, or when a figure stands in a checked section
+without a claim. ``--write`` remakes ``docs/evidence.md``. ``claims.toml`` is the list: claims, and
+as ``[[condition]]`` the figures that are no results. Both need git and the whole history.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.command import sources  # noqa: E402
+from benchmarks.figures import as_written, figure_at  # noqa: E402
+from benchmarks.history import NoHistoryError, git, in_history  # noqa: E402
 from benchmarks.prediction_kernels.accuracy import markdown  # noqa: E402
 
 LIST = ROOT / "benchmarks" / "claims.toml"
@@ -31,20 +34,52 @@ RESULTS = ROOT / "benchmarks" / "results"
 EVIDENCE = ROOT / "docs" / "evidence.md"
 # Rooms as they are now.
 SOURCES = sources()
-# Every figure with a unit in these sections of a text must belong to a claim.
+WHOLE = ""
+# Every figure with a unit in these sections of a text must belong to a claim or be a condition.
 COVERED = {
-    "README.md": ("## What would make it faster", "## How far to trust it"),
+    "README.md": (WHOLE,),
+    "docs/fixing.md": ("## Memory against time", "## How good the predictions are"),
+    "docs/fleet.md": ("## Speed and memory",),
+    "docs/gpu-status.md": (WHOLE,),
     "docs/how-it-measures.md": ("## How far off it is",),
     "docs/how-it-predicts.md": ("## How good it is",),
-    "docs/fixing.md": ("## How good the predictions are",),
+    "docs/jobs.md": ("## How it is checked",),
+    "docs/meshes.md": ("## How times are predicted",),
 }
 # A page that is written from the newest file of a benchmark.
 ACCURACY = ROOT / "docs" / "accuracy.md"
-_FIGURE = re.compile(r"\b\d+(?:\.\d+)?(?:x\b| %| times\b)")
+_UNITS = r"times|of (?:the )?\d+|[GMk]B|[GMK]iB|ns|µs|us|ms|s|min|minutes|seconds|hours|W|J"
+# A number with a unit, "84 of 100", or any decimal; not a part of a name, a date or a path.
+_FIGURE = re.compile(
+    rf"(?<![\w.:/])(?<!\w-)(?:\d+(?:[.,]\d+)*(?:x\b| ?%| ?(?:{_UNITS})\b)|\d+\.\d+\b(?!\.\d))"
+)
+_VERSION = re.compile(r"\b(?:Python|PyTorch|torch) \d+\.\d+(?: to \d+\.\d+)?")
+# What may have been fitted on the rows of a figure, as the page writes it.
+FITTED = {
+    "nothing": "nothing",
+    "in view": "no constant, but the model was chosen with them in view",
+    "all": "yes, on all of them",
+}
+LABELS = {"n": "n", "spread": "spread", "p90": "90th percentile", "worst": "worst"}
 
 
 class ClaimError(Exception):
     """The list itself cannot be read: a path that is not in the file, a key that is missing."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A figure in a checked section that is no result: a setting, a limit, arithmetic, a quotation.
+
+    Attributes:
+        where: the text, relative to the repository.
+        text: its words around the figure.
+        why: it is no result.
+    """
+
+    where: str
+    text: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -54,13 +89,15 @@ class Claim:
     Attributes:
         name: of the claim.
         text: the sentence, with ``{name:format}`` where a figure stands.
-        values: name of a figure -> its path in the result file, keys and positions joined by dots.
+        values: name of a figure -> its path in the result file (``figure``).
         file: the result file.
         where: the texts that state it, relative to the repository.
         command: what remakes the file.
-        fitted: what was fitted on rows that are in the figure; ``"nothing"`` if none was.
-        n: path of the number of measurements, or the number itself.
-        spread, worst: paths of what else a sceptic asks for; ``""`` where the file has none.
+        fitted: whether anything was fitted on rows that are in the figure, a key of ``FITTED``.
+        disclosed: where that is not ``"nothing"``, the words with which each text says so.
+        n: paths of the number of measurements, with formats, or the number itself.
+        spread: path of a list, told from its least to its largest, or of two numbers.
+        p90, worst: paths of what else a sceptic asks for; ``""`` where the file has none.
         rooms: source rooms whose change makes the figure stale.
         stale: whether the claim says of itself that they have changed.
     """
@@ -72,30 +109,21 @@ class Claim:
     where: tuple[str, ...]
     command: str
     fitted: str
+    disclosed: str = ""
     n: str = ""
     spread: str = ""
+    p90: str = ""
     worst: str = ""
     rooms: tuple[str, ...] = ()
     stale: bool = False
     result: Any = field(default=None, compare=False)
 
     def figure(self, path: str) -> Any:
-        """What stands at a path of the result file."""
-        here = self.result
-        # A key may hold dots itself: where it is not there alone, it goes on to the next dot.
-        key = ""
-        for part in path.split("."):
-            key = f"{key}.{part}" if key else part
-            try:
-                here = here[int(key)] if isinstance(here, list) else here[key]
-                key = ""
-            except (IndexError, ValueError, TypeError) as error:
-                raise ClaimError(f"{self.name}: {self.file} has no {path}") from error
-            except KeyError:
-                continue
-        if key:
-            raise ClaimError(f"{self.name}: {self.file} has no {path}")
-        return here
+        """What stands at a path of the result file (``figures.figure_at``)."""
+        try:
+            return figure_at(self.result, path)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ClaimError(f"{self.name}: {self.file} has no {path}") from error
 
     def rendered(self) -> str:
         """The sentence with the figures of the file."""
@@ -108,61 +136,66 @@ class Claim:
 
         return re.sub(r"\{([^}]*)\}", put, self.text)
 
+    def said(self, key: str) -> Any:
+        """What the head of the file says; ``None`` if nothing."""
+        return self.result.get(key) if isinstance(self.result, dict) else None
+
     @property
-    def commit(self) -> str:
-        """The commit that the file was made on, or that brought it."""
-        told = self.result.get("commit") if isinstance(self.result, dict) else None
-        if told:
-            return str(told)[:7]
-        return _git("log", "-1", "--format=%h", "--", str(RESULTS / self.file))
+    def commit(self) -> str | None:
+        """The commit that the file was made on; ``None`` where it does not say."""
+        told = self.said("commit")
+        return str(told)[:7] if told else None
 
     @property
     def date(self) -> str:
         """The day on which the file was made."""
         told = re.search(r"\d{4}-\d\d-\d\d", self.file)
-        return told[0] if told else str(self.result.get("date", "unknown"))
+        return told[0] if told else str(self.said("date") or "unknown")
 
     @property
     def device(self) -> str:
-        """Where it was measured, as the file says."""
+        """Where it was measured, as the file says, or its name."""
         for key in ("machine", "device", "hardware", "processor"):
-            told = self.result.get(key) if isinstance(self.result, dict) else None
+            told = self.said(key)
             if isinstance(told, dict):
                 told = told.get("processor") or told.get("name")
             if told:
                 return str(told)
-        return "see the file"
+        named = re.search(r"_([a-z][a-z-]*)_\d{4}-", self.file)
+        return f"{named[1]} (by the file's name)" if named else "unknown device"
+
+    def measured(self) -> str:
+        """Day, commit and device, as the page writes them."""
+        if self.commit is None:
+            brought = git("log", "-1", "--format=%H", "--", f"benchmarks/results/{self.file}")[:7]
+            commit = f"commit unknown (the file came with {brought or 'no commit yet'})"
+        else:
+            commit = f"commit {self.commit}"
+            commit += "" if in_history(self.commit) else " (commit not in this history)"
+        dirty = ", with uncommitted changes" if self.said("dirty") else ""
+        return f"{self.date}, {commit}, {self.device}{dirty}"
 
     def changed_since(self) -> tuple[str, ...] | None:
-        """Which of its rooms have changed since; ``None`` where nothing says."""
-        told = self.result.get("sources") if isinstance(self.result, dict) else None
+        """Which of its rooms have changed since; ``None`` where nothing says.
+
+        Raises:
+            ClaimError: there is no such room.
+            NoHistoryError: there is no history to ask.
+        """
+        for room in self.rooms:
+            if room not in SOURCES:
+                raise ClaimError(f"{self.name}: there is no room {room}")
+        told = self.said("sources")
         if told:
-            return tuple(room for room in self.rooms if told.get(room) != SOURCES.get(room))
-        try:
-            return tuple(
-                room
-                for room in self.rooms
-                if int(
-                    _git("rev-list", "--count", f"{self.commit}..HEAD", "--", f"src/gobrrr/{room}")
-                )
-            )
-        except (subprocess.CalledProcessError, ValueError):
+            return tuple(room for room in self.rooms if told.get(room) != SOURCES[room])
+        if self.commit is None or not in_history(self.commit):
             return None
-
-
-def as_written(value: Any, how: str) -> str:
-    """A figure as the texts write it: ``.1%`` is "2.0 %", no format leaves it as it is.
-
-    ``1e-9*.2f`` is in units of 1e9 (bytes as GB); ``len`` is the length of a list.
-    """
-    if value is None:
-        return "unknown"
-    if how == "len":
-        return str(len(value))
-    factor, times, rest = how.partition("*")
-    if times:
-        value, how = value * float(factor), rest
-    return format(value, how).replace("%", " %")
+        changed = (f"{self.commit}..HEAD", "--")
+        return tuple(
+            room
+            for room in self.rooms
+            if int(git("rev-list", "--count", *changed, f"src/gobrrr/{room}"))
+        )
 
 
 def read_claims(path: Path = LIST) -> list[Claim]:
@@ -173,6 +206,8 @@ def read_claims(path: Path = LIST) -> list[Claim]:
     """
     claims = []
     for name, row in tomllib.loads(path.read_text()).items():
+        if name == "condition":
+            continue
         file = RESULTS / row.get("file", "")
         if not file.is_file():
             raise ClaimError(f"{name}: there is no benchmarks/results/{row.get('file')}")
@@ -184,7 +219,17 @@ def read_claims(path: Path = LIST) -> list[Claim]:
     return claims
 
 
-def problems(claims: list[Claim], root: Path = ROOT) -> Iterator[str]:
+def read_conditions(path: Path = LIST) -> list[Condition]:
+    """The figures that are no results; a ``ClaimError`` where one has another key or lacks one."""
+    try:
+        return [Condition(**row) for row in tomllib.loads(path.read_text()).get("condition", ())]
+    except TypeError as error:
+        raise ClaimError(f"condition: {error}") from error
+
+
+def problems(
+    claims: Iterable[Claim], root: Path = ROOT, conditions: Iterable[Condition] = ()
+) -> Iterator[str]:
     """What is not so, a sentence each."""
     said: dict[str, list[str]] = {}
     for claim in claims:
@@ -193,34 +238,66 @@ def problems(claims: list[Claim], root: Path = ROOT) -> Iterator[str]:
             said.setdefault(where, []).append(sentence)
             if plain(sentence) not in plain((root / where).read_text()):
                 yield f"{where} does not say what {claim.file} does: {sentence!r} ({claim.name})"
-        changed = claim.changed_since()
-        if changed and not claim.stale:
-            yield (
-                f"{claim.name}: {', '.join(changed)} changed since {claim.file} was made: "
-                "measure again, or say stale = true"
-            )
-        if claim.stale and changed == ():
-            yield f"{claim.name} says that it is stale, and is not"
-        if claim.fitted != "nothing" and not claim.fitted.startswith(("only ", "apart")):
-            yield f"{claim.name}: averages what was fitted with what was not ({claim.fitted})"
+        yield from _age(claim)
+        yield from _fitted(claim, root)
+    for condition in conditions:
+        said.setdefault(condition.where, []).append(condition.text)
+        if plain(condition.text) not in plain((root / condition.where).read_text()):
+            yield f"{condition.where} does not say {condition.text!r}, a condition in claims.toml"
     for where, headings in COVERED.items():
         for heading in headings if (root / where).is_file() else ():
             yield from _uncovered(where, section(root / where, heading), said.get(where, []))
 
 
+def _age(claim: Claim) -> Iterator[str]:
+    changed = claim.changed_since()
+    if changed is None and not claim.stale:
+        made = "does not say on which commit it was made"
+        if claim.commit:
+            made = f"was made on {claim.commit}, a commit that is not in this history"
+        yield (
+            f"{claim.name}: {claim.file} {made}, so nothing tells whether the code has changed "
+            "since: measure again, or say stale = true"
+        )
+    elif changed and not claim.stale:
+        yield (
+            f"{claim.name}: {', '.join(changed)} changed since {claim.file} was made: "
+            "measure again, or say stale = true"
+        )
+    elif changed == () and claim.stale:
+        yield f"{claim.name}: says that it is stale, and is not"
+
+
+def _fitted(claim: Claim, root: Path) -> Iterator[str]:
+    if claim.fitted not in FITTED:
+        yield f"{claim.name}: averages what was fitted with what was not ({claim.fitted})"
+    elif claim.fitted != "nothing":
+        for where in claim.where:
+            said = claim.disclosed and plain(claim.disclosed) in plain((root / where).read_text())
+            if not said:
+                yield (
+                    f"{where} does not say what was fitted on the rows of {claim.name}: "
+                    f"{claim.disclosed or 'the claim has no words for it (disclosed)'}"
+                )
+
+
 def _uncovered(where: str, text: str, said: list[str]) -> Iterator[str]:
     # What a command printed is an example, not a claim.
     left = plain(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
-    for sentence in said:
+    # Longest first: a short one may be a part of a longer one.
+    for sentence in sorted(said, key=len, reverse=True):
         left = left.replace(plain(sentence), " ")
+    left = _VERSION.sub(" ", left)
     for match in _FIGURE.finditer(left):
         around = left[max(0, match.start() - 40) : match.end() + 20]
         yield f"{where}: a figure without a claim: ...{around}..."
 
 
 def section(path: Path, heading: str) -> str:
-    """A text's section, from its heading to the next of the same depth."""
+    """A text's section, from its heading to the next of the same depth; ``WHOLE`` is all of it."""
     text = path.read_text()
+    if heading == WHOLE:
+        return text
     begin = text.index(heading + "\n")
     end = text.find("\n## ", begin + 1)
     return text[begin : end if end >= 0 else len(text)]
@@ -231,29 +308,30 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def evidence(claims: list[Claim]) -> str:
-    """The page: every claim with what it rests on."""
+def evidence(claims: Iterable[Claim], conditions: Sequence[Condition] = ()) -> str:
+    """The page: every claim with what it rests on, and the figures that are no results."""
     lines = [
         "# Evidence",
         "",
         "Every figure that README and docs state, read from its result file by",
         "`benchmarks/claims.py`; `make check` fails when text and file differ. *Stale*: the code",
-        "that the figure is about has changed since it was measured.",
+        "that the figure is about has changed since it was measured, or nothing tells whether it",
+        "has.",
         "",
     ]
     for claim in claims:
-        lines += [f"## {claim.name}", "", *_wrapped(claim.rendered()), ""]
+        lines += [f"## {claim.name}", "", *textwrap.wrap(plain(claim.rendered()), 100), ""]
         lines += [f"- file: [{claim.file}](../benchmarks/results/{claim.file})"]
-        measured = f"{claim.date}, commit {claim.commit}, {claim.device}"
-        if isinstance(claim.result, dict) and claim.result.get("dirty"):
-            measured += ", with uncommitted changes"
-        lines += [f"- measured: {measured}{'; **stale**' if claim.stale else ''}"]
-        for what in ("n", "spread", "worst"):
-            path = getattr(claim, what)
-            if path:
-                lines += [f"- {what}: {_told(claim, path)}"]
-        lines += [f"- fitted on these rows: {claim.fitted}"]
+        lines += [f"- measured: {claim.measured()}{'; **stale**' if claim.stale else ''}"]
+        for what, label in LABELS.items():
+            if path := getattr(claim, what):
+                lines += [f"- {label}: {_told(claim, path)}"]
+        words = f': "{claim.disclosed}"' if claim.disclosed else ""
+        lines += [f"- fitted on these rows: {FITTED.get(claim.fitted, claim.fitted)}{words}"]
         lines += [f"- command: `{claim.command}`", ""]
+    if conditions:
+        lines += ["## Figures that are no results", ""]
+        lines += [f'- {each.where}, "{each.text}": {each.why}' for each in conditions] + [""]
     return "\n".join(lines)
 
 
@@ -266,27 +344,14 @@ def accuracy_problems() -> list[str]:
     return [f"docs/accuracy.md is not what {maker} makes of {newest.name}"]
 
 
-def _told(claim: Claim, path: str) -> str:
-    if path.isdigit():
-        return path
+def _told(claim: Claim, paths: str) -> str:
+    if paths.isdigit():
+        return paths
     parts = []
-    for one in path.split(", "):
+    for one in paths.split(", "):
         at, _, how = one.partition(":")
         parts.append(as_written(claim.figure(at), how))
-    return " to ".join(parts)
-
-
-def _wrapped(text: str) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(plain(text), 100)
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    return ", ".join(parts)
 
 
 def main() -> int:
@@ -297,17 +362,17 @@ def main() -> int:
     what.add_argument("--write", action="store_true", help="remake docs/evidence.md")
     given = parser.parse_args()
     try:
-        claims = read_claims()
-        page = evidence(claims)
+        claims, conditions = read_claims(), read_conditions()
+        page = evidence(claims, conditions)
         if given.write:
             EVIDENCE.write_text(page)
             return 0
-        found = list(problems(claims))
+        found = list(problems(claims, conditions=conditions))
         found += accuracy_problems()
         if not EVIDENCE.is_file() or EVIDENCE.read_text() != page:
             found.append("docs/evidence.md is not what benchmarks/claims.py --write makes")
-    except ClaimError as error:
-        print(f"claims.toml: {error}", file=sys.stderr)
+    except (ClaimError, NoHistoryError) as error:
+        print(f"claims: {error}", file=sys.stderr)
         return 2
     for sentence in found:
         print(sentence, file=sys.stderr)

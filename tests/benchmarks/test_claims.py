@@ -1,11 +1,13 @@
 """The check of the figures in README and docs finds what is not so."""
 
 import json
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import claims
+from benchmarks import claims, figures, history
 
 
 def claim(root: Path, **given: object) -> claims.Claim:
@@ -16,7 +18,7 @@ def claim(root: Path, **given: object) -> claims.Claim:
         "where": ("README.md",),
         "command": "make bench ONLY=x",
         "fitted": "nothing",
-        "result": {"summary": {"median": 0.0712}, "commit": "abc", "device": "a card"},
+        "result": {"summary": {"median": 0.0712}, "device": "a card", "sources": claims.SOURCES},
     }
     return claims.Claim("x", **{**row, **given})  # type: ignore[arg-type]
 
@@ -35,7 +37,8 @@ def test_a_text_that_says_what_the_file_does_passes(texts: Path) -> None:
 
 
 def test_a_text_that_says_something_else_is_found(texts: Path) -> None:
-    found = list(claims.problems([claim(texts, result={"summary": {"median": 0.09}})], texts))
+    other = {"summary": {"median": 0.09}, "sources": claims.SOURCES}
+    found = list(claims.problems([claim(texts, result=other)], texts))
     assert any("README.md does not say" in sentence for sentence in found)
 
 
@@ -45,8 +48,21 @@ def test_a_figure_without_a_claim_is_found(texts: Path) -> None:
 
 
 def test_a_figure_over_fitted_and_unseen_rows_is_found(texts: Path) -> None:
-    found = list(claims.problems([claim(texts, fitted="half of the rows")], texts))
-    assert any("averages what was fitted" in sentence for sentence in found)
+    for fitted in ("half of the rows", "only half of the rows"):
+        found = list(claims.problems([claim(texts, fitted=fitted)], texts))
+        assert any("averages what was fitted" in sentence for sentence in found)
+
+
+@pytest.mark.parametrize("fitted", ["in view", "all"])
+def test_what_was_fitted_or_seen_must_be_said_in_the_text(texts: Path, fitted: str) -> None:
+    (silent,) = claims.problems([claim(texts, fitted=fitted)], texts)
+    assert "README.md does not say what was fitted" in silent
+    words = "chosen with these in view"
+    told = claim(texts, fitted=fitted, disclosed=words)
+    assert len(list(claims.problems([told], texts))) == 1
+    (texts / "README.md").write_text((texts / "README.md").read_text() + f"\n{words}\n")
+    assert list(claims.problems([told], texts)) == []
+    assert words in claims.evidence([told])
 
 
 def test_a_change_of_the_code_behind_a_file_must_be_said(texts: Path) -> None:
@@ -59,16 +75,73 @@ def test_a_change_of_the_code_behind_a_file_must_be_said(texts: Path) -> None:
     assert any("is not" in s for s in claims.problems([claim(texts, **same, stale=True)], texts))
 
 
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A repository of two commits, in which claims look for theirs."""
+    root = tmp_path / "clone"
+    root.mkdir()
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for message in ("one", "two"):
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", message], check=True)
+    monkeypatch.setattr(history, "ROOT", root)
+    history.in_history.cache_clear()
+    yield root
+    history.in_history.cache_clear()
+
+
+def test_a_commit_that_is_not_in_the_history_is_a_failure_unless_stale(
+    texts: Path, clone: Path
+) -> None:
+    measured = {"summary": {"median": 0.0712}, "device": "a card"}
+    for commit in ("0123456", None):
+        given = {"result": {**measured, "commit": commit}, "rooms": ("models",)}
+        (sentence,) = claims.problems([claim(texts, **given)], texts)
+        assert "nothing tells" in sentence and "stale = true" in sentence
+        assert ("not in this history" in sentence) == (commit is not None)
+        assert list(claims.problems([claim(texts, **given, stale=True)], texts)) == []
+    lost = claim(texts, result={**measured, "commit": "0123456"}, stale=True)
+    assert "commit 0123456 (commit not in this history)" in claims.evidence([lost])
+    assert "commit unknown" in claims.evidence([claim(texts, result=measured)])
+    first = history.git("rev-parse", "HEAD~1")
+    known = claim(texts, result={**measured, "commit": first}, rooms=("models",))
+    assert list(claims.problems([known], texts)) == []
+    assert f"commit {first[:7]}, a card" in claims.evidence([known])
+
+
+def test_without_the_whole_history_a_sentence_says_so(
+    tmp_path: Path, clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shallow = tmp_path / "shallow"
+    asked = ["git", "clone", "-q", "--depth", "1", f"file://{clone}", str(shallow)]
+    subprocess.run(asked, check=True)
+    monkeypatch.setattr(history, "ROOT", shallow)
+    with pytest.raises(history.NoHistoryError, match="shallow"):
+        history.in_history("0123456")
+    unpacked = clone / "sources"
+    unpacked.mkdir()
+    monkeypatch.setattr(history, "ROOT", unpacked)
+    monkeypatch.setattr("sys.argv", ["claims.py", "--check"])
+    assert claims.main() == 2
+    assert "is not a clone of gobrrr's repository" in capsys.readouterr().err
+
+
+def test_a_room_that_does_not_exist_is_an_error(texts: Path) -> None:
+    with pytest.raises(claims.ClaimError, match="no room attic"):
+        claim(texts, rooms=("attic",)).changed_since()
+
+
 def test_a_path_that_is_not_in_the_file_is_an_error(texts: Path) -> None:
     with pytest.raises(claims.ClaimError, match=r"has no summary\.mean"):
         claim(texts, values={"median": "summary.mean"}).rendered()
 
 
 def test_the_list_of_the_project_can_be_read_and_the_page_written() -> None:
-    found = claims.read_claims()
-    assert found
-    page = claims.evidence(found)
+    found, conditions = claims.read_claims(), claims.read_conditions()
+    assert found and conditions
+    page = claims.evidence(found, conditions)
     assert all(one.file in page for one in found)
+    assert all(one.why in page for one in conditions)
     assert json.dumps(page)
 
 
@@ -81,9 +154,61 @@ def test_a_key_may_hold_dots(texts: Path) -> None:
 
 
 def test_a_figure_may_be_in_another_unit() -> None:
-    assert claims.as_written(782_884_864, "1e-9*.2f") == "0.78"
-    assert claims.as_written(0.0712, ".1%") == "7.1 %"
-    assert claims.as_written(["a", "b"], "len") == "2"
+    assert figures.as_written(782_884_864, "1e-9*.2f") == "0.78"
+    assert figures.as_written(0.0712, ".1%") == "7.1 %"
+    assert figures.as_written(["a", "b"], "len") == "2"
+
+
+def test_of_a_list_a_figure_is_a_number_or_its_range() -> None:
+    took = [4.648, 5.176, 4.348]
+    assert figures.as_written(took, ".2f s") == "4.35 to 5.18 s"
+    assert figures.as_written(took, "max .1f s") == "5.2 s"
+    assert figures.as_written(took, "len runs") == "3 runs"
+    assert figures.as_written([0.1, -0.05, 0.2, None], "within 0.1") == "2"
+    assert figures.as_written(["a", "b", "a"], "distinct") == "2"
+    assert figures.as_written(418, "on one host") == "418 on one host"
+
+
+def test_a_path_may_name_all_of_a_list_or_those_with_a_value(texts: Path) -> None:
+    rows = [{"case": {"fault": "gc"}, "error": 0.1}, {"case": {"fault": "late"}, "error": 0.3}]
+    found = claim(texts, result={"rows": rows})
+    assert found.figure("rows.*.error") == [0.1, 0.3]
+    assert found.figure("rows.[case.fault=late].*.error") == [0.3]
+    with pytest.raises(claims.ClaimError, match="has no rows"):
+        found.figure("rows.*.miss")
+
+
+@pytest.mark.parametrize(
+    "figure",
+    ["7.2 %", "84 of 100 jobs", "17 of the 24", "0.77 GB", "23 s", "2.0 ms", "53 MB/s", "50 us",
+     "64 KiB", "3.03x", "16 times", "tau 0.93", "2 minutes"],
+)  # fmt: skip
+def test_figures_of_any_unit_need_a_claim_or_a_condition(texts: Path, figure: str) -> None:
+    text = (texts / "README.md").read_text()
+    (texts / "README.md").write_text(f"It took {figure}.\n{text}")
+    (found,) = claims.problems([claim(texts)], texts)
+    assert "a figure without a claim" in found
+    excused = claims.Condition("README.md", f"took {figure}", "a setting")
+    assert list(claims.problems([claim(texts)], texts, [excused])) == []
+
+
+def test_names_dates_and_versions_are_no_figures(texts: Path) -> None:
+    text = (texts / "README.md").read_text()
+    words = "PyTorch 2.6, Python 3.10 to 3.13, arXiv:2507.03114, 2026-11-23, 3 spikes, x_1.5.json"
+    (texts / "README.md").write_text(f"{words}\n{text}")
+    assert list(claims.problems([claim(texts)], texts)) == []
+
+
+def test_a_condition_must_stand_in_its_text(texts: Path) -> None:
+    gone = claims.Condition("README.md", "at most 9 s", "a limit")
+    (found,) = claims.problems([claim(texts)], texts, [gone])
+    assert "README.md does not say 'at most 9 s'" in found
+
+
+def test_the_page_calls_a_percentile_what_it_is(texts: Path) -> None:
+    page = claims.evidence([claim(texts, p90="summary.median:.0%", spread="summary.median:.1%")])
+    assert "- 90th percentile: 7 %" in page and "- spread: 7.1 %" in page
+    assert "worst" not in page
 
 
 def test_what_a_command_printed_is_no_claim(texts: Path) -> None:

@@ -110,7 +110,9 @@ def test_quick_benchmarks_have_a_limit_together(
     monkeypatch.setattr(sys, "argv", ["all.py", "--quick"])
     assert every.main() == 1
     slow, never, _ = capsys.readouterr().out.strip().splitlines()[-3:]
-    assert slow.endswith("it took longer than 2 s, what was left of 2 s for all benchmarks together")
+    assert slow.endswith(
+        "it took longer than 2 s, what was left of 2 s for all benchmarks together"
+    )
     assert never.endswith("not run: 2 s for all benchmarks together were over")
 
 
