@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gobrrr.attribution.device import attribute_device
@@ -86,6 +86,8 @@ ARGUMENTS = st.sampled_from(
     ),
     arguments=st.lists(st.tuples(st.integers(0, len(EVENTS) - 1), ARGUMENTS, VALUES), max_size=20),
 )
+# A device that is infinity, which no integer is.
+@example(changes=[], arguments=[(i, "device", float("inf")) for i in range(len(EVENTS))])
 def test_fields_replaced_by_anything(
     tmp_path: Path,
     changes: list[tuple[int, str, Any]],

@@ -211,7 +211,7 @@ def _device(columns: TraceColumns, number: int, texts: tuple[str, ...]) -> Devic
     identity = list(columns.device_ids)[number]
     try:
         index = int(identity)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         index = number
     listed = columns.header.device_properties
     found: dict[str, Any] = next((d for d in listed if d.get("id") == index), {})
