@@ -28,6 +28,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -97,17 +98,30 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         folder = Path(name)
         children = [start(case, hosts[i], i, folder) for i in range(2)]
         try:
-            outputs = [child.communicate(timeout=LIMIT_S)[0] for child in children]
-        finally:
             for child in children:
-                if child.poll() is None:
-                    child.kill()
+                child.wait(LIMIT_S)
+        finally:
+            for host in hosts:
+                end_all_in(host)
+            for child in children:
+                child.wait()
+        outputs = [(folder / host.name / "said").read_text() for host in hosts]
         found = folder / "d.json"
         outcome: dict[str, Any] = {"case": case, "codes": [child.returncode for child in children]}
         if not found.exists():
             return outcome | {"error": "\n".join(outputs)[-2000:], "right": False}
         truth = told(folder / f"rank{case['rank'] or 0}.json")
         return outcome | judged(case, gobrrr.load(found), truth["spent_s"] if truth else None)
+
+
+def end_all_in(host: Host) -> None:
+    """What still runs in a namespace: a launcher's workers have sessions of their own."""
+    listed = subprocess.run(
+        ("ip", "netns", "pids", host.name), capture_output=True, text=True, check=False
+    )
+    for pid in listed.stdout.split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def start(case: dict[str, Any], host: Host, number: int, folder: Path) -> subprocess.Popen[str]:
@@ -128,11 +142,14 @@ def start(case: dict[str, Any], host: Host, number: int, folder: Path) -> subpro
         **os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": host.cable, "TMPDIR": str(own),
         "PYTHONPATH": str(Path(gobrrr.__file__).resolve().parents[1]),
     }  # fmt: skip
-    ahead = ("--time", "--monotonic", str(CLOCK_AHEAD_S), "--fork") if number else ()
-    return subprocess.Popen(
+    ahead = (
+        ("--time", "--monotonic", str(CLOCK_AHEAD_S), "--fork", "--kill-child") if number else ()
+    )
+    with (own / "said").open("w") as said:
+        return subprocess.Popen(
         ["ip", "netns", "exec", host.name, "unshare", "--uts", *ahead,
          "sh", "-c", 'hostname "$0" && exec "$@"', f"host{number}", *job],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+        stdout=said, stderr=subprocess.STDOUT, text=True, env=environment,
     )  # fmt: skip
 
 

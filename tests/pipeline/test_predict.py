@@ -80,7 +80,8 @@ def test_a_step_that_the_host_may_bind_has_no_upper_end() -> None:
     # The device has less to do than twice what its ops cost the host one by one.
     assert found.device_time is not None
     assert found.device_time.busy_s < 2 * found.source["host_s"]
-    assert found.step.time_s.low < found.step_s
+    # What the host needs at least is the lower end.
+    assert found.step.time_s.low == found.step_s
     assert found.step.time_s.high is None
     assert any("the step is probably host-bound" in notice for notice in found.notices)
     first = str(found).splitlines()[1]

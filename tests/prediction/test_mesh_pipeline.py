@@ -21,6 +21,7 @@ from gobrrr.prediction.mesh_pipeline import (
     pipelined,
     stage_memory,
 )
+from gobrrr.prediction.mesh_update import optimizer_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import (
@@ -123,6 +124,26 @@ def test_the_first_stage_runs_its_passes_and_waits_between() -> None:
 def test_the_first_stage_updates_its_own_parameters() -> None:
     call = made(Mesh(pp=2), 2).ops[-1].op.call
     assert [spec.storage for spec in call.tensors] == [0, 1, 10, 11]
+
+
+def test_each_stage_updates_its_part_of_each_group_of_parameters() -> None:
+    # Groups with and without weight decay, each with its lists; the second has another's state too.
+    groups = (
+        fused("aten::_foreach_add_", range(1), range(10, 11)),
+        fused("aten::_foreach_add_", range(1, BLOCKS), range(11, 10 + BLOCKS)),
+        fused("aten::_foreach_sqrt", range(36, 39)),
+    )
+    graph = replace(GRAPH, ops=(*OPS[:-1], *groups))
+    chunks = chunks_of(graph, FACTS, 2)
+    mesh = Mesh(pp=2)
+    updated = [
+        [
+            [spec.storage for spec in each.op.call.tensors]
+            for each in optimizer_of(graph, FACTS, chunks, mesh, PLATFORM, stage)
+        ]
+        for stage in range(2)
+    ]
+    assert updated == [[[0, 10], [1, 11], [36]], [[2, 3, 12, 13], [37, 38]]]
 
 
 def test_a_slow_last_stage_is_waited_for() -> None:

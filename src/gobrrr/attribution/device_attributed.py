@@ -21,7 +21,7 @@ from gobrrr.attribution.attributed import (
 )
 from gobrrr.attribution.collectives import Exposure, match_collectives
 from gobrrr.attribution.device import DeviceAttribution
-from gobrrr.attribution.device_groups import KernelGroups, group_kernels
+from gobrrr.attribution.device_groups import KernelGroups, group_kernels, in_steps
 from gobrrr.attribution.idle import CAUSE_LEAVES
 from gobrrr.attribution.other_threads import work_on_others
 from gobrrr.attribution.scaling import scale_to_step
@@ -147,7 +147,7 @@ def _drawn(timeline: Timeline, found: DeviceAttribution) -> DrawnStep:
 def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
     steps = len(timeline.steps)
     kernels, host = timeline.kernels, timeline.host
-    inside = (kernels.start_ns >= timeline.steps[0, 0]) & (kernels.start_ns < timeline.steps[-1, 1])
+    inside = in_steps(kernels.start_ns, timeline.steps)
     kind, op = kernels.kind[inside], kernels.op[inside]
     times = np.ones(len(kind)) if found.counts is None else found.counts[inside]
     is_read = np.array([*(name == READ_OF_ONE_VALUE for name in timeline.names), False], bool)
@@ -156,9 +156,9 @@ def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
     waits = (host.kind == HostKind.SYNCHRONISE) & (host.start_ns >= low) & (host.start_ns < high)
     blocking = np.array([is_blocking_copy(name) for name in timeline.names] or [False], bool)
     waited_ns = (host.end_ns - host.start_ns)[waits].sum()
-    in_steps = (host.start_ns >= low) & (host.start_ns < high)
+    of_steps = (host.start_ns >= low) & (host.start_ns < high)
     is_region = np.array([COMPILED_REGION in name for name in timeline.names] or [False], bool)
-    regions = int((is_region[host.name] & in_steps).sum())
+    regions = int((is_region[host.name] & of_steps).sum())
     # A host that has issued all steps before the drawn one is done shows none in that.
     compiled = {COMPILED_REGIONS: regions / steps} if regions else {}
     return {

@@ -68,11 +68,9 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
         return np.asarray(np.bincount(group, weights=values, minlength=count), np.float64)
 
     launched = np.bincount(op[linked], minlength=len(host) or 1)
-    # A kernel that only ends the last window is of no step.
-    counted = (kernels.start_ns >= timeline.steps[0, 0]) & (
-        kernels.start_ns < timeline.steps[-1, 1]
-    )
-    each = counted if found.counts is None else counted * found.counts
+    # A kernel that only ends the last window is of no step, nor is one between two of them.
+    counted = in_steps(kernels.start_ns, timeline.steps)
+    each = counted * (1.0 if found.counts is None else found.counts)
     calls = np.where(linked, 1.0 / np.maximum(launched[op], 1), 1.0) * each
     return KernelGroups(
         first=first,
@@ -94,6 +92,13 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
         count=total(calls) / steps,
         idle_before_ns=total(found.idle_before_ns),
     )
+
+
+def in_steps(start_ns: Int64, steps: Int64) -> NDArray[np.bool_]:
+    """Which times lie in one of the windows ``steps`` (begin and end, in order), end excluded."""
+    at = np.searchsorted(steps[:, 0], start_ns, side="right") - 1
+    inside: NDArray[np.bool_] = (at >= 0) & (start_ns < steps[np.maximum(at, 0), 1])
+    return inside
 
 
 def distinct_rows(columns: tuple[NDArray[np.generic], ...]) -> tuple[Int64, Int64]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import combinations
 from statistics import median
 from typing import NamedTuple
 
@@ -78,7 +77,9 @@ def _ties(timelines: Sequence[Timeline], hosts: Sequence[int]) -> _Ties:
             # What else runs makes a rank see the end later, never earlier.
             ends[hosts[member]] = np.minimum(own, ends.get(hosts[member], own))
         pair = OF_PAIR.fullmatch(found.name)
-        for one, other in combinations(sorted(ends), 2):
+        # All to the first of them: each pair of many hosts would be as many times as much.
+        first, *rest = sorted(ends)
+        for one, other in ((first, host) for host in rest):
             if pair is not None:
                 way = host_of.get(int(pair[1]), -1), host_of.get(int(pair[2]), -1)
                 # A program may number its ranks otherwise than its launcher does.

@@ -194,8 +194,13 @@ class Job:
                 waiting.remove(rank)
             return not waiting
 
-        if not poll(all_told, limit_s):
-            why |= {rank: _late(board, key, rank, limit_s) for rank in waiting}
+        try:
+            if not poll(all_told, limit_s):
+                why |= {rank: _late(board, key, rank, limit_s) for rank in waiting}
+        except BoardLostError as error:
+            # What the others said before counts.
+            self.lost = self.lost or str(error)
+            why |= dict.fromkeys(waiting, self.lost)
         return said, why
 
     def _gone(self, board: Board, rank: int) -> str:

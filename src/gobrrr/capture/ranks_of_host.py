@@ -54,7 +54,7 @@ class RanksOfHost:
             # Whoever comes first: whether rank 0 of this host comes here at all is not known.
             self.first = board.claim("claimed")
         if self.first:
-            self.say("first", str(own.rank).encode())
+            self.say("first", msgspec.json.encode(own))
 
     def say(self, key: str, message: bytes = b"") -> None:
         """Leave a message for the ranks of this host; lost where the folder cannot be written."""
@@ -71,8 +71,13 @@ class RanksOfHost:
     def wait_for_first(self, what: str, limit_s: float) -> None:
         """Until the first has said ``what``, or has ended, or the limit; not if none has come."""
         if poll(lambda: self.board.read("first") is not None, _CLAIM_LIMIT_S):
-            first = (self.board.read("first") or b"").decode()
-            poll(lambda: self.board.read(what) is not None or first in self.dead(), limit_s)
+            told = self.board.read("first")
+            # Its process: the rank that an earlier job left here lives again.
+            first = None if told is None else msgspec.json.decode(told, type=Presence)
+            poll(
+                lambda: self.board.read(what) is not None or (first is not None and first.is_dead),
+                limit_s,
+            )
 
     def there(self) -> dict[int, Presence]:
         """Those that have come to this host's folder, by rank."""

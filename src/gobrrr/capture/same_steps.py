@@ -49,7 +49,7 @@ def same_steps(measured: Measurements) -> Measurements:
     window_counts: tuple[float, ...] = ()
     if timeline is not None:
         timeline, windows = _of_device(timeline, measured, found)
-        if found.varying:
+        if found.varying and windows:
             window_counts = _window_counts(windows, timed, found)
     kind = StepKind(
         name=_kind_name(found),

@@ -61,13 +61,15 @@ def measure_script(
     on_measured: OnMeasured,
     *,
     stop: bool,
+    if_raised: bool = True,
     progress: Callable[[str, int, int], None],
     agree: Agree | None = None,
 ) -> ScriptEnd:
     """Run a script to its end and measure its steps on the way.
 
     ``on_measured`` is called once, inside the script's loop; the script then runs on at full speed
-    (``stop`` ends it there). ``agree``: as ``Session`` takes it, for a rank of a job. A
+    (``stop`` ends it there; with ``if_raised`` it is called once more where the script has raised
+    before that, with what there is). ``agree``: as ``Session`` takes it, for a rank of a job. A
     ``GobrrrError`` that it raises is the problem: the script is not to blame, and runs on.
     """
     run = _Run(plan, on_measured, stop, progress, agree)
@@ -82,7 +84,7 @@ def measure_script(
     ran_on = run.concluded and not stop
     if not ended.raised:
         run.conclude_early()
-    elif agree is None:
+    elif agree is None and if_raised:
         # A launcher ends all ranks once one has raised: there it is too late to tell anything.
         run.conclude_raised(ended.error)
     return ScriptEnd(ended, run.problem, run.too_few_steps, ran_on)

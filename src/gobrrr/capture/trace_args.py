@@ -26,7 +26,7 @@ DTYPES: dict[str, str] = {
     "c10::complex<c10::Half>": "complex32",
     "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2",
     "c10::Float8_e4m3fnuz": "float8_e4m3fnuz", "c10::Float8_e5m2fnuz": "float8_e5m2fnuz",
-    "c10::Float8_e8m0fnu": "float8_e8m0fnu",
+    "c10::Float8_e8m0fnu": "float8_e8m0fnu", "c10::Float4_e2m1fn_x2": "float4_e2m1fn_x2",
     "c10::qint8": "qint8", "c10::quint8": "quint8", "c10::qint32": "qint32",
 }  # fmt: skip
 

@@ -279,6 +279,8 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
     if outcome.exit.interrupted:
         raise KeyboardInterrupt
     if outcome.exit.raised:
+        for error in trouble:
+            progress.say(str(error))
         raise UserCodeError(f"{target.name} raised, see above")
     if outcome.exit.code:
         if outcome.diagnosis is None and outcome.problem:

@@ -51,10 +51,11 @@ from gobrrr.work.registry import failure_notices
 # What tables call the time in which a processor's lane waits for other ranks.
 COMMUNICATION = "(waiting for other ranks)"
 TAKEN_AWAY = (
-    f"For more than {percent(MOST_TAKEN_AWAY)} of the time in which this program had work for a "
-    "processor it had none: other programs, a hypervisor, or threads of its own beyond the number "
-    "of processors were in its place. These times describe the machine and not the program, so "
-    f"{NO_VERDICT} and no prediction. Measure again on an idle machine."
+    f"This program waited for a processor for more than {percent(MOST_TAKEN_AWAY)} of the time, of "
+    "that measured or of that in which its threads could have run: other programs, a hypervisor, "
+    "or threads of its own beyond the number of processors were in its place. These times describe "
+    f"the machine and not the program, so {NO_VERDICT} and no prediction. Measure again on an idle "
+    "machine."
 )
 # A step longer than this many medians is slow.
 SLOW_STEP = 1.5

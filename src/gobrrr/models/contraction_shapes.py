@@ -29,7 +29,7 @@ def products_of(
     """
     try:
         found = _products(call, work.compute_dtype, c)
-    except (IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError):
+    except (LookupError, ValueError, TypeError, AttributeError, ZeroDivisionError):
         # A trace that leaves arguments out.
         return ()
     return tuple(replace(p, cold_bytes=cold_bytes / len(found)) for p in found)

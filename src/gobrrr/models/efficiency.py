@@ -78,7 +78,7 @@ def shape_of_convolution(call: OpCall) -> ConvolutionShape | None:
         return None
     try:
         return convolution_of(call)
-    except (IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError):
+    except (LookupError, ValueError, TypeError, AttributeError, ZeroDivisionError):
         return None
 
 

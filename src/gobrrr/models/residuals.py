@@ -88,7 +88,7 @@ def _is_stream(call: OpCall, name: str) -> bool:
 _PUBLISHED = ErrorBand(
     0.5,
     2.0,
-    "published times of Cholesky and QR, which lie within a factor of two",
+    "published times of Cholesky and QR, which lie within a factor of two, taken for all",
     own=False,
 )
 
@@ -208,4 +208,6 @@ def band_of_step(device: str, parts: Iterable[tuple[str, float]]) -> ErrorBand |
     if missing:
         source += f"; no measurement of {' or '.join(missing)} on {device}"
     half = sqrt(squares)
-    return ErrorBand(max(0.0, middle - half), middle + half, source, own=own)
+    # What a class is told wrong by is in its band; an interval holds what it is an interval of.
+    low, high = min(1.0, middle - half), max(1.0, middle + half)
+    return ErrorBand(max(0.0, low), high, source, own=own)

@@ -95,9 +95,10 @@ def _diagnose_script(target: Target, fixes: Sequence[Fix]) -> tuple[Diagnosis, F
             list(target.argv),
             is_module=target.kind == "module",
             stop=True,
+            if_raised=False,
             on_analysis=keep,
         )
-    if seen and not outcome.exit.raised:
+    if seen:
         diagnosis, facts = seen[0]
         return diagnosis, replace(
             facts, checkpoints=checkpoints[0] > 0, graphs_kept=tuple(kept),

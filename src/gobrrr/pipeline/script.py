@@ -47,6 +47,7 @@ def diagnose_script(
     steps: int | None = None,
     warmup: int | None = None,
     stop: bool = False,
+    if_raised: bool = True,
     refresh_ceilings: bool = False,
     perfetto: Path | None = None,
     progress: Progress = silent,
@@ -56,7 +57,8 @@ def diagnose_script(
     """Run a script (or, with ``is_module``, a module) unmodified and diagnose its steps on the way.
 
     ``on_diagnosis`` is called as soon as the measured steps are over, with whether this process
-    shows it; the script then runs on at full speed (``stop`` ends it there). ``on_analysis`` is
+    shows it; the script then runs on at full speed (``stop`` ends it there). A script that raises
+    before that is diagnosed from what there is, unless ``if_raised`` is false. ``on_analysis`` is
     called at the same moment with what lies behind it, while the script's objects live. All ranks
     of a job measure the same steps; the first one's diagnosis, and the trace ``perfetto``, are of
     all. Raises InputError before anything runs.
@@ -87,8 +89,9 @@ def diagnose_script(
     plan = Plan(warmup, steps, of_ranks=rank.job is not None)
     with rank.in_script():
         ended = measure_script(
-            script, argv, plan, conclude, stop=stop, progress=progress, agree=rank.agree
-        )
+            script, argv, plan, conclude, stop=stop, if_raised=if_raised, progress=progress,
+            agree=rank.agree,
+        )  # fmt: skip
         found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
     ran_on = ended.ran_on and bool(diagnoses)
     return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ran_on)

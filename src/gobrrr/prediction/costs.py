@@ -208,7 +208,9 @@ def _is_captured(call: OpCall) -> bool:
 
 def _launched_as(made: GraphedOps) -> str:
     held = sum(number > 0 for number in made.graph)
-    copies = sum(op.call.name == COPY and not number for op, number in zip(made.ops, made.graph))
+    # A program copies lists too; those of a graph's inputs stand right before it.
+    following = zip(made.ops, made.graph, (*made.graph[1:], 0))
+    copies = sum(op.call.name == COPY and not now and then > 0 for op, now, then in following)
     graphs = max(made.graph, default=0)
     return (
         f"reduce-overhead: {held:,} ops in {graphs:,} CUDA graph{'s' * (graphs != 1)}, each "

@@ -69,5 +69,7 @@ def graph_step(
     )
     if of_host is not None:
         source |= {"lower_bound": of_host.lower_bound, "host_s": of_host.total_s}
+        if of_host.lower_bound:
+            source |= {"interval": None, "interval_from": None}
     source |= {"explained": explained(costed.ops, device), **uncertainty(costed.ops, device)}
     return step, costed.ops, source

@@ -132,7 +132,7 @@ def mesh_step(
         *((too_large,) if too_large is not None else ()),
         *costed.notices,
         *device.notices,
-        *interval_notices(band),
+        *(() if of_host.lower_bound else interval_notices(band)),
         *of_host.sentences,
     )
     step = replace(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from gobrrr.models.host_lane import HostCosts
 from gobrrr.prediction.costs import CostedOp
@@ -17,7 +17,7 @@ from gobrrr.prediction.mesh_chunks import Chunks
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
 from gobrrr.prediction.mesh_parts import seconds_of
 from gobrrr.timeline.graph import CollectiveCall, ModelFacts, OpGraph, Parameter, StepOp
-from gobrrr.timeline.ops import Arg, OpCall
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +111,20 @@ def optimizer_of(
     for each in trained:
         if each.gradient is not None:
             owner[each.gradient] = owner[each.storage]
-    by_place = [owner[each.storage] == stage for each in trained]
+    # Of lists by their length: of a group's parameters, of all of them. Lists of an optimizer's
+    # state are as long as that of their parameters, which comes before them.
+    places = {len(trained): [owner[each.storage] == stage for each in trained]}
     kept: list[StepOp] = []
     here = stage == 0
     for at in chunks.optimizer:
         op = graph.ops[at]
-        if any(isinstance(arg, tuple) and len(arg) == len(trained) for arg in op.call.args):
+        lists = [arg for arg in op.call.args if _is_list(arg)]
+        for arg in lists:
+            owners = [owner[item.storage] for item in arg if item.storage in owner]
+            if len(owners) == len(arg):
+                places[len(arg)] = [each == stage for each in owners]
+        by_place = next((places[len(arg)] for arg in lists if len(arg) in places), None)
+        if by_place is not None:
             if any(by_place):
                 kept.append(replace(op, call=_left(op.call, by_place)))
             continue
@@ -128,9 +136,13 @@ def optimizer_of(
     return cost_ops(replace(graph, ops=ops), mesh, platform).ops
 
 
+def _is_list(arg: Arg) -> TypeGuard[tuple[TensorSpec, ...]]:
+    return isinstance(arg, tuple) and bool(arg) and all(isinstance(i, TensorSpec) for i in arg)
+
+
 def _left(call: OpCall, by_place: Sequence[bool]) -> OpCall:
     def of(arg: Arg) -> Arg:
-        if isinstance(arg, tuple) and len(arg) == len(by_place):
+        if _is_list(arg) and len(arg) == len(by_place):
             return tuple(item for item, left in zip(arg, by_place) if left)
         return arg
 

@@ -57,7 +57,7 @@ def predicted_step(
         notices=(
             *notices,
             *target.notices,
-            *interval_notices(band),
+            *(() if lower_bound else interval_notices(band)),
             *(of_host.sentences if of_host is not None else ()),
         ),
     )

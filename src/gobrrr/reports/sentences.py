@@ -267,7 +267,8 @@ def least_certain(diagnosis: Diagnosis) -> str:
     if not isinstance(parts, list) or not parts:
         return ""
     named = ", ".join(plain_name(str(part), 200) for part in parts)
-    return f"Least certain, with 80 % intervals: {named}."
+    known = any(not str(part).endswith("(no interval)") for part in parts)
+    return f"Least certain{', with 80 % intervals' if known else ''}: {named}."
 
 
 def device_time(diagnosis: Diagnosis) -> str:
