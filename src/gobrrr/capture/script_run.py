@@ -59,11 +59,11 @@ def measure_script(
     argv: list[str],
     plan: Plan,
     on_measured: OnMeasured,
+    progress: Callable[[str, int, int], None],
+    agree: Agree | None = None,
     *,
     stop: bool,
     if_raised: bool = True,
-    progress: Callable[[str, int, int], None],
-    agree: Agree | None = None,
 ) -> ScriptEnd:
     """Run a script to its end and measure its steps on the way.
 

@@ -56,12 +56,10 @@ def diagnose_script(
 ) -> ScriptOutcome:
     """Run a script (or, with ``is_module``, a module) unmodified and diagnose its steps on the way.
 
-    ``on_diagnosis`` is called as soon as the measured steps are over, with whether this process
-    shows it; the script then runs on at full speed (``stop`` ends it there). A script that raises
-    before that is diagnosed from what there is, unless ``if_raised`` is false. ``on_analysis`` is
-    called at the same moment with what lies behind it, while the script's objects live. All ranks
-    of a job measure the same steps; the first one's diagnosis, and the trace ``perfetto``, are of
-    all. Raises InputError before anything runs.
+    ``on_diagnosis`` is called when the measured steps are over (with ``if_raised``, or where it
+    raises before), with whether this process shows it; the script then runs on (``stop`` ends it).
+    ``on_analysis`` gets what lies behind it, while the script's objects live. All ranks of a job
+    measure the same steps; the first one's diagnosis and ``perfetto`` are of all. Raises InputError.
     """
     if steps is not None and steps < FEWEST_STEPS:
         raise InputError(f"--steps must be at least {FEWEST_STEPS}, not {steps}")
@@ -89,9 +87,8 @@ def diagnose_script(
     plan = Plan(warmup, steps, of_ranks=rank.job is not None)
     with rank.in_script():
         ended = measure_script(
-            script, argv, plan, conclude, stop=stop, if_raised=if_raised, progress=progress,
-            agree=rank.agree,
-        )  # fmt: skip
+            script, argv, plan, conclude, progress, rank.agree, stop=stop, if_raised=if_raised
+        )
         found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
     ran_on = ended.ran_on and bool(diagnoses)
     return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ran_on)
