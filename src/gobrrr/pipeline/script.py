@@ -56,10 +56,10 @@ def diagnose_script(
 ) -> ScriptOutcome:
     """Run a script (or, with ``is_module``, a module) unmodified and diagnose its steps on the way.
 
-    ``on_diagnosis`` is called when the measured steps are over (with ``if_raised``, or where it
+    ``on_diagnosis`` is called when the measured steps are over (with ``if_raised`` also where it
     raises before), with whether this process shows it; the script then runs on (``stop`` ends it).
     ``on_analysis`` gets what lies behind it, while the script's objects live. All ranks of a job
-    measure the same steps; the first one's diagnosis and ``perfetto`` are of all. Raises InputError.
+    measure the same steps; the first's diagnosis and ``perfetto`` are of all. Raises InputError.
     """
     if steps is not None and steps < FEWEST_STEPS:
         raise InputError(f"--steps must be at least {FEWEST_STEPS}, not {steps}")
