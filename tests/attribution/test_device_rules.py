@@ -154,14 +154,19 @@ def test_precedence_of_what_runs_at_once(tmp_path: Path) -> None:
     assert by_name["add"] == 10_000
 
 
-def test_leaves_are_means_over_windows_and_each_is_kept(tmp_path: Path) -> None:
+def two_steps() -> WrittenTrace:
+    """Two steps with one product each, of 41 and 51 us."""
     trace = WrittenTrace()
     for step, duration in enumerate((41, 51)):
         base = 100 * step
         trace.note(f"ProfilerStep#{step}", base, 90)
         trace.op("aten::mm", base, 8)
         trace.launch("gemm", base + 1, base + 3, duration, correlation=step)
-    _, found = attributed(trace, tmp_path)
+    return trace
+
+
+def test_leaves_are_means_over_windows_and_each_is_kept(tmp_path: Path) -> None:
+    _, found = attributed(two_steps(), tmp_path)
     below = [window["compute.matrix.below"] for window in found.attribution.windows]
     assert below == [10_000, 20_000]  # 41 - 1 - 30 and 51 - 1 - 30
     assert leaves_us(found)["compute.matrix.below"] == 15
@@ -174,13 +179,7 @@ def test_leaves_are_means_over_windows_and_each_is_kept(tmp_path: Path) -> None:
 def test_windows_that_count_more_than_others_are_weighted_in_all_that_is_a_mean(
     tmp_path: Path,
 ) -> None:
-    trace = WrittenTrace()
-    for step, duration in enumerate((41, 51)):
-        base = 100 * step
-        trace.note(f"ProfilerStep#{step}", base, 90)
-        trace.op("aten::mm", base, 8)
-        trace.launch("gemm", base + 1, base + 3, duration, correlation=step)
-    timeline = read_trace(trace.write(tmp_path))
+    timeline = read_trace(two_steps().write(tmp_path))
 
     def counted(*counts: float) -> DeviceAttribution:
         return attribute_device(

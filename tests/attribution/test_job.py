@@ -48,6 +48,24 @@ def _record(
     )
 
 
+def test_two_buckets_on_one_link_are_not_each_told_half_of_its_bandwidth() -> None:
+    records = [_record(rank, [50_000] * 3, [35_000] * 3) for rank in (0, 1)]
+    for record in records:
+        # A second one from 15 to 75 us: 20 us alone, 40 beside the first, which has 20 alone then.
+        record.collectives.append(("all_reduce", 3000, "float32", 2, "world"))
+        second = [
+            replace(call, which=1, start_ns=call.start_ns - 20_000, end_ns=call.end_ns - 20_000,
+                    waits=[(start - 20_000, end - 20_000) for start, end in call.waits])
+            for call in record.calls
+        ]  # fmt: skip
+        record.calls[:] = sorted([*record.calls, *second], key=lambda call: call.start_ns)
+    figures = {f.bytes_moved: f for f in compare_records(records, 2).figures}
+    # Each takes 60 us, of which it shares 40: 20 + 40 / 2.
+    for size, figure in figures.items():
+        assert figure.transfer_ns == 60_000
+        assert figure.algorithm_bytes_per_s == pytest.approx((size or 0) / 40e-6)
+
+
 def test_the_rank_that_comes_last_and_is_busiest_is_named() -> None:
     fast = _record(0, [40_000, 41_000, 39_000, 40_000], [35_000] * 4)
     slow = _record(1, [60_000, 60_500, 60_000, 61_000], [55_000] * 4)

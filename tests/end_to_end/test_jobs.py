@@ -119,37 +119,32 @@ def test_the_rank_that_is_slow_is_named_with_its_line(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("gobrrr-job-*"))
 
 
-def test_ranks_that_end_at_different_steps_are_diagnosed_without_each_other(
-    tmp_path: Path,
-) -> None:
+def each_for_itself(folder: Path, long: int) -> tuple[subprocess.CompletedProcess[str], gobrrr.Diagnosis]:
+    """Two ranks that do not wait for each other: ``long`` runs 60 steps, the other 3."""
     done = job(
-        tmp_path,
-        """
-        # Each for itself: what one rank does the other does not wait for.
+        folder,
+        f"""
+        # What one rank does the other does not wait for.
         model = net
-        train(60 if rank == 0 else 3)
+        train(60 if rank == {long} else 3)
         """,
         *FEW, "--nproc-per-node", "2", "--json", "d.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    diagnosis = gobrrr.load(tmp_path / "d.json")
+    return done, gobrrr.load(folder / "d.json")
+
+
+def test_ranks_that_end_at_different_steps_are_diagnosed_without_each_other(
+    tmp_path: Path,
+) -> None:
+    _, diagnosis = each_for_itself(tmp_path, long=0)
     assert diagnosis.job is not None
     assert list(diagnosis.job.missing) == ["1"]
     assert any("rank 1 has ended" in notice for notice in diagnosis.notices)
 
 
 def test_the_others_are_reported_where_the_first_rank_has_too_few_steps(tmp_path: Path) -> None:
-    done = job(
-        tmp_path,
-        """
-        # Each for itself: what one rank does the other does not wait for.
-        model = net
-        train(60 if rank == 1 else 3)
-        """,
-        *FEW, "--nproc-per-node", "2", "--json", "d.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    diagnosis = gobrrr.load(tmp_path / "d.json")
+    done, diagnosis = each_for_itself(tmp_path, long=1)
     assert diagnosis.job is not None
     assert list(diagnosis.job.missing) == ["0"]
     assert "too few steps" in diagnosis.job.missing["0"]

@@ -108,3 +108,22 @@ def test_ops_out_of_proportion_are_in_the_verdict_where_they_are_much(data):
     assert "the step could take 0.70x the time" in said
     dropout.prediction.expected_s = 0.1
     assert "Dropout" not in verdict_of(diagnosis)
+
+
+def test_what_is_far_below_its_ceiling_is_named_beside_the_largest_op(data):
+    diagnosis = of_leaves(data, compute__matrix__roof=0.5, compute__vector__below=0.4,
+                          overhead__dispatch=0.1)  # fmt: skip
+    rows = [row for row in diagnosis.ops if row.regime == "compute"][:2]
+    largest, slow = rows
+    largest.time_s, largest.below_s, largest.roof_fraction = 0.5, 0.01, 0.98
+    slow.name, slow.shapes = "aten::cumsum", "(64,4096)"
+    slow.time_s, slow.below_s, slow.roof_fraction = 0.3, 0.25, 0.18
+    diagnosis.ops = rows
+    named = "most of the time below the ceiling is aten::cumsum (64,4096), 30 % of the step"
+    said = verdict_of(diagnosis)
+    assert "at 98 % of its roof; " + named + ", at 18 % of its roof." in said
+    slow.below_s = 0.05
+    assert "below the ceiling is aten::cumsum" not in verdict_of(diagnosis)
+    # The largest op is not named twice.
+    largest.below_s, slow.below_s = 0.3, 0.25
+    assert "below the ceiling is" not in verdict_of(diagnosis)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.attribution.shared_links import shared_ns
 from gobrrr.timeline.data import Collective, KernelKind, Timeline
 
 Float64 = NDArray[np.float64]
@@ -51,7 +52,8 @@ class CollectiveFigures:
         transfer_ns: the shortest duration among the ranks.
         exposed_ns, overlapped_ns: per step on each rank, with no other kernel running and with.
         last_rank: arrived last most often.
-        algorithm_bytes_per_s: bytes / transfer.
+        algorithm_bytes_per_s: bytes / transfer, where a moment in which k collectives of the same
+            ranks transfer counts 1/k of it (DDP's buckets go over one link beside each other).
         bus_bytes_per_s: that times the share of the message that crosses a link.
     """
 
@@ -132,10 +134,11 @@ def match_collectives(
         for n in (len(timeline.kernels) for timeline in timelines)
     )
     durations = [timeline.kernels.end_ns - timeline.kernels.start_ns for timeline in timelines]
-    figures = [
+    kinds = [
         _figures(kind, per_rank, timelines, durations, found, ranks, all_present, matched, clocks)
         for kind in sorted(set().union(*per_rank))
     ]
+    figures = _with_rates(kinds, timelines, matched)
     figures.sort(key=lambda f: -sum(f.exposed_ns) / len(f.ranks))
     return tuple(figures), matched
 
@@ -217,6 +220,19 @@ def _kernel_function(name: str) -> str:
     return parts[1] if len(parts) > 1 and parts[0].lower().startswith("nccl") else parts[0]
 
 
+class _Compared(NamedTuple):
+    """Figures of one kind, without rates, and what those need.
+
+    ``columns``: matching rows of each member; ``None`` where the transfer is unknown. ``factor``:
+    of ``_BUS_FACTORS``.
+    """
+
+    figures: CollectiveFigures
+    members: list[int]
+    columns: list[NDArray[np.int64]] | None
+    factor: float | None
+
+
 def _figures(
     kind: _Kind,
     per_rank: Sequence[dict[_Kind, _Calls]],
@@ -227,7 +243,8 @@ def _figures(
     all_present: bool,
     matched: Sequence[Matched],
     clocks: Sequence[int] | None,
-) -> CollectiveFigures:
+) -> _Compared:
+    """What is known of one kind but its rates, for which all kinds are needed."""
     members, columns, complete = _members(kind, per_rank, all_present)
     rows = [[row for step in per_rank[i][kind].values() for row in step] for i in members]
     if clocks is not None and len({clocks[i] for i in members}) > 1:
@@ -254,11 +271,10 @@ def _figures(
         transfer = float(table.min(axis=0).mean()) if complete else None
     moved = np.concatenate([timelines[i].kernels.bytes_moved[of] for i, of in zip(members, rows)])
     size_bytes = round(float(moved.mean())) if (moved >= 0).all() else None
-    rate = None if not transfer or size_bytes is None else size_bytes / transfer * 1e9
     size = kind.group_size or max([len(ranks), *(t.world_size or 0 for t in timelines)])
     factor = next((f(size) for pattern, f in _BUS_FACTORS if pattern.search(kind.name)), None)
     exposed, overlapped = _exposure(rows, [found[i] for i in members])
-    return CollectiveFigures(
+    figures = CollectiveFigures(
         name=kind.name,
         bytes_moved=size_bytes,
         group_size=kind.group_size or None,
@@ -273,9 +289,52 @@ def _figures(
         exposed_ns=exposed,
         overlapped_ns=overlapped,
         last_rank=last,
-        algorithm_bytes_per_s=rate,
-        bus_bytes_per_s=None if rate is None or factor is None else rate * factor,
-    )  # fmt: skip
+        algorithm_bytes_per_s=None,
+        bus_bytes_per_s=None,
+    )
+    return _Compared(figures, members, columns if complete else None, factor)
+
+
+def _with_rates(
+    kinds: Sequence[_Compared], timelines: Sequence[Timeline], matched: Sequence[Matched]
+) -> list[CollectiveFigures]:
+    """The figures of all kinds with their rates, of those whose transfer is known."""
+    on_same: dict[tuple[int, ...], list[_Compared]] = defaultdict(list)
+    for kind in kinds:
+        on_same[tuple(kind.members)].append(kind)
+    shares = {
+        members: [_shared_transfers(place, beside, timelines[i], matched[i])
+                  for place, i in enumerate(members)]
+        for members, beside in on_same.items()
+    }  # fmt: skip
+    figures = []
+    for kind in kinds:
+        found, rate = kind.figures, None
+        if kind.columns is not None and found.transfer_ns and found.bytes_moved is not None:
+            own = zip(shares[tuple(kind.members)], kind.columns)
+            shortest = np.min([of_member[rows] for of_member, rows in own], axis=0)
+            rate = found.bytes_moved / float(shortest.mean()) * 1e9
+        bus = None if rate is None or kind.factor is None else rate * kind.factor
+        figures.append(replace(found, algorithm_bytes_per_s=rate, bus_bytes_per_s=bus))
+    return figures
+
+
+def _shared_transfers(
+    place: int, beside: Sequence[_Compared], timeline: Timeline, matched: Matched
+) -> Float64:
+    """Of each kernel of a member its transfer in ns, as far as it is not another's of ``beside``.
+
+    Those are the kinds of the same ranks; rows are those of ``Timeline.kernels``.
+    """
+    kernels = timeline.kernels
+    shares = np.zeros(len(kernels))
+    known = [kind.columns[place] for kind in beside if kind.columns is not None]
+    if known:
+        rows = np.concatenate(known)
+        # All that is waited for lies before the transfer.
+        start = np.minimum(kernels.start_ns[rows] + matched.wait_ns[rows], kernels.end_ns[rows])
+        shares[rows] = shared_ns(start, kernels.end_ns[rows])
+    return shares
 
 
 def _comparable(kind: _Kind, members: int, given: int, all_present: bool) -> tuple[bool, bool]:

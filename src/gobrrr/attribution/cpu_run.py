@@ -12,7 +12,7 @@ from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu, works_on
 from gobrrr.attribution.mean_work import Float64, Recorded, mean_works
 from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
 from gobrrr.capture.fixed_cost import FixedCosts, calibrate_fixed_costs
-from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.measurements import Measurements, StepKind
 from gobrrr.capture.profile import ProfilerCost, calibrate_profiler_cost
 from gobrrr.capture.release_cost import measure_release_ns_per_fault
 from gobrrr.devices.ceilings import Ceilings
@@ -52,6 +52,15 @@ def works_of(recorded: Sequence[StepOp]) -> tuple[Work | None, ...]:
             known[key] = work_of(op.call)
         found.append(known[key])
     return tuple(found)
+
+
+def works_of_mean_step(
+    recorded: Sequence[StepOp], works: tuple[Work | None, ...], kind: StepKind
+) -> tuple[tuple[Work | None, ...], Float64, Float64]:
+    """``mean_works`` of steps that vary: of the recorded one and of ``kind.others``."""
+    steps: list[Recorded] = [(recorded, works, kind.others[0][1])]
+    steps += [(ops, works_of(ops), share) for ops, share in kind.others[1:]]
+    return mean_works(steps)
 
 
 def time_of(samples_ns: Sequence[int]) -> Summary:
@@ -98,9 +107,7 @@ def attribute_measurements(
     step, kind = time_of(measured.all_plain_ns), measured.kind
     faults, calls = np.array([op.page_faults for op in recorded], np.float64), None
     if kind.others:
-        recorded_steps: list[Recorded] = [(recorded, works, kind.others[0][1])]
-        recorded_steps += [(ops, works_of(ops), share) for ops, share in kind.others[1:]]
-        works, calls, faults = mean_works(recorded_steps)
+        works, calls, faults = works_of_mean_step(recorded, works, kind)
     faults = faults_of_timed_steps(faults, kind.page_faults, calls)
     step_faults = faults_of_step(faults, calls)
     result = attribute_cpu(

@@ -148,8 +148,8 @@ def attribute_device(
     if window_counts is not None:
         means, lengths = per_window * window_counts[:, None], lengths * window_counts
         spent = spent * window_counts[idle_window]
-        kept = kept * window_counts[_window_of(idle.start_ns, windows)]
-        counts = window_counts[_window_of(kernels.start_ns, windows)]
+        kept = kept * window_counts[window_of(idle.start_ns, windows)]
+        counts = window_counts[window_of(kernels.start_ns, windows)]
         weighted = np.bincount(row, weights=length * window_counts[window], minlength=len(kernels))
         # A kernel that runs into the next window counts as its parts do.
         np.divide(weighted, owned_ns * steps, out=counts, where=owned_ns > 0)
@@ -186,7 +186,7 @@ def attribute_device(
     )  # fmt: skip
 
 
-def _window_of(start_ns: Int64, windows: Int64) -> Int64:
+def window_of(start_ns: Int64, windows: Int64) -> Int64:
     """The window that something begins in; the first or the last one of what is outside."""
     found = np.searchsorted(windows[:, 0], start_ns, side="right") - 1
     return np.clip(found, 0, len(windows) - 1)

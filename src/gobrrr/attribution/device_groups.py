@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.attribution.device import DeviceAttribution
+from gobrrr.attribution.device import DeviceAttribution, window_of
 from gobrrr.attribution.leaves import KernelShares
 from gobrrr.models.roof import Roof
 from gobrrr.timeline.data import Timeline
@@ -96,8 +96,8 @@ def group_kernels(timeline: Timeline, found: DeviceAttribution) -> KernelGroups:
 
 def in_steps(start_ns: Int64, steps: Int64) -> NDArray[np.bool_]:
     """Which times lie in one of the windows ``steps`` (begin and end, in order), end excluded."""
-    at = np.searchsorted(steps[:, 0], start_ns, side="right") - 1
-    inside: NDArray[np.bool_] = (at >= 0) & (start_ns < steps[np.maximum(at, 0), 1])
+    begin, end = steps[window_of(start_ns, steps)].T
+    inside: NDArray[np.bool_] = (begin <= start_ns) & (start_ns < end)
     return inside
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.attributed import Attributed
-from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu, works_of
+from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu, works_of, works_of_mean_step
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.attribution.mean_work import Recorded, mean_works
 from gobrrr.attribution.recorded import RecordedDevice
 from gobrrr.attribution.scaling import scale_to_step
-from gobrrr.capture.measurements import Measurements, StepKind
+from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.recorded_timeline import RecordedTimeline, with_recorded
 from gobrrr.devices import load_ceilings, this_device
 from gobrrr.devices.ceilings import Ceilings
@@ -146,7 +144,10 @@ def analyse_device(
         taken_away=measured.taken_away,
     )
     attributed = replace(attributed, step=times, module_classes=measured.module_classes)
-    works = list(_works_of_mean_step(capture.recorded, kind))
+    works_of_step = works_of(capture.recorded)
+    if kind.others:
+        works_of_step, _, _ = works_of_mean_step(capture.recorded, works_of_step, kind)
+    works = list(works_of_step)
     analysis = DeviceAnalysis(capture, tuple(works), found, attributed, event_ns)
     for row, position in enumerate(analysis.position_of_kernels().tolist()):
         whole = found.work.whole[row]
@@ -157,16 +158,6 @@ def analyse_device(
                 whole if mean is None else replace(mean, compute_dtype=whole.compute_dtype)
             )
     return replace(analysis, works=tuple(works))
-
-
-def _works_of_mean_step(recorded: Sequence[StepOp], kind: StepKind) -> tuple[Work | None, ...]:
-    """Work of each recorded op: of the recorded step, or of the mean one where steps vary."""
-    own = works_of(recorded)
-    if not kind.others:
-        return own
-    steps: list[Recorded] = [(recorded, own, kind.others[0][1])]
-    steps += [(ops, works_of(ops), share) for ops, share in kind.others[1:]]
-    return mean_works(steps)[0]
 
 
 def analysed_like(

@@ -16,6 +16,8 @@ from gobrrr.timeline.quantities import count, multiple, multiple_range, percent
 CLOSE_MARGIN = 0.05
 # A part of another level, or a guess, that is larger than this share of the step is named.
 WORTH_SAYING = 0.15
+# An op whose time below its ceiling is a larger share of the step is named beside the largest op.
+WORTH_NAMING_SLOW = 0.1
 _MEANING = {
     "compute": "{share} of each step is in compute-bound ops",
     "memory": "{share} of each step is in memory-bound ops",
@@ -221,16 +223,24 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
         )
         return f"{what} take {percent(time_s / step_s)}"
     largest = rows[0]
-    name = " ".join(filter(None, (short_kernel_name(largest.name), largest.shapes)))
-    text = f"{name} alone takes {percent(largest.time_s / step_s)} of the step"
+    text = f"{_named(largest)} alone takes {percent(largest.time_s / step_s)} of the step"
     if largest.unit in LIMITS:
         text += f", bound by {largest.unit}"
     text += _of_roof(largest)
+    slow = max(rows, key=lambda row: row.below_s or 0.0)
+    if slow is not largest and (slow.below_s or 0.0) > WORTH_NAMING_SLOW * step_s:
+        share = percent(slow.time_s / step_s)
+        text += f"; most of the time below the ceiling is {_named(slow)}, {share} of the step"
+        text += _of_roof(slow)
     if regime == "memory":
         faults = diagnosis.leaves.get("memory.page_faults", 0.0)
         if faults > 0.1 * step_s:
             text += f"; page faults of fresh outputs take {percent(faults / step_s)}"
     return text
+
+
+def _named(row: OpRow) -> str:
+    return " ".join(filter(None, (short_kernel_name(row.name), row.shapes)))
 
 
 def _of_roof(row: OpRow) -> str:
