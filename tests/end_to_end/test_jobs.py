@@ -119,7 +119,9 @@ def test_the_rank_that_is_slow_is_named_with_its_line(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("gobrrr-job-*"))
 
 
-def each_for_itself(folder: Path, long: int) -> tuple[subprocess.CompletedProcess[str], gobrrr.Diagnosis]:
+def each_for_itself(
+    folder: Path, long: int
+) -> tuple[subprocess.CompletedProcess[str], gobrrr.Diagnosis]:
     """Two ranks that do not wait for each other: ``long`` runs 60 steps, the other 3."""
     done = job(
         folder,

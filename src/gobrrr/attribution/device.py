@@ -155,8 +155,10 @@ def attribute_device(
         np.divide(weighted, owned_ns * steps, out=counts, where=owned_ns > 0)
         owned_ns, shares = owned_ns * counts, shares.scaled(counts, roofs=counts)
     spent_ns = float(spent.sum()) / steps
-    # A kernel that only ends the last window is of no step.
-    counted = (kernels.start_ns < windows[-1, 1]) & (kernels.end_ns > windows[0, 0])
+    # A kernel that only ends the last window is of no step, nor is one between two of them.
+    until = np.searchsorted(windows[:, 1], kernels.start_ns, side="right")
+    begin = windows[np.minimum(until, steps - 1), 0]
+    counted = (until < steps) & (begin < kernels.end_ns)
     shares = replace(
         shares,
         duration_ns=shares.duration_ns * counted,
