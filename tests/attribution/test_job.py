@@ -60,10 +60,11 @@ def test_two_buckets_on_one_link_are_not_each_told_half_of_its_bandwidth() -> No
         ]  # fmt: skip
         record.calls[:] = sorted([*record.calls, *second], key=lambda call: call.start_ns)
     figures = {f.bytes_moved: f for f in compare_records(records, 2).figures}
-    # Each takes 60 us, of which it shares 40: 20 + 40 / 2.
-    for size, figure in figures.items():
+    # Each takes 60 us; both together move 4000 bytes from 15 to 95 us.
+    assert sorted(size or 0 for size in figures) == [1000, 3000]
+    for figure in figures.values():
         assert figure.transfer_ns == 60_000
-        assert figure.algorithm_bytes_per_s == pytest.approx((size or 0) / 40e-6)
+        assert figure.algorithm_bytes_per_s == pytest.approx(4000 / 80e-6)
 
 
 def test_the_rank_that_comes_last_and_is_busiest_is_named() -> None:

@@ -52,8 +52,8 @@ class CollectiveFigures:
         transfer_ns: the shortest duration among the ranks.
         exposed_ns, overlapped_ns: per step on each rank, with no other kernel running and with.
         last_rank: arrived last most often.
-        algorithm_bytes_per_s: bytes / transfer, where a moment in which k collectives of the same
-            ranks transfer counts 1/k of it (DDP's buckets go over one link beside each other).
+        algorithm_bytes_per_s: bytes / transfer; where collectives of the same ranks transfer beside
+            each other (DDP's buckets), each counts its part of the time in which any did, by bytes.
         bus_bytes_per_s: that times the share of the message that crosses a link.
     """
 
@@ -312,8 +312,8 @@ def _with_rates(
         found, rate = kind.figures, None
         if kind.columns is not None and found.transfer_ns and found.bytes_moved is not None:
             own = zip(shares[tuple(kind.members)], kind.columns)
-            shortest = np.min([of_member[rows] for of_member, rows in own], axis=0)
-            rate = found.bytes_moved / float(shortest.mean()) * 1e9
+            shortest_ns = float(np.min([mine[rows] for mine, rows in own], axis=0).mean())
+            rate = found.bytes_moved / shortest_ns * 1e9 if shortest_ns else None
         bus = None if rate is None or kind.factor is None else rate * kind.factor
         figures.append(replace(found, algorithm_bytes_per_s=rate, bus_bytes_per_s=bus))
     return figures
@@ -322,18 +322,21 @@ def _with_rates(
 def _shared_transfers(
     place: int, beside: Sequence[_Compared], timeline: Timeline, matched: Matched
 ) -> Float64:
-    """Of each kernel of a member its transfer in ns, as far as it is not another's of ``beside``.
+    """Of each kernel of a member (``place`` in its kinds) its part of the time of transfers, in ns.
 
-    Those are the kinds of the same ranks; rows are those of ``Timeline.kernels``.
+    ``beside``: the kinds of the same ranks. Rows are those of ``Timeline.kernels``.
     """
     kernels = timeline.kernels
     shares = np.zeros(len(kernels))
-    known = [kind.columns[place] for kind in beside if kind.columns is not None]
+    known = [(kind, kind.columns[place]) for kind in beside if kind.columns is not None]
     if known:
-        rows = np.concatenate(known)
+        rows = np.concatenate([of for _, of in known])
+        crosses = np.concatenate(
+            [np.full(len(of), kind.factor or 1.0) * kernels.bytes_moved[of] for kind, of in known]
+        )
         # All that is waited for lies before the transfer.
         start = np.minimum(kernels.start_ns[rows] + matched.wait_ns[rows], kernels.end_ns[rows])
-        shares[rows] = shared_ns(start, kernels.end_ns[rows])
+        shares[rows] = shared_ns(start, kernels.end_ns[rows], np.maximum(crosses, 0.0))
     return shares
 
 
