@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import queue
+import socket
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,12 +18,20 @@ from typing import Any, Protocol
 from gobrrr.capture.joined_group import joined_distributed
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import write_atomically
+from gobrrr.timeline.quantities import whole_seconds
 
 _LAUNCHER_VARIABLES = (
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
 )  # fmt: skip
 # Of what a store's client says, which may go on with a stack of C++.
 _MOST_SAID = 120
+# How long one message may take. torch's client waits for an answer without a limit where the host
+# of the store has vanished, because nothing closes the connection.
+STORE_LIMIT_S = 20.0
+# Before a message is tried again, by a new connection.
+_PAUSES_S = (0.1, 1.0)
+# How long a connection may take to be made.
+_CONNECT_LIMIT_S = 5.0
 
 
 class BoardLostError(Exception):
@@ -86,27 +99,111 @@ class FolderBoard:
         return True
 
 
-@dataclass(frozen=True)
 class StoreBoard:
-    """Messages in the store of the program's process group, for ranks of several hosts."""
+    """Messages in the store of the program's process group, for ranks of several hosts.
 
-    store: Any
+    They go through a client of their own, where torch can make one (from 2.7 on): the program's
+    makes one call at a time, and may be in one that waits for another rank. ``limit_s``: how long
+    one message may take, with all that is tried.
+    """
+
+    def __init__(self, store: Any, limit_s: float = STORE_LIMIT_S) -> None:
+        # For as long as others may ask: the store itself is in the process of one of the ranks.
+        self._store = store
+        self._limit_s = limit_s
+        self._client: Any = None
+        self._calls = _Calls()
 
     def post(self, key: str, message: bytes) -> None:
         """See ``Board``."""
-        try:
-            self.store.set(f"gobrrr/{key}", message)
-        except (RuntimeError, OSError) as error:
-            raise _store_lost(error) from error
+        self._ask(lambda client: client.set(f"gobrrr/{key}", message))
 
     def read(self, key: str) -> bytes | None:
         """See ``Board``."""
+        name = f"gobrrr/{key}"
+        found: bytes | None = self._ask(
+            lambda client: bytes(client.get(name)) if client.check([name]) else None
+        )
+        return found
+
+    def _ask(self, call: Callable[[Any], Any]) -> Any:
+        deadline = time.monotonic() + self._limit_s
+        first: Exception | None = None
+        for pause_s in (*_PAUSES_S, 0.0):
+            try:
+                return self._calls.result(lambda: self._answer(call), deadline - time.monotonic())
+            except _NoAnswerError:
+                limit = whole_seconds(self._limit_s)
+                raise BoardLostError(
+                    f"the job's store has not answered for {limit}, probably because the host of "
+                    "rank 0 is gone"
+                ) from first
+            except (RuntimeError, OSError) as error:
+                first = first or error
+                if isinstance(error, ConnectionRefusedError):
+                    break
+                time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+        assert first is not None
+        raise _store_lost(first) from first
+
+    def _answer(self, call: Callable[[Any], Any]) -> Any:
+        """In the thread of the calls."""
+        if self._client is None:
+            self._client = _own_client(self._store)
         try:
-            if not self.store.check([f"gobrrr/{key}"]):
-                return None
-            return bytes(self.store.get(f"gobrrr/{key}"))
-        except (RuntimeError, OSError) as error:
-            raise _store_lost(error) from error
+            return call(self._client)
+        except Exception:
+            # torch makes no new connection for one that was lost.
+            self._client = None
+            raise
+
+
+class _NoAnswerError(Exception):
+    """A call has not returned."""
+
+
+class _Calls:
+    """Makes calls that may never return, one at a time, in a thread that no exit waits for."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="gobrrr-store", daemon=True).start()
+
+    def result(self, call: Callable[[], Any], limit_s: float) -> Any:
+        """What the call returns or raises. Raises _NoAnswerError if it does neither in time."""
+        told: Future[Any] = Future()
+        self._asked.put((call, told))
+        if not wait([told], max(0.0, limit_s)).done:
+            raise _NoAnswerError
+        return told.result()
+
+    def _run(self) -> None:
+        while True:
+            call, told = self._asked.get()
+            try:
+                told.set_result(call())
+            except Exception as error:
+                told.set_exception(error)
+
+
+def _own_client(store: Any) -> Any:
+    """A client that the program does not use; its own one where torch makes no other.
+
+    Raises OSError if nobody listens there: torch would try again for as long as the program's
+    process group waits, half an hour, and print that it does.
+    """
+    if not hasattr(store, "clone"):
+        return store
+    server = store
+    while hasattr(server, "underlying_store"):
+        server = server.underlying_store
+    if hasattr(server, "port"):
+        socket.create_connection((server.host, server.port), _CONNECT_LIMIT_S).close()
+    try:
+        return store.clone()
+    except RuntimeError:
+        # A kind of store that has no such thing.
+        return store
 
 
 def _store_lost(error: Exception) -> BoardLostError:
