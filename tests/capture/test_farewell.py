@@ -19,7 +19,7 @@ import ctypes, os, signal, sys, threading, time
 from gobrrr.capture import farewell
 farewell.PATIENCE_S = 0.5
 ME = os.getpid()
-def told(): print("told", flush=True)
+def told(exit_): print("told", exit_.how, flush=True)
 def end_me(): os.kill(ME, signal.SIGTERM)
 def hang():
     # A lock that is taken twice: no signal makes it return.
@@ -28,6 +28,9 @@ def hang():
     print("hangs", flush=True)
     lock(mutex)
 """
+
+
+TOLD = "told its script was ended by SIGTERM\n"
 
 
 def leave(body: str) -> subprocess.CompletedProcess[str]:
@@ -44,7 +47,34 @@ def leave(body: str) -> subprocess.CompletedProcess[str]:
 def test_a_signal_between_instructions_is_heard() -> None:
     done = leave("end_me(); time.sleep(60)")
     assert done.returncode == -signal.SIGTERM, done.stderr
-    assert done.stdout == "told\n"
+    assert done.stdout == TOLD
+
+
+def test_an_exit_code_is_heard() -> None:
+    done = leave("os._exit(7)")
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "told its script ended with exit code 7\n"
+
+
+def test_a_signal_waits_for_what_is_told_to_its_end() -> None:
+    done = leave(
+        """
+with farewell.told_to_its_end():
+    with farewell.told_to_its_end():
+        end_me()
+        time.sleep(1.5)
+    print("done", flush=True)
+print("not here")
+"""
+    )
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert done.stdout == f"done\n{TOLD}"
+
+
+def test_a_second_signal_waits_for_nothing() -> None:
+    done = leave("with farewell.told_to_its_end(): end_me(); end_me(); print('not here')")
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert done.stdout == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a lock as glibc makes it")
@@ -58,13 +88,13 @@ def test_a_signal_ends_a_process_that_hangs_in_native_code() -> None:
 def test_what_takes_long_to_tell_is_told_to_its_end() -> None:
     done = leave(
         """
-def slowly(): time.sleep(1.5); told()
+def slowly(exit_): time.sleep(1.5); told(exit_)
 farewell._open[0]._before = slowly
 end_me()
 """
     )
     assert done.returncode == -signal.SIGTERM, done.stderr
-    assert done.stdout == "told\n"
+    assert done.stdout == TOLD
 
 
 def test_a_scripts_own_handler_is_left_to_itself() -> None:
@@ -108,7 +138,7 @@ print("alive")
 
 def test_nothing_is_left_behind() -> None:
     threads, handler = threading.active_count(), signal.getsignal(signal.SIGTERM)
-    with heard_before_it_leaves(lambda: None):
+    with heard_before_it_leaves(lambda exit_: None):
         assert threading.active_count() == threads + 1
     assert threading.active_count() == threads
     assert signal.getsignal(signal.SIGTERM) == handler

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gobrrr.capture.job import Job, job_of, rank_of
-from gobrrr.capture.job_boards import BoardLostError, StoreBoard, folder_of
+from gobrrr.capture.job_boards import StoreBoard, folder_of
 from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.timeline.errors import InputError
 
@@ -315,6 +315,41 @@ def test_results_are_not_waited_for_where_the_script_failed(tmp_path: Path) -> N
     assert first.results(LIMIT_S)[1] == {1: "rank 1 had not finished its diagnosis within 0 s"}
 
 
+def test_a_rank_whose_script_is_over_may_still_tell_what_it_found(tmp_path: Path) -> None:
+    first, second = _ranks(tmp_path)
+    second.join()
+    how = "its script ended with RuntimeError: boom"
+    second.end(how)
+    # Nobody waits for its steps, ...
+    first.agree("timing", {"step_s": 0.1})
+    assert first.alone == f"rank 1 has ended ({how})"
+
+    def tell() -> None:
+        time.sleep(0.3)
+        second.publish(b"found")
+
+    # ... and the first for what it has measured before.
+    said, _ = _together(first.results, tell)[0]
+    assert said == {1: b"found"}
+    second.leave(how)
+    assert first.results()[0] == {1: b"found"}
+
+
+def test_a_first_rank_that_failed_waits_only_for_those_that_did_too(tmp_path: Path) -> None:
+    first, second, third = _ranks(tmp_path, 3)
+    second.join()
+    third.join()
+    third.end("its script was ended by SIGTERM")
+
+    def tell() -> None:
+        time.sleep(0.3)
+        third.publish(b"found")
+
+    said, missing = _together(lambda: first.results(of_ended=True), tell)[0]
+    assert said == {2: b"found"}
+    assert missing[1] == "rank 1 had not finished its diagnosis yet"
+
+
 def test_a_step_of_slurm_is_one_folder_whatever_starts_its_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,23 +359,6 @@ def test_a_step_of_slurm_is_one_folder_whatever_starts_its_tasks(
     monkeypatch.setattr("os.getppid", lambda: next(parents))
     assert folder_of(environment, "77.0.") == folder_of(environment, "77.0.")
     assert folder_of(environment) != folder_of(environment)
-
-
-@pytest.mark.torch
-def test_a_store_of_torch_whose_server_has_ended() -> None:
-    pytest.importorskip("torch")
-    from torch.distributed import TCPStore
-
-    server = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    board = StoreBoard(TCPStore("localhost", server.port, is_master=False))
-    board.post("key", b"message")
-    assert board.read("key") == b"message"
-    assert board.read("nothing") is None
-    del server
-    with pytest.raises(BoardLostError, match="the job's store is gone, probably because"):
-        for _ in range(50):
-            board.read("key")
-            time.sleep(0.1)
 
 
 def test_the_last_rank_removes_what_they_left(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from gobrrr.capture.job import Job  # noqa: E402
 from gobrrr.capture.measurements import Measurements, Plan  # noqa: E402
-from gobrrr.capture.script import load_script  # noqa: E402
+from gobrrr.capture.rank_of_job import RankOfJob  # noqa: E402
+from gobrrr.capture.script import ScriptExit, load_script  # noqa: E402
 from gobrrr.capture.script_run import ScriptEnd, measure_script  # noqa: E402
 from gobrrr.capture.session import Session  # noqa: E402
 
@@ -109,13 +111,17 @@ RAISES = (
 
 
 def raising(
-    steps: int, folder: Path, plan: Plan, conclude: Callable[[Measurements], None]
+    steps: int,
+    folder: Path,
+    plan: Plan,
+    conclude: Callable[[Measurements], None],
+    rank: RankOfJob | None = None,
 ) -> ScriptEnd:
     script = folder / "train.py"
     script.write_text(textwrap.dedent(RAISES))
     return measure_script(
         load_script(str(script)), [str(steps)], plan,
-        lambda measured, _: conclude(measured), stop=False, progress=lambda *_: None,
+        lambda measured, _: conclude(measured), stop=False, progress=lambda *_: None, rank=rank,
     )  # fmt: skip
 
 
@@ -153,3 +159,41 @@ def test_a_defect_of_ours_does_not_take_the_place_of_a_scripts_error(
     assert isinstance(ended.exit.error, ValueError) and ended.exit.code == 3
     assert ended.problem is not None and "what is not there" in ended.problem
     assert "LookupError: what is not there" in capsys.readouterr().err
+
+
+def test_of_a_job_the_others_hear_of_an_error_before_anything_is_made_of_the_steps(
+    tmp_path: Path,
+) -> None:
+    first, second = [
+        Job(
+            {"RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
+            folder=tmp_path / "job", program="train.py", meeting_limit_s=0.1,
+        )
+        for rank in "01"
+    ]  # fmt: skip
+    found: list[Measurements] = []
+
+    def conclude(measured: Measurements) -> None:
+        found.append(measured)
+        assert first.why_gone(1) == "ended: its script ended with ValueError: mine"
+        # It still has to tell what it has found.
+        assert not second.here.has_left(1)
+
+    ended = raising(60, tmp_path, Plan(1, 500), conclude, RankOfJob(second))
+    assert isinstance(ended.exit.error, ValueError) and ended.problem is None
+    (measured,) = found
+    assert len(measured.all_plain_ns) > 20 and measured.profiled
+
+
+def test_an_error_that_cannot_say_what_it_is() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise LookupError
+
+    def how(error: Exception) -> str:
+        return ScriptExit(3, raised=True, error=error).how
+
+    assert how(Mute()) == "its script ended with Mute"
+    assert how(ValueError("one.\ntwo")) == "its script ended with ValueError: one"
+    long = how(ValueError("long" * 1000))
+    assert len(long) < 300 and long.endswith("long...")

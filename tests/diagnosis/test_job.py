@@ -271,7 +271,14 @@ def test_ranks_on_one_clock_are_compared_where_others_cannot_be(data: Path) -> N
     assert rows[3].why is None
 
 
-def _record(rank: int, diagnosis: Diagnosis | None, problem: str = "", *, alone: str = "") -> bytes:
+def _record(
+    rank: int,
+    diagnosis: Diagnosis | None,
+    problem: str = "",
+    *,
+    alone: str = "",
+    ended: str = "",
+) -> bytes:
     steps = [(i * 100, (i + 1) * 100) for i in range(4)]
     calls = [
         Call(low + 40, low + 90, 0, "backward", "net.2", 50.0, 50.0, [(low + 40, low + 90)])
@@ -280,6 +287,7 @@ def _record(rank: int, diagnosis: Diagnosis | None, problem: str = "", *, alone:
     record = RankRecord(
         rank, "host", steps, [50.0] * 4, [("all_reduce", 8, "float32", 2, "world")], calls,
         encode(diagnosis).decode() if diagnosis else "", problem, alone=alone,
+        ended=ended,
     )  # fmt: skip
     return msgspec.json.encode(record)
 
@@ -336,6 +344,7 @@ class _Rank:
         self.perfetto = None
         self.joined = Moment(monotonic_s=12.0, wall_s=1_700_000_012.0)
         self.told: list[RankRecord] = []
+        self.exit: ScriptExit | None = None
 
     def tell(self, record: RankRecord) -> None:
         self.told.append(record)
@@ -356,7 +365,44 @@ def test_a_rank_tells_when_it_joined_by_the_clock_of_its_steps(
         assert (notice in told.notices) == bool(why)
 
 
-def _ended(problem: str | None, code: int = 0, **how: bool) -> ScriptEnd:
+@pytest.mark.parametrize(
+    ("exit_", "how"),
+    [
+        (None, ""),
+        (ScriptExit(0), ""),
+        (
+            ScriptExit(3, raised=True, error=RuntimeError("boom")),
+            "its script ended with RuntimeError: boom",
+        ),
+    ],
+)
+def test_a_rank_whose_script_failed_tells_so_with_what_was_measured(
+    data: Path, monkeypatch: pytest.MonkeyPatch, exit_: ScriptExit | None, how: str
+) -> None:
+    monkeypatch.setattr(job_records, "record_of", lambda *_, **__: RankRecord(1, "host"))
+    rank: Any = _Rank()
+    rank.exit = exit_
+    measured: Any = SimpleNamespace(device_timeline=None)
+    job_records.diagnosis_of_job(rank, _rank(data, compute__matrix__below=0.02), None, measured)
+    assert [each.ended for each in rank.told] == [how]
+
+
+def test_ranks_that_failed_are_named_with_the_reason(data: Path) -> None:
+    own = _rank(data, compute__matrix__below=0.020)
+    stopped = "its script was ended by SIGTERM"
+    raised = "its script ended with RuntimeError: boom"
+    how = {0: stopped, 1: raised, 2: stopped}
+    merged = merge({rank: _record(rank, own, ended=how[rank]) for rank in range(3)}, {}, 3)
+    assert merged is not None
+    assert merged.job is not None
+    assert merged.job.missing == {}
+    assert merged.job.ended == {str(rank): why for rank, why in how.items()}
+    assert f"Ended before all was measured: ranks 0, 2 ({stopped}); rank 1 ({raised})." in (
+        merged.notices
+    )
+
+
+def _ended(problem: str | None, code: int = 0, **how: Any) -> ScriptEnd:
     return ScriptEnd(ScriptExit(code, **how), problem)
 
 
@@ -377,7 +423,9 @@ def test_the_first_rank_tells_of_the_others_if_it_has_no_diagnosis(
     _told_by(second, data)
     shown: list[tuple[Diagnosis, bool]] = []
     problem = "the script ended during warm-up: too few steps to diagnose. About 40 are enough."
-    found = diagnosis_of_others(first, _ended(problem), lambda *given: shown.append(given))
+    ended = _ended(problem)
+    first.script_is_over(ended.exit)
+    found = diagnosis_of_others(first, ended, lambda *given: shown.append(given))
     assert found is not None
     assert shown == [(found, True)]
     assert found.job is not None
@@ -394,7 +442,10 @@ def test_the_first_rank_tells_of_the_others_if_it_has_no_diagnosis(
 @pytest.mark.parametrize(
     ("ended", "why"),
     [
-        (_ended(None, 3, raised=True), "its script raised an exception"),
+        (
+            _ended("too few steps", 3, raised=True, error=RuntimeError("boom")),
+            "its script ended with RuntimeError: boom",
+        ),
         (_ended(None, 130, interrupted=True), "its script was interrupted"),
         (_ended(None, 7), "its script ended with exit code 7"),
     ],

@@ -207,7 +207,7 @@ def test_a_rank_whose_store_has_gone_shows_its_own_diagnosis(tmp_path: Path) -> 
         model = net
         train(5)
         if rank == 0:
-            os._exit(0)
+            os.kill(os.getpid(), 9)
         train(60)
         # Nothing more is to be said to a process group that has no store.
         sys.stdout.flush()
@@ -215,7 +215,7 @@ def test_a_rank_whose_store_has_gone_shows_its_own_diagnosis(tmp_path: Path) -> 
         """,
         *FEW, "--json", "d.json",
     )  # fmt: skip
-    assert (first[0], second[0]) == (0, 0), second[2]
+    assert (first[0], second[0]) == (-9, 0), second[2]
     assert "bug" not in second[2]
     own = gobrrr.load(tmp_path / "d.rank1.json")
     (told,) = [notice for notice in own.notices if "store is gone" in notice]
@@ -236,6 +236,66 @@ def test_a_rank_that_raises_ends_the_job_as_it_does_without_gobrrr(tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 1
     assert "KeyError: 'lost'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ending", "how"),
+    [
+        ("raise RuntimeError('boom')", "its script ended with RuntimeError: boom"),
+        ("sys.exit(5)", "its script ended with exit code 5"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "its script was ended by SIGTERM"),
+    ],
+)
+def test_what_was_timed_is_told_of_a_job_in_which_a_rank_ends(
+    tmp_path: Path, ending: str, how: str
+) -> None:
+    done = job(
+        tmp_path,
+        f"""
+        import os, signal
+        train(90)
+        if rank == 1:
+            {ending}
+        train(5000)
+        """,
+        "--quiet", "--warmup", "2", "--steps", "3000", "--nproc-per-node", "2", "--json", "d.json",
+    )  # fmt: skip
+    # The launcher's, as without gobrrr.
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert ("RuntimeError: boom" in done.stderr) == ("boom" in ending)
+    assert "bug in gobrrr" not in done.stderr
+    found = gobrrr.load(tmp_path / "d.json")
+    assert found.job is not None
+    # The other one fails in its all-reduce, or its launcher ends it.
+    assert (found.job.missing, set(found.job.ended)) == ({}, {"0", "1"})
+    assert found.job.ended["1"] == how
+    assert [row.rank for row in found.ranks or []] == [0, 1]
+    assert any(notice.startswith("Ended before all was measured: ") for notice in found.notices)
+    assert done.stdout.count("\nOps\n") == 1
+    own = gobrrr.load(tmp_path / "d.rank1.json")
+    assert any("during timing" in notice for notice in own.notices)
+    assert not list(tmp_path.glob("gobrrr-job-*"))
+
+
+def test_a_rank_that_fails_too_soon_is_missing_with_its_error(tmp_path: Path) -> None:
+    first, second = by_hand(
+        tmp_path,
+        """
+        # Each for itself: what one rank does the other does not wait for.
+        model = net
+        train(3)
+        if rank == 1:
+            raise KeyError("lost")
+        train(60)
+        """,
+        *FEW, "--json", "d.json",
+    )  # fmt: skip
+    assert (first[0], second[0]) == (0, 3), first[2] + second[2]
+    found = gobrrr.load(tmp_path / "d.json")
+    assert found.job is not None
+    how = "its script ended with KeyError: 'lost'"
+    assert found.job.missing == {"1": f"rank 1 has no diagnosis ({how})"}
+    assert f"Rank 0 was measured on its own (rank 1 has ended ({how})" in " ".join(found.notices)
 
 
 def test_a_rank_that_never_comes_is_named_with_its_line(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ class RankRecord(msgspec.Struct):
 
     Of its timed steps, which nothing is attached to: ``ran_ns`` is the processor time of each one's
     thread, ``paused_ns`` how long the garbage collector held it (both empty on a device, whose host
-    runs ahead). ``alone``: why it did not take the others' steps; empty if it did.
+    runs ahead). ``alone``: why it did not take the others' steps; empty if it did. ``ended``: how
+    its script failed before all was measured; empty if it did not.
     """
 
     rank: int
@@ -83,6 +84,7 @@ class RankRecord(msgspec.Struct):
     ran_ns: list[int] = []
     paused_ns: list[int] = []
     alone: str = ""
+    ended: str = ""
 
 
 def record_of_lane(capture: CpuCapture, result: CpuAttribution, rank: int, host: str) -> RankRecord:

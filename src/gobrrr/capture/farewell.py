@@ -13,18 +13,27 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
+from gobrrr.capture.job import rank_of
+from gobrrr.capture.script import ScriptExit
+
 # A handler of Python's runs between two instructions of the main thread. If that is in native code
 # for longer than this, SIGTERM ends the process unheard.
 PATIENCE_S = 5.0
 _STOP = b"\0"
 
+# Called with how the script is about to end.
+Before = Callable[[ScriptExit], None]
+
 _open: list[_Farewell] = []
+# One entry for each ``told_to_its_end`` that is open, and what waits for the last of them.
+_busy: list[None] = []
+_put_off: list[Callable[[], None]] = []
 
 
 class _Farewell:
     """Stands in the place of ``os._exit`` and of what SIGTERM does by itself."""
 
-    def __init__(self, before: Callable[[], None]) -> None:
+    def __init__(self, before: Before) -> None:
         self._before = before
         self._process = os.getpid()
         self._thread = threading.get_ident()
@@ -60,7 +69,7 @@ class _Farewell:
     def exit_heard(self, status: int) -> NoReturn:
         try:
             if os.getpid() == self._process and threading.get_ident() == self._thread:
-                self._hear()
+                self._hear(ScriptExit(status & 0xFF))
         finally:
             self._leave(status)
 
@@ -69,15 +78,21 @@ class _Farewell:
         signal.signal(number, signal.SIG_DFL)
         if self._watch is not None:
             self._watch.handled.set()
+        if _busy:
+            _put_off.append(lambda: self._end(number))
+        else:
+            self._end(number)
+
+    def _end(self, number: int) -> None:
         try:
             if os.getpid() == self._process:
-                self._hear()
+                self._hear(ScriptExit(128 + number, signal=signal.Signals(number).name))
         finally:
             os.kill(os.getpid(), number)
 
-    def _hear(self) -> None:
+    def _hear(self, exit_: ScriptExit) -> None:
         try:
-            self._before()
+            self._before(exit_)
         except Exception:
             # The script is about to end, and does.
             traceback.print_exc()
@@ -132,12 +147,14 @@ def _end_by_signal(number: int) -> None:
 
     ``signal.signal`` is for the main thread alone; the function of Python's C API below it is not.
     """
-    print(
-        f"gobrrr: the script was asked to end ({signal.Signals(number).name}) inside native code "
-        "that did not return: it ends without a report of what was not told yet.",
-        file=sys.stderr,
-        flush=True,
-    )
+    # Of a job a launcher asks all ranks, which all wait for the same.
+    if rank_of(os.environ) == 0:
+        print(
+            f"gobrrr: the script was asked to end ({signal.Signals(number).name}) inside native "
+            "code that did not return: it ends without a report of what was not told yet.",
+            file=sys.stderr,
+            flush=True,
+        )
     install = ctypes.pythonapi.PyOS_setsig
     install.argtypes, install.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     install(number, int(signal.SIG_DFL))
@@ -145,7 +162,19 @@ def _end_by_signal(number: int) -> None:
 
 
 @contextlib.contextmanager
-def heard_before_it_leaves(before: Callable[[], None]) -> Iterator[None]:
+def told_to_its_end() -> Iterator[None]:
+    """What is inside comes to its end before SIGTERM is heard; a second SIGTERM does not wait."""
+    _busy.append(None)
+    try:
+        yield
+    finally:
+        _busy.pop()
+        if not _busy and _put_off:
+            _put_off.pop()()
+
+
+@contextlib.contextmanager
+def heard_before_it_leaves(before: Before) -> Iterator[None]:
     """``before`` is called when this thread calls ``os._exit``, or SIGTERM ends the process.
 
     Then the process ends as it would have. Processes that it forks leave as ever.

@@ -253,16 +253,26 @@ class Job:
         self.join()
         self.post(f"result/{self.rank}", result)
 
-    def results(self, limit_s: float = RESULT_LIMIT_S) -> tuple[dict[int, bytes], dict[int, str]]:
-        """What the ranks have found, and why some have not told."""
-        # A rank that goes on alone still tells.
-        return self._ask_all(_RESULT, self._without_result, limit_s)
+    def results(
+        self, limit_s: float = RESULT_LIMIT_S, *, of_ended: bool = False
+    ) -> tuple[dict[int, bytes], dict[int, str]]:
+        """What the ranks have found, and why some have not told.
 
-    def _without_result(self, board: Board, rank: int) -> str:
-        if rank == self.rank:
-            # What it had to tell it would have told before it asked the others.
-            return f"rank {rank} has no result of its own"
-        return _end_of(board, rank)
+        ``of_ended``: no rank is waited for whose script still runs.
+        """
+
+        def without_result(board: Board, rank: int) -> str:
+            if rank == self.rank:
+                # What it had to tell it would have told before it asked the others.
+                return f"rank {rank} has no result of its own"
+            how = _end_of(board, rank)
+            if not how:
+                return _late(board, _RESULT, rank, 0.0) if of_ended else ""
+            # Its script is over; it may still be at its diagnosis.
+            return how if _has_gone(board, rank) else ""
+
+        # A rank that goes on alone still tells.
+        return self._ask_all(_RESULT, without_result, limit_s)
 
     def reported(self) -> None:
         """One diagnosis of the ranks has been made: no other need be shown."""
@@ -310,6 +320,12 @@ def _end_of(board: Board, rank: int) -> str:
         return f"rank {rank} has ended ({how.decode()})"
     found = _presence(board, rank)
     return f"the process of rank {rank} has ended" if found is not None and found.is_dead else ""
+
+
+def _has_gone(board: Board, rank: int) -> bool:
+    """Whether nothing more is to be expected of a rank."""
+    found = _presence(board, rank)
+    return board.read(f"left/{rank}") is not None or (found is not None and found.is_dead)
 
 
 def _presence(board: Board, rank: int) -> Presence | None:

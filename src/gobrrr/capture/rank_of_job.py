@@ -13,12 +13,11 @@ import msgspec
 from gobrrr.capture.absent_rank_watch import AbsentRankWatch
 from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.measurements import Agree
+from gobrrr.capture.script import FINISHED, ScriptExit
 
 # How long the first rank of a host may take to measure what the machine can do.
 _CEILINGS_LIMIT_S = 300.0
 _START_LIMIT_S = 60.0
-# How a script ended that came to its end.
-FINISHED = "its script has finished"
 
 
 class Moment(NamedTuple):
@@ -45,6 +44,8 @@ class RankOfJob:
         self._waited_s = 0.0
         # Whether anything was left for the first rank.
         self.told = False
+        # How the script ended; None: it runs, or has not begun.
+        self.exit: ScriptExit | None = None
         self._watch: AbsentRankWatch | None = None
 
     @contextlib.contextmanager
@@ -93,15 +94,21 @@ class RankOfJob:
                 yield
             how = FINISHED
         finally:
-            self.script_is_over(how)
+            self._watch.stop()
             self.job.leave(how)
 
-    def script_is_over(self, how: str) -> None:
-        """Tells the others so, if it has not been told yet."""
+    def script_is_over(self, exit_: ScriptExit) -> None:
+        """Tells the others so: they need not wait for it, but for what it may still tell."""
+        self.exit = exit_
         if self._watch is not None:
             self._watch.stop()
         if self.job is not None:
-            self.job.end(how)
+            self.job.end(exit_.how)
+
+    def leave(self) -> None:
+        """The process ends as soon as this returns."""
+        if self.job is not None and self.exit is not None:
+            self.job.leave(self.exit.how)
 
     @property
     def reports(self) -> bool:

@@ -14,6 +14,9 @@ from gobrrr.capture.source_lines import is_gobrrr_file
 from gobrrr.timeline.errors import InputError
 
 USER_CODE_RAISED = 3
+# How a script ended that came to its end.
+FINISHED = "its script has finished"
+_MOST_SAID = 160
 
 
 class StopScript(SystemExit):
@@ -22,12 +25,27 @@ class StopScript(SystemExit):
 
 @dataclass(frozen=True, slots=True)
 class ScriptExit:
-    """How a script ended: its exit code, and the exception that ended it (code 3)."""
+    """How a script ended: its exit code, and the exception that ended it (code 3).
+
+    ``signal``: the name of the one that ends it, ``""`` without one.
+    """
 
     code: int
     raised: bool = False
     interrupted: bool = False
     error: BaseException | None = None
+    signal: str = ""
+
+    @property
+    def how(self) -> str:
+        """The same as a clause."""
+        if self.interrupted:
+            return "its script was interrupted"
+        if self.signal:
+            return f"its script was ended by {self.signal}"
+        if self.error is not None:
+            return f"its script ended with {_first_line(self.error)}"
+        return f"its script ended with exit code {self.code}" if self.code else FINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +135,18 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
         _print_traceback(error)
         return ScriptExit(USER_CODE_RAISED, raised=True, error=error)
     return ScriptExit(0)
+
+
+def _first_line(error: BaseException) -> str:
+    """The exception's class, and what it says first."""
+    try:
+        said = str(error).strip().partition("\n")[0].rstrip(".")
+    except Exception:
+        # The text is the user's code too.
+        said = ""
+    if len(said) > _MOST_SAID:
+        said = f"{said[:_MOST_SAID].rstrip()}..."
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _exit_code(code: object) -> int:

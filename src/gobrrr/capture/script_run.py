@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.device_profile import device_in_use
-from gobrrr.capture.farewell import heard_before_it_leaves
+from gobrrr.capture.farewell import heard_before_it_leaves, told_to_its_end
 from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
-from gobrrr.capture.measurements import FEWEST_STEPS, Agree, Measurements, Plan
+from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
+from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.capture.script import Script, ScriptExit, StopScript, run_script
 from gobrrr.capture.session import DONE, Session
 from gobrrr.capture.steps import MODULE, StepWatcher, TrainingCalls
@@ -60,7 +61,7 @@ def measure_script(
     plan: Plan,
     on_measured: OnMeasured,
     progress: Callable[[str, int, int], None],
-    agree: Agree | None = None,
+    rank: RankOfJob | None = None,
     *,
     stop: bool,
     if_raised: bool = True,
@@ -69,24 +70,20 @@ def measure_script(
 
     ``on_measured`` is called once, inside the script's loop; the script then runs on at full speed
     (``stop`` ends it there; with ``if_raised`` it is called once more where the script has raised
-    before that, with what there is). ``agree``: as ``Session`` takes it, for a rank of a job. A
-    ``GobrrrError`` that it raises is the problem: the script is not to blame, and runs on.
+    before that, with what there is). A ``GobrrrError`` that it raises is the problem: the script is
+    not to blame, and runs on. ``rank``: what the process is in a job.
     """
-    run = _Run(plan, on_measured, stop, progress, agree)
+    run = _Run(plan, on_measured, stop, progress, rank or RankOfJob(None))
     run.watcher.install()
-    # Of a job the others would wait for what this rank says.
-    heard = contextlib.nullcontext() if agree else heard_before_it_leaves(run.leave)
     try:
-        with kernels_built_to_be_seen(), heard:
+        with kernels_built_to_be_seen(), heard_before_it_leaves(run.leave):
             ended = run_script(script, argv)
+            ran_on = run.concluded and not stop
+            # A launcher asks all ranks to end once one has.
+            with told_to_its_end():
+                run.is_over(ended, if_raised)
     finally:
         run.end()
-    ran_on = run.concluded and not stop
-    if not ended.raised:
-        run.conclude_early()
-    elif agree is None and if_raised:
-        # A launcher ends all ranks once one has raised: there it is too late to tell anything.
-        run.conclude_raised(ended.error)
     return ScriptEnd(ended, run.problem, run.too_few_steps, ran_on)
 
 
@@ -99,17 +96,18 @@ class _Run:
         on_measured: OnMeasured,
         stop: bool,
         progress: Callable[[str, int, int], None],
-        agree: Agree | None,
+        rank: RankOfJob,
     ) -> None:
         self._on_measured = on_measured
         self._stop = stop
+        self._rank = rank
         calls = CallWatch()
         self.watcher = StepWatcher(self._on_boundary, calls)
         self.session = Session(
             plan,
             on_phase=progress,
             find_device=device_in_use,
-            agree=agree,
+            agree=rank.agree,
             calls=calls,
             on_settled=self.watcher.settle,
         )
@@ -117,7 +115,8 @@ class _Run:
         self.problem: str | None = None
         self.too_few_steps = False
         self._others_ns = family_ns()
-        self._alone = agree is None
+        self._alone = rank.job is None
+        self._ended = False
         self._training = TrainingCalls()
 
     def _on_boundary(self, source: str, restarted: bool) -> None:
@@ -158,32 +157,44 @@ class _Run:
 
     def end(self) -> None:
         """No step comes any more; what was measured stays readable."""
+        if self._ended:
+            return
+        self._ended = True
         self.watcher.remove()
         self.session.salvage()
         self.session.abandon()
 
-    def leave(self) -> None:
-        """The script ends here and now: what there is is told at once."""
-        if self.concluded:
-            return
+    def is_over(self, exit_: ScriptExit, if_raised: bool) -> None:
+        """The script has ended: what there is is told, if it has not been."""
+        self._rank.script_is_over(exit_)
         self.end()
-        self.conclude_early()
-        if self.problem:
-            print(f"gobrrr: {self.problem}", file=sys.stderr, flush=True)
+        if not exit_.raised:
+            self._conclude_early(exit_)
+        elif if_raised:
+            self._conclude_raised(exit_)
 
-    def conclude_raised(self, error: BaseException | None) -> None:
-        """The same of a script that raised: a defect of ours may not take its error's place."""
+    def leave(self, exit_: ScriptExit) -> None:
+        """The script ends here and now: the same at once."""
+        self._rank.script_is_over(exit_)
         try:
-            self.conclude_early(error)
+            if not self.concluded:
+                self.end()
+                self._conclude_early(exit_)
+                if self.problem and (self._rank.job is None or self._rank.job.rank == 0):
+                    print(f"gobrrr: {self.problem}", file=sys.stderr, flush=True)
+        finally:
+            self._rank.leave()
+
+    def _conclude_raised(self, exit_: ScriptExit) -> None:
+        """A defect of ours may not take the place of the script's error."""
+        try:
+            self._conclude_early(exit_)
         except Exception as ours:
             traceback.print_exception(ours)
             self.problem = f"gobrrr failed to tell what it had measured: {ours}"
 
-    def conclude_early(self, error: BaseException | None = None) -> None:
-        """Use what there is of a script that ended too soon, or say what is missing.
-
-        ``error``: what it raised, if anything.
-        """
+    def _conclude_early(self, exit_: ScriptExit) -> None:
+        """Use what there is of a script that ended too soon, or say what is missing."""
         if self.concluded:
             return
         measured = self.session.result
@@ -199,6 +210,7 @@ class _Run:
         if measured.device_timeline is not None:
             profiled = len(measured.device_timeline.steps)
         if timed >= FEWEST_STEPS and profiled >= 1 and measured.recorded is not None:
+            error = exit_.error
             how = "" if error is None else f" with an error ({type(error).__name__})"
             measured.notices.append(
                 f"The script ended{how} during {self.session.phase}: {timed} steps timed, "
@@ -222,6 +234,7 @@ class _Run:
             self.problem = " ".join(measured.notices) or "no step could be profiled"
             return
         try:
-            self._on_measured(measured, self.watcher)
+            with told_to_its_end():
+                self._on_measured(measured, self.watcher)
         except GobrrrError as error:
             self.problem = str(error)

@@ -41,6 +41,7 @@ def job_diagnosis(
     missing: Mapping[int, str],
     joined_s: Mapping[int, float],
     alone: Mapping[int, str] | None = None,
+    ended: Mapping[int, str] | None = None,
 ) -> Diagnosis:
     """One diagnosis of the job.
 
@@ -53,6 +54,7 @@ def job_diagnosis(
         joined_s: when each came to where the ranks first meet, by its clock (``compared.clocks``).
         alone: why ranks did not measure the others' steps. If there are any, nobody is named whom
             the others wait for.
+        ended: how scripts failed before all was measured.
     """
     ranks = list(compared.ranks)
     alone = alone or {}
@@ -86,6 +88,7 @@ def job_diagnosis(
         longest_rank=ranks[_longest(compared)],
         clock_residual_s=seconds(compared.clock_residual_ns),
         missing={str(rank): why for rank, why in sorted(missing.items())},
+        ended={str(rank): how for rank, how in sorted((ended or {}).items())},
         same_steps=not alone or len(ranks) < 2,
         clocks_apart=[
             rank for rank, clock in zip(ranks, compared.clocks) if clock.of != compared.clocks[0].of

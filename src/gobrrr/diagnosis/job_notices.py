@@ -46,6 +46,12 @@ def notices_of_job(job: JobRecord, shown: int, alone: Mapping[int, str]) -> list
         listed = ", ".join(job.missing)
         ranks = "rank" if len(job.missing) == 1 else "ranks"
         notices.append(f"Not in the report: {ranks} {listed} of {job.world_size}: {reasons}.")
+    if job.ended:
+        who: dict[str, list[int]] = {}
+        for rank, how in job.ended.items():
+            who.setdefault(how, []).append(int(rank))
+        told = "; ".join(f"{_ranks(ranks)} ({how})" for how, ranks in who.items())
+        notices.append(f"Ended before all was measured: {told}.")
     if alone:
         own = "was measured on its own" if len(alone) == 1 else "were measured on their own"
         notices.append(

@@ -18,8 +18,7 @@ from gobrrr.attribution.rank_record import RankRecord, record_of_device, record_
 from gobrrr.attribution.rank_spans import spans_of_device, spans_of_lane
 from gobrrr.capture.job import MEETING_LIMIT_S, RESULT_LIMIT_S, Job
 from gobrrr.capture.measurements import Measurements
-from gobrrr.capture.rank_of_job import FINISHED, RankOfJob
-from gobrrr.capture.script import ScriptExit
+from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.capture.script_run import ScriptEnd
 from gobrrr.diagnosis.job import job_diagnosis
 from gobrrr.diagnosis.lanes import lanes_of
@@ -28,6 +27,10 @@ from gobrrr.diagnosis.storage import decode
 from gobrrr.diagnosis.writing import encode
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.work import work_of
+
+# How long the first rank, whose script has failed, waits for others whose scripts have too: a
+# launcher kills what is left of a job 30 s after it has asked it to end.
+_FAILED_LIMIT_S = 10.0
 
 
 def diagnosis_of_job(
@@ -51,8 +54,13 @@ def diagnosis_of_job(
     if job.alone:
         # In its own diagnosis; the one of the job has a sentence about all such ranks.
         own.notices.insert(0, f"Rank {job.rank} was measured on its own: {job.alone}.")
+    failed = rank.exit is not None and rank.exit.code != 0
+    record.ended = rank.exit.how if rank.exit is not None and failed else ""
     rank.tell(record)
-    merged = None if job.rank else _diagnosis_of_ranks(rank, job, RESULT_LIMIT_S)
+    merged = None
+    if job.rank == 0:
+        limit_s = _FAILED_LIMIT_S if failed else RESULT_LIMIT_S
+        merged = _diagnosis_of_ranks(rank, job, limit_s, of_ended=failed)
     if job.lost and job.lost != job.alone:
         own.notices.insert(
             0, f"Rank {job.rank} cannot exchange with the others what they found: {job.lost}."
@@ -71,14 +79,12 @@ def diagnosis_of_others(
     job = rank.job
     if job is None or rank.told:
         return None
-    how = _how_it_ended(ended.exit)
-    rank.tell(RankRecord(job.rank, "", problem=ended.problem or how))
-    # Whoever still runs agrees on its steps without this rank, and does not wait for it.
-    rank.script_is_over(how)
+    how = ended.exit.how
+    rank.tell(RankRecord(job.rank, "", problem=how if ended.exit.code else ended.problem or how))
     if job.rank:
         return None
     # A script that failed ends now: its launcher has the others to stop.
-    limit_s = 0.0 if ended.exit.code or ended.exit.interrupted else MEETING_LIMIT_S
+    limit_s = 0.0 if ended.exit.code else MEETING_LIMIT_S
     try:
         merged = _diagnosis_of_ranks(rank, job, limit_s)
     except Exception as error:  # the exit code stays the script's
@@ -92,16 +98,10 @@ def diagnosis_of_others(
     return merged
 
 
-def _how_it_ended(exit_: ScriptExit) -> str:
-    if exit_.interrupted:
-        return "its script was interrupted"
-    if exit_.raised:
-        return "its script raised an exception"
-    return f"its script ended with exit code {exit_.code}" if exit_.code else FINISHED
-
-
-def _diagnosis_of_ranks(rank: RankOfJob, job: Job, limit_s: float) -> Diagnosis | None:
-    said, missing = job.results(limit_s)
+def _diagnosis_of_ranks(
+    rank: RankOfJob, job: Job, limit_s: float, *, of_ended: bool = False
+) -> Diagnosis | None:
+    said, missing = job.results(limit_s, of_ended=of_ended)
     if rank.perfetto is not None:
         found = [msgspec.json.decode(said[i], type=RankRecord) for i in sorted(said)]
         found = [each for each in found if each.steps]
@@ -176,6 +176,7 @@ def merge(
         missing=why,
         joined_s={r.rank: r.joined_s for r in records if r.joined_s is not None},
         alone={r.rank: r.alone for r in records if r.alone},
+        ended={r.rank: r.ended for r in records if r.ended},
     )
     if not any(record.alone for record in records):
         diagnosis.lanes = lanes_of(

@@ -90,8 +90,9 @@ class JobRecord(Record, kw_only=True):
     took. ``mean`` and ``longest`` are the split of the mean rank and of the one that is busy
     longest. ``clock_residual_s``: how well the ranks' clocks agree at the ends of collectives.
     ``clocks_apart`` are ranks of other hosts, whose clock could not be compared with the first's.
-    ``missing`` says why ranks are not in it. ``same_steps``: whether all measured the same ones; if
-    not, nothing is known of waiting.
+    ``missing`` says why ranks are not in it, ``ended`` how the scripts of ranks that are in it
+    failed before all was measured. ``same_steps``: whether all measured the same ones; if not,
+    nothing is known of waiting.
     """
 
     world_size: int
@@ -109,6 +110,7 @@ class JobRecord(Record, kw_only=True):
     clock_residual_s: float | None = None
     sentence: str = ""
     missing: dict[str, str] = {}
+    ended: dict[str, str] = {}
     same_steps: bool = True
     clocks_apart: list[int] = []
     late_start: int | None = None

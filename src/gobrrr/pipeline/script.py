@@ -87,7 +87,7 @@ def diagnose_script(
     plan = Plan(warmup, steps, of_ranks=rank.job is not None)
     with rank.in_script():
         ended = measure_script(
-            script, argv, plan, conclude, progress, rank.agree, stop=stop, if_raised=if_raised
+            script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised
         )
         found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
     ran_on = ended.ran_on and bool(diagnoses)
