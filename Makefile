@@ -44,8 +44,9 @@ format: $(VENV)/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.dev ## Run the benchmarks (ONLY=name for one, QUICK=1 for tiny sizes)
-	$(BIN)/python benchmarks/all.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+bench: $(VENV)/.dev ## Run the benchmarks (ONLY=name; QUICK=1: tiny sizes, in MINUTES=10)
+	$(BIN)/python benchmarks/all.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick) \
+		$(if $(MINUTES),--limit-minutes $(MINUTES))
 
 assets: ## Rebuild the HTML report's script and style from assets/ (needs node 20 and npm)
 	cd assets && npm ci --ignore-scripts --no-audit --no-fund

@@ -44,7 +44,7 @@ def parser(description: str | None, shared: str = "") -> argparse.ArgumentParser
     made.add_argument(
         "--quick",
         action="store_true",
-        help="tiny sizes, under a minute: shows that it still runs; its figures mean nothing",
+        help="one tiny case, in seconds: shows that it still runs; its figures mean nothing",
     )
     if shared:
         made.add_argument(

@@ -1,6 +1,6 @@
 """The sweep: every architecture, every corner program, every odd input, each in its own process.
 
-    PYTHONPATH=. python benchmarks/breadth/run.py --out FILE [--quick] [--only PATTERN ...]
+    PYTHONPATH=. python benchmarks/breadth/run.py --out FILE [--quick|--sample] [--only PATTERN ...]
 
 Begun again with the same ``--out`` and commit it goes on where it was stopped. Everything is
 predicted, so that a loaded machine changes the seconds and nothing else.
@@ -36,8 +36,8 @@ from benchmarks.command import Record, parser
 from gobrrr.timeline.files import write_atomically
 
 Row = dict[str, Any]
-# --quick takes every so many of each kind, by the order of the lists.
-QUICK_ARCHITECTURES, QUICK_PROGRAMS, QUICK_ODD_INPUTS = 40, 12, 9
+# --sample takes every so many of each kind, by the order of the lists; --quick takes one of each.
+EVERY_ARCHITECTURE, EVERY_PROGRAM, EVERY_ODD_INPUT = 40, 12, 9
 
 
 KINDS = ("architecture", "program", "odd input")
@@ -53,13 +53,18 @@ def all_cases() -> list[Case | OddInput]:
     return [*all_architectures(), *all_programs(), *all_odd_inputs()]
 
 
-def quick_cases() -> list[Case | OddInput]:
-    """The fixed part that CI runs."""
+def sample() -> list[Case | OddInput]:
+    """The fixed part that the test suite runs."""
     return [
-        *all_architectures()[::QUICK_ARCHITECTURES],
-        *all_programs()[::QUICK_PROGRAMS],
-        *all_odd_inputs()[::QUICK_ODD_INPUTS],
+        *all_architectures()[::EVERY_ARCHITECTURE],
+        *all_programs()[::EVERY_PROGRAM],
+        *all_odd_inputs()[::EVERY_ODD_INPUT],
     ]
+
+
+def quick_cases() -> list[Case | OddInput]:
+    """The first of each kind."""
+    return [all_architectures()[0], all_programs()[0], all_odd_inputs()[0]]
 
 
 def import_what_children_need() -> None:
@@ -168,6 +173,7 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
     options.add_argument("--only", nargs="+", metavar="PATTERN", help="names, with * and ?")
+    options.add_argument("--sample", action="store_true", help="two minutes of it")
     options.add_argument("--part", metavar="I/N", help="every Nth case, from the Ith (1 to N)")
     options.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="parts into --out")
     options.add_argument("--errors-to", default=os.devnull, help="where children's stderr goes")
@@ -176,7 +182,8 @@ def main() -> int:
         options.error("--out is needed: the sweep goes on from that file where it was stopped")
     if arguments.merge:
         return merge(arguments.merge, arguments.out)
-    cases = quick_cases() if arguments.quick else all_cases()
+    cases = sample() if arguments.sample else quick_cases() if arguments.quick else all_cases()
+    arguments.quick |= arguments.sample
     cases = [case for case in cases if kind_of(case) in arguments.kind]
     if arguments.only:
         cases = [

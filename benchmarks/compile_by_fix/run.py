@@ -30,13 +30,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 HERE = Path(__file__).resolve().parent
 
 from benchmarks.command import Record, parser  # noqa: E402
-from benchmarks.compile_by_fix.sides import PROCESSES, in_turns, measured  # noqa: E402
+from benchmarks.compile_by_fix.sides import PROCESSES, ROUNDS, in_turns, measured  # noqa: E402
 from benchmarks.fixes.again import Process, start  # noqa: E402
 
 VARIANTS = {"original": "original", "by fix": "fixes:compile", "by hand": "mode:default"}
 WITHIN = 0.10
 # With --quick: it has to run, no more.
-QUICK = ("activations",)
+QUICK, QUICK_PROCESSES, QUICK_ROUNDS = ("activations",), 1, 2
 
 
 def main() -> int:
@@ -59,7 +59,7 @@ def main() -> int:
             name = make.__name__
             if name not in wanted if wanted else name in known:
                 continue
-            known[name] = {"name": name, "group": group.lower(), **_compared(name)}
+            known[name] = {"name": name, "group": group.lower(), **_compared(name, arguments.quick)}
             _write(record, known, arguments.note)
             ratios = known[name]["ratios"]
             speedups = {k: round(r["median"], 2) for k, r in ratios.items()}
@@ -110,8 +110,9 @@ def _serve(name: str, variant: str) -> None:
     serve(make, variant)
 
 
-def _compared(name: str) -> dict[str, Any]:
-    wanted = ["original", *("by fix", "by hand") * PROCESSES]
+def _compared(name: str, quick: bool) -> dict[str, Any]:
+    processes, rounds = (QUICK_PROCESSES, QUICK_ROUNDS) if quick else (PROCESSES, ROUNDS)
+    wanted = ["original", *("by fix", "by hand") * processes]
     command = [str(Path(__file__)), "--child", name]
     running: dict[str, list[Process]] = {}
     problems: dict[str, str] = {}
@@ -124,7 +125,7 @@ def _compared(name: str) -> dict[str, Any]:
         else:
             running.setdefault(label, []).append(process)
     try:
-        timed = measured(in_turns(running))
+        timed = measured(in_turns(running, rounds))
         graphs = {label: [_graphs(p) for p in of_label] for label, of_label in running.items()}
     finally:
         for of_label in running.values():

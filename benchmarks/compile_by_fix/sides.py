@@ -24,13 +24,15 @@ DRAWS = 1000
 Seconds = Mapping[str, Sequence[Sequence[float]]]
 
 
-def in_turns(running: Mapping[str, Sequence[Process]]) -> dict[str, list[list[float]]]:
+def in_turns(
+    running: Mapping[str, Sequence[Process]], rounds: int = ROUNDS
+) -> dict[str, list[list[float]]]:
     """Seconds per step of each process in each round; within a round the order is random."""
     processes = [(label, p) for label, of_label in running.items() for p in of_label]
     steps = [max(1, round(TURN_S / max(_shortest(p), 1e-7))) for _, p in processes]
     seconds: list[list[float]] = [[] for _ in processes]
     drawn = random.Random(0)
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for place in drawn.sample(range(len(processes)), len(processes)):
             process = processes[place][1]
             _stay_on_one_processor(process.child.pid, number)

@@ -118,7 +118,7 @@ def main() -> None:
         skip("pyarrow is not installed")
     has_ray = find_spec("ray") is not None
     if given.quick:
-        given.ranks, given.megabytes = [10], 1.0
+        given.ranks, given.megabytes = [10], 0.2
     record = Record("fleet", given, "pyarrow", "duckdb", "ray", "isal", "numpy", "msgspec")
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="gobrrr-fleet-", dir=given.folder) as temporary:

@@ -142,15 +142,22 @@ def start(case: dict[str, Any], host: Host, number: int, folder: Path) -> subpro
         **os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": host.cable, "TMPDIR": str(own),
         "PYTHONPATH": str(Path(gobrrr.__file__).resolve().parents[1]),
     }  # fmt: skip
+    with (own / "said").open("w") as said:
+        return subprocess.Popen(
+            [*on_host(host, number), *job],
+            stdout=said, stderr=subprocess.STDOUT, text=True, env=environment,
+        )  # fmt: skip
+
+
+def on_host(host: Host, number: int) -> list[str]:
+    """What stands before a command that is to run on a host: its network, name and clock."""
     ahead = (
         ("--time", "--monotonic", str(CLOCK_AHEAD_S), "--fork", "--kill-child") if number else ()
     )
-    with (own / "said").open("w") as said:
-        return subprocess.Popen(
-        ["ip", "netns", "exec", host.name, "unshare", "--uts", *ahead,
-         "sh", "-c", 'hostname "$0" && exec "$@"', f"host{number}", *job],
-        stdout=said, stderr=subprocess.STDOUT, text=True, env=environment,
-    )  # fmt: skip
+    return [
+        "ip", "netns", "exec", host.name, "unshare", "--uts", *ahead,
+        "sh", "-c", 'hostname "$0" && exec "$@"', f"host{number}",
+    ]  # fmt: skip
 
 
 def judged(case: dict[str, Any], diagnosis: Diagnosis, spent_s: float | None) -> dict[str, Any]:
@@ -222,15 +229,19 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--only", default="", help="cases whose names hold this")
     given = options.parse_args()
-    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
-        skip("two hosts need network namespaces: root, ip and tc")
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "tc", "unshare", "hostname"))):
+        skip("two hosts need network namespaces: root, ip, tc, unshare and hostname")
     try:
-        with two_hosts(100):
-            pass
+        with two_hosts(100) as hosts:
+            for number, host in enumerate(hosts):
+                _do(*on_host(host, number), "true")
     except subprocess.CalledProcessError as error:
-        skip(f"two hosts need network namespaces: {error.stderr.strip()}")
+        skip(f"two hosts need namespaces: {error.stderr.strip()}")
     cases = json.loads((HERE / "cases.json").read_text())
-    cases = [case for case in cases if given.only in case["name"]][: 1 if given.quick else None]
+    cases = [case for case in cases if given.only in case["name"]]
+    if given.quick:
+        # Over the link that is limited the least.
+        cases = sorted(cases, key=lambda case: case["mbit"] or 0)[-1:]
     record = Record("hosts", given)
     outcomes: list[dict[str, Any]] = []
     for case in cases:

@@ -29,7 +29,7 @@ import gobrrr
 
 LEAST_SAMPLES = 5
 SECONDS = 2.0
-QUICK, QUICK_S = ("bert", "resnet50"), 0.1
+QUICK, QUICK_S = ("bert",), 0.1
 # What the issue asks of a prediction: seconds and bytes.
 LIMITS = {"decoder_7b_forward": (5.0, 1e9), "resnet50_training": (3.0, None)}
 

@@ -32,7 +32,7 @@ SMALL = "a100_8rank_training_rank3.json.gz"
 START_UP = "h100_vit_nsfw_inference.json.gz"
 # Of --quick: in the repository.
 TINY = Path(__file__).parents[2] / "tests/data/traces/h100_bert_small_inference.json.gz"
-QUICK_MB = 4.0
+QUICK_MB = 1.0
 
 GOBRRR = """
 import json, resource, sys, time

@@ -19,7 +19,7 @@ def test_a_plan_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     out = tmp_path / "plan.json"
-    outcome = every.run("plan", out, quick=True)
+    outcome = every.run("plan", out, every.Limit())
     assert outcome.state == "done", outcome.said
     found = json.loads(out.read_text())
     assert found["topic"] == "plan" and found["quick"] is True
