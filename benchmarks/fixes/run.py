@@ -53,7 +53,7 @@ KNOWN = {
 }
 # With --quick: it has to run, no more.
 QUICK = {"new": ("dense_embedding_gradient",), "original": ()}
-QUICK_BUDGET_S = 10.0
+QUICK_BUDGET_S = 3.0
 
 
 def main() -> int:

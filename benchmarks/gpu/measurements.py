@@ -25,7 +25,7 @@ APPLIED = {
     "attention": ("fused_attention",),
     "many_small_ops": ("cuda_graph", "compile_reduce_overhead", "inference_mode"),
 }  # fmt: skip
-SMALL_APPLIED = {"transformer": ("bf16_autocast",), "many_small_ops": ("cuda_graph",)}
+SMALL_APPLIED = {"attention": ("bf16_autocast",), "many_small_ops": ("cuda_graph",)}
 
 
 def identity(setting: Setting) -> Any:
@@ -221,13 +221,14 @@ def own_cost(setting: Setting) -> Any:
 def fixes(setting: Setting) -> Any:
     """Every fix that needs a GPU: what it was predicted to save, and what it saved."""
     found: dict[str, Any] = {}
+    applied_s, advised_s = ("2s", "1s") if setting.small else ("40s", "10s")
     for program, names in (SMALL_APPLIED if setting.small else APPLIED).items():
         work = getattr(setting, program)()
         for name in names:
-            found[name] = _tried(work, name, "2s" if setting.small else "40s")
+            found[name] = _tried(work, name, applied_s)
     for name, (flawed, mended) in by_hand(setting).items():
         found[name] = {
-            **_tried(flawed, name, "10s"),
+            **_tried(flawed, name, advised_s),
             "flawed_s": _alone_s(flawed), "mended_s": _alone_s(mended),
         }  # fmt: skip
     return found
