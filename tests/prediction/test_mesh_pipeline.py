@@ -309,11 +309,86 @@ def test_memory_is_that_of_the_stage_that_needs_most() -> None:
     assert found.gradients == 2 * SIZE + HEAD_SIZE
 
 
+def collectives(found: CostedPipeline) -> list[tuple[str, str, tuple[int, ...], int]]:
+    return [
+        (call.kind, call.group, call.ranks, call.n_bytes)
+        for call in (each.op.collective for each in found.ops)
+        if call is not None and call.group != "pp"
+    ]
+
+
+def test_a_sharded_stage_gathers_once_and_scatters_after_its_last_backward_pass() -> None:
+    found = made(Mesh(pp=2, fsdp=2), 3)
+    gathers, scatters = (
+        ("all_gather", "fsdp", (0, 1), SIZE),
+        ("reduce_scatter", "fsdp", (0, 1), SIZE),
+    )
+    assert collectives(found) == [gathers, gathers, scatters, scatters]
+    order = [each.op.collective.kind if each.op.collective else each.op.phase for each in found.ops]
+    # Both before the first microbatch's pass is over, and nothing is computed after they are back.
+    assert max(at for at, each in enumerate(order) if each == "all_gather") < order.index(
+        "send", order.index("all_gather")
+    )
+    last_pass = max(
+        at for at, each in enumerate(found.ops)
+        if each.op.phase is Phase.BACKWARD and each.op.call.name == "aten::mm"
+    )  # fmt: skip
+    assert order.index("reduce_scatter") > last_pass
+
+
+def test_the_first_microbatch_of_a_sharded_stage_waits_for_its_parameters() -> None:
+    whole, sharded = made(Mesh(pp=2), 4), made(Mesh(pp=2, fsdp=2), 4)
+    lengths = [
+        [each.end_s - each.begin_s for each in found.ran.stages[1] if not each.one.backward]
+        for found in (whole, sharded)
+    ]
+    assert lengths[1][0] > lengths[0][0]
+    assert lengths[1][1:] == pytest.approx(lengths[0][1:])
+    first, last = sharded.stages.updates
+    assert first.reduced is None and first.reduce_s > 0
+    assert last.reduce_s == pytest.approx(first.reduce_s)
+    # Half of each parameter is updated.
+    assert first.optimizer_s < whole.stages.updates[0].optimizer_s
+    assert [each.shape for each in sharded.ops[-1].op.call.tensors] == [(512, 1024)] * 4
+
+
+def test_shards_of_several_copies_are_reduced_over_them() -> None:
+    found = made(Mesh(pp=2, dp=2, fsdp=2), 2)
+    reduced = [each for each in collectives(found) if each[0] != "all_gather"]
+    scatter, reduce = (
+        ("reduce_scatter", "fsdp", (0, 1), SIZE),
+        ("all_reduce", "dp", (0, 2), SIZE // 2),
+    )
+    assert reduced == [scatter, reduce, scatter, reduce]
+    said = " ".join(found.assumptions)
+    assert "reshard_after_forward=False" in said and "reduced over 2 copies" in said
+
+
+def test_each_sharded_stage_is_on_its_own_ranks() -> None:
+    shards = made(Mesh(pp=2, fsdp=2), 2).stages.shards
+    assert shards is not None
+    asked = [
+        {each.op.collective.ranks for each in part.forward.ops if each.op.collective}
+        for part in shards.parts
+    ]
+    assert asked == [{(0, 1)}, {(2, 3)}]
+
+
+def test_a_sharded_stage_holds_its_parameters_and_gradients_whole() -> None:
+    # Of a rank: half of the weights and of the optimizer's state.
+    whole = RankMemory(2 * SIZE, SIZE, 4 * SIZE, 5 * SIZE, 4 * SIZE)
+    for microbatches in (1, 4):
+        stages = made(Mesh(pp=2, fsdp=2), microbatches).stages
+        found = stage_memory(whole, GRAPH, FACTS, stages)
+        assert (found.weights, found.optimizer) == (SIZE, 2 * SIZE)
+        assert found.gradients == 2 * SIZE
+        # Both blocks gathered, and one's gradients in the buffer that is scattered.
+        assert found.buffers == 3 * SIZE
+
+
 def test_what_cannot_be_a_pipeline_is_one_sentence() -> None:
     with pytest.raises(InputError, match="a pipeline of 8 parts needs at least 8 blocks"):
         made(Mesh(pp=8), 2)
-    with pytest.raises(InputError, match="pp with fsdp cannot be predicted yet"):
-        made(Mesh(pp=2, fsdp=2), 2)
     alone = replace(GRAPH, ops=tuple(FORWARD))
     plain = cost_ops(alone, Mesh(pp=2), PLATFORM)
     with pytest.raises(InputError, match="no backward pass"):

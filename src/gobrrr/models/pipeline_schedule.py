@@ -34,11 +34,20 @@ class StageTime:
 
     ``forward_s``; ``backward_s`` with what is computed again; ``send_s`` of its activations to the
     next chunk, and of their gradients back to it. A stage is free while it sends.
+    ``first_forward_s``: of the first microbatch, where that takes longer.
     """
 
     forward_s: float
     backward_s: float
     send_s: float = 0.0
+    first_forward_s: float | None = None
+
+    def seconds_of(self, one: Pass) -> float:
+        """Of one pass through the chunk."""
+        if one.backward:
+            return self.backward_s
+        first = self.first_forward_s if one.microbatch == 0 else None
+        return self.forward_s if first is None else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +125,8 @@ def pipeline_time(
                 ready = _ready(one, chunks, ended)
                 if ready is None:
                     break
-                cost = chunks[one.chunk]
                 begin_s = max(ran[stage][-1].end_s if ran[stage] else 0.0, ready)
-                end_s = begin_s + (cost.backward_s if one.backward else cost.forward_s)
+                end_s = begin_s + chunks[one.chunk].seconds_of(one)
                 ended[one] = end_s
                 ran[stage].append(TimedPass(one, begin_s, end_s))
                 moved = True

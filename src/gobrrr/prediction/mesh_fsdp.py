@@ -12,7 +12,7 @@ copied into what is reduced, and what comes of it back to the dtype of the shard
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
@@ -24,6 +24,7 @@ from gobrrr.prediction.mesh_ops import (
     SCATTER,
     Builder,
     MeshOps,
+    device_of,
     end_of_backward,
     first_and_last,
     sharded,
@@ -309,3 +310,22 @@ def fully_sharded(
 def _on_shards(op: StepOp, at: int, over: int, trains: bool) -> bool:
     """Whether an op that meets parameters or gradients meets this rank's shards of them."""
     return trains and (op.phase is Phase.OPTIMIZER or at >= over)
+
+
+def scattered(
+    graph: OpGraph, units: Sequence[Unit], shards: Sequence[int], copies: Sequence[int] = (0,)
+) -> MeshOps:
+    """Gradients of all units, scattered one unit after the other when no pass runs any more.
+
+    Args:
+        graph: of the step that the units are of; none of its ops is issued.
+        units: whose trained parameters have gradients.
+        shards: ranks that parameters are sharded over.
+        copies: ranks that hold the same shard (HSDP); one alone for none.
+    """
+    build = Builder(replace(graph, ops=graph.ops[:0]), device=device_of(graph.ops))
+    sharding = _Sharding(build, units, shards, copies, "")
+    for unit in units:
+        sharding.after_backward(unit)
+    sharding.end()
+    return build.done()

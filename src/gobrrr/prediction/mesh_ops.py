@@ -35,15 +35,10 @@ class Builder:
     graph: OpGraph
     order: StreamOrder = field(default_factory=StreamOrder)
     origin: list[int] = field(default_factory=list)
+    device: str = ""
 
     def __post_init__(self) -> None:
-        specs = (
-            spec
-            for op in self.graph.ops
-            for spec in (*op.call.tensors, *(op.call.outputs or ()))
-            if spec.device not in ("", "cpu")
-        )
-        self._device = next((spec.device for spec in specs), "")
+        self._device = self.device or device_of(self.graph.ops)
         self._storage = 1 + max(
             [*self.graph.lives, *self.graph.sizes_bytes, *self.graph.parameters], default=-1
         )
@@ -97,6 +92,17 @@ class Builder:
     def done(self) -> MeshOps:
         """All that was issued."""
         return MeshOps(tuple(self.order.ops), tuple(self.origin))
+
+
+def device_of(ops: Iterable[StepOp]) -> str:
+    """The device of the first tensor that is on one; ``""`` if none is."""
+    specs = (
+        spec
+        for op in ops
+        for spec in (*op.call.tensors, *(op.call.outputs or ()))
+        if spec.device not in ("", "cpu")
+    )
+    return next((spec.device for spec in specs), "")
 
 
 Shape = tuple[int, ...]

@@ -26,6 +26,7 @@ from gobrrr.prediction.mesh_chunks import Chunks, chunks_of
 from gobrrr.prediction.mesh_costs import CostedMesh, Platform, communicates, cost_ops
 from gobrrr.prediction.mesh_memory import RankMemory
 from gobrrr.prediction.mesh_parts import part_of, seconds_of
+from gobrrr.prediction.mesh_shards import ShardedStages, sharded_stages
 from gobrrr.prediction.mesh_update import (
     StageUpdate,
     gradients_of,
@@ -52,6 +53,7 @@ class Stages:
         ran: the passes of all stages.
         updates: what follows on each stage.
         options: the mesh and its schedule.
+        shards: of the stages' parameters; ``None`` where each copy has them whole.
     """
 
     chunks: Chunks
@@ -59,6 +61,7 @@ class Stages:
     ran: PipelineTime
     updates: tuple[StageUpdate, ...]
     options: MeshOptions
+    shards: ShardedStages | None = None
 
     @property
     def ended_s(self) -> tuple[float, ...]:
@@ -112,7 +115,9 @@ class CostedPipeline(CostedMesh):
             f"parts on {stages} stages. The report describes the first stage, and the memory of "
             "the stage that needs most."
         ]
-        if mesh.dp > 1:
+        if mesh.fsdp > 1:
+            found.append(_of_shards(mesh))
+        elif mesh.dp > 1:
             found.append(
                 "Gradients are reduced over the copies after the last microbatch, without overlap "
                 "with compute."
@@ -158,7 +163,8 @@ def pipelined(
         plain: the graph's ops with their costs.
         platform: devices and link.
         host: what launches cost it.
-        options: the mesh: ``pp`` stages, copies (``dp``), tensor parallelism; the schedule.
+        options: the mesh: ``pp`` stages, copies (``dp``), shards (``fsdp``), tensor parallelism;
+            the schedule.
 
     Raises:
         InputError: the model, the mesh or the schedule do not go together.
@@ -186,8 +192,6 @@ def run_stages(
             "the program calls collectives itself: a pipeline can only be predicted for one that "
             "does not"
         )
-    if mesh.fsdp > 1:
-        raise InputError("pp with fsdp cannot be predicted yet: give pp with dp and tp")
     if not any(op.phase is Phase.BACKWARD for op in graph.ops):
         raise InputError("a pipeline needs a training step, and this one has no backward pass")
     each_stage = INTERLEAVED_CHUNKS if schedule is Schedule.INTERLEAVED else 1
@@ -197,18 +201,24 @@ def run_stages(
         for c, size in enumerate(chunks.sent_bytes)
     )
     known = {} if known is None else known
-    stage_times = [
-        StageTime(
-            seconds_of(plain.ops, chunks.forward[c], host, known),
-            seconds_of(plain.ops, chunks.backward[c], host, known),
-            time_of(sends[c], mesh, platform.device, platform.link).seconds if sends[c].n_bytes
-            else 0.0,
-        )
-        for c in range(len(sends))
-    ]  # fmt: skip
+    shards = None
+    if mesh.fsdp > 1:
+        shards = sharded_stages(graph, facts, plain, chunks, mesh, platform)
+    stage_times = []
+    for c, send in enumerate(sends):
+        forward_s = seconds_of(plain.ops, chunks.forward[c], host, known)
+        backward_s = seconds_of(plain.ops, chunks.backward[c], host, known)
+        send_s = 0.0
+        if send.n_bytes:
+            send_s = time_of(send, mesh, platform.device, platform.link).seconds
+        first_s = None
+        if shards is not None:
+            first = shards.parts[c].forward.ops
+            first_s = seconds_of(first, range(len(first)), host, known)
+        stage_times.append(StageTime(forward_s, backward_s, send_s, first_s))
     ran = pipeline_time(stage_times, mesh.pp, options.microbatches, schedule)
-    updates = stage_updates(graph, facts, chunks, mesh, platform, host)
-    return Stages(chunks, sends, ran, updates, options)
+    updates = stage_updates(graph, facts, chunks, mesh, platform, host, shards)
+    return Stages(chunks, sends, ran, updates, options, shards)
 
 
 def ends_of(mesh: Mesh, part: int) -> tuple[int, int]:
@@ -232,6 +242,9 @@ def first_stage(
     ops: list[CostedOp] = []
     waits: set[int] = set()
     times = {**plain.times}
+    parts = () if stages.shards is None else stages.shards.parts
+    for part in parts[:: mesh.pp]:
+        times |= {**part.forward.times, **part.reduce.times}
     now = 0.0
     summed: set[int] = set()
     adding = {}
@@ -252,8 +265,12 @@ def first_stage(
         one = each.one
         came_by = sends[one.chunk if one.backward else max(one.chunk - 1, 0)]
         wait(each.begin_s, came_by, Phase.BACKWARD if one.backward else Phase.FORWARD)
-        positions = (chunks.backward if one.backward else chunks.forward)[one.chunk]
-        ops += part_of(plain.ops, positions, len(ops))
+        if parts and not one.backward and one.microbatch == 0:
+            first = parts[one.chunk].forward.ops
+            ops += part_of(first, range(len(first)), len(ops))
+        else:
+            positions = (chunks.backward if one.backward else chunks.forward)[one.chunk]
+            ops += part_of(plain.ops, positions, len(ops))
         now = each.end_s
         if one.backward:
             if one.chunk in summed:
@@ -264,10 +281,23 @@ def first_stage(
         times[update.reduced] = time_of(update.reduced, mesh, platform.device, platform.link)
         link = link_of(update.reduced, mesh)
         ops.append(_waiting(update.reduced, update.reduce_s, Phase.BACKWARD, link))
-    ops += optimizer_of(graph, facts, chunks, mesh, platform, 0)
+    for part in parts[:: mesh.pp]:
+        ops += part_of(part.reduce.ops, range(len(part.reduce.ops)), len(ops))
+    of_update = graph if stages.shards is None else stages.shards.graph
+    ops += optimizer_of(of_update, facts, chunks, mesh, platform, 0)
     now += update.seconds
     wait(stages.seconds, sends[0], Phase.OPTIMIZER)
     return CostedPipeline(tuple(ops), times, plain.notices, frozenset(waits), stages)
+
+
+def _of_shards(mesh: Mesh) -> str:
+    copies = f", then reduced over {mesh.dp} copies" if mesh.dp > 1 else ""
+    return (
+        "FSDP2: each stage's blocks are gathered in the first microbatch's forward pass and stay "
+        "gathered (reshard_after_forward=False, as torchtitan sets it under a pipeline); gradients "
+        "are scattered after the last backward pass, with nothing beside it, as "
+        f"torch.distributed.pipelining does{copies}."
+    )
 
 
 def _waiting(call: CollectiveCall, seconds: float, phase: Phase, link: str) -> CostedOp:
@@ -317,14 +347,23 @@ def _memory_of(
     own = [each for each in facts.parameters if chunks.of_parameter[each.storage] % stages == stage]
     total = sum(each.n_bytes for each in facts.parameters) or 1
     mine = sum(each.n_bytes for each in own) / total
+    sharded = pipeline.shards is not None
     kept = 0
-    if pipeline.options.microbatches > 1:
+    if pipeline.options.microbatches > 1 or sharded:
+        # Whole until they are scattered.
         kept = sum(each.n_bytes for each in own if each.ready is not None)
+    buffers = ceil(whole.buffers * mine)
+    if sharded:
+        # All parameters gathered, and the gradients of one unit on their way out.
+        of_unit: dict[str, int] = {}
+        for each in own:
+            of_unit[each.unit] = of_unit.get(each.unit, 0) + each.n_bytes
+        buffers = sum(of_unit.values()) + max(of_unit.values(), default=0)
     of_stage = len(chunks.forward) // stages
     return RankMemory(
         ceil(whole.weights * mine),
         max(ceil(whole.gradients * mine), kept),
         ceil(whole.optimizer * mine),
         ceil(whole.activations * part * pipeline.ran.in_flight[stage] / of_stage),
-        ceil(whole.buffers * mine),
+        buffers,
     )

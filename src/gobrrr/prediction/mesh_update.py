@@ -16,6 +16,7 @@ from gobrrr.prediction.mesh import Mesh, time_of
 from gobrrr.prediction.mesh_chunks import Chunks
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
 from gobrrr.prediction.mesh_parts import seconds_of
+from gobrrr.prediction.mesh_shards import ShardedStages
 from gobrrr.timeline.graph import CollectiveCall, ModelFacts, OpGraph, Parameter, StepOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
@@ -25,7 +26,8 @@ class StageUpdate:
     """What one stage does after its passes.
 
     Attributes:
-        reduced: what its copies reduce; ``None`` where there is one copy, or no gradient.
+        reduced: what its copies reduce; ``None`` where there is one copy, or no gradient, or where
+            parameters are sharded.
         reduce_s: seconds of that.
         optimizer_s: seconds of the optimizer on the stage's parameters.
     """
@@ -47,6 +49,7 @@ def stage_updates(
     mesh: Mesh,
     platform: Platform,
     host: HostCosts,
+    shards: ShardedStages | None = None,
 ) -> tuple[StageUpdate, ...]:
     """Of every stage, first to last.
 
@@ -57,6 +60,7 @@ def stage_updates(
         mesh: of all devices.
         platform: devices and link.
         host: what launches cost it.
+        shards: of each stage's parameters; ``None`` where each copy has them whole.
 
     Raises:
         InputError: copies of a stage are on several hosts, and the link was not given.
@@ -68,11 +72,15 @@ def stage_updates(
         own = gradients_of(facts, chunks, mesh, stage)
         same = (stage == 0, *((each.shape, each.dtype) for each in own))
         if same not in known:
-            ops = optimizer_of(graph, facts, chunks, mesh, platform, stage)
+            update = graph if shards is None else shards.graph
+            ops = optimizer_of(update, facts, chunks, mesh, platform, stage)
             known[same] = seconds_of(ops, range(len(ops)), host)
         call = _reduced(own, mesh, stage)
         reduce_s = 0.0
-        if call is not None:
+        if shards is not None:
+            scatters = [part.reduce.ops for part in shards.parts[stage :: mesh.pp]]
+            reduce_s = sum(seconds_of(ops, range(len(ops)), host, known) for ops in scatters)
+        elif call is not None:
             reduce_s = time_of(call, mesh, platform.device, platform.link).seconds
         found.append(StageUpdate(call, reduce_s, known[same]))
     return tuple(found)
@@ -90,7 +98,7 @@ def gradients_of(facts: ModelFacts, chunks: Chunks, mesh: Mesh, stage: int) -> l
 def _reduced(gradients: Sequence[Parameter], mesh: Mesh, stage: int) -> CollectiveCall | None:
     """What copies of a stage reduce when all microbatches are done."""
     size = sum(each.n_bytes for each in gradients)
-    if mesh.dp == 1 or not size:
+    if mesh.dp == 1 or mesh.fsdp > 1 or not size:
         return None
     before = stage * (mesh.devices // mesh.pp)
     ranks = tuple(before + rank for rank in mesh.ranks("dp"))

@@ -160,7 +160,7 @@ def plan_meshes(
 
 
 def all_meshes(devices: int, hosts: int) -> list[Mesh]:
-    """Every way to divide the devices into dp, tp, and fsdp or pp; tp stays within a host.
+    """Every way to divide the devices into pp, dp, fsdp and tp; tp stays within a host.
 
     Raises:
         InputError: the devices do not divide among the hosts.
@@ -169,8 +169,9 @@ def all_meshes(devices: int, hosts: int) -> list[Mesh]:
     found = []
     for tp in _divisors(per_host):
         left = devices // tp
-        found += [Mesh(left // fsdp, fsdp, tp, hosts) for fsdp in _divisors(left)]
-        found += [Mesh(left // pp, 1, tp, hosts, pp) for pp in _divisors(left) if pp > 1]
+        for pp in _divisors(left):
+            of_stage = left // pp
+            found += [Mesh(of_stage // fsdp, fsdp, tp, hosts, pp) for fsdp in _divisors(of_stage)]
     return found
 
 
