@@ -80,6 +80,27 @@ def test_a_stage_holds_and_updates_its_own_layers() -> None:
     assert found.source["mesh"]["pipeline"]["microbatches"] == 16  # four for each stage
 
 
+@pytest.mark.parametrize("foreach", [True, False])
+def test_a_sharded_stage_holds_and_updates_shards_of_its_own_layers(foreach: bool) -> None:
+    alone = predict(training(foreach=foreach), "H100-SXM", mesh="dp=2").source["mesh"]["memory"]
+    found = predict(training(foreach=foreach), "H100-SXM", mesh="pp=2,fsdp=2", microbatches=4)
+    found.check()
+    memory = found.source["mesh"]["memory"]
+    for kind in ("weights", "optimizer"):
+        assert memory[kind] == pytest.approx(alone[kind] / 4, rel=0.01)
+    # Gathered parameters, and gradients until they are scattered: whole.
+    assert memory["gradients"] == pytest.approx(alone["weights"] / 2, rel=0.01)
+    assert memory["buffers"] > alone["weights"] / 2
+    whole = predict(training(foreach=foreach), "H100-SXM", mesh="pp=2", microbatches=4)
+    updates = [each.source["mesh"]["pipeline"]["update_s"] for each in (found, whole)]
+    assert updates[0] != updates[1]
+    asked = {
+        (row["group"], row["kind"], row["calls"]) for row in found.source["mesh"]["communication"]
+    }
+    # Four layers of a weight and a bias on each stage, a unit each.
+    assert {("fsdp", "all_gather", 4), ("fsdp", "reduce_scatter", 4)} <= asked
+
+
 def test_the_report_says_what_its_stages_wait() -> None:
     found = predict(training(), "H100-SXM", mesh="pp=2,dp=2", microbatches=4)
     text = mesh_text(found)
@@ -101,7 +122,6 @@ def test_the_report_says_what_its_stages_wait() -> None:
         ({"microbatches": 4}, "--microbatches applies to a mesh"),
         ({"mesh": "pp=2", "schedule": "2f2b"}, "no schedule '2f2b'; schedules are gpipe, 1f1b"),
         ({"mesh": "pp=16"}, "a pipeline of 16 parts needs at least 16 blocks, and the model has 8"),
-        ({"mesh": "pp=2,fsdp=2"}, "pp with fsdp cannot be predicted"),
         (
             {"mesh": "pp=4", "schedule": "interleaved", "microbatches": 6},
             "rounds of 4",
