@@ -67,6 +67,20 @@ def test_two_buckets_on_one_link_are_not_each_told_half_of_its_bandwidth() -> No
         assert figure.algorithm_bytes_per_s == pytest.approx(4000 / 80e-6)
 
 
+def test_both_directions_of_a_pair_are_links_of_their_own() -> None:
+    records = [_record(rank, [50_000] * 3, [35_000] * 3) for rank in (0, 1)]
+    for record in records:
+        record.collectives[:] = [
+            (f"send from rank {pair}", 1000, "float32", 2, "pp") for pair in ("0 to 1", "1 to 0")
+        ]
+        back = [replace(call, which=1) for call in record.calls]
+        record.calls[:] = sorted([*record.calls, *back], key=lambda call: call.start_ns)
+    figures = compare_records(records, 2).figures
+    assert len(figures) == 2
+    for figure in figures:
+        assert figure.algorithm_bytes_per_s == pytest.approx(1000 / 60e-6)
+
+
 def test_the_rank_that_comes_last_and_is_busiest_is_named() -> None:
     fast = _record(0, [40_000, 41_000, 39_000, 40_000], [35_000] * 4)
     slow = _record(1, [60_000, 60_500, 60_000, 61_000], [55_000] * 4)

@@ -345,7 +345,7 @@ def test_a_first_rank_that_failed_waits_only_for_those_that_did_too(tmp_path: Pa
         time.sleep(0.3)
         third.publish(b"found")
 
-    said, missing = _together(lambda: first.results(of_ended=True), tell)[0]
+    said, missing = _together(lambda: first.results(of_ended=lambda: True), tell)[0]
     assert said == {2: b"found"}
     assert missing[1] == "rank 1 had not finished its diagnosis yet"
 

@@ -119,11 +119,11 @@ def test_what_is_far_below_its_ceiling_is_named_beside_the_largest_op(data):
     slow.name, slow.shapes = "aten::cumsum", "(64,4096)"
     slow.time_s, slow.below_s, slow.roof_fraction = 0.3, 0.25, 0.18
     diagnosis.ops = rows
-    named = "most of the time below the ceiling is aten::cumsum (64,4096), 30 % of the step"
+    named = "the most time below the ceiling is in aten::cumsum (64,4096), 30 % of the step"
     said = verdict_of(diagnosis)
     assert "at 98 % of its roof; " + named + ", at 18 % of its roof." in said
     slow.below_s = 0.05
-    assert "below the ceiling is aten::cumsum" not in verdict_of(diagnosis)
+    assert "below the ceiling is in aten::cumsum" not in verdict_of(diagnosis)
     # The largest op is not named twice.
     largest.below_s, slow.below_s = 0.3, 0.25
     assert "below the ceiling is" not in verdict_of(diagnosis)

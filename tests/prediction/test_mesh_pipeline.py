@@ -22,6 +22,7 @@ from gobrrr.prediction.mesh_pipeline import (
     stage_memory,
 )
 from gobrrr.prediction.mesh_update import optimizer_of
+from gobrrr.prediction.timeline import replayed
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import (
@@ -350,6 +351,27 @@ def test_the_first_microbatch_of_a_sharded_stage_waits_for_its_parameters() -> N
     # Half of each parameter is updated.
     assert first.optimizer_s < whole.stages.updates[0].optimizer_s
     assert [each.shape for each in sharded.ops[-1].op.call.tensors] == [(512, 1024)] * 4
+
+
+def test_the_first_gather_of_a_step_hides_behind_no_step_before() -> None:
+    # Its stream waits for what was computed before, so that the first block's is exposed.
+    whole, sharded = made(Mesh(pp=2), 4), made(Mesh(pp=2, fsdp=2), 4)
+    first, plain = (
+        found.ran.stages[0][0].end_s - found.ran.stages[0][0].begin_s for found in (sharded, whole)
+    )
+    gather = next(each for each in sharded.ops if each.op.collective is not None)
+    assert first > plain + gather.device_s
+
+
+def test_the_optimizer_waits_for_what_was_scattered() -> None:
+    found = made(Mesh(pp=2, dp=2, fsdp=2), 2)
+    optimizer = next(each for each in found.ops if each.op.phase is Phase.OPTIMIZER)
+    waited = {found.ops[at].op.collective for at in optimizer.op.after}
+    kinds = [call.kind for call in waited if call is not None]
+    assert {"reduce_scatter", "all_reduce"} <= set(kinds)
+    # As long as the step that its parts add up to.
+    step_s = float(replayed(found.ops, TYPICAL_HOST).ops.end_s.max())
+    assert step_s == pytest.approx(found.stages.seconds, rel=0.05)
 
 
 def test_shards_of_several_copies_are_reduced_over_them() -> None:

@@ -299,19 +299,19 @@ def _with_rates(
     kinds: Sequence[_Compared], timelines: Sequence[Timeline], matched: Sequence[Matched]
 ) -> list[CollectiveFigures]:
     """The figures of all kinds with their rates, of those whose transfer is known."""
-    on_same: dict[tuple[int, ...], list[_Compared]] = defaultdict(list)
+    on_same: dict[_Links, list[_Compared]] = defaultdict(list)
     for kind in kinds:
-        on_same[tuple(kind.members)].append(kind)
+        on_same[_links_of(kind)].append(kind)
     shares = {
-        members: [_shared_transfers(place, beside, timelines[i], matched[i])
-                  for place, i in enumerate(members)]
-        for members, beside in on_same.items()
+        links: [_shared_transfers(place, beside, timelines[i], matched[i])
+                for place, i in enumerate(links.members)]
+        for links, beside in on_same.items()
     }  # fmt: skip
     figures = []
     for kind in kinds:
         found, rate = kind.figures, None
         if kind.columns is not None and found.transfer_ns and found.bytes_moved is not None:
-            own = zip(shares[tuple(kind.members)], kind.columns)
+            own = zip(shares[_links_of(kind)], kind.columns)
             shortest_ns = float(np.min([mine[rows] for mine, rows in own], axis=0).mean())
             rate = found.bytes_moved / shortest_ns * 1e9 if shortest_ns else None
         bus = None if rate is None or kind.factor is None else rate * kind.factor
@@ -319,24 +319,44 @@ def _with_rates(
     return figures
 
 
+class _Links(NamedTuple):
+    """What collectives go over: between which ranks, and of a pair in which direction."""
+
+    members: tuple[int, ...]
+    direction: str
+
+
+def _links_of(kind: _Compared) -> _Links:
+    one_way = OF_PAIR.fullmatch(kind.figures.name)
+    return _Links(tuple(kind.members), kind.figures.name if one_way else "")
+
+
 def _shared_transfers(
     place: int, beside: Sequence[_Compared], timeline: Timeline, matched: Matched
 ) -> Float64:
     """Of each kernel of a member (``place`` in its kinds) its part of the time of transfers, in ns.
 
-    ``beside``: the kinds of the same ranks. Rows are those of ``Timeline.kernels``.
+    ``beside``: the kinds over the same links; of those without a size nothing is known. Rows are
+    those of ``Timeline.kernels``.
     """
     kernels = timeline.kernels
     shares = np.zeros(len(kernels))
-    known = [(kind, kind.columns[place]) for kind in beside if kind.columns is not None]
+    known = [
+        (kind, kind.columns[place])
+        for kind in beside
+        if kind.columns is not None and kind.figures.bytes_moved is not None
+    ]
     if known:
         rows = np.concatenate([of for _, of in known])
         crosses = np.concatenate(
             [np.full(len(of), kind.factor or 1.0) * kernels.bytes_moved[of] for kind, of in known]
         )
+        # Of times since 1970 a float64 has no single nanoseconds.
+        origin = kernels.start_ns[rows].min()
+        end = kernels.end_ns[rows] - origin
         # All that is waited for lies before the transfer.
-        start = np.minimum(kernels.start_ns[rows] + matched.wait_ns[rows], kernels.end_ns[rows])
-        shares[rows] = shared_ns(start, kernels.end_ns[rows], np.maximum(crosses, 0.0))
+        start = np.minimum(kernels.start_ns[rows] - origin + matched.wait_ns[rows], end)
+        shares[rows] = shared_ns(start, end, crosses)
     return shares
 
 

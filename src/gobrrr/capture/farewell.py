@@ -173,6 +173,11 @@ def told_to_its_end() -> Iterator[None]:
             _put_off.pop()()
 
 
+def asked_to_end() -> bool:
+    """Whether SIGTERM has come that ``told_to_its_end`` puts off."""
+    return bool(_put_off)
+
+
 @contextlib.contextmanager
 def heard_before_it_leaves(before: Before) -> Iterator[None]:
     """``before`` is called when this thread calls ``os._exit``, or SIGTERM ends the process.

@@ -254,11 +254,14 @@ class Job:
         self.post(f"result/{self.rank}", result)
 
     def results(
-        self, limit_s: float = RESULT_LIMIT_S, *, of_ended: bool = False
+        self,
+        limit_s: float = RESULT_LIMIT_S,
+        *,
+        of_ended: Callable[[], bool] = lambda: False,
     ) -> tuple[dict[int, bytes], dict[int, str]]:
         """What the ranks have found, and why some have not told.
 
-        ``of_ended``: no rank is waited for whose script still runs.
+        ``of_ended``: whether no rank is waited for whose script still runs.
         """
 
         def without_result(board: Board, rank: int) -> str:
@@ -267,7 +270,7 @@ class Job:
                 return f"rank {rank} has no result of its own"
             how = _end_of(board, rank)
             if not how:
-                return _late(board, _RESULT, rank, 0.0) if of_ended else ""
+                return _late(board, _RESULT, rank, 0.0) if of_ended() else ""
             # Its script is over; it may still be at its diagnosis.
             return how if _has_gone(board, rank) else ""
 

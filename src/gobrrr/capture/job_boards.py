@@ -202,6 +202,8 @@ def _own_client(store: Any) -> Any:
     try:
         return store.clone()
     except RuntimeError:
+        if hasattr(server, "port"):
+            raise
         # A kind of store that has no such thing.
         return store
 

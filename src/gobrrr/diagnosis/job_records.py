@@ -16,6 +16,7 @@ from gobrrr.attribution.job import compare_records
 from gobrrr.attribution.job_trace import write_trace_of_job
 from gobrrr.attribution.rank_record import RankRecord, record_of_device, record_of_lane
 from gobrrr.attribution.rank_spans import spans_of_device, spans_of_lane
+from gobrrr.capture.farewell import asked_to_end
 from gobrrr.capture.job import MEETING_LIMIT_S, RESULT_LIMIT_S, Job
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.rank_of_job import RankOfJob
@@ -60,7 +61,8 @@ def diagnosis_of_job(
     merged = None
     if job.rank == 0:
         limit_s = _FAILED_LIMIT_S if failed else RESULT_LIMIT_S
-        merged = _diagnosis_of_ranks(rank, job, limit_s, of_ended=failed)
+        # A launcher that asks this rank to end asks all others too, and kills them soon.
+        merged = _diagnosis_of_ranks(rank, job, limit_s, of_ended=lambda: failed or asked_to_end())
     if job.lost and job.lost != job.alone:
         own.notices.insert(
             0, f"Rank {job.rank} cannot exchange with the others what they found: {job.lost}."
@@ -99,7 +101,7 @@ def diagnosis_of_others(
 
 
 def _diagnosis_of_ranks(
-    rank: RankOfJob, job: Job, limit_s: float, *, of_ended: bool = False
+    rank: RankOfJob, job: Job, limit_s: float, *, of_ended: Callable[[], bool] = lambda: False
 ) -> Diagnosis | None:
     said, missing = job.results(limit_s, of_ended=of_ended)
     if rank.perfetto is not None:

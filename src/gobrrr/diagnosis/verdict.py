@@ -230,7 +230,7 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
     slow = max(rows, key=lambda row: row.below_s or 0.0)
     if slow is not largest and (slow.below_s or 0.0) > WORTH_NAMING_SLOW * step_s:
         share = percent(slow.time_s / step_s)
-        text += f"; most of the time below the ceiling is {_named(slow)}, {share} of the step"
+        text += f"; the most time below the ceiling is in {_named(slow)}, {share} of the step"
         text += _of_roof(slow)
     if regime == "memory":
         faults = diagnosis.leaves.get("memory.page_faults", 0.0)

@@ -9,6 +9,7 @@ from typing import Any
 from gobrrr.models.host_lane import HostCosts
 from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.timeline import replayed
+from gobrrr.timeline.streams import step_before
 
 
 def seconds_of(
@@ -25,25 +26,37 @@ def seconds_of(
     if not any(cost.kernels for cost, _ in own):
         return 0.0
     one = positions[0]
-    same = tuple((cost, op.phase, op.stream, *(at - one for at in op.after)) for cost, op in own)
+    same = tuple(
+        (cost, op.phase, op.stream, *(at - one if at >= 0 else at for at in op.after))
+        for cost, op in own
+    )
     known = {} if known is None else known
     if same not in known:
         known[same] = float(replayed(part_of(ops, positions), host).ops.end_s.max())
     return known[same]
 
 
-def part_of(ops: Sequence[CostedOp], positions: Sequence[int], offset: int = 0) -> list[CostedOp]:
+def part_of(
+    ops: Sequence[CostedOp], positions: Sequence[int], before: Sequence[CostedOp] = ()
+) -> list[CostedOp]:
     """Some of the ops in their order; what they wait for among themselves is kept.
 
-    ``offset``: how many ops stand before them where they are put.
+    ``before``: the ops that stand before them where they are put: what waits for all that a stream
+    ran before waits for the last of these, or else for the step before.
     """
-    place = {at: offset + number for number, at in enumerate(positions)}
+    place = {at: len(before) + number for number, at in enumerate(positions)}
+    last = {one.op.stream: at for at, one in enumerate(before)}
+    place |= {step_before(stream): at for stream, at in last.items()}
     return [
         replace(
             ops[at],
             op=replace(
                 ops[at].op,
-                after=tuple(place[other] for other in ops[at].op.after if other in place),
+                after=tuple(
+                    place.get(other, other)
+                    for other in ops[at].op.after
+                    if other in place or other < 0
+                ),
             ),
         )
         for at in positions

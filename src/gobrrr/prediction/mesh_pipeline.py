@@ -116,7 +116,7 @@ class CostedPipeline(CostedMesh):
             "the stage that needs most."
         ]
         if mesh.fsdp > 1:
-            found.append(_of_shards(mesh))
+            found.append(_of_shards(mesh, self.options.schedule))
         elif mesh.dp > 1:
             found.append(
                 "Gradients are reduced over the copies after the last microbatch, without overlap "
@@ -267,10 +267,10 @@ def first_stage(
         wait(each.begin_s, came_by, Phase.BACKWARD if one.backward else Phase.FORWARD)
         if parts and not one.backward and one.microbatch == 0:
             first = parts[one.chunk].forward.ops
-            ops += part_of(first, range(len(first)), len(ops))
+            ops += part_of(first, range(len(first)), ops)
         else:
             positions = (chunks.backward if one.backward else chunks.forward)[one.chunk]
-            ops += part_of(plain.ops, positions, len(ops))
+            ops += part_of(plain.ops, positions, ops)
         now = each.end_s
         if one.backward:
             if one.chunk in summed:
@@ -282,21 +282,39 @@ def first_stage(
         link = link_of(update.reduced, mesh)
         ops.append(_waiting(update.reduced, update.reduce_s, Phase.BACKWARD, link))
     for part in parts[:: mesh.pp]:
-        ops += part_of(part.reduce.ops, range(len(part.reduce.ops)), len(ops))
+        reduce = part_of(part.reduce.ops, range(len(part.reduce.ops)), ops)
+        ops += _after_all_streams(reduce, ops)
     of_update = graph if stages.shards is None else stages.shards.graph
-    ops += optimizer_of(of_update, facts, chunks, mesh, platform, 0)
+    # What was scattered in other streams is there when the optimizer begins.
+    ops += _after_all_streams(optimizer_of(of_update, facts, chunks, mesh, platform, 0), ops)
     now += update.seconds
     wait(stages.seconds, sends[0], Phase.OPTIMIZER)
     return CostedPipeline(tuple(ops), times, plain.notices, frozenset(waits), stages)
 
 
-def _of_shards(mesh: Mesh) -> str:
+def _after_all_streams(ops: Sequence[CostedOp], before: Sequence[CostedOp]) -> Sequence[CostedOp]:
+    """The first of the ops waits for the last op of each other stream that ran before."""
+    if not ops:
+        return ops
+    last = {one.op.stream: at for at, one in enumerate(before)}
+    last.pop(ops[0].op.stream, None)
+    after = tuple(sorted({*ops[0].op.after, *last.values()}))
+    return [replace(ops[0], op=replace(ops[0].op, after=after)), *ops[1:]]
+
+
+def _of_shards(mesh: Mesh, schedule: Schedule) -> str:
     copies = f", then reduced over {mesh.dp} copies" if mesh.dp > 1 else ""
     return (
         "FSDP2: each stage's blocks are gathered in the first microbatch's forward pass and stay "
         "gathered (reshard_after_forward=False, as torchtitan sets it under a pipeline); gradients "
         "are scattered after the last backward pass, with nothing beside it, as "
         f"torch.distributed.pipelining does{copies}."
+    ) + (
+        " torch gathers all parts of an interleaved stage before its first pass, and scatters each "
+        "part's gradients after its own last one; here each part is gathered in its own first "
+        "pass, and all are scattered at the end."
+        if schedule is Schedule.INTERLEAVED
+        else ""
     )
 
 

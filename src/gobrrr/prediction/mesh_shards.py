@@ -16,8 +16,9 @@ from gobrrr.prediction.mesh import Mesh
 from gobrrr.prediction.mesh_chunks import Chunks
 from gobrrr.prediction.mesh_costs import CostedMesh, Platform, cost_mesh, cost_ops
 from gobrrr.prediction.mesh_fsdp import fully_sharded, scattered, units_of
-from gobrrr.prediction.mesh_ops import sharded
+from gobrrr.prediction.mesh_ops import end_of_backward, sharded
 from gobrrr.prediction.mesh_parts import part_of
+from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import ModelFacts, OpGraph
 
 
@@ -71,7 +72,11 @@ def sharded_stages(
     shapes = frozenset(each.shape for each in facts.parameters)
     stored = {(each.shape, each.dtype): each.stored for each in facts.parameters if each.stored}
     ops = list(graph.ops)
+    over = end_of_backward(graph.ops)
     for at in chunks.optimizer:
+        if at < over and ops[at].phase is not Phase.OPTIMIZER:
+            # A batch that is being prepared.
+            continue
         ops[at] = replace(ops[at], call=sharded(ops[at].call, shapes, mesh.fsdp, stored))
     return ShardedStages(tuple(parts), replace(graph, ops=tuple(ops)))
 

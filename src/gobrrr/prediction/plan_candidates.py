@@ -259,7 +259,7 @@ def _joules(
     if passes is None or update is None:
         return None
     of_ops = row.microbatches * (passes.arithmetic_j + passes.memory_j)
-    of_ops += update.arithmetic_j + update.memory_j
+    of_ops += (update.arithmetic_j + update.memory_j) / row.mesh.fsdp
     return row.mesh.devices * passes.static_j + row.mesh.devices / row.mesh.pp * of_ops
 
 
