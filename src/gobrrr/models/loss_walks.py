@@ -8,33 +8,20 @@ it. Its gradient is one kernel, but for binary cross-entropy.
 from __future__ import annotations
 
 from math import ceil
-from typing import NamedTuple
 
+from gobrrr.models.successive_walks import BINARY, REDUCTION_TRIPS, UNARY, Kernel, in_turn
 from gobrrr.models.walk import ONE, Machine, Walk
 from gobrrr.timeline.ops import Arg, OpCall
 from gobrrr.work.estimate import Work
 from gobrrr.work.losses import MEAN, NONE, reduction_of
 
-# What a kernel that reduces everything waits for, as of ``walks``: partial sums meet in memory.
-_TRIPS = 3
-
-
-class _Kernel(NamedTuple):
-    """Tensors of the input's size that a kernel reads and writes."""
-
-    reads: int
-    writes: int = 1
-
-
-_UNARY, _BINARY = _Kernel(1), _Kernel(2)
-
 # ``(1 - target).mul_(input).sub_(log_sigmoid(input))`` is binary cross-entropy of logits;
 # ``neg(target).mul_(input).exp_().log1p_()`` the soft margin.
-_FORWARD: dict[str, tuple[_Kernel, ...]] = {
-    "mse_loss": (_BINARY,), "smooth_l1_loss": (_BINARY,), "huber_loss": (_BINARY,),
-    "binary_cross_entropy": (_BINARY,), "l1_loss": (_BINARY, _UNARY),
-    "binary_cross_entropy_with_logits": (_UNARY, _UNARY, _BINARY, _BINARY),
-    "soft_margin_loss": (_UNARY, _BINARY, _UNARY, _UNARY),
+_FORWARD: dict[str, tuple[Kernel, ...]] = {
+    "mse_loss": (BINARY,), "smooth_l1_loss": (BINARY,), "huber_loss": (BINARY,),
+    "binary_cross_entropy": (BINARY,), "l1_loss": (BINARY, UNARY),
+    "binary_cross_entropy_with_logits": (UNARY, UNARY, BINARY, BINARY),
+    "soft_margin_loss": (UNARY, BINARY, UNARY, UNARY),
 }  # fmt: skip
 
 
@@ -43,10 +30,10 @@ def elementwise_loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, 
     name = call.name.removeprefix("aten::")
     kernels = list(_FORWARD[name])
     if _given(call, 2) and name.startswith("binary_cross_entropy"):
-        kernels.append(_BINARY)  # ``mul_(weight)``
+        kernels.append(BINARY)  # ``mul_(weight)``
     if name.endswith("with_logits") and _given(call, 3):
         # ``(pos_weight - 1).mul(target).add_(1)``, and a product with the logarithm.
-        kernels += [_UNARY, _UNARY, _BINARY]
+        kernels += [UNARY, UNARY, BINARY]
     return _chain(call, work, machine, kernels, reduced=reduction_of(call) != NONE)
 
 
@@ -56,10 +43,10 @@ def elementwise_loss_backward(call: OpCall, work: Work, machine: Machine) -> tup
     That of binary cross-entropy is multiplied by a weight and divided by the number of elements
     in place, by kernels of their own.
     """
-    kernels = [_BINARY]
+    kernels = [BINARY]
     if call.name == "aten::binary_cross_entropy_backward":
-        kernels += [_BINARY] * _given(call, 3)
-        kernels += [_UNARY] * (reduction_of(call) == MEAN)
+        kernels += [BINARY] * _given(call, 3)
+        kernels += [UNARY] * (reduction_of(call) == MEAN)
     return _chain(call, work, machine, kernels, reduced=False)
 
 
@@ -69,38 +56,13 @@ def _given(call: OpCall, index: int) -> bool:
 
 
 def _chain(
-    call: OpCall, work: Work, machine: Machine, kernels: list[_Kernel], *, reduced: bool
+    call: OpCall, work: Work, machine: Machine, kernels: list[Kernel], *, reduced: bool
 ) -> tuple[Walk, ...]:
-    """Kernels one after the other over tensors of one size.
-
-    Of what lies between them the cache keeps half of its size; the rest comes from memory and goes
-    there. The op's inputs, each at its first read, and the last result are as cold as the op says.
-    """
+    """Kernels one after the other over tensors of the input's size, and ``mean`` or ``sum``."""
     x = call.tensors[1 if call.name.endswith("_backward") else 0]
     size = float(x.numel * (x.item_size_bytes or 4))
-    read, written = float(work.bytes_read or 0), float(work.bytes_written or 0)
-    if not read or not written or not size:
-        return ONE
-    lost = max(0.0, 1.0 - machine.cache_bytes / 2 / size)
-    walks = []
-    unread = read
-    for at, kernel in enumerate(kernels):
-        last = at == len(kernels) - 1 and not reduced
-        reads, writes = kernel.reads * size, 0.0 if last else kernel.writes * size
-        first = min(reads, unread)
-        unread -= first
-        walks.append(
-            Walk(
-                (reads + lost * writes) / read,
-                1.0 if last else (1.0 - lost) * writes / written,
-                1.0 / len(kernels),
-                cold_reads=(first + lost * (reads - first + writes)) / read,
-            )
-        )
-    if reduced:
-        # ``mean`` or ``sum`` over what the last of them wrote.
-        walks.append(Walk(size / read, arithmetic=0.0, trips=_TRIPS, cold_reads=lost * size / read))
-    return tuple(walks)
+    last = Kernel(1.0, 0.0, trips=REDUCTION_TRIPS) if reduced else None
+    return in_turn(size, work, machine, kernels, reduced=last)
 
 
 def nll_loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:

@@ -23,6 +23,9 @@ _WIDE_BLOCK = 1024
 # of each thread).
 _VECTOR_BYTES = 16
 _NARROW_BLOCK = 128
+# Blocks that a multiprocessor holds (CUDA C++ Programming Guide, technical specifications per
+# compute capability: 16 to 32); loads of a loop without stores that the compiler keeps under way.
+_RESIDENT_BLOCKS, _IN_FLIGHT = 32, 4
 # Share of the cache that keeps what was read first.
 _STAYS = 0.25
 _ROW_BYTES = 2 * _NARROW_BLOCK * _VECTOR_BYTES
@@ -39,7 +42,7 @@ def softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # Maximum, sum and result each read the input; backward the sum and the result.
     reads = 2.0 if backward else 3.0
     if inner > 1:
-        return (Walk(reads=reads, arithmetic=2, programs=rows / 32, trips=3),)
+        return (_softmax_of_columns(x, row, inner, reads, machine),)
     if row <= _IN_REGISTERS:
         return (Walk(programs=rows / 4, trips=2),)
     if size <= _SHARED_BYTES and size % _VECTOR_BYTES == 0:
@@ -49,6 +52,27 @@ def softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     cold = 1.0 + (reads - 1.0) * _missed(rows, size, resident, machine)
     trips = _rounds(rows, resident, machine) * ceil(reads * size / (_VECTOR_BYTES * _WIDE_BLOCK))
     return (Walk(reads=reads, cold_reads=cold, arithmetic=2, programs=float(rows), trips=trips),)
+
+
+def _softmax_of_columns(
+    x: TensorSpec, row: int, inner: int, reads: float, machine: Machine
+) -> Walk:
+    """A thread for each column, or several where rows are short (``cunn_SpatialSoftMaxForward``).
+
+    Neighbouring columns make a block of up to 1024 threads. It reads all of them once for the
+    maximum, once for the sum and once for the result, so that what its multiprocessor and the
+    others have under way at once has to lie in the cache.
+    """
+    columns, along = min(inner, _WIDE_BLOCK), 1
+    if columns <= 64 <= row:
+        along = 1 << max(0, (min(_WIDE_BLOCK // columns, row)).bit_length() - 1)
+    blocks = x.numel // max(row * inner, 1) * ceil(inner / columns)
+    resident = min(_RESIDENT_BLOCKS, max(1, machine.resident_threads // (columns * along)))
+    size = row * columns * (x.item_size_bytes or 4)
+    cold = 1.0 + (reads - 1.0) * _missed(blocks, size, resident, machine)
+    trips = _rounds(blocks, resident, machine) * ceil(reads * ceil(row / along) / _IN_FLIGHT)
+    programs = blocks * columns * along / 32
+    return Walk(reads=reads, cold_reads=cold, arithmetic=2, programs=programs, trips=max(3, trips))
 
 
 def _missed(programs: int, size: int, resident: int, machine: Machine) -> float:
@@ -130,6 +154,12 @@ def batch_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
         statistics = _by_channel(call.tensors[0], 1)
         return (statistics, Walk(reads=0, writes=0, arithmetic=0), Walk(arithmetic=0.5))
     x = call.tensors[0]
+    if machine.kind == "cuda" and not _channels_last(x) and _without_weight(call):
+        # An instance norm has no weight as a rule, and cuDNN wants one
+        # (``_batch_norm_impl_index``): PyTorch's own statistics, then the result.
+        statistics = _by_channel(x, 1)
+        rounds = _rounds(max(x.shape[1], 1), machine.resident_threads // _CHANNEL_THREADS, machine)
+        return (replace(statistics, trips=statistics.trips * rounds), Walk(arithmetic=0.5))
     if machine.kind == "cuda" and not _channels_last(x) and len(x.shape) > 2:
         # cuDNN (bn_fw_tr_1C11_kernel_NCHW): one block for each channel reads it twice and writes
         # the result, each thread with two vectors of 16 bytes under way (64 large channels on an
@@ -166,6 +196,13 @@ def _by_channel(x: TensorSpec, reads: int) -> Walk:
     channels = max(x.shape[1], 1)
     trips = reads * ceil(x.numel / channels / _CHANNEL_THREADS)
     return Walk(writes=0, programs=float(channels), trips=trips)
+
+
+def _without_weight(call: OpCall) -> bool:
+    names = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
+    name = call.name.removeprefix("aten::").split(".")[0]
+    return name in names and len(call.args) > 5 and call.args[1] is None and len(
+        call.tensors[0].shape) > 2  # fmt: skip
 
 
 def _channels_last(x: TensorSpec) -> bool:

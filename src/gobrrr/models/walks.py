@@ -2,17 +2,19 @@
 
 Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): ScanUtils.cuh, MultiTensorApply.cuh,
 Reduce.cuh, CUDALoops.cuh, Shape.cu, DilatedMaxPool2d.cu, AveragePool2d.cu; ``norm_walks`` has
-softmax and the norms, ``loss_walks`` the losses.
+softmax and the norms, ``loss_walks`` the losses, ``successive_walks`` ops of several kernels.
 """
 
 from __future__ import annotations
 
 from math import ceil, gcd, prod
 
-from gobrrr.models import loss_walks, norm_walks
+from gobrrr.models import loss_walks, norm_walks, successive_walks
+from gobrrr.models.successive_walks import ALONG_COLUMNS, REDUCTION_TRIPS
 from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
+from gobrrr.work.reductions import REDUCTIONS
 from gobrrr.work.traits import Passes, traits_of
 
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
@@ -40,7 +42,8 @@ def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
         return ONE
     passes = traits_of(call.name).passes
     try:
-        return (_stream if passes is None else _RECIPES[passes])(call, work, machine)
+        found = (_stream if passes is None else _RECIPES[passes])(call, work, machine)
+        return (*_made_contiguous(call, work, machine), *found) if passes in _CONTIGUOUS else found
     except (IndexError, ValueError, TypeError, ZeroDivisionError):
         # A trace that leaves arguments out.
         return ONE
@@ -53,22 +56,47 @@ def _stream(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     )
 
 
+def _made_contiguous(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """The copy that an op's kernels want of an input that is not row-major."""
+    x = call.tensors[0]
+    if x.is_contiguous or not work.bytes_written:
+        return ()
+    size = x.numel * (x.item_size_bytes or 4)
+    return (
+        Walk(
+            writes=size / work.bytes_written, arithmetic=0.0,
+            efficiency=1.0 if _last(x) == _fastest(x) else machine.strided,
+            indexed=float(x.numel),
+        ),
+    )  # fmt: skip
+
+
 def _indexed(call: OpCall) -> float:
     """Elements of an element-wise op that computes addresses one by one; 0 for a plain stream.
 
     ``gpu_kernel_impl`` (CUDALoops.cuh) takes vectors where every operand is contiguous in the
     same way, and an offset calculator with integer divisions for broadcast and strided ones.
     """
-    tensors = [t for t in (*call.tensors, *(call.outputs or ())) if t.numel > 1]
+    # A number that lies on the device is an operand like any other; one that the host has is given
+    # to the kernel as an argument.
+    tensors = [
+        t for t in (*call.tensors, *(call.outputs or ())) if t.numel > 1 or _on_device(t)
+    ]  # fmt: skip
     if not tensors:
         return 0.0
     widest = max(tensors, key=lambda t: t.numel)
+    if widest.numel <= 1:
+        return 0.0
     same = all(
         t.shape == widest.shape and _order(t) == _order(widest) and t.unique_elements == t.numel
         and _dense(t)
         for t in tensors
     )  # fmt: skip
     return 0.0 if same else float(widest.numel)
+
+
+def _on_device(tensor: TensorSpec) -> bool:
+    return bool(tensor.numel and tensor.device) and not tensor.device.startswith("cpu")
 
 
 def _order(tensor: TensorSpec) -> tuple[int, ...] | None:
@@ -129,13 +157,13 @@ def _last(tensor: TensorSpec) -> int | None:
 
 def _reduction(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     x = max(call.tensors, key=lambda t: t.numel)
-    dims = integers_of(call.args[1]) if len(call.args) > 1 else None
+    known = REDUCTIONS.get(call.name.partition("::")[2])
+    at = 1 if known is None else known.dims_at
+    dims = integers_of(call.args[at]) if len(call.args) > at else None
     rank = len(x.shape)
     if not dims or rank == 0 or (rank - 1) in [d % rank for d in dims]:
-        return (Walk(trips=3),)
-    # Along columns: threads of a warp take neighbouring columns, so lines are used whole, but
-    # rows are summed by blocks that then meet through memory.
-    return (Walk(efficiency=0.85, trips=3),)
+        return (Walk(trips=REDUCTION_TRIPS),)
+    return (Walk(efficiency=ALONG_COLUMNS, trips=REDUCTION_TRIPS),)
 
 
 def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -149,7 +177,11 @@ def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     if inner == 1:
         # A block of 16 threads by 32 rows walks along them, 32 elements a round.
         return (Walk(arithmetic=8, efficiency=0.6, programs=rows / 16),)
-    return (Walk(arithmetic=2, efficiency=0.8, programs=rows / 256),)
+    # A thread for each column takes its elements one after the other: it may not read the next
+    # before it has written the last, which could be the same memory as far as the compiler knows
+    # (``tensor_kernel_scan_outer_dim``).
+    rounds = 1 if machine.units is None else ceil(rows / (machine.resident_threads * machine.units))
+    return (Walk(arithmetic=2, efficiency=0.8, programs=rows / 256, trips=row * rounds),)
 
 
 def _window(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -322,6 +354,9 @@ def _widest(call: OpCall) -> float:
     return float(max((t.numel for t in call.tensors), default=0))
 
 
+# Kernels that begin with ``contiguous()`` or ``expect_contiguous()`` of their input:
+# ScanKernels.cpp, SoftMax.cu (``host_softmax``), layer_norm_kernel.cu.
+_CONTIGUOUS: tuple[Passes | None, ...] = ("scan", "softmax", "layer_norm")
 _RECIPES: dict[Passes, Recipe] = {
     "softmax": norm_walks.softmax,
     "layer_norm": norm_walks.layer_norm,
@@ -345,4 +380,7 @@ _RECIPES: dict[Passes, Recipe] = {
     "embedding_backward": _embedding_backward,
     "join": _join,
     "lists": _lists,
+    "log_sum_exp": successive_walks.log_sum_exp,
+    "masked_fill": successive_walks.masked_fill,
+    "padding": successive_walks.padding,
 }

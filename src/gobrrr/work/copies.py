@@ -394,4 +394,5 @@ describe(
     "full_like new_zeros new_ones new_full zeros ones full eye arange linspace scalar_tensor "
     "lift_fresh_copy one_hot", fusion=Role.POINTWISE,
 )  # fmt: skip
-describe("cat stack roll flip constant_pad_nd", passes="join")
+describe("cat stack roll flip", passes="join")
+describe("constant_pad_nd", passes="padding")

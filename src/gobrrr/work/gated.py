@@ -48,9 +48,15 @@ def glu_backward(call: OpCall) -> Work:
 
 @formula("aten::log_sigmoid_forward")
 def log_sigmoid(call: OpCall) -> Work:
-    """Result and a buffer: ``min(x, 0) - log1p(exp(-abs(x)))``. The buffer is empty on a GPU."""
+    """Result and a buffer: ``min(x, 0) - log1p(exp(-abs(x)))``.
+
+    Beside the processor's kernels nobody writes the buffer (``log_sigmoid_forward_cuda``), though a
+    tensor without data may get one of full size.
+    """
     x = need(call, 0)
     out = [spec for spec in call.outputs or (TensorSpec(x.shape, x.dtype),) if spec.numel]
+    if x.device and not x.device.startswith("cpu"):
+        out = out[:1]
     return _map([x], out, x.numel, 4 + 2 * FUNCTION, 2)
 
 

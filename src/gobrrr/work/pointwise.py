@@ -139,3 +139,4 @@ for _name, _entry in POINTWISE.items():
         calls_another = _name.startswith("__") and "shift" not in _name
         add_formula((_variant,), pointwise, composite=calls_another)
         state_traits(_variant, Traits(Role.POINTWISE, rate=_entry.rate or _name))
+state_traits("aten::masked_fill", Traits(passes="masked_fill"))

@@ -57,7 +57,8 @@ Passes = Literal[
     "softmax", "layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward",
     "batch_norm", "batch_norm_backward", "reduction", "scan", "window", "loss",
     "elementwise_loss", "elementwise_loss_backward", "sort", "top_k", "resample", "scatter",
-    "gather", "index_put", "embedding_backward", "join", "lists",
+    "gather", "index_put", "embedding_backward", "join", "lists", "log_sum_exp", "masked_fill",
+    "padding",
 ]  # fmt: skip
 
 
