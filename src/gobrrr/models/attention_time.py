@@ -7,6 +7,7 @@ during the softmax). Blocks that hang over an edge cost as much as whole ones.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, prod
 
 from gobrrr.models.coefficients import Coefficients
@@ -24,6 +25,11 @@ _BLOCK = 128
 # xFormers about 0.6 on an A100 (figures of the FlashAttention-2 paper), cuDNN about 1.6 on an H100
 # with heads of 128 (figures of the FlashAttention-3 paper).
 _EFFICIENT, _CUDNN = 0.6, 1.6
+# The memory-efficient kernel multiplies float32 on the matrix unit of Ampere and later, as three
+# products in TF32 (``OpMultiplyAddFastF32`` in its gemm_kernel_utils.h: inputs are split in two).
+# Heads beyond 128 do not fit into its registers: for each block of keys it reads what it has of the
+# result and writes it again, in float32 (``kKeepOutputInRF`` in its kernel_forward.h).
+_PARTS, _IN_REGISTERS, _ACCUMULATOR_BYTES = 3, 128, 4
 # The backward is three kernels: row sums, the gradients, and dq's conversion from float32.
 _BACKWARD_KERNELS = 3
 
@@ -32,6 +38,19 @@ def is_fused_attention(call: OpCall) -> bool:
     """Whether this op is one fused attention, forward or backward."""
     name = call.name.partition("::")[2]
     return "attention" in name and "mask" not in name
+
+
+def multiplied_in_parts(call: OpCall, work: Work, device: TargetDevice) -> Work:
+    """The work with float32 products as those in TF32 that the op's kernel makes of them."""
+    if (
+        "_efficient_attention" not in call.name
+        or work.compute_dtype != "float32"
+        or device.kind != "cuda"
+        or device.ceilings.matrix_flops_per_s("tf32") is None
+    ):
+        return work
+    flops = _PARTS * (work.matrix_flops or 0.0)
+    return replace(work, compute_dtype="tf32", matrix_flops=flops)
 
 
 def _share_of_pairs(call: OpCall) -> float:
@@ -75,7 +94,10 @@ def time_of_attention(
     key_blocks = max(0.5, key_blocks) if causal else max(1.0, ceil(key_blocks))
     tiles = heads * ceil(s / _BLOCK)
     units = device.multiprocessors
-    rate = device.ceilings.matrix_flops_per_s(work.compute_dtype)
+    parted = multiplied_in_parts(call, work, device)
+    rate = device.ceilings.matrix_flops_per_s(parted.compute_dtype)
+    if rate is not None and parted is not work:
+        rate /= _PARTS
     dtype = arithmetic_dtype(work.compute_dtype)
     vector = device.ceilings.vector_flops_per_s(dtype)
     dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
@@ -95,6 +117,10 @@ def time_of_attention(
         fraction *= _EFFICIENT
     elif "cudnn" in name:
         fraction *= _CUDNN
+    spilled_s = 0.0
+    if "efficient" in name and d > _IN_REGISTERS and not backward:
+        spilled = 2 * _ACCUMULATOR_BYTES * heads * s * d * (min(seen, t) / _BLOCK)
+        spilled_s = spilled / cache
     # Few queries and many keys: the keys are divided among multiprocessors (flash-decoding).
     split = min(ceil(key_blocks), max(1, units // tiles)) if s <= _BLOCK else 1
     rounds = ceil(tiles * split / units) * ceil(key_blocks / split)
@@ -105,7 +131,9 @@ def time_of_attention(
     # Each block of queries begins by loading itself and its first keys, and ends by writing.
     blocks = tiles * split / units
     turns = ceil(blocks) if blocks <= 1 else blocks + 0.5
-    compute_s = rounds * (products_s + softmax_s) / fraction + turns * c.attention_tile_s
+    compute_s = (
+        rounds * (products_s + softmax_s) / fraction + turns * c.attention_tile_s + spilled_s
+    )
     memory_s = max(
         cold_bytes / (dram * reach(tiles * split, device, c)), (work.bytes_moved or 0) / cache
     )

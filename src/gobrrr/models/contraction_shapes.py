@@ -53,10 +53,9 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
         rows = prod(x.shape[:-1])
         found = _product(rows, weight.shape[0], x.shape[-1], 1, dtype)
         return [replace(found, a_by_rows=True, b_by_rows=True)]
-    if name in ("mv", "dot", "vdot", "addmv", "addmv_"):
+    if name in ("mv", "addmv", "addmv_"):
         # One column: bandwidth decides, in kernels of their own (gemv).
-        a = next(spec for spec in tensors if len(spec.shape) == (1 if "dot" in name else 2))
-        m, k = (1, a.shape[0]) if "dot" in name else a.shape
+        m, k = next(spec for spec in tensors if len(spec.shape) == 2).shape
         return [Product(m, 1, k, 1, dtype, 0.0)]
     if name == "matmul":
         a, b = tensors[0], tensors[1]

@@ -27,9 +27,10 @@ _HALF = ("float16", "bfloat16")
 # Architectures whose TF32 kernels take channels-last tensors alone (convolutions of
 # ``programs_fp32_h100_sxm`` take two more passes over their result than their kernel needs).
 _CONVERTS_TF32 = ("Hopper", "Blackwell")
-# Depthwise windows that PyTorch has no kernel of fixed size for (DepthwiseConv2d.cu has squares):
-# of both rates of those with one. The same programs' windows of 3 x 1 and 3 x 7.
+# Depthwise windows that PyTorch has no kernel of fixed size for: of both rates of those with one.
+# The same programs' windows of 3 x 1 and 3 x 7. DepthwiseConv2d.cu has squares of these sides.
 _GENERIC_WINDOW = 0.25
+_FIXED_SIDES = (1, 3, 5)
 # A transposed convolution that is strided and dilated has no kernel on the matrix unit: of the
 # vector rate in float32. The same programs, in 1-D and 3-D.
 _SCATTERING = 0.22
@@ -93,7 +94,7 @@ def tuned(call: OpCall, work: Work, device: TargetDevice, c: Coefficients) -> Co
     if shape.depthwise:
         last = shape.channels_last
         fraction = e.depthwise_last if last else e.depthwise
-        return replace(c, direct_fraction=fraction * _window_share(shape))
+        return replace(c, direct_fraction=fraction * _window_share(call, shape))
     if shape.groups > 1:
         return replace(c, convolution_fraction=e.grouped)
     if shape.inputs <= 4:
@@ -110,12 +111,14 @@ def depthwise_stream(call: OpCall) -> float:
         return GENERIC.depthwise_stream
     last = shape.channels_last
     stream = GENERIC.depthwise_stream_last if last else GENERIC.depthwise_stream
-    return stream * _window_share(shape)
+    return stream * _window_share(call, shape)
 
 
-def _window_share(shape: ConvolutionShape) -> float:
-    generic = len(set(shape.window)) > 1 and not shape.channels_last
-    return _GENERIC_WINDOW if generic else 1.0
+def _window_share(call: OpCall, shape: ConvolutionShape) -> float:
+    """Of the rates of a window of fixed size: 16-bit squares may be cuDNN's, which has more."""
+    sides = set(shape.window)
+    fixed = len(sides) == 1 and (call.tensors[0].dtype in _HALF or sides <= set(_FIXED_SIDES))
+    return 1.0 if fixed or shape.channels_last else _GENERIC_WINDOW
 
 
 def vector_rate(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gobrrr.models.attention_time import is_fused_attention, time_of_attention
+from gobrrr.models.attention_time import is_fused_attention, multiplied_in_parts, time_of_attention
 from gobrrr.models.chains import time_of_chain
 from gobrrr.models.coefficients import Coefficients, coefficients_of
 from gobrrr.models.contraction_shapes import ConvolutionShape, convolution_of, products_of
@@ -224,7 +224,9 @@ def _contraction(
     if rate is None:
         return None
     if is_fused_attention(call):
-        return _attention(call, work, device, c, cold) or _unshaped(work, device, c, cold, rate)
+        return _attention(call, work, device, c, cold) or _unshaped(
+            call, work, device, c, cold, rate
+        )
     chained = time_of_chain(call, work, device, c, rate)
     if chained is not None:
         return chained
@@ -233,13 +235,13 @@ def _contraction(
         return direct
     slow = vector_rate(call, work.compute_dtype, device, c)
     if slow is not None:
-        return _unshaped(work, device, replace(c, matrix_fraction=1.0), cold, slow)
+        return _unshaped(call, work, device, replace(c, matrix_fraction=1.0), cold, slow)
     in_float32 = _float32_convolution(call, work, device, c, cold, rate)
     if in_float32 is not None:
         return in_float32
     products = products_of(call, work, c, cold)
     if not products:
-        return direct or _unshaped(work, device, c, cold, rate)
+        return direct or _unshaped(call, work, device, c, cold, rate)
     seconds = compute_s = memory_s = 0.0
     count = 0
     how = ""
@@ -290,7 +292,7 @@ def _least(call: OpCall, work: Work, device: TargetDevice) -> Work:
         return work
     shape = _shape_in_float32(call, work, device)
     if shape is None:
-        return work
+        return multiplied_in_parts(call, work, device)
     return replace(work, matrix_flops=min(work.matrix_flops, 2.0 * fewest_products(shape)))
 
 
@@ -309,7 +311,7 @@ def _attention(
 
 
 def _unshaped(
-    work: Work, device: TargetDevice, c: Coefficients, cold: float, rate: float
+    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float, rate: float
 ) -> Kernels | None:
     """A contraction whose shapes are not known: its FLOPs at the rate of a large product."""
     dram, cache = dram_bytes_per_s(device, c), cache_bytes_per_s(device, c)
@@ -319,7 +321,10 @@ def _unshaped(
     reached *= product_clock_share(device, c, work.compute_dtype, reached, on_matrix=True)
     compute_s = (work.matrix_flops or 0.0) / reached
     memory_s = max(cold / dram, (work.bytes_moved or 0) / cache)
-    return Kernels(max(compute_s, memory_s), compute_s, memory_s, 1, "a product")
+    # All of the device adds up parts of a dot product, which a second kernel adds up (cuBLAS's
+    # ``dot_kernel`` and ``reduce_1Block_kernel``).
+    count = 2 if call.name in ("aten::dot", "aten::vdot") else 1
+    return Kernels(max(compute_s, memory_s), compute_s, memory_s, count, "a product")
 
 
 def _direct_convolution(

@@ -1,15 +1,15 @@
 """How often and in which order a kernel without a matrix product walks through memory.
 
 Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): ScanUtils.cuh, MultiTensorApply.cuh,
-Reduce.cuh, CUDALoops.cuh, Shape.cu, DilatedMaxPool2d.cu, AveragePool2d.cu; ``norm_walks`` has
-softmax and the norms, ``loss_walks`` the losses, ``successive_walks`` ops of several kernels.
+Reduce.cuh, CUDALoops.cuh, Shape.cu; ``norm_walks`` has softmax and the norms, ``loss_walks`` the
+losses, ``window_walks`` pooling, ``successive_walks`` ops of several kernels.
 """
 
 from __future__ import annotations
 
 from math import ceil, gcd, prod
 
-from gobrrr.models import loss_walks, norm_walks, successive_walks
+from gobrrr.models import loss_walks, norm_walks, successive_walks, window_walks
 from gobrrr.models.successive_walks import ALONG_COLUMNS, REDUCTION_TRIPS
 from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
@@ -184,19 +184,6 @@ def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     return (Walk(arithmetic=2, efficiency=0.8, programs=rows / 256, trips=row * rounds),)
 
 
-def _window(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # A thread per result reads its window through the first-level cache. Each element takes
-    # comparisons of its place with the borders and index arithmetic in 64 bits; a maximum its place
-    # as well (fitted on a dilated window of 8 among the programs of benchmarks/prediction_kernels).
-    return (Walk(arithmetic=36 if "max_pool" in call.name else 12, efficiency=0.8),)
-
-
-def _resample(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # A thread per position of an image computes where it reads from once, for all channels and
-    # images (UpSampleBilinear2d.cu); the reads of neighbours come from the first-level cache.
-    return (Walk(arithmetic=2, efficiency=0.8),)
-
-
 def _sort(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # Radix sort, 8 bits a pass, keys and 8-byte positions (cub::DeviceRadixSort).
     item = call.tensors[0].item_size_bytes or 4
@@ -367,8 +354,8 @@ _RECIPES: dict[Passes, Recipe] = {
     "batch_norm_backward": norm_walks.batch_norm_backward,
     "reduction": _reduction,
     "scan": _scan,
-    "window": _window,
-    "resample": _resample,
+    "window": window_walks.window,
+    "resample": window_walks.resample,
     "loss": loss_walks.nll_loss,
     "elementwise_loss": loss_walks.elementwise_loss,
     "elementwise_loss_backward": loss_walks.elementwise_loss_backward,
