@@ -112,3 +112,17 @@ def test_a_dot_product_is_a_stream() -> None:
     assert found.kernels == 2
     assert found.traffic_s == pytest.approx(80e6 / 1e12, rel=1e-6)
     assert found.compute_s == pytest.approx(20e6 / 1e12, rel=1e-6)
+
+
+def test_distances_are_a_product_with_two_more_columns() -> None:
+    x, y = spec(1280, 126), spec(640, 126)
+    call = aten("_euclidean_dist", x, y, outputs=(spec(1280, 640),))
+    work = work_of(call)
+    assert work is not None
+    # 2 x 1280 x 640 x (126 + 2); a comparison and a root for each result, at 2 operations each.
+    assert work.matrix_flops == 2 * 1280 * 640 * 128
+    assert work.vector_flops == 4 * 1280 * 640
+    found = estimate_op(call, work, toy_device(), coefficients=IDEAL, cold_bytes=0.0)
+    assert found is not None
+    # Whole tiles at 1 TFLOP/s on 10 multiprocessors.
+    assert found.compute_s == pytest.approx(work.matrix_flops / 1e12, rel=1e-6)

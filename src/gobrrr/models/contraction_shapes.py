@@ -57,6 +57,9 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
         # One column: bandwidth decides, in kernels of their own (gemv).
         m, k = next(spec for spec in tensors if len(spec.shape) == 2).shape
         return [Product(m, 1, k, 1, dtype, 0.0)]
+    if name == "_euclidean_dist":
+        x, y = tensors[0], tensors[1]
+        return [_product(x.shape[-2], y.shape[-2], x.shape[-1] + 2, prod(x.shape[:-2]), dtype)]
     if name == "matmul":
         a, b = tensors[0], tensors[1]
         if len(b.shape) == 2:

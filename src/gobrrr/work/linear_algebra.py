@@ -164,7 +164,24 @@ def cross(call: OpCall) -> Work:
     return account([x, y], out, vector=3.0 * x.numel, dtype=x.dtype, op_class="elementwise")
 
 
-@formula("aten::_cdist_forward", "aten::_euclidean_dist")
+@formula("aten::_euclidean_dist")
+def euclidean_dist(call: OpCall) -> Work:
+    """``(x1 (..., p, d), x2 (..., r, d))``: a product over d + 2, for |x|^2 - 2 x y + |y|^2.
+
+    Each row gets its square's sum and a one (``_euclidean_dist`` in Distance.cpp); the result a
+    comparison and a root.
+    """
+    x, y = need(call, 0), need(call, 1)
+    p, d = x.shape[-2:]
+    pairs = product(x.shape[:-1]) * y.shape[-2]
+    out = call.outputs or (TensorSpec((*x.shape[:-2], p, y.shape[-2]), x.dtype),)
+    return account(
+        [x, y], out, matrix=2.0 * pairs * (d + 2), vector=4.0 * pairs, dtype=x.dtype,
+        op_class="contraction",
+    )  # fmt: skip
+
+
+@formula("aten::_cdist_forward")
 def cdist(call: OpCall) -> Work:
     """``(x1 (..., p, d), x2 (..., r, d), p, mode)``: a difference, a power and a sum, 3 d."""
     x, y = need(call, 0), need(call, 1)
