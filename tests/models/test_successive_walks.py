@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gobrrr.models.kernel_model import KernelEstimate, estimate_op
@@ -69,3 +71,24 @@ def test_the_buffer_of_a_log_sigmoid_is_the_processors(device: str, tensors: int
     work = work_of(OpCall("aten::log_sigmoid_forward", (x,), (x, x), "default"))
     assert work is not None
     assert work.bytes_moved == tensors * 4000
+
+
+def test_what_is_counted_is_compared_first() -> None:
+    found = _estimate(aten("count_nonzero", X, (1,), outputs=(spec(4000, dtype="int64"),)))
+    # 64 MB read; 16 MB of truth values written and read, of which the cache keeps 4.
+    assert found.kernels == 2
+    assert found.traffic_s == pytest.approx((SIZE + 2 * (16e6 - KEPT)) / 1e12, rel=0.03)
+
+
+def test_a_ctc_loss_waits_for_each_time_step() -> None:
+    log_probs, targets = spec(500, 8, 100), spec(8, 20, dtype="int64")
+    lengths = (500,) * 8
+    out = (spec(8), spec(8, 500, 41))
+    call = aten("_ctc_loss", log_probs, targets, lengths, (20,) * 8, outputs=out)
+    work = work_of(call)
+    assert work is not None
+    slow = replace(IDEAL, trip_s=1e-6)
+    found = estimate_op(call, work, toy_device(), coefficients=slow, cold_bytes=0.0)
+    assert found is not None
+    # 500 steps of a microsecond, and the microsecond of an empty kernel.
+    assert found.time_s == pytest.approx(501e-6, rel=1e-6)

@@ -80,3 +80,18 @@ def nll_loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # One block of 32 threads; the loads of about eight of a thread's rows are under way at once.
     rows = x.shape[0] if len(x.shape) == 2 else 1
     return (Walk(programs=1.0, trips=ceil(rows / (32 * 8))),)
+
+
+def ctc_loss(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """Connectionist temporal classification, forward and backward.
+
+    A block goes through the time steps one after the other: the states of each are read from those
+    of the last, which its threads have just written (``ctc_loss_log_alpha_gpu_kernel``,
+    ``ctc_loss_backward_log_beta_gpu_kernel`` in LossCTC.cu). The gradient is another kernel.
+    """
+    backward = "backward" in call.name
+    log_probabilities = call.tensors[1 if backward else 0]
+    steps, batch = log_probabilities.shape[0], log_probabilities.shape[1]
+    if not backward:
+        return (Walk(programs=float(batch), trips=steps),)
+    return (Walk(0.5, 0.0, 0.5, programs=float(batch), trips=steps), Walk(arithmetic=0.5))

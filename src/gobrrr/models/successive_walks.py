@@ -1,7 +1,8 @@
 """Walks of ops that PyTorch runs as several kernels, with temporary tensors between them.
 
 Sources: PyTorch's aten/src/ATen/native/ReduceOps.cpp (``logsumexp_out_impl``),
-TensorAdvancedIndexing.cpp (``masked_fill``), PadNd.cpp (``constant_pad_nd``).
+TensorAdvancedIndexing.cpp (``masked_fill``, ``count_nonzero_cuda``), PadNd.cpp
+(``constant_pad_nd``).
 """
 
 from __future__ import annotations
@@ -103,6 +104,25 @@ def masked_fill(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     clone = Kernel(x.numel / elements, indexed=elements if x.shape != shape else 0.0)
     fill = Kernel(1.0 + of_mask, indexed=elements if mask.shape != shape else 0.0)
     return in_turn(elements * item, work, machine, [clone, fill], reduced=None)
+
+
+def count_nonzero(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """``(x != 0).sum(dim)``: a byte for each element is written and read."""
+    x = call.tensors[0]
+    read, written = float(work.bytes_read or 0), float(work.bytes_written or 0)
+    if not read or not written:
+        return ONE
+    kept = min(1.0, machine.cache_bytes / 2 / max(1, x.numel))
+    return (
+        Walk(
+            1.0 + (1.0 - kept) * x.numel / read, kept * x.numel / written,
+            cold_reads=1.0 + (1.0 - kept) * x.numel / read,
+        ),
+        Walk(
+            x.numel / read, arithmetic=0.0, trips=REDUCTION_TRIPS,
+            cold_reads=(1.0 - kept) * x.numel / read,
+        ),
+    )  # fmt: skip
 
 
 def padding(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:

@@ -372,4 +372,6 @@ _RECIPES: dict[Passes, Recipe] = {
     "log_sum_exp": successive_walks.log_sum_exp,
     "masked_fill": successive_walks.masked_fill,
     "padding": successive_walks.padding,
+    "count_nonzero": successive_walks.count_nonzero,
+    "ctc_loss": loss_walks.ctc_loss,
 }

@@ -193,3 +193,6 @@ def multilabel_margin_loss(call: OpCall) -> Work | None:
         list(call.tensors), list(call.outputs), vector=4.0 * x.numel,
         dtype=arithmetic_dtype(x.dtype), op_class="other",
     )  # fmt: skip
+
+
+describe("_ctc_loss _ctc_loss_backward", passes="ctc_loss")

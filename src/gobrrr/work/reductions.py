@@ -227,6 +227,7 @@ describe(
     passes="reduction",
 )
 describe("logsumexp special_logsumexp", passes="log_sum_exp")
+describe("count_nonzero", passes="count_nonzero")
 describe(f"{' '.join(SCANS)} _cummax_helper _cummin_helper", passes="scan")
 describe("argmin max min", rate="argmax")
 describe("cumprod", rate="cumsum")
