@@ -115,16 +115,36 @@ def _transposed_backward(n: int) -> OpCall:
     return _op("convolution_backward", *args, out=(x, weight))
 
 
+def _log_sum_exp(n: int) -> OpCall:
+    return _op("logsumexp", _dense((n, 4096), F32), (1,), out=(_dense((n,), F32),))
+
+
+def _padded(n: int) -> OpCall:
+    x = _dense((n, 64, 56, 56), F32)
+    return _op("constant_pad_nd", x, (1, 1, 1, 1), 0.0, out=(_dense((n, 64, 58, 58), F32),))
+
+
+def _softmax_of_channels(n: int) -> OpCall:
+    x = _dense((n, 64, 56, 56), F32)
+    return _op("_softmax", x, 1, False, out=(x,))
+
+
+def _float32_attention(n: int) -> OpCall:
+    q, sums = _dense((n, 8, 512, 64), F32), _dense((n, 8, 512), F32)
+    name = "_scaled_dot_product_efficient_attention"
+    return _op(name, q, q, q, None, False, 0.0, False, out=(q, sums))
+
+
 MAKERS: tuple[Maker, ...] = (
     _bmm, _layer_norm_backward, _group_norm, _batch_norm, _batch_norm_backward, _max_pool,
     _avg_pool, _scan, _scan_of_columns, _sum, _mean_of_columns, _largest, _loss, _cross_entropy,
-    _lstm, _transposed_backward,
+    _lstm, _transposed_backward, _log_sum_exp, _padded, _softmax_of_channels, _float32_attention,
 )  # fmt: skip
 
 
 # What twice the batch may take where 2.2 times is too little: what lies between the kernels of a
-# loss, or between the two reads of a channel, outgrows the cache.
-MOST = {"_loss": 3.0, "_cross_entropy": 3.2, "_batch_norm": 2.4}
+# loss, or between the reads of a channel or a column, outgrows the cache.
+MOST = {"_loss": 3.0, "_cross_entropy": 3.2, "_batch_norm": 2.4, "_softmax_of_channels": 2.4}
 # A batch of one is a product of another kind (a matrix with a vector; one product with tiles of
 # every size), which these kernels are slower than by more than the batch.
 ANOTHER_KERNEL = {"_bmm": 1, "_lstm": 1}
