@@ -320,15 +320,18 @@ def test_ops_of_a_tensor_subclass_are_those_inside_it() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_sparse_and_nested_tensors_are_not_described() -> None:
+def test_sparse_tensors_are_what_they_hold_and_nested_ones_are_not_described() -> None:
     sparse = torch.eye(3).to_sparse()
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     with OpRecorder() as recorder:
         torch.sparse.mm(sparse, torch.ones(3, 2))
+        sparse * 2
         nested + nested
     product = find(recorder.ops, "aten::_sparse_addmm").call
-    assert product.args[1] is None
+    held = TensorSpec((2, 3), "int64", (3, 1)), TensorSpec((3,), "float32", (1,))
+    assert product.args[1] == ("sparse_coo", *held)
     assert product.args[2] == TensorSpec((3, 2), "float32", (2, 1))
+    assert find(recorder.ops, "aten::mul").call.outputs == held
     assert find(recorder.ops, "aten::add").call.outputs is None
 
 

@@ -52,3 +52,23 @@ def test_between_dense_and_sparse() -> None:
     # 2,000 bytes of elements; 100 entries of 2 * 8 + 4
     assert (made.bytes_read, made.bytes_written) == (2000, 2000)
     assert (back.bytes_read, back.bytes_written) == (2000, 2000)
+
+
+def test_element_wise_ops_touch_the_entries_and_what_stands_at_them() -> None:
+    table = TensorSpec((1000, 8), "float32")
+    rows = ("sparse_coo", TensorSpec((1, 50), "int64"), TensorSpec((50, 8), "float32"))
+    added = work_of(OpCall("aten::add_", (table, rows, -0.1), (table,)))
+    new = work_of(OpCall("aten::add", (table, rows, 1), (table,)))
+    scaled = work_of(OpCall("aten::mul_", (rows, 2.0), rows[1:]))
+    picked = work_of(OpCall("aten::mul", (rows, table), rows[1:]))
+    assert added and new and scaled and picked
+    # 50 * 8 values of 4 bytes are 1,600 and their indices 400; as much of the table at those rows,
+    # where each is multiplied and added: not the table's 32,000.
+    assert (added.vector_flops, added.bytes_read, added.bytes_written) == (800, 3600, 1600)
+    assert (new.vector_flops, new.bytes_read, new.bytes_written) == (400, 34_000, 32_000)
+    assert (scaled.vector_flops, scaled.bytes_read, scaled.bytes_written) == (400, 1600, 1600)
+    assert (picked.vector_flops, picked.bytes_read, picked.bytes_written) == (400, 3600, 2000)
+    # How many entries two of them have together depends on the data.
+    assert work_of(OpCall("aten::add", (rows, rows, 1), rows[1:])) is None
+    assert work_of(OpCall("aten::mul_", (rows, table), rows[1:])) is None
+    assert not failed_formulas()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from gobrrr.capture.sparse_gradients import parts_of
 from gobrrr.timeline.ops import Arg, TensorSpec
 
 
@@ -36,7 +37,10 @@ def describe_arguments(
 
 
 def describe_value(value: Any) -> Arg:
-    """One argument as plain data; what has no plain form (a generator, a callable) is ``None``."""
+    """One argument as plain data; what has no plain form (a generator, a callable) is ``None``.
+
+    A sparse tensor is a tuple of its layout and the dense ones that it holds, its values last.
+    """
     if value is None or isinstance(value, _PLAIN):
         return value
     if isinstance(value, (list, tuple)):
@@ -44,6 +48,10 @@ def describe_value(value: Any) -> Arg:
     import torch
 
     if isinstance(value, torch.Tensor):
+        # Most tensors are strided, and those hold no others.
+        parts = () if value.layout is torch.strided else parts_of(value)
+        if parts:
+            return (short_name(value.layout), *map(describe_tensor, parts))
         return describe_tensor(value)
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
         return short_name(value)
@@ -133,7 +141,10 @@ def _storage_of(tensor: Any) -> int | None:
 
 
 def describe_outputs(result: Any) -> tuple[TensorSpec, ...] | None:
-    """The tensors of a result, lists flattened; ``None`` if one of them has no plain form."""
+    """The tensors of a result, lists flattened, of sparse ones the dense tensors that they hold.
+
+    ``None`` if one of them has no plain form.
+    """
     import torch
 
     found: list[TensorSpec] = []
@@ -141,6 +152,10 @@ def describe_outputs(result: Any) -> tuple[TensorSpec, ...] | None:
     while pending:
         item = pending.pop()
         if isinstance(item, torch.Tensor):
+            parts = () if item.layout is torch.strided else parts_of(item)
+            if parts:
+                pending.extend(reversed(parts))
+                continue
             spec = describe_tensor(item)
             if spec is None:
                 return None

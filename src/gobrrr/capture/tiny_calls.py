@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from gobrrr.capture.safe_ops import is_safe_to_shrink
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.work.traffic import is_sparse
 
 # Arguments that hold sizes of the original shapes, by the schemas' own names.
 _SIZE_ARGUMENTS = frozenset(
@@ -106,6 +107,8 @@ def _rebuild(value: Arg, argument: Any, shapes: list[Any], at: int, fill: _Fill)
 
     if isinstance(value, TensorSpec):
         return _tiny_tensor(value, shapes[at], fill), at + 1
+    if is_sparse(value):
+        raise CannotShrinkError(f"{argument.name} is a sparse tensor")
     if isinstance(value, tuple):
         made = []
         for item in value:

@@ -23,6 +23,7 @@ from gobrrr.work.traffic import (
     destinations,
     is_float,
     is_inplace,
+    is_sparse,
     promote,
     results,
     tensors_in,
@@ -77,9 +78,11 @@ _VARIANTS: dict[str, Callable[[tuple[Arg, ...]], Pointwise | None]] = {
 }
 
 
-def pointwise(call: OpCall) -> Work:
+def pointwise(call: OpCall) -> Work | None:
     """Any operator of the table, in each of its variants (in place, ``out=``, scalar)."""
     entry, cost = variant(call) or _COSTS[call.name]
+    if any(map(is_sparse, call.args)):
+        return _of_entries(call, entry, cost)
     inputs = tensors_in(call.args[: entry.arity])
     shape = broadcast([spec.shape for spec in inputs])
     dtype = promote(inputs)
@@ -100,6 +103,38 @@ def _inplace(
 ) -> Work:
     target = inputs[0]
     return _work(inputs[1:], [], [target], entry, cost, dtype, target.numel, False)
+
+
+def _of_entries(call: OpCall, entry: Pointwise, cost: Cost) -> Work | None:
+    """One operand is sparse: its entries are read, and of a dense one what stands at them.
+
+    Only a new dense result is written whole. Of two sparse operands, and of one that is changed in
+    place and might gain entries, the work depends on the data: ``None``.
+    """
+    operands = [arg for arg in call.args[: entry.arity] if isinstance(arg, (TensorSpec, tuple))]
+    sparse = [tensors_in((arg,)) for arg in operands if is_sparse(arg)]
+    dense = [arg for arg in operands if isinstance(arg, TensorSpec)]
+    if len(sparse) != 1 or len(dense) > 1 or not sparse[0]:
+        return None
+    parts, values = sparse[0], sparse[0][-1]
+    dtype = promote([values, *dense])
+    inplace = is_inplace(call)
+    if not dense:
+        # A number for every entry: the indices stay as they are.
+        out = [] if inplace else list(call.outputs or (values,))
+        reads = [] if inplace else parts
+        return _work(reads, out, [values] if inplace else [], entry, cost, dtype, values.numel,
+                     True)  # fmt: skip
+    there = TensorSpec(values.shape, dense[0].dtype)
+    if inplace:
+        if is_sparse(operands[0]):
+            return None
+        return _work(parts, [], [there], entry, cost, dtype, values.numel, False)
+    if not call.outputs:
+        return None
+    whole = len(call.outputs) == 1
+    reads = [*parts, dense[0] if whole else there]
+    return _work(reads, list(call.outputs), [], entry, cost, dtype, values.numel, True)
 
 
 def _work(
