@@ -418,3 +418,48 @@ for i in range(100_000):
     said = "The script ended with an error (KeyError) during timing"
     assert any(said in notice for notice in found["notices"])
     assert done.stdout.count("\nOps\n") == 1
+
+
+def test_files_are_written_where_they_were_asked_for_whatever_the_script_does(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    script = write(
+        tmp_path,
+        TRAIN
+        + """
+import builtins, os
+plain = builtins.print
+builtins.print = lambda *words, **how: plain("[log]", *words, **how)
+os.chdir("elsewhere")
+for _ in range(40):
+    train_step()
+raise KeyboardInterrupt
+""",
+    )
+    done = gobrrr("run", *FEW, "--json", "out/d.json", script, cwd=tmp_path)
+    assert done.returncode == 130
+    assert json.loads((tmp_path / "out" / "d.json").read_text())["step"]["kind"] == "training step"
+    assert "\nSaved: out/d.json\n" in done.stdout
+    # What gobrrr says is not the program's: it does not go through the program's own print.
+    assert "[log]" not in done.stdout
+
+
+def test_a_file_that_can_no_longer_be_written_is_not_called_saved(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    script = write(
+        tmp_path,
+        TRAIN
+        + """
+import os
+os.rmdir("out")
+for _ in range(40):
+    train_step()
+sys.exit(7)
+""",
+    )
+    done = gobrrr("run", *FEW, "--json", "out/d.json", script, cwd=tmp_path)
+    assert done.returncode == 7
+    assert "Saved" not in done.stdout
+    assert "cannot write" in done.stderr

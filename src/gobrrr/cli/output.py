@@ -42,7 +42,8 @@ def show(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO | N
     print_report(diagnosis, stream, options)
     written = [str(path) for _, path in _asked_for(arguments)]
     if written:
-        print(f"Saved: {', '.join(written)}", file=stream)
+        # Not with ``print``, which a script may have replaced.
+        stream.write(f"Saved: {', '.join(written)}\n")
 
 
 def show_now(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO) -> None:
@@ -53,9 +54,10 @@ def show_now(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO
     if not takes_text(stream):
         return
     with contextlib.suppress(OSError, ValueError):
-        print(_rule(stream), file=stream)
+        stream.write(_rule(stream) + "\n")
         show(diagnosis, arguments, stream)
-        print(_rule(stream), file=stream, flush=True)
+        stream.write(_rule(stream) + "\n")
+        stream.flush()
 
 
 def show_again(diagnosis: Diagnosis, stream: TextIO) -> None:
@@ -65,8 +67,8 @@ def show_again(diagnosis: Diagnosis, stream: TextIO) -> None:
     """
     flush_stdout()
     if takes_text(stream):
-        print(_rule(stream), file=stream)
-        print(gist_text(diagnosis, options_for(stream)), end="", file=stream, flush=True)
+        stream.write(f"{_rule(stream)}\n{gist_text(diagnosis, options_for(stream))}")
+        stream.flush()
 
 
 def _rule(stream: TextIO) -> str:

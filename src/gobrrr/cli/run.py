@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -237,6 +237,17 @@ def _files_of_rank(parsed: argparse.Namespace, rank: int) -> argparse.Namespace:
     return own
 
 
+def _with_paths(
+    parsed: argparse.Namespace, change: Callable[[Path], Path | None]
+) -> argparse.Namespace:
+    """The arguments with each path to write changed."""
+    own = argparse.Namespace(**vars(parsed))
+    for option in (*(form.option for form in reports.FORMATS), "perfetto"):
+        path = getattr(parsed, option)
+        setattr(own, option, None if path is None else change(path))
+    return own
+
+
 def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
     from gobrrr.capture.job import job_size, rank_of
     from gobrrr.cli.output import show_again, show_now, write_files
@@ -250,16 +261,20 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
     if rank:
         progress = Progress(None)
         parsed = _files_of_rank(parsed, rank)
+    # The script may change into another folder.
+    places = _with_paths(parsed, Path.absolute)
 
     def write_now(diagnosis: Diagnosis, shown: bool) -> None:
         # Long before the script ends, and whatever becomes of it.
+        saved = parsed
         try:
-            write_files(diagnosis, parsed)
+            write_files(diagnosis, places)
         except InputError as error:
             trouble.append(error)
+            saved = _with_paths(parsed, lambda path: None)
         if shown:
             progress.end()
-            show_now(diagnosis, parsed, stream)
+            show_now(diagnosis, saved, stream)
 
     outcome = diagnose_script(
         target.name,
@@ -269,18 +284,19 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         warmup=parsed.warmup,
         stop=parsed.stop,
         refresh_ceilings=parsed.refresh_ceilings,
-        perfetto=parsed.perfetto,
+        perfetto=places.perfetto,
         progress=progress,
         on_diagnosis=write_now,
     )
     progress.end()
     if outcome.diagnosis is not None and not rank and outcome.ran_on:
         show_again(outcome.diagnosis, stream)
+    ended_badly = outcome.exit.interrupted or outcome.exit.raised or outcome.exit.code
+    for error in trouble if ended_badly else ():
+        Progress(sys.stderr).say(str(error))
     if outcome.exit.interrupted:
         raise KeyboardInterrupt
     if outcome.exit.raised:
-        for error in trouble:
-            progress.say(str(error))
         raise UserCodeError(f"{target.name} raised, see above")
     if outcome.exit.code:
         if outcome.diagnosis is None and outcome.problem:
