@@ -106,6 +106,21 @@ def test_a_generated_kernel_has_the_work_that_its_source_told() -> None:
     )
 
 
+def test_an_op_that_the_recorded_step_did_not_run_is_unmodelled() -> None:
+    # Recorded: a product and a view. The profiled step has a second of each. The second product
+    # pays the fixed 10 of the first, and the work of its other 80 ns is not known, which is not
+    # dispatch; a view is dispatch whichever it is.
+    steps = [step(300, ("aten::mm", 0, 90), ("aten::view", 90, 100), ("aten::mm", 150, 240),
+                  ("aten::view", 240, 250))]  # fmt: skip
+    recorded = [op("aten::mm"), op("aten::view")]
+    assert leaves_of(steps, recorded, [matmul(80), VIEW], [10, 0], 300) == {
+        "compute.matrix.roof": 80,
+        "compute.unmodelled": 80,
+        "overhead.dispatch": 40,
+        "overhead.python": 100,
+    }
+
+
 def test_a_view_is_dispatch() -> None:
     steps = [step(100, ("aten::view", 0, 30))]
     assert leaves_of(steps, [op("aten::view")], [VIEW], [np.nan], 100) == {

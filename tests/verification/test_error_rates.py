@@ -203,3 +203,35 @@ def test_further_processes_are_run_only_while_they_may_prove_something(
     assert pairs_of([1.4, 1.5, 0.9]).processes == 3
     assert pairs_of([4.0, 4.0]).processes == 2
     assert pairs_of([1.01, 1.4]).processes == 2
+
+
+def test_a_script_that_ends_before_its_turns_has_shorter_ones_in_the_next_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ready = Ready(0.001, 20.0, Computed(), 1)
+    start = alternation.Start(Spec("", Target("script", "")), {}, "the script")
+    turns: list[float] = []
+    # Seconds of steps that the script has: two turns of each side, or none at all.
+    length_s = [0.5]
+
+    def one_pair(*arguments: object) -> alternation._Pair:
+        turn_s = arguments[-1]
+        assert isinstance(turn_s, float)
+        turns.append(turn_s)
+        rounds = int(length_s[0] / turn_s)
+        timed = Timed((1.0,) * rounds, (1.0,) * rounds)
+        return alternation._Pair(timed, (ready, ready), 0, 20.0, (None, None))
+
+    monkeypatch.setattr(alternation, "_one_pair", one_pair)
+
+    def measured() -> Measured:
+        return alternation.alternate_processes(
+            start, start, budget_s=1.0, start_limit_s=1.0, enough=lambda ratio: True
+        ).measured
+
+    # 0.5 s are one turn of 0.3 s, and six of 0.075 s. A start of 20 s is beyond the budget.
+    assert len(measured().timed.before) == 1 + 6
+    assert turns == [0.3, 0.075]
+    length_s[0] = 0.01
+    with pytest.raises(alternation.SideFailed, match="too few steps"):
+        measured()

@@ -19,9 +19,11 @@ from gobrrr.attribution.lane import (
     PYTHON,
     StepPieces,
     cut_step,
+    is_generated_kernel,
 )
 from gobrrr.attribution.leaves import MEMORY_UNMODELLED, Attribution
 from gobrrr.attribution.split import leaves_of_kernels, roof_times_ns, split_kernels
+from gobrrr.capture.align import RECORDED_AS
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.profile import ProfilerCost
 from gobrrr.devices.ceilings import Ceilings
@@ -66,8 +68,8 @@ def reconcile(kernels_ns: float, host_ns: float, cost_ns: float, step_ns: float)
 
 @dataclass(frozen=True)
 class OtherKernel:
-    """A generated kernel that no recorded op stands for: ``count`` calls a step, each with
-    ``work`` and ``roof`` (``None``: unknown).
+    """A generated kernel, or an op, that no recorded op stands for: ``count`` calls a step, each
+    with ``work`` and ``roof`` (``None``: unknown).
     """
 
     name: str
@@ -173,16 +175,14 @@ def attribute_cpu(
         else roof.regime
         for i, roof in ((i, roofs[i]) for i in rows.tolist())
     ]
-    # Generated kernels have no op: no fixed cost is known for them. They are fused pointwise
-    # operations and reductions: memory, by family.
-    regimes += [MEMORY_UNMODELLED if k.roof is None else k.roof.regime for k in others]
-    nothing = np.zeros(len(others))
+    regimes += [_regime_of_other(other) for other in others]
     times = np.append(calls[rows], [k.count for k in others])
 
     def of_step(of_call: Float64 | None) -> Float64 | float:
         if of_call is None:
             return 0.0
-        of_kernel: Float64 = np.append(np.nan_to_num(of_call[rows]), nothing) * times
+        of_others = [_fixed_of_other(other, capture, of_call) for other in others]
+        of_kernel: Float64 = np.append(np.nan_to_num(of_call[rows]), of_others) * times
         return of_kernel
 
     shares = split_kernels(
@@ -214,6 +214,28 @@ def attribute_cpu(
     )
     attribution.check()
     return CpuAttribution(attribution, reconciled, host_ns, calls, steps, tuple(roofs), others)
+
+
+def _regime_of_other(other: OtherKernel) -> int:
+    """Generated kernels are fused pointwise operations and reductions: memory, by family."""
+    if other.roof is not None:
+        return other.roof.regime
+    if is_generated_kernel(other.name):
+        return MEMORY_UNMODELLED
+    return regime_without_roof(other.work, family_of(other.name))
+
+
+def _fixed_of_other(other: OtherKernel, capture: CpuCapture, of_call: Float64) -> float:
+    """What a call of an unmatched op pays like the recorded ones of its name; 0 of generated ones,
+    whose cost no op tells.
+    """
+    name = RECORDED_AS.get(other.name, other.name)
+    alike = [
+        of_call[i]
+        for i, op in enumerate(capture.recorded)
+        if RECORDED_AS.get(op.call.name, op.call.name) == name and not np.isnan(of_call[i])
+    ]
+    return float(np.median(alike)) if alike else 0.0
 
 
 def roofs_of_step(

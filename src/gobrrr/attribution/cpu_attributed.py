@@ -252,7 +252,8 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
     if matched < 0.98:
         notices.append(
             f"Only {percent(matched)} of the profiled ops match the recorded step: the program's "
-            "ops differ from step to step. Unmatched ops count as dispatch."
+            "ops differ from step to step. The work of the others is unknown, and their time "
+            "unmodelled."
         )
     fixed = analysis.fixed
     if fixed.estimated:

@@ -55,6 +55,8 @@ class CpuCapture:
             the index of the recorded op that asked for it (-1: unknown).
         begin_ns: when each step began by the clock of the process.
         queued_ns: how long the thread of the steps waited for a processor in each.
+        unmatched: per host row, whether it is called like recorded ops and is none of them; empty:
+            none is.
     """
 
     timeline: Timeline
@@ -64,6 +66,7 @@ class CpuCapture:
     issued_by: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     begin_ns: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     queued_ns: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    unmatched: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
 
 
 def _kind_of(name: str, annotation: bool) -> HostKind:
@@ -105,7 +108,7 @@ def build_cpu_capture(
     columns: dict[str, list[NDArray[Any]]] = {
         key: []
         for key in ("start", "end", "thread", "kind", "name", "call", "module", "source",
-                    "phase", "position")
+                    "phase", "position", "unmatched")
     }  # fmt: skip
     windows, matched, offset = [], [], 0
     network = _Collectives(recorded, groups or {}, own_rank)
@@ -114,6 +117,8 @@ def build_cpu_capture(
         position = np.full(len(step), -1, np.int64)
         position[rows] = found
         known = position >= 0
+        unmatched = np.zeros(len(step), np.bool_)
+        unmatched[rows[found < 0]] = True
         network.add(step, position, offset)
         name = np.array([intern(text) for text in step.names], np.int32)[step.name]
         kinds = np.array(
@@ -135,6 +140,7 @@ def build_cpu_capture(
             "phase": np.append(np.where(known, _taken(phase_of, position, known), 0),
                                np.zeros(extra)),
             "position": np.append(position, np.full(extra, -1)),
+            "unmatched": np.append(unmatched, np.zeros(extra, np.bool_)),
         }  # fmt: skip
         for key, part in parts.items():
             columns[key].append(part)
@@ -178,6 +184,7 @@ def build_cpu_capture(
         issuers,
         np.array([step.begin_ns for step in steps], np.int64),
         np.array([step.queued_ns for step in steps], np.int64),
+        joined["unmatched"].astype(np.bool_),
     )
 
 

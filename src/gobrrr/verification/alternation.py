@@ -20,6 +20,8 @@ from gobrrr.verification.trial import Measured
 
 # Long beside what a process needs to find its caches again.
 TURN_S = 0.3
+# Of a script that ends before each side had its turns: what the next pair's take of those.
+SHORTER_TURNS = 0.25
 # However long the two took to start: four of their pairs of turns.
 LEAST_TURNS_S = 2.5
 # What a process is, where its memory lies among other things, differs from one to the next.
@@ -101,7 +103,9 @@ def alternate_processes(
     pairs = _Pairs(before, after, start_limit_s, enough, memory)
     while pairs.count < most_pairs:
         left_s = deadline - time.monotonic()
-        if pairs.count and left_s < 2 * pairs.longest_start_s:
+        # A first pair that says nothing has a second, of shorter turns, whatever the budget.
+        said = pairs.count >= 2 or len(pairs.timed.before) >= 2
+        if pairs.count and said and left_s < 2 * pairs.longest_start_s:
             break
         # An equal share of what is left for each pair that may still come.
         pairs.add(left_s / (most_pairs - pairs.count))
@@ -139,13 +143,14 @@ class _Pairs:
         self.medians: list[float] = []
         self._kernel: list[InKernel] = []
         self.longest_start_s = self.longest_s = 0.0
+        self._turn_s = TURN_S
 
     def add(self, budget_s: float) -> None:
         """Run one more, whose start counts too."""
         begun = time.monotonic()
         pair = _one_pair(
             *self._sides, self._start_limit_s, budget_s, self._enough,
-            self.count % 2 == 1, self._memory and not self.count,
+            self.count % 2 == 1, self._memory and not self.count, self._turn_s,
         )  # fmt: skip
         self.longest_s = max(self.longest_s, time.monotonic() - begun)
         self.longest_start_s = max(self.longest_start_s, pair.start_s)
@@ -154,6 +159,9 @@ class _Pairs:
         self.count += 1
         got = pair.timed
         self._kernel += pair.kernel
+        if len(got.before) < 2:
+            # The script ended before each side had two turns: the next pair takes shorter ones.
+            self._turn_s *= SHORTER_TURNS
         if got.before:
             self.medians.append(got.ratio.median)
             self.timed = Timed(self.timed.before + got.before, self.timed.after + got.after)
@@ -201,6 +209,7 @@ def _one_pair(
     enough: Callable[[Interval], bool],
     swapped: bool,
     memory: bool,
+    turn_s: float,
 ) -> _Pair:
     starts = (before, after)
     order = (AFTER, BEFORE) if swapped else (BEFORE, AFTER)
@@ -208,7 +217,7 @@ def _one_pair(
     begun = time.monotonic()
     try:
         for which in order:
-            sides[which] = _Side(which, starts[which], start_limit_s)
+            sides[which] = _Side(which, starts[which], start_limit_s, turn_s)
         start_s = time.monotonic() - begun
         timed = alternate(
             sides[BEFORE].turn,
@@ -233,7 +242,7 @@ def _one_pair(
 class _Side:
     """A started process, frozen whenever it is not its turn."""
 
-    def __init__(self, which: int, start: Start, start_limit_s: float) -> None:
+    def __init__(self, which: int, start: Start, start_limit_s: float, turn_s: float) -> None:
         self._which = which
         self._name = start.name
         self.child = Child(start.spec, start.environment)
@@ -246,7 +255,7 @@ class _Side:
         self.child.freeze()
         self.ready = ready
         step_s = max(ready.step_s, 1e-9)
-        self._steps = max(1, round(TURN_S / step_s))
+        self._steps = max(1, round(turn_s / step_s))
         # Far beyond what the machine's other load could explain.
         self._limit_s = 60.0 + 30.0 * step_s * self._steps
         self.peak_bytes = ready.peak_bytes
