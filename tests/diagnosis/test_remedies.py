@@ -175,6 +175,22 @@ def test_another_dtype_is_named_where_it_is_faster_here(made, ratio, says):
     assert "whose products" not in remedy_of(diagnosis, "compute")
 
 
+@pytest.mark.parametrize("part", ["roof", "below"])
+@pytest.mark.parametrize(("rate", "says"), [(1e10, "float32, whose products run at 10.0x the rate "
+                                                   "of bfloat16 here"), (9e10, None)])  # fmt: skip
+def test_float32_is_named_where_a_processor_has_no_instructions_for_bfloat16(
+    made, part, rate, says
+):
+    diagnosis = made({f"compute.matrix.{part}": 1.0})
+    diagnosis.mfu_dtype = "bfloat16"
+    diagnosis.device.ceilings = [
+        Ceiling(name=f"matrix.{name}", value=value, unit="FLOP/s", how="measured", source="")
+        for name, value in (("float32", 1e11), ("bfloat16", rate), ("float16", 1.3 * rate))
+    ]
+    said = remedy_of(diagnosis, "compute")
+    assert says in said if says else "float32" not in said
+
+
 def fusion(saved_s):
     return Finding(
         fix="fusion", because="", title="Fuse",

@@ -160,6 +160,8 @@ def _faster_dtype(diagnosis: Diagnosis) -> _Option | None:
         for row in diagnosis.device.ceilings
         if row.name in (f"matrix.{now}", "matrix.bfloat16", "matrix.float16", "matrix.tf32")
     }
+    if wider := _wider_dtype(diagnosis):
+        return _Option(wider)
     if now not in rates:
         return _Option("a dtype that is faster here", _LOWER)
     best = max(rates, key=lambda name: rates[name])
@@ -172,7 +174,26 @@ _LOWER = ("bf16_autocast", "fp16_autocast", "bf16_storage", "bf16_matmul", "tf32
 
 
 def _other_kernels(diagnosis: Diagnosis) -> str:
-    return "below the ceiling, another kernel, layout, library or shape helps"
+    words = "below the ceiling, another kernel, layout, library or shape helps"
+    wider = _wider_dtype(diagnosis)
+    return f"{words}, and so does {wider}" if wider else words
+
+
+def _wider_dtype(diagnosis: Diagnosis) -> str:
+    """float32, where a processor without instructions for the products' 16-bit dtype has it faster.
+
+    Empty elsewhere.
+    """
+    leaves, now = diagnosis.leaves, diagnosis.mfu_dtype
+    of_products = leaves["compute.matrix.roof"] + leaves["compute.matrix.below"]
+    of_others = leaves["compute.vector.roof"] + leaves["compute.vector.below"]
+    if now not in ("bfloat16", "float16") or of_products < of_others:
+        return ""
+    rates = {row.name: row.value for row in diagnosis.device.ceilings}
+    narrow, wide = rates.get(f"matrix.{now}"), rates.get("matrix.float32")
+    if not narrow or not wide or wide < _FASTER_DTYPE * narrow:
+        return ""
+    return f"float32, whose products run at {multiple(wide / narrow)} the rate of {now} here"
 
 
 # Memory
