@@ -176,7 +176,7 @@ def test_another_dtype_is_named_where_it_is_faster_here(made, ratio, says):
 
 
 @pytest.mark.parametrize("part", ["roof", "below"])
-@pytest.mark.parametrize(("rate", "says"), [(1e10, "float32, whose products run at 10.0x the rate "
+@pytest.mark.parametrize(("rate", "says"), [(1e10, "float32, whose products run at 10.00x the rate "
                                                    "of bfloat16 here"), (9e10, None)])  # fmt: skip
 def test_float32_is_named_where_a_processor_has_no_instructions_for_bfloat16(
     made, part, rate, says

@@ -114,6 +114,31 @@ def test_in_place_changes_of_a_constant_by_data_end_it():
     assert names(facts, flow_of(facts).constant) == ["zeros"]
 
 
+def test_what_cannot_be_kept_is_no_constant_to_keep():
+    x = torch.randn(4, requires_grad=True)
+
+    def step():
+        total = torch.zeros(4)
+        total.add_(x.detach())
+        # The ``ones_like`` of its loss is ``backward``'s own.
+        (x * total).sum().backward()
+        x.grad = None
+
+    facts = facts_of(step, trains=True)
+    assert {"zeros", "ones_like"} <= set(names(facts, flow_of(facts).constant))
+    assert isinstance(considered("constants_each_step", facts), RuledOut)
+
+
+def test_what_python_did_before_a_constant_is_not_saved_with_it():
+    x = torch.randn(8, 4)
+    facts = facts_of(lambda: x * torch.full((8, 4), 3.0) + x)
+    ops = tuple(replace(op, host_s=50 * EACH_S) if op.name == "aten::full" else op
+                for op in facts.ops)  # fmt: skip
+    found = considered("constants_each_step", replace(facts, ops=ops, step_s=56 * EACH_S))
+    # Its kernel, and the overhead that each of the others has.
+    assert found.expected_s == pytest.approx(2 * EACH_S)
+
+
 def test_what_is_neither_returned_nor_read_is_unread():
     model, x = nn.Linear(4, 4).eval(), torch.randn(2, 4)
 

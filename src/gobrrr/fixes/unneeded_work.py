@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import prod
+from statistics import median
 
-from gobrrr.fixes.dataflow import cost_s, flow_of
+from gobrrr.fixes.dataflow import Flow, cost_s, flow_of
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import MEMORY, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.timeline.quantities import percent, si, time_text
+from gobrrr.work.traffic import is_inplace
 
 _UNKNOWN = RuledOut("the order of the step's ops is unknown")
 # Ops that do something besides what they return.
@@ -53,7 +55,29 @@ def constant_ops(facts: Facts) -> list[OpFact] | None:
     flow = flow_of(facts)
     if flow is None:
         return None
-    return [facts.ops[p] for p in sorted(flow.constant) if facts.ops[p].time_s > 0]
+    return [
+        op
+        for place, op in enumerate(facts.ops)
+        if place in flow.constant
+        and op.time_s > 0
+        and not _begins_backward(op)
+        and not _is_filled(place, flow, facts)
+    ]
+
+
+def _is_filled(place: int, flow: Flow, facts: Facts) -> bool:
+    """Whether data of the step go into its result later: kept, it would have the last step's."""
+    return any(
+        reader not in flow.constant
+        and is_inplace(facts.ops[reader].call)
+        and next(iter(facts.ops[reader].call.tensors)).storage == spec.storage
+        for reader, spec in flow.reads[place]
+    )
+
+
+def _begins_backward(op: OpFact) -> bool:
+    """Whether it may be the 1 that ``loss.backward()`` begins with, which no program makes."""
+    return op.name == "aten::ones_like" and bool(op.shapes) and not op.shapes[0]
 
 
 def _consider_constants(facts: Facts) -> Considered:
@@ -62,7 +86,9 @@ def _consider_constants(facts: Facts) -> Considered:
         return _UNKNOWN
     if not constant:
         return RuledOut("every op depends on the step's data")
-    saved_s = sum(map(cost_s, constant))
+    # What Python did before an op is the op's own only as far as it is what every op takes.
+    usual_s = median(op.host_s for op in facts.ops)
+    saved_s = sum(op.time_s + min(op.host_s, usual_s) for op in constant)
     names = ", ".join(list(dict.fromkeys(op.name.removeprefix("aten::") for op in constant))[:4])
     what = "constants and weights" if facts.fixed_storages else "constants"
     return prospect_or_not(
