@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gobrrr.capture import warm_up
-from gobrrr.capture.measurements import Measurements, Plan
+from gobrrr.capture.measurements import Measurements, Plan, settled
 from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.session import DONE, PROFILE, RECORD, TIME, WARMUP, Session
@@ -139,6 +139,17 @@ def test_warm_up_lasts_until_three_steps_agree() -> None:
     phases = run(session, clock, [900, 300, 120, 100, 101, 99, 100])
     # The last three of 120, 100, 101 differ by 20 %; 100, 101, 99 by 2 %.
     assert phases.count(WARMUP) == 6
+
+
+def test_steps_that_never_agree_are_warm_once_they_get_no_shorter() -> None:
+    # A busy machine: every other step takes three times as long.
+    restless = [10, 30] * 6
+    assert not any(settled(restless[:count]) for count in range(3, 12))
+    assert settled(restless)
+    # Medians of 80 and 40 ms, then of 40 and 40 ms.
+    falling = [90, 70, 80, 90, 70, 80, 50, 30, 40, 50, 30, 40]
+    assert not settled(falling)
+    assert settled(falling + [50, 30, 40, 50, 30, 45])
 
 
 def test_seconds_of_compiling_do_not_end_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

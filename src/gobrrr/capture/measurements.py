@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 from gobrrr.capture.collective_calls import group_titles, own_rank, process_groups
 from gobrrr.capture.profile import RawEvents
@@ -28,6 +28,8 @@ VERY_LONG_STEP_S = 8.0
 # Warm-up ends when the last three steps agree within this, or after these many steps and seconds.
 SETTLED_SPREAD = 0.10
 WARMUP_MOST_STEPS, WARMUP_MOST_S = 30, 8.0
+# The median of so many steps beside that of as many before: half of them may be disturbed.
+STEADY_STEPS = 6
 # Steps that much longer than the last one compiled or loaded something: none of those seconds.
 STARTING = 10
 # Steps with more ops than this are profiled three times rather than seven, and of steps with still
@@ -301,10 +303,15 @@ def profiled_steps_planned(plan: Plan, step_s: float, ops: int, varying: bool) -
 
 
 def settled(lengths_ns: Sequence[int]) -> bool:
-    """Whether the last warm-up steps agree, or there have been enough of them."""
+    """Whether the last warm-up steps agree, get no shorter, or there have been enough of them."""
     last = lengths_ns[-3:]
     if last[-1] > VERY_LONG_STEP_S * 1e9 or max(last) <= (1 + SETTLED_SPREAD) * min(last):
         return True
+    if len(lengths_ns) >= 2 * STEADY_STEPS:
+        # Steps that differ anyway, of other shapes or on a busy machine, never agree.
+        earlier = lengths_ns[-2 * STEADY_STEPS : -STEADY_STEPS]
+        if median(earlier) <= (1 + SETTLED_SPREAD) * median(lengths_ns[-STEADY_STEPS:]):
+            return True
     warm_ns = sum(length for length in lengths_ns if length <= STARTING * last[-1])
     return len(lengths_ns) >= WARMUP_MOST_STEPS or warm_ns > WARMUP_MOST_S * 1e9
 

@@ -12,7 +12,7 @@ from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.farewell import heard_before_it_leaves, told_to_its_end
 from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
-from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
+from gobrrr.capture.measurements import FEWEST_STEPS, STEADY_STEPS, Measurements, Plan
 from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.capture.script import Script, ScriptExit, StopScript, run_script
 from gobrrr.capture.session import DONE, Session
@@ -31,6 +31,8 @@ SEVERAL_THREADS = (
     "the script's steps end in several threads by turns, and gobrrr follows the loop of one. Put "
     "`with gobrrr.step():` around the body of one thread's loop."
 )
+# Steps of a warm-up among those that are enough.
+USUAL_WARM_UP, ENOUGH = 2 * STEADY_STEPS, 40
 # Processes of the script that worked for longer than this may be where its steps run.
 WORK_OF_OTHERS_NS = 500_000_000
 STEPS_ELSEWHERE = (
@@ -222,9 +224,12 @@ class _Run:
             self.problem = SEVERAL_THREADS
             return
         self.too_few_steps = True
+        warm_up = len(measured.warmup_ns)
+        # Of steps that do not settle soon more than the usual few warm up.
+        took = f" ({warm_up} of its steps were the warm-up)" if warm_up > USUAL_WARM_UP else ""
         self.problem = (
-            f"the script ended during {self.session.phase}: too few steps to diagnose. "
-            "About 40 are enough."
+            f"the script ended during {self.session.phase}{took}: too few steps to diagnose. "
+            f"About {ENOUGH + max(0, warm_up - USUAL_WARM_UP)} are enough."
         )
 
     def _conclude(self) -> None:
