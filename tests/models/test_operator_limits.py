@@ -82,6 +82,18 @@ def test_a_gather_takes_a_fetch_for_each_index(name: str, args: tuple[Arg, ...])
     assert (found.limit, found.regime) == (GATHERING, MEMORY)
 
 
+def test_an_index_that_is_expanded_over_a_row_is_one_fetch() -> None:
+    # ``index[:, None].expand(-1, 64)``: PyTorch copies rows then.
+    rows = N >> 6
+    x, out = spec(1000, 64), spec(rows, 64)
+    expanded = TensorSpec((rows, 64), "int64", (1, 0))
+    of_rows = roof("gather", x, 0, expanded, rates={"fetch.gather": 1e8}, out=out)
+    of_elements = roof("gather", x, 0, spec(rows, 64, dtype="int64"),
+                       rates={"fetch.gather": 1e8}, out=out)  # fmt: skip
+    assert of_rows.time_s == pytest.approx(rows / 1e8)
+    assert of_elements.time_s == pytest.approx(N / 1e8)
+
+
 def test_where_bytes_take_longer_they_decide() -> None:
     call = OpCall("aten::bernoulli_", (spec(N), 0.1))
     slow = MemoryLevel("dram", None, ((0.0, 1e6),))

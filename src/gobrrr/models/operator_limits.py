@@ -91,7 +91,8 @@ def roof_of_op(call: OpCall, work: Work, ceilings: Ceilings, missed: Missed = ()
 
 def _of_fetch(call: OpCall, ceilings: Ceilings) -> Limit | None:
     rate = ceilings.value(f"operator.{_FETCHES[call.name]}")
-    indices = [t.numel for t in call.tensors if t.dtype == "int64"]
+    # An index that is expanded over a row names that row once.
+    indices = [t.unique_elements for t in call.tensors if t.dtype == "int64"]
     if not rate or not indices or all(t.dtype != "float32" for t in call.tensors):
         return None
     return Limit(max(indices) / rate, GATHERING)
