@@ -149,7 +149,7 @@ def test_steps_that_never_agree_are_warm_once_they_get_no_shorter() -> None:
     # Medians of 80 and 40 ms, then of 40 and 40 ms.
     falling = [90, 70, 80, 90, 70, 80, 50, 30, 40, 50, 30, 40]
     assert not settled(falling)
-    assert settled(falling + [50, 30, 40, 50, 30, 45])
+    assert settled([*falling, 50, 30, 40, 50, 30, 45])
 
 
 def test_seconds_of_compiling_do_not_end_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

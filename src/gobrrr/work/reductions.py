@@ -166,7 +166,7 @@ def _written(
     return [TensorSpec(shape, wanted or _result_dtype(kind, dtype)) for kind in kinds], True
 
 
-def _elementwise_extremum(call: OpCall, inputs: list[TensorSpec]) -> Work:
+def _elementwise_extremum(call: OpCall, inputs: list[TensorSpec]) -> Work | None:
     twin = "aten::maximum" if call.name.endswith("max") else "aten::minimum"
     return pointwise(OpCall(twin, call.args, call.outputs, call.overload))
 
