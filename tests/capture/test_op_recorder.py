@@ -209,6 +209,27 @@ def test_inference_mode_is_seen_below_the_composites() -> None:
     assert find(recorder.ops, "aten::addmm").module == "blocks.0.layer"
 
 
+def test_a_recording_that_begins_and_ends_inside_inference_mode_sees_what_is_between() -> None:
+    net, x, recorder = torch.nn.Linear(4, 4), torch.ones(2, 4), OpRecorder()
+    exit_before = torch._C._InferenceMode.__exit__
+
+    @torch.inference_mode()
+    def predict(then: Any) -> Any:
+        y = net(x)
+        then()
+        return y * 2
+
+    predict(recorder.start)
+    x + 1
+    predict(recorder.stop)
+    assert names(recorder.ops)[:2] == ["aten::mul", "aten::add"]
+    assert names(recorder.ops)[-1] == "aten::addmm"
+    # Nothing is left behind, in the class or among the thread's keys.
+    assert torch._C._InferenceMode.__exit__ is exit_before
+    assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+    assert torch.equal(predict(lambda: None), net(x).detach() * 2)
+
+
 def test_recomputed_forward_belongs_to_its_module_and_the_backward() -> None:
     from torch.utils.checkpoint import checkpoint
 

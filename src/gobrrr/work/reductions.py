@@ -115,7 +115,7 @@ def _functions(names: tuple[str, ...]) -> float:
     return sum(WEIGHTS[name] for name in names)
 
 
-def reduction(call: OpCall) -> Work:
+def reduction(call: OpCall) -> Work | None:
     """Any operator of ``REDUCTIONS``."""
     name = call.name.removeprefix("aten::")
     entry = REDUCTIONS[name]
