@@ -12,7 +12,12 @@ What a pause of the collector costs is by the program's mean, which holds its fi
 program builds what is to be collected: half a second that no later step spends. The mean without
 the program's first ten steps stands beside it (``settled``).
 
+The *second* set (``second``: a program, keys and rules of its own) stands beside the first in the
+result and is never averaged with it: other models, and every rank keeps its clocks in memory and
+writes them once, at its end.
+
     PYTHONPATH=. python benchmarks/ranks/run.py --out FILE
+    PYTHONPATH=. python benchmarks/ranks/run.py --set second --out FILE     # or first
 """
 
 from __future__ import annotations
@@ -25,15 +30,20 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.command import Record, parser
+from benchmarks.ranks.second.truth import spent as spent_in
 
 import gobrrr
 from gobrrr.diagnosis.schema import JobRecord
 
 HERE = Path(__file__).resolve().parent
+
+Run = Callable[[dict[str, Any]], dict[str, Any]]
 
 LIMIT_S = 300.0
 WITHIN = 0.10
@@ -52,26 +62,14 @@ CAUSES: dict[str, tuple[str, str | None]] = {
 def run_case(case: dict[str, Any], *, writes: bool = True) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = [
-            sys.executable, "-m", "gobrrr", "run", "--quiet", "--stop",
-            "--nproc-per-node", str(case["ranks"]), "--json", str(folder / "d.json"),
-            str(HERE / "program.py"), "--fault", case["fault"], "--rank", str(case["rank"] or 0),
-            "--delay-ms", str(case["delay_ms"]), *(("--truth", name) if writes else ()),
-        ]  # fmt: skip
-        # The package that this script imports, whatever the folder.
-        root = str(Path(gobrrr.__file__).resolve().parents[1])
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
         truth = folder / f"rank{case['rank'] or 0}.json"
-        began = time.monotonic()
         with FirstTold(truth) as first:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=LIMIT_S, env=environment,
-                check=False,
+            outcome, diagnosis = diagnosed(
+                case, folder, HERE / "program.py", "--rank", str(case["rank"] or 0),
+                *(("--truth", name) if writes else ()),
             )  # fmt: skip
-        outcome: dict[str, Any] = {"case": case, "seconds": time.monotonic() - began}
-        if not (folder / "d.json").exists():
-            return outcome | {"error": done.stderr[-2000:], "right": False}
-        diagnosis = gobrrr.load(folder / "d.json")
+        if diagnosis is None:
+            return outcome
         last = told(truth)
         spent = last["spent_s"] if last else None
         assert diagnosis.job is not None
@@ -83,6 +81,53 @@ def run_case(case: dict[str, Any], *, writes: bool = True) -> dict[str, Any]:
             error = lost_s / settled_s - 1 if known else None
             outcome |= {"settled_truth_s": settled_s, "settled_error": error}
         return outcome
+
+
+def run_second_case(case: dict[str, Any]) -> dict[str, Any]:
+    """A case of the second set; the rule by which it is judged stands in ``second/cases.py``."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # Without a fault it is no rank's.
+        rank = -1 if case["rank"] is None else case["rank"]
+        outcome, diagnosis = diagnosed(
+            case, folder, HERE / "second" / "program.py", "--rank", str(rank),
+            "--parallel", case["parallel"], "--truth", name,
+        )  # fmt: skip
+        if diagnosis is None:
+            return outcome
+        assert diagnosis.job is not None
+        step = diagnosis.step
+        known = spent_in(folder / f"rank{rank}.json", case["fault"], step.ended_s, step.samples_s)
+        outcome |= judged(case, diagnosis.job, known.took_s) | {"step_s": diagnosis.step_s}
+        if CAUSES.get(case["fault"]) and known.wall_s and diagnosis.job.lost_s is not None:
+            outcome |= {
+                "wall_truth_s": known.wall_s,
+                "wall_error": diagnosis.job.lost_s / known.wall_s - 1,
+                "truth_steps": known.steps,
+            }
+        return outcome
+
+
+def diagnosed(
+    case: dict[str, Any], folder: Path, program: Path, *options: str
+) -> tuple[dict[str, Any], gobrrr.Diagnosis | None]:
+    """The job of a case under gobrrr: what is known of it so far, and the diagnosis if any."""
+    command = [
+        sys.executable, "-m", "gobrrr", "run", "--quiet", "--stop",
+        "--nproc-per-node", str(case["ranks"]), "--json", str(folder / "d.json"),
+        str(program), "--fault", case["fault"], "--delay-ms", str(case["delay_ms"]), *options,
+    ]  # fmt: skip
+    # The package that this script imports, whatever the folder.
+    root = str(Path(gobrrr.__file__).resolve().parents[1])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+    began = time.monotonic()
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False
+    )
+    outcome: dict[str, Any] = {"case": case, "seconds": time.monotonic() - began}
+    if not (folder / "d.json").exists():
+        return outcome | {"error": done.stderr[-2000:], "right": False}, None
+    return outcome, gobrrr.load(folder / "d.json")
 
 
 Told = dict[str, float]
@@ -176,38 +221,80 @@ def by_fault(outcomes: list[dict[str, Any]]) -> dict[str, str]:
     return {fault: f"{sum(of)} of {len(of)}" for fault, of in found.items()}
 
 
+def wall_summary(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The time lost against the wall clock of the delays, which decides nothing (second set)."""
+    errors = [abs(o["wall_error"]) for o in outcomes if o["right"] and "wall_error" in o]
+    return {
+        "wall_within_10_percent": sum(error <= WITHIN for error in errors),
+        "wall_of": len(errors),
+    }
+
+
 def main() -> int:
     options = parser(__doc__)
+    options.add_argument("--set", choices=("first", "second", "both"), default="both")
     options.add_argument("--only", default="", help="cases whose names hold this")
     options.add_argument("--every", type=int, default=1, help="every n-th case")
     given = options.parse_args()
-    cases = json.loads((HERE / "cases.json").read_text())
-    chosen = [case for case in cases if given.only in case["name"]][:: given.every]
+    chosen, silent, second = [], [], []
+    if given.set != "second":
+        chosen = listed(HERE / "cases.json", given.only, given.every)
+        # Nobody knows the truth of a case without what it writes, except of these.
+        silent = [case for case in chosen if case["fault"] in ("none", "late")]
+    if given.set != "first":
+        second = listed(HERE / "second" / "cases.json", given.only, given.every)
+    if given.quick:
+        chosen, silent, second = chosen[:1], [], second[:1]
     record = Record("ranks", given)
     outcomes: list[dict[str, Any]] = []
     controls: list[dict[str, Any]] = []
-    # Nobody knows the truth of a case without what it writes, except of these.
-    silent = [case for case in chosen if case["fault"] in ("none", "late")]
-    if given.quick:
-        chosen, silent = chosen[:1], []
-    for made, listed, writes in ((outcomes, chosen, True), (controls, silent, False)):
-        for case in listed:
+    of_second: list[dict[str, Any]] = []
+    runs: list[tuple[list[dict[str, Any]], list[dict[str, Any]], Run]] = [
+        (outcomes, chosen, run_case),
+        (controls, silent, partial(run_case, writes=False)),
+        (of_second, second, run_second_case),
+    ]
+    for made, cases, run in runs:
+        for case in cases:
             try:
-                made.append(run_case(case, writes=writes))
+                made.append(run(case))
             except subprocess.TimeoutExpired:
                 made.append({"case": case, "error": f"not done in {LIMIT_S:g} s", "right": False})
             last = made[-1]
             print(case["name"], "right" if last["right"] else "WRONG", last.get("found", last),
                   last.get("truth_s"), flush=True)  # fmt: skip
-            none = [o for o in controls if o["case"]["fault"] == "none"]
-            named = {"cases": len(none), "named": sum(not o["right"] for o in none)}
-            found = summary(outcomes) | {"controls": named | {"by_fault": by_fault(controls)}}
-            record.write({"summary": found, "outcomes": outcomes, "controls": controls})
-    print(json.dumps(summary(outcomes), indent=1))
-    failed = [outcome for outcome in (*outcomes, *controls) if "found" not in outcome]
+            record.write(body(given.set, outcomes, controls, of_second))
+    told_of = body(given.set, outcomes, controls, of_second)
+    print(json.dumps(told_of.get("summary"), indent=1))
+    print(json.dumps(told_of.get("second", {}).get("summary"), indent=1))
+    failed = [outcome for made, _, _ in runs for outcome in made if "found" not in outcome]
     if failed:
         print(f"{failed[0]['case']['name']}: {failed[0]['error']}", file=sys.stderr)
     return int(bool(failed))
+
+
+def listed(path: Path, only: str, every: int) -> list[dict[str, Any]]:
+    cases = json.loads(path.read_text())
+    return [case for case in cases if only in case["name"]][::every]
+
+
+def body(
+    which: str,
+    outcomes: list[dict[str, Any]],
+    controls: list[dict[str, Any]],
+    second: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """What the result holds: the two sets beside each other, never averaged."""
+    found: dict[str, Any] = {}
+    if which != "second":
+        none = [o for o in controls if o["case"]["fault"] == "none"]
+        named = {"cases": len(none), "named": sum(not o["right"] for o in none)}
+        of_first = summary(outcomes) | {"controls": named | {"by_fault": by_fault(controls)}}
+        found |= {"summary": of_first, "outcomes": outcomes, "controls": controls}
+    if which != "first":
+        of_second = summary(second) | wall_summary(second)
+        found["second"] = {"summary": of_second, "outcomes": second}
+    return found
 
 
 if __name__ == "__main__":

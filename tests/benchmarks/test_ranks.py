@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
+from benchmarks.ranks import run
 from benchmarks.ranks.run import FirstTold, mean_after, told
+from benchmarks.ranks.second.truth import Spent, spent
 
 
 def test_the_mean_between_two_means_leaves_the_first_steps_out() -> None:
@@ -29,3 +32,53 @@ def test_the_first_that_a_program_tells_is_kept(tmp_path: Path) -> None:
     with FirstTold(tmp_path / "none.json") as nothing:
         pass
     assert nothing.told is None
+
+
+def _written(path: Path, delays: list[tuple[float, float, float]]) -> Path:
+    path.write_text(json.dumps({"spent": delays, "ended_s": []}))
+    return path
+
+
+def test_only_delays_in_timed_steps_count_by_what_they_run(tmp_path: Path) -> None:
+    # Steps of 1 s that end at 11, 12 and 20; the delay at 15 began in none of them.
+    delays = [(10.5, 0.4, 0.2), (11.5, 0.5, 0.25), (11.8, 0.1, 0.05), (15.0, 9.0, 9.0),
+              (19.1, 0.9, 0.4)]  # fmt: skip
+    path = _written(tmp_path / "rank0.json", delays)
+    # 0.2, 0.25 + 0.05 and 0.4 s; by the wall 0.4, 0.6 and 0.9.
+    found = spent(path, "forward", [11.0, 12.0, 20.0], [1.0, 1.0, 1.0])
+    assert found == Spent(pytest.approx(0.3), pytest.approx(0.6), 3)
+    # A sleep runs on no processor.
+    assert spent(path, "sleep", [11.0, 12.0, 20.0], [1.0] * 3).took_s == pytest.approx(0.6)
+    assert spent(path, "forward", [], []) == Spent(None, None, 0)
+    assert spent(tmp_path / "none.json", "forward", [1.0], [1.0]) == Spent(None, None, 0)
+
+
+def test_pauses_count_by_their_mean_over_all_steps_between_timed_ones(tmp_path: Path) -> None:
+    # Before, within (one of them in a step that was not timed), after.
+    delays = [(9.0, 8.0, 8.0), (10.5, 0.0, 0.0), (11.5, 0.6, 0.5), (12.5, 0.0, 0.0),
+              (13.5, 0.8, 0.7), (14.5, 5.0, 5.0)]  # fmt: skip
+    path = _written(tmp_path / "rank1.json", delays)
+    # (0.5 + 0.7) / 4, and (0.6 + 0.8) / 4 by the wall.
+    found = spent(path, "gc", [11.0, 14.0], [1.0, 1.0])
+    assert found == Spent(pytest.approx(0.3), pytest.approx(0.35), 4)
+
+
+def test_the_sets_stand_beside_each_other(tmp_path: Path) -> None:
+    right = {"case": {"fault": "none"}, "right": True}
+    wrong = {"case": {"fault": "none"}, "right": False}
+    late = {"case": {"fault": "late"}, "right": True, "error": 0.5}
+    both = run.body("both", [right], [right], [wrong, late])
+    assert (both["summary"]["right"], both["summary"]["cases"]) == (1, 1)
+    assert (both["second"]["summary"]["right"], both["second"]["summary"]["cases"]) == (1, 2)
+    assert both["second"]["summary"]["named_without_fault"] == 1
+    assert "second" not in run.body("first", [right], [right], [])
+    assert list(run.body("second", [], [], [wrong])) == ["second"]
+
+
+def test_the_keys_of_the_second_set_are_those_that_its_script_makes() -> None:
+    folder = run.HERE / "second"
+    made = runpy.run_path(str(folder / "cases.py"))["cases"]()
+    assert made == json.loads((folder / "cases.json").read_text())
+    assert len(made) == 100
+    assert all((case["rank"] is None) == (case["fault"] == "none") for case in made)
+    assert all(case["rank"] is None or case["rank"] < case["ranks"] for case in made)
