@@ -180,3 +180,35 @@ def test_what_a_rank_runs_longer_and_its_pauses_are_of_timed_steps() -> None:
     slow.ran_ns, slow.paused_ns = [], []
     untold = compare_records([fast, slow], 2)
     assert (untold.runs_longer_ns, untold.pauses_ns) == ((), ())
+
+
+def test_timed_steps_tell_a_slow_rank_that_few_profiled_ones_do_not() -> None:
+    """Five of six profiled steps are longer; of the timed steps, which are others, all are."""
+    fast = _record(0, [40_000, 41_000, 42_000, 43_000, 44_000, 61_000], [35_000] * 6)
+    slow = _record(1, [50_000, 51_000, 52_000, 53_000, 54_000, 42_500], [55_000] * 6)
+    assert compare_records([fast, slow], 2).slowest is None
+    fast.ran_ns = [30_000 + i for i in range(12)]
+    slow.ran_ns = [40_000 + i for i in range(12)]
+    assert compare_records([fast, slow], 2).slowest == 1
+    # However sure, a difference that does not matter (2 % of 100 us) is no evidence.
+    slow.ran_ns = [32_000 + i for i in range(12)]
+    assert compare_records([fast, slow], 2).slowest is None
+    # Nor is one between two other ranks, or of the timed steps alone.
+    fast.ran_ns, slow.ran_ns = slow.ran_ns, fast.ran_ns
+    assert compare_records([fast, slow], 2).slowest is None
+    same = _record(
+        0,
+        [40_000] * 6,
+        [35_000] * 6,
+    )
+    alike = _record(1, [40_500] * 6, [55_000] * 6)
+    same.ran_ns, alike.ran_ns = [30_000] * 12, [40_000] * 12
+    assert compare_records([same, alike], 2).slowest is None
+
+
+def test_waiting_for_a_processor_is_compared_in_profiled_steps() -> None:
+    fast = _record(0, [40_000] * 4, [35_000] * 4)
+    slow = _record(1, [60_000] * 4, [55_000] * 4)
+    assert compare_records([fast, slow], 2).queues_longer_ns == ()
+    fast.queued_ns, slow.queued_ns = [1_000] * 4, [8_000, 9_000, 9_000, 70_000]
+    assert compare_records([fast, slow], 2).queues_longer_ns == (-8_000.0, 8_000.0)

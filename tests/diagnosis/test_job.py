@@ -160,6 +160,37 @@ def test_the_loss_is_the_larger_of_what_the_part_and_the_processor_tell(
     assert (job.excess_s, job.lost_s) == (pytest.approx(0.032), pytest.approx(lost_s))
 
 
+@pytest.mark.parametrize(
+    ("part", "runs_longer_ns", "queues_longer_ns", "lost_s"),
+    [
+        # Of 32 ms 10 are the turns of other ranks on the same processors.
+        ("kernels|forward", 20e6, 10e6, 0.022),
+        ("kernels|forward", 26e6, 10e6, 0.026),
+        # The others wait longer for a processor than this rank does.
+        ("kernels|forward", 20e6, -10e6, 0.032),
+        # Loaded in the thread, and waited for where workers do it.
+        ("overhead.data_loading", 30e6, 10e6, 0.030),
+        ("overhead.data_loading", 0.0, 1e6, 0.031),
+        ("overhead.data_loading", 50e6, 10e6, 0.032),
+    ],
+)
+def test_what_a_part_waits_for_a_processor_is_not_lost(
+    data: Path, part: str, runs_longer_ns: float, queues_longer_ns: float, lost_s: float
+) -> None:
+    found = {rank: _rank(data, compute__matrix__below=0.020) for rank in (0, 1)}
+    compared = replace(
+        _compared(1),
+        longer=((part, 32e6),),
+        runs_longer_ns=(-runs_longer_ns, runs_longer_ns),
+        queues_longer_ns=(-queues_longer_ns, queues_longer_ns),
+    )
+    job = _job(found, compared).job
+    assert job is not None
+    assert (job.excess_s, job.lost_s) == (pytest.approx(0.032), pytest.approx(lost_s))
+    told = f"Some of it is a wait for a processor: the job loses {lost_s * 1e3:.1f} ms per step."
+    assert (told in job.sentence) == (lost_s < 0.0304)
+
+
 def test_pauses_are_told_by_their_mean(data: Path) -> None:
     """The median step has none of a collector that runs in every third."""
     found = {

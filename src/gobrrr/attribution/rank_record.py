@@ -55,9 +55,10 @@ class RankRecord(msgspec.Struct):
     """The collectives of one rank, and what it did beside them.
 
     ``steps`` are the windows of its profiled steps; ``own_ns`` how long it was busy in each,
-    neither waiting for other ranks nor for a processor that something else had. ``host`` tells
-    whose clock it is. ``diagnosis`` is its own, as JSON, or empty with the ``problem`` why there is
-    none. ``joined_s``: when it came to where the ranks first meet, in seconds of the same clock,
+    neither waiting for other ranks nor for a processor that something else had, and ``queued_ns``
+    how long it waited for a processor (empty on a device). ``host`` tells whose clock it is.
+    ``diagnosis`` is its own, as JSON, or empty with the ``problem`` why there is none.
+    ``joined_s``: when it came to where the ranks first meet, in seconds of the same clock,
     without what gobrrr made it wait for. ``spans`` are what its host did, (name, start, end,
     thread), where a trace of the job was asked for. ``parts`` are the parts of each step, in ns: by
     leaf, and kernels by phase (``"kernels|forward"``). ``stretches`` are when it worked on which
@@ -85,6 +86,7 @@ class RankRecord(msgspec.Struct):
     paused_ns: list[int] = []
     alone: str = ""
     ended: str = ""
+    queued_ns: list[int] = []
 
 
 def record_of_lane(capture: CpuCapture, result: CpuAttribution, rank: int, host: str) -> RankRecord:
@@ -100,6 +102,7 @@ def record_of_lane(capture: CpuCapture, result: CpuAttribution, rank: int, host:
         timeline, exposure_of(capture, result, pieces), pieces, waits, of_call, shift,
         capture.queued_ns, rank, host,
     )  # fmt: skip
+    record.queued_ns = capture.queued_ns.tolist()
     record.parts = _parts_of_steps(capture, result)
     record.stretches = stretches_of_lane(capture, result, shift)
     return record

@@ -22,11 +22,12 @@ from gobrrr.timeline.quantities import time_text
 
 NETWORK, WAIT = "memory.network", "memory.network_wait"
 COLLECTION = "overhead.garbage_collection"
-# From how many times the largest part on all that a job loses is told beside it.
+# From how many times the largest part on, or less by as much, what a job loses is told beside it.
 MORE_FROM = 1.05
 PYTHON, ASLEEP = "overhead.python", "overhead.asleep"
+LOADING = "overhead.data_loading"
 # What the median processor time of the thread does not tell: sleep, and pauses of few steps.
-_NOT_RUN = (ASLEEP, "overhead.data_loading", COLLECTION)
+_NOT_RUN = (ASLEEP, COLLECTION)
 
 _Part = tuple[str, str | None]
 _Key = TypeVar("_Key", bound=Hashable)
@@ -206,14 +207,20 @@ def _name_cause(
 def _lost_s(cause: str, part_s: float, slowest: int, compared: JobComparison) -> float:
     """What the job loses per step to a rank on which a part takes ``part_s`` longer.
 
-    That, or by how much longer its thread runs in timed steps, if that is more: each leaves
-    something out, the part the dispatch and the Python of further ops, the processor time how long
-    the thread waits for a processor. A part that is slept in, and pauses, of which a median sees
-    none, are lost as they are; so is all on a device, whose host runs ahead.
+    That without the waits for a processor in it, or by how much longer its thread runs in timed
+    steps, if that is more: the part leaves out the dispatch and the Python of further ops. What a
+    thread waits for a processor that another rank of its host has, the job would lose anyway: the
+    other's work has to be done. Data may be loaded in the thread or waited for, and are not more
+    than their part. A part that is slept in, and pauses, of which a median sees none, are lost as
+    they are; so is all on a device, whose host runs ahead.
     """
     if cause in _NOT_RUN or not compared.runs_longer_ns:
         return part_s
-    return max(part_s, compared.runs_longer_ns[compared.ranks.index(slowest)] * 1e-9)
+    place = compared.ranks.index(slowest)
+    ran_s = compared.runs_longer_ns[place] * 1e-9
+    # How much of the wait is in the part is not known: all of it at the most.
+    queued_s = max(0.0, compared.queues_longer_ns[place]) * 1e-9 if compared.queues_longer_ns else 0
+    return max(part_s - queued_s, min(ran_s, part_s) if cause == LOADING else ran_s)
 
 
 def _part_of(name: str) -> _Part:
@@ -301,6 +308,9 @@ def _sentence(job: JobRecord) -> str:
     loss = "The job loses that time."
     if job.excess_s and job.lost_s and job.lost_s > MORE_FROM * job.excess_s:
         loss = f"With what it does around that the job loses {time_text(job.lost_s)} per step."
+    elif job.excess_s and job.lost_s is not None and job.lost_s * MORE_FROM < job.excess_s:
+        lost = time_text(max(job.lost_s, 0.0))
+        loss = f"Some of it is a wait for a processor: the job loses {lost} per step."
     return (
         f"The other ranks wait for rank {job.slowest}: it spends {time_text(job.excess_s)} per "
         f"step more than they do on {cause_text(job)}{where}. {loss}"
