@@ -30,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -214,6 +214,46 @@ def summary(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def against_steps(
+    outcomes: list[dict[str, Any]], others: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """What was said to be lost beside how much longer the job's median step was than without.
+
+    Without: the median of the jobs that no fault or a late start was put into, with as many ranks
+    held together in the same way, in ``outcomes`` and ``others``. Sums over the cases that are
+    judged right and whose delay is in every step; it decides nothing.
+    """
+    lengths: dict[tuple[str | None, int], list[float]] = {}
+    for outcome in (*outcomes, *others):
+        if outcome["case"]["fault"] in ("none", "late") and outcome.get("step_s"):
+            lengths.setdefault(_kind(outcome), []).append(outcome["step_s"])
+    found = {"cases": 0, "lost_s": 0.0, "truth_s": 0.0, "steps_longer_s": 0.0}
+    for outcome in outcomes:
+        without = lengths.get(_kind(outcome))
+        in_every_step = outcome["case"]["fault"] not in ("none", "late", "gc")
+        if not (in_every_step and outcome["right"] and without and outcome.get("truth_s")):
+            continue
+        found["cases"] += 1
+        found["lost_s"] += outcome["found"]["lost_s"]
+        found["truth_s"] += outcome["truth_s"]
+        found["steps_longer_s"] += outcome["step_s"] - statistics.median(without)
+    return found
+
+
+def by_ranks(
+    outcomes: list[dict[str, Any]], others: Sequence[dict[str, Any]] = ()
+) -> dict[str, dict[str, Any]]:
+    """``against_steps`` of jobs of two ranks and of four, which share the two processors."""
+    return {
+        str(ranks): against_steps([o for o in outcomes if o["case"]["ranks"] == ranks], others)
+        for ranks in (2, 4)
+    }
+
+
+def _kind(outcome: dict[str, Any]) -> tuple[str | None, int]:
+    return outcome["case"].get("parallel"), outcome["case"]["ranks"]
+
+
 def by_fault(outcomes: list[dict[str, Any]]) -> dict[str, str]:
     found: dict[str, list[bool]] = {}
     for outcome in outcomes:
@@ -290,9 +330,11 @@ def body(
         none = [o for o in controls if o["case"]["fault"] == "none"]
         named = {"cases": len(none), "named": sum(not o["right"] for o in none)}
         of_first = summary(outcomes) | {"controls": named | {"by_fault": by_fault(controls)}}
+        of_first["against_steps"] = by_ranks(outcomes, controls)
         found |= {"summary": of_first, "outcomes": outcomes, "controls": controls}
     if which != "first":
         of_second = summary(second) | wall_summary(second)
+        of_second["against_steps"] = by_ranks(second)
         found["second"] = {"summary": of_second, "outcomes": second}
     return found
 

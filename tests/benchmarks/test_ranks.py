@@ -64,9 +64,9 @@ def test_pauses_count_by_their_mean_over_all_steps_between_timed_ones(tmp_path: 
 
 
 def test_the_sets_stand_beside_each_other(tmp_path: Path) -> None:
-    right = {"case": {"fault": "none"}, "right": True}
-    wrong = {"case": {"fault": "none"}, "right": False}
-    late = {"case": {"fault": "late"}, "right": True, "error": 0.5}
+    right = {"case": {"fault": "none", "ranks": 2}, "right": True}
+    wrong = {"case": {"fault": "none", "ranks": 2}, "right": False}
+    late = {"case": {"fault": "late", "ranks": 2}, "right": True, "error": 0.5}
     both = run.body("both", [right], [right], [wrong, late])
     assert (both["summary"]["right"], both["summary"]["cases"]) == (1, 1)
     assert (both["second"]["summary"]["right"], both["second"]["summary"]["cases"]) == (1, 2)
@@ -82,3 +82,25 @@ def test_the_keys_of_the_second_set_are_those_that_its_script_makes() -> None:
     assert len(made) == 100
     assert all((case["rank"] is None) == (case["fault"] == "none") for case in made)
     assert all(case["rank"] is None or case["rank"] < case["ranks"] for case in made)
+
+
+def _outcome(fault: str, step_s: float, ranks: int = 4, **more: object) -> dict[str, object]:
+    case = {"fault": fault, "ranks": ranks, "parallel": "ddp"}
+    return {"case": case, "right": True, "step_s": step_s, **more}
+
+
+def test_what_is_lost_stands_beside_how_much_longer_the_steps_are() -> None:
+    outcomes = [
+        _outcome("none", 0.060), _outcome("late", 0.064), _outcome("none", 0.062),
+        _outcome("none", 0.010, ranks=2),
+        _outcome("python", 0.080, truth_s=0.020, found={"lost_s": 0.019}),
+        _outcome("sleep", 0.066, truth_s=0.005, found={"lost_s": 0.006}),
+        # Wrong, of few steps, or with nothing beside it.
+        _outcome("python", 0.090, truth_s=1.0, found={"lost_s": None}) | {"right": False},
+        _outcome("gc", 0.062, truth_s=1.0, found={"lost_s": 1.0}),
+    ]  # fmt: skip
+    found = run.by_ranks(outcomes)
+    assert found["4"] == pytest.approx(
+        {"cases": 2, "lost_s": 0.025, "truth_s": 0.025, "steps_longer_s": 0.018 + 0.004}
+    )
+    assert found["2"]["cases"] == 0

@@ -66,6 +66,22 @@ def test_where_the_system_does_not_tell_no_sleep_is_told(monkeypatch: pytest.Mon
     assert _slept(Thread(), (5, 0)) == [None]
 
 
+def test_a_pause_is_what_the_collector_runs_not_how_long_it_waits_for_a_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gc, "callbacks", [])  # a real pause would be another reading
+    ran = iter((0, 10 * MS, 14 * MS, 20 * MS))
+    efforts = EffortOfSteps()
+    monkeypatch.setattr(thread_effort.time, "thread_time_ns", lambda: next(ran))
+    efforts.step_begins(first=True)
+    # Not collected for this test: another program has the processor for a second meanwhile.
+    gc.callbacks[-1]("start", {})
+    monkeypatch.setattr(thread_effort.time, "perf_counter_ns", lambda: 1000 * MS)
+    gc.callbacks[-1]("stop", {})
+    (paused,) = efforts.of_step(1000 * MS)
+    assert (paused.paused_ns, paused.ran_ns) == (4 * MS, 20 * MS)
+
+
 def test_pauses_are_those_of_the_step_and_nothing_stays_attached() -> None:
     watching = len(gc.callbacks)
     efforts = EffortOfSteps()

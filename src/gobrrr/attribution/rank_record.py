@@ -65,7 +65,7 @@ class RankRecord(msgspec.Struct):
     phase of a step, (phase, start, end).
 
     Of its timed steps, which nothing is attached to: ``ran_ns`` is the processor time of each one's
-    thread, ``paused_ns`` how long the garbage collector held it (both empty on a device, whose host
+    thread, ``paused_ns`` that of the garbage collector (both empty on a device, whose host
     runs ahead). ``alone``: why it did not take the others' steps; empty if it did. ``ended``: how
     its script failed before all was measured; empty if it did not.
     """

@@ -72,8 +72,8 @@ def _pread() -> Any:
 class StepEffort:
     """What the thread of a step did in it, in ns.
 
-    ``ran_ns`` is its processor time; ``paused_ns`` how long the garbage collector, in whichever
-    thread, held the interpreter; ``slept_ns`` what it neither ran nor waited for a processor
+    ``ran_ns`` is its processor time; ``paused_ns`` that of the garbage collector, in whichever
+    thread it held the interpreter; ``slept_ns`` what it neither ran nor waited for a processor
     (``None``: the system does not tell).
     """
 
@@ -138,11 +138,13 @@ class EffortOfSteps:
         return time.perf_counter_ns() - sum(effort.read())
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
-        now = time.perf_counter_ns()
+        # Called in the thread that collects. Its turns off the processor are other programs'.
+        now = time.thread_time_ns()
         if phase == "start":
             self._pause_began_ns = now
         elif self._pause_began_ns:
             self._paused_ns += now - self._pause_began_ns
+            self._pause_began_ns = 0
 
 
 def effort_of(thread: int) -> ThreadEffort | None:
