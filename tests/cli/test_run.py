@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import types
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pytest
 import gobrrr
 from gobrrr.cli import main
 from gobrrr.cli.progress import Progress
-from gobrrr.cli.run import Target, add_arguments, job_command, split_target
+from gobrrr.cli.run import Target, add_arguments, job_command, run_launcher, split_target
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 PARSER = argparse.ArgumentParser()
@@ -350,6 +351,38 @@ def test_a_job_is_started_by_torchs_own_launcher(
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
         "-m", "gobrrr",
     ]  # fmt: skip
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_launcher_is_asked_to_end_when_gobrrr_is() -> None:
+    """Its exit code counts: what ends gobrrr (a scheduler, ``timeout``) asks no rank itself."""
+    asks = "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+    start = "import os, signal, sys, time; "
+    ends = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); "
+    before = signal.getsignal(signal.SIGTERM)
+    assert run_launcher([sys.executable, "-c", start + ends + asks]) == 7
+    assert run_launcher([sys.executable, "-c", start + asks]) == 128 + signal.SIGTERM
+    assert run_launcher([sys.executable, "-c", "raise SystemExit(3)"]) == 3
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interrupted_launcher_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gobrrr.cli.run.LAUNCHER_ENDS_IN_S", 0.2)
+    ended = tmp_path / "ended"
+    # Only gobrrr is interrupted; the launcher takes its time once it is asked.
+    code = (
+        "import os, pathlib, signal, sys, time\n"
+        "def end(*_):\n"
+        f"    time.sleep(0.5); pathlib.Path({str(ended)!r}).touch(); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "os.kill(os.getppid(), signal.SIGINT); time.sleep(60)"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_launcher([sys.executable, "-c", code])
+    assert ended.exists()
 
 
 def test_a_function_is_no_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,8 @@ one outermost module call; with gobrrr.step(): ... in the script says it outrigh
 """
 
 NPROC = "--nproc-per-node"
+# After an interrupt that the launcher may not have seen; then it is asked to end.
+LAUNCHER_ENDS_IN_S = 5.0
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 
 
@@ -198,10 +202,47 @@ def job_command(processes: int, own: Sequence[str], target: Target) -> list[str]
 
 
 def _run_job(processes: int, own: Sequence[str], target: Target) -> int:
+    return run_launcher(job_command(processes, own, target))
+
+
+def run_launcher(command: Sequence[str]) -> int:
+    """Runs a launcher to its end and returns its exit code, 128 + n if signal n ended it.
+
+    A request to end (SIGTERM) is the launcher's, which ends the ranks: a scheduler or ``timeout``
+    asks this process alone, and the ranks would go on without anybody who waits for them.
+    """
     # Not above: this starts other programs, and reads none of torch.
     import subprocess
 
-    return subprocess.run(job_command(processes, own, target), check=False).returncode
+    asked = []
+    job: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, frame: object) -> None:
+        asked.append(number)
+        if job is not None and job.poll() is None:
+            job.terminate()
+
+    # Python lets no other thread set what a signal does.
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, pass_on) if main else None
+    try:
+        job = subprocess.Popen(command)
+        if asked:
+            job.terminate()
+        code = job.wait()
+    except KeyboardInterrupt:
+        # A terminal interrupts the launcher too, which ends its ranks before itself.
+        if job is not None:
+            try:
+                job.wait(LAUNCHER_ENDS_IN_S)
+            except subprocess.TimeoutExpired:
+                job.terminate()
+                job.wait()
+        raise
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
+    return code if code >= 0 else 128 - code
 
 
 def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
