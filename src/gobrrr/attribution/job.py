@@ -64,7 +64,8 @@ class JobComparison:
             much in ns, the one that explains most first (empty where steps were not told apart).
         runs_longer_ns: by how much longer than the others each runs on a processor in timed steps,
             the median of differences as in ``ahead_ns`` (empty: not known).
-        queues_longer_ns: the same of waiting for a processor, in the profiled steps.
+        queued_ns: how long each waits for a processor in a profiled step, the median (empty: not
+            known).
         pauses_ns: of each rank, the garbage collector's time per timed step: the mean, because it
             comes in few steps (empty: not known).
         clock_residual_ns: how far apart the ranks saw the same collectives end, the median;
@@ -85,7 +86,7 @@ class JobComparison:
     clocks: tuple[Clock, ...]
     longer: tuple[tuple[str, float], ...] = ()
     runs_longer_ns: tuple[float, ...] = ()
-    queues_longer_ns: tuple[float, ...] = ()
+    queued_ns: tuple[float, ...] = ()
     pauses_ns: tuple[float, ...] = ()
     matched: tuple[Matched, ...] = ()
 
@@ -130,6 +131,7 @@ def compare_records(records: Sequence[RankRecord], world_size: int) -> JobCompar
     if slowest is not None:
         longer = _longer(records, slowest, steps, ahead[slowest][0])
     pauses = [record.paused_ns for record in records]
+    queued = [record.queued_ns for record in records]
     return JobComparison(
         ranks=ranks,
         figures=figures,
@@ -142,7 +144,7 @@ def compare_records(records: Sequence[RankRecord], world_size: int) -> JobCompar
         slowest=slowest,
         longer=longer,
         runs_longer_ns=tuple(shift for shift, _ in runs),
-        queues_longer_ns=_queues_longer(records),
+        queued_ns=tuple(map(median, queued)) if all(queued) else (),
         pauses_ns=tuple(map(fmean, pauses)) if all(pauses) else (),
         exposed=_exposed(records, waited),
         clock_residual_ns=residual_ns(timelines, clocks) if same_steps else None,
@@ -230,20 +232,12 @@ def _longer(
 
 
 def _runs_longer(records: Sequence[RankRecord]) -> tuple[tuple[float, float], ...]:
-    return _each_ahead([record.ran_ns for record in records])
-
-
-def _queues_longer(records: Sequence[RankRecord]) -> tuple[float, ...]:
-    return tuple(shift for shift, _ in _each_ahead([record.queued_ns for record in records]))
-
-
-def _each_ahead(times: Sequence[Sequence[int]]) -> tuple[tuple[float, float], ...]:
-    """``_ahead`` of each rank in as many steps as all have; empty if these are too few."""
-    steps = min(map(len, times), default=0)
-    if len(times) < 2 or steps < _FEWEST_STEPS:
+    """``_ahead`` of each rank's processor time; empty if too few steps were timed."""
+    steps = min((len(record.ran_ns) for record in records), default=0)
+    if len(records) < 2 or steps < _FEWEST_STEPS:
         return ()
-    table = np.array([row[:steps] for row in times], np.float64)
-    return tuple(_ahead(table, i) for i in range(len(table)))
+    ran = np.array([record.ran_ns[:steps] for record in records], np.float64)
+    return tuple(_ahead(ran, i) for i in range(len(ran)))
 
 
 def most_sure(own: int, others: int) -> float:

@@ -208,9 +208,9 @@ def _lost_s(cause: str, part_s: float, slowest: int, compared: JobComparison) ->
     """What the job loses per step to a rank on which a part takes ``part_s`` longer.
 
     That without the waits for a processor in it, or by how much longer its thread runs in timed
-    steps, if that is more: the part leaves out the dispatch and the Python of further ops. What a
-    thread waits for a processor that another rank of its host has, the job would lose anyway: the
-    other's work has to be done. Data may be loaded in the thread or waited for, and are not more
+    steps, if that is more: the part leaves out the dispatch and the Python of further ops. While a
+    thread waits for a processor another rank of its host has it, whose work has to be done anyway:
+    the job does not lose that. Data may be loaded in the thread or waited for, and are not more
     than their part. A part that is slept in, and pauses, of which a median sees none, are lost as
     they are; so is all on a device, whose host runs ahead.
     """
@@ -218,9 +218,20 @@ def _lost_s(cause: str, part_s: float, slowest: int, compared: JobComparison) ->
         return part_s
     place = compared.ranks.index(slowest)
     ran_s = compared.runs_longer_ns[place] * 1e-9
-    # How much of the wait is in the part is not known: all of it at the most.
-    queued_s = max(0.0, compared.queues_longer_ns[place]) * 1e-9 if compared.queues_longer_ns else 0
-    return max(part_s - queued_s, min(ran_s, part_s) if cause == LOADING else ran_s)
+    own_s = _without_queue(part_s, place, compared)
+    return max(own_s, min(ran_s, part_s) if cause == LOADING else ran_s)
+
+
+def _without_queue(part_s: float, place: int, compared: JobComparison) -> float:
+    """The part without what its thread waits for a processor in it.
+
+    How much of a step's wait is in which part is not measured. By how much longer the whole step
+    is without its waits tells it, less precisely: it counts as far as the wait allows.
+    """
+    if not compared.queued_ns:
+        return part_s
+    least_s = part_s - compared.queued_ns[place] * 1e-9
+    return min(part_s, max(least_s, compared.ahead_ns[place] * 1e-9))
 
 
 def _part_of(name: str) -> _Part:
