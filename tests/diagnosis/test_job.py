@@ -208,6 +208,31 @@ def test_pauses_are_told_by_their_mean(data: Path) -> None:
     assert job.lost_s == pytest.approx(0.020)
 
 
+def test_a_rank_that_only_its_pauses_name_is_slow_in_them(data: Path) -> None:
+    """Its kernels happen to take 25 ms longer, which is no more than chance."""
+    found = {
+        0: _rank(data, overhead__python=0.010, compute__matrix__below=0.020),
+        1: _rank(data, overhead__python=0.010, compute__matrix__below=0.045),
+    }
+    job = _job(found, replace(_compared(None), pauses_ns=(0.0, 20e6))).job
+    assert job is not None
+    assert (job.slowest, job.cause) == (1, "overhead.garbage_collection")
+    assert job.lost_s == pytest.approx(0.020)
+
+
+def test_pauses_of_profiled_steps_are_told_by_the_mean_of_timed_ones(data: Path) -> None:
+    found = {rank: _rank(data, compute__matrix__below=0.020) for rank in (0, 1)}
+    longer = (("overhead.garbage_collection", 45e6),)
+    job = _job(found, replace(_compared(1), longer=longer, pauses_ns=(1e6, 13e6))).job
+    assert job is not None
+    assert (job.cause, job.excess_s) == ("overhead.garbage_collection", pytest.approx(0.012))
+    assert job.lost_s == pytest.approx(0.012)
+    # Of a rank that pauses no longer in timed steps, the profiled ones are all there is.
+    job = _job(found, replace(_compared(1), longer=longer, pauses_ns=(0.0, 0.0))).job
+    assert job is not None
+    assert job.lost_s == pytest.approx(0.045)
+
+
 def test_kernels_are_named_with_their_phase_and_module(data: Path) -> None:
     found = {
         0: _rank(data, overhead__python=0.010, compute__matrix__below=0.020),

@@ -186,8 +186,12 @@ def _name_cause(
         part, longer_ns = compared.longer[0]
         (cause, phase), most_s = _part_of(part), longer_ns * 1e-9
     paused_s = _paused_s(found, compared)[slowest]
-    if paused_s > most_s:
+    # Where the profiled steps name nobody, the pauses alone have named this rank.
+    if paused_s > most_s or compared.slowest is None:
         cause, phase, most_s = COLLECTION, None, paused_s
+    elif cause == COLLECTION and compared.pauses_ns and paused_s > 0:
+        # In few steps, of which some were profiled, by the wall.
+        most_s = paused_s
     asleep_s = excess.get((ASLEEP, None), 0.0)
     if cause == PYTHON and asleep_s > excess.get((PYTHON, None), 0.0):
         cause = ASLEEP
