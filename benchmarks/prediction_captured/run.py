@@ -1,0 +1,171 @@
+"""Score captured training programs, predicted on meshes, against measured runs of their models.
+
+    PYTHONPATH=. python benchmarks/prediction_captured/run.py --shared FOLDER --out RESULT.json
+
+The same rows and the same split as ``prediction_distributed``; what is predicted there from a list of
+calls and fitted constants is captured here from a PyTorch program (``mpt``, ``gpt``) and predicted
+as ``gobrrr predict --mesh`` does, with nothing fitted in between. ``fitted`` are the models whose
+residuals there gave the intervals of whole steps that gobrrr states.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from benchmarks.command import Record, needed, parser
+from benchmarks.prediction_captured.steps import Predicted, by_program, predicted
+from benchmarks.prediction_distributed.megatron import DEVICE
+from benchmarks.prediction_distributed.rows import (
+    GPUS_A_HOST,
+    FsdpRow,
+    MegatronRow,
+    read_fsdp,
+    read_megatron,
+)
+from benchmarks.prediction_distributed.run import Scored, figures, rankings
+
+Row = FsdpRow | MegatronRow
+# Attention's products over those of linear layers, forward, causal: 2 s d of 24 d d a token. Above
+# a tenth, which version of FlashAttention runs (the measured one: 1, the captured one: 2) is seen.
+MUCH_ATTENTION = 0.1
+QUICK_LAYERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A row with its prediction."""
+
+    row: Row
+    found: Predicted
+
+    @property
+    def scored(self) -> Scored:
+        """For the figures that are shared with ``prediction_distributed``."""
+        return Scored(self.row, self.found.seconds, 0.0)
+
+
+def kind_of(row: Row) -> str:
+    """What its mesh divides."""
+    if isinstance(row, FsdpRow):
+        return "shards on one host" if row.gpus <= GPUS_A_HOST else "shards on several hosts"
+    if row.tensor > 1 and row.pipeline > 1:
+        return "tensor and pipeline"
+    return "pipeline" if row.pipeline > 1 else "tensor" if row.tensor > 1 else "copies"
+
+
+def scores(items: Sequence[Item]) -> dict[str, Any]:
+    """Errors and coverage, of fitted and unseen models apart."""
+    found: dict[str, Any] = {}
+    for name in ("fitted", "unseen"):
+        half = [item for item in items if item.row.fitted == (name == "fitted")]
+        held = [item.found.holds(item.row.measured_s) for item in half]
+        found[name] = {
+            **figures([item.scored for item in half]),
+            "interval_holds": round(float(np.mean(held)), 3) if held else None,
+        }
+    return found
+
+
+def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
+    """Scores of all rows, by what is measured, by kind of mesh and by what could matter."""
+    fsdp = [item for item in items if isinstance(item.row, FsdpRow)]
+    gpt = [item for item in items if isinstance(item.row, MegatronRow)]
+
+    def much(item: Item) -> bool:
+        return item.row.seq_len / (12 * item.row.width) > MUCH_ATTENTION
+
+    wanted: dict[str, tuple[Sequence[Item], Callable[[Item], bool]]] = {
+        "fsdp": (fsdp, lambda _: True),
+        "fsdp_little_attention": (fsdp, lambda item: not much(item)),
+        "fsdp_much_attention": (fsdp, much),
+        "megatron": (gpt, lambda _: True),
+        "megatron_said_to_be_host_bound": (gpt, lambda item: item.found.host_bound),
+        "megatron_not_host_bound": (gpt, lambda item: not item.found.host_bound),
+    }
+    for kind in dict.fromkeys(kind_of(item.row) for item in items):
+        wanted[kind] = (items, lambda item, kind=kind: kind_of(item.row) == kind)  # type: ignore[misc]
+    wanted["all"] = (items, lambda _: True)
+    return {name: scores([i for i in own if of(i)]) for name, (own, of) in wanted.items()}
+
+
+def told(item: Item) -> dict[str, Any]:
+    """A row of the result."""
+    row, found = item.row, item.found
+    if isinstance(row, FsdpRow):
+        what = f"{row.model} fsdp={row.gpus} {row.device} s={row.seq_len}"
+        batch, recomputed = f"{row.microbatch} x {row.microbatches}", row.checkpointing
+    else:
+        mesh = f"pp={row.pipeline},dp={row.data},tp={row.tensor}"
+        what = f"GPT {row.width} x {row.layers} {mesh} {DEVICE}"
+        batch, recomputed = f"{row.micro_batch} x {row.microbatches}", True
+    return {
+        "step": what, "batch": batch, "recomputed": recomputed, "fitted": row.fitted,
+        "measured_s": round(row.measured_s, 5), "predicted_s": round(found.seconds, 5),
+        "held": found.holds(row.measured_s), "host_bound": found.host_bound,
+        "peak_gb": round(found.peak_bytes / 1e9, 2),
+    }  # fmt: skip
+
+
+def all_predicted(rows: Sequence[Row]) -> list[Item]:
+    """Every row, in as many processes as there are processors."""
+    programs = by_program(rows)
+    workers = min(len(programs), len(os.sched_getaffinity(0)))
+    items: list[Item] = []
+    if workers <= 1:
+        found = map(predicted, programs)
+        return [Item(row, each) for own, of in zip(programs, found) for row, each in zip(own, of)]
+    with ProcessPoolExecutor(workers, get_context("spawn"), _one_thread) as pool:
+        for at, (own, of) in enumerate(zip(programs, pool.map(predicted, programs)), 1):
+            items += [Item(row, each) for row, each in zip(own, of)]
+            if at % 10 == 0:
+                print(f"{at} of {len(programs)} programs", flush=True)
+    return items
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def of_quick(rows: Sequence[Row]) -> list[Row]:
+    """The smallest row of each kind of program, with few layers."""
+    found: dict[type, Row] = {}
+    for row in sorted(rows, key=lambda row: (row.width, row.seq_len)):
+        found.setdefault(type(row), row)
+    return [
+        replace(row, layers=QUICK_LAYERS * (row.pipeline if isinstance(row, MegatronRow) else 1))
+        for row in found.values()
+    ]
+
+
+def main() -> None:
+    options = parser(__doc__, "measured/distributed").parse_args()
+    record = Record(
+        "prediction_captured", options, "numpy", device="recorded training on 2 to 128 A100s"
+    )
+    folder = needed(options.shared, "measured training runs")
+    rows: list[Row] = [*read_fsdp(folder), *read_megatron(folder)]
+    items = all_predicted(of_quick(rows) if options.quick else rows)
+    large = [item.found.too_large for item in items]
+    scored = [item.scored for item in items]
+    body = {
+        **groups(items),
+        "meshes_fitted": rankings(scored, fitted=True),
+        "meshes_unseen": rankings(scored, fitted=False),
+        # All of them have run.
+        "said_not_to_fit": {"n": len(large), "said": sum(bool(each) for each in large)},
+    }
+    for name, entry in body.items():
+        print(name, entry)
+    record.write({**body, "rows": [told(item) for item in items]})
+
+
+if __name__ == "__main__":
+    main()

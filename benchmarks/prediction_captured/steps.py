@@ -1,0 +1,222 @@
+"""Measured rows predicted as ``gobrrr predict --mesh`` predicts them: a program, captured.
+
+Rows of one program share its capture, as the meshes of ``gobrrr plan`` do. A step of n microbatches
+on one stage takes n - 1 times the passes alone, and once the whole step: nothing of a pass
+overlaps with the next one or with the optimizer, which waits for all gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.prediction_captured import gpt, mpt
+from benchmarks.prediction_captured.mpt import Network
+from benchmarks.prediction_distributed.megatron import DEVICE, vocabulary
+from benchmarks.prediction_distributed.rows import GPUS_A_HOST, FsdpRow, MegatronRow
+
+from gobrrr.capture.op_graph import capture_op_graph
+from gobrrr.prediction.capture_target import capture_target
+from gobrrr.prediction.mesh import Mesh, MeshOptions, parse_link, parse_mesh
+from gobrrr.prediction.mesh_costs import Platform, cost_ops, model_of
+from gobrrr.prediction.mesh_memory import rank_memory
+from gobrrr.prediction.mesh_ops import end_of_backward
+from gobrrr.prediction.mesh_pipeline import first_stage, run_stages, stage_memory
+from gobrrr.prediction.mesh_step import mesh_band, mesh_step
+from gobrrr.prediction.options import PredictOptions
+from gobrrr.prediction.targets import predicted_target
+from gobrrr.prediction.torch_flags import flags_in_force
+from gobrrr.timeline.graph import OpGraph
+
+# Hosts' links are not stated by the source: eight interfaces of 200 Gb/s, as ``mpt`` beside it.
+LINK = parse_link("8x200Gb")
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A row's step as gobrrr predicts it.
+
+    Attributes:
+        seconds: expected; ``low_s`` to ``high_s``: the interval it states, infinite where it says
+            that the step is probably bound by the host.
+        host_bound: whether it says so.
+        peak_bytes: of the rank that needs most.
+        device_bytes: that a device has.
+    """
+
+    seconds: float
+    low_s: float
+    high_s: float
+    host_bound: bool
+    peak_bytes: float
+    device_bytes: float | None
+
+    def holds(self, measured_s: float) -> bool:
+        """Whether the measured step is in the interval."""
+        return self.low_s <= measured_s <= self.high_s
+
+    @property
+    def too_large(self) -> bool | None:
+        """Whether it would have been said not to fit; ``None``: the device's memory is unknown."""
+        return None if self.device_bytes is None else self.peak_bytes > self.device_bytes
+
+
+def program_of(row: FsdpRow | MegatronRow) -> Hashable:
+    """Rows with the same one share captures."""
+    if isinstance(row, FsdpRow):
+        return (
+            row.width, row.heads, row.layers, row.vocabulary, row.seq_len, row.microbatch,
+            row.precision, row.sharding, row.checkpointing, row.device, row.gpus,
+        )  # fmt: skip
+    return row.width, row.heads, row.layers, row.seq_len, row.micro_batch, row.tensor
+
+
+def predicted(rows: Sequence[FsdpRow | MegatronRow]) -> list[Predicted]:
+    """Rows of one program, in their order."""
+    found: list[Predicted] = []
+    of_megatron = [row for row in rows if isinstance(row, MegatronRow)]
+    captured = MegatronProgram(of_megatron[0]) if of_megatron else None
+    for row in rows:
+        if isinstance(row, FsdpRow):
+            found.append(fsdp_step(row))
+        elif captured is not None:
+            found.append(captured.predicted(row))
+    return found
+
+
+def mpt_program(row: FsdpRow) -> Callable[[], Callable[[], None]]:
+    """What makes the step of one microbatch."""
+    if row.sharding != "FULL_SHARD":
+        raise ValueError(f"the program shards fully, and the row says {row.sharding}")
+    network = Network(row.width, row.heads, row.layers, row.vocabulary, row.seq_len)
+
+    def make() -> Callable[[], None]:
+        return mpt.make_step(
+            network,
+            row.microbatch,
+            recompute=row.checkpointing,
+            reduce_float32=row.precision == "amp_bf16",
+        )
+
+    return make
+
+
+def mesh_of(row: FsdpRow | MegatronRow) -> MeshOptions:
+    """Its mesh, with the link between hosts where there are several."""
+    if isinstance(row, MegatronRow):
+        mesh = Mesh(dp=row.data, tp=row.tensor, pp=row.pipeline)
+        return MeshOptions(mesh, None, row.microbatches if row.pipeline > 1 else 1)
+    hosts = max(1, row.gpus // GPUS_A_HOST)
+    return MeshOptions(parse_mesh(f"fsdp={row.gpus}", hosts), LINK if hosts > 1 else None)
+
+
+def captured(make: Callable[[], Callable[[], None]], device: str, options: MeshOptions) -> OpGraph:
+    """The program's ops on one rank, as ``gobrrr predict --mesh`` captures them."""
+    target, _ = predicted_target(device)
+    return capture_op_graph(
+        make, capture_target(target), PredictOptions(mesh=options).for_capture()
+    )
+
+
+def fsdp_step(row: FsdpRow) -> Predicted:
+    """A step under FSDP2."""
+    options = mesh_of(row)
+    graph = captured(mpt_program(row), row.device, options)
+    passes = None
+    if row.microbatches > 1:
+        # The same step up to where its optimizer begins.
+        passes = replace(graph, ops=graph.ops[: end_of_backward(graph.ops)])
+    return _added_up(graph, passes, row.microbatches, row.device, options)
+
+
+class MegatronProgram:
+    """The captures of one network, microbatch and degree of tensor parallelism."""
+
+    def __init__(self, row: MegatronRow) -> None:
+        self._network = Network(
+            row.width, row.heads, row.layers, vocabulary(row.tensor), row.seq_len
+        )
+        self._batch = row.micro_batch
+        self._divided = MeshOptions(Mesh(tp=row.tensor))
+        self._whole = self._captured(whole_step=True)
+        self._passes: OpGraph | None = None
+        device, host = predicted_target(DEVICE)
+        self._device, self._host = device, host
+        self._platform = Platform(device, None, flags_in_force())
+        self._plain = cost_ops(self._whole, self._divided.mesh, self._platform)
+        alone, _, said = mesh_step(self._whole, device, host, self._divided, name="alone")
+        self._host_bound = bool(said["lower_bound"])
+        self._known: dict[object, float] = {}
+
+    def predicted(self, row: MegatronRow) -> Predicted:
+        """An iteration on the row's mesh."""
+        options = mesh_of(row)
+        if row.pipeline > 1:
+            return self._pipeline(options)
+        if row.microbatches > 1 and self._passes is None:
+            self._passes = self._captured(whole_step=False)
+        return _added_up(self._whole, self._passes, row.microbatches, DEVICE, options)
+
+    def _pipeline(self, options: MeshOptions) -> Predicted:
+        """As ``mesh_step``, without the account of each op of the first stage."""
+        graph, platform = self._whole, self._platform
+        facts = model_of(graph)
+        stages = run_stages(graph, facts, self._plain, platform, self._host, options, self._known)
+        costed = first_stage(graph, facts, self._plain, platform, stages)
+        band = mesh_band(costed, options.mesh, self._device, self._host, stages.seconds)
+        whole = rank_memory(graph, facts, options.mesh)
+        return _stated(
+            stages.seconds, band.low, band.high, self._host_bound,
+            stage_memory(whole, graph, facts, stages).peak, self._device.memory_bytes,
+        )  # fmt: skip
+
+    def _captured(self, *, whole_step: bool) -> OpGraph:
+        def make() -> Callable[[], None]:
+            return gpt.make_step(self._network, self._batch, whole_step=whole_step)
+
+        return captured(make, DEVICE, self._divided)
+
+
+def _added_up(
+    whole: OpGraph, passes: OpGraph | None, microbatches: int, key: str, options: MeshOptions
+) -> Predicted:
+    """The whole step, and the passes of the microbatches before its own."""
+    device, host = predicted_target(key)
+    step, _, said = mesh_step(whole, device, host, options, name="step")
+    one_s = step.step.time.median
+    seconds = one_s
+    if microbatches > 1:
+        if passes is None:
+            raise ValueError("several microbatches and no passes of one")
+        # Before the last one, copies reduce nothing; shards do, in every pass.
+        silent = replace(options, mesh=replace(options.mesh, dp=1))
+        of_pass, _, _ = mesh_step(passes, device, host, silent, name="passes")
+        seconds += (microbatches - 1) * of_pass.step.time.median
+    low, high = step.step.time.low / one_s, step.step.time.high / one_s
+    peak = float(said["mesh"]["memory"]["peak"])
+    return _stated(seconds, low, high, bool(said["lower_bound"]), peak, device.memory_bytes)
+
+
+def _stated(
+    seconds: float,
+    low: float,
+    high: float,
+    host_bound: bool,
+    peak_bytes: float,
+    device_bytes: float | None,
+) -> Predicted:
+    """With the interval of a whole step: below a lower bound there is nothing, above it anything."""
+    ends = (1.0, float("inf")) if host_bound else (low, high)
+    return Predicted(
+        seconds, seconds * ends[0], seconds * ends[1], host_bound, peak_bytes, device_bytes
+    )
+
+
+def by_program(
+    rows: Iterable[FsdpRow | MegatronRow],
+) -> list[list[FsdpRow | MegatronRow]]:
+    """Rows that share captures, the largest programs first."""
+    found: dict[Hashable, list[FsdpRow | MegatronRow]] = {}
+    for row in rows:
+        found.setdefault(program_of(row), []).append(row)
+    return sorted(found.values(), key=lambda group: -group[0].layers * len(group))
