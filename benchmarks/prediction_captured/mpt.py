@@ -33,7 +33,7 @@ class Network:
 
 
 class RowsTaken(torch.autograd.Function):
-    """``IndexFirstAxis`` of flash-attn 1 (flash_attn/bert_padding.py): the rows that are no padding.
+    """``IndexFirstAxis`` of flash-attn 1 (flash_attn/bert_padding.py): rows without padding.
 
     Forward ``torch.gather`` by an index that is expanded along the rows, backward ``scatter_``.
     """

@@ -2,16 +2,17 @@
 
     PYTHONPATH=. python benchmarks/prediction_captured/run.py --shared FOLDER --out RESULT.json
 
-The same rows and the same split as ``prediction_distributed``; what is predicted there from a list of
-calls and fitted constants is captured here from a PyTorch program (``mpt``, ``gpt``) and predicted
-as ``gobrrr predict --mesh`` does, with nothing fitted in between. ``fitted`` are the models whose
-residuals there gave the intervals of whole steps that gobrrr states.
+The same rows and the same split as ``prediction_distributed``; what is predicted there from a list
+of calls and fitted constants is captured here from a PyTorch program (``mpt``, ``gpt``) and
+predicted as ``gobrrr predict --mesh`` does, with nothing fitted in between. ``fitted`` are the
+models whose residuals there gave the intervals of whole steps that gobrrr states. ``--every N``
+takes every Nth program alone; the result says so.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -112,20 +113,16 @@ def told(item: Item) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def all_predicted(rows: Sequence[Row]) -> list[Item]:
-    """Every row, in as many processes as there are processors."""
-    programs = by_program(rows)
+def all_predicted(programs: Sequence[Sequence[Row]]) -> Iterator[list[Item]]:
+    """Every row, program by program, in as many processes as there are processors."""
     workers = min(len(programs), len(os.sched_getaffinity(0)))
-    items: list[Item] = []
     if workers <= 1:
-        found = map(predicted, programs)
-        return [Item(row, each) for own, of in zip(programs, found) for row, each in zip(own, of)]
+        for own in programs:
+            yield [Item(row, each) for row, each in zip(own, predicted(own))]
+        return
     with ProcessPoolExecutor(workers, get_context("spawn"), _one_thread) as pool:
-        for at, (own, of) in enumerate(zip(programs, pool.map(predicted, programs)), 1):
-            items += [Item(row, each) for row, each in zip(own, of)]
-            if at % 10 == 0:
-                print(f"{at} of {len(programs)} programs", flush=True)
-    return items
+        for own, of in zip(programs, pool.map(predicted, programs)):
+            yield [Item(row, each) for row, each in zip(own, of)]
 
 
 def _one_thread() -> None:
@@ -145,26 +142,39 @@ def of_quick(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def main() -> None:
-    options = parser(__doc__, "measured/distributed").parse_args()
-    record = Record(
-        "prediction_captured", options, "numpy", device="recorded training on 2 to 128 A100s"
-    )
-    folder = needed(options.shared, "measured training runs")
-    rows: list[Row] = [*read_fsdp(folder), *read_megatron(folder)]
-    items = all_predicted(of_quick(rows) if options.quick else rows)
+def body_of(items: Sequence[Item], programs: int) -> dict[str, Any]:
+    """The result of all rows so far; ``programs``: how many there are."""
     large = [item.found.too_large for item in items]
     scored = [item.scored for item in items]
-    body = {
+    return {
+        "programs": {"there_are": programs, "predicted": len(by_program(i.row for i in items))},
         **groups(items),
         "meshes_fitted": rankings(scored, fitted=True),
         "meshes_unseen": rankings(scored, fitted=False),
         # All of them have run.
         "said_not_to_fit": {"n": len(large), "said": sum(bool(each) for each in large)},
+        "rows": [told(item) for item in items],
     }
-    for name, entry in body.items():
-        print(name, entry)
-    record.write({**body, "rows": [told(item) for item in items]})
+
+
+def main() -> None:
+    given = parser(__doc__, "measured/distributed")
+    given.add_argument("--every", type=int, default=1, metavar="N", help="every Nth program alone")
+    options = given.parse_args()
+    record = Record(
+        "prediction_captured", options, "numpy", device="recorded training on 2 to 128 A100s"
+    )
+    folder = needed(options.shared, "measured training runs")
+    rows: list[Row] = [*read_fsdp(folder), *read_megatron(folder)]
+    programs = by_program(of_quick(rows) if options.quick else rows)
+    items: list[Item] = []
+    for found in all_predicted(programs[:: options.every]):
+        items += found
+        print(*(f"{item.scored.ratio:.3f} {told(item)['step']}" for item in found), sep="\n")
+        record.write(body_of(items, len(programs)))
+    for name, entry in body_of(items, len(programs)).items():
+        if name != "rows":
+            print(name, entry)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from benchmarks.prediction_captured import gpt, mpt
 from benchmarks.prediction_captured.mpt import Network
@@ -144,7 +145,7 @@ class MegatronProgram:
         self._device, self._host = device, host
         self._platform = Platform(device, None, flags_in_force())
         self._plain = cost_ops(self._whole, self._divided.mesh, self._platform)
-        alone, _, said = mesh_step(self._whole, device, host, self._divided, name="alone")
+        said = mesh_step(self._whole, device, host, self._divided, name="alone")[2]
         self._host_bound = bool(said["lower_bound"])
         self._known: dict[object, float] = {}
 
@@ -205,7 +206,7 @@ def _stated(
     peak_bytes: float,
     device_bytes: float | None,
 ) -> Predicted:
-    """With the interval of a whole step: below a lower bound there is nothing, above it anything."""
+    """With the interval of a whole step; a lower bound has nothing below and no upper end."""
     ends = (1.0, float("inf")) if host_bound else (low, high)
     return Predicted(
         seconds, seconds * ends[0], seconds * ends[1], host_bound, peak_bytes, device_bytes
@@ -215,8 +216,10 @@ def _stated(
 def by_program(
     rows: Iterable[FsdpRow | MegatronRow],
 ) -> list[list[FsdpRow | MegatronRow]]:
-    """Rows that share captures, the largest programs first."""
+    """Rows that share captures; programs in an order that does not depend on their size."""
     found: dict[Hashable, list[FsdpRow | MegatronRow]] = {}
     for row in rows:
         found.setdefault(program_of(row), []).append(row)
-    return sorted(found.values(), key=lambda group: -group[0].layers * len(group))
+    return sorted(
+        found.values(), key=lambda own: sha256(repr(program_of(own[0])).encode()).digest()
+    )
