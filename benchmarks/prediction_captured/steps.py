@@ -23,7 +23,7 @@ from gobrrr.prediction.mesh_costs import Platform, cost_ops, model_of
 from gobrrr.prediction.mesh_memory import rank_memory
 from gobrrr.prediction.mesh_ops import end_of_backward
 from gobrrr.prediction.mesh_pipeline import first_stage, run_stages, stage_memory
-from gobrrr.prediction.mesh_step import mesh_band, mesh_step
+from gobrrr.prediction.mesh_step import mesh_band, mesh_step, step_seconds
 from gobrrr.prediction.options import PredictOptions
 from gobrrr.prediction.targets import predicted_target
 from gobrrr.prediction.torch_flags import flags_in_force
@@ -164,10 +164,11 @@ class MegatronProgram:
         facts = model_of(graph)
         stages = run_stages(graph, facts, self._plain, platform, self._host, options, self._known)
         costed = first_stage(graph, facts, self._plain, platform, stages)
-        band = mesh_band(costed, options.mesh, self._device, self._host, stages.seconds)
+        seconds = step_seconds(costed.ops, self._host)
+        band = mesh_band(costed, options.mesh, self._device, self._host, seconds)
         whole = rank_memory(graph, facts, options.mesh)
         return _stated(
-            stages.seconds, band.low, band.high, self._host_bound,
+            seconds, band.low, band.high, self._host_bound,
             stage_memory(whole, graph, facts, stages).peak, self._device.memory_bytes,
         )  # fmt: skip
 
