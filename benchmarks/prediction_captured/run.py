@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.command import Record, needed, parser
 from benchmarks.prediction_captured.steps import Predicted, by_program, predicted
 from benchmarks.prediction_distributed.megatron import DEVICE
+from benchmarks.prediction_distributed.mpt import FLASH_1
 from benchmarks.prediction_distributed.rows import (
     GPUS_A_HOST,
     FsdpRow,
@@ -76,6 +77,7 @@ def scores(items: Sequence[Item]) -> dict[str, Any]:
 def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
     """Scores of all rows, by what is measured, by kind of mesh and by what could matter."""
     fsdp = [item for item in items if isinstance(item.row, FsdpRow)]
+    slower = [replace(i, found=i.found.with_attention_slower(1 / FLASH_1)) for i in fsdp]
     gpt = [item for item in items if isinstance(item.row, MegatronRow)]
 
     def much(item: Item) -> bool:
@@ -85,6 +87,9 @@ def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
         "fsdp": (fsdp, lambda _: True),
         "fsdp_little_attention": (fsdp, lambda item: not much(item)),
         "fsdp_much_attention": (fsdp, much),
+        "fsdp_attention_1": (slower, lambda _: True),
+        "fsdp_attention_1_one_host": (slower, lambda item: item.row.gpus <= GPUS_A_HOST),
+        "fsdp_attention_1_several_hosts": (slower, lambda item: item.row.gpus > GPUS_A_HOST),
         "megatron": (gpt, lambda _: True),
         "megatron_said_to_be_host_bound": (gpt, lambda item: item.found.host_bound),
         "megatron_not_host_bound": (gpt, lambda item: not item.found.host_bound),
@@ -109,7 +114,7 @@ def told(item: Item) -> dict[str, Any]:
         "step": what, "batch": batch, "recomputed": recomputed, "fitted": row.fitted,
         "measured_s": round(row.measured_s, 5), "predicted_s": round(found.seconds, 5),
         "held": found.holds(row.measured_s), "host_bound": found.host_bound,
-        "peak_gb": round(found.peak_bytes / 1e9, 2),
+        "peak_gb": round(found.peak_bytes / 1e9, 2), "attention_s": round(found.attention_s, 5),
     }  # fmt: skip
 
 

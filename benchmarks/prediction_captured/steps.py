@@ -31,6 +31,7 @@ from gobrrr.timeline.graph import OpGraph
 
 # Hosts' links are not stated by the source: eight interfaces of 200 Gb/s, as ``mpt`` beside it.
 LINK = parse_link("8x200Gb")
+FUSED_ATTENTION = "_scaled_dot_product_flash_attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Predicted:
         host_bound: whether it says so.
         peak_bytes: of the rank that needs most.
         device_bytes: that a device has.
+        attention_s: of it, in kernels of fused attention, all microbatches together.
     """
 
     seconds: float
@@ -51,10 +53,20 @@ class Predicted:
     host_bound: bool
     peak_bytes: float
     device_bytes: float | None
+    attention_s: float = 0.0
 
     def holds(self, measured_s: float) -> bool:
         """Whether the measured step is in the interval."""
         return self.low_s <= measured_s <= self.high_s
+
+    def with_attention_slower(self, times: float) -> Predicted:
+        """With fused attention that takes so many times as long, beside nothing that hides it."""
+        seconds = self.seconds + (times - 1) * self.attention_s
+        more = seconds / self.seconds
+        return replace(
+            self, seconds=seconds, low_s=self.low_s * more, high_s=self.high_s * more,
+            attention_s=times * self.attention_s,
+        )  # fmt: skip
 
     @property
     def too_large(self) -> bool | None:
@@ -184,7 +196,7 @@ def _added_up(
 ) -> Predicted:
     """The whole step, and the passes of the microbatches before its own."""
     device, host = predicted_target(key)
-    step, _, said = mesh_step(whole, device, host, options, name="step")
+    step, ops, said = mesh_step(whole, device, host, options, name="step")
     one_s = step.step.time.median
     seconds = one_s
     if microbatches > 1:
@@ -196,7 +208,9 @@ def _added_up(
         seconds += (microbatches - 1) * of_pass.step.time.median
     low, high = step.step.time.low / one_s, step.step.time.high / one_s
     peak = float(said["mesh"]["memory"]["peak"])
-    return _stated(seconds, low, high, bool(said["lower_bound"]), peak, device.memory_bytes)
+    found = _stated(seconds, low, high, bool(said["lower_bound"]), peak, device.memory_bytes)
+    attention_s = sum(op.device_s for op in ops if FUSED_ATTENTION in op.op.call.name)
+    return replace(found, attention_s=microbatches * attention_s)
 
 
 def _stated(

@@ -58,6 +58,11 @@ def test_a_pipeline_is_predicted_as_the_function_does() -> None:
 def test_further_microbatches_take_their_passes_and_no_update() -> None:
     one, three = (steps.fsdp_step(replace(FSDP, microbatches=count)).seconds for count in (1, 3))
     assert one < three < 3 * one
+    two = steps.fsdp_step(replace(FSDP, microbatches=2))
+    slower = two.with_attention_slower(2.0)
+    assert slower.seconds - two.seconds == pytest.approx(two.attention_s)
+    assert 0 < two.attention_s < two.seconds
+    assert slower.high_s / slower.low_s == pytest.approx(two.high_s / two.low_s)
     # Reductions of copies and the update are once in a step, whatever the microbatches.
     alone = replace(MEGATRON, data=1, pipeline=1, gpus=1)
     program = steps.MegatronProgram(alone)
