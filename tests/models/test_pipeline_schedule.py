@@ -44,6 +44,14 @@ def test_a_slow_last_stage_sets_the_pace() -> None:
     assert found.seconds == 1.0 + 5 * 6.0 + 2.0
 
 
+def test_gradients_are_added_up_from_the_second_microbatch_on() -> None:
+    found = pipeline_time([StageTime(1.0, 2.0, add_s=0.5)] * 2, 2, 3)
+    # The first stage: two forward passes wait for nobody, the last backward pass adds up too.
+    assert found.busy_s == (10.0, 10.0)
+    assert found.seconds == 1 + 10.0 + 2.5
+    assert pipeline_time([StageTime(1.0, 2.0, add_s=0.5)], 1, 1).seconds == 3.0
+
+
 def test_sending_delays_each_way_once() -> None:
     found = pipeline_time([StageTime(1.0, 2.0, 0.25)] * 2, 2, 1)
     assert found.seconds == 1 + 0.25 + 1 + 2 + 0.25 + 2

@@ -122,6 +122,19 @@ def test_the_first_stage_runs_its_passes_and_waits_between() -> None:
     assert waited == pytest.approx(found.ran.bubble_s[0])
 
 
+def test_the_step_of_the_first_stage_is_as_long_as_the_schedule_says() -> None:
+    found = made(Mesh(pp=2), 8)
+    ran = float(replayed(found.ops, TYPICAL_HOST).ops.end_s.max())
+    assert ran == pytest.approx(found.stages.seconds, rel=0.01)
+    added = [each for each in found.ops if not each.op.module and each.op.phase is Phase.BACKWARD]
+    adding_s = sum(each.device_s for each in added if each.op.collective is None)
+    once_s = sum(
+        each.end_s - each.begin_s for each in found.ran.stages[0] if each.one.microbatch == 0
+    )
+    # Seven microbatches' gradients are added to those of the first.
+    assert found.ran.busy_s[0] == pytest.approx(8 * once_s + adding_s, rel=0.01)
+
+
 def test_the_first_stage_updates_its_own_parameters() -> None:
     call = made(Mesh(pp=2), 2).ops[-1].op.call
     assert [spec.storage for spec in call.tensors] == [0, 1, 10, 11]

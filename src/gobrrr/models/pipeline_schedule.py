@@ -34,18 +34,20 @@ class StageTime:
 
     ``forward_s``; ``backward_s`` with what is computed again; ``send_s`` of its activations to the
     next chunk, and of their gradients back to it. A stage is free while it sends.
-    ``first_forward_s``: of the first microbatch, where that takes longer.
+    ``first_forward_s``: of the first microbatch, where that takes longer. ``add_s``: of adding its
+    gradients to those of the microbatches before, behind every backward pass but the first.
     """
 
     forward_s: float
     backward_s: float
     send_s: float = 0.0
     first_forward_s: float | None = None
+    add_s: float = 0.0
 
     def seconds_of(self, one: Pass) -> float:
         """Of one pass through the chunk."""
         if one.backward:
-            return self.backward_s
+            return self.backward_s + (self.add_s if one.microbatch else 0.0)
         first = self.first_forward_s if one.microbatch == 0 else None
         return self.forward_s if first is None else first
 

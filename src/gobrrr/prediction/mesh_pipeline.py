@@ -23,20 +23,20 @@ from gobrrr.models.pipeline_schedule import (
 from gobrrr.prediction.costs import CostedOp, OpCost
 from gobrrr.prediction.mesh import Mesh, MeshOptions, link_of, time_of
 from gobrrr.prediction.mesh_chunks import Chunks, chunks_of
-from gobrrr.prediction.mesh_costs import CostedMesh, Platform, communicates, cost_ops
+from gobrrr.prediction.mesh_costs import CostedMesh, Platform, communicates
 from gobrrr.prediction.mesh_memory import RankMemory
 from gobrrr.prediction.mesh_parts import part_of, seconds_of
 from gobrrr.prediction.mesh_shards import ShardedStages, sharded_stages
 from gobrrr.prediction.mesh_update import (
     StageUpdate,
-    gradients_of,
+    adding_of,
     optimizer_of,
     stage_updates,
 )
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.graph import CollectiveCall, ModelFacts, OpGraph, Parameter, StepOp
-from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.timeline.graph import CollectiveCall, ModelFacts, OpGraph, StepOp
+from gobrrr.timeline.ops import OpCall
 
 # Parts of the model on each stage of an interleaved schedule, as torch's examples have it.
 INTERLEAVED_CHUNKS = 2
@@ -215,7 +215,9 @@ def run_stages(
         if shards is not None:
             first = shards.parts[c].forward.ops
             first_s = seconds_of(first, range(len(first)), host, known)
-        stage_times.append(StageTime(forward_s, backward_s, send_s, first_s))
+        adding = adding_of(graph, facts, chunks, c, mesh, platform)
+        add_s = seconds_of(adding, range(len(adding)), host, known)
+        stage_times.append(StageTime(forward_s, backward_s, send_s, first_s, add_s))
     ran = pipeline_time(stage_times, mesh.pp, options.microbatches, schedule)
     updates = stage_updates(graph, facts, chunks, mesh, platform, host, shards)
     return Stages(chunks, sends, ran, updates, options, shards)
@@ -238,7 +240,6 @@ def first_stage(
 ) -> CostedPipeline:
     """The step of the first stage, put together from its passes; arguments as of ``pipelined``."""
     mesh, chunks, sends, ran = stages.options.mesh, stages.chunks, stages.sends, stages.ran
-    gradients = gradients_of(facts, chunks, mesh, 0)
     ops: list[CostedOp] = []
     waits: set[int] = set()
     times = {**plain.times}
@@ -247,11 +248,10 @@ def first_stage(
         times |= {**part.forward.times, **part.reduce.times}
     now = 0.0
     summed: set[int] = set()
-    adding = {}
-    for chunk in range(0, len(sends), mesh.pp):
-        of_chunk = [each for each in gradients if chunks.of_parameter[each.storage] == chunk]
-        sums = replace(graph, ops=(_added(graph, of_chunk),))
-        adding[chunk] = cost_ops(sums, mesh, platform).ops
+    adding = {
+        chunk: adding_of(graph, facts, chunks, chunk, mesh, platform)
+        for chunk in range(0, len(sends), mesh.pp)
+    }
 
     def wait(until: float, call: CollectiveCall, phase: Phase) -> None:
         nonlocal now
@@ -325,16 +325,6 @@ def _waiting(call: CollectiveCall, seconds: float, phase: Phase, link: str) -> C
         link=link,
     )  # fmt: skip
     return CostedOp(op, cost)
-
-
-def _added(graph: OpGraph, parameters: Sequence[Parameter]) -> StepOp:
-    """A microbatch's gradients, added to those of the ones before."""
-    device = next((s.device for op in graph.ops for s in op.call.tensors if s.device != "cpu"), "")
-    sums = tuple(
-        TensorSpec(each.shape, each.dtype, None, each.gradient, device, 0) for each in parameters
-    )
-    new = tuple(replace(each, storage=None) for each in sums)
-    return StepOp(OpCall("aten::_foreach_add_", (sums, new, 1), ()), phase=Phase.BACKWARD)
 
 
 def stage_memory(

@@ -1,4 +1,4 @@
-"""What a stage of a pipeline does once its passes are done: gradients reduced, optimizer run.
+"""What a stage of a pipeline does beside its passes: gradients added up, reduced, optimizer run.
 
 A stage waits for no other one there, as in torch's schedules, where each process calls its own
 optimizer after the schedule's step.
@@ -15,8 +15,10 @@ from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.mesh import Mesh, time_of
 from gobrrr.prediction.mesh_chunks import Chunks
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
+from gobrrr.prediction.mesh_ops import device_of
 from gobrrr.prediction.mesh_parts import seconds_of
 from gobrrr.prediction.mesh_shards import ShardedStages
+from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import CollectiveCall, ModelFacts, OpGraph, Parameter, StepOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 
@@ -93,6 +95,23 @@ def gradients_of(facts: ModelFacts, chunks: Chunks, mesh: Mesh, stage: int) -> l
         each for each in facts.parameters
         if each.ready is not None and owner[each.storage] % mesh.pp == stage
     ]  # fmt: skip
+
+
+def adding_of(
+    graph: OpGraph, facts: ModelFacts, chunks: Chunks, part: int, mesh: Mesh, platform: Platform
+) -> tuple[CostedOp, ...]:
+    """A microbatch's gradients of one part of the model, added to those of the ones before."""
+    own = [
+        each for each in facts.parameters
+        if each.ready is not None and chunks.of_parameter[each.storage] == part
+    ]  # fmt: skip
+    if not own:
+        return ()
+    device = device_of(graph.ops)
+    sums = tuple(TensorSpec(each.shape, each.dtype, None, each.gradient, device, 0) for each in own)
+    new = tuple(replace(each, storage=None) for each in sums)
+    call = OpCall("aten::_foreach_add_", (sums, new, 1), ())
+    return cost_ops(replace(graph, ops=(StepOp(call, phase=Phase.BACKWARD),)), mesh, platform).ops
 
 
 def _reduced(gradients: Sequence[Parameter], mesh: Mesh, stage: int) -> CollectiveCall | None:
