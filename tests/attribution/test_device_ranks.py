@@ -37,7 +37,9 @@ def test_the_rank_that_arrives_last_is_found_and_why(tmp_path: Path) -> None:
     assert result.ranks[0].waits_for_ns == (0, 60_000)
     assert result.ranks[0].why == "waits 60.0 µs per step, all of it for rank 1"
     # 60 us of loading against 1 us, less what the first step's idle time before it differs by
-    assert result.ranks[1].why == "arrives last: 59.0 µs more in data loading than the others"
+    assert (
+        result.ranks[1].why == "arrives last: 59.0 µs more per step than the others on data loading"
+    )
 
 
 def test_waiting_is_apart_from_transfer_where_all_ranks_are_present(tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def test_nobody_is_named_where_nobody_stands_out(data: Path) -> None:
     assert (diagnosis.job.slowest, diagnosis.job.sentence) == (None, "")
     assert "wait for rank" not in diagnosis.verdict
     assert diagnosis.source["rank"] == 1  # busy longest
-    assert diagnosis.notices[0].endswith("is of rank 1, the one that is busy longest.")
+    assert diagnosis.notices[0].endswith("is about rank 1, which is busy longest.")
 
 
 def test_pauses_of_the_collector_are_seen_in_the_mean(data: Path) -> None:

@@ -34,7 +34,7 @@ def test_an_unmeasured_device_has_the_band_of_devices_left_out_and_says_so() -> 
     band = band_of_class("C", residuals.PRODUCT_32)
     assert band is not None
     assert (band.low, band.high) == (0.65, 1.2)
-    assert band.source.startswith("no measurement of products in float32 on C; from A, B")
+    assert band.source.startswith("products in float32 were not measured on C: errors on A, B")
 
 
 def test_no_interval_without_ground() -> None:
@@ -114,7 +114,7 @@ def test_a_step_names_every_class_of_a_tenth_that_its_device_has_no_measurement_
     assert band is not None
     assert not band.own
     assert band.source.startswith("products in float32 on B, ")
-    assert band.source.endswith("; no measurement of softmax (20 % of the time) on B")
+    assert band.source.endswith("; not measured on B: softmax (20 % of the time)")
     little = band_of_step("B", [(residuals.PRODUCT_32, 95.0), (residuals.SOFTMAX, 5.0)])
     assert little is not None
     assert little.own and "no measurement" not in little.source

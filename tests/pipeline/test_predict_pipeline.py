@@ -121,7 +121,10 @@ def test_the_report_says_what_its_stages_wait() -> None:
         ({"mesh": "dp=2", "schedule": "1f1b"}, "--schedule applies to a pipeline"),
         ({"microbatches": 4}, "--microbatches applies to a mesh"),
         ({"mesh": "pp=2", "schedule": "2f2b"}, "no schedule '2f2b'; schedules are gpipe, 1f1b"),
-        ({"mesh": "pp=16"}, "a pipeline of 16 parts needs at least 16 blocks, and the model has 8"),
+        (
+            {"mesh": "pp=16"},
+            "a pipeline of 16 stages needs at least 16 blocks, and the model has 8",
+        ),
         (
             {"mesh": "pp=4", "schedule": "interleaved", "microbatches": 6},
             "rounds of 4",

@@ -422,7 +422,7 @@ def test_a_sharded_stage_holds_its_parameters_and_gradients_whole() -> None:
 
 
 def test_what_cannot_be_a_pipeline_is_one_sentence() -> None:
-    with pytest.raises(InputError, match="a pipeline of 8 parts needs at least 8 blocks"):
+    with pytest.raises(InputError, match="a pipeline of 8 stages needs at least 8 blocks"):
         made(Mesh(pp=8), 2)
     alone = replace(GRAPH, ops=tuple(FORWARD))
     plain = cost_ops(alone, Mesh(pp=2), PLATFORM)

@@ -44,7 +44,7 @@ memory        25.0   25.0   0.0
 overhead      27.5   18.5  -9.0  -33 %
 unmodelled     1.5    1.5   0.0
 
-leaf                 before  after    ms
+part                 before  after    ms
 overhead · dispatch    15.0    6.0  -9.0  -60 %
 
 op                                                  before  after    ms
@@ -104,7 +104,7 @@ def test_check_command(
 ) -> None:
     old, new = saved(training, tmp_path / "old.json"), saved(after, tmp_path / "new.json")
     assert main(["check", new, "--baseline", old]) == 0
-    assert "new.json holds" in capsys.readouterr().out
+    assert "new.json: no breach" in capsys.readouterr().out
     assert main(["check", old, "--baseline", new, "--max", "kernels=10"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "breach: kernels: 380 per step, at most 10 allowed",

@@ -193,7 +193,7 @@ def test_without_a_speed_of_light_the_waterfall_says_so(training: Diagnosis) -> 
 def test_a_leaf_points_to_the_findings_that_act_on_it(training: Diagnosis) -> None:
     training.findings[1].leaves = ["compute.matrix.below"]
     falls, _ = waterfall_of(training)
-    assert [f.findings for f in falls if f.label == "matrix below the roof"] == [(1,)]
+    assert [f.findings for f in falls if f.label == "matrix below the ceiling"] == [(1,)]
     text = report_html(training)
     assert 'href="#finding-1"' in text
     assert 'id="finding-1"' in text

@@ -145,10 +145,10 @@ def _notices(
         notices.append(text[0].upper() + text[1:])
     loose = sum(not figure.matched for figure in figures)
     if loose and given > 1:
-        kinds = "kind of collective does" if loose == 1 else "kinds of collectives do"
+        kinds = "kind of collective is" if loose == 1 else "kinds of collectives are"
         notices.append(
-            f"{loose} {kinds} not run equally often per step on every rank of its group, or "
-            "runs between two ranks only: ranks are not compared there."
+            f"{loose} {kinds} left out of the comparison of ranks: the ranks of the group do not "
+            "call it equally often per step, or it connects only two ranks."
         )
     return tuple(notices)
 
@@ -227,4 +227,5 @@ def _why(
     label = max(excess, key=lambda name: excess[name])
     if excess[label] <= 0:
         return "arrives last, though no part of its own step takes longer"
-    return f"arrives last: {time_text(excess[label] / 1e9)} more in {label} than the others"
+    more = time_text(excess[label] / 1e9)
+    return f"arrives last: {more} more per step than the others on {label}"

@@ -142,7 +142,7 @@ def call_of(op: WrittenOp) -> Callable[[], Callable[[], Any]]:
                 try:
                     return function(*arguments, **keywords)
                 except (TypeError, RuntimeError, ValueError, IndexError) as error:
-                    first = str(error).strip().splitlines()[0]
+                    first = _first_line(error)
                     raise InputError(f"PyTorch refuses this {op.name}: {first}") from error
 
         return step
@@ -162,10 +162,16 @@ def _function(name: str) -> Callable[..., Any]:
         found = getattr(home, short, None)
         if callable(found):
             return found  # type: ignore[no-any-return]
-    known = [n for n in (*dir(functional), *dir(torch)) if n.islower()]
+    known = [n for n in (*dir(functional), *dir(torch)) if n.islower() and not n.startswith("_")]
     near = difflib.get_close_matches(short, known, n=3)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     raise InputError(f"PyTorch has no function {name!r}{hint}")
+
+
+def _first_line(error: Exception) -> str:
+    """What is wrong; the list of accepted signatures that may follow it is left out."""
+    first = str(error).strip().splitlines()[0]
+    return first.removesuffix(", but expected one of:")
 
 
 def _tensors(value: Any) -> Any:

@@ -156,10 +156,12 @@ def _layers_of(model: Any) -> Iterable[_Layers]:
 def _check(layers: _Layers, degree: int) -> None:
     sizes = [(each.out_features, "outputs") for each in layers.columns]
     sizes.append((layers.row.in_features, "inputs"))
-    sizes += [(count, f"of its {name}") for name, count in _heads_of(layers.parent).items()]
+    sizes += [(count, name) for name, count in _heads_of(layers.parent).items()]
     for size, what in sizes:
         if size % degree:
-            raise InputError(f"tp={degree} does not divide module {layers.name}: {size} {what}")
+            raise InputError(
+                f"tp={degree} does not divide the {size} {what} of module {layers.name}"
+            )
 
 
 def _heads_of(module: Any) -> dict[str, int]:

@@ -28,7 +28,7 @@ COMMANDS: dict[str, str] = {
     "ceilings": "measure this machine's peak rates and fixed costs; cached",
     "devices": "list the devices here and the data sheets that gobrrr has",
     "lab": "measure the article's claims on this machine",
-    "doctor": "report versions, devices and compilers: what works here, what not",
+    "doctor": "versions, devices, compilers: what works here, and what does not",
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Measure this machine's ceilings: peak arithmetic by dtype, bandwidth by memory
 level, fixed costs. It takes under a minute, and the result is cached in the user's cache
-folder. Every roof in a report comes from it."""
+folder. Every roof in a report comes from these figures."""
 EXAMPLES = """examples:
   gobrrr ceilings
   gobrrr ceilings --refresh
@@ -28,7 +29,9 @@ EXAMPLES = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gobrrr ceilings``."""
     parser.add_argument("--refresh", action="store_true", help="measure again")
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads of a torch op")
+    parser.add_argument(
+        "--threads", type=positive, metavar="N", help="number of threads of a torch op"
+    )
     parser.add_argument("--json", type=output_path, metavar="PATH", help="write them to a file")
     parser.add_argument(
         "--from", dest="file", metavar="FILE", help="show the ceilings in FILE instead of measuring"
@@ -87,12 +90,14 @@ def _measured(parsed: argparse.Namespace) -> Ceilings:
 
 def _show(ceilings: Ceilings) -> None:
     from gobrrr.reports.plain_table import ceiling_lines
+    from gobrrr.reports.terminal import options_for
     from gobrrr.timeline.names import plain_name
 
+    columns = options_for(sys.stdout).width
     print(plain_name(ceilings.device))
     for line in ceiling_lines(
-        ceilings.rows.values(), lambda row: f"{row.how}: {plain_name(row.source)}"
+        ceilings.rows.values(), lambda row: f"{row.how}: {plain_name(row.source)}", width=columns
     ):
         print(line)
     for notice in ceilings.notices:
-        print(f"! {plain_name(notice, 2000)}")
+        print(textwrap.fill(f"! {plain_name(notice, 2000)}", columns, subsequent_indent="  "))

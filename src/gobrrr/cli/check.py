@@ -35,16 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-times", action="store_true", help="compare counts only")
     group.add_argument(
         "--time-tolerance", type=_percent, default=DEFAULT_TIME_TOLERANCE, metavar="PERCENT",
-        help="percent by which a step may take longer (default 10)",
+        help="how much longer a step may take, in percent (default 10)",
     )  # fmt: skip
     group = parser.add_argument_group("limits")
     group.add_argument(
         "--max", type=_limit, action="append", default=[], metavar="COUNTER=N",
-        help="at most N per step of: kernels, synchronisations, flops, bytes, ...",
+        help="at most N per step of a counter: kernels, synchronisations, flops, bytes or another "
+        "(an unknown name lists all)",
     )  # fmt: skip
     group.add_argument("--regime", help="what must bound the step: compute, memory or overhead")
     group.add_argument(
-        "--max-overhead", type=_percent, metavar="PERCENT", help="most overhead, of the step"
+        "--max-overhead",
+        type=_percent,
+        metavar="PERCENT",
+        help="the most overhead, in percent of the step",
     )
 
 
@@ -55,7 +59,9 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         counters=dict(parsed.max), regime=parsed.regime, max_overhead=parsed.max_overhead
     )
     if parsed.baseline is None and limits == Limits():
-        raise InputError("nothing to check against: give --baseline, --max, --regime or another")
+        raise InputError(
+            "nothing to check against: give --baseline, --max, --regime or --max-overhead"
+        )
     diagnosis = load(parsed.diagnosis)
     breaches = over_limits(diagnosis, limits)
     if parsed.baseline is not None:
@@ -73,7 +79,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         print(f"breach: {breach}")
     if breaches:
         return 1
-    print(f"{parsed.diagnosis} holds")
+    print(f"{parsed.diagnosis}: no breach")
     return 0
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gobrrr.devices.datasheets.sheet import DeviceSheet
 
 DESCRIPTION = """List the device here and the devices whose data sheets gobrrr has. With a name,
-show every figure of that device with its source. Rates are dense."""
+show every figure of that device with its source. Rates are without sparsity."""
 EXAMPLES = """examples:
   gobrrr devices
   gobrrr devices H100-SXM

@@ -31,7 +31,7 @@ PAGE = "fleet.html"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gobrrr fleet``."""
     parser.add_argument(
-        "paths", nargs="*", metavar="GLOB", help="traces; with --query the fleet folder"
+        "paths", nargs="*", metavar="GLOB", help="traces (with --query: the fleet folder)"
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help=f"the fleet folder (default: {DEFAULT_OUT})"
@@ -42,11 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run-per-folder", action="store_true", help="the files of each folder are one run"
     )
     naming.add_argument(
-        "--ranks-per-host", type=positive, metavar="N", help="if paths do not name the hosts"
+        "--ranks-per-host",
+        type=positive,
+        metavar="N",
+        help="how many ranks a host has, where paths do not name the hosts",
     )
     work = parser.add_argument_group("reading")
     work.add_argument(
-        "--workers", type=positive, metavar="N", help="processes (default: one per core)"
+        "--workers", type=positive, metavar="N", help="number of processes (default: one per core)"
     )
     work.add_argument(
         "--worker-memory",
@@ -55,21 +58,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MB",
         help="memory for reading one trace; a larger trace is reported as an error (default 1024)",
     )
-    work.add_argument("--again", action="store_true", help="read unchanged files again, too")
+    work.add_argument("--again", action="store_true", help="read unchanged files again too")
     work.add_argument(
         "--engine", choices=("local", "ray"), default="local",
         help="processes on this machine, or tasks on a Ray cluster (default local)",
     )  # fmt: skip
     work.add_argument(
-        "--address", metavar="ADDRESS", help="of the Ray cluster, or auto (default: start one here)"
+        "--address",
+        metavar="ADDRESS",
+        help="address of the Ray cluster, or auto (default: start one here)",
     )
     asking = parser.add_argument_group("queries")
     asking.add_argument(
         "--query", metavar="SQL", help="run one select statement on the tables, with DuckDB"
     )
     form = asking.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the answer as JSON")
-    form.add_argument("--csv", action="store_true", help="the answer as CSV")
+    form.add_argument("--json", action="store_true", help="print the answer as JSON")
+    form.add_argument("--csv", action="store_true", help="print the answer as CSV")
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,10 +62,12 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 
 def _list_all() -> None:
     from gobrrr.lab import experiment_names, find_experiment
+    from gobrrr.reports.terminal import options_for
 
+    columns = options_for(sys.stdout).width
     for name in experiment_names():
-        experiment = find_experiment(name)
-        print(f"{name:<13} {experiment.question}")
+        said = f"{name:<13} {find_experiment(name).question}"
+        print(textwrap.fill(said, columns, subsequent_indent=" " * 14))
     print("\ngobrrr lab NAME runs one of them on this machine, gobrrr lab all runs all of them.")
 
 

@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--link", metavar="RATE[,LATENCY]",
         help="network bandwidth of one host, all its adapters together: 8x400Gb, 50GB; and the "
-        "time of a message between hosts beyond NCCL's own for a hop: 8x400Gb,20us (default: 0)",
+        "latency of a message between hosts, added to NCCL's own per hop: 8x400Gb,20us "
+        "(default: 0)",
     )  # fmt: skip
     group.add_argument(
         "--microbatches", type=positive, metavar="N",

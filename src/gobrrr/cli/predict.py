@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--op", metavar="OP", help="one op, such as mm(4096x4096, 4096x4096, bf16)")
     group.add_argument(
         "--against", metavar="CSV",
-        help="measured times to compare predictions with: columns op or program, s, ms or us, "
-        "and device if it differs",
+        help="measured times to compare predictions with; columns: op or program; s, ms or us; "
+        "and device, where rows are of several",
     )  # fmt: skip
     group.add_argument("--trace", metavar="FILE", help="a recorded trace, scaled to the device")
     group.add_argument(
@@ -80,11 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="dp=N (DDP), fsdp=N (FSDP2), tp=N (tensor parallelism), pp=N (pipeline); reports the "
         "step of one rank",
     )  # fmt: skip
-    group.add_argument("--hosts", type=positive, default=1, metavar="N", help="hosts of the mesh")
+    group.add_argument(
+        "--hosts", type=positive, default=1, metavar="N", help="number of hosts (default 1)"
+    )
     group.add_argument(
         "--link", metavar="RATE[,LATENCY]",
         help="network bandwidth of one host, all its adapters together: 400Gb, 8x400Gb, 50GB; and "
-        "the time of a message between hosts beyond NCCL's own for a hop: 400Gb,20us (default: 0)",
+        "the latency of a message between hosts, added to NCCL's own per hop: 400Gb,20us "
+        "(default: 0)",
     )  # fmt: skip
     group.add_argument(
         "--microbatches", type=positive, metavar="N",

@@ -33,8 +33,9 @@ EXAMPLES = """examples:
   gobrrr run --nproc-per-node 2 train.py
   torchrun --nproc-per-node 8 -m gobrrr run --json d.json train.py
 
-A training step ends where an optimizer's step returns; where none steps, a step is
-one outermost module call; with gobrrr.step(): ... in the script says it outright.
+A training step ends where an optimizer's step returns. Without an optimizer, a step
+is one call of the outermost module. "with gobrrr.step():" around the body of the
+script's loop marks the steps explicitly.
 """
 
 NPROC = "--nproc-per-node"
@@ -60,14 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       gobrrr run [options] FILE.py:FUNCTION [options]"
     )
     group = parser.add_argument_group("measuring")
-    group.add_argument("--steps", type=positive, metavar="N", help="steps to time")
-    group.add_argument("--warmup", type=natural, metavar="N", help="steps to skip before measuring")
+    group.add_argument("--steps", type=positive, metavar="N", help="number of steps to time")
+    group.add_argument(
+        "--warmup", type=natural, metavar="N", help="number of steps to skip before measuring"
+    )
     group.add_argument("--stop", action="store_true", help="end the script once it is diagnosed")
     group.add_argument("--threads", type=positive, metavar="N", help="torch.set_num_threads(N)")
     group.add_argument(
         "--batch-test",
         action=argparse.BooleanOptionalAction,
-        help="run the batch-doubling test (default: if it takes only seconds)",
+        help="run the batch-doubling test (default: only if it takes seconds)",
     )
     group.add_argument(
         "--compare-compiled",
@@ -85,7 +88,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group.add_argument(
-        NPROC, type=positive, metavar="N", help="start N processes with torchrun; one report"
+        NPROC,
+        type=positive,
+        metavar="N",
+        help="start N processes with torchrun, and write one report of all",
     )
     add_report_options(parser)
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ceilings",
         metavar="FILE",
-        help="ceilings of the traced device, written there by gobrrr ceilings --json (default: "
+        help="ceilings of the traced device, from gobrrr ceilings --json run on it (default: "
         "its data sheet)",
     )
     group = parser.add_argument_group("copies of the trace (gzip if the name ends in .gz)")

@@ -72,7 +72,7 @@ def ceilings_of_sheet(sheet: DeviceSheet) -> Ceilings:
             rows[name] = Ceiling(name, figure.value * factor, unit, "datasheet", figure.source)
 
     for dtype, rate in sheet.matrix.items():
-        add(f"matrix.{dtype}", rate, "FLOP/s")
+        add(f"matrix.{dtype}", rate, "op/s" if dtype == "int8" else "FLOP/s")
     for dtype in ("float32", "float64"):
         if dtype in sheet.vector and f"matrix.{dtype}" not in rows:
             vector = sheet.vector[dtype]

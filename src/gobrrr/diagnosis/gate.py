@@ -133,7 +133,7 @@ def against_baseline(
         if now > before + slack or (exact and now < before - slack):
             breaches.append(f"{line}{_growth(before, now)}")
         elif now < before - slack:
-            notes.append(f"{line}{_growth(before, now)}; write a new baseline to hold it there")
+            notes.append(f"{line}{_growth(before, now)}; a new baseline would make this the limit")
     if not times:
         return GateResult(tuple(breaches), tuple(notes))
     if not _same_device(diagnosis, baseline):

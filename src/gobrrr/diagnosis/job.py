@@ -335,7 +335,8 @@ def _sentence(job: JobRecord) -> str:
 def _why(index: int, compared: JobComparison, job: JobRecord, ranks: int) -> str | None:
     rank = compared.ranks[index]
     if rank == job.slowest:
-        return f"arrives last: {time_text(job.excess_s)} more in {cause_text(job)} than the others"
+        more = time_text(job.excess_s)
+        return f"arrives last: {more} more per step than the others on {cause_text(job)}"
     if ranks < 2 or compared.waited_share[index] is None:
         return None
     waits = compared.waits_for_ns[index]

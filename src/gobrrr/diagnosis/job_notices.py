@@ -39,7 +39,7 @@ def name_late_start(job: JobRecord, joined_s: Mapping[int, float], compared: Job
 
 def notices_of_job(job: JobRecord, shown: int, alone: Mapping[int, str]) -> list[str]:
     """Sentences about the job; ``alone``: why ranks were measured on their own."""
-    which = "that the others wait for" if job.slowest == shown else "that is busy longest"
+    which = "for which the others wait" if job.slowest == shown else "which is busy longest"
     notices = [shown_rank_notice(shown, which)]
     if job.missing:
         reasons = "; ".join(dict.fromkeys(job.missing.values()))

@@ -126,13 +126,13 @@ def pace_of(result: RankComparison) -> str:
     if result.slowest is None:
         return ""
     why = next(rank.why for rank in result.ranks if rank.rank == result.slowest)
-    return f"The other ranks wait for rank {result.slowest}: it {why}."
+    return f"The other ranks wait for rank {result.slowest}, which {why}."
 
 
 def rank_notices(timelines: Sequence[Timeline], result: RankComparison, shown: int) -> list[str]:
     """What a reader of the diagnosis of one rank has to know of the others."""
     rank = result.ranks[shown].rank
-    which = "that the others wait for" if result.slowest is not None else "with the longest step"
+    which = "for which the others wait" if result.slowest is not None else "whose step is longest"
     notices = [shown_rank_notice(rank, which)]
     if all(timeline.world_size is None for timeline in timelines):
         notices.append(

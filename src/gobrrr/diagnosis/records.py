@@ -68,4 +68,4 @@ def seconds(ns: float | None) -> float | None:
 
 def shown_rank_notice(rank: int, which: str) -> str:
     """That a diagnosis of several ranks is, but for what compares them, that of one."""
-    return f"All but the tables of ranks and collectives is of rank {rank}, the one {which}."
+    return f"Everything but the tables of ranks and collectives is about rank {rank}, {which}."

@@ -6,7 +6,7 @@ what its device has not, or what was tried here without a gain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gobrrr.attribution.leaves import LEAVES
@@ -55,8 +55,16 @@ def remedy_of(diagnosis: Diagnosis, level: str) -> str:
     if "overhead.dispatch" in chosen:
         # What needs fewer ops is said there.
         clauses["overhead.python"] = _less_python
-    said = [clauses[name](diagnosis) for name in chosen]
-    text = "; ".join(said)
+    return _sentence(clauses[name](diagnosis) for name in chosen)
+
+
+def remedy_of_part(diagnosis: Diagnosis, leaf: str) -> str:
+    """One sentence on what helps a single leaf, such as ``overhead.data_loading``."""
+    return _sentence([_CLAUSES[_TOGETHER.get(leaf, leaf)](diagnosis)])
+
+
+def _sentence(clauses: Iterable[str]) -> str:
+    text = "; ".join(clauses)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
@@ -167,7 +175,7 @@ def _faster_dtype(diagnosis: Diagnosis) -> _Option | None:
     best = max(rates, key=lambda name: rates[name])
     if rates[best] < _FASTER_DTYPE * rates[now]:
         return None
-    return _Option(f"{best}, whose products run at {multiple(rates[best] / rates[now])}", _LOWER)
+    return _Option(f"{best}, at {multiple(rates[best] / rates[now])} the peak rate", _LOWER)
 
 
 _LOWER = ("bf16_autocast", "fp16_autocast", "bf16_storage", "bf16_matmul", "tf32")
@@ -220,11 +228,13 @@ def _fusing(diagnosis: Diagnosis) -> _Option | None:
     if saved_s <= 0 or not diagnosis.accounted_s:
         return None
     most = percent(min(saved_s / diagnosis.accounted_s, 1.0))
-    return _Option(f"fusing what reads it twice, up to {most} of the step", ("compile",))
+    return _Option(
+        f"fusing ops that pass data on through memory, up to {most} of the step", ("compile",)
+    )
 
 
 def _other_passes(diagnosis: Diagnosis) -> str:
-    fused = ", or fusing them into others," if _open_fusing(diagnosis) else ""
+    fused = ", or fusing ops," if _open_fusing(diagnosis) else ""
     return f"below the ceiling, another kernel or layout{fused} helps"
 
 
@@ -356,10 +366,7 @@ def _unexplained(diagnosis: Diagnosis) -> str:
 
 
 def _unmodelled(diagnosis: Diagnosis) -> str:
-    return (
-        "most of that kernel time has no work formula or no ceiling here, so no remedy can be "
-        "derived from it"
-    )
+    return "no remedy can be derived for kernels without a work formula or a ceiling"
 
 
 # Leaves that the same helps.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gobrrr.attribution.leaves import top_levels
 from gobrrr.diagnosis.out_of_proportion import KINDS
-from gobrrr.diagnosis.remedies import line_of, remedy_of
+from gobrrr.diagnosis.remedies import line_of, remedy_of, remedy_of_part
 from gobrrr.diagnosis.schema import Diagnosis, OpRow, Split
 from gobrrr.models.operator_limits import LIMITS
 from gobrrr.timeline.names import UNKNOWN_LINE, short_kernel_name, short_source
@@ -89,12 +89,14 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     if diagnosis.close:
         sentences.append(
             f"It is a close call: {second} takes {percent(sums[second] / step_s)}, so reducing "
-            "either of them helps."
+            "either one helps."
         )
-    sentences += _beside_the_point(diagnosis, regime)
+    sentences += _guessed(diagnosis, regime)
+    sentences += _out_of_proportion(diagnosis)
     sentences += _tried(diagnosis)
     levels = (regime, second) if diagnosis.close else (regime,)
     sentences += filter(None, (remedy_of(diagnosis, level) for level in levels))
+    sentences += _in_addition(diagnosis, regime, levels)
     sentences += _little_to_win(diagnosis, levels)
     return " ".join(sentences)
 
@@ -127,8 +129,8 @@ def _tried(diagnosis: Diagnosis) -> list[str]:
         # One is faster, and is no answer: it changes the precision, or did not hold.
         return []
     if len(trials) == 1:
-        return [f"{next(iter(trials))} was tried here and did not make the step faster."]
-    return [f"None of the {count(len(trials))} changes tried here made the step faster."]
+        return [f"{next(iter(trials))} was tried here and did not prove faster."]
+    return [f"None of the {count(len(trials))} changes tried here proved faster."]
 
 
 def _little_to_win(diagnosis: Diagnosis, levels: tuple[str, ...]) -> list[str]:
@@ -163,23 +165,30 @@ def _provided(diagnosis: Diagnosis) -> str:
     return found
 
 
-def _beside_the_point(diagnosis: Diagnosis, regime: str) -> list[str]:
-    """What the regime's name alone would hide: guesses, and large parts of the other levels."""
+def _guessed(diagnosis: Diagnosis, regime: str) -> list[str]:
+    """How much of the regime is told from names alone, where that is much."""
+    step_s = diagnosis.accounted_s
+    guessed = diagnosis.leaves.get(f"{regime}.unmodelled", 0.0)
+    if regime == "unmodelled" or guessed <= WORTH_SAYING * step_s:
+        return []
+    return [
+        f"{percent(guessed / step_s)} of the step counts as {regime} by the names of its kernels "
+        "alone: they have no work formula, or the device has no ceiling for their work."
+    ]
+
+
+def _in_addition(diagnosis: Diagnosis, regime: str, levels: tuple[str, ...]) -> list[str]:
+    """Large parts of other levels, and what helps them where their level's remedy is not told."""
     step_s = diagnosis.accounted_s
     found = []
-    guessed = diagnosis.leaves.get(f"{regime}.unmodelled", 0.0)
-    if regime != "unmodelled" and guessed > WORTH_SAYING * step_s:
-        found.append(
-            f"{percent(guessed / step_s)} of the step counts as {regime} only because of its "
-            "kernels' names: what was recorded of them fits no work formula, or the device has no "
-            "ceiling for that work."
-        )
     for what, leaves in _WORTH_NAMING.items():
         time_s = sum(diagnosis.leaves.get(leaf, 0.0) for leaf in leaves)
         if not leaves[0].startswith(regime) and time_s > WORTH_SAYING * step_s:
             where = _where(diagnosis, leaves[0].removeprefix("overhead."), time_s)
             found.append(f"In addition, {percent(time_s / step_s)} goes to {what}{where}.")
-    return found + _out_of_proportion(diagnosis)
+            if leaves[0].partition(".")[0] not in levels:
+                found.append(remedy_of_part(diagnosis, leaves[0]))
+    return found
 
 
 def _out_of_proportion(diagnosis: Diagnosis) -> list[str]:

@@ -173,7 +173,25 @@ def too_little(facts: Facts, *leaves: str) -> RuledOut | None:
     held_s = facts.leaf_s(*leaves)
     if held_s >= LEAST_SAVING * facts.step_s:
         return None
-    what = " and ".join(leaves)
-    verb = "take" if len(leaves) > 1 else "takes"
-    held = percent(held_s / facts.step_s, 1)
-    return RuledOut(f"{what} {verb} {held} of the step: too little to gain")
+    *first, last = dict.fromkeys(_in_words(leaf) for leaf in leaves)
+    what = f"{', '.join(first)} and {last}" if first else last
+    if held_s <= 0:
+        return RuledOut(f"none of the step is {what}")
+    return RuledOut(f"only {percent(held_s / facts.step_s, 1)} of the step is {what}")
+
+
+def _in_words(leaf: str) -> str:
+    """A leaf, or the leaves that begin so: ``"data loading"`` of ``overhead.data_loading``."""
+    for start, words in _LEAF_WORDS.items():
+        if leaf.startswith(start):
+            return words
+    return leaf.rpartition(".")[2].replace("_", " ")
+
+
+_LEAF_WORDS = {
+    "compute.matrix": "matrix products",
+    "memory.device": "device memory traffic",
+    "memory.copies": "copies between host and device",
+    "overhead.python": "Python",
+    "overhead.launch": "kernel launches",
+}

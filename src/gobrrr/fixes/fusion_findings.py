@@ -86,8 +86,9 @@ def _together(small: Sequence[Finding], step_s: float) -> Finding | None:
         prediction=_prediction(
             sum(p.low_s for p in known), expected_s, sum(p.high_s for p in known), step_s
         ),
-        because=f"{len(small)} further groups, each under {percent(LEAST_SHARE)} of the step or "
-        f"beyond the {MOST_FINDINGS} largest, save {time_text(expected_s)} together.",
+        because=f"{len(small)} groups that are not listed one by one (each under "
+        f"{percent(LEAST_SHARE)} of the step, or beyond the {MOST_FINDINGS} largest) save "
+        f"{time_text(expected_s)} together.",
         sources=list(dict.fromkeys(s for f in small for s in f.sources))[:5],
         leaves=_LEAVES,
     )

@@ -135,11 +135,11 @@ def _concluded(folder: FleetFolder, tasks: Sequence[MapTask], progress: Progress
     runs = folder.runs()
     errors = [row.error for row in rows if row.error is not None]
     if not runs:
-        raise InputError(
-            f"none of the {len(rows)} files could be read; the first: {errors[0]}"
-            if errors
-            else f"{folder.path} holds no traces"
-        )
+        if not errors:
+            raise InputError(f"{folder.path} holds no traces")
+        none = "the only file" if len(rows) == 1 else f"none of the {len(rows)} files could be read"
+        said = f"cannot be read: {errors[0]}" if len(rows) == 1 else f"; the first: {errors[0]}"
+        raise InputError(none + said)
     begin = time.perf_counter()
     verdicts = []
     for done, (run, files) in enumerate(runs.items()):

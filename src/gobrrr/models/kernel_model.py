@@ -152,9 +152,17 @@ def estimate_op(
     )  # fmt: skip
 
 
+def _waves(number: int) -> str:
+    return "1 wave" if number == 1 else f"{number} waves"
+
+
 def _reached(roof_s: float, seconds: float) -> str:
-    """The share of a peak that a side of the kernels goes at, where both are known."""
-    return f" ({percent(roof_s / seconds)} of the peak)" if seconds > 0 and roof_s > 0 else ""
+    """The share of a peak that a side of the kernels goes at, where both are known.
+
+    Nothing where it would be more than the peak: a product's kernels are modelled by what they read
+    from memory, and its roof may be that of a cache.
+    """
+    return f" ({percent(roof_s / seconds)} of the peak)" if 0 < roof_s <= seconds else ""
 
 
 def _on_processor(
@@ -254,7 +262,7 @@ def _contraction(
         memory_s += found.memory_s
         count += found.kernels
         if found.tile[0]:
-            how = f"tiles of {found.tile[0]}x{found.tile[1]} in {found.waves} waves" + (
+            how = f"tiles of {found.tile[0]}x{found.tile[1]} in {_waves(found.waves)}" + (
                 f", split-k {found.split}" if found.split > 1 else ""
             )
         else:
@@ -306,7 +314,7 @@ def _attention(
         return None
     if found is None:
         return None
-    how = f"blocks of {found.tile[0]} queries and {found.tile[1]} keys in {found.waves} waves"
+    how = f"blocks of {found.tile[0]} queries and {found.tile[1]} keys in {_waves(found.waves)}"
     return Kernels(found.seconds, found.compute_s, found.memory_s, found.kernels, how)
 
 

@@ -138,8 +138,8 @@ def band_of_class(device: str, kind: str) -> ErrorBand | None:
         return ErrorBand(
             borrowed[0],
             borrowed[1],
-            f"no measurement of {kind} on {device} or on its architecture; from {names}, each with "
-            f"the constants of another, {SOURCE}",
+            f"{kind} were not measured on {device} or its architecture: errors on {names}, each "
+            f"predicted with the constants of another device, {SOURCE}",
             own=False,
         )
     related = RELATED.get(kind)
@@ -148,8 +148,8 @@ def band_of_class(device: str, kind: str) -> ErrorBand | None:
     return ErrorBand(
         related[0],
         related[1],
-        f"no measurement of {kind} on {device}; from {names}, each as if it had not been measured, "
-        f"{SOURCE}",
+        f"{kind} were not measured on {device}: errors on {names}, each predicted as if it had not "
+        f"been measured, {SOURCE}",
         own=False,
     )
 
@@ -206,7 +206,7 @@ def band_of_step(device: str, parts: Iterable[tuple[str, float]]) -> ErrorBand |
                 missing.append(f"{kind} ({percent(share)} of the time)")
         source = source or band.source
     if missing:
-        source += f"; no measurement of {' or '.join(missing)} on {device}"
+        source += f"; not measured on {device}: {', '.join(missing)}"
     half = sqrt(squares)
     # What a class is told wrong by is in its band; an interval holds what it is an interval of.
     low, high = min(1.0, middle - half), max(1.0, middle + half)

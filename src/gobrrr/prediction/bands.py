@@ -75,11 +75,11 @@ def _compiled(device: str) -> ErrorBand:
     if device == COMPILED_ON:
         return COMPILED
     wider = widening(device, COMPILED_ON)
-    times = f", {wider:.1f} times as wide" if wider >= 1.05 else ""
+    times = f", widened {wider:.1f} times" if wider >= 1.05 else ""
     return ErrorBand(
         exp(wider * log(COMPILED.low)),
         exp(wider * log(COMPILED.high)),
-        f"no compiled step of this device was measured; from the RTX 4090{times}, "
+        f"no compiled step was measured on this device: errors on the RTX 4090{times}, "
         f"{COMPILED.source}",
         own=False,
     )

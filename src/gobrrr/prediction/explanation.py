@@ -73,7 +73,7 @@ def _interval(op: OpCost, device: TargetDevice) -> str:
     if band is None:
         return f"No interval: no measurement of {kind} on a GPU related to {device.key}"
     low, high = (time_text(op.device_s * end) for end in (band.low, band.high))
-    return f"80 % of such times were between {low} and {high} ({band.source})"
+    return f"80 % interval: {low} to {high} ({band.source})"
 
 
 def uncertainty(ops: Sequence[CostedOp], device: TargetDevice) -> dict[str, list[str]]:
@@ -98,7 +98,7 @@ def uncertainty(ops: Sequence[CostedOp], device: TargetDevice) -> dict[str, list
         else:
             width_s = total_s * (band.high - band.low)
             short = " to ".join(time_text(total_s * end) for end in (band.low, band.high))
-            known = f"{short} in 80 % of cases ({band.source})"
+            known = f"80 % interval {short} ({band.source})"
         text = (
             f"{kind}: {time_text(total_s)}, {known}. Timing {_named(longest)} on {device.key} "
             f"(predicted: {time_text(longest.device_s)}) would narrow it."

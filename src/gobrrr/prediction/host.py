@@ -14,7 +14,7 @@ from gobrrr.models.host_lane import (
     may_be_host_bound,
 )
 from gobrrr.prediction.costs import CostedOp, host_calls_of
-from gobrrr.timeline.quantities import count, time_text
+from gobrrr.timeline.quantities import time_text
 
 # Of a step whose host time is at least this share of it nothing is said to be hidden.
 _ALL = 0.99
@@ -65,7 +65,7 @@ def _assumed(work: HostWork, costs: HostCosts, step_s: float, exposed_s: float) 
         further = _counted(work.further_kernels, "further kernel")
         parts.append(f"{further} at {time_text(costs.launch_s)}")
     if work.others:
-        parts.append(f"{count(work.others)} without at {time_text(costs.view_s)}")
+        parts.append(f"{_counted(work.others, 'op')} without kernels at {time_text(costs.view_s)}")
     if work.total_s >= _ALL * step_s:
         hidden = "as long as the step"
     elif exposed_s > 0:

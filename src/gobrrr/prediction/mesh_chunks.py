@@ -43,7 +43,7 @@ def chunks_of(graph: OpGraph, facts: ModelFacts, count: int) -> Chunks:
     order = sorted(blocks, key=lambda name: blocks[name].start)
     if len(order) < count:
         raise InputError(
-            f"a pipeline of {count} parts needs at least {count} blocks, and the model has "
+            f"a pipeline of {count} stages needs at least {count} blocks, and the model has "
             f"{len(order)}: blocks are the elements of its nn.ModuleList, nn.Sequential or "
             "nn.ModuleDict"
         )

@@ -171,7 +171,8 @@ def _too_large(mesh: Mesh, memory: RankMemory, setting: Setting) -> LeftOut | No
     most = max(memory.by_kind().items(), key=lambda item: item[1])
     return LeftOut(
         str(mesh),
-        f"a rank needs {si(memory.peak, 'B')} of {si(limit, 'B')} ({most[0]} {si(most[1], 'B')})",
+        f"a rank needs {si(memory.peak, 'B')} and has {si(limit, 'B')} (most of it: {most[0]}, "
+        f"{si(most[1], 'B')})",
     )
 
 
@@ -285,7 +286,7 @@ def why_slower(better: PlannedMesh, row: PlannedMesh) -> str:
     return (
         f"{percent(less, 1)} fewer batches per second than {better.mesh}: {_named(name)} takes "
         f"{time_text(after.get(name, 0.0))} of device time per batch instead of "
-        f"{time_text(before.get(name, 0.0))}"
+        f"{time_text(before[name]) if before.get(name) else 'none'}"
     )
 
 

@@ -23,6 +23,7 @@ from gobrrr.timeline.quantities import (
     multiple,
     percent_change,
     si,
+    time_text,
 )
 
 _VERDICTS = {
@@ -35,7 +36,7 @@ _WORDS = {
     name: f"{level} · {part.label}{suffix}"
     for level, parts in PARTS.items()
     for part in parts
-    for name, suffix in ((part.leaf, ""), (part.roof, " at the roof"), (part.below, " below it"))
+    for name, suffix in ((part.leaf, ""), (part.roof, " at the ceiling"), (part.below, " below it"))
     if name
 }
 
@@ -114,9 +115,16 @@ def op_where(change: OpChange) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def counter_label(name: str) -> str:
+    """A counter in words: ``host_waits_s`` -> ``host waits``; its unit stands with its value."""
+    return name.removesuffix("_s").replace("_", " ")
+
+
 def counter_text(name: str, value: float | None) -> str:
-    """FLOPs and bytes with their unit; everything else as a count."""
+    """FLOPs, bytes and seconds with their unit; everything else as a count."""
     units = {"flops": "FLOP", "bytes": "B"}
+    if name.endswith("_s"):
+        return time_text(value)
     return si(value, units[name]) if name in units else count(value)
 
 
@@ -142,7 +150,7 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
         for leaf in moved_leaves(comparison)
         if leaf.before != leaf.after
     ]
-    _draw(console, ("leaf", "before", "after", scale.unit, ""), leaves[: max(options.top, 12)])
+    _draw(console, ("part", "before", "after", scale.unit, ""), leaves[: max(options.top, 12)])
     shown = [change for change in comparison.ops if change.delta_s][: options.top]
     ops = [
         (
@@ -157,7 +165,7 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
     _draw(console, ("op", "before", "after", scale.unit, ""), ops)
     counters = [
         (
-            counter.name.replace("_", " "),
+            counter_label(counter.name),
             counter_text(counter.name, counter.before),
             counter_text(counter.name, counter.after),
             "",

@@ -96,6 +96,8 @@ def step_time(diagnosis: Diagnosis) -> str:
         text = f"{text}; median {scale.number(time.median)}"
     elif scale.number(time.mean) != scale.number(time.median):
         text = f"{text}; mean {scale.number(time.mean)}"
+        if diagnosis.step.basis == "mean":
+            text += ", which the split adds up to"
     if diagnosis.step.tokens and headline_s > 0:
         text = f"{text}; {significant(diagnosis.step.tokens / headline_s)} tokens per second"
     if diagnosis.step.varying:
@@ -283,10 +285,10 @@ def device_time(diagnosis: Diagnosis) -> str:
     if device.exposed_copies_s:
         parts.append(f"exposed copies {time_text(device.exposed_copies_s)}")
     busy = share(device.busy_s, device.window_s, 1)
-    window = time_text(device.window_s)
-    if diagnosis.source.get("from") == "trace" and diagnosis.step.time_s.n == 1:
-        # A step on its own ends with its host, the window with its last kernel.
-        window += " from first to last kernel"
+    # Not the step: that may begin and end with its host, and there may be several in the window.
+    window = f"{time_text(device.window_s)} from first to last kernel"
+    if diagnosis.source.get("kind") == "trace" and diagnosis.step.time_s.n > 1:
+        window += f" ({diagnosis.step.time_s.n} steps)"
     return f"Device busy {busy} of {window}: {', '.join(parts)}."
 
 
@@ -301,11 +303,11 @@ def measuring(diagnosis: Diagnosis) -> str:
     if step.profiler_cost_s is not None:
         parts.append(f"profiler's cost subtracted: {scale.text(step.profiler_cost_s)}")
     if step.host_scale is not None and step.host_scale == step.kernel_scale:
-        parts.append(f"all leaves scaled by {step.host_scale:.3f}")
+        parts.append(f"all parts scaled by {step.host_scale:.3f}")
     else:
         for what, factor in (("host", step.host_scale), ("kernel", step.kernel_scale)):
             if factor is not None:
-                parts.append(f"{what} leaves scaled by {factor:.3f}")
+                parts.append(f"{what} parts scaled by {factor:.3f}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
@@ -325,9 +327,11 @@ def coverage(diagnosis: Diagnosis) -> list[str]:
         unlinked = scale.text(diagnosis.coverage.unlinked_s)
         lines.append(f"Kernels without a known op: {unlinked}.")
     above = [
-        f"{op_name(op.op)} {plain_name(op.shapes, 60)} {time_text(op.time_s)} "
-        f"against {time_text(op.roof_s)}"
+        f"{op_name(op.op)} {plain_name(op.shapes, 60)} {time_text(op.time_s)}, "
+        f"{percent(op.roof_s / op.time_s)} of its roof"
         for op in diagnosis.above_ceiling
+        # Less than half a percent above is the roof, to the digits that are shown.
+        if op.roof_s >= 1.005 * op.time_s
     ]
     if above:
         lines.append(f"Faster than the roof (cache, or a ceiling too low){_named(':', above)}")

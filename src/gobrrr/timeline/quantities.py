@@ -128,8 +128,16 @@ def percent(fraction: float | None, decimals: int = 0) -> str:
     return f"{100 * fraction:.{decimals}f} %"
 
 
+_TIMES_FROM = 10.0
+
+
 def percent_change(before: float, after: float, decimals: int = 0) -> str:
-    """``"+12 %"``, ``"-23 %"``, ``"+<1 %"`` from ``before``, which is not 0; ``""`` for none."""
+    """``"+12 %"``, ``"-23 %"``, ``"+<1 %"`` from ``before``, which is not 0; ``""`` for none.
+
+    From ten times as much on it is ``"145x"``: nobody reads a percentage of five digits.
+    """
+    if after / before >= _TIMES_FROM:
+        return f"{after / before:,.0f}x"
     change = after / before - 1.0
     sign = "-" if change < 0 else "+"
     return f"{sign}{percent(abs(change), decimals)}" if change else ""

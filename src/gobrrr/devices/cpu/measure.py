@@ -188,7 +188,10 @@ def _levels(
         if native is not None and inner is not None and outer is not None and plan.name != "l1":
             held = effective_capacity(native, plan, inner.value, outer.value, threads)
             if held is not None and held != size:
-                how = f"reads stay at this level's rate; the system reports {binary_size(size)}"
+                how = (
+                    "the most that is read at this level's rate; the system reports "
+                    f"{binary_size(size)}"
+                )
                 size = held
         capacities[plan.name] = size
         name = f"memory.{plan.name}.capacity"
@@ -196,14 +199,21 @@ def _levels(
     return build_levels(plans, rows, capacities)
 
 
+_STEADY_RATES = {
+    "vector.float32": "the rate of float32 vector arithmetic",
+    "matrix.float32": "the rate of float32 matrix products",
+    "memory.dram.read": "the bandwidth of reading DRAM",
+}
+
+
 def _disturbed(seen: dict[str, list[float]]) -> Iterator[str]:
     """A notice if quantities that only depend on this machine varied between passes."""
-    for name in ("vector.float32", "matrix.float32", "memory.dram.read"):
+    for name, words in _STEADY_RATES.items():
         values = seen.get(name, [])
         if len(values) > 1 and min(values) < (1 - _STEADY) * max(values):
             yield (
-                f"the machine was busy while its ceilings were measured ({name} varied by "
-                f"{percent(1 - min(values) / max(values))}): measure again when idle, with "
+                f"the machine was busy while its ceilings were measured ({words} varied by "
+                f"{percent(1 - min(values) / max(values))}): measure again when it is idle, with "
                 "gobrrr ceilings --refresh"
             )
             return

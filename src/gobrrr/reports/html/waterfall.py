@@ -47,15 +47,15 @@ _GROUPS: tuple[_Group, ...] = (
     ),
     _Group(
         "memory",
-        "traffic below the bandwidth",
-        (_Leaf("traffic below the bandwidth", "memory.device.below"),),
+        "traffic below the ceiling",
+        (_Leaf("traffic below the ceiling", "memory.device.below"),),
     ),
     _Group(
         "compute",
-        "arithmetic below the roof",
+        "arithmetic below the ceiling",
         (
-            _Leaf("matrix below the roof", "compute.matrix.below"),
-            _Leaf("vector below the roof", "compute.vector.below"),
+            _Leaf("matrix below the ceiling", "compute.matrix.below"),
+            _Leaf("vector below the ceiling", "compute.vector.below"),
         ),
     ),
     _Group(
