@@ -27,7 +27,7 @@ def test_a_measured_device_has_its_own_band() -> None:
     band = band_of_class("A", residuals.PRODUCT_32)
     assert band is not None
     assert (band.low, band.high) == (0.9, 1.1)
-    assert "no measurement" not in band.source
+    assert "not measured" not in band.source
 
 
 def test_an_unmeasured_device_has_the_band_of_devices_left_out_and_says_so() -> None:
@@ -68,7 +68,7 @@ def test_a_device_with_borrowed_constants_has_a_band_of_devices_that_borrowed(
         assert (band.low, band.high) == (low, high), device
     band = band_of_class("B200", residuals.SOFTMAX)
     assert band is not None
-    assert "on B200 or on its architecture; from A100-SXM-80GB, T4, each with" in band.source
+    assert "on B200 or its architecture: errors on A100-SXM-80GB, T4, each predicted with the" in band.source
 
 
 def _class_of(name: str, *args: Arg, out: TensorSpec | None = None, dtype: str = "float32") -> str:
@@ -117,9 +117,9 @@ def test_a_step_names_every_class_of_a_tenth_that_its_device_has_no_measurement_
     assert band.source.endswith("; not measured on B: softmax (20 % of the time)")
     little = band_of_step("B", [(residuals.PRODUCT_32, 95.0), (residuals.SOFTMAX, 5.0)])
     assert little is not None
-    assert little.own and "no measurement" not in little.source
+    assert little.own and "not measured" not in little.source
     # The largest class says it by itself, once.
     most = band_of_step("B", [(residuals.PRODUCT_32, 2.0), (residuals.SOFTMAX, 8.0)])
     assert most is not None
     assert not most.own
-    assert most.source.count("no measurement") == 1
+    assert most.source.count("not measured") == 1

@@ -19,7 +19,7 @@ _UNTRIED, _ADVICE = "not tried", "advice"
 _HELPS = "Would help, with the saving per step"
 _PRECISION = "Would help at lower precision (in the best set only with --allow precision)"
 _NO_GAIN = "Tried, no gain"
-_COSTS = "Not expected to help"
+_COSTS = "Not expected to help, by prediction or by the trial of a variant"
 _TOGETHER = "Tried together"
 
 
