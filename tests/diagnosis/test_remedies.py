@@ -251,3 +251,21 @@ def test_without_a_regime_there_is_no_verdict(made):
     diagnosis = made({"compute.matrix.roof": 1.0})
     diagnosis.regime = None
     assert verdict_of(diagnosis) == ""
+
+
+def test_a_large_part_of_another_level_has_its_advice_beside_it(made):
+    diagnosis = made({"compute.unmodelled": 0.6, "overhead.data_loading": 0.3,
+                      "overhead.python": 0.1})  # fmt: skip
+    said = verdict_of(diagnosis)
+    assert (
+        "No remedy can be derived for kernels without a work formula or a ceiling. In add" in said
+    )
+    assert "In addition, 30 % goes to waiting for data. Producing batches faster helps: " in said
+    assert said.count("Producing batches") == 1
+
+
+def test_advice_that_a_close_level_gave_is_not_given_again(made):
+    diagnosis = made({"memory.network": 0.51, "overhead.data_loading": 0.49})
+    said = verdict_of(diagnosis)
+    assert "In addition, 49 % goes to waiting for data." in said
+    assert said.count("roducing batches faster helps") == 1

@@ -68,7 +68,10 @@ def test_a_device_with_borrowed_constants_has_a_band_of_devices_that_borrowed(
         assert (band.low, band.high) == (low, high), device
     band = band_of_class("B200", residuals.SOFTMAX)
     assert band is not None
-    assert "on B200 or its architecture: errors on A100-SXM-80GB, T4, each predicted with the" in band.source
+    assert (
+        "on B200 or its architecture: errors on A100-SXM-80GB, T4, each predicted with the"
+        in band.source
+    )
 
 
 def _class_of(name: str, *args: Arg, out: TensorSpec | None = None, dtype: str = "float32") -> str:

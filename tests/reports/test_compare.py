@@ -12,7 +12,14 @@ import pytest
 from gobrrr.cli import main
 from gobrrr.diagnosis.comparison import compare
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.reports.compare import comparison_json, comparison_text, headline
+from gobrrr.reports.compare import (
+    comparison_json,
+    comparison_text,
+    counter_label,
+    counter_text,
+    headline,
+    relative_text,
+)
 from gobrrr.reports.html.comparison import comparison_html
 from gobrrr.reports.terminal import Options
 
@@ -137,3 +144,17 @@ def test_no_bar_leaves_its_box(training: Diagnosis, after: Diagnosis) -> None:
         assert 0.0 <= float(left) <= float(left) + float(width) <= 100.0
     # Python by 4 and dispatch by 9 of the 13 that the level moved, which goes to the edge.
     assert [left for left, _ in bars][:1] == ["0.0"]
+
+
+def test_growth_from_tenfold_on_is_a_multiple() -> None:
+    assert relative_text(2.0, 3.0) == "+50 %"
+    assert relative_text(2.0, 19.9) == "+895 %"
+    assert relative_text(2.0, 20.0) == "10x"
+    assert relative_text(1.0, 4317.09) == "4,317x"
+
+
+def test_a_counter_of_seconds_has_its_unit_beside_its_value() -> None:
+    assert counter_label("host_waits_s") == "host waits"
+    assert counter_text("host_waits_s", 0.0163) == "16.3 ms"
+    assert counter_text("kernels", 1465.0) == "1,465"
+    assert counter_text("copies", 1.0) == "1"

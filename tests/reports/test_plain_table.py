@@ -24,3 +24,16 @@ def test_without_headers_there_is_no_line_for_them() -> None:
         "  memory.dram.read       2.00 TB/s  a paper"
     ]
     assert ceiling_lines([], lambda row: row.source) == []
+
+
+def test_what_does_not_fit_beside_a_ceiling_stands_beneath_it() -> None:
+    rows = [
+        Ceiling("l1", 1e12, "B/s", "measured", "a loop"),
+        Ceiling("l2", 2e12, "B/s", "measured", "a much longer account of it"),
+    ]
+    assert ceiling_lines(rows, lambda row: row.source, width=30) == [
+        "  l1       1.00 TB/s  a loop",
+        "  l2       2.00 TB/s",
+        "    a much longer account of",
+        "    it",
+    ]

@@ -126,7 +126,8 @@ def pace_of(result: RankComparison) -> str:
     if result.slowest is None:
         return ""
     why = next(rank.why for rank in result.ranks if rank.rank == result.slowest)
-    return f"The other ranks wait for rank {result.slowest}, which {why}."
+    who = "Among the recorded ranks, the others" if result.missing else "The other ranks"
+    return f"{who} wait for rank {result.slowest}, which {why}."
 
 
 def rank_notices(timelines: Sequence[Timeline], result: RankComparison, shown: int) -> list[str]:

@@ -173,7 +173,7 @@ def _guessed(diagnosis: Diagnosis, regime: str) -> list[str]:
         return []
     return [
         f"{percent(guessed / step_s)} of the step counts as {regime} by the names of its kernels "
-        "alone: they have no work formula, or the device has no ceiling for their work."
+        "alone (no work formula, or no ceiling)."
     ]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gobrrr.diagnosis.comparison import Change, Comparison
 from gobrrr.reports.compare import (
+    counter_label,
     counter_text,
     delta_text,
     headline,
@@ -82,7 +83,7 @@ def comparison_html(comparison: Comparison) -> str:
         left_out=max(0, len(ops) - _MOST_OPS),
         counters=[
             (
-                plain_name(c.name).replace("_", " "),
+                counter_label(plain_name(c.name)),
                 counter_text(c.name, c.before),
                 counter_text(c.name, c.after),
                 relative_text(c.before, c.after),

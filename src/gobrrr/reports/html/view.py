@@ -9,6 +9,7 @@ from typing import Any
 
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, Finding, RankRow
 from gobrrr.reports import sentences
+from gobrrr.reports.compare import counter_label, counter_text
 from gobrrr.reports.fix_table import verdict_word
 from gobrrr.reports.html.lanes import LanesView, lanes_view
 from gobrrr.reports.html.waterfall import Fall, percent_of, waterfall_of
@@ -213,7 +214,7 @@ def page_of(diagnosis: Diagnosis) -> Page:
         ),
         notices=tuple(plain_name(notice, 2000) for notice in diagnosis.notices),
         counters=tuple(
-            (plain_name(name).replace("_", " "), _counter(name, value))
+            (counter_label(plain_name(name)), counter_text(name, value))
             for name, value in diagnosis.counters.items()
         ),
     )  # fmt: skip
@@ -382,11 +383,6 @@ def _value(key: str, value: Any) -> str:
     if isinstance(value, int) and key.endswith("bytes"):
         return si(value, "B")
     return UNKNOWN if value is None else plain_name(str(value), 600)
-
-
-def _counter(name: str, value: float) -> str:
-    units = {"flops": "FLOP", "bytes": "B"}
-    return si(value, units.get(name, ""))
 
 
 def _ceilings(diagnosis: Diagnosis) -> tuple[CeilingView, ...]:
