@@ -141,3 +141,9 @@ def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text('{"a": ' + "[" * 200_000 + "]" * 200_000 + ', "traceEvents": []}')
     refusal(path)
+
+
+def test_a_diagnosis_is_no_trace_and_is_told_from_one(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text('{"schema_version":1,"environment":{}}')
+    assert refusal(path).endswith("if gobrrr wrote it, gobrrr report shows it")

@@ -85,6 +85,9 @@ def test_a_plan_shows_the_best_meshes(
     for row in plan["best"]:
         assert sum(row["parts_s"].values()) == pytest.approx(row["step_s"], rel=1e-6)
         assert row["low_s"] < row["step_s"] < row["high_s"]
+        # A step that its host probably bounds is told to take that long or longer.
+        said = next(line for line in lines if line.startswith(f"{row['mesh']} "))
+        assert (" >" in said) == row["lower_bound"]
         assert row["tokens_per_s"] == pytest.approx(2048 * row["batches_per_s"])
         batches = row["dp"] * row["fsdp"] * row["microbatches"]
         assert row["batches_per_s"] == pytest.approx(batches / row["step_s"])

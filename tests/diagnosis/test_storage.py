@@ -103,7 +103,7 @@ def test_unwritable_path(training: Diagnosis, tmp_path: Path, where: str, messag
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not complete JSON"),
+        (b"", "is empty"),
         (b'{"schema_version": 1, "env', "not complete JSON"),
         (b"\xff\xfe", "not complete JSON"),
         (b"[]", "not a gobrrr diagnosis"),

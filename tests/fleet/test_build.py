@@ -225,8 +225,12 @@ def test_folders_that_are_no_fleet_are_refused(tmp_path: Path) -> None:
 
 def test_a_fleet_of_bad_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "rank0.json").write_text("{")
-    with pytest.raises(InputError, match="none of the 1 files could be read; the first"):
+    with pytest.raises(InputError, match=r"^/.*rank0\.json: the JSON ends early"):
         build_fleet([str(tmp_path / "rank0.json")], tmp_path / "fleet", ONE)
+    (tmp_path / "rank1.json").write_text("{")
+    both = [str(tmp_path / f"rank{rank}.json") for rank in (0, 1)]
+    with pytest.raises(InputError, match="none of the 2 files could be read; the first"):
+        build_fleet(both, tmp_path / "fleet_of_two", ONE)
 
 
 def test_two_do_not_write_one_folder(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ HARMLESS_FIELDS = frozenset(
 
 _KEYS = rb"ph|cat|name|pid|tid|ts|dur|args|id|bp|s"
 _CUT = re.compile(rb"\}\s*,\s*\{\s*\"(?:" + _KEYS + rb")\"\s*:")
+# Where the keys that a file begins with are looked for.
+_HEAD_BYTES = 4096
 _EVENTS_KEY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
 
 
@@ -315,7 +317,10 @@ class TraceReader:
             match = _EVENTS_KEY.search(buffer)
         if match is None:
             self._whole(bytes(buffer), self.bytes_read - len(buffer))
-            raise file_error(self.path, "has no traceEvents; this is not a PyTorch profiler trace")
+            what = "this is not a PyTorch profiler trace"
+            if b'"schema_version"' in buffer[:_HEAD_BYTES]:
+                what += "; if gobrrr wrote it, gobrrr report shows it"
+            raise file_error(self.path, f"has no traceEvents; {what}")
         head = bytes(buffer[: match.end()]) + b"]}"
         self.header.update(self._whole(head, self.bytes_read - len(buffer)))
         del buffer[: match.end()]

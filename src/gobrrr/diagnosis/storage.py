@@ -55,7 +55,8 @@ def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:
             raise InputError(
                 f"{name} is compressed: if it is a profiler trace, gobrrr trace reads it"
             ) from error
-        raise InputError(f"{name} is not complete JSON: {error}") from error
+        what = f"is not complete JSON: {error}" if data.strip() else "is empty"
+        raise InputError(f"{name} {what}") from error
     if version > SCHEMA_VERSION:
         raise InputError(
             f"{name} was written by a newer gobrrr (schema {version}, this one reads up to "

@@ -137,9 +137,8 @@ def _concluded(folder: FleetFolder, tasks: Sequence[MapTask], progress: Progress
     if not runs:
         if not errors:
             raise InputError(f"{folder.path} holds no traces")
-        none = "the only file" if len(rows) == 1 else f"none of the {len(rows)} files could be read"
-        said = f"cannot be read: {errors[0]}" if len(rows) == 1 else f"; the first: {errors[0]}"
-        raise InputError(none + said)
+        none = f"none of the {len(rows)} files could be read; the first: "
+        raise InputError(f"{none if len(rows) > 1 else ''}{errors[0]}")
     begin = time.perf_counter()
     verdicts = []
     for done, (run, files) in enumerate(runs.items()):

@@ -13,8 +13,16 @@ from gobrrr.models.pipeline_schedule import Schedule
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.energy import tokens_of
+from gobrrr.prediction.host import host_share
 from gobrrr.prediction.mesh import Mesh, MeshOptions
-from gobrrr.prediction.mesh_costs import CostedMesh, Platform, cost_mesh, mesh_ops, model_of
+from gobrrr.prediction.mesh_costs import (
+    CostedMesh,
+    Platform,
+    alone,
+    cost_mesh,
+    mesh_ops,
+    model_of,
+)
 from gobrrr.prediction.mesh_memory import RankMemory, rank_memory
 from gobrrr.prediction.mesh_pipeline import (
     Stages,
@@ -38,6 +46,8 @@ class PlannedMesh:
     Attributes:
         mesh: of all the devices.
         step_s: predicted; ``low_s`` to ``high_s`` where it was asked for.
+        lower_bound: whether the step is probably bound by its host, and then takes longer than
+            that; ``None`` where it was not asked for.
         batches_per_s: of the job, each as large as the step's.
         tokens_per_s: ``None`` where nothing is embedded.
         memory: of the rank that holds most.
@@ -59,6 +69,7 @@ class PlannedMesh:
     memory: RankMemory
     low_s: float | None = None
     high_s: float | None = None
+    lower_bound: bool | None = None
     parts_s: tuple[tuple[str, float], ...] = ()
     communication: tuple[Communication, ...] = ()
     microbatches: int = 1
@@ -238,8 +249,13 @@ def in_full(one: Candidate, device: TargetDevice, host: HostCosts) -> PlannedMes
         name = f"exposed {each.group}"
         parts[name] = parts.get(name, 0.0) + each.exposed_s
     band = mesh_band(costed, row.mesh, device, host, row.step_s)
+    exposed_s = leaves["overhead.dispatch"]
+    of_host = host_share(
+        alone(costed.ops), host, step_s=row.step_s, exposed_s=exposed_s, compiled=False
+    )
     return replace(
         row,
+        lower_bound=of_host.lower_bound,
         low_s=row.step_s * band.low,
         high_s=row.step_s * band.high,
         parts_s=tuple((name, s) for name, s in parts.items() if s > 0),

@@ -32,6 +32,8 @@ def plan_text(plan: Plan, name: str, width: int = 80) -> str:
     lines = [*_wrapped([said], width)]
     lines += [*_wrapped([f"! {notice}" for notice in plan.notices], width), ""]
     lines += plain_lines(_table(plan.best))
+    if any(row.lower_bound for row in plan.best):
+        lines += _wrapped([">: probably host-bound there, and then longer than shown."], width)
     for number, row in enumerate(plan.best, 1):
         lines += ["", *_wrapped([f"{number}. {row.mesh}: {_speed(row)}"], width)]
         lines += _wrapped(_details(row), width, "   ")
@@ -55,6 +57,7 @@ def plan_json(plan: Plan, name: str) -> bytes:
             "step_s": each.step_s,
             "low_s": each.low_s,
             "high_s": each.high_s,
+            "lower_bound": each.lower_bound,
             "batches_per_s": each.batches_per_s,
             "tokens_per_s": each.tokens_per_s,
             "memory": {**each.memory.by_kind(), "peak": each.memory.peak},
@@ -103,7 +106,7 @@ def _table(rows: Sequence[PlannedMesh]) -> TextTable:
         return Row(
             (
                 str(row.mesh),
-                time_text(row.step_s),
+                f"{'>' if row.lower_bound else ''}{time_text(row.step_s)}",
                 rate,
                 *split,
                 share(exposed, row.step_s),
@@ -116,6 +119,8 @@ def _table(rows: Sequence[PlannedMesh]) -> TextTable:
 
 def _speed(row: PlannedMesh) -> str:
     spread = "" if row.low_s is None else f" ({time_text(row.low_s)} to {time_text(row.high_s)})"
+    if row.lower_bound:
+        spread = " or more (probably host-bound)"
     steps = significant(1.0 / row.step_s)
     found = f"{time_text(row.step_s)} per step{spread}, {steps} steps per second"
     if row.tokens_per_joule is not None:
@@ -145,8 +150,13 @@ def _details(row: PlannedMesh) -> list[str]:
 
 
 def _reasons(left_out: Sequence[LeftOut]) -> list[str]:
-    shown = [f"{each.mesh}: {each.reason}" for each in left_out[:_REASONS]]
-    more = len(left_out) - len(shown)
+    # Meshes that are left out for the same reason share a line.
+    meshes: dict[str, list[str]] = {}
+    for each in left_out:
+        meshes.setdefault(each.reason, []).append(each.mesh)
+    told = list(meshes.items())[:_REASONS]
+    shown = [f"{'; '.join(those)}: {reason}" for reason, those in told]
+    more = len(left_out) - sum(len(those) for _, those in told)
     return [*shown, f"and {more} more (--json PATH lists all)"] if more else shown
 
 
