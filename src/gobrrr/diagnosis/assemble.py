@@ -51,11 +51,10 @@ from gobrrr.work.registry import failure_notices
 # What tables call the time in which a processor's lane waits for other ranks.
 COMMUNICATION = "(waiting for other ranks)"
 TAKEN_AWAY = (
-    f"This program waited for a processor for more than {percent(MOST_TAKEN_AWAY)} of the time, of "
-    "that measured or of that in which its threads could have run: other programs, a hypervisor, "
-    "or threads of its own beyond the number of processors were in its place. These times describe "
-    f"the machine and not the program, so {NO_VERDICT} and no prediction. Measure again on an idle "
-    "machine."
+    f"For more than {percent(MOST_TAKEN_AWAY)} of the time measured, or of the time in which its "
+    "threads could have run, this program waited for a processor: other programs, a hypervisor or "
+    "more threads of its own than processors had it. These times describe the machine and not the "
+    f"program, so {NO_VERDICT} and no prediction. Measure again on an idle machine."
 )
 # A step longer than this many medians is slow.
 SLOW_STEP = 1.5

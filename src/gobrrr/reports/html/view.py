@@ -382,6 +382,8 @@ def _value(key: str, value: Any) -> str:
         return time_text(value) if key.endswith("_s") else significant(value)
     if isinstance(value, int) and key.endswith("bytes"):
         return si(value, "B")
+    if isinstance(value, Mapping):
+        return plain_name(", ".join(f"{name}={its}" for name, its in value.items()), 600)
     return UNKNOWN if value is None else plain_name(str(value), 600)
 
 

@@ -114,6 +114,8 @@ def waterfall_of(diagnosis: Diagnosis) -> tuple[tuple[Fall, ...], str]:
     roofs_s = sum(s for name, s in diagnosis.leaves.items() if name.endswith(".roof"))
     if light_s is None:
         rows.append(_total(diagnosis, "work with a known roof", roofs_s))
+        if diagnosis.regime is None:
+            return tuple(rows), "Where there is no verdict, no speed of light is given."
         return tuple(rows), (
             "The speed of light is unknown: too much kernel time has no known roof."
         )
