@@ -22,10 +22,11 @@ shapes on devices that constants were fitted on; for devices without any measure
 table. *Bias* is the median of predicted / measured - 1: below zero, the prediction is too fast.
 *Roof* is a plain roofline, *refitted* the same with a factor and an offset fitted for the device
 and kind. Kinds are ops with their dtype: *bmm* is a batched matrix product, *ln* a layer norm,
-*conv* a convolution; *add* and *mul* are of two tensors, *addu* and *powu* of a tensor and a number.
+*conv* a convolution; *add* and *mul* are of two tensors, *addu* and *powu* of a tensor and a
+number.
 
-The unseen *programs* on the H100 are no longer blind: their times were read while rules of the model
-were chosen, although no constant was solved from them.
+The unseen *programs* on the H100 are no longer blind: their times were read while rules of the
+model were chosen, although no constant was solved from them.
 """
 FITTED = """
 ## What was fitted
