@@ -92,7 +92,7 @@ def test_a_busy_machine_is_named() -> None:
     assert list(cpu_measure._disturbed(steady)) == []
     # (100 - 60) / 100 = 40 %
     (notice,) = cpu_measure._disturbed({"vector.float32": [100.0, 60.0]})
-    assert "vector.float32 varied by 40 %" in notice
+    assert "the rate of float32 vector arithmetic varied by 40 %" in notice
 
 
 def test_a_page_fault_takes_time() -> None:
