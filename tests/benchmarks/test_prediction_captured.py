@@ -10,6 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 from benchmarks.prediction_captured import gpt, mpt, steps
 from benchmarks.prediction_captured.mpt import Network
 from benchmarks.prediction_captured.run import groups

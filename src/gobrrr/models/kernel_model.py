@@ -23,7 +23,7 @@ from gobrrr.models.efficiency import (
 )
 from gobrrr.models.flags import DEFAULT_FLAGS, Flags, work_with_flags
 from gobrrr.models.float32_convolution import fastest, fewest_products
-from gobrrr.models.kernels import Kernels
+from gobrrr.models.kernels import Kernels, waves_text
 from gobrrr.models.operator_limits import roof_of_op
 from gobrrr.models.passes import (
     Pass,
@@ -152,10 +152,6 @@ def estimate_op(
     )  # fmt: skip
 
 
-def _waves(number: int) -> str:
-    return "1 wave" if number == 1 else f"{number} waves"
-
-
 def _reached(roof_s: float, seconds: float) -> str:
     """The share of a peak that a side of the kernels goes at, where both are known.
 
@@ -262,7 +258,7 @@ def _contraction(
         memory_s += found.memory_s
         count += found.kernels
         if found.tile[0]:
-            how = f"tiles of {found.tile[0]}x{found.tile[1]} in {_waves(found.waves)}" + (
+            how = f"tiles of {found.tile[0]}x{found.tile[1]} in {waves_text(found.waves)}" + (
                 f", split-k {found.split}" if found.split > 1 else ""
             )
         else:
@@ -314,7 +310,7 @@ def _attention(
         return None
     if found is None:
         return None
-    how = f"blocks of {found.tile[0]} queries and {found.tile[1]} keys in {_waves(found.waves)}"
+    how = f"blocks of {found.tile[0]} queries and {found.tile[1]} keys in {waves_text(found.waves)}"
     return Kernels(found.seconds, found.compute_s, found.memory_s, found.kernels, how)
 
 

@@ -24,3 +24,8 @@ class Kernels:
     count: int
     how: str
     latency_s: float = 0.0
+
+
+def waves_text(number: int) -> str:
+    """``1 wave``, ``2 waves``: how often the multiprocessors are filled with blocks."""
+    return "1 wave" if number == 1 else f"{number} waves"
