@@ -389,7 +389,8 @@ def test_which_rank_a_process_is(environment: dict[str, str], rank: int) -> None
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK=x and WORLD_SIZE=2 in the environment are no"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK=x in the environment is not a number"),
+        ({"RANK": "0", "WORLD_SIZE": "y"}, "WORLD_SIZE=y in the environment is not a number"),
         ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 in the environment is not below WORLD_SIZE=2"),
     ],
 )

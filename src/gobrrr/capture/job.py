@@ -366,8 +366,9 @@ def job_of(environment: Mapping[str, str], program: str) -> Job | None:
     rank, size = environment.get("RANK", ""), environment.get("WORLD_SIZE", "")
     if not rank or not size:
         return None
-    if not (rank.isdecimal() and size.isdecimal()):
-        raise InputError(f"RANK={rank} and WORLD_SIZE={size} in the environment are not numbers")
+    for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
+        if not value.isdecimal():
+            raise InputError(f"{name}={value} in the environment is not a number")
     if int(size) < 2:
         return None
     if int(rank) >= int(size):
