@@ -29,6 +29,7 @@ from gobrrr.attribution.lane import (
     LEAF_OF_OWNER,
     LOADING,
     NETWORK,
+    is_generated_kernel,
 )
 from gobrrr.attribution.lane_of_trace import TraceLane
 from gobrrr.attribution.leaves import IdleGap
@@ -236,9 +237,11 @@ def _counters(analysis: CpuAnalysis, varying: bool) -> dict[str, float]:
     calls = result.calls.tolist() if varying else [1] * len(recorded)
     runs = list(zip(recorded, analysis.works, calls))
     kernels = sum(times for _, work, times in runs if works_on(work))
+    # Calls in the mean hold the ops that the recorded step did not run.
+    others = [k for k in result.other_kernels if not varying or is_generated_kernel(k.name)]
     return {
         "ops": float(sum(calls)),
-        "kernels": float(kernels + sum(other.count for other in result.other_kernels)),
+        "kernels": float(kernels + sum(other.count for other in others)),
         "reads_of_one_value": float(
             sum(times for op, _, times in runs if op.call.name == READ_OF_ONE_VALUE)
         ),
