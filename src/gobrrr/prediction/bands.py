@@ -13,8 +13,8 @@ from gobrrr.prediction.costs import CostedOp, OpCost
 __all__ = ["ErrorBand", "band_of", "class_of_cost", "classes_of", "interval_notices"]
 
 
-RECORDED_IN = "benchmarks/results/prediction_traces_2026-11-23.json"
-COMPILED_IN = "benchmarks/results/prediction_rtx4090_2026-11-23.json"
+RECORDED_IN = "benchmarks/results/prediction_traces_2026-11-24.json"
+COMPILED_IN = "benchmarks/results/prediction_rtx4090_2026-11-24.json"
 PROCESSOR_IN = "benchmarks/results/prediction_cpu_amd-epyc_2026-11-23.json"
 # Device time of seven recorded steps on H100 and MI300X, measured over predicted: from 0.746
 # (bert on MI300X) to 1.248 (a ResNet with activation checkpoints, on MI300X). They are the extremes

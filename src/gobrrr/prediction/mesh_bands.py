@@ -14,7 +14,7 @@ from math import exp, log
 from gobrrr.models.residuals import ErrorBand
 from gobrrr.prediction.mesh import Mesh
 
-SOURCE = "benchmarks/results/prediction_distributed_2026-11-23.json"
+SOURCE = "benchmarks/results/prediction_distributed_2026-11-24.json"
 # The devices of those steps.
 MEASURED_ON = ("A100-SXM-80GB", "A100-SXM-40GB")
 ANY, ANOTHER_DEGREE = "any", "tensor of another degree"
