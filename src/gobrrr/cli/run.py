@@ -220,21 +220,30 @@ def run_launcher(command: Sequence[str]) -> int:
     # Not above: this starts other programs, and reads none of torch.
     import subprocess
 
-    asked = []
+    asked = told = False
     job: subprocess.Popen[bytes] | None = None
 
-    def pass_on(number: int, frame: object) -> None:
-        asked.append(number)
-        if job is not None and job.poll() is None:
+    def tell() -> None:
+        # Once: a second one may end a launcher that is about to end by itself.
+        nonlocal told
+        if job is not None and not told:
+            told = True
             job.terminate()
 
-    # Python lets no other thread set what a signal does.
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, pass_on) if main else None
+    def pass_on(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        tell()
+
+    before = signal.getsignal(signal.SIGTERM)
+    # Python lets no other thread set what a signal does, nor set again what is not Python's.
+    heard = threading.current_thread() is threading.main_thread() and before is not None
+    if heard:
+        signal.signal(signal.SIGTERM, pass_on)
     try:
         job = subprocess.Popen(command)
         if asked:
-            job.terminate()
+            tell()
         code = job.wait()
     except KeyboardInterrupt:
         # A terminal interrupts the launcher too, which ends its ranks before itself.
@@ -246,7 +255,7 @@ def run_launcher(command: Sequence[str]) -> int:
                 job.wait()
         raise
     finally:
-        if main:
+        if heard:
             signal.signal(signal.SIGTERM, before)
     return code if code >= 0 else 128 - code
 
