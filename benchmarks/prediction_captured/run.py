@@ -15,12 +15,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from math import isfinite
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 from benchmarks.command import Record, needed, parser
+from benchmarks.prediction_captured.intervals import stated
 from benchmarks.prediction_captured.steps import Predicted, by_program, predicted
+from benchmarks.prediction_distributed.intervals import Residual
 from benchmarks.prediction_distributed.megatron import DEVICE
 from benchmarks.prediction_distributed.mpt import FLASH_1
 from benchmarks.prediction_distributed.rows import (
@@ -45,6 +48,26 @@ class Item:
 
     row: Row
     found: Predicted
+
+    @property
+    def measured_s(self) -> float:
+        return self.row.measured_s
+
+    @property
+    def predicted_s(self) -> float:
+        return self.found.seconds
+
+    @property
+    def host_s(self) -> float:
+        return self.found.host_s
+
+    @property
+    def residual(self) -> Residual:
+        """By the kinds of mesh that gobrrr tells apart."""
+        kind = kind_of(self.row).replace("tensor and pipeline", "pipeline")
+        own = isinstance(self.row, FsdpRow)
+        model = self.row.model if own else (self.row.width, self.row.layers)
+        return Residual(self.measured_s / self.predicted_s, model, kind)
 
     @property
     def scored(self) -> Scored:
@@ -113,9 +136,27 @@ def told(item: Item) -> dict[str, Any]:
     return {
         "step": what, "batch": batch, "recomputed": recomputed, "fitted": row.fitted,
         "measured_s": round(row.measured_s, 5), "predicted_s": round(found.seconds, 5),
+        "low_s": round(found.low_s, 5), "high_s": finite(found.high_s),
+        "host_s": round(found.host_s, 5),
         "held": found.holds(row.measured_s), "host_bound": found.host_bound,
         "peak_gb": round(found.peak_bytes / 1e9, 2), "attention_s": round(found.attention_s, 5),
     }  # fmt: skip
+
+
+def finite(seconds: float) -> float | None:
+    """``None``: no upper end."""
+    return round(seconds, 5) if isfinite(seconds) else None
+
+
+def intervals_of_fitted(items: Sequence[Item]) -> dict[str, Any]:
+    """What gobrrr should state of whole steps, from this run's rows."""
+    fitted = [item for item in items if item.row.fitted]
+    shards = [
+        replace(i, found=i.found.with_attention_slower(1 / FLASH_1))
+        for i in fitted
+        if isinstance(i.row, FsdpRow)
+    ]
+    return stated(shards, [item for item in fitted if isinstance(item.row, MegatronRow)])
 
 
 def all_predicted(programs: Sequence[Sequence[Row]]) -> Iterator[list[Item]]:
@@ -154,6 +195,7 @@ def body_of(items: Sequence[Item], programs: int) -> dict[str, Any]:
     return {
         "programs": {"there_are": programs, "predicted": len(by_program(i.row for i in items))},
         **groups(items),
+        "intervals": intervals_of_fitted(items),
         "meshes_fitted": rankings(scored, fitted=True),
         "meshes_unseen": rankings(scored, fitted=False),
         # All of them have run.

@@ -18,8 +18,10 @@ from benchmarks.prediction_distributed.rows import GPUS_A_HOST, FsdpRow, Megatro
 
 from gobrrr.capture.op_graph import capture_op_graph
 from gobrrr.prediction.capture_target import capture_target
+from gobrrr.prediction.host import host_share
 from gobrrr.prediction.mesh import Mesh, MeshOptions, parse_link, parse_mesh
-from gobrrr.prediction.mesh_costs import Platform, cost_ops, model_of
+from gobrrr.prediction.mesh_bands import turns, with_slow_host
+from gobrrr.prediction.mesh_costs import Platform, alone, cost_ops, model_of
 from gobrrr.prediction.mesh_memory import rank_memory
 from gobrrr.prediction.mesh_ops import end_of_backward
 from gobrrr.prediction.mesh_pipeline import first_stage, run_stages, stage_memory
@@ -44,6 +46,7 @@ class Predicted:
         host_bound: whether it says so.
         peak_bytes: of the rank that needs most.
         device_bytes: that a device has.
+        host_s: host time of its ops, all microbatches together, times the turns of a pipeline.
         attention_s: of it, in kernels of fused attention, all microbatches together.
     """
 
@@ -53,6 +56,7 @@ class Predicted:
     host_bound: bool
     peak_bytes: float
     device_bytes: float | None
+    host_s: float
     attention_s: float = 0.0
 
     def holds(self, measured_s: float) -> bool:
@@ -177,11 +181,20 @@ class MegatronProgram:
         stages = run_stages(graph, facts, self._plain, platform, self._host, options, self._known)
         costed = first_stage(graph, facts, self._plain, platform, stages)
         seconds = step_seconds(costed.ops, self._host)
-        band = mesh_band(costed, options.mesh, self._device, self._host, seconds)
+        of_host = host_share(
+            alone(costed.ops), self._host, step_s=seconds, exposed_s=0.0, compiled=False
+        )
+        band = with_slow_host(
+            mesh_band(costed, options.mesh, self._device, self._host, seconds),
+            seconds,
+            of_host.total_s,
+            options,
+        )
         whole = rank_memory(graph, facts, options.mesh)
         return _stated(
             seconds, band.low, band.high, self._host_bound,
             stage_memory(whole, graph, facts, stages).peak, self._device.memory_bytes,
+            turns(options) * of_host.total_s,
         )  # fmt: skip
 
     def _captured(self, *, whole_step: bool) -> OpGraph:
@@ -198,17 +211,20 @@ def _added_up(
     device, host = predicted_target(key)
     step, ops, said = mesh_step(whole, device, host, options, name="step")
     one_s = step.step.time.median
-    seconds = one_s
+    seconds, host_s = one_s, float(said["host_s"])
     if microbatches > 1:
         if passes is None:
             raise ValueError("several microbatches and no passes of one")
         # Before the last one, copies reduce nothing; shards do, in every pass.
         silent = replace(options, mesh=replace(options.mesh, dp=1))
-        of_pass, _, _ = mesh_step(passes, device, host, silent, name="passes")
+        of_pass, _, of_passes = mesh_step(passes, device, host, silent, name="passes")
         seconds += (microbatches - 1) * of_pass.step.time.median
+        host_s += (microbatches - 1) * float(of_passes["host_s"])
     low, high = step.step.time.low / one_s, step.step.time.high / one_s
     peak = float(said["mesh"]["memory"]["peak"])
-    found = _stated(seconds, low, high, bool(said["lower_bound"]), peak, device.memory_bytes)
+    found = _stated(
+        seconds, low, high, bool(said["lower_bound"]), peak, device.memory_bytes, host_s
+    )
     attention_s = sum(op.device_s for op in ops if FUSED_ATTENTION in op.op.call.name)
     return replace(found, attention_s=microbatches * attention_s)
 
@@ -220,12 +236,14 @@ def _stated(
     host_bound: bool,
     peak_bytes: float,
     device_bytes: float | None,
+    host_s: float,
 ) -> Predicted:
     """With the interval of a whole step; a lower bound has nothing below and no upper end."""
     ends = (1.0, float("inf")) if host_bound else (low, high)
     return Predicted(
-        seconds, seconds * ends[0], seconds * ends[1], host_bound, peak_bytes, device_bytes
-    )
+        seconds, seconds * ends[0], seconds * ends[1], host_bound, peak_bytes, device_bytes,
+        host_s,
+    )  # fmt: skip
 
 
 def by_program(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gobrrr.prediction.mesh_bands import ANOTHER_DEGREE, WIDER
+from gobrrr.prediction.mesh_bands import WIDER
 
 LOW, HIGH = 10, 90
 WANTED = 0.8
@@ -30,7 +30,7 @@ SPREADS = tuple(float(each) for each in np.round(np.arange(1.0, 4.01, 0.05), 2))
 # Of a kind with fewer fitted models nothing is known of the next one: it gets the interval of all.
 LEAST_MODELS = 2
 LEAST_DEGREES = 2
-ANY = "any"
+ANY, ANOTHER_DEGREE = "any", "tensor of another degree"
 
 
 @dataclass(frozen=True, slots=True)

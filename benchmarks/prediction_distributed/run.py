@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.command import Record, needed, parser
 from benchmarks.prediction_distributed import megatron, mpt
 from benchmarks.prediction_distributed.intervals import (
+    ANOTHER_DEGREE,
     ANY,
     Interval,
     Residual,
@@ -37,8 +38,6 @@ from benchmarks.prediction_distributed.rows import (
     read_fsdp,
     read_megatron,
 )
-
-from gobrrr.prediction.mesh_bands import ANOTHER_DEGREE
 
 PEAK_FLOPS_PER_S = 312e12
 EVERY_QUICK = 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,17 @@ import pytest
 from gobrrr.models.host_lane import TYPICAL_HOST
 from gobrrr.models.residuals import ErrorBand
 from gobrrr.models.target import target_device
-from gobrrr.prediction.mesh import Mesh
+from gobrrr.prediction.mesh import Mesh, MeshOptions
 from gobrrr.prediction.mesh_bands import (
-    ANOTHER_DEGREE,
     ANY,
+    HOST_OVER_OPS,
     SOURCE,
     WHOLE_STEPS,
     kind_of,
     measured_band,
+    turns,
     unmeasured_band,
+    with_slow_host,
 )
 from gobrrr.prediction.mesh_costs import CostedMesh
 from gobrrr.prediction.mesh_step import mesh_band
@@ -31,11 +34,15 @@ A100 = "A100-SXM-80GB"
 
 def test_intervals_are_those_of_the_result_file() -> None:
     found = json.loads((ROOT / SOURCE).read_text())["intervals"]
-    for kind, (low, high) in WHOLE_STEPS.items():
+    for kind, ends in WHOLE_STEPS.items():
+        stated = found["whole_steps"][kind]
         # Constants of kernels change now and then: within what nobody would notice.
-        stated = found[kind]["low"], found[kind]["high"]
-        assert (low, high) == pytest.approx(stated, abs=0.03)
-        assert found[kind]["models"] > 1
+        assert ends == pytest.approx((stated["low"], stated["high"]), abs=0.03)
+        assert stated["models"] > 1
+        assert ends[0] <= 1 <= ends[1]
+    assert pytest.approx(found["host_over_ops"]["stated"], rel=0.03) == HOST_OVER_OPS
+    # The multiple would mean nothing if it were not nearly the same for all of them.
+    assert found["host_over_ops"]["stated"] < 1.5 * found["host_over_ops"]["median"]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +51,9 @@ def test_intervals_are_those_of_the_result_file() -> None:
         (Mesh(fsdp=8), "shards on one host"),
         (Mesh(fsdp=16, hosts=2), "shards on several hosts"),
         (Mesh(tp=2, dp=4), "tensor"),
-        (Mesh(tp=4, dp=2), ""),
+        (Mesh(tp=4, dp=2), "tensor"),
         (Mesh(pp=8), ""),
+        (Mesh(tp=16), ""),
         (Mesh(pp=4, tp=2), "pipeline"),
         (Mesh(dp=8), ""),
         (Mesh(dp=2, fsdp=4), ""),
@@ -82,13 +90,24 @@ def test_other_devices_have_the_wider_of_both_and_say_so() -> None:
     assert (found.low, found.high) == (0.3, 3.0)
 
 
-def test_another_number_of_ranks_that_share_a_layer_is_as_far_off_as_one_left_out() -> None:
-    for mesh, device in ((Mesh(tp=4), A100), (Mesh(tp=4, pp=2, dp=2), "H100-SXM")):
-        assert measured_band(mesh, device) is None
-        found = unmeasured_band(mesh, device, REPLAYED)
-        assert (found.low, found.high) == WHOLE_STEPS[ANOTHER_DEGREE]
-    other = unmeasured_band(Mesh(pp=8, tp=4), A100, REPLAYED)
-    assert (other.low, other.high) != WHOLE_STEPS[ANOTHER_DEGREE]
+def test_an_interval_reaches_up_to_a_step_with_a_slow_host() -> None:
+    band, options = ErrorBand(0.9, 1.1, "whole steps"), MeshOptions(Mesh(tp=2))
+    # The device's work is long: the host's is hidden however slow it is.
+    assert with_slow_host(band, 1.0, 1.0 / HOST_OVER_OPS, options) == band
+    slow = with_slow_host(band, 1.0, 0.5, options)
+    assert (slow.low, slow.high) == (0.9, pytest.approx(0.5 * HOST_OVER_OPS))
+    assert "hosts that took" in slow.source
+    compiled = replace(options, compiled=True)
+    assert with_slow_host(band, 1.0, 0.5, compiled) == band
+
+
+def test_stages_wait_for_each_others_hosts() -> None:
+    options = MeshOptions(Mesh(pp=4), microbatches=8)
+    assert turns(options) == pytest.approx((8 + 4 - 1) / 8)
+    assert turns(MeshOptions(Mesh(dp=8))) == 1
+    alone = with_slow_host(REPLAYED, 1.0, 0.5, MeshOptions(Mesh(dp=8)))
+    piped = with_slow_host(REPLAYED, 1.0, 0.5, options)
+    assert piped.high / alone.high == pytest.approx(turns(options))
 
 
 def test_meshes_that_were_never_measured_are_wider_than_any() -> None:

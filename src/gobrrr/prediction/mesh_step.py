@@ -19,7 +19,7 @@ from gobrrr.prediction.explanation import explained, uncertainty
 from gobrrr.prediction.host import host_share
 from gobrrr.prediction.memory import memory_notice
 from gobrrr.prediction.mesh import Mesh, MeshOptions, refuse_processor
-from gobrrr.prediction.mesh_bands import measured_band, unmeasured_band
+from gobrrr.prediction.mesh_bands import measured_band, unmeasured_band, with_slow_host
 from gobrrr.prediction.mesh_compiled import compiled_by_block
 from gobrrr.prediction.mesh_costs import (
     CostedMesh,
@@ -122,9 +122,14 @@ def mesh_step(
     if options.compiled:
         said.append(_COMPILED)
     own = alone(costed.ops)
-    band = mesh_band(costed, used, device, host, step_s, compiled=options.compiled)
     exposed_s = step.leaves_ns["overhead.dispatch"] * 1e-9
     of_host = host_share(own, host, step_s=step_s, exposed_s=exposed_s, compiled=options.compiled)
+    band = with_slow_host(
+        mesh_band(costed, used, device, host, step_s, compiled=options.compiled),
+        step_s,
+        of_host.total_s,
+        replace(options, mesh=used),
+    )
     too_large = memory_notice(device.key, memory.peak, device.memory_bytes)
     notices = (
         *graph.notices,

@@ -15,6 +15,7 @@ from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.energy import tokens_of
 from gobrrr.prediction.host import host_share
 from gobrrr.prediction.mesh import Mesh, MeshOptions
+from gobrrr.prediction.mesh_bands import with_slow_host
 from gobrrr.prediction.mesh_costs import (
     CostedMesh,
     Platform,
@@ -248,10 +249,15 @@ def in_full(one: Candidate, device: TargetDevice, host: HostCosts) -> PlannedMes
     for each in rows:
         name = f"exposed {each.group}"
         parts[name] = parts.get(name, 0.0) + each.exposed_s
-    band = mesh_band(costed, row.mesh, device, host, row.step_s)
     exposed_s = leaves["overhead.dispatch"]
     of_host = host_share(
         alone(costed.ops), host, step_s=row.step_s, exposed_s=exposed_s, compiled=False
+    )
+    band = with_slow_host(
+        mesh_band(costed, row.mesh, device, host, row.step_s),
+        row.step_s,
+        of_host.total_s,
+        MeshOptions(row.mesh, microbatches=row.microbatches),
     )
     return replace(
         row,
