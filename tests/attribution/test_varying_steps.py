@@ -95,6 +95,23 @@ def test_what_is_counted_is_of_the_mean_step() -> None:
     assert found.leaves["memory.page_faults"] == pytest.approx(3 * FAULTS * 1e-9)
 
 
+def test_rounds_that_the_recorded_step_lacks_are_modelled_as_those_that_it_has() -> None:
+    # Timed and profiled: 2 and 6 rounds. Recorded: 4 and 2; by the line through them a mean step
+    # has 4 rounds' work. The two rounds of the longest that match none take their ops' time.
+    found = measured(4, (2, 0.0), timed=(2, 6), share=1.0, faults=0)
+    found.profiled = [profiled(2), profiled(6)]
+    step = diagnosed(found)
+    assert step.leaves["memory.unmodelled"] == step.leaves["compute.unmodelled"] == 0
+    assert sum(step.leaves.values()) == pytest.approx(1600e-9)
+    rows = [row for row in step.ops if row.name == "aten::relu"]
+    # One row: 4 calls of 100 ns, with 4 times the work of one.
+    assert sum(row.time_s for row in rows) == pytest.approx(400e-9)
+    assert sum(row.count for row in rows) == pytest.approx(4)
+    assert step.counters["flops"] == pytest.approx(4 * 2)
+    (said,) = [text for text in step.notices if "match the recorded step" in text]
+    assert "unmodelled" not in said
+
+
 def test_page_faults_are_those_of_the_timed_steps_everywhere() -> None:
     # 15 in a step that nothing is attached to, where recorded ones tell of 30.
     found = diagnosed(measured(4, (2, 0.5), timed=(2, 4), share=0.5, faults=15))

@@ -23,7 +23,8 @@ from gobrrr.attribution.lane import (
 )
 from gobrrr.attribution.leaves import MEMORY_UNMODELLED, Attribution
 from gobrrr.attribution.split import leaves_of_kernels, roof_times_ns, split_kernels
-from gobrrr.capture.align import RECORDED_AS
+from gobrrr.attribution.unmatched import shared_by_name
+from gobrrr.capture.align import recorded_as
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.profile import ProfilerCost
 from gobrrr.devices.ceilings import Ceilings
@@ -146,20 +147,24 @@ def attribute_cpu(
         basis = MEAN
         step_ns = float(capture.timeline.step_lengths_ns.mean())
     kernel_ns, ran = _typical_kernels(steps, len(works), basis)
-    calls = ran if calls is None else np.where(ran > 0, calls, 0.0)
-    names = tuple(sorted({name for step in steps for name in step.other_ns}))
-    average = np.mean if basis == MEAN else np.median
-    other_ns = np.array(
-        [average([step.other_ns.get(name, 0.0) for step in steps]) for name in names]
-    )
+    other_time, other_count = _typical_others(steps, basis)
+    if calls is not None:
+        calls = np.where(ran > 0, calls, 0.0)
+        recorded = [op.call.name for op in capture.recorded]
+        kernel_ns, other_time, other_count = shared_by_name(
+            recorded, kernel_ns, ran, calls, other_time, other_count
+        )
+    else:
+        calls = ran
+    other_ns = np.array([*other_time.values()], np.float64)
     others = tuple(
         OtherKernel(
             name,
-            float(average([step.other_count.get(name, 0) for step in steps])),
+            other_count[name],
             work := (generated or {}).get(name),
             None if work is None or ceilings is None else roof_of(work, ceilings),
         )
-        for name in names
+        for name in other_time
     )
     host_ns, cost_ns = _typical_host(steps, basis)
     reconciled = reconcile(
@@ -181,7 +186,8 @@ def attribute_cpu(
     def of_step(of_call: Float64 | None) -> Float64 | float:
         if of_call is None:
             return 0.0
-        of_others = [_fixed_of_other(other, capture, of_call) for other in others]
+        by_name = _by_name(capture, of_call) if others else {}
+        of_others = [by_name.get(recorded_as(other.name), 0.0) for other in others]
         of_kernel: Float64 = np.append(np.nan_to_num(of_call[rows]), of_others) * times
         return of_kernel
 
@@ -225,17 +231,16 @@ def _regime_of_other(other: OtherKernel) -> int:
     return regime_without_roof(other.work, family_of(other.name))
 
 
-def _fixed_of_other(other: OtherKernel, capture: CpuCapture, of_call: Float64) -> float:
-    """What a call of an unmatched op pays like the recorded ones of its name; 0 of generated ones,
-    whose cost no op tells.
+def _by_name(capture: CpuCapture, of_call: Float64) -> dict[str, float]:
+    """What a call of each op costs by its name, where it is known: what unmatched ops pay too.
+
+    Generated kernels are called like no op: what they pay no op tells.
     """
-    name = RECORDED_AS.get(other.name, other.name)
-    alike = [
-        of_call[i]
-        for i, op in enumerate(capture.recorded)
-        if RECORDED_AS.get(op.call.name, op.call.name) == name and not np.isnan(of_call[i])
-    ]
-    return float(np.median(alike)) if alike else 0.0
+    found: dict[str, list[float]] = {}
+    for op, cost in zip(capture.recorded, of_call.tolist()):
+        if not np.isnan(cost):
+            found.setdefault(recorded_as(op.call.name), []).append(cost)
+    return {name: float(np.median(costs)) for name, costs in found.items()}
 
 
 def roofs_of_step(
@@ -286,6 +291,18 @@ def _typical_kernels(
     filled = np.where(np.isnan(times).all(axis=0), 0.0, times)
     # An op that only some steps run costs its median times the share of steps that run it.
     return np.asarray(np.nanmedian(filled, axis=0) * present), calls
+
+
+def _typical_others(
+    steps: Sequence[StepPieces], basis: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Time per step of kernels that match no op, by name, and how many a step runs."""
+    average = np.mean if basis == MEAN else np.median
+    names = sorted({name for step in steps for name in step.other_ns})
+    return (
+        {name: float(average([step.other_ns.get(name, 0.0) for step in steps])) for name in names},
+        {name: float(average([step.other_count.get(name, 0) for step in steps])) for name in names},
+    )
 
 
 def _typical_host(steps: Sequence[StepPieces], basis: str) -> tuple[Float64, Float64]:

@@ -253,10 +253,15 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
     notices = [*measured.notices, *ceilings.notices, *measured.load_notices]
     matched = analysis.capture.matched_fraction
     if matched < 0.98:
+        apart = any(not is_generated_kernel(k.name) for k in analysis.result.other_kernels)
+        unmodelled = (
+            " The work of those that it did not run is unknown, and their time unmodelled."
+            if apart
+            else ""
+        )
         notices.append(
             f"Only {percent(matched)} of the profiled ops match the recorded step: the program's "
-            "ops differ from step to step. The work of the others is unknown, and their time "
-            "unmodelled."
+            f"ops differ from step to step.{unmodelled}"
         )
     fixed = analysis.fixed
     if fixed.estimated:

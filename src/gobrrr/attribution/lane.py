@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.align import RECORDED_AS
+from gobrrr.capture.align import recorded_as
 from gobrrr.timeline.data import HostKind, HostSpans, Int64, Phase, Timeline
 from gobrrr.timeline.intervals import Pieces, ownership
 from gobrrr.timeline.nesting import depths, inherited_minimum, nearest, parents
@@ -83,10 +83,7 @@ def is_generated_kernel(name: str) -> bool:
 
 def names_of_work(capture: CpuCapture, has_work: Bool) -> set[str]:
     """Names of recorded ops that have a kernel, in-place forms under the name they go by."""
-    return {
-        RECORDED_AS.get(name := capture.recorded[i].call.name, name)
-        for i in np.flatnonzero(has_work).tolist()
-    }
+    return {recorded_as(capture.recorded[i].call.name) for i in np.flatnonzero(has_work).tolist()}
 
 
 def lane_threads(timeline: Timeline) -> Bool:
@@ -124,7 +121,7 @@ def cut_step(
     if capture.unmatched.any():
         # Of the same name as ops that work: what else they are is not known.
         working = names_of_work(capture, has_work)
-        alike = np.array([RECORDED_AS.get(name, name) in working for name in names], bool)
+        alike = np.array([recorded_as(name) in working for name in names], bool)
         is_kernel |= capture.unmatched[rows] & alike[named.reshape(-1)]
     enclosing = nearest(parent, is_kernel)
     inside = (enclosing >= 0) & (enclosing != np.arange(len(rows)))

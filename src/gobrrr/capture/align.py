@@ -40,6 +40,11 @@ RECORDED_AS = {
 }
 
 
+def recorded_as(name: str) -> str:
+    """The name that a recorder sees an operator under, which a profiler may see work in place."""
+    return RECORDED_AS.get(name, name)
+
+
 def candidate_rows(step: RawEvents, recorded_names: set[str]) -> Int64:
     """Rows of the events that a dispatch recorder would have seen, in order.
 
@@ -49,7 +54,7 @@ def candidate_rows(step: RawEvents, recorded_names: set[str]) -> Int64:
     collective among it.
     """
     wanted_names = np.array(
-        [name in recorded_names or RECORDED_AS.get(name) in recorded_names for name in step.names],
+        [name in recorded_names or recorded_as(name) in recorded_names for name in step.names],
         dtype=bool,
     )
     if not len(step):
@@ -68,8 +73,8 @@ def candidate_rows(step: RawEvents, recorded_names: set[str]) -> Int64:
 
 def match(seen: Sequence[str], recorded: Sequence[str]) -> NDArray[np.int64]:
     """For each name seen: the position of the recorded op that it is, -1 for none."""
-    seen = [RECORDED_AS.get(name, name) for name in seen]
-    recorded = [RECORDED_AS.get(name, name) for name in recorded]
+    seen = [recorded_as(name) for name in seen]
+    recorded = [recorded_as(name) for name in recorded]
     found = np.full(len(seen), -1, np.int64)
     common = min(len(seen), len(recorded))
     head = 0

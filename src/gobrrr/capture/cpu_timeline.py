@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.align import RECORDED_AS, candidate_rows, match
+from gobrrr.capture.align import candidate_rows, match, recorded_as
 from gobrrr.capture.collective_calls import (
     EXCHANGES,
     WAITING,
@@ -279,7 +279,7 @@ def as_executed(
         for row, index in zip(rows[found >= 0], found[found >= 0]):
             name = step.names[step.name[row]]
             op = result[index]
-            if name != op.call.name and RECORDED_AS.get(name) == op.call.name:
+            if name != op.call.name and recorded_as(name) == op.call.name:
                 result[index] = replace(op, call=replace(op.call, name=name), page_faults=0)
     return result
 

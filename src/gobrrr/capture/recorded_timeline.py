@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.align import RECORDED_AS, match
+from gobrrr.capture.align import match, recorded_as
 from gobrrr.capture.trace import NO_STACKS
 from gobrrr.capture.trace_names import STEP_PREFIX
 from gobrrr.timeline.data import HostKind, Int32, Int64, Timeline
@@ -103,7 +103,7 @@ def _candidates(timeline: Timeline, parent: Int64, recorded: set[str]) -> Int64:
     """
     host = timeline.host
     wanted = np.array(
-        [name in recorded or RECORDED_AS.get(name) in recorded for name in timeline.names], bool
+        [name in recorded or recorded_as(name) in recorded for name in timeline.names], bool
     )
     is_wanted = wanted[host.name] & (host.kind == HostKind.OP)
     rows = np.arange(len(host), dtype=np.int64)
@@ -166,7 +166,7 @@ def _graph_launches(timeline: Timeline, recorded: Sequence[StepOp]) -> tuple[Int
 def _key(call: OpCall) -> str:
     """Name and shapes. Tensors without dimensions are left out: numbers become such tensors."""
     shapes = "".join(str(tensor.shape) for tensor in call.tensors if tensor.shape)
-    return f"{RECORDED_AS.get(call.name, call.name)}{shapes}"
+    return f"{recorded_as(call.name)}{shapes}"
 
 
 def _of_other_size(seen: OpCall, recorded: OpCall) -> bool:
