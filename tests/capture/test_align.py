@@ -2,7 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.capture.align import candidate_rows, match
+from gobrrr.capture.align import match
+from gobrrr.capture.candidates import candidate_rows
 from gobrrr.capture.profile import RawEvents
 
 

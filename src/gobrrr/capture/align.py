@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-
-from gobrrr.timeline.data import Int64
-from gobrrr.timeline.nesting import inherited_minimum, parents
-
-if TYPE_CHECKING:
-    # For its type alone: reading a trace has no use for what records one.
-    from gobrrr.capture.profile import RawEvents
 
 # Steps that differ by more insertions and deletions than this are no longer compared in full.
 MOST_EDITS = 1000
 # Beyond this, what differs in the middle is left unmatched rather than searched in n^2.
 MOST_DIFFERENT = 4000
 
-# Around what a tensor subclass (``DTensor``, a result that is awaited) makes of an operator.
-_OF_SUBCLASS = "PythonSubclass"
 # PyTorch works in place where nothing else can tell, but never while a dispatch mode watches:
 # autograd sums gradients (``can_accumulate_inplace`` in torch/csrc/autograd/input_buffer.cpp), and
 # derivatives are written in place unless ``isTensorSubclassLike`` (FunctionsManual.cpp).
@@ -43,32 +33,6 @@ RECORDED_AS = {
 def recorded_as(name: str) -> str:
     """The name that a recorder sees an operator under, which a profiler may see work in place."""
     return RECORDED_AS.get(name, name)
-
-
-def candidate_rows(step: RawEvents, recorded_names: set[str]) -> Int64:
-    """Rows of the events that a dispatch recorder would have seen, in order.
-
-    These are the outermost events with a recorded name in the step's thread: an ``aten::copy_``
-    inside an ``aten::_to_copy`` is part of it, a composite such as ``aten::linear`` is not seen.
-    Nor is an operator on a tensor subclass: what the subclass makes of it is, a wait for a
-    collective among it.
-    """
-    wanted_names = np.array(
-        [name in recorded_names or recorded_as(name) in recorded_names for name in step.names],
-        dtype=bool,
-    )
-    if not len(step):
-        return np.empty(0, np.int64)
-    wanted = wanted_names[step.name] & (step.thread == 0) & ~step.annotation
-    parent = parents(step.start_ns, step.end_ns, step.thread)
-    subclass = np.array([name == _OF_SUBCLASS for name in step.names], bool)[step.name]
-    handed_over = parent[subclass]
-    wanted[handed_over[handed_over >= 0]] = False
-    # The least row index among the wanted ones that enclose a row, itself included: parents come
-    # first, so a row is outermost exactly if that is the row itself.
-    rows = np.arange(len(step), dtype=np.int64)
-    outermost = inherited_minimum(parent, np.where(wanted, rows, len(step)))
-    return np.flatnonzero(wanted & (outermost == rows))
 
 
 def match(seen: Sequence[str], recorded: Sequence[str]) -> NDArray[np.int64]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.align import candidate_rows, match, recorded_as
+from gobrrr.capture.align import recorded_as
+from gobrrr.capture.candidates import match_steps
 from gobrrr.capture.collective_calls import (
     EXCHANGES,
     WAITING,
@@ -94,7 +95,7 @@ def build_cpu_capture(
     names: dict[str, int] = {}
     calls: dict[OpCall, int] = {}
     steps = [with_waits(step) for step in steps]
-    matches = _match_all(steps, recorded)
+    matches = match_steps(steps, [op.call.name for op in recorded])
     recorded = as_executed(recorded, steps, matches)
     call_of = np.array([calls.setdefault(op.call, len(calls)) for op in recorded], np.int32)
 
@@ -255,17 +256,6 @@ class _Collectives:
             twin=none,
         )
         return kernels, found, np.array([row[3] for row in self._rows], np.int64)
-
-
-def _match_all(steps: Sequence[RawEvents], recorded: Sequence[StepOp]) -> list[tuple[Int64, Int64]]:
-    """Per step: candidate rows, and the recorded op that each is."""
-    recorded_names = [op.call.name for op in recorded]
-    vocabulary = set(recorded_names)
-    matches = []
-    for step in steps:
-        rows = candidate_rows(step, vocabulary)
-        matches.append((rows, match([step.names[i] for i in step.name[rows]], recorded_names)))
-    return matches
 
 
 def as_executed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gobrrr.capture.align import candidate_rows
+from gobrrr.capture.candidates import candidate_rows
 from gobrrr.capture.profile import RawEvents
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
