@@ -121,6 +121,18 @@ def test_an_op_that_the_recorded_step_did_not_run_is_unmodelled() -> None:
     }
 
 
+def test_an_op_that_is_like_all_recorded_ones_of_its_name_has_their_work() -> None:
+    # Recorded: two products of 80 FLOP. The third of the profiled step, fixed 10 as theirs, is one.
+    steps = [step(300, ("aten::mm", 0, 95), ("aten::mm", 100, 195), ("aten::mm", 200, 295))]
+    recorded = [op("aten::mm"), op("aten::mm")]
+    assert leaves_of(steps, recorded, [matmul(80), matmul(80)], [10, 10], 300) == {
+        "compute.matrix.roof": 240,
+        "compute.matrix.below": 15,
+        "overhead.dispatch": 30,
+        "overhead.python": 15,
+    }
+
+
 def test_a_view_is_dispatch() -> None:
     steps = [step(100, ("aten::view", 0, 30))]
     assert leaves_of(steps, [op("aten::view")], [VIEW], [np.nan], 100) == {

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.attribution.unmatched import shared_by_name
+from gobrrr.attribution.unmatched import calls_of_alike, shared_by_name
+from gobrrr.work.estimate import Work
 
 NAMES = ("aten::mm", "aten::add", "aten::relu")
 
@@ -46,6 +47,28 @@ def test_in_place_forms_share_what_is_missing_of_their_name() -> None:
         {"aten::add": 1.0, "aten::add_": 1.0},
     )  # fmt: skip
     assert (kernel, left, count) == ([7], {"aten::add_": 5.0}, {"aten::add_": 1.0})
+
+
+def work(flops: float) -> Work:
+    return Work(flops, 0.0, 1, 0, 1, "float32", "contraction")
+
+
+@pytest.mark.parametrize(
+    ("works", "count", "expected"),
+    [
+        # Two products a step and one more of their name: half as often again.
+        ((work(8), work(8)), 1.0, [1.5, 1.5]),
+        # Of two sizes, or of an unknown one, or more than were recorded: nobody knows which.
+        ((work(8), work(9)), 1.0, [1, 1]),
+        ((None, None), 1.0, [1, 1]),
+        ((work(8), work(8)), 2.0, [1, 1]),
+    ],
+)
+def test_an_unmatched_op_is_like_recorded_ones_that_are_all_alike(works, count, expected) -> None:  # type: ignore[no-untyped-def]
+    ran = np.ones(3)
+    names = ["aten::dot", "aten::dot", "aten::relu"]
+    calls = calls_of_alike(names, [*works, work(1)], ran, {"aten::dot": count})
+    assert calls.tolist() == [*expected, 1]
 
 
 def quarters(number: int) -> float:

@@ -23,7 +23,7 @@ from gobrrr.attribution.lane import (
 )
 from gobrrr.attribution.leaves import MEMORY_UNMODELLED, Attribution
 from gobrrr.attribution.split import leaves_of_kernels, roof_times_ns, split_kernels
-from gobrrr.attribution.unmatched import shared_by_name
+from gobrrr.attribution.unmatched import calls_of_alike, shared_by_name
 from gobrrr.capture.align import recorded_as
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.profile import ProfilerCost
@@ -148,14 +148,13 @@ def attribute_cpu(
         step_ns = float(capture.timeline.step_lengths_ns.mean())
     kernel_ns, ran = _typical_kernels(steps, len(works), basis)
     other_time, other_count = _typical_others(steps, basis)
-    if calls is not None:
-        calls = np.where(ran > 0, calls, 0.0)
-        recorded = [op.call.name for op in capture.recorded]
-        kernel_ns, other_time, other_count = shared_by_name(
-            recorded, kernel_ns, ran, calls, other_time, other_count
-        )
-    else:
-        calls = ran
+    recorded = [op.call.name for op in capture.recorded]
+    if calls is None:
+        calls = calls_of_alike(recorded, works, ran, other_count)
+    calls = np.where(ran > 0, calls, 0.0)
+    kernel_ns, other_time, other_count = shared_by_name(
+        recorded, kernel_ns, ran, calls, other_time, other_count
+    )
     other_ns = np.array([*other_time.values()], np.float64)
     others = tuple(
         OtherKernel(

@@ -255,7 +255,8 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
     if matched < 0.98:
         apart = any(not is_generated_kernel(k.name) for k in analysis.result.other_kernels)
         unmodelled = (
-            " The work of those that it did not run is unknown, and their time unmodelled."
+            " The work of those that it did not run is unknown, and their time unmodelled, unless "
+            "all recorded ops of their name are alike."
             if apart
             else ""
         )

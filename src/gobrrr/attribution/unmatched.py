@@ -1,4 +1,4 @@
-"""Ops that the recorded step did not run, in a mean over steps that counts their work."""
+"""Ops that the recorded step did not run: whose work they have, where that can be told."""
 
 from __future__ import annotations
 
@@ -8,11 +8,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.align import recorded_as
+from gobrrr.work.estimate import Work
 
 Float64 = NDArray[np.float64]
 
 # Shares of a mean over steps add up to whole calls but for this.
 ROUNDING = 1e-9
+
+
+def calls_of_alike(
+    names: Sequence[str],
+    works: Sequence[Work | None],
+    ran: Float64,
+    other_count: dict[str, float],
+) -> Float64:
+    """How often a step runs each op, with the unmatched ones that can only be its like.
+
+    Those are of a name whose recorded ops all have the same work and are most of it in a step: a
+    step of more rounds. Otherwise an unmatched op may be of any size.
+
+    Args:
+        names: of the recorded ops.
+        works: of one call of each.
+        ran: how often a profiled step ran each.
+        other_count: how many unmatched ops a step runs, by name.
+    """
+    calls: Float64 = np.array(ran, np.float64)
+    if not other_count:
+        return calls
+    rows: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        rows.setdefault(recorded_as(name), []).append(i)
+    counts: dict[str, float] = {}
+    for name, count in other_count.items():
+        counts[recorded_as(name)] = counts.get(recorded_as(name), 0.0) + count
+    for name, count in counts.items():
+        at = rows.get(name, [])
+        if not at or works[at[0]] is None or any(works[i] != works[at[0]] for i in at):
+            continue
+        if float(ran[at].sum()) > count:
+            calls[at] *= 1.0 + count / float(ran[at].sum())
+    return calls
 
 
 def shared_by_name(
