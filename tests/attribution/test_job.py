@@ -212,3 +212,70 @@ def test_waiting_for_a_processor_is_told_of_each_rank() -> None:
     assert compare_records([fast, slow], 2).queued_ns == ()
     fast.queued_ns, slow.queued_ns = [1_000] * 4, [8_000, 9_000, 9_000, 70_000]
     assert compare_records([fast, slow], 2).queued_ns == (1_000, 9_000)
+
+
+def _kernels(times: list[float]) -> dict[str, list[float]]:
+    return {"kernels|backward": times}
+
+
+def test_a_stretch_on_a_slower_processor_names_nobody() -> None:
+    """Twelve steps are 8 us longer, then twelve are not: of steps in a row that is one chance."""
+    fast = _record(0, [40_000 + 90 * (i % 5) for i in range(24)], [35_000] * 24)
+    slower = [48_000] * 15 + [39_000] * 9
+    slow = _record(1, [ns + 70 * (i % 7) for i, ns in enumerate(slower)], [45_000] * 24)
+    assert compare_records([fast, slow], 2).slowest is None
+    # The same steps in turns are as many chances.
+    turned = [slow.own_ns[(i * 7) % 24] for i in range(24)]
+    assert compare_records([fast, replace(slow, own_ns=turned)], 2).slowest == 1
+
+
+def test_a_part_that_is_longer_in_every_step_names_its_rank_among_kernels_that_vary() -> None:
+    """Kernels differ by 8 us from step to step; one rank takes 4 us more for its Python."""
+    kernels = [[30e3, 38e3, 34e3, 31e3, 37e3], [37e3, 31e3, 32e3, 38e3, 30e3, 34e3]]
+    varying = [[each[i % len(each)] for i in range(20)] for each in kernels]
+    python = [[2e3 + 50 * (i % 3) for i in range(20)], [6e3 + 50 * (i % 4) for i in range(20)]]
+
+    def found(python_1: list[float], kernels_1: list[float], runs_ns: int) -> int | None:
+        records = [
+            _record(rank, [int(sum(both)) for both in zip(k, p)], [35_000 + 9_000 * rank] * 20)
+            for rank, (k, p) in enumerate(((varying[0], python[0]), (kernels_1, python_1)))
+        ]
+        records[0].parts = _kernels(varying[0]) | {"overhead.python": python[0]}
+        records[1].parts = _kernels(kernels_1) | {"overhead.python": python_1}
+        records[0].ran_ns = [32_000 + 90 * (i % 3) for i in range(30)]
+        records[1].ran_ns = [32_000 + runs_ns + 90 * (i % 4) for i in range(30)]
+        compared = compare_records(records, 2)
+        if compared.slowest is not None:
+            assert compared.longer[0][0] in ("overhead.python", "kernels|backward")
+        return compared.slowest
+
+    # It sleeps: nothing of it runs in timed steps.
+    assert found(python[1], varying[1], 0) == 1
+    # Without it the kernels vary as much, and nobody is named.
+    assert found(python[0], varying[1], 0) is None
+    # Kernels that are surely longer, which a slower processor makes too, count if they are in the
+    # timed steps as well, ...
+    steady = [each + 4e3 for each in varying[0]]
+    own = [ns - 3e3 * (i % 2) for i, ns in enumerate(steady)]
+    assert found(python[0], steady, 4_000) == 1
+    assert found(python[0], own, 0) is None
+    # ... and Python that other work makes up for delays nobody.
+    assert found(python[1], [ns - 6e3 for ns in varying[1]], 0) is None
+
+
+def test_a_rank_that_computes_longer_does_so_in_timed_steps_too() -> None:
+    """All profiled steps are longer, by 5 us; of the timed ones, which are as many, none is."""
+    fast = _record(0, [40_000 + 90 * (i % 5) for i in range(20)], [35_000] * 20)
+    slow = _record(1, [45_000 + 70 * (i % 7) for i in range(20)], [45_000] * 20)
+    fast.parts, slow.parts = _kernels(fast.own_ns), _kernels(slow.own_ns)
+    assert compare_records([fast, slow], 2).slowest == 1
+    fast.ran_ns, slow.ran_ns = [[30_000 + 90 * (i % n) for i in range(20)] for n in (3, 4)]
+    assert compare_records([fast, slow], 2).slowest == 1
+    fast.threads = slow.threads = 1
+    assert compare_records([fast, slow], 2).slowest is None
+    # Several threads may leave it waiting for them inside an op.
+    fast.threads = slow.threads = 2
+    assert compare_records([fast, slow], 2).slowest == 1
+    slow.threads = 1
+    slow.ran_ns = [ns + 5_000 for ns in slow.ran_ns]
+    assert compare_records([fast, slow], 2).slowest == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.capture.job import Job
-from gobrrr.capture.rank_of_job import RankOfJob, rank_of_job
+from gobrrr.capture.rank_of_job import RankOfJob, _queued_s, rank_of_job
 
 # Far below the limits of gobrrr, and far above what a busy machine takes.
 AT_ONCE_S = 20.0
@@ -93,3 +93,34 @@ def test_a_process_on_its_own_waits_for_nobody() -> None:
         pass
     assert rank.job is None
     assert rank.reports
+
+
+def test_waits_for_a_processor_make_no_start_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven seconds in a queue, two of them while gobrrr made it wait: those count once."""
+    dist = pytest.importorskip("torch.distributed")
+    monkeypatch.setattr(dist, "init_process_group", lambda: None)
+    (rank,) = _ranks(tmp_path, 1)
+    queued = iter((1.0, 3.0, 7.0))
+    monkeypatch.setattr("gobrrr.capture.rank_of_job._queued_s", lambda: next(queued))
+    clock = iter((100.0, 110.0))
+    monkeypatch.setattr("gobrrr.capture.rank_of_job.time.monotonic", lambda: next(clock, 110.0))
+    with rank.machine_to_itself():
+        pass
+    monkeypatch.undo()
+    monkeypatch.setattr(dist, "init_process_group", lambda: None)
+    monkeypatch.setattr("gobrrr.capture.rank_of_job._queued_s", lambda: next(queued))
+    with rank.in_script():
+        began = time.perf_counter()
+        dist.init_process_group()
+    assert rank.joined is not None
+    # 10 s in there, and 5 in a queue outside.
+    assert began - rank.joined.monotonic_s == pytest.approx(15.0, abs=1.0)
+    assert time.time() - rank.joined.wall_s == pytest.approx(15.0, abs=1.0)
+
+
+def test_this_thread_has_waited_for_a_processor_for_less_than_it_lives() -> None:
+    began = time.monotonic()
+    before = _queued_s()
+    assert 0 <= _queued_s() - before <= time.monotonic() - began + 0.01

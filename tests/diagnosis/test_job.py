@@ -195,6 +195,42 @@ def test_what_a_part_waits_for_a_processor_is_not_lost(
     assert (told in job.sentence) == (lost_s < 0.0304)
 
 
+@pytest.mark.parametrize(
+    ("asleep_s", "runs_longer_ns", "cause"),
+    [
+        # Samples of a thread that waits for a processor too see less than half of its sleep.
+        (0.014, 1e6, "overhead.asleep"),
+        # They see more than half.
+        (0.018, 20e6, "overhead.asleep"),
+        # It runs most of it.
+        (0.014, 20e6, "overhead.python"),
+        # Nobody saw it sleep.
+        (0.0, 1e6, "overhead.python"),
+    ],
+)
+def test_python_that_the_thread_does_not_run_is_sleep(
+    data: Path, asleep_s: float, runs_longer_ns: float, cause: str
+) -> None:
+    found = {
+        0: _rank(data, compute__matrix__below=0.020),
+        1: _rank(
+            data,
+            compute__matrix__below=0.020,
+            overhead__asleep=asleep_s,
+            overhead__python=0.030 - asleep_s,
+        ),
+    }
+    compared = replace(
+        _compared(1),
+        longer=(("overhead.python", 30e6),),
+        runs_longer_ns=(-runs_longer_ns, runs_longer_ns),
+    )
+    job = _job(found, compared).job
+    assert job is not None
+    assert job.cause == cause
+    assert job.lost_s == pytest.approx(0.030)
+
+
 def test_pauses_are_told_by_their_mean(data: Path) -> None:
     """The median step has none of a collector that runs in every third."""
     found = {

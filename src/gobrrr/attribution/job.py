@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from gobrrr.attribution.collectives import CollectiveFigures, Matched, match_collectives
 from gobrrr.attribution.job_clocks import Clock, clocks_of, residual_ns
+from gobrrr.attribution.lane import LEAF_OF_OWNER, LOADING, PYTHON
+from gobrrr.attribution.paired import FEWEST_PAIRS, sure_of_pairs
 from gobrrr.attribution.rank_record import RankRecord, exposure_of_record, timeline_of
 
 Float64 = NDArray[np.float64]
@@ -27,6 +29,11 @@ MATTERS_FROM = 0.03
 SURE_FROM = 3.0
 # Fewer steps say nothing about chance.
 _FEWEST_STEPS = 4
+# What a thread may sleep in, so that no processor's speed makes it longer.
+_MAY_SLEEP = (LEAF_OF_OWNER[PYTHON], LEAF_OF_OWNER[LOADING])
+# Two threads that share a core make each other half as fast at most: what takes more times as long
+# is no slower processor.
+_NO_PROCESSOR_FROM = 2.0
 
 
 @dataclass(frozen=True)
@@ -126,10 +133,18 @@ def compare_records(records: Sequence[RankRecord], world_size: int) -> JobCompar
     busy = np.array([record.own_ns[:steps] for record in records], np.float64)
     ahead = [_ahead(busy, i) for i in range(len(busy))]
     runs = _runs_longer(records)
-    slowest = _slowest(ahead, runs, steps, _step_ns(records), waits if known else None)
+    slowest = None
+    if known and len(ranks) > 1 and steps >= _FEWEST_STEPS:
+        least_ns = MATTERS_FROM * _step_ns(records)
+        for i in sorted(range(len(ranks)), key=lambda i: -ahead[i][0]):
+            # Nobody waits for a rank that never comes last.
+            if waits[:, i].sum() > 0 and _stands_out(i, records, ahead, runs, steps, least_ns):
+                slowest = i
+                break
     longer: tuple[tuple[str, float], ...] = ()
     if slowest is not None:
-        longer = _longer(records, slowest, steps, ahead[slowest][0])
+        whole_ns = max(shift for shift, _ in (ahead[slowest], *runs[slowest : slowest + 1]))
+        longer = _longer(records, slowest, steps, whole_ns)
     pauses = [record.paused_ns for record in records]
     queued = [record.queued_ns for record in records]
     return JobComparison(
@@ -159,8 +174,15 @@ def _step_ns(records: Sequence[RankRecord]) -> float:
 
 
 def _ahead(busy: Float64, index: int) -> tuple[float, float]:
-    """``ahead_of`` of one row of ``busy`` before all others."""
-    return ahead_of(busy[index], np.delete(busy, index, axis=0).reshape(-1))
+    """By how much one row of ``busy`` is before all others, as ``ahead_of``, and how sure that is.
+
+    By pairs of the same step where there are enough: each step beside the others' median in it.
+    """
+    own, others = busy[index], np.delete(busy, index, axis=0)
+    shift, sure = ahead_of(own, others.reshape(-1))
+    if len(others) and len(own) >= FEWEST_PAIRS:
+        sure = sure_of_pairs(own - np.median(others, axis=0))
+    return shift, sure
 
 
 def ahead_of(own: Float64, others: Float64) -> tuple[float, float]:
@@ -179,37 +201,62 @@ def ahead_of(own: Float64, others: Float64) -> tuple[float, float]:
     return float(np.median(apart)), float((more - pairs / 2) / deviation)
 
 
-def _slowest(
+def _stands_out(
+    rank: int,
+    records: Sequence[RankRecord],
     ahead: Sequence[tuple[float, float]],
     runs: Sequence[tuple[float, float]],
     steps: int,
-    step_ns: float,
-    waits: Float64 | None,
-) -> int | None:
-    """The rank that is busier than the others by more than chance, and that they wait for.
+    least_ns: float,
+) -> bool:
+    """Whether a rank (its place) is busier than the others by more than chance, and it matters.
 
     ``runs``: how much longer each runs in timed steps, and how sure that is (empty: not known).
     """
-    if len(ahead) < 2 or steps < _FEWEST_STEPS or waits is None:
-        return None
-    first = max(range(len(ahead)), key=lambda i: ahead[i][0])
-    shift, sure = ahead[first]
-    if shift <= MATTERS_FROM * step_ns or waits[:, first].sum() <= 0:
-        return None
-    if sure >= _enough(steps, len(ahead)):
-        return first
+    shift, sure = ahead[rank]
+    busier, runs_longer = shift > least_ns, bool(runs) and runs[rank][0] > least_ns
+    if busier and sure >= _enough(steps, len(ahead)):
+        # A thread that computes alone runs all of what it takes longer, in timed steps too. If it
+        # does not there, its processor was slower while it was profiled, or the profiler was.
+        most = _longer(records, rank, steps, shift)[:1]
+        computes = records[rank].threads == 1 and bool(most) and most[0][0] not in _MAY_SLEEP
+        if runs_longer or not runs or not computes:
+            return True
     # Few steps are profiled, and of seven each nearly all have to be longer. The timed ones are
     # others, and more: where they say the same as clearly, both together count (Stouffer et al.,
     # "The American Soldier", 1949, volume 1, page 45).
-    if runs and runs[first][0] > MATTERS_FROM * step_ns:
-        return first if (sure + runs[first][1]) / np.sqrt(2) >= SURE_FROM else None
-    return None
+    if busier and runs_longer and (sure + runs[rank][1]) / np.sqrt(2) >= SURE_FROM:
+        return True
+    # A part may be surely longer where the kernels beside it vary by more than that. The speed of
+    # a processor makes no difference of it if the timed steps say the same, or in a sleep.
+    if steps < FEWEST_PAIRS:
+        return False
+    for part in records[rank].parts:
+        times = _times_of(part, records, steps)
+        if times is None:
+            continue
+        more, sure = _ahead(times, rank)
+        if more <= least_ns or sure < SURE_FROM:
+            continue
+        others = float(np.median(np.delete(times, rank, axis=0)))
+        slept = part in _MAY_SLEEP and more >= (_NO_PROCESSOR_FROM - 1) * others
+        if runs_longer or (slept and busier):
+            return True
+    return False
 
 
 def _enough(steps: int, ranks: int) -> float:
     """From how many deviations on a rank is longer than the others by more than chance."""
+    if steps >= FEWEST_PAIRS:
+        return SURE_FROM
     # Of four steps each all can be longer by no more than 2.3 deviations.
     return min(SURE_FROM, most_sure(steps, steps * (ranks - 1)))
+
+
+def _times_of(part: str, records: Sequence[RankRecord], steps: int) -> Float64 | None:
+    """How long a part takes each rank in each step; ``None``: not told of all."""
+    times = [record.parts.get(part, [])[:steps] for record in records]
+    return None if any(len(row) < steps for row in times) else np.array(times, np.float64)
 
 
 def _longer(
@@ -222,10 +269,10 @@ def _longer(
     """
     found: list[tuple[float, str, float]] = []
     for part in records[slowest].parts:
-        times = [record.parts.get(part, [])[:steps] for record in records]
-        if any(len(row) < steps for row in times):
+        times = _times_of(part, records, steps)
+        if times is None:
             continue
-        shift, sure = _ahead(np.array(times, np.float64), slowest)
+        shift, sure = _ahead(times, slowest)
         if shift > 0 and sure > 0:
             found.append((min(shift, ahead_ns) * sure, part, shift))
     return tuple((part, shift) for _, part, shift in sorted(found, reverse=True))

@@ -59,15 +59,16 @@ class RankRecord(msgspec.Struct):
     how long it waited for a processor (empty on a device). ``host`` tells whose clock it is.
     ``diagnosis`` is its own, as JSON, or empty with the ``problem`` why there is none.
     ``joined_s``: when it came to where the ranks first meet, in seconds of the same clock,
-    without what gobrrr made it wait for. ``spans`` are what its host did, (name, start, end,
-    thread), where a trace of the job was asked for. ``parts`` are the parts of each step, in ns: by
-    leaf, and kernels by phase (``"kernels|forward"``). ``stretches`` are when it worked on which
-    phase of a step, (phase, start, end).
+    without what gobrrr made it wait for and its waits for a processor. ``spans`` are what its host
+    did, (name, start, end, thread), where a trace of the job was asked for. ``parts`` are the parts
+    of each step, in ns: by leaf, and kernels by phase (``"kernels|forward"``). ``stretches`` are
+    when it worked on which phase of a step, (phase, start, end).
 
     Of its timed steps, which nothing is attached to: ``ran_ns`` is the processor time of each one's
     thread, ``paused_ns`` that of the garbage collector (both empty on a device, whose host
     runs ahead). ``alone``: why it did not take the others' steps; empty if it did. ``ended``: how
-    its script failed before all was measured; empty if it did not.
+    its script failed before all was measured; empty if it did not. ``threads``: how many compute on
+    a processor; ``None``: not known.
     """
 
     rank: int
@@ -87,6 +88,7 @@ class RankRecord(msgspec.Struct):
     alone: str = ""
     ended: str = ""
     queued_ns: list[int] = []
+    threads: int | None = None
 
 
 def record_of_lane(capture: CpuCapture, result: CpuAttribution, rank: int, host: str) -> RankRecord:

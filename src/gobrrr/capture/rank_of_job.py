@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from gobrrr.capture.absent_rank_watch import AbsentRankWatch
 from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.measurements import Agree
 from gobrrr.capture.script import FINISHED, ScriptExit
+from gobrrr.capture.thread_effort import effort_of
 
 # How long the first rank of a host may take to measure what the machine can do.
 _CEILINGS_LIMIT_S = 300.0
@@ -39,7 +41,8 @@ class RankOfJob:
     def __init__(self, job: Job | None, perfetto: Path | None = None) -> None:
         self.job = job
         self.perfetto = perfetto
-        # When the script came to where the ranks first meet, without what gobrrr made it wait for.
+        # When the script came to where the ranks first meet, without what gobrrr made it wait for,
+        # nor its thread's waits for a processor: these are the machine's, and of any rank.
         self.joined: Moment | None = None
         self._waited_s = 0.0
         # Whether anything was left for the first rank.
@@ -58,7 +61,7 @@ class RankOfJob:
         if job is None:
             yield
             return
-        began = time.monotonic()
+        began, queued_s = time.monotonic(), _queued_s()
         job.here.wait_for_all("started", _START_LIMIT_S)
         if not job.here.first:
             job.here.wait_for_first("ceilings", _CEILINGS_LIMIT_S)
@@ -69,7 +72,8 @@ class RankOfJob:
             job.leave("gobrrr failed before its script began")
             raise
         self._let_others_go_on()
-        self._waited_s = time.monotonic() - began
+        # What its thread queued in here is part of it already.
+        self._waited_s = time.monotonic() - began - (_queued_s() - queued_s)
 
     def _let_others_go_on(self) -> None:
         if self.job is not None and self.job.here.first:
@@ -127,9 +131,8 @@ class RankOfJob:
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             if self.joined is None:
-                self.joined = Moment(
-                    time.perf_counter() - self._waited_s, time.time() - self._waited_s
-                )
+                waited_s = self._waited_s + _queued_s()
+                self.joined = Moment(time.perf_counter() - waited_s, time.time() - waited_s)
             return original(*args, **kwargs)
 
         distributed.init_process_group = noted
@@ -145,6 +148,12 @@ class RankOfJob:
         if self.job is not None:
             self.told = True
             self.job.publish(msgspec.json.encode(record))
+
+
+def _queued_s() -> float:
+    """How long this thread has waited for a processor so far; 0 where the system does not tell."""
+    effort = effort_of(threading.get_ident())
+    return 0.0 if effort is None else effort.read()[1] * 1e-9
 
 
 def rank_of_job(

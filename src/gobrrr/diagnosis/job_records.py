@@ -137,6 +137,7 @@ def record_of(
         assert isinstance(analysis, CpuAnalysis)
         record = record_of_lane(analysis.capture, analysis.result, rank, host)
         record.spans = spans_of_lane(analysis.capture) if spans else []
+        record.threads = own.device.threads
         record.ran_ns = [effort.ran_ns for effort in measured.efforts_of_plain]
         # A long pause passes for something beside its step, which it is the cost of all the same.
         record.paused_ns = [effort.paused_ns for effort in measured.efforts.values()]
