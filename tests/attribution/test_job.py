@@ -279,3 +279,18 @@ def test_a_rank_that_computes_longer_does_so_in_timed_steps_too() -> None:
     slow.threads = 1
     slow.ran_ns = [ns + 5_000 for ns in slow.ran_ns]
     assert compare_records([fast, slow], 2).slowest == 1
+
+
+def test_a_part_is_told_among_waits_for_a_processor_that_are_longer_than_it() -> None:
+    """An optimizer takes 4 us longer in every step, and in some of them it waits for 20 to 90."""
+    fast = _record(0, [40_000 + 9_000 * (i % 3) for i in range(14)], [35_000] * 14)
+    slow = _record(1, [41_000 + 9_000 * (-i % 3) for i in range(14)], [45_000] * 14)
+    waits = [0, 90, 0, 0, 0, 0, 20, 0, 60, 90, 0, 60, 0, 80]
+    fast.parts = {"kernels|optimizer": [1e3 + 10 * i for i in range(14)]}
+    slow.parts = {"kernels|optimizer": [5e3 + 7 * i + 1e3 * wait for i, wait in enumerate(waits)]}
+    fast.ran_ns = [30_000 + 90 * (i % 3) for i in range(20)]
+    # In the timed steps it runs longer, in some of them by far.
+    slow.ran_ns = [34_000 + 900 * (i % 3) ** 2 for i in range(20)]
+    assert compare_records([fast, slow], 2).slowest == 1
+    slow.ran_ns = fast.ran_ns
+    assert compare_records([fast, slow], 2).slowest is None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gobrrr.attribution.collectives import CollectiveFigures, Matched, match_collectives
 from gobrrr.attribution.job_clocks import Clock, clocks_of, residual_ns
 from gobrrr.attribution.lane import LEAF_OF_OWNER, LOADING, PYTHON
-from gobrrr.attribution.paired import FEWEST_PAIRS, sure_of_pairs
+from gobrrr.attribution.paired import FEWEST_PAIRS, repeated, sure_of_pairs
 from gobrrr.attribution.rank_record import RankRecord, exposure_of_record, timeline_of
 
 Float64 = NDArray[np.float64]
@@ -185,6 +185,19 @@ def _ahead(busy: Float64, index: int) -> tuple[float, float]:
     return shift, sure
 
 
+def _ahead_in_part(times: Float64, index: int) -> tuple[float, float]:
+    """``_ahead`` of a part of the step.
+
+    A part holds its thread's waits for a processor: in few steps, of one rank at a time, and only
+    ever longer, by far. Order tells more of that than means do, and pairs no more than sets.
+    """
+    own, others = times[index], np.delete(times, index, axis=0)
+    shift, sure = ahead_of(own, others.reshape(-1))
+    if len(others) and len(own) >= FEWEST_PAIRS:
+        sure /= np.sqrt(repeated(own - np.median(others, axis=0)))
+    return shift, float(sure)
+
+
 def ahead_of(own: Float64, others: Float64) -> tuple[float, float]:
     """By how much times of one rank exceed those of others, in their unit, and how sure that is.
 
@@ -235,7 +248,7 @@ def _stands_out(
         times = _times_of(part, records, steps)
         if times is None:
             continue
-        more, sure = _ahead(times, rank)
+        more, sure = _ahead_in_part(times, rank)
         if more <= least_ns or sure < SURE_FROM:
             continue
         others = float(np.median(np.delete(times, rank, axis=0)))
@@ -272,7 +285,7 @@ def _longer(
         times = _times_of(part, records, steps)
         if times is None:
             continue
-        shift, sure = _ahead(times, slowest)
+        shift, sure = _ahead_in_part(times, slowest)
         if shift > 0 and sure > 0:
             found.append((min(shift, ahead_ns) * sure, part, shift))
     return tuple((part, shift) for _, part, shift in sorted(found, reverse=True))
