@@ -294,3 +294,21 @@ def test_a_part_is_told_among_waits_for_a_processor_that_are_longer_than_it() ->
     assert compare_records([fast, slow], 2).slowest == 1
     slow.ran_ns = fast.ran_ns
     assert compare_records([fast, slow], 2).slowest is None
+
+
+def test_a_thread_that_surely_does_not_run_longer_is_idle_in_what_takes_it_longer() -> None:
+    fast = _record(0, [40_000 + 90 * (i % 5) for i in range(14)], [35_000] * 14)
+    slow = _record(1, [48_000 + 70 * (i % 7) for i in range(14)], [45_000] * 14)
+    fast.parts = {"overhead.python": [2e3 + 10 * (i % 4) for i in range(14)]}
+    slow.parts = {"overhead.python": [10e3 + 10 * (i % 3) for i in range(14)]}
+    # Nothing is known of timed steps, or of too few.
+    assert not compare_records([fast, slow], 2).idle_in_it
+    fast.ran_ns, slow.ran_ns = [30_000] * 6, [30_000] * 6
+    assert not compare_records([fast, slow], 2).idle_in_it
+    for longer_ns, spread_ns, idle in (
+        (0, 500, True), (8_000, 500, False), (3_000, 9_000, False)
+    ):  # fmt: skip
+        fast.ran_ns = [30_000 + 90 * (i % 3) for i in range(20)]
+        slow.ran_ns = [30_000 + longer_ns + spread_ns * (-1) ** i for i in range(20)]
+        found = compare_records([fast, slow], 2)
+        assert (found.slowest, found.idle_in_it) == (1, idle)

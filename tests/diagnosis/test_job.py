@@ -196,20 +196,21 @@ def test_what_a_part_waits_for_a_processor_is_not_lost(
 
 
 @pytest.mark.parametrize(
-    ("asleep_s", "runs_longer_ns", "cause"),
+    ("asleep_s", "idle_in_it", "cause"),
     [
-        # Samples of a thread that waits for a processor too see less than half of its sleep.
-        (0.014, 1e6, "overhead.asleep"),
+        # Samples of a thread that waits for a processor too see less than half of its sleep, or
+        # nothing.
+        (0.014, True, "overhead.asleep"),
+        (0.0, True, "overhead.asleep"),
         # They see more than half.
-        (0.018, 20e6, "overhead.asleep"),
+        (0.018, False, "overhead.asleep"),
         # It runs most of it.
-        (0.014, 20e6, "overhead.python"),
-        # Nobody saw it sleep.
-        (0.0, 1e6, "overhead.python"),
+        (0.014, False, "overhead.python"),
+        (0.0, False, "overhead.python"),
     ],
 )
 def test_python_that_the_thread_does_not_run_is_sleep(
-    data: Path, asleep_s: float, runs_longer_ns: float, cause: str
+    data: Path, asleep_s: float, idle_in_it: bool, cause: str
 ) -> None:
     found = {
         0: _rank(data, compute__matrix__below=0.020),
@@ -220,15 +221,13 @@ def test_python_that_the_thread_does_not_run_is_sleep(
             overhead__python=0.030 - asleep_s,
         ),
     }
-    compared = replace(
-        _compared(1),
-        longer=(("overhead.python", 30e6),),
-        runs_longer_ns=(-runs_longer_ns, runs_longer_ns),
-    )
+    compared = replace(_compared(1), longer=(("overhead.python", 30e6),), idle_in_it=idle_in_it)
     job = _job(found, compared).job
     assert job is not None
     assert job.cause == cause
     assert job.lost_s == pytest.approx(0.030)
+    # Where it was, be it asleep or not.
+    assert job.place == "train.py:7"
 
 
 def test_pauses_are_told_by_their_mean(data: Path) -> None:

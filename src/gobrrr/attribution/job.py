@@ -69,6 +69,8 @@ class JobComparison:
         exposed: the most first.
         longer: the parts of the slowest rank's step that are longer than the others', with by how
             much in ns, the one that explains most first (empty where steps were not told apart).
+        idle_in_it: whether it is sure, of timed steps, that the slowest's thread runs longer by
+            less than half of the first of ``longer``: the most of that is no work.
         runs_longer_ns: by how much longer than the others each runs on a processor in timed steps,
             the median of differences as in ``ahead_ns`` (empty: not known).
         queued_ns: how long each waits for a processor in a profiled step, the median (empty: not
@@ -92,6 +94,7 @@ class JobComparison:
     clock_residual_ns: float | None
     clocks: tuple[Clock, ...]
     longer: tuple[tuple[str, float], ...] = ()
+    idle_in_it: bool = False
     runs_longer_ns: tuple[float, ...] = ()
     queued_ns: tuple[float, ...] = ()
     pauses_ns: tuple[float, ...] = ()
@@ -142,9 +145,13 @@ def compare_records(records: Sequence[RankRecord], world_size: int) -> JobCompar
                 slowest = i
                 break
     longer: tuple[tuple[str, float], ...] = ()
+    idle_in_it = False
     if slowest is not None:
         whole_ns = max(shift for shift, _ in (ahead[slowest], *runs[slowest : slowest + 1]))
         longer = _longer(records, slowest, steps, whole_ns)
+        idle_in_it = bool(longer) and _is_idle_for(
+            min(longer[0][1], whole_ns) / 2, _ran_in_pairs(records, slowest)
+        )
     pauses = [record.paused_ns for record in records]
     queued = [record.queued_ns for record in records]
     return JobComparison(
@@ -158,6 +165,7 @@ def compare_records(records: Sequence[RankRecord], world_size: int) -> JobCompar
         ahead_ns=tuple(shift for shift, _ in ahead),
         slowest=slowest,
         longer=longer,
+        idle_in_it=idle_in_it,
         runs_longer_ns=tuple(shift for shift, _ in runs),
         queued_ns=tuple(map(median, queued)) if all(queued) else (),
         pauses_ns=tuple(map(fmean, pauses)) if all(pauses) else (),
@@ -298,6 +306,19 @@ def _runs_longer(records: Sequence[RankRecord]) -> tuple[tuple[float, float], ..
         return ()
     ran = np.array([record.ran_ns[:steps] for record in records], np.float64)
     return tuple(_ahead(ran, i) for i in range(len(ran)))
+
+
+def _ran_in_pairs(records: Sequence[RankRecord], rank: int) -> Float64:
+    """By how much longer one ran than the others' median, in each timed step."""
+    steps = min(len(record.ran_ns) for record in records)
+    ran = np.array([record.ran_ns[:steps] for record in records], np.float64)
+    return np.asarray(ran[rank] - np.median(np.delete(ran, rank, axis=0), axis=0), np.float64)
+
+
+def _is_idle_for(least_ns: float, runs_longer: Float64) -> bool:
+    """Whether steps surely run longer by less than this."""
+    enough = len(runs_longer) >= FEWEST_PAIRS
+    return enough and sure_of_pairs(runs_longer - least_ns) <= -SURE_FROM
 
 
 def most_sure(own: int, others: int) -> float:

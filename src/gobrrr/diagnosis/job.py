@@ -192,7 +192,7 @@ def _name_cause(
     elif cause == COLLECTION and compared.pauses_ns and paused_s > 0:
         # In few steps, of which some were profiled, by the wall.
         most_s = paused_s
-    if cause == PYTHON and _is_slept_in(most_s, slowest, excess, compared):
+    if cause == PYTHON and _is_slept_in(excess, compared):
         cause = ASLEEP
     lost_s = _lost_s(cause, most_s, slowest, compared)
     job.cause, job.excess_s = cause, most_s
@@ -204,25 +204,21 @@ def _name_cause(
         job.phase = _phase_of_overhead(own, others) if cause in _OF_OPS else None
         label = cause.removeprefix("overhead.")
         job.place = _place(_lines(own, label), [_lines(each, label) for each in others])
+        if job.place is None and cause == ASLEEP:
+            # Samples saw where the thread was, and not that it slept.
+            job.place = _place(_lines(own, "python"), [_lines(each, "python") for each in others])
     job.sentence = _sentence(job)
 
 
-def _is_slept_in(
-    part_s: float, slowest: int, excess: Mapping[_Part, float], compared: JobComparison
-) -> bool:
-    """Whether Python that takes a rank ``part_s`` longer is sleep.
+def _is_slept_in(excess: Mapping[_Part, float], compared: JobComparison) -> bool:
+    """Whether Python that takes a rank longer is sleep.
 
-    Samples saw the thread sleep longer than those of the others. How much of the part that was they
-    tell no better than by their share, and less where it often waits for a processor: if in the
-    timed steps it runs longer by less than half of the part, the rest is no work.
+    It is if in the timed steps the thread surely runs longer by less than half of it, or if samples
+    saw it sleep for the most of it: of a thread that often waits for a processor they see too
+    little.
     """
     asleep_s = excess.get((ASLEEP, None), 0.0)
-    if asleep_s <= 0 or asleep_s > excess.get((PYTHON, None), 0.0):
-        return asleep_s > 0
-    if not compared.runs_longer_ns:
-        return False
-    place = compared.ranks.index(slowest)
-    return compared.runs_longer_ns[place] * 1e-9 < _without_queue(part_s, place, compared) / 2
+    return compared.idle_in_it or asleep_s > excess.get((PYTHON, None), 0.0)
 
 
 def _lost_s(cause: str, part_s: float, slowest: int, compared: JobComparison) -> float:
