@@ -354,6 +354,20 @@ def test_a_job_is_started_by_torchs_own_launcher(
     ]  # fmt: skip
 
 
+def test_a_job_too_large_for_the_machine_starts_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr("gobrrr.cli.run.run_launcher", lambda command: started.append(command) or 0)
+    monkeypatch.setattr("gobrrr.cli.run.require_torch", lambda command: None)
+    assert main(["run", "--nproc-per-node", "100000000", "t.py"]) == 2
+    assert not started
+    said = " ".join(capsys.readouterr().err.split())
+    assert "100,000,000 processes are more than this machine can start" in said
+    assert main(["run", "--nproc-per-node", "2", "t.py"]) == 0
+    assert len(started) == 1
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_launcher_is_asked_to_end_when_gobrrr_is() -> None:
     """Its exit code counts: what ends gobrrr (a scheduler, ``timeout``) asks no rank itself."""

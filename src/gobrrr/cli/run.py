@@ -208,7 +208,17 @@ def job_command(processes: int, own: Sequence[str], target: Target) -> list[str]
 
 
 def _run_job(processes: int, own: Sequence[str], target: Target) -> int:
-    return run_launcher(job_command(processes, own, target))
+    from gobrrr.capture.rank_limit import refuse_too_many_ranks
+    from gobrrr.devices.cpu.identity import identify_processor
+    from gobrrr.measure.load import usable_processors
+
+    command = job_command(processes, own, target)
+    refuse_too_many_ranks(
+        processes,
+        processors=usable_processors(),
+        memory_bytes=identify_processor().memory_bytes,
+    )
+    return run_launcher(command)
 
 
 def run_launcher(command: Sequence[str]) -> int:
