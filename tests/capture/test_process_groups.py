@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -207,13 +208,87 @@ def test_fully_shard_is_noted_with_its_modules_and_mesh() -> None:
     assert [each.unit for each in graph.model.parameters] == ["0", "0", "", ""]
 
 
-def test_layers_that_a_program_divides_itself_are_followed() -> None:
+IMPORTS_BY_NAME = """
+from torch.distributed import all_reduce, init_process_group
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+OTHERWISE = [fully_shard]
+
+def fully_shard_it(model):
+    mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+    return fully_shard(model, mesh=mesh)
+
+class Own(DDP):
+    pass
+"""
+
+
+def module_of(source: str) -> types.ModuleType:
+    """A module of a program; it need not be in ``sys.modules``."""
+    module = types.ModuleType("program_with_names")
+    exec(source, vars(module))
+    return module
+
+
+def test_what_a_program_imported_by_name_before_is_followed_too() -> None:
+    """And it is the program's again afterwards: a second capture has its own."""
+    program = module_of(IMPORTS_BY_NAME)
+    before = dict(vars(program))
+    for _ in range(2):
+        graph = captured(wrapped(program.fully_shard_it))
+        assert graph.wrapping == Wrapping("fsdp", (0, 1), (0, 2))
+        graph = captured(wrapped(lambda m: program.DDP(m)))
+        assert graph.wrapping == Wrapping("ddp", (0, 1, 2, 3))
+        assert vars(program) == before
+
+
+def test_what_is_imported_by_name_within_a_capture_is_the_original_after_it() -> None:
+    made: list[types.ModuleType] = []
+
+    def imported(model: Any) -> Any:
+        made.append(module_of(IMPORTS_BY_NAME))
+        return made[0].fully_shard_it(model)
+
+    captured(wrapped(imported))
+    program = made[0]
+    assert program.fully_shard is torch.distributed.fsdp.fully_shard
+    assert program.DDP is torch.nn.parallel.DistributedDataParallel
+    assert program.all_reduce is dist.all_reduce
+    assert program.init_process_group is dist.init_process_group
+    # A helper of the program stays imported: the next capture must not write into the former's.
+    graph = captured(wrapped(program.fully_shard_it))
+    assert graph.wrapping == Wrapping("fsdp", (0, 1), (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        (lambda program, model: program.Own(model), "DistributedDataParallel"),
+        (lambda program, model: program.OTHERWISE[0](model), "fully_shard"),
+    ],
+)
+def test_originals_that_a_program_holds_otherwise_are_refused(
+    wrap: Callable[[Any, Any], Any], name: str
+) -> None:
+    program = module_of(IMPORTS_BY_NAME)
+    with pytest.raises(CaptureError, match=f"a {name} that was bound before the capture"):
+        captured(wrapped(lambda model: wrap(program, model)))
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_layers_that_a_program_divides_itself_are_followed(by_name: bool) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import parallel
+
+    parallelize_module = parallel.parallelize_module
 
     def divide(model: Any) -> Any:
         mesh = init_device_mesh("cuda", (4,), mesh_dim_names=("tp",))
         how = {"0": parallel.ColwiseParallel(), "2": parallel.RowwiseParallel()}
+        if by_name:
+            return parallelize_module(model, mesh, how)
         return parallel.parallelize_module(model, mesh, how)
 
     # With --mesh tp=4 nothing is divided a second time.

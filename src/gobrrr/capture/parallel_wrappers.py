@@ -170,6 +170,35 @@ class RefusedFsdp:
         )
 
 
+def refuse_original_ddp(*_: Any, **__: Any) -> None:
+    """The original's ``__init__``, where a program reaches it all the same.
+
+    Raises CaptureError.
+    """
+    raise _of_before("DistributedDataParallel")
+
+
+def refuse_original_shard(fsdp_module: type) -> Any:
+    """``FSDPModule.__init_subclass__``: the original gives each module that it shards a class.
+
+    What that raises is a CaptureError; a class that is none of a module is PyTorch's own.
+    """
+    import torch
+
+    def defined(made: type) -> None:
+        if fsdp_module in made.__bases__ and issubclass(made, torch.nn.Module):
+            raise _of_before("fully_shard")
+
+    return classmethod(defined)
+
+
+def _of_before(name: str) -> CaptureError:
+    return CaptureError(
+        f"the program calls a {name} that was bound before the capture (in a subclass, a default "
+        "argument, a table), which cannot be followed: call it by its own name"
+    )
+
+
 def followed_shard(wrapped: Wrapped, size: int) -> Callable[..., Any]:
     """A function in place of ``fully_shard``, in a job of ``size`` ranks."""
 

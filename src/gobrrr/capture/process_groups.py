@@ -16,12 +16,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.absent_ranks import all_alike, of_ranks, refuse_objects, within_job
+from gobrrr.capture.imported_names import replaced_by_name
 from gobrrr.capture.nested import nested_tensors
 from gobrrr.capture.parallel_wrappers import (
     RefusedFsdp,
     Wrapped,
     followed_ddp,
     followed_shard,
+    refuse_original_ddp,
+    refuse_original_shard,
 )
 from gobrrr.capture.stand_ins import value_of
 from gobrrr.capture.target_modules import Replacements
@@ -51,6 +54,16 @@ _ASYNCHRONOUS = (
     "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all", "all_to_all_single",
     "broadcast", "reduce", "gather", "scatter",
 )  # fmt: skip
+# Functions that are answered here, without a call.
+_ANSWERS: dict[str, Callable[..., None]] = {
+    **dict.fromkeys(
+        ("init_process_group", "destroy_process_group", "monitored_barrier",
+         "broadcast_object_list"),
+        lambda *_, **__: None,
+    ),
+    "all_gather_object": all_alike,
+    **dict.fromkeys(("send_object_list", "recv_object_list"), refuse_objects),
+}  # fmt: skip
 _FIRST_STREAM = 6
 # Where else programs take ``fully_shard`` from.
 _SHARD_PATHS = ("torch.distributed.fsdp._fully_shard", "torch.distributed._composable.fsdp")
@@ -228,7 +241,8 @@ def as_first_rank(recorder: GraphRecorder, ranks: Ranks) -> Iterator[None]:
             dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks.size)
         _replace(put, recorder, ranks)
     try:
-        yield
+        with replaced_by_name(put.of_modules()):
+            yield
     finally:
         put.undo()
         if dist.is_initialized():
@@ -267,19 +281,12 @@ def _replace(put: Replacements, recorder: GraphRecorder, ranks: Ranks) -> None:
     from torch.nn import parallel
 
     c10d = dist.distributed_c10d
-    nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
-    for owner in (dist, c10d, device_mesh):
-        for name in ("init_process_group", "destroy_process_group", "monitored_barrier"):
+    for name, answer in _ANSWERS.items():
+        # One for each name: it tells which function is to be put back.
+        answered = functools.partial(answer)
+        for owner in (dist, c10d, device_mesh):
             if hasattr(owner, name):
-                put(owner, name, nothing)
-    objects = {
-        "broadcast_object_list": nothing, "all_gather_object": all_alike,
-        "send_object_list": refuse_objects, "recv_object_list": refuse_objects,
-    }  # fmt: skip
-    for owner in (dist, c10d):
-        for name, done in objects.items():
-            if hasattr(owner, name):
-                put(owner, name, done)
+                put(owner, name, answered)
     for name in _ASYNCHRONOUS:
         function = getattr(c10d, name, None)
         if function is not None:
@@ -301,15 +308,18 @@ def _replace(put: Replacements, recorder: GraphRecorder, ranks: Ranks) -> None:
     functional = dist._functional_collectives
     if hasattr(functional, "_maybe_wrap_tensor"):
         put(functional, "_maybe_wrap_tensor", functools.partial(_waits_when_used, functional))
-    ddp = followed_ddp(ranks.wrapped, parallel.DistributedDataParallel)
+    original = parallel.DistributedDataParallel
+    ddp = followed_ddp(ranks.wrapped, original)
     for owner in (parallel, parallel.distributed):
         put(owner, "DistributedDataParallel", ddp)
+    put(original, "__init__", refuse_original_ddp)
     with contextlib.suppress(ImportError):
         from torch.distributed import fsdp
 
         shard = followed_shard(ranks.wrapped, ranks.size)
         put(fsdp, "fully_shard", shard)
         put(fsdp, "FullyShardedDataParallel", RefusedFsdp)
+        put(fsdp.FSDPModule, "__init_subclass__", refuse_original_shard(fsdp.FSDPModule))
         for path in _SHARD_PATHS:
             inner = sys.modules.get(path)
             if inner is not None:

@@ -26,6 +26,14 @@ class Replacements:
         self._former.append((owner, name, own, vars(owner).get(name)))
         setattr(owner, name, value)
 
+    def of_modules(self) -> list[tuple[Any, Any]]:
+        """What modules had, which others may have imported by name, and what is in its place."""
+        return [
+            (former, vars(owner)[name])
+            for owner, name, own, former in self._former
+            if own and isinstance(owner, types.ModuleType)
+        ]
+
     def undo(self) -> None:
         """Put all back."""
         while self._former:
