@@ -59,3 +59,26 @@ def of_ranks(function: Any, size: int) -> Any:
         return function(ranks, *args, **kwargs)
 
     return grouped
+
+
+# What operators of c10d call the rank of the group that they send to, or receive from.
+_PEERS = ("dst", "src", "root_rank")
+
+
+def refuse_absent_peer(func: Any, args: Any, kwargs: Any, ranks: int, size: int) -> None:
+    """Whether an operator of c10d communicates with a rank that its group has.
+
+    ``ranks``: of the group; ``size``: of the job.
+
+    Raises:
+        CaptureError: with another, which PyTorch's fake process groups do not look at.
+    """
+    given = dict(zip((each.name for each in func._schema.arguments), args)) | kwargs
+    peer = next((given[name] for name in _PEERS if type(given.get(name)) is int), None)
+    if peer is None or 0 <= peer < ranks:
+        return
+    of_job = f"--mesh has {size} devices" if ranks == size else f"its process group has {ranks}"
+    raise CaptureError(
+        f"the program calls {func._schema.name.partition('::')[2].rstrip('_')} with rank {peer}, "
+        f"which does not exist: {of_job}, ranks 0 to {ranks - 1}"
+    )

@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.absent_ranks import all_alike, of_ranks, refuse_objects, within_job
+from gobrrr.capture.absent_ranks import (
+    all_alike,
+    of_ranks,
+    refuse_absent_peer,
+    refuse_objects,
+    within_job,
+)
 from gobrrr.capture.imported_names import replaced_by_name
 from gobrrr.capture.nested import nested_tensors
 from gobrrr.capture.parallel_wrappers import (
@@ -47,7 +53,7 @@ _KINDS = {
     "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter_tensor_coalesced": "reduce_scatter",
     "alltoall": "all_to_all", "alltoall_base": "all_to_all", "all_to_all_single": "all_to_all",
     "broadcast": "broadcast", "scatter": "broadcast", "reduce": "reduce", "gather": "reduce",
-    "send": "send", "recv": "send",
+    "send": "send", "recv": "send", "recv_any_source": "send",
 }  # fmt: skip
 _ASYNCHRONOUS = (
     "all_reduce", "all_gather", "all_gather_single", "all_gather_into_tensor", "reduce_scatter",
@@ -121,6 +127,7 @@ class Ranks:
         outputs = made if functional else []
         size = max(_bytes(inputs), _bytes(outputs)) if functional else _largest(args)
         ranks = tuple(torch.distributed.get_process_group_ranks(group))
+        refuse_absent_peer(func, args, kwargs, len(ranks), self.size)
         call = CollectiveCall(kind, size, _name_of(group, self.size), ranks)
         stream = 0
         if functional or self._asynchronous:
