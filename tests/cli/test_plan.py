@@ -84,10 +84,11 @@ def test_a_plan_shows_the_best_meshes(
     assert rates == sorted(rates, reverse=True)
     for row in plan["best"]:
         assert sum(row["parts_s"].values()) == pytest.approx(row["step_s"], rel=1e-6)
-        assert row["low_s"] < row["step_s"] < row["high_s"]
         # A step that its host probably bounds is told to take that long or longer.
         said = next(line for line in lines if line.startswith(f"{row['mesh']} "))
         assert (" >" in said) == row["lower_bound"]
+        if not row["lower_bound"]:
+            assert row["low_s"] < row["step_s"] < row["high_s"]
         assert row["tokens_per_s"] == pytest.approx(2048 * row["batches_per_s"])
         batches = row["dp"] * row["fsdp"] * row["microbatches"]
         assert row["batches_per_s"] == pytest.approx(batches / row["step_s"])
@@ -95,6 +96,29 @@ def test_a_plan_shows_the_best_meshes(
         assert row["tokens_per_joule"] == pytest.approx(tokens / row["joules"])
     assert plan["best"][0]["slower_because"] == ""
     assert all("fewer batches per second than" in row["slower_because"] for row in plan["best"][1:])
+
+
+@pytest.mark.torch
+def test_a_step_that_is_a_lower_bound_has_no_upper_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes that long or longer, and its rates are at most these."""
+    pytest.importorskip("torch")
+    program, path = tmp_path / "train.py", tmp_path / "plan.json"
+    program.write_text(PROGRAM.replace("width=2048", "width=64").replace("(4, 512,", "(1, 16,"))
+    plan = ["plan", f"{program}:make_step", "--device", "H100-SXM", "--devices", "2"]
+    assert main([*plan, "--json", str(path)]) == 0
+    bounds = [row for row in json.loads(path.read_text())["best"] if row["lower_bound"]]
+    assert bounds
+    lines = capsys.readouterr().out.splitlines()
+    for row in bounds:
+        assert (row["low_s"], row["high_s"]) == (row["step_s"], None)
+        cells = next(line for line in lines if line.startswith(f"{row['mesh']} "))
+        assert " >" in cells
+        assert " <" in cells
+        at = next(i for i, line in enumerate(lines) if f". {row['mesh']}: " in line)
+        speed = " ".join(" ".join(lines[at : at + 3]).split())
+        assert "per step or more (probably host-bound), at most " in speed
 
 
 @pytest.mark.torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any
 
 from gobrrr.attribution.leaves import TOP_LEVELS
@@ -32,7 +33,7 @@ from gobrrr.prediction.mesh_pipeline import (
     stage_memory,
 )
 from gobrrr.prediction.mesh_step import Communication, communication, mesh_band, step_seconds
-from gobrrr.prediction.step import on_device
+from gobrrr.prediction.step import interval_of, on_device
 from gobrrr.prediction.timeline import predicted_timeline
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
@@ -46,10 +47,11 @@ class PlannedMesh:
 
     Attributes:
         mesh: of all the devices.
-        step_s: predicted; ``low_s`` to ``high_s`` where it was asked for.
+        step_s: predicted; ``low_s`` to ``high_s`` where it was asked for. A lower bound has no
+            upper end, and nothing below it.
         lower_bound: whether the step is probably bound by its host, and then takes longer than
             that; ``None`` where it was not asked for.
-        batches_per_s: of the job, each as large as the step's.
+        batches_per_s: of the job, each as large as the step's; of a lower bound the most.
         tokens_per_s: ``None`` where nothing is embedded.
         memory: of the rank that holds most.
         parts_s: the step by compute, memory of the device, overhead, and exposed communication of
@@ -259,11 +261,12 @@ def in_full(one: Candidate, device: TargetDevice, host: HostCosts) -> PlannedMes
         of_host.total_s,
         MeshOptions(row.mesh, microbatches=row.microbatches),
     )
+    interval = interval_of(row.step_s, band, lower_bound=of_host.lower_bound)
     return replace(
         row,
         lower_bound=of_host.lower_bound,
-        low_s=row.step_s * band.low,
-        high_s=row.step_s * band.high,
+        low_s=interval.low,
+        high_s=interval.high if isfinite(interval.high) else None,
         parts_s=tuple((name, s) for name, s in parts.items() if s > 0),
         communication=tuple(rows),
         joules=_joules(one.plain, costed, row, device),

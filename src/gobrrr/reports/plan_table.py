@@ -33,7 +33,7 @@ def plan_text(plan: Plan, name: str, width: int = 80) -> str:
     lines += [*_wrapped([f"! {notice}" for notice in plan.notices], width), ""]
     lines += plain_lines(_table(plan.best))
     if any(row.lower_bound for row in plan.best):
-        lines += _wrapped([">: probably host-bound there, and then longer than shown."], width)
+        lines += _wrapped([">, <: probably host-bound there, and then longer than shown."], width)
     for number, row in enumerate(plan.best, 1):
         lines += ["", *_wrapped([f"{number}. {row.mesh}: {_speed(row)}"], width)]
         lines += _wrapped(_details(row), width, "   ")
@@ -107,7 +107,7 @@ def _table(rows: Sequence[PlannedMesh]) -> TextTable:
             (
                 str(row.mesh),
                 f"{'>' if row.lower_bound else ''}{time_text(row.step_s)}",
-                rate,
+                f"{'<' if row.lower_bound else ''}{rate}",
                 *split,
                 share(exposed, row.step_s),
                 si(row.memory.peak, "B"),
@@ -118,13 +118,15 @@ def _table(rows: Sequence[PlannedMesh]) -> TextTable:
 
 
 def _speed(row: PlannedMesh) -> str:
-    spread = "" if row.low_s is None else f" ({time_text(row.low_s)} to {time_text(row.high_s)})"
+    spread, most = "", ""
     if row.lower_bound:
-        spread = " or more (probably host-bound)"
+        spread, most = " or more (probably host-bound)", "at most "
+    elif row.high_s is not None:
+        spread = f" ({time_text(row.low_s)} to {time_text(row.high_s)})"
     steps = significant(1.0 / row.step_s)
-    found = f"{time_text(row.step_s)} per step{spread}, {steps} steps per second"
+    found = f"{time_text(row.step_s)} per step{spread}, {most}{steps} steps per second"
     if row.tokens_per_joule is not None:
-        found += f", {significant(row.tokens_per_joule)} tokens per joule"
+        found += f", {most}{significant(row.tokens_per_joule)} tokens per joule"
     return found
 
 
