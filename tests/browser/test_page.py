@@ -6,13 +6,16 @@ import base64
 import dataclasses
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.browser.page import Page
 from tests.reports.drawn_ranks import job
 
+from gobrrr.diagnosis.comparison import compare
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, GrowthRow, RankRow, Split, Spread
 from gobrrr.reports.html import render
+from gobrrr.reports.html.comparison import comparison_html
 
 Open = Callable[..., Page]
 # The tooltip is there, for conditions in the page.
@@ -66,6 +69,43 @@ def test_every_panel_is_drawn(
     page.screenshot(f"complete_{width}_{theme}")
     assert page.errors() == []
     assert page.requests() == []
+
+
+# Names in a comparison that begin on the line after their key.
+BROKEN = """[...document.querySelectorAll('.moves .key')].filter(key => {
+    const range = document.createRange();
+    range.selectNode(key.nextSibling);
+    return range.getClientRects()[0].top > key.getBoundingClientRect().bottom;
+}).map(key => key.parentElement.textContent)"""
+# Labels of the split that are wider than their part of it.
+CUT = """[...document.querySelectorAll('.split .seg')]
+    .filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.trim())"""
+
+
+@pytest.mark.parametrize("width", [1280, 390, 340])
+def test_labels_of_the_split_are_whole_or_not_there(
+    open_page: Open, training: Diagnosis, width: int
+) -> None:
+    for overhead in (0.05, 0.2, 0.3, 0.35, 0.4):
+        parts = {"compute_s": 0.1 * overhead, "memory_s": 0.1 * (1 - 2 * overhead)}
+        split = Split(**parts, overhead_s=0.1 * overhead, unmodelled_s=0.0)
+        page = open_page(replace(training, split=split), width)
+        assert page.js(CUT) == [], overhead
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_comparison(open_page: Open, training: Diagnosis, width: int) -> None:
+    """Tables scroll in their own box, and what a row is about stays beside its colour."""
+    after = msgspec.json.decode(msgspec.json.encode(training), type=Diagnosis)
+    for row in after.ops:
+        row.time_s *= 2
+    after.leaves = {name: 2 * value for name, value in after.leaves.items()}
+    after.ops[0].name = training.ops[0].name = "aten::_foreach_addcmul_"
+    page = open_page(comparison_html(compare(training, after)).encode(), width)
+    assert page.js("document.documentElement.scrollWidth") <= width
+    assert page.js(BROKEN) == []
+    page.screenshot(f"comparison_{width}")
+    assert (page.errors(), page.requests()) == ([], [])
 
 
 @pytest.mark.parametrize("width", [1280, 390])

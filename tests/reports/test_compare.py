@@ -70,6 +70,18 @@ def test_no_interval_no_claim(training: Diagnosis, after: Diagnosis) -> None:
     assert text == "100.0 → 91.0 ms per step: 1.10x, too few steps for an interval"
 
 
+def test_predictions_have_no_steps_to_be_too_few(training: Diagnosis, after: Diagnosis) -> None:
+    after.step.time_s.n = 0
+    text = headline(compare(training, after))
+    assert text == "100.0 → 91.0 ms per step: 1.10x, after is predicted"
+    training.step.time_s.n = 0
+    compared = compare(training, after)
+    assert headline(compared) == "100.0 → 91.0 ms per step: 1.10x, both predicted"
+    page = comparison_html(compared)
+    assert page.count(" · predicted</small>") == 2
+    assert "0 steps" not in page
+
+
 def test_json(training: Diagnosis, after: Diagnosis) -> None:
     data = json.loads(comparison_json(compare(training, after)))
     assert data["comparison_version"] == 1
@@ -156,5 +168,7 @@ def test_growth_from_tenfold_on_is_a_multiple() -> None:
 def test_a_counter_of_seconds_has_its_unit_beside_its_value() -> None:
     assert counter_label("host_waits_s") == "host waits"
     assert counter_text("host_waits_s", 0.0163) == "16.3 ms"
+    assert counter_label("peak_memory_bytes") == "peak memory"
+    assert counter_text("peak_memory_bytes", 940_359_673.0) == "940 MB"
     assert counter_text("kernels", 1465.0) == "1,465"
     assert counter_text("copies", 1.0) == "1"

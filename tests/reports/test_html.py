@@ -209,6 +209,15 @@ def test_split_segments_fill_the_bar(training: Diagnosis) -> None:
     ]  # fmt: skip
 
 
+def test_settings_of_which_none_is_set_are_no_row(training: Diagnosis) -> None:
+    training.environment = {"python": "3.11", "settings": {}}
+    page = render(training).decode()
+    assert "<dt>python</dt>" in page
+    assert "<dt>settings</dt>" not in page
+    training.environment["settings"] = {"OMP_NUM_THREADS": "1"}
+    assert "<dt>settings</dt><dd>OMP_NUM_THREADS=1</dd>" in render(training).decode()
+
+
 def test_panels_without_content_are_left_out(minimal: Diagnosis, training: Diagnosis) -> None:
     assert 'id="ranks"' not in report_html(minimal)
     assert 'id="scaling"' not in report_html(minimal)

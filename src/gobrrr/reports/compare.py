@@ -61,7 +61,17 @@ def headline(comparison: Comparison) -> str:
     interval = ""
     if comparison.speedup is not None:
         interval = f" ({comparison.speedup.low:.2f} to {comparison.speedup.high:.2f})"
-    return f"{text}: {multiple(comparison.ratio)}{interval}, {_VERDICTS[comparison.verdict]}"
+    return f"{text}: {multiple(comparison.ratio)}{interval}, {_verdict(comparison)}"
+
+
+def _verdict(comparison: Comparison) -> str:
+    """A prediction has no steps whose spread could say whether a difference is one."""
+    predicted = [side.time_s.n == 0 for side in (comparison.before, comparison.after)]
+    if all(predicted):
+        return "both predicted"
+    if any(predicted):
+        return f"{'before' if predicted[0] else 'after'} is predicted"
+    return _VERDICTS[comparison.verdict]
 
 
 def leaf_label(name: str) -> str:
@@ -117,7 +127,7 @@ def op_where(change: OpChange) -> str:
 
 def counter_label(name: str) -> str:
     """A counter in words: ``host_waits_s`` -> ``host waits``; its unit stands with its value."""
-    return name.removesuffix("_s").replace("_", " ")
+    return name.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
 
 
 def counter_text(name: str, value: float | None) -> str:
@@ -125,6 +135,8 @@ def counter_text(name: str, value: float | None) -> str:
     units = {"flops": "FLOP", "bytes": "B"}
     if name.endswith("_s"):
         return time_text(value)
+    if name.endswith("_bytes"):
+        return si(value, "B")
     return si(value, units[name]) if name in units else count(value)
 
 

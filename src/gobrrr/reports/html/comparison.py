@@ -128,7 +128,7 @@ def _sides(comparison: Comparison, scale: TimeScale) -> tuple[SideView, ...]:
     for label, side in (("before", comparison.before), ("after", comparison.after)):
         time = side.time_s
         spread = f"{scale.number(time.low)} to {scale.number(time.high)}, " if time.n > 1 else ""
-        steps = f"{spread}{time.n} step{'s' if time.n != 1 else ''}"
+        steps = f"{spread}{time.n} step{'s' if time.n != 1 else ''}" if time.n else "predicted"
         names = (plain_name(side.name), plain_name(side.device), steps)
         views.append(
             SideView(

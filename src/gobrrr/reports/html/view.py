@@ -373,7 +373,8 @@ def _pairs(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(
         (plain_name(str(key)).replace("_", " "), _value(str(key), value))
         for key, value in values.items()
-        if value is not None
+        # Settings of which none is set are no row.
+        if value is not None and value != {}
     )
 
 
