@@ -78,3 +78,16 @@ def test_ranks_that_a_group_has_not_are_refused() -> None:
 
 def test_what_may_come_from_any_rank_is_received() -> None:
     assert communicated(lambda x: dist.irecv(x).wait()) == [("send", 32)]
+
+
+def test_who_sends_is_not_known_here() -> None:
+    with pytest.raises(CaptureError, match=r"receives from any rank \(recv without src\)"):
+        communicated(dist.recv)
+    assert communicated(lambda x: dist.recv(x, group_src=1)) == [("send", 32)]
+
+
+def test_a_collective_that_a_step_holds_leaves_no_process_group_behind() -> None:
+    """What the function reaches (all process groups) is no state of the step, to be put back."""
+    for _ in range(2):
+        assert communicated(dist.all_reduce) == [("all_reduce", 32)]
+        assert not dist.is_initialized()

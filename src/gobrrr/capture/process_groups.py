@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.absent_ranks import (
     all_alike,
+    from_one_rank,
     of_ranks,
     refuse_absent_peer,
     refuse_objects,
@@ -305,9 +306,12 @@ def _replace(put: Replacements, recorder: GraphRecorder, ranks: Ranks) -> None:
         if hasattr(owner, "init_device_mesh"):
             made = within_job(device_mesh.init_device_mesh, ranks.size)
             put(owner, "init_device_mesh", _without_modes(made))
-    grouped = of_ranks(dist.new_group, ranks.size)
+    checked = {
+        "new_group": of_ranks(dist.new_group, ranks.size), "recv": from_one_rank(dist.recv),
+    }  # fmt: skip
     for owner in (dist, c10d):
-        put(owner, "new_group", grouped)
+        for name, function in checked.items():
+            put(owner, name, function)
     for method in ("__init__", "__getitem__", "_flatten", "get_group", "mesh"):
         own = vars(device_mesh.DeviceMesh).get(method)
         if own is not None:

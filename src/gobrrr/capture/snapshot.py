@@ -24,7 +24,7 @@ MOST_OBJECTS = 200_000
 _MACHINERY = (
     "logging", "threading", "concurrent", "asyncio", "multiprocessing", "importlib",
     "torch._dynamo", "torch._inductor", "torch._functorch", "torch._C", "torch._ops",
-    "gobrrr.capture.tensor_parallel",
+    "torch.distributed.distributed_c10d", "gobrrr.capture.tensor_parallel",
 )  # fmt: skip
 # Where a tensor keeps the hooks that are called with its gradient, and once that is in place.
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
