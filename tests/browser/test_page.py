@@ -11,11 +11,13 @@ import pytest
 from msgspec.structs import replace
 from tests.browser.page import Page
 from tests.reports.drawn_ranks import job
+from tests.reports.test_fleet import VERDICT
 
 from gobrrr.diagnosis.comparison import compare
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, GrowthRow, RankRow, Split, Spread
 from gobrrr.reports.html import render
 from gobrrr.reports.html.comparison import comparison_html
+from gobrrr.reports.html.fleet import fleet_html
 
 Open = Callable[..., Page]
 # The tooltip is there, for conditions in the page.
@@ -105,6 +107,16 @@ def test_a_comparison(open_page: Open, training: Diagnosis, width: int) -> None:
     assert page.js("document.documentElement.scrollWidth") <= width
     assert page.js(BROKEN) == []
     page.screenshot(f"comparison_{width}")
+    assert (page.errors(), page.requests()) == ([], [])
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_fleet(open_page: Open, width: int) -> None:
+    page = open_page(fleet_html(VERDICT).encode(), width)
+    assert page.js("document.documentElement.scrollWidth") <= width
+    # Evidence is a sentence, which is read in lines.
+    assert page.one("tbody tr").size["height"] < 100
+    page.screenshot(f"fleet_{width}")
     assert (page.errors(), page.requests()) == ([], [])
 
 
