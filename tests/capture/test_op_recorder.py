@@ -501,3 +501,28 @@ def test_nested_tensors_pass() -> None:
     with leaf_op_mode(visit):
         result = torch.nn.Linear(4, 4)(rows)
     assert result.is_nested and "aten::addmm" in seen
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("inference", [False, True])
+def test_composites_of_nested_tensors_without_sizes_run_their_own_kernels(inference: bool) -> None:
+    seen: list[str] = []
+
+    def visit(func: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        seen.append(name_of(func))
+        return func(*args, **kwargs)  # type: ignore[operator]
+
+    # What attention on jagged tensors makes of them on a CPU.
+    rows = [torch.randn(2, 3, 4), torch.randn(2, 5, 4)]
+    with torch.inference_mode(inference):
+        nested = torch.nested.as_nested_tensor(rows)
+        expected = torch._scaled_dot_product_attention_math(nested, nested, nested)[0].unbind()
+        with leaf_op_mode(visit):
+            attention = torch._scaled_dot_product_attention_math(nested, nested, nested)[0]
+            reshaped = nested.reshape(2, 2, -1, 2, 2)
+            (torch.ones(3, 2, 4) @ torch.ones(4, 2))
+        found = attention.unbind()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert [part.shape for part in reshaped.unbind()] == [(2, 3, 2, 2), (2, 5, 2, 2)]
+    # A dense product in the same program is still what it calls.
+    assert seen.count("aten::matmul") == 2 and "aten::mm" in seen

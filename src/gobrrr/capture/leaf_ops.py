@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
+
+from gobrrr.capture.nested import nested_tensors
 
 # Markers of the profiler, and questions to a tensor: no operators of the program.
 _IGNORED_NAMESPACES = ("profiler", "prims_profiler", "prim")
@@ -72,14 +75,42 @@ def leaf_op_mode(visit: Visit) -> Any:
                     # A tensor subclass: what it dispatches to comes back here.
                     return NotImplemented
             if kind is _Kind.COMPOSITE:
-                # Without autograd (inference mode) composites arrive whole.
-                with self:
-                    return func._op_dk(composite_key(), *args, **kwargs)
+                # Without autograd (inference mode) composites arrive whole, and so they do where
+                # an argument is nested.
+                key = composite_key()
+                if func.name() in _nested_kernels() and _any_is_nested(args, kwargs):
+                    key = _nested_kernels()[func.name()]
+                if key is not None:
+                    with self:
+                        return func._op_dk(key, *args, **kwargs)
             if kind is _Kind.MARKER:
                 return func(*args, **kwargs)
             return visit(func, args, kwargs)
 
     return LeafOpMode()
+
+
+@lru_cache(maxsize=1)
+def _nested_kernels() -> dict[str, Any]:
+    """Composites with a kernel of their own for nested tensors of the strided layout.
+
+    The key of that kernel where it calls other operators, ``None`` where the composite is a leaf:
+    its usual kernel asks for sizes, which such a tensor does not have.
+    """
+    import torch
+
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    found: dict[str, Any] = {}
+    for name in torch._C._dispatch_get_all_op_names():
+        if any(has_kernel(name, f"NestedTensor{kind}") for kind in ("CPU", "CUDA", "XPU")):
+            found[name] = None
+        elif has_kernel(name, "CompositeImplicitAutogradNestedTensor"):
+            found[name] = torch._C.DispatchKey.CompositeImplicitAutogradNestedTensor
+    return found
+
+
+def _any_is_nested(args: Any, kwargs: Any) -> bool:
+    return any(tensor.is_nested for tensor in nested_tensors((args, kwargs)))
 
 
 def _kind_of(func: Any) -> _Kind:
