@@ -320,3 +320,6 @@ def test_tokens_per_second_are_those_of_the_time_beside_them(minimal: Diagnosis)
     usual, varying = told(step), told(replace(step, varying=True, basis="mean"))
     assert "100.0 ms per step (" in usual and "; 100 tokens per second" in usual
     assert "200.0 ms per step (" in varying and "; 50.0 tokens per second" in varying
+    # The interval is the median's, which the mean may lie outside of.
+    assert "100.0 ms per step (100.0 to 400.0, 24 steps; mean 200.0" in usual
+    assert "200.0 ms per step (24 steps; median 100.0, 100.0 to 400.0; " in varying

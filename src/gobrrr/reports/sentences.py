@@ -73,7 +73,10 @@ def _rank(diagnosis: Diagnosis) -> str:
 
 
 def spread_of_step(diagnosis: Diagnosis) -> str:
-    """``98.5 to 101.3, 24 steps``, or ``predicted, 11.2 to 13.8``; without the unit."""
+    """``98.5 to 101.3, 24 steps``, or ``predicted, 11.2 to 13.8``; without the unit.
+
+    Of steps that vary ``24 steps; median 99.2, 98.5 to 101.3``.
+    """
     scale, time = time_scale(diagnosis), diagnosis.step.time_s
     spread = [f"{scale.number(time.low)} to {scale.number(time.high)}"] if time.high else []
     if time.high is None or (time.n == 0 and diagnosis.source.get("lower_bound")):
@@ -82,8 +85,12 @@ def spread_of_step(diagnosis: Diagnosis) -> str:
     elif time.n == 0:
         inside = ["predicted", *(spread if time.low < time.high else [])]
     else:
-        inside = spread if time.n > 1 else []
-        inside.append(f"{time.n} step{'s' if time.n != 1 else ''}")
+        steps = f"{time.n} step{'s' if time.n != 1 else ''}"
+        if diagnosis.step.varying:
+            # The interval is the median's, and may lie beside the mean that the figures are.
+            middle = ", ".join([f"median {scale.number(time.median)}", *(spread * (time.n > 1))])
+            return f"{steps}; {middle}"
+        inside = [*(spread if time.n > 1 else []), steps]
     return ", ".join(inside)
 
 
@@ -92,9 +99,7 @@ def step_time(diagnosis: Diagnosis) -> str:
     scale, time = time_scale(diagnosis), diagnosis.step.time_s
     headline_s = time.mean if diagnosis.step.varying else time.median
     text = spread_of_step(diagnosis)
-    if diagnosis.step.varying:
-        text = f"{text}; median {scale.number(time.median)}"
-    elif scale.number(time.mean) != scale.number(time.median):
+    if not diagnosis.step.varying and scale.number(time.mean) != scale.number(time.median):
         text = f"{text}; mean {scale.number(time.mean)}"
         if diagnosis.step.basis == "mean":
             text += ", which the split adds up to"
