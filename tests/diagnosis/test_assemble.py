@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from gobrrr.attribution.attributed import Attributed
+from gobrrr.attribution.attributed import Attributed, AttributedOp
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.attribution.leaves import UNMODELLED, KernelShares
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.tables import coverage_of
 from gobrrr.timeline.data import WHOLE_TRACE, Timeline
+from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from trace_writing import OURS
 
@@ -117,3 +122,17 @@ def test_of_a_machine_that_was_taken_away_only_what_was_measured_is_told(
     assert found.notices[0] == TAKEN_AWAY
     assert "75 %" in TAKEN_AWAY and "a hypervisor" in TAKEN_AWAY
     assert found.leaves == free.leaves
+
+
+def test_an_op_without_sizes_is_not_said_to_have_no_formula() -> None:
+    # An op that only other steps run is known by its name alone.
+    calls = [OpCall("aten::add_"), OpCall("aten::_no_such_op")]
+    items = [AttributedOp(StepOp(call), None, None, i, 0.0) for i, call in enumerate(calls)]
+    times = np.array([2e6, 1e6])
+    none = np.zeros(2)
+    shares = KernelShares(
+        np.arange(2), times, times, none, none, none, times, np.full(2, np.nan),
+        np.full(2, UNMODELLED, np.uint8),
+    )  # fmt: skip
+    found = {row.op: row.reason for row in coverage_of(items, shares, 0.0).unmodelled}
+    assert found == {"aten::add_": "sizes unknown", "aten::_no_such_op": "no formula"}

@@ -269,3 +269,16 @@ def test_advice_that_a_close_level_gave_is_not_given_again(made):
     said = verdict_of(diagnosis)
     assert "In addition, 49 % goes to waiting for data." in said
     assert said.count("roducing batches faster helps") == 1
+
+
+def test_an_op_of_many_shapes_is_named_as_a_whole(made, data):
+    # As in a mixture of experts: each expert gets another number of tokens.
+    diagnosis = made({"compute.matrix.below": 1.0})
+    row = load(data / "training.json").ops[0]
+    diagnosis.ops = [
+        replace(row, name="aten::mm", regime="compute", shapes=f"({n},8)x(8,8)", time_s=0.02)
+        for n in range(40)
+    ]
+    assert "aten::mm takes 80 % of the step, on 40 different shapes." in verdict_of(diagnosis)
+    diagnosis.ops[0].time_s = 0.2
+    assert "aten::mm (0,8)x(8,8) alone takes 20 % of the step" in verdict_of(diagnosis)

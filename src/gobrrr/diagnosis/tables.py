@@ -21,6 +21,7 @@ from gobrrr.timeline.data import PHASE_NAMES
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
+from gobrrr.work.registry import has_formula
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -292,14 +293,23 @@ def coverage_of(items: Sequence[AttributedOp], shares: KernelShares, unlinked_s:
     for item in items:
         if item.share < 0 or item.roof is not None or not counted[item.share]:
             continue
-        reason = "no formula" if item.work is None else "work or ceiling unknown"
-        before, why = missing.get(item.op.call.name, (0.0, reason))
+        before, why = missing.get(item.op.call.name, (0.0, _why_unmodelled(item)))
         missing[item.op.call.name] = (before + float(kernel[item.share]) * 1e-9, why)
     rows = [UnmodelledOp(op=name, time_s=t, reason=why) for name, (t, why) in missing.items()]
     rows.sort(key=lambda row: -row.time_s)
     lost = sum(row.time_s for row in rows) * 1e9
     fraction = None if total <= 0 else max(0.0, 1.0 - lost / total)
     return Coverage(modelled_time_fraction=fraction, unmodelled=rows, unlinked_s=unlinked_s)
+
+
+def _why_unmodelled(item: AttributedOp) -> str:
+    call = item.op.call
+    if item.work is not None:
+        return "work or ceiling unknown"
+    if not has_formula(call.name):
+        return "no formula"
+    # Of an op that the recorded step did not run, and of nested tensors.
+    return "work unknown" if call.tensors else "sizes unknown"
 
 
 def above_ceiling_rows(items: Sequence[AttributedOp], shares: KernelShares) -> list[AboveCeiling]:

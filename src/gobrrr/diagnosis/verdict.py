@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from gobrrr.attribution.leaves import top_levels
 from gobrrr.diagnosis.out_of_proportion import KINDS
@@ -18,6 +19,8 @@ CLOSE_MARGIN = 0.05
 WORTH_SAYING = 0.15
 # An op whose time below its ceiling is a larger share of the step is named beside the largest op.
 WORTH_NAMING_SLOW = 0.1
+# Below this share of the step no single row of the ops is named where its op's rows are more.
+WORTH_NAMING_ALONE = 0.03
 _MEANING = {
     "compute": "{share} of each step is in compute-bound ops",
     "memory": "{share} of each step is in memory-bound ops",
@@ -232,10 +235,12 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
         )
         return f"{what} take {percent(time_s / step_s)}"
     largest = rows[0]
-    text = f"{_named(largest)} alone takes {percent(largest.time_s / step_s)} of the step"
-    if largest.unit in LIMITS:
-        text += f", bound by {largest.unit}"
-    text += _of_roof(largest)
+    text = _many_shapes(rows, step_s)
+    if not text:
+        text = f"{_named(largest)} alone takes {percent(largest.time_s / step_s)} of the step"
+        if largest.unit in LIMITS:
+            text += f", bound by {largest.unit}"
+        text += _of_roof(largest)
     slow = max(rows, key=lambda row: row.below_s or 0.0)
     if slow is not largest and (slow.below_s or 0.0) > WORTH_NAMING_SLOW * step_s:
         share = percent(slow.time_s / step_s)
@@ -246,6 +251,21 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
         if faults > 0.1 * step_s:
             text += f"; page faults of fresh outputs take {percent(faults / step_s)}"
     return text
+
+
+def _many_shapes(rows: Sequence[OpRow], step_s: float) -> str:
+    """The op that takes most, where it has so many shapes that none of them says much."""
+    if rows[0].time_s >= WORTH_NAMING_ALONE * step_s:
+        return ""
+    of_name: dict[str, list[OpRow]] = defaultdict(list)
+    for row in rows:
+        of_name[row.name].append(row)
+    found = max(of_name.values(), key=lambda same: sum(row.time_s for row in same))
+    time_s, shapes = sum(row.time_s for row in found), len({row.shapes for row in found})
+    if shapes < 3 or time_s < WORTH_NAMING_ALONE * step_s:
+        return ""
+    name, share = short_kernel_name(found[0].name), percent(time_s / step_s)
+    return f"{name} takes {share} of the step, on {shapes} different shapes"
 
 
 def _named(row: OpRow) -> str:
