@@ -332,6 +332,32 @@ def test_attention_that_is_fused_already_is_told_about_its_dropout():
     assert "have dropout" in considered("attention_dropout", facts).because
 
 
+def test_attention_on_rows_that_are_not_contiguous_is_fused_once_they_are():
+    q = torch.randn(2, 2, 8, 64).transpose(-1, -2)
+
+    def step():
+        return functional.scaled_dot_product_attention(q, q, q)
+
+    with watching_attention() as calls:
+        step()
+    facts = facts_of(step, attention_calls=tuple(calls))
+    assert "(see attention_layout)" in considered("fused_attention", facts).reason
+    assert "not contiguous in its last dimension" in considered("attention_layout", facts).because
+    assert "with dropout" in considered("attention_dropout", facts).reason
+    fix = BY_NAME["attention_layout"]
+    before, expected = fix.changes_made(), step()
+    with fix.in_script(), OpRecorder() as recorder:
+        found = step()
+    assert fix.changes_made() == before + 1
+    assert torch.allclose(found, expected, atol=1e-6)
+    names = {op.call.name for op in recorder.ops}
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in names
+    with watching_attention() as calls:
+        functional.scaled_dot_product_attention(*[q.contiguous()] * 3)
+        functional.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
+    assert [call.strided for call in calls] == [False, False]
+
+
 def test_threads_that_share_the_processors_with_loader_workers_are_too_many():
     x = torch.randn(4)
     facts = facts_of(lambda: x * 2, threads=2, processors=2)

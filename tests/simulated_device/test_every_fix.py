@@ -52,6 +52,7 @@ OF_PROCESSORS = {
     "tcmalloc": "on a GPU torch's caching allocator provides fresh outputs",
     "bf16_matmul": "it applies to CPUs only",
     "attention_dropout": "on a GPU the fused attention kernel applies dropout",
+    "attention_layout": "it applies to calls on CPUs only",
 }
 
 

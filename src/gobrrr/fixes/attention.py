@@ -105,8 +105,13 @@ def _consider(facts: Facts) -> Considered:
     if facts.compiled:
         return RuledOut("the program is compiled: torch.compile fuses the attention that it knows")
     runs = find_attention(facts)
-    called = {line for line, _ in facts.attention_calls}
+    called = {call.line for call in facts.attention_calls}
     by_hand = [run for run in runs if not any(op.source in called for op in run)]
+    if runs and not by_hand and any(call.strided for call in facts.attention_calls):
+        return RuledOut(
+            "scaled_dot_product_attention is called already; on rows that are not contiguous "
+            "PyTorch runs it as separate ops on a CPU (see attention_layout)"
+        )
     if runs and not by_hand:
         return RuledOut(
             "scaled_dot_product_attention is called already; with dropout or a trainable mask "

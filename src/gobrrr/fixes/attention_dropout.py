@@ -9,35 +9,39 @@ from typing import Any
 
 from gobrrr.capture.source_lines import blamed_line
 from gobrrr.fixes.attention import find_attention, fused_seconds
-from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.attention_layout import has_strided_rows
+from gobrrr.fixes.facts import AttentionCall, Facts
 from gobrrr.fixes.fix import NUMERICS, RANDOMNESS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.scripts import attribute
 from gobrrr.timeline.quantities import time_text
 
 
 @contextmanager
-def watching_attention() -> Iterator[list[tuple[str, bool]]]:
-    """(line, with dropout) of the calls of ``scaled_dot_product_attention``, each once."""
+def watching_attention() -> Iterator[list[AttentionCall]]:
+    """The calls of ``scaled_dot_product_attention``, those that are alike once."""
     from torch.nn import functional
 
     original = functional.scaled_dot_product_attention
-    lines: list[tuple[str, bool]] = []
+    calls: list[AttentionCall] = []
 
     def call(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
              *args: Any, **kwargs: Any) -> Any:  # fmt: skip
-        seen = blamed_line(sys._getframe(1)) or "", dropout_p > 0
-        if seen not in lines:
-            lines.append(seen)
+        drops = dropout_p > 0
+        trains = getattr(attn_mask, "requires_grad", False)
+        strided = not drops and not trains and any(map(has_strided_rows, (query, key, value)))
+        seen = AttentionCall(blamed_line(sys._getframe(1)) or "", drops, strided)
+        if seen not in calls:
+            calls.append(seen)
         return original(query, key, value, attn_mask, dropout_p, *args, **kwargs)
 
     with attribute(functional, "scaled_dot_product_attention", call):
-        yield lines
+        yield calls
 
 
 def _consider(facts: Facts) -> Considered:
     if facts.on_gpu:
         return RuledOut("on a GPU the fused attention kernel applies dropout")
-    lines = {line for line, drops in facts.attention_calls if drops}
+    lines = {call.line for call in facts.attention_calls if call.drops}
     runs = [run for run in find_attention(facts) if any(op.source in lines for op in run)]
     if not runs:
         return RuledOut("no fused attention is called with dropout")

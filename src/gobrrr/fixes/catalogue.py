@@ -15,6 +15,7 @@ from gobrrr.fixes.allocator import GLIBC_TUNABLES, JEMALLOC, TCMALLOC
 from gobrrr.fixes.aot_inductor import AOT_INDUCTOR
 from gobrrr.fixes.attention import FUSED_ATTENTION
 from gobrrr.fixes.attention_dropout import ATTENTION_DROPOUT
+from gobrrr.fixes.attention_layout import ATTENTION_LAYOUT
 from gobrrr.fixes.autocast import BF16_AUTOCAST, FP16_AUTOCAST
 from gobrrr.fixes.channels_last import CHANNELS_LAST
 from gobrrr.fixes.compilation import COMPILE_FIXES
@@ -84,4 +85,5 @@ FIXES: tuple[Fix, ...] = (
     OPTIMIZER_BY_HAND,
     ONE_BACKWARD,
     ATTENTION_DROPOUT,
+    ATTENTION_LAYOUT,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
@@ -150,6 +150,18 @@ class LoaderFact:
     batch_size: int | None = None
 
 
+class AttentionCall(NamedTuple):
+    """A line that calls ``scaled_dot_product_attention``, and what keeps it from being fused.
+
+    ``drops``: with dropout. ``strided``: on rows that are not contiguous, and nothing else is in
+    the way.
+    """
+
+    line: str
+    drops: bool
+    strided: bool = False
+
+
 @dataclass(frozen=True)
 class Facts:
     """One diagnosed step.
@@ -176,7 +188,7 @@ class Facts:
         parametrized: modules whose weight is computed from others before each call (weight norm,
             spectral norm).
         graphs_kept: lines that go back through a graph and keep it for another time.
-        attention_calls: lines that call ``scaled_dot_product_attention``, and whether with dropout.
+        attention_calls: lines that call ``scaled_dot_product_attention``, each way once.
         workload: the program's parts, where gobrrr has them.
     """
 
@@ -221,7 +233,7 @@ class Facts:
     returned: tuple[tuple[int, TensorSpec], ...] | None = None
     parametrized: int = 0
     graphs_kept: tuple[str, ...] = ()
-    attention_calls: tuple[tuple[str, bool], ...] = ()
+    attention_calls: tuple[AttentionCall, ...] = ()
     workload: Any = None
 
     def leaf_s(self, *names: str) -> float:

@@ -162,7 +162,15 @@ def sentence(pattern: Pattern, expected_s: float) -> str:
         f"{si(pattern.bytes_fused, 'B')}, which saves {time_text(expected_s)}"
     )
     if first.kind == ATTENTION:
-        text += "; scaled_dot_product_attention keeps the scores on chip"
+        # Nothing but ``scaled_dot_product_attention`` itself, taken apart, calls this softmax.
+        if any(name.endswith("_safe_softmax") for name in first.ops):
+            text += (
+                ". scaled_dot_product_attention is called, but not its fused kernel, which on a "
+                "CPU takes no dropout, no mask that needs a gradient, and only queries, keys and "
+                "values that are contiguous in the last dimension"
+            )
+        else:
+            text += "; scaled_dot_product_attention keeps the scores on chip"
     elif first.free_flops_per_element is not None and first.flops_per_element >= 1:
         free, has = first.free_flops_per_element, first.flops_per_element
         bound = "stays memory-bound up to" if has < free else "is compute-bound beyond"
