@@ -339,7 +339,9 @@ def coverage(diagnosis: Diagnosis) -> list[str]:
         if op.roof_s >= 1.005 * op.time_s
     ]
     if above:
-        lines.append(f"Faster than the roof (cache, or a ceiling too low){_named(':', above)}")
+        # Times are of other steps than shapes: experts and routes differ from one to the next.
+        why = "cache, a ceiling too low, or shapes that vary from step to step"
+        lines.append(f"Faster than the roof ({why}){_named(':', above)}")
     beside = [
         f"{plain_name(row.thread)} {op_name(row.name)} {scale.text(row.time_s)}"
         for row in diagnosis.concurrent
