@@ -175,6 +175,17 @@ def test_what_follows_the_last_step_is_a_part_like_those_between_steps() -> None
     assert seen.steps_share == pytest.approx(144 / (144 + 45))
 
 
+def test_calls_beside_steps_of_inference_evaluate_nothing() -> None:
+    # A request is answered by one model; each tenth time a second one looks at the answer too.
+    second = replace(EVAL, instance=7, module="Judge")
+    loop = Loop()
+    for step in range(40):
+        loop.step(*([(second, 4.0)] if step % 10 == 0 else []), (EVAL, 2.0))
+    seen = wall_time(sort_windows(loop.windows))
+    assert seen is not None
+    assert [part.name for part in seen.parts] == ["calls of Judge"]
+
+
 @pytest.mark.parametrize("begun", [[(TRAIN, 2.0)], [(EVAL, 2.0)]])
 def test_a_step_that_was_begun_and_not_ended_is_no_part(
     begun: list[tuple[CallKey | None, float]],

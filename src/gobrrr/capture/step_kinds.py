@@ -106,7 +106,7 @@ def sort_windows(windows: Sequence[StepWindow]) -> Sorted:
     usual_ns = _usual_step_ns(windows, own, chosen)
     least = float("inf") if varying else max(LONG_GAP * usual_ns, LONG_GAP_NS)
     extras = tuple(
-        tuple(_extras(window, places, typical, least)) if contains else ()
+        tuple(_extras(window, places, typical, least, pattern)) if contains else ()
         for window, contains, places in zip(windows, own, chosen)
     )
     other = tuple(
@@ -209,7 +209,11 @@ def _usual_step_ns(
 
 
 def _extras(
-    window: StepWindow, places: Sequence[int], typical: dict[int, float], least_ns: float
+    window: StepWindow,
+    places: Sequence[int],
+    typical: dict[int, float],
+    least_ns: float,
+    pattern: Sequence[Alike],
 ) -> list[Extra]:
     """What of a window's gaps is more than a step's own; unnamed from ``least_ns`` on."""
     found = []
@@ -237,16 +241,22 @@ def _extras(
             )
         left = excess - marked_ns
         if others and left > 0:
-            name = name_of_calls([call.key for call in others])
+            name = name_of_calls([call.key for call in others], pattern)
             found.append(Extra(name, left, others[0].key.source, begin, end))
         elif left >= least_ns and places:
             found.append(Extra(BETWEEN, left, "", begin, end))
     return found
 
 
-def name_of_calls(keys: Sequence[CallKey]) -> str:
-    """What calls beside a step are for."""
-    if not any(key.gradients for key in keys):
+def _evaluates(keys: Sequence[CallKey], pattern: Sequence[Alike]) -> bool:
+    """Whether calls beside a step evaluate what it trains; beside inference nothing does."""
+    trains = not pattern or any(gradients for _, _, gradients in pattern)
+    return trains and not any(key.gradients for key in keys)
+
+
+def name_of_calls(keys: Sequence[CallKey], pattern: Sequence[Alike]) -> str:
+    """What calls beside a step of that pattern are for."""
+    if _evaluates(keys, pattern):
         return "evaluation"
     names = sorted({key.module for key in keys})
     return f"calls of {', '.join(names[:2])}"
@@ -262,7 +272,7 @@ def _name_of_other(
     if keys and pattern and _places_in(runs_of(window), pattern) is not None:
         shapes = " ".join("x".join(map(str, s)) for s in keys[-1].shapes[:1])
         return f"steps of other shapes ({shapes})" if len(keys) == len(shape) else "longer steps"
-    if keys and not any(key.gradients for key in keys):
+    if keys and _evaluates(keys, pattern):
         return "evaluation"
     return "steps of another kind"
 

@@ -93,7 +93,7 @@ def _after_last(window: StepWindow, pattern: tuple[Alike, ...]) -> tuple[Extra, 
     ]
     left = window.length_ns - sum(extra.time_ns for extra in found)
     if window.calls and left > 0:
-        name, at = name_of_calls(window.keys), window.calls[0].key.source
+        name, at = name_of_calls(window.keys, pattern), window.calls[0].key.source
         found.append(Extra(name, left, at, window.begin_ns, window.end_ns))
     return tuple(found)
 
