@@ -57,6 +57,22 @@ def test_a_program_finds_itself_in_the_job() -> None:
     assert "WORLD_SIZE" not in os.environ
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_program_that_asks_for_ranks_is_told_that_there_are_none(by_name: bool) -> None:
+    module = types.ModuleType("asks_for_ranks")
+    exec("from torch.distributed import init_process_group as init", vars(module))
+
+    def make() -> Callable[[], Any]:
+        (module.init if by_name else dist.init_process_group)("nccl")
+        return lambda: torch.zeros(8, device="cuda") + 1
+
+    original = dist.init_process_group
+    with pytest.raises(InputError, match="no ranks here: predict it on a mesh"):
+        captured(make, ranks=1)
+    assert dist.init_process_group is original
+    assert module.init is original
+
+
 def test_collectives_are_written_down_with_group_and_bytes() -> None:
     def make() -> Callable[[], Any]:
         launched()

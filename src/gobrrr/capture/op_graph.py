@@ -23,7 +23,7 @@ from gobrrr.capture.higher_order import run_plainly
 from gobrrr.capture.known_values import known_values_read
 from gobrrr.capture.model_facts import GradientWatch, main_model
 from gobrrr.capture.nested import map_tensors
-from gobrrr.capture.process_groups import Ranks, as_first_rank
+from gobrrr.capture.process_groups import Ranks, as_first_rank, without_ranks
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.step_threads import StepThreads, fake_mode_of
 from gobrrr.capture.target_answers import (
@@ -143,6 +143,8 @@ def capture_op_graph(
             if options.ranks > 1:
                 recorder.ranks = Ranks(options.ranks, options.ranks_per_host)
                 stack.enter_context(as_first_rank(recorder, recorder.ranks))
+            else:
+                stack.enter_context(without_ranks())
             switch.of_step = True
             stack.callback(setattr, switch, "of_step", False)
             with user_errors("setting up the step", recorder.guessed.keys):
