@@ -23,7 +23,8 @@ from gobrrr.capture.higher_order import run_plainly
 from gobrrr.capture.known_values import known_values_read
 from gobrrr.capture.model_facts import GradientWatch, main_model
 from gobrrr.capture.nested import map_tensors
-from gobrrr.capture.process_groups import Ranks, as_first_rank, without_ranks
+from gobrrr.capture.no_ranks import without_ranks
+from gobrrr.capture.process_groups import Ranks, as_first_rank
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.step_threads import StepThreads, fake_mode_of
 from gobrrr.capture.target_answers import (

@@ -211,41 +211,6 @@ def _name_of(group: Any, size: int) -> str:
     return "world" if group.size() == size else f"group {group.group_name}"
 
 
-@contextlib.contextmanager
-def without_ranks() -> Iterator[None]:
-    """Until the block ends, a program that asks a launcher's environment for its rank is told so.
-
-    A group that it describes itself is made, as anywhere.
-    """
-    import torch.distributed as dist
-
-    made = getattr(dist, "init_process_group", None)
-    if made is None:
-        yield
-        return
-
-    @functools.wraps(made)
-    def with_ranks_of_its_own(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return made(*args, **kwargs)
-        except ValueError as error:
-            if "environment variable" not in str(error):
-                raise
-            raise InputError(
-                "the program starts torch.distributed, and there are no ranks here: predict it on "
-                "a mesh of them (--mesh dp=8, say); plan takes a plain model, which it divides"
-            ) from None
-
-    put = Replacements()
-    put(dist, "init_process_group", with_ranks_of_its_own)
-    put(dist.distributed_c10d, "init_process_group", with_ranks_of_its_own)
-    try:
-        with replaced_by_name(put.of_modules()):
-            yield
-    finally:
-        put.undo()
-
-
 def _bytes(tensors: Sequence[Any]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
