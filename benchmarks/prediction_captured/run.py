@@ -44,10 +44,11 @@ QUICK_LAYERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row with its prediction."""
+    """A row with its prediction; ``overhead_known``: with the one of its host, of Megatron."""
 
     row: Row
     found: Predicted
+    overhead_known: Predicted | None = None
 
     @property
     def measured_s(self) -> float:
@@ -97,11 +98,17 @@ def scores(items: Sequence[Item]) -> dict[str, Any]:
     return found
 
 
+def of_known_overhead(items: Sequence[Item]) -> list[Item]:
+    """Megatron's, as predicted with its host's overhead."""
+    return [replace(i, found=i.overhead_known) for i in items if i.overhead_known is not None]
+
+
 def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
     """Scores of all rows, by what is measured, by kind of mesh and by what could matter."""
     fsdp = [item for item in items if isinstance(item.row, FsdpRow)]
     slower = [replace(i, found=i.found.with_attention_slower(1 / FLASH_1)) for i in fsdp]
     gpt = [item for item in items if isinstance(item.row, MegatronRow)]
+    known = of_known_overhead(items)
 
     def much(item: Item) -> bool:
         return item.row.seq_len / (12 * item.row.width) > MUCH_ATTENTION
@@ -115,6 +122,7 @@ def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
         "fsdp_attention_1_several_hosts": (slower, lambda item: item.row.gpus > GPUS_A_HOST),
         "megatron": (gpt, lambda _: True),
         "megatron_said_to_be_host_bound": (gpt, lambda item: item.found.host_bound),
+        "megatron_overhead_known": (known, lambda _: True),
         "megatron_not_host_bound": (gpt, lambda item: not item.found.host_bound),
     }
     for kind in dict.fromkeys(kind_of(item.row) for item in items):
@@ -138,6 +146,7 @@ def told(item: Item) -> dict[str, Any]:
         "measured_s": round(row.measured_s, 5), "predicted_s": round(found.seconds, 5),
         "low_s": round(found.low_s, 5), "high_s": finite(found.high_s),
         "host_s": round(found.host_s, 5),
+        "overhead_known_s": round(item.overhead_known.seconds, 5) if item.overhead_known else None,
         "held": found.holds(row.measured_s), "host_bound": found.host_bound,
         "peak_gb": round(found.peak_bytes / 1e9, 2), "attention_s": round(found.attention_s, 5),
     }  # fmt: skip
@@ -164,11 +173,11 @@ def all_predicted(programs: Sequence[Sequence[Row]]) -> Iterator[list[Item]]:
     workers = min(len(programs), len(os.sched_getaffinity(0)))
     if workers <= 1:
         for own in programs:
-            yield [Item(row, each) for row, each in zip(own, predicted(own))]
+            yield [Item(row, *each) for row, each in zip(own, predicted(own))]
         return
     with ProcessPoolExecutor(workers, get_context("spawn"), _one_thread) as pool:
         for own, of in zip(programs, pool.map(predicted, programs)):
-            yield [Item(row, each) for row, each in zip(own, of)]
+            yield [Item(row, *each) for row, each in zip(own, of)]
 
 
 def _one_thread() -> None:
@@ -192,12 +201,14 @@ def body_of(items: Sequence[Item], programs: int) -> dict[str, Any]:
     """The result of all rows so far; ``programs``: how many there are."""
     large = [item.found.too_large for item in items]
     scored = [item.scored for item in items]
+    known = [item.scored for item in of_known_overhead(items)]
     return {
         "programs": {"there_are": programs, "predicted": len(by_program(i.row for i in items))},
         **groups(items),
         "intervals": intervals_of_fitted(items),
         "meshes_fitted": rankings(scored, fitted=True),
         "meshes_unseen": rankings(scored, fitted=False),
+        "meshes_unseen_overhead_known": rankings(known, fitted=False),
         # All of them have run.
         "said_not_to_fit": {"n": len(large), "said": sum(bool(each) for each in large)},
         "rows": [told(item) for item in items],

@@ -33,6 +33,9 @@ from gobrrr.timeline.graph import OpGraph
 
 # Hosts' links are not stated by the source: eight interfaces of 200 Gb/s, as ``mpt`` beside it.
 LINK = parse_link("8x200Gb")
+# Measured time of Megatron's host-bound steps over their ops' host time: the median of the fitted
+# models (``intervals.host_over_ops`` of the result), as a user would give it.
+MEGATRON_OVERHEAD = 6.36
 FUSED_ATTENTION = "_scaled_dot_product_flash_attention"
 
 
@@ -88,16 +91,19 @@ def program_of(row: FsdpRow | MegatronRow) -> Hashable:
     return row.width, row.heads, row.layers, row.seq_len, row.micro_batch, row.tensor
 
 
-def predicted(rows: Sequence[FsdpRow | MegatronRow]) -> list[Predicted]:
-    """Rows of one program, in their order."""
-    found: list[Predicted] = []
+def predicted(
+    rows: Sequence[FsdpRow | MegatronRow],
+) -> list[tuple[Predicted, Predicted | None]]:
+    """Rows of one program, in their order; of Megatron also with ``MEGATRON_OVERHEAD``."""
+    found: list[tuple[Predicted, Predicted | None]] = []
     of_megatron = [row for row in rows if isinstance(row, MegatronRow)]
     captured = MegatronProgram(of_megatron[0]) if of_megatron else None
     for row in rows:
         if isinstance(row, FsdpRow):
-            found.append(fsdp_step(row))
+            found.append((fsdp_step(row), None))
         elif captured is not None:
-            found.append(captured.predicted(row))
+            of_ops = captured.predicted(row)
+            found.append((of_ops, captured.predicted(row, MEGATRON_OVERHEAD)))
     return found
 
 
@@ -157,43 +163,45 @@ class MegatronProgram:
         self._divided = MeshOptions(Mesh(tp=row.tensor))
         self._whole = self._captured(whole_step=True)
         self._passes: OpGraph | None = None
-        device, host = predicted_target(DEVICE)
-        self._device, self._host = device, host
-        self._platform = Platform(device, None, flags_in_force())
+        self._device, _ = predicted_target(DEVICE)
+        self._platform = Platform(self._device, None, flags_in_force())
         self._plain = cost_ops(self._whole, self._divided.mesh, self._platform)
-        said = mesh_step(self._whole, device, host, self._divided, name="alone")[2]
-        self._host_bound = bool(said["lower_bound"])
-        self._known: dict[object, float] = {}
+        # By the program's host overhead: whether the host binds a whole step, and times of stages.
+        self._host_bound: dict[float | None, bool] = {}
+        self._known: dict[float | None, dict[object, float]] = {}
 
-    def predicted(self, row: MegatronRow) -> Predicted:
-        """An iteration on the row's mesh."""
+    def predicted(self, row: MegatronRow, overhead: float | None = None) -> Predicted:
+        """An iteration on the row's mesh; ``overhead``: of its program's host, where known."""
         options = mesh_of(row)
         if row.pipeline > 1:
-            return self._pipeline(options)
+            return self._pipeline(options, overhead)
         if row.microbatches > 1 and self._passes is None:
             self._passes = self._captured(whole_step=False)
-        return _added_up(self._whole, self._passes, row.microbatches, DEVICE, options)
+        return _added_up(self._whole, self._passes, row.microbatches, DEVICE, options, overhead)
 
-    def _pipeline(self, options: MeshOptions) -> Predicted:
+    def _pipeline(self, options: MeshOptions, overhead: float | None) -> Predicted:
         """As ``mesh_step``, without the account of each op of the first stage."""
-        graph, platform = self._whole, self._platform
-        facts = model_of(graph)
-        stages = run_stages(graph, facts, self._plain, platform, self._host, options, self._known)
+        graph, platform, device = self._whole, self._platform, self._device
+        host = predicted_target(DEVICE, overhead)[1]
+        if overhead not in self._host_bound:
+            said = mesh_step(graph, device, host, self._divided, name="alone")[2]
+            self._host_bound[overhead] = bool(said["lower_bound"])
+        facts, known = model_of(graph), self._known.setdefault(overhead, {})
+        stages = run_stages(graph, facts, self._plain, platform, host, options, known)
         costed = first_stage(graph, facts, self._plain, platform, stages)
-        seconds = step_seconds(costed.ops, self._host)
-        of_host = host_share(
-            alone(costed.ops), self._host, step_s=seconds, exposed_s=0.0, compiled=False
-        )
+        seconds = step_seconds(costed.ops, host)
+        of_host = host_share(alone(costed.ops), host, step_s=seconds, exposed_s=0.0, compiled=False)
         band = with_slow_host(
-            mesh_band(costed, options.mesh, self._device, self._host, seconds),
+            mesh_band(costed, options.mesh, device, host, seconds),
             seconds,
             of_host.total_s,
+            host,
             options,
         )
         whole = rank_memory(graph, facts, options.mesh)
         return _stated(
-            seconds, band.low, band.high, self._host_bound,
-            stage_memory(whole, graph, facts, stages).peak, self._device.memory_bytes,
+            seconds, band.low, band.high, self._host_bound[overhead],
+            stage_memory(whole, graph, facts, stages).peak, device.memory_bytes,
             turns(options) * of_host.total_s,
         )  # fmt: skip
 
@@ -205,10 +213,15 @@ class MegatronProgram:
 
 
 def _added_up(
-    whole: OpGraph, passes: OpGraph | None, microbatches: int, key: str, options: MeshOptions
+    whole: OpGraph,
+    passes: OpGraph | None,
+    microbatches: int,
+    key: str,
+    options: MeshOptions,
+    overhead: float | None = None,
 ) -> Predicted:
     """The whole step, and the passes of the microbatches before its own."""
-    device, host = predicted_target(key)
+    device, host = predicted_target(key, overhead)
     step, ops, said = mesh_step(whole, device, host, options, name="step")
     one_s = step.step.time.median
     seconds, host_s = one_s, float(said["host_s"])

@@ -265,6 +265,22 @@ def test_refusals_are_one_sentence_and_exit_code_2(
 
 
 @pytest.mark.torch
+def test_a_hosts_overhead_is_taken_as_given(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, found = tmp_path / "plan.json", {}
+    asked = ["--device", "H100-SXM", "--devices", "2", "--json", str(path), "--host-overhead"]
+    for times in ("1", "40"):
+        assert main(["plan", program, *asked, times]) == 0
+        found[times] = json.loads(path.read_text())["best"][0]
+    assert found["40"]["step_s"] > 2 * found["1"]["step_s"]
+    assert not found["40"]["lower_bound"]
+    capsys.readouterr()
+    for wrong in ("0.5", "much", "inf"):
+        assert main(["plan", program, *asked, wrong]) == 2
+        assert "not a number of at least 1" in capsys.readouterr().err
+
+
 def test_a_mesh_is_reported_and_its_streams_written(
     program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,20 +93,23 @@ def test_other_devices_have_the_wider_of_both_and_say_so() -> None:
 def test_an_interval_reaches_up_to_a_step_with_a_slow_host() -> None:
     band, options = ErrorBand(0.9, 1.1, "whole steps"), MeshOptions(Mesh(tp=2))
     # The device's work is long: the host's is hidden however slow it is.
-    assert with_slow_host(band, 1.0, 1.0 / HOST_OVER_OPS, options) == band
-    slow = with_slow_host(band, 1.0, 0.5, options)
+    assert with_slow_host(band, 1.0, 1.0 / HOST_OVER_OPS, TYPICAL_HOST, options) == band
+    slow = with_slow_host(band, 1.0, 0.5, TYPICAL_HOST, options)
     assert (slow.low, slow.high) == (0.9, pytest.approx(0.5 * HOST_OVER_OPS))
     assert "hosts that took" in slow.source
+    # Its overhead is known, and so in the prediction.
+    known = TYPICAL_HOST.with_overhead(6.0)
+    assert with_slow_host(band, 1.0, 0.5, known, options) == band
     compiled = replace(options, compiled=True)
-    assert with_slow_host(band, 1.0, 0.5, compiled) == band
+    assert with_slow_host(band, 1.0, 0.5, TYPICAL_HOST, compiled) == band
 
 
 def test_stages_wait_for_each_others_hosts() -> None:
     options = MeshOptions(Mesh(pp=4), microbatches=8)
     assert turns(options) == pytest.approx((8 + 4 - 1) / 8)
     assert turns(MeshOptions(Mesh(dp=8))) == 1
-    alone = with_slow_host(REPLAYED, 1.0, 0.5, MeshOptions(Mesh(dp=8)))
-    piped = with_slow_host(REPLAYED, 1.0, 0.5, options)
+    alone = with_slow_host(REPLAYED, 1.0, 0.5, TYPICAL_HOST, MeshOptions(Mesh(dp=8)))
+    piped = with_slow_host(REPLAYED, 1.0, 0.5, TYPICAL_HOST, options)
     assert piped.high / alone.high == pytest.approx(turns(options))
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import NoReturn
 
@@ -93,6 +94,26 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return value
+
+
+def times(text: str) -> float:
+    """A finite number of at least 1, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return value
+
+
+def add_host_overhead(group: argparse._ArgumentGroup) -> None:
+    """``--host-overhead``, of a predicted step."""
+    group.add_argument(
+        "--host-overhead", type=times, metavar="X",
+        help="the program's host time is X times that of its ops alone (measured programs: 2 to "
+        "9); without it, short steps are lower bounds",
+    )  # fmt: skip
 
 
 def natural(text: str) -> int:

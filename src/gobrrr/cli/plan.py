@@ -6,7 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from gobrrr.cli.parsing import memory_size, output_path, positive, require_torch
+from gobrrr.cli.parsing import (
+    add_host_overhead,
+    memory_size,
+    output_path,
+    positive,
+    require_torch,
+)
 
 DESCRIPTION = """Predict a training step on every mesh that so many devices can form.
 
@@ -56,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--size-hint", type=positive, metavar="N", help="a value for sizes that depend on data"
     )
+    add_host_overhead(group)
     parser.add_argument("--json", type=output_path, metavar="PATH", help="write the whole plan")
 
 
@@ -75,7 +82,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     from gobrrr.timeline.files import write_output
 
     refuse_processor(parsed.device)
-    device, host = predicted_target(parsed.device)
+    device, host = predicted_target(parsed.device, parsed.host_overhead)
     refuse_processor(device.key, device.kind)
     capture = CaptureOptions(autocast=dtype_name(parsed.autocast), size_hint=parsed.size_hint)
     options = PlanOptions(

@@ -10,7 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli.parsing import add_report_options, output_path, positive, require_torch
+from gobrrr.cli.parsing import (
+    add_host_overhead,
+    add_report_options,
+    output_path,
+    positive,
+    require_torch,
+)
 from gobrrr.timeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--size-hint", type=positive, metavar="N", help="a value for sizes that depend on data"
     )
+    add_host_overhead(group)
     group = parser.add_argument_group("on several devices")
     group.add_argument(
         "--mesh", metavar="DIM=N,...",
@@ -150,6 +157,7 @@ def _refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
     on_several = {
         "--mesh": parsed.mesh, "--link": parsed.link, "--microbatches": parsed.microbatches,
         "--schedule": parsed.schedule, "--perfetto": parsed.perfetto,
+        "--host-overhead": parsed.host_overhead,
     }  # fmt: skip
     wished = [option for option, value in on_several.items() if value is not None]
     if parsed.target is None and (wished or parsed.hosts != 1):
@@ -210,6 +218,7 @@ def _options(parsed: argparse.Namespace) -> PredictOptions:
             microbatches=parsed.microbatches,
             schedule=parsed.schedule,
         ),
+        host_overhead=parsed.host_overhead,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from gobrrr.devices.ceilings import Ceilings
@@ -26,6 +26,8 @@ class HostCosts:
         gap_s: between two kernels of one stream when the second waits in the queue.
         synchronise_s: from the end of the last kernel until the host goes on.
         source: where these come from.
+        overhead: what the program's host time is over that of its ops, where that is known and in
+            the other fields; ``None``: only ops are in them.
     """
 
     op_s: float = 3.6e-6
@@ -36,6 +38,18 @@ class HostCosts:
     gap_s: float = 0.8e-6
     synchronise_s: float = 5.0e-6
     source: str = f"{ARTICLE}: 280,000 small additions per second"
+    overhead: float | None = None
+
+    def with_overhead(self, times: float) -> HostCosts:
+        """Of a program that takes its host so many times what its ops alone do."""
+        return replace(
+            self,
+            op_s=times * self.op_s,
+            view_s=times * self.view_s,
+            backward_op_s=times * self.backward_op_s,
+            launch_s=times * self.launch_s,
+            overhead=times,
+        )
 
 
 TYPICAL_HOST = HostCosts()

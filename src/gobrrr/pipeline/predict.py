@@ -55,6 +55,7 @@ def predict(
     link: str | None = None,
     microbatches: int | None = None,
     schedule: str | None = None,
+    host_overhead: float | None = None,
     name: str | None = None,
     progress: Progress | bool | None = None,
 ) -> Diagnosis | list[Diagnosis]:
@@ -64,21 +65,19 @@ def predict(
 
     Args:
         workload: what ``gobrrr.diagnose`` takes.
-        device: a name of the data-sheet table (``gobrrr devices`` lists it), or ``"cpu"`` for the
-            processor here. Several names give a list of diagnoses.
+        device: a name that ``gobrrr devices`` lists, or ``"cpu"``: the processor here; or a list.
         compile: what ``torch.compile`` would make of it; ``"reduce-overhead"``: in that mode.
         autocast: a 16-bit ``torch.dtype`` or its name: the step under autocast.
         inference_mode: under ``torch.inference_mode()``; of a training workload the forward pass.
         channels_last: model and 4-d inputs in that memory format.
         size_hint: an example of the sizes that depend on data.
-        mesh: of such devices, ``"dp=8"`` (DDP), ``"fsdp=8,tp=2"`` (FSDP2, tensor parallelism): the
-            step of the first rank.
+        mesh: ``"dp=8"`` (DDP), ``"fsdp=8,tp=2"`` (FSDP2, tensor parallelism): first rank's step.
         hosts: that the mesh is spread over evenly.
         link: what a host sends to others, ``"400Gb"`` or ``"8x400Gb"`` per second; with the time of
             a message beyond NCCL's own for a hop, ``"400Gb,20us"``.
-        microbatches: of a pipeline's step (``mesh="pp=4"``), each as large as the workload's
-            batch; four for each stage by default.
+        microbatches: of a pipeline's step, each the workload's batch; four a stage by default.
         schedule: of a pipeline, ``"1f1b"``, ``"gpipe"`` or ``"interleaved"``.
+        host_overhead: the program's host time over that of its ops alone (measured: 2 to 9).
         name: of the step, for reports.
         progress: as of ``gobrrr.diagnose``: ``None`` tells on stderr what takes more than 2 s.
 
@@ -92,8 +91,9 @@ def predict(
         mesh, hosts, link, compiled=compile, microbatches=microbatches, schedule=schedule
     )
     options = PredictOptions(
-        compile, dtype_name(autocast), inference_mode, channels_last, size_hint, mesh=wished
-    )
+        compile, dtype_name(autocast), inference_mode, channels_last, size_hint, mesh=wished,
+        host_overhead=host_overhead,
+    )  # fmt: skip
     title = name or title_of(work)
     names = [device] if isinstance(device, str) else list(device)
     found = predict_made(lambda: work, names, options, name=title, progress=progress)
@@ -134,7 +134,7 @@ def predict_made(
     captured = options.for_capture()
     for name_of_device in devices if options.mesh is not None else ():
         refuse_processor(name_of_device)
-    targets = [predicted_target(device) for device in devices]
+    targets = [predicted_target(device, options.host_overhead) for device in devices]
     graphs: dict[Any, OpGraph] = {}
     found: list[Diagnosis] = []
     tf32 = tf32_allowed() if options.tf32 else contextlib.nullcontext()

@@ -51,7 +51,9 @@ def host_share(
     each = zip(ops, host_calls_of(ops))
     work = host_work([call for op, call in each for _ in range(op.cost.host_calls)], costs)
     device_s = sum(op.device_s for op in ops)
-    bound = may_be_host_bound(device_s, work.total_s, compiled=compiled)
+    # With the program's own host time in it, the step takes as long as is predicted.
+    known = costs.overhead is not None
+    bound = not known and may_be_host_bound(device_s, work.total_s, compiled=compiled)
     sentences = [_assumed(work, costs, step_s, exposed_s)]
     if bound:
         sentences.append(_too_little(device_s, compiled))
@@ -72,10 +74,12 @@ def _assumed(work: HostWork, costs: HostCosts, step_s: float, exposed_s: float) 
         hidden = f"hidden behind the device except for {time_text(exposed_s)}"
     else:
         hidden = "hidden behind the device"
-    return (
-        f"Assumed host time: {', '.join(parts)}: {time_text(work.total_s)} per step, {hidden}. "
-        "The program's own Python is not included."
-    )
+    if costs.overhead is None:
+        own = "The program's own Python is not included."
+    else:
+        own = f"That is {costs.overhead:g} times what the ops alone take, as given."
+    told = f"Assumed host time: {', '.join(parts)}: {time_text(work.total_s)} per step, {hidden}."
+    return f"{told} {own}"
 
 
 def _counted(count: int, what: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import exp, log
 
+from gobrrr.models.host_lane import HostCosts
 from gobrrr.models.residuals import ErrorBand
 from gobrrr.prediction.mesh import Mesh, MeshOptions
 
@@ -95,7 +96,7 @@ def unmeasured_band(
 
 
 def with_slow_host(
-    band: ErrorBand, step_s: float, host_s: float, options: MeshOptions
+    band: ErrorBand, step_s: float, host_s: float, host: HostCosts, options: MeshOptions
 ) -> ErrorBand:
     """The same, reaching up to a step whose program costs its host as much as measured ones did.
 
@@ -103,11 +104,12 @@ def with_slow_host(
         band: of what the devices do.
         step_s: as predicted.
         host_s: host time of the ops of a rank, all its microbatches together.
+        host: what that time was taken from; a program whose overhead is known is as predicted.
         options: the mesh; of a pipeline, stages wait for each other's hosts too. A compiled step's
             host was not measured, and the band stays as it is.
     """
     slow_s = HOST_OVER_OPS * host_s * turns(options)
-    if options.compiled or slow_s <= band.high * step_s:
+    if options.compiled or host.overhead is not None or slow_s <= band.high * step_s:
         return band
     source = f"{band.source}; above: hosts that took {HOST_OVER_OPS} times their ops' time"
     return replace(band, high=slow_s / step_s, source=source)

@@ -128,6 +128,7 @@ def mesh_step(
         mesh_band(costed, used, device, host, step_s, compiled=options.compiled),
         step_s,
         of_host.total_s,
+        host,
         replace(options, mesh=used),
     )
     too_large = memory_notice(device.key, memory.peak, device.memory_bytes)

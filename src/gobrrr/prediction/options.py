@@ -24,6 +24,8 @@ _DTYPES = {"fp16": "float16", "half": "float16", "float16": "float16",
 class PredictOptions:
     """How the step is to run on the device, as of ``gobrrr.predict``; ``tf32`` as if allowed.
 
+    ``host_overhead``: the program's host time over that of its ops; ``None``: not known.
+
     ``compile`` may be one of ``torch.compile``'s modes, of which ``for_capture`` refuses those that
     are not predicted.
     """
@@ -35,6 +37,7 @@ class PredictOptions:
     size_hint: int | None = None
     tf32: bool = False
     mesh: MeshOptions | None = None
+    host_overhead: float | None = None
 
     @property
     def cuda_graphs(self) -> bool:
@@ -82,6 +85,7 @@ class PredictKeywords(TypedDict, total=False):
     link: str | None
     microbatches: int | None
     schedule: str | None
+    host_overhead: float | None
     name: str | None
     progress: Progress | bool | None
 

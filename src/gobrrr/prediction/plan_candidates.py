@@ -259,6 +259,7 @@ def in_full(one: Candidate, device: TargetDevice, host: HostCosts) -> PlannedMes
         mesh_band(costed, row.mesh, device, host, row.step_s),
         row.step_s,
         of_host.total_s,
+        host,
         MeshOptions(row.mesh, microbatches=row.microbatches),
     )
     interval = interval_of(row.step_s, band, lower_bound=of_host.lower_bound)

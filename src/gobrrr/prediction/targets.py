@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from math import inf
 
 from gobrrr.devices import load_ceilings
 from gobrrr.devices.allocator import mapped_from_bytes
 from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts, host_costs_of
 from gobrrr.models.target import HERE, TargetDevice, target_device, target_of_ceilings
+from gobrrr.timeline.errors import InputError
+
+_OF_PROCESSOR = (
+    "a host overhead is of a program beside a device: leave it out for a processor, on which it "
+    "is part of the step"
+)
 
 
-def predicted_target(name: str) -> tuple[TargetDevice, HostCosts]:
+def predicted_target(
+    name: str, host_overhead: float | None = None
+) -> tuple[TargetDevice, HostCosts]:
     """A device by its name, and what a host takes beside it; the processor here is measured.
 
-    Raises InputError for a device that is not known.
+    Args:
+        name: of its data sheet, or ``HERE``.
+        host_overhead: the program's host time over that of its ops; ``None``: not known.
+
+    Raises:
+        InputError: the device is not known, or is a processor, whose host time is the step's own;
+            an overhead below 1.
     """
+    if host_overhead is not None and not 1 <= host_overhead < inf:
+        raise InputError(
+            f"the host overhead is how many times its ops' host time a program takes: 1 or more, "
+            f"not {host_overhead:g}"
+        )
     if name != HERE:
-        return target_device(name), TYPICAL_HOST
+        device = target_device(name)
+        if host_overhead is None:
+            return device, TYPICAL_HOST
+        if device.kind == "cpu":
+            raise InputError(_OF_PROCESSOR)
+        return device, TYPICAL_HOST.with_overhead(host_overhead)
+    if host_overhead is not None:
+        raise InputError(_OF_PROCESSOR)
     ceilings = load_ceilings(refresh=False, progress=lambda *_: None)
     here = replace(
         target_of_ceilings(ceilings, "cpu"), mapped_from_bytes=mapped_from_bytes(os.environ)
