@@ -65,10 +65,7 @@ class Item:
     @property
     def residual(self) -> Residual:
         """By the kinds of mesh that gobrrr tells apart."""
-        kind = kind_of(self.row).replace("tensor and pipeline", "pipeline")
-        own = isinstance(self.row, FsdpRow)
-        model = self.row.model if own else (self.row.width, self.row.layers)
-        return Residual(self.measured_s / self.predicted_s, model, kind)
+        return self.scored.residual
 
     @property
     def scored(self) -> Scored:

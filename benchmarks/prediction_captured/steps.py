@@ -20,12 +20,12 @@ from gobrrr.capture.op_graph import capture_op_graph
 from gobrrr.prediction.capture_target import capture_target
 from gobrrr.prediction.host import host_share
 from gobrrr.prediction.mesh import Mesh, MeshOptions, parse_link, parse_mesh
-from gobrrr.prediction.mesh_bands import turns, with_slow_host
+from gobrrr.prediction.mesh_bands import turns
 from gobrrr.prediction.mesh_costs import Platform, alone, cost_ops, model_of
 from gobrrr.prediction.mesh_memory import rank_memory
 from gobrrr.prediction.mesh_ops import end_of_backward
 from gobrrr.prediction.mesh_pipeline import first_stage, run_stages, stage_memory
-from gobrrr.prediction.mesh_step import mesh_band, mesh_step, step_seconds
+from gobrrr.prediction.mesh_step import mesh_step, step_band, step_seconds
 from gobrrr.prediction.options import PredictOptions
 from gobrrr.prediction.targets import predicted_target
 from gobrrr.prediction.torch_flags import flags_in_force
@@ -191,13 +191,7 @@ class MegatronProgram:
         costed = first_stage(graph, facts, self._plain, platform, stages)
         seconds = step_seconds(costed.ops, host)
         of_host = host_share(alone(costed.ops), host, step_s=seconds, exposed_s=0.0, compiled=False)
-        band = with_slow_host(
-            mesh_band(costed, options.mesh, device, host, seconds),
-            seconds,
-            of_host.total_s,
-            host,
-            options,
-        )
+        band = step_band(costed, options, device, host, seconds, of_host.total_s)
         whole = rank_memory(graph, facts, options.mesh)
         return _stated(
             seconds, band.low, band.high, self._host_bound[overhead],

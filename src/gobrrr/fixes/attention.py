@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,6 +65,11 @@ def _reach(ops: list[OpFact], position: int, step: int) -> int | None:
         if ops[other].matrix_flops:
             return None
     return None
+
+
+def attention_on(facts: Facts, lines: Collection[str]) -> list[tuple[OpFact, ...]]:
+    """Those of ``find_attention`` that are called on these lines."""
+    return [run for run in find_attention(facts) if any(op.source in lines for op in run)]
 
 
 def fused_seconds(facts: Facts, runs: list[tuple[OpFact, ...]]) -> tuple[float, float] | None:

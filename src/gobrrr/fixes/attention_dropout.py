@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gobrrr.capture.source_lines import blamed_line
-from gobrrr.fixes.attention import find_attention, fused_seconds
+from gobrrr.fixes.attention import attention_on, fused_seconds
 from gobrrr.fixes.attention_layout import has_strided_rows
 from gobrrr.fixes.facts import AttentionCall, Facts
 from gobrrr.fixes.fix import NUMERICS, RANDOMNESS, Considered, Fix, RuledOut, prospect_or_not
@@ -42,7 +42,7 @@ def _consider(facts: Facts) -> Considered:
     if facts.on_gpu:
         return RuledOut("on a GPU the fused attention kernel applies dropout")
     lines = {call.line for call in facts.attention_calls if call.drops}
-    runs = [run for run in find_attention(facts) if any(op.source in lines for op in run)]
+    runs = attention_on(facts, lines)
     if not runs:
         return RuledOut("no fused attention is called with dropout")
     seconds = fused_seconds(facts, runs)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gobrrr.capture.workload import Workload
-from gobrrr.fixes.attention import find_attention, fused_seconds
+from gobrrr.fixes.attention import attention_on, fused_seconds
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
@@ -65,7 +65,7 @@ def _consider(facts: Facts) -> Considered:
     if facts.compiled:
         return RuledOut("the program is compiled: torch.compile makes these copies where it must")
     lines = {call.line for call in facts.attention_calls if call.strided}
-    runs = [run for run in find_attention(facts) if any(op.source in lines for op in run)]
+    runs = attention_on(facts, lines)
     if not runs:
         return RuledOut("no fused attention is called on rows that are not contiguous")
     seconds = fused_seconds(facts, runs)

@@ -124,13 +124,7 @@ def mesh_step(
     own = alone(costed.ops)
     exposed_s = step.leaves_ns["overhead.dispatch"] * 1e-9
     of_host = host_share(own, host, step_s=step_s, exposed_s=exposed_s, compiled=options.compiled)
-    band = with_slow_host(
-        mesh_band(costed, used, device, host, step_s, compiled=options.compiled),
-        step_s,
-        of_host.total_s,
-        host,
-        replace(options, mesh=used),
-    )
+    band = step_band(costed, replace(options, mesh=used), device, host, step_s, of_host.total_s)
     too_large = memory_notice(device.key, memory.peak, device.memory_bytes)
     notices = (
         *graph.notices,
@@ -175,6 +169,19 @@ def mesh_step(
         **uncertainty(own, device),
     }
     return step, costed.ops, source
+
+
+def step_band(
+    costed: CostedMesh,
+    options: MeshOptions,
+    device: TargetDevice,
+    host: HostCosts,
+    step_s: float,
+    host_s: float,
+) -> ErrorBand:
+    """``mesh_band``, reaching up to a slow host's step; ``host_s``: host time of a rank's ops."""
+    of_device = mesh_band(costed, options.mesh, device, host, step_s, compiled=options.compiled)
+    return with_slow_host(of_device, step_s, host_s, host, options)
 
 
 def mesh_band(

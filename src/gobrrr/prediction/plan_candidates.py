@@ -16,7 +16,6 @@ from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.energy import tokens_of
 from gobrrr.prediction.host import host_share
 from gobrrr.prediction.mesh import Mesh, MeshOptions
-from gobrrr.prediction.mesh_bands import with_slow_host
 from gobrrr.prediction.mesh_costs import (
     CostedMesh,
     Platform,
@@ -32,7 +31,7 @@ from gobrrr.prediction.mesh_pipeline import (
     run_stages,
     stage_memory,
 )
-from gobrrr.prediction.mesh_step import Communication, communication, mesh_band, step_seconds
+from gobrrr.prediction.mesh_step import Communication, communication, step_band, step_seconds
 from gobrrr.prediction.step import interval_of, on_device
 from gobrrr.prediction.timeline import predicted_timeline
 from gobrrr.timeline.data import Phase
@@ -255,13 +254,8 @@ def in_full(one: Candidate, device: TargetDevice, host: HostCosts) -> PlannedMes
     of_host = host_share(
         alone(costed.ops), host, step_s=row.step_s, exposed_s=exposed_s, compiled=False
     )
-    band = with_slow_host(
-        mesh_band(costed, row.mesh, device, host, row.step_s),
-        row.step_s,
-        of_host.total_s,
-        host,
-        MeshOptions(row.mesh, microbatches=row.microbatches),
-    )
+    options = MeshOptions(row.mesh, microbatches=row.microbatches)
+    band = step_band(costed, options, device, host, row.step_s, of_host.total_s)
     interval = interval_of(row.step_s, band, lower_bound=of_host.lower_bound)
     return replace(
         row,
