@@ -22,7 +22,8 @@ from benchmarks.command import Record, parser
 from benchmarks.zoo import MODELS, Network, build
 from torch.utils.flop_counter import FlopCounterMode
 
-from gobrrr.capture.align import candidate_rows, match
+from gobrrr.capture.align import match
+from gobrrr.capture.candidates import candidate_rows
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.profile import HostProfiler, RawEvents
 from gobrrr.timeline.graph import StepOp
