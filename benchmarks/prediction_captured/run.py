@@ -11,20 +11,19 @@ takes every Nth program alone; the result says so.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 from benchmarks.command import Record, needed, parser
 from benchmarks.prediction_captured.intervals import stated
-from benchmarks.prediction_captured.steps import Predicted, by_program, predicted
-from benchmarks.prediction_distributed.intervals import Residual
-from benchmarks.prediction_distributed.megatron import DEVICE
+from benchmarks.prediction_captured.items import Item, Row, stored, told
+from benchmarks.prediction_captured.steps import MEGATRON_OVERHEAD, by_program, predicted
 from benchmarks.prediction_distributed.mpt import FLASH_1
 from benchmarks.prediction_distributed.rows import (
     GPUS_A_HOST,
@@ -33,44 +32,14 @@ from benchmarks.prediction_distributed.rows import (
     read_fsdp,
     read_megatron,
 )
-from benchmarks.prediction_distributed.run import Scored, figures, rankings
+from benchmarks.prediction_distributed.run import figures, rankings
 
-Row = FsdpRow | MegatronRow
+from gobrrr.timeline.files import write_atomically
+
 # Attention's products over those of linear layers, forward, causal: 2 s d of 24 d d a token. Above
 # a tenth, which version of FlashAttention runs (the measured one: 1, the captured one: 2) is seen.
 MUCH_ATTENTION = 0.1
 QUICK_LAYERS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A row with its prediction; ``overhead_known``: with the one of its host, of Megatron."""
-
-    row: Row
-    found: Predicted
-    overhead_known: Predicted | None = None
-
-    @property
-    def measured_s(self) -> float:
-        return self.row.measured_s
-
-    @property
-    def predicted_s(self) -> float:
-        return self.found.seconds
-
-    @property
-    def host_s(self) -> float:
-        return self.found.host_s
-
-    @property
-    def residual(self) -> Residual:
-        """By the kinds of mesh that gobrrr tells apart."""
-        return self.scored.residual
-
-    @property
-    def scored(self) -> Scored:
-        """For the figures that are shared with ``prediction_distributed``."""
-        return Scored(self.row, self.found.seconds, 0.0)
 
 
 def kind_of(row: Row) -> str:
@@ -82,22 +51,38 @@ def kind_of(row: Row) -> str:
     return "pipeline" if row.pipeline > 1 else "tensor" if row.tensor > 1 else "copies"
 
 
-def scores(items: Sequence[Item]) -> dict[str, Any]:
+def errors(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
+    """Of fitted and unseen models apart."""
+    return {
+        name: figures([i.scored for i in items if i.row.fitted == (name == "fitted")])
+        for name in ("fitted", "unseen")
+    }
+
+
+def scores(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
     """Errors and coverage, of fitted and unseen models apart."""
-    found: dict[str, Any] = {}
-    for name in ("fitted", "unseen"):
+    found = errors(items)
+    for name, of_half in found.items():
         half = [item for item in items if item.row.fitted == (name == "fitted")]
         held = [item.found.holds(item.row.measured_s) for item in half]
-        found[name] = {
-            **figures([item.scored for item in half]),
-            "interval_holds": round(float(np.mean(held)), 3) if held else None,
-        }
+        of_half["interval_holds"] = round(float(np.mean(held)), 3) if held else None
     return found
 
 
-def of_known_overhead(items: Sequence[Item]) -> list[Item]:
-    """Megatron's, as predicted with its host's overhead."""
-    return [replace(i, found=i.overhead_known) for i in items if i.overhead_known is not None]
+def of_known_overhead(items: Sequence[Item], *, hosts_wait: bool = False) -> list[Item]:
+    """Megatron's, as predicted with its host's overhead.
+
+    ``hosts_wait``: with hosts that wait wherever two stages exchange, as Megatron's do, and
+    PyTorch's pipelines, which gobrrr predicts, do not. Hosts then take turns as devices do.
+    """
+    found = []
+    for item in items:
+        step = item.overhead_known
+        if step is not None:
+            if hosts_wait and isinstance(item.row, MegatronRow) and item.row.pipeline > 1:
+                step = replace(step, seconds=max(step.seconds, MEGATRON_OVERHEAD * item.host_s))
+            found.append(replace(item, found=step))
+    return found
 
 
 def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
@@ -126,32 +111,6 @@ def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
         wanted[kind] = (items, lambda item, kind=kind: kind_of(item.row) == kind)  # type: ignore[misc]
     wanted["all"] = (items, lambda _: True)
     return {name: scores([i for i in own if of(i)]) for name, (own, of) in wanted.items()}
-
-
-def told(item: Item) -> dict[str, Any]:
-    """A row of the result."""
-    row, found = item.row, item.found
-    if isinstance(row, FsdpRow):
-        what = f"{row.model} fsdp={row.gpus} {row.device} s={row.seq_len}"
-        batch, recomputed = f"{row.microbatch} x {row.microbatches}", row.checkpointing
-    else:
-        mesh = f"pp={row.pipeline},dp={row.data},tp={row.tensor}"
-        what = f"GPT {row.width} x {row.layers} {mesh} {DEVICE}"
-        batch, recomputed = f"{row.micro_batch} x {row.microbatches}", True
-    return {
-        "step": what, "batch": batch, "recomputed": recomputed, "fitted": row.fitted,
-        "measured_s": round(row.measured_s, 5), "predicted_s": round(found.seconds, 5),
-        "low_s": round(found.low_s, 5), "high_s": finite(found.high_s),
-        "host_s": round(found.host_s, 5),
-        "overhead_known_s": round(item.overhead_known.seconds, 5) if item.overhead_known else None,
-        "held": found.holds(row.measured_s), "host_bound": found.host_bound,
-        "peak_gb": round(found.peak_bytes / 1e9, 2), "attention_s": round(found.attention_s, 5),
-    }  # fmt: skip
-
-
-def finite(seconds: float) -> float | None:
-    """``None``: no upper end."""
-    return round(seconds, 5) if isfinite(seconds) else None
 
 
 def intervals_of_fitted(items: Sequence[Item]) -> dict[str, Any]:
@@ -199,13 +158,19 @@ def body_of(items: Sequence[Item], programs: int) -> dict[str, Any]:
     large = [item.found.too_large for item in items]
     scored = [item.scored for item in items]
     known = [item.scored for item in of_known_overhead(items)]
+    waiting = of_known_overhead(items, hosts_wait=True)
     return {
         "programs": {"there_are": programs, "predicted": len(by_program(i.row for i in items))},
         **groups(items),
+        # No interval belongs to this way of waiting.
+        "megatron_overhead_known_hosts_wait": errors(waiting),
         "intervals": intervals_of_fitted(items),
         "meshes_fitted": rankings(scored, fitted=True),
         "meshes_unseen": rankings(scored, fitted=False),
         "meshes_unseen_overhead_known": rankings(known, fitted=False),
+        "meshes_unseen_overhead_known_hosts_wait": rankings(
+            [item.scored for item in waiting], fitted=False
+        ),
         # All of them have run.
         "said_not_to_fit": {"n": len(large), "said": sum(bool(each) for each in large)},
         "rows": [told(item) for item in items],
@@ -215,6 +180,9 @@ def body_of(items: Sequence[Item], programs: int) -> dict[str, Any]:
 def main() -> None:
     given = parser(__doc__, "measured/distributed")
     given.add_argument("--every", type=int, default=1, metavar="N", help="every Nth program alone")
+    given.add_argument(
+        "--complete", action="store_true", help="add what --out lacks, from its rows"
+    )
     options = given.parse_args()
     record = Record(
         "prediction_captured", options, "numpy", device="recorded training on 2 to 128 A100s"
@@ -222,6 +190,13 @@ def main() -> None:
     folder = needed(options.shared, "measured training runs")
     rows: list[Row] = [*read_fsdp(folder), *read_megatron(folder)]
     programs = by_program(of_quick(rows) if options.quick else rows)
+    if options.complete:
+        if options.out is None:
+            given.error("--complete needs --out, the file of a run")
+        result = json.loads(options.out.read_text())
+        body = {**body_of(stored(result["rows"], rows), len(programs)), **result}
+        write_atomically(options.out, (json.dumps(body, indent=1) + "\n").encode())
+        return
     items: list[Item] = []
     for found in all_predicted(programs[:: options.every]):
         items += found

@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.prediction_captured import gpt, mpt, steps
+from benchmarks.prediction_captured.items import Item
 from benchmarks.prediction_captured.mpt import Network
-from benchmarks.prediction_captured.run import groups
+from benchmarks.prediction_captured.run import groups, of_known_overhead
 from benchmarks.prediction_distributed.rows import FsdpRow, MegatronRow
 
 import gobrrr
@@ -99,12 +100,14 @@ def test_rows_of_each_half_are_scored_apart(tmp_path: Path) -> None:
         "pipeline_parallel,iteration_ms\n"
     )
     out = tmp_path / "out.json"
+    command = [
+        sys.executable, "benchmarks/prediction_captured/run.py", "--shared", str(tmp_path),
+        "--out", str(out),
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": f"src{os.pathsep}."}
     done = subprocess.run(
-        [sys.executable, "benchmarks/prediction_captured/run.py", "--shared", str(tmp_path),
-         "--out", str(out)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"src{os.pathsep}."},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert [found["fsdp"][half]["n"] for half in ("fitted", "unseen")] == [1, 1]
@@ -112,3 +115,24 @@ def test_rows_of_each_half_are_scored_apart(tmp_path: Path) -> None:
     assert found["said_not_to_fit"] == {"n": 2, "said": 0}
     assert found["fsdp"]["fitted"]["bias"] < -0.5  # 0.1 s is made up, and far longer
     assert groups([])["all"]["unseen"] == {"n": 0, "interval_holds": None}
+    # Rows are read as they were written, so that a figure can be added without another run.
+    kept = found.pop("fsdp_attention_1")
+    out.write_text(json.dumps(found))
+    subprocess.run([*command, "--complete"], cwd=ROOT, env=environment, check=True)
+    remade = json.loads(out.read_text())
+    of_rows = remade.pop("fsdp_attention_1")["unseen"]
+    assert of_rows["median_error"] == pytest.approx(kept["unseen"]["median_error"], abs=2e-3)
+    assert remade == found
+
+
+def test_hosts_that_wait_take_turns_in_a_pipeline() -> None:
+    program = steps.MegatronProgram(MEGATRON)
+    found = [program.predicted(MEGATRON, overhead) for overhead in (None, steps.MEGATRON_OVERHEAD)]
+    item = Item(MEGATRON, found[0], found[1])
+    (waiting,) = of_known_overhead([item], hosts_wait=True)
+    assert waiting.predicted_s == pytest.approx(steps.MEGATRON_OVERHEAD * item.host_s)
+    assert waiting.predicted_s > found[1].seconds
+    (plain,) = of_known_overhead(
+        [replace(item, row=replace(MEGATRON, pipeline=1))], hosts_wait=True
+    )
+    assert plain.predicted_s == found[1].seconds
