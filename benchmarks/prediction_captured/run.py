@@ -6,7 +6,8 @@ The same rows and the same split as ``prediction_distributed``; what is predicte
 of calls and fitted constants is captured here from a PyTorch program (``mpt``, ``gpt``) and
 predicted as ``gobrrr predict --mesh`` does, with nothing fitted in between. ``fitted`` are the
 models whose residuals there gave the intervals of whole steps that gobrrr states. ``--every N``
-takes every Nth program alone; the result says so.
+takes every Nth program alone; the result says so. ``--complete`` runs none, and adds to the file of
+a run the figures that it lacks.
 """
 
 from __future__ import annotations
@@ -51,22 +52,30 @@ def kind_of(row: Row) -> str:
     return "pipeline" if row.pipeline > 1 else "tensor" if row.tensor > 1 else "copies"
 
 
-def errors(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
-    """Of fitted and unseen models apart."""
+def halves(items: Sequence[Item]) -> dict[str, list[Item]]:
+    """Those of fitted and of unseen models."""
     return {
-        name: figures([i.scored for i in items if i.row.fitted == (name == "fitted")])
-        for name in ("fitted", "unseen")
+        "fitted": [item for item in items if item.row.fitted],
+        "unseen": [item for item in items if not item.row.fitted],
     }
 
 
-def scores(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
-    """Errors and coverage, of fitted and unseen models apart."""
-    found = errors(items)
-    for name, of_half in found.items():
-        half = [item for item in items if item.row.fitted == (name == "fitted")]
-        held = [item.found.holds(item.row.measured_s) for item in half]
-        of_half["interval_holds"] = round(float(np.mean(held)), 3) if held else None
-    return found
+def errors(items: Sequence[Item]) -> dict[str, Any]:
+    """Of step times."""
+    return figures([item.scored for item in items])
+
+
+def scores(items: Sequence[Item]) -> dict[str, Any]:
+    """Errors and coverage."""
+    held = [item.found.holds(item.row.measured_s) for item in items]
+    return {**errors(items), "interval_holds": round(float(np.mean(held)), 3) if held else None}
+
+
+def by_half(
+    score: Callable[[Sequence[Item]], dict[str, Any]], items: Sequence[Item]
+) -> dict[str, dict[str, Any]]:
+    """The same of fitted and of unseen models, apart."""
+    return {name: score(half) for name, half in halves(items).items()}
 
 
 def of_known_overhead(items: Sequence[Item], *, hosts_wait: bool = False) -> list[Item]:
@@ -110,12 +119,12 @@ def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
     for kind in dict.fromkeys(kind_of(item.row) for item in items):
         wanted[kind] = (items, lambda item, kind=kind: kind_of(item.row) == kind)  # type: ignore[misc]
     wanted["all"] = (items, lambda _: True)
-    return {name: scores([i for i in own if of(i)]) for name, (own, of) in wanted.items()}
+    return {name: by_half(scores, [i for i in own if of(i)]) for name, (own, of) in wanted.items()}
 
 
 def intervals_of_fitted(items: Sequence[Item]) -> dict[str, Any]:
     """What gobrrr should state of whole steps, from this run's rows."""
-    fitted = [item for item in items if item.row.fitted]
+    fitted = halves(items)["fitted"]
     shards = [
         replace(i, found=i.found.with_attention_slower(1 / FLASH_1))
         for i in fitted
@@ -163,7 +172,7 @@ def body_of(items: Sequence[Item], programs: int) -> dict[str, Any]:
         "programs": {"there_are": programs, "predicted": len(by_program(i.row for i in items))},
         **groups(items),
         # No interval belongs to this way of waiting.
-        "megatron_overhead_known_hosts_wait": errors(waiting),
+        "megatron_overhead_known_hosts_wait": by_half(errors, waiting),
         "intervals": intervals_of_fitted(items),
         "meshes_fitted": rankings(scored, fitted=True),
         "meshes_unseen": rankings(scored, fitted=False),
@@ -191,7 +200,7 @@ def main() -> None:
     rows: list[Row] = [*read_fsdp(folder), *read_megatron(folder)]
     programs = by_program(of_quick(rows) if options.quick else rows)
     if options.complete:
-        if options.out is None:
+        if options.out is None or not options.out.is_file():
             given.error("--complete needs --out, the file of a run")
         result = json.loads(options.out.read_text())
         body = {**body_of(stored(result["rows"], rows), len(programs)), **result}
