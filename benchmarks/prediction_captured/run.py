@@ -34,6 +34,7 @@ from benchmarks.prediction_distributed.rows import (
     read_megatron,
 )
 from benchmarks.prediction_distributed.run import figures, rankings
+from benchmarks.split import halves
 
 from gobrrr.timeline.files import write_atomically
 
@@ -50,14 +51,6 @@ def kind_of(row: Row) -> str:
     if row.tensor > 1 and row.pipeline > 1:
         return "tensor and pipeline"
     return "pipeline" if row.pipeline > 1 else "tensor" if row.tensor > 1 else "copies"
-
-
-def halves(items: Sequence[Item]) -> dict[str, list[Item]]:
-    """Those of fitted and of unseen models."""
-    return {
-        "fitted": [item for item in items if item.row.fitted],
-        "unseen": [item for item in items if not item.row.fitted],
-    }
 
 
 def errors(items: Sequence[Item]) -> dict[str, Any]:

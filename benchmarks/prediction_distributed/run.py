@@ -38,6 +38,7 @@ from benchmarks.prediction_distributed.rows import (
     read_fsdp,
     read_megatron,
 )
+from benchmarks.split import halves
 
 PEAK_FLOPS_PER_S = 312e12
 EVERY_QUICK = 40
@@ -117,12 +118,9 @@ def scores(
     items: Sequence[Scored], found_before: Mapping[str, Interval], degrees: Sequence[set[int]]
 ) -> dict[str, Any]:
     """Fitted and unseen apart; how often intervals hold the unseen; one share of the peak."""
-    halves = {
-        name: [item for item in items if item.row.fitted == (name == "fitted")]
-        for name in ("fitted", "unseen")
-    }
-    found: dict[str, Any] = {name: figures(half) for name, half in halves.items()}
-    fitted, unseen = halves["fitted"], halves["unseen"]
+    sides = halves(items)
+    found: dict[str, Any] = {name: figures(side) for name, side in sides.items()}
+    fitted, unseen = sides["fitted"], sides["unseen"]
     if fitted and unseen and ANY in found_before:
         residuals = [item.residual for item in unseen]
         held = [interval_of(r, found_before, degrees).holds(r.ratio) for r in residuals]

@@ -33,6 +33,7 @@ from benchmarks.prediction_kernels.residuals import (
     write_module,
 )
 from benchmarks.prediction_kernels.rows import Row, read_rows
+from benchmarks.split import halves
 
 from gobrrr.models.coefficients import BY_ARCHITECTURE, Coefficients, coefficients_of
 from gobrrr.models.kernel_model import Flags, estimate_op, work_with_flags
@@ -203,10 +204,7 @@ def table(
             "device": device, "kind": kind, "launch_us": round(launch.before_s * 1e6, 1),
             "rows": len(items), "not_modelled": len(long) - len(known),
         }  # fmt: skip
-        sides = {
-            name: [i for i in known if i.row.fitted == (name == "fitted")]
-            for name in ("fitted", "unseen")
-        }
+        sides = halves(known)
         for name, side in sides.items():
             entry[name] = spread(
                 [(launch.shown_s(i.predicted_s or 0), i.row.measured_s) for i in side]
