@@ -42,6 +42,7 @@ from gobrrr.timeline.files import write_atomically
 # a tenth, which version of FlashAttention runs (the measured one: 1, the captured one: 2) is seen.
 MUCH_ATTENTION = 0.1
 QUICK_LAYERS = 2
+OF_A_RUN = "megatron_overhead_known"
 
 
 def kind_of(row: Row) -> str:
@@ -106,7 +107,7 @@ def groups(items: Sequence[Item]) -> dict[str, dict[str, Any]]:
         "fsdp_attention_1_several_hosts": (slower, lambda item: item.row.gpus > GPUS_A_HOST),
         "megatron": (gpt, lambda _: True),
         "megatron_said_to_be_host_bound": (gpt, lambda item: item.found.host_bound),
-        "megatron_overhead_known": (known, lambda _: True),
+        OF_A_RUN: (known, lambda _: True),
         "megatron_not_host_bound": (gpt, lambda item: not item.found.host_bound),
     }
     for kind in dict.fromkeys(kind_of(item.row) for item in items):
@@ -196,6 +197,9 @@ def main() -> None:
         if options.out is None or not options.out.is_file():
             given.error("--complete needs --out, the file of a run")
         result = json.loads(options.out.read_text())
+        # How often its interval holds is known to a run alone: rows have no ends of it.
+        if OF_A_RUN not in result:
+            given.error(f"{options.out} has no {OF_A_RUN}: run it again")
         body = {**body_of(stored(result["rows"], rows), len(programs)), **result}
         write_atomically(options.out, (json.dumps(body, indent=1) + "\n").encode())
         return
