@@ -1,3 +1,4 @@
+import signal
 import sys
 import threading
 import time
@@ -5,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gobrrr.capture.sampler import LineSampler, has_slept
+from gobrrr.capture.sampler import LineSampler, MainThreadAsker, has_slept
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
 
 
@@ -46,6 +47,59 @@ def test_many_short_samplers_leave_nothing_behind() -> None:
         sampler.stop()
     busy(0.01)
     assert not [t for t in threading.enumerate() if t.name == "gobrrr-lines"]
+
+
+@pytest.mark.parametrize("of_user", [False, True])
+def test_what_a_handler_raises_during_an_answer_reaches_the_program(of_user: bool) -> None:
+    """Ctrl-C, and a user's own alarm, while the main thread tells where it is."""
+
+    class Alarm(Exception):
+        pass
+
+    def alarm(*_: object) -> None:
+        raise Alarm("time is up")
+
+    calls = 0
+    number = signal.SIGUSR1 if of_user else signal.SIGINT
+
+    def heard(frame: object, asked_ns: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            signal.raise_signal(number)
+
+    before = signal.signal(number, alarm if of_user else signal.default_int_handler)
+    asker = MainThreadAsker("gobrrr-lines", 0.0005, heard)
+    asker.start()
+    try:
+        with pytest.raises(Alarm if of_user else KeyboardInterrupt):
+            busy(30)
+        # It goes on where the program does.
+        deadline = time.monotonic() + 30
+        while calls < 5 and time.monotonic() < deadline:
+            busy(0.005)
+        assert calls >= 5
+    finally:
+        asker.stop()
+        asker.join()
+        signal.signal(number, before)
+
+
+def test_two_that_ask_are_both_answered() -> None:
+    heard: Counter[str] = Counter()
+    askers = [
+        MainThreadAsker("gobrrr-lines", 0.0005, lambda frame, ns, name=name: heard.update([name]))
+        for name in ("first", "second")
+    ]
+    for asker in askers:
+        asker.start()
+    deadline = time.monotonic() + 30
+    while min(heard["first"], heard["second"]) < 5 and time.monotonic() < deadline:
+        busy(0.005)
+    for asker in askers:
+        asker.stop()
+        asker.join()
+    assert min(heard["first"], heard["second"]) >= 5
 
 
 def test_a_thread_that_sleeps_is_told_from_one_that_runs() -> None:

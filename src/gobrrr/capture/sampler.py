@@ -8,6 +8,12 @@ The second thread does not read the frames itself: in CPython 3.11 another threa
 half made even under the lock. It leaves a pending call, which the main thread runs between two
 bytecodes and which reads its own frames. A thread that sleeps (a timer, a lock, a file) answers
 none; its frames are whole, and whether it sleeps its own processor time says.
+
+While the main thread answers, a signal may come whose handler raises: Ctrl-C, or an alarm of the
+user's. It must reach the program. A callback of ctypes would lose it; the pending call is therefore
+the interpreter's own ``PyObject_IsTrue``, which asks an object of ours for its truth and hands on
+what that raises. (The handler of a made-up signal would as well, but writes to ``set_wakeup_fd``:
+with a reader there, half of the answers came too late.)
 """
 
 from __future__ import annotations
@@ -37,8 +43,6 @@ LATEST_ANSWER_NS = 100_000
 ASLEEP_BELOW, QUEUED_BELOW = 0.1, 0.5
 # Counters that were read this far apart are of different moments: the reader lost its processor.
 LONGEST_LOOK_NS = 100_000
-
-_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class MainThreadAsker:
         self._between = between
         self._asked_ns = 0
         self._stop = threading.Event()
-        self._callback = _Callback(self._answer)
+        self._question = _Question(self._answer)
         self._worker = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -98,8 +102,8 @@ class MainThreadAsker:
         if not self._worker.is_alive() or self._stop.is_set():
             return False
         self._stop.set()
-        # A call may still be pending: it must find its function alive.
-        _ALIVE.append(self._callback)
+        # A call may still be pending: it must find its object alive.
+        _ALIVE.append(self._question)
         return True
 
     def join(self) -> None:
@@ -111,13 +115,27 @@ class MainThreadAsker:
             self._between()
             if self._asked_ns == 0:
                 self._asked_ns = time.perf_counter_ns()
-                ctypes.pythonapi.Py_AddPendingCall(self._callback, None)
+                ctypes.pythonapi.Py_AddPendingCall(
+                    ctypes.pythonapi.PyObject_IsTrue, ctypes.py_object(self._question)
+                )
 
-    def _answer(self, _: object) -> int:
-        if not self._stop.is_set():
-            self._heard(sys._getframe(1), self._asked_ns)
-        self._asked_ns = 0
-        return 0
+    def _answer(self, frame: FrameType) -> None:
+        try:
+            if not self._stop.is_set():
+                self._heard(frame, self._asked_ns)
+        finally:
+            self._asked_ns = 0
+
+
+class _Question:
+    """Calls ``answer`` with the frame in which it is asked for its truth; is never true."""
+
+    def __init__(self, answer: Callable[[FrameType], None]) -> None:
+        self._answer = answer
+
+    def __bool__(self) -> bool:
+        self._answer(sys._getframe(1))
+        return False
 
 
 class LineSampler:

@@ -142,14 +142,12 @@ def _measured_s(tried: Tried, step_s: float) -> float | None:
     if trial is None:
         return None
     if trial.verdict == INCOMPARABLE:
-        # Too noisy for a verdict, and yet the prediction cannot be right outside what was measured.
+        # Too noisy for a verdict: what it may have saved at most limits the prediction, but what
+        # it saved at least, by a timer that cannot tell, proves nothing that was not expected.
         agreed = (trial.numerics or {}).get("verdict") == "passed"
         if not agreed or trial.speedup is None:
             return None
-        least_s, most_s = (
-            step_s * (1.0 - 1.0 / ratio) for ratio in (trial.speedup.low, trial.speedup.high)
-        )
-        return min(max(tried.prospect.expected_s, least_s), most_s)
+        return min(tried.prospect.expected_s, step_s * (1.0 - 1.0 / trial.speedup.high))
     if trial.verdict in (FASTER, SLOWER) and trial.speedup is not None:
         return step_s * (1.0 - 1.0 / trial.speedup.median)
     return 0.0 if trial.verdict == SAME else -math.inf if trial.speedup is None else 0.0
