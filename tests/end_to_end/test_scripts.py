@@ -281,7 +281,7 @@ def test_a_step_that_raises_gives_3(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in done.stderr
 
 
-@pytest.mark.parametrize("after_s", [0.0, 1.0])
+@pytest.mark.parametrize("after_s", [0.0, 1.0, 4.0])
 def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, after_s: float) -> None:
     script = write(
         tmp_path,
@@ -302,7 +302,11 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, after_s: float) -> N
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert [path.name for path in tmp_path.iterdir() if path.name != "script.py"] == []
+    left = [path.name for path in tmp_path.iterdir() if path.name != "script.py"]
+    # How far it was depends on the machine. What was timed by then is kept, and whole.
+    assert left in ([], ["d.json"])
+    if left:
+        assert json.loads((tmp_path / "d.json").read_text())["step"]["time_s"]["n"] > 0
 
 
 def test_a_compiled_script_is_compiled_as_without_gobrrr(tmp_path: Path) -> None:
