@@ -303,8 +303,8 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, after_s: float) -> N
     assert process.returncode == 130
     assert "Traceback" not in errors
     left = [path.name for path in tmp_path.iterdir() if path.name != "script.py"]
-    # How far it was depends on the machine. What was timed by then is kept, and whole.
-    assert left in ([], ["d.json"])
+    # How far it was later depends on the machine. What was timed by then is kept, and whole.
+    assert left == [] or (after_s > 0 and left == ["d.json"])
     if left:
         assert json.loads((tmp_path / "d.json").read_text())["step"]["time_s"]["n"] > 0
 
