@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gobrrr.capture.sampler import LineSampler, MainThreadAsker, has_slept
+from gobrrr.capture.sampler import LineSampler, MainThreadAsker, _Question, has_slept
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
 
 
@@ -83,6 +83,34 @@ def test_what_a_handler_raises_during_an_answer_reaches_the_program(of_user: boo
         asker.stop()
         asker.join()
         signal.signal(number, before)
+
+
+def test_a_question_whose_answer_was_lost_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler may raise before the answer has begun."""
+    heard: list[int] = []
+    lost: list[object] = []
+    answer = _Question.__bool__
+
+    def first_one_lost(question: _Question) -> bool:
+        if not lost:
+            lost.append(question)
+            raise KeyboardInterrupt
+        return answer(question)
+
+    monkeypatch.setattr(_Question, "__bool__", first_one_lost)
+    monkeypatch.setattr("gobrrr.capture.sampler.ASKED_AGAIN_NS", 20_000_000)
+    asker = MainThreadAsker("gobrrr-lines", 0.0005, lambda frame, ns: heard.append(ns))
+    asker.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            busy(30)
+        deadline = time.monotonic() + 30
+        while len(heard) < 5 and time.monotonic() < deadline:
+            busy(0.005)
+        assert len(heard) >= 5
+    finally:
+        asker.stop()
+        asker.join()
 
 
 def test_two_that_ask_are_both_answered() -> None:

@@ -17,7 +17,7 @@ from gobrrr.capture.job import Job  # noqa: E402
 from gobrrr.capture.measurements import Measurements, Plan  # noqa: E402
 from gobrrr.capture.rank_of_job import RankOfJob  # noqa: E402
 from gobrrr.capture.script import ScriptExit, load_script  # noqa: E402
-from gobrrr.capture.script_run import ScriptEnd, measure_script  # noqa: E402
+from gobrrr.capture.script_run import SEVERAL_THREADS, ScriptEnd, measure_script  # noqa: E402
 from gobrrr.capture.session import Session  # noqa: E402
 
 TRAIN = """
@@ -123,6 +123,32 @@ def raising(
         load_script(str(script)), [str(steps)], plan,
         lambda measured, _: conclude(measured), stop=False, progress=lambda *_: None, rank=rank,
     )  # fmt: skip
+
+
+THREADS = """
+    import sys, threading, torch
+    net = torch.nn.Linear(8, 8)
+    turns = [threading.Event(), threading.Event()]
+    def serve(own):
+        for _ in range(20):
+            turns[own].wait()
+            turns[own].clear()
+            net(torch.ones(2, 8))
+            turns[1 - own].set()
+    both = [threading.Thread(target=serve, args=(own,)) for own in (0, 1)]
+    for thread in both:
+        thread.start()
+    turns[0].set()
+    for thread in both:
+        thread.join()
+    open(sys.argv[1], "w").write("whole")
+"""
+
+
+def test_steps_of_several_threads_are_not_called_none(tmp_path: Path) -> None:
+    ended, found = run(THREADS, tmp_path)
+    assert not found
+    assert ended.problem == SEVERAL_THREADS
 
 
 def test_what_was_timed_before_a_script_raises_is_kept(

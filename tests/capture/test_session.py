@@ -14,7 +14,7 @@ from gobrrr.capture import warm_up
 from gobrrr.capture.measurements import Measurements, Plan, settled
 from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.sampler import LineSample
-from gobrrr.capture.session import DONE, PROFILE, RECORD, TIME, WARMUP, Session
+from gobrrr.capture.session import DONE, PROFILE, RECORD, SAMPLE, TIME, WARMUP, Session
 from gobrrr.measure.load import Load, LoadReading
 from gobrrr.timeline.errors import UserCodeError
 
@@ -104,21 +104,42 @@ def test_every_phase_gets_its_steps_and_no_other() -> None:
     clock = FakeClock()
     session, profilers = make(Plan(warmup=2, steps=4, profiled=3), clock)
     phases = run(session, clock, [10] * 17)
-    # 2 warm-up, 1 recorded + 1 let pass, 2 timed, 1 + 3 profiled, 2 timed, 1 + 2 sampled.
+    # 2 warm-up, 1 recorded + 1 let pass, 2 timed, 1 + 3 profiled, 1 + 2 sampled, 2 timed.
     assert (
         phases
         == [WARMUP] * 2
         + [RECORD] * 2
         + [TIME] * 2
         + [PROFILE] * 4
+        + [SAMPLE] * 3
         + [TIME] * 2
-        + ["sampling lines"] * 3
         + [DONE] * 2
     )
     assert session.done
     assert len(session.result.profiled) == 3
     assert [step.length_ns for step in session.result.profiled] == [10 * MS] * 3
     assert not any(profiler.running for profiler in profilers)
+
+
+def test_a_program_that_ends_while_it_is_timed_has_its_lines_by_then() -> None:
+    clock = FakeClock()
+    session, _ = make(Plan(warmup=2, steps=100, profiled=3), clock)
+    run(session, clock, [10] * 40)
+    session.salvage()
+    assert session.phase == TIME
+    assert len(session.result.sampled) == 2
+
+
+def test_a_step_that_fails_while_it_is_sampled_is_timed_on_and_sampled_no_more() -> None:
+    clock = FakeClock()
+    session, _ = make(Plan(warmup=2, steps=4, profiled=1), clock)
+    while session.phase != SAMPLE:
+        run(session, clock, [10])
+    assert session.go_on_without("ValueError: mine")
+    phases = run(session, clock, [10] * 10)
+    assert session.done and SAMPLE not in phases
+    assert len(session.result.all_plain_ns) == 4
+    assert "sampling failed (ValueError: mine)" in " ".join(session.result.notices)
 
 
 def test_plain_steps_are_timed_without_what_gobrrr_does_between_them() -> None:
@@ -129,7 +150,7 @@ def test_plain_steps_are_timed_without_what_gobrrr_does_between_them() -> None:
 
     session, _ = make(Plan(warmup=1, steps=4, profiled=1), clock)
     session._on_phase = slow_progress
-    run(session, clock, [7] * 11)
+    run(session, clock, [7] * 13)
     assert session.result.all_plain_ns == [7 * MS] * 4
 
 
@@ -285,7 +306,7 @@ def test_steps_of_different_sizes_are_timed_until_their_mean_is_known() -> None:
     assert session.done
     assert len(timed) == pytest.approx(278, abs=6)
     assert len(timed) == phases.count(TIME)
-    assert phases[phases.index("sampling lines") :].count(TIME) > 0
+    assert phases[phases.index(SAMPLE) :].count(TIME) > 0
     # Who asks for a number of steps gets it.
     session, _ = make(Plan(warmup=1, steps=20), FakeClock())
     session._agree = lambda what, own: {**own, "varying": 1.0}

@@ -254,12 +254,33 @@ profiled_steps_wanted(90)
     return max(PROFILED_STEPS, min(40, math.ceil(0.010 / step_s)))
 
 
-def plain_steps_planned(plan: Plan, step_s: float, varying: bool) -> int:
-    """Steps to time in both blocks together; more of them where they differ in size."""
-    if plan.steps is not None:
-        return plan.steps
-    usual = 2 * plain_steps_wanted(step_s)
-    return max(usual, min(VARYING_TIMED, int(VARYING_TIMED_S / step_s))) if varying else usual
+def plain_steps_planned(plan: Plan, step_s: float, varying: bool) -> tuple[int, int]:
+    """Steps to time in the first and in the second block; more where they differ in size.
+
+    The first block is short: a program that ends soon should have been profiled by then.
+    """
+    total = plan.steps
+    if total is None:
+        total = 2 * plain_steps_wanted(step_s)
+        if varying:
+            total = max(total, min(VARYING_TIMED, int(VARYING_TIMED_S / step_s)))
+    first = min(FIRST_BLOCK_MOST_STEPS, (total + 1) // 2)
+    return first, max(1, total - first)
+
+
+def steps_discarded(step_s: float, ops: int, *, device: bool) -> int:
+    """Steps that a fresh profiler's start is paid in: none of steps that do not notice it.
+
+    On a device two: the last has no next one to end it.
+    """
+    if device:
+        return 2
+    return 0 if ops > MANY_OPS or step_s > LONG_STEP_S else 1
+
+
+def fills_profile(steps: int, ops: int) -> bool:
+    """Whether so many steps are more than a profile should hold: about two events an op."""
+    return steps * max(1, 2 * ops) > EVENTS_PER_PROFILE
 
 
 def steps_for_mean(plan: Plan, measured: Measurements) -> int:

@@ -37,6 +37,9 @@ SWITCH_INTERVAL_S = 0.0005
 # A call that had to wait longer found the thread inside an operator: it shows where that returned
 # to, not what the thread was doing when asked.
 LATEST_ANSWER_NS = 100_000
+# A question is asked again after this: a signal's handler that raised as the call began took the
+# first one's answer with it, or the thread has been in one operator all the time.
+ASKED_AGAIN_NS = 5_000_000_000
 
 # The thread slept since the last look if it used less than this share of the time itself, and
 # waited for a processor for less than this share.
@@ -113,8 +116,9 @@ class MainThreadAsker:
     def _run(self) -> None:
         while not self._stop.wait(self._interval_s):
             self._between()
-            if self._asked_ns == 0:
-                self._asked_ns = time.perf_counter_ns()
+            now = time.perf_counter_ns()
+            if now - self._asked_ns > ASKED_AGAIN_NS or self._asked_ns == 0:
+                self._asked_ns = now
                 ctypes.pythonapi.Py_AddPendingCall(
                     ctypes.pythonapi.PyObject_IsTrue, ctypes.py_object(self._question)
                 )

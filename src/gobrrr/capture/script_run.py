@@ -29,7 +29,8 @@ NO_STEP = (
 )
 SEVERAL_THREADS = (
     "the script's steps end in several threads by turns, and gobrrr follows the loop of one. Put "
-    "`with gobrrr.step():` around the body of one thread's loop."
+    "`with gobrrr.step():` around the body of one loop: of the thread that hands out the work, or "
+    "of one that does it."
 )
 # Steps of a warm-up among those that are enough.
 USUAL_WARM_UP, ENOUGH = 2 * STEADY_STEPS, 40
@@ -200,7 +201,7 @@ class _Run:
         if self.concluded:
             return
         measured = self.session.result
-        if not measured.source:
+        if not measured.source and not self.watcher.thread_changes:
             others_ns = family_ns() - self._others_ns
             # Of a job the other ranks would count.
             elsewhere = self._alone and others_ns > WORK_OF_OTHERS_NS

@@ -1,4 +1,4 @@
-"""The measurement itself, driven by step boundaries: warm up, record, time, profile, sample, leave.
+"""The measurement itself, driven by step boundaries: warm up, record, time, profile, sample, time.
 
 One state machine for every kind of target. A script calls ``boundary`` from hooks, a function from
 a plain loop. Each phase is a whole number of steps; what a phase costs is never in another's time.
@@ -17,8 +17,6 @@ from gobrrr.capture.dispatch_profile import DispatchProfiler
 from gobrrr.capture.generated_kernels import generated_kernel_sources
 from gobrrr.capture.measurements import (
     BY_DISPATCH,
-    EVENTS_PER_PROFILE,
-    FIRST_BLOCK_MOST_STEPS,
     LONG_STEP_S,
     MANY_OPS,
     MOST_OPS_OF_PROFILER,
@@ -28,8 +26,10 @@ from gobrrr.capture.measurements import (
     Measurements,
     Plan,
     few_steps_notices,
+    fills_profile,
     plain_steps_planned,
     profiled_steps_planned,
+    steps_discarded,
     steps_for_mean,
     unrecorded_notice,
 )
@@ -98,11 +98,12 @@ class Session:
         self._since_ns: int | None = None
         self._effort = EffortOfSteps()
         self._agreed_s: float | None = None
-        self._ops, self._varying = 0, False
+        self._ops, self._varying, self._may_sample = 0, False, True
         self._profiler_windows: list[int] = []
         self._log.begin(self.result)
         self._after_recording: Callable[[], None] = lambda: self._enter_timing(0)
         self._after_profiling: Callable[[], None] = self._record_more_or_time
+        self._after_sampling: Callable[[], None] = lambda: self._enter_timing(1)
         self._after_timing: Callable[[], None] = self._complete
 
     @property
@@ -161,12 +162,12 @@ class Session:
             if self.result.unrecorded:
                 return False
             self._time_through_dispatcher(f"The step fails under torch's profiler ({why})")
-            self._enter(PROFILE, self._profiled_wanted + 1)
-            self._start_profiling(sample=False)
+            self._start_profiling(PROFILE, self._profiled_wanted + 1)
             return True
         if phase == SAMPLE:
             self.result.notices.append(f"Python time has no source lines: sampling failed ({why}).")
-            self._enter(DONE, 0)
+            self._may_sample = False
+            self._after_sampling()
             return True
         return False
 
@@ -263,10 +264,8 @@ class Session:
         # A program may first touch a device in a later step than its first ones.
         self._device = self._device or self._find_device()
         self._block = block
-        total = plain_steps_planned(self._plan, self._step_s(), self._varying)
-        # The first block is short: a program that ends soon should have been profiled by then.
-        first = min(FIRST_BLOCK_MOST_STEPS, (total + 1) // 2)
-        self._enter(TIME, more or (first if block == 0 else max(1, total - first)))
+        blocks = plain_steps_planned(self._plan, self._step_s(), self._varying)
+        self._enter(TIME, more or blocks[block])
         self._timed = TimedBlock(self._device, block)
 
     def _time_ended(self, length_ns: int) -> None:
@@ -282,14 +281,14 @@ class Session:
             agreed = self._agree(TIME, {**own, "varying": float(self._log.varying())})
             self._agreed_s, self._ops = agreed["step_s"], int(agreed["ops"])
             self._varying = bool(agreed["varying"])
-            wanted = profiled_steps_planned(self._plan, self._step_s(), self._ops, self._varying)
             if self._ops > MOST_OPS_OF_PROFILER and self._device is None:
                 self._time_through_dispatcher(
                     f"{self._ops:,} ops per step are more than torch's profiler can hold in memory"
                 )
-            self._profiled_wanted = wanted
-            self._enter(PROFILE, wanted + self._discarded())
-            self._start_profiling(sample=False)
+            self._profiled_wanted = profiled_steps_planned(
+                self._plan, self._step_s(), self._ops, self._varying
+            )
+            self._start_profiling(PROFILE, self._profiled_wanted + self._discarded())
         else:
             self._after_timing()
 
@@ -302,20 +301,26 @@ class Session:
                 return
             if self._any(PROFILE, self._log.lacks_profiled()):
                 self._profiled_wanted = len(self.result.profiled) + PROFILED_STEPS
-                self._enter(PROFILE, PROFILED_STEPS + self._discarded())
-                self._start_profiling(sample=False)
+                self._start_profiling(PROFILE, PROFILED_STEPS + self._discarded())
                 return
-        if self._device is not None or self._step_s() > VERY_LONG_STEP_S:
-            self._enter(DONE, 0)
+        self._after_sampling = self._time_more
+        self._sample_or(self._time_more, not self._log.knows_lines())
+
+    def _sample_or(self, go_on: Callable[[], None], wanted: bool) -> None:
+        """Sample lines if they are ``wanted`` and can be had, or ``go_on``."""
+        can = self._device is None and self._step_s() <= VERY_LONG_STEP_S
+        if can and self._any(SAMPLE, wanted and self._may_sample):
+            self._start_profiling(SAMPLE, 1 + 2 * self._discarded())
         else:
-            self._enter(SAMPLE, 1 + 2 * self._discarded())
-            self._start_profiling(sample=True)
+            go_on()
 
     def _record_more_or_time(self) -> None:
         """After the profiled steps: if they do different things, one recorded step is too few."""
-        self._after_recording = lambda: self._enter_timing(1)
-        more = self._device is None and self._log.one_is_too_few(self._affords_more())
-        self._start_recording() if self._any(RECORD, more) else self._enter_timing(1)
+        # Before the long block of timed steps: a short program may not live to its end.
+        # Steps that differ are sampled after it, when it is known which are the usual ones.
+        self._after_recording = lambda: self._sample_or(self._after_sampling, not self._varying)
+        too_few = self._device is None and self._log.one_is_too_few(self._affords_more())
+        self._start_recording() if self._any(RECORD, too_few) else self._after_recording()
 
     def _time_more(self) -> None:
         """Of steps that differ in size as many as a mean over them takes; then all is over."""
@@ -324,27 +329,25 @@ class Session:
         self._enter_timing(1, more) if more else self._after_timing()
 
     def _discarded(self) -> int:
-        """Steps that a fresh profiler's start is paid in: none of steps that do not notice it."""
-        if self._device is not None:
-            return 2  # the last has no next one to end it
-        return 0 if self._ops > MANY_OPS or self._step_s() > LONG_STEP_S else 1
+        return steps_discarded(self._step_s(), self._ops, device=self._device is not None)
 
-    def _start_profiling(self, *, sample: bool) -> None:
-        device = self._device
+    def _start_profiling(self, phase: str, wanted: int) -> None:
+        self._enter(phase, wanted)
         self._profiler_windows = []
         self.result.see_groups()
         try:
-            self._profiler = self._make_profiler() if device is None else device.make_profiler()
+            make = self._device.make_profiler if self._device else self._make_profiler
+            self._profiler = make()
             self._profiler.start()
         except RuntimeError as error:
-            if device is None and not self._times_by_dispatch:
+            if self._device is None and not self._times_by_dispatch:
                 self._profile_by_dispatch(str(error))
             else:
                 self._profiler = None
                 self.result.unprofiled = str(error)
                 self._enter(DONE, 0)
                 return
-        if sample:
+        if phase == SAMPLE:
             self._sampler = self._make_sampler(self.result.thread)
             self._sampler.start()
 
@@ -362,16 +365,13 @@ class Session:
         self._profiler.mark()
         self._profiler_windows.append(self._log.last)
         if self._device is None and self._profiler.interrupted:
-            if self._sampler is not None:
-                self._sampler.stop()
-            self._sampler, self._profiler_windows = None, []
-            self._profiler.abandon()
+            self.abandon()
+            self._profiler_windows = []
             self._profile_by_dispatch("the step runs a profiler of its own")
             self._enter(PROFILE, self._profiled_wanted + 1)
             return
         first = self._discarded()
-        # About two events an op: composites have their own.
-        full = (self._steps_in_phase + 1) * max(1, 2 * self._ops) > EVENTS_PER_PROFILE
+        full = fills_profile(self._steps_in_phase + 1, self._ops)
         if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase > first):
             return
         if self._device is not None:
@@ -387,9 +387,9 @@ class Session:
         if samples is None:
             self.result.profiled += steps
             self.result.profiled_windows += self._profiler_windows[first:]
-            if len(self.result.profiled) < self._profiled_wanted and full:
-                self._enter(PROFILE, self._profiled_wanted - len(self.result.profiled) + first)
-                self._start_profiling(sample=False)
+            more = self._profiled_wanted - len(self.result.profiled)
+            if more > 0 and full:
+                self._start_profiling(PROFILE, more + first)
                 return
             if self.result.unrecorded:
                 self.result.recorded = ops_of_profile(self.result.profiled[-1])
@@ -397,4 +397,4 @@ class Session:
             return
         self.result.sampled_windows += self._profiler_windows[first:]
         self.result.sampled += samples_of_steps(steps, marks, samples)
-        self._time_more()
+        self._after_sampling()

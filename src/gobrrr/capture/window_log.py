@@ -141,5 +141,9 @@ class WindowLog:
         self._retries += 1
         return True
 
+    def knows_lines(self) -> bool:
+        """Whether one of the usual steps was sampled."""
+        return any(map(self.sorted().pure, self._result.sampled_windows))
+
     def _recorded(self, found: Sorted) -> int:
         return sum(found.pure(step.window) for step in self._result.recorded_steps)
