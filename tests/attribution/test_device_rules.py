@@ -37,6 +37,8 @@ WORKS = {
     "aten::mm": work(matrix=30_000, moved=10_000),  # 30 us of compute, 10 us of memory
     "aten::add": work(vector=500, moved=20_000),  # 5 us of compute, 20 us of memory
     "aten::view": work(),
+    "aten::copy_": work(moved=20_000),
+    "aten::zero_": work(moved=10_000),
 }
 
 
@@ -152,6 +154,28 @@ def test_precedence_of_what_runs_at_once(tmp_path: Path) -> None:
     by_name = dict(zip([timeline.names[n] for n in timeline.kernels.name],
                        found.attribution.kernels.owned_ns.tolist()))  # fmt: skip
     assert by_name["add"] == 10_000
+
+
+def test_a_copy_within_the_device_is_memory_traffic_of_its_op(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    trace.note("ProfilerStep#1", 0, 1000)
+    for at, op, name, cat, took in (
+        (0, "aten::copy_", "Memcpy DtoD (Device -> Device)", "gpu_memcpy", 31),
+        (50, "aten::copy_", "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 40),
+        (100, "aten::zero_", "Memset (Device)", "gpu_memset", 12),
+        # What prepares a product's kernel is not the product.
+        (150, "aten::mm", "Memset (Device)", "gpu_memset", 3),
+    ):
+        trace.op(op, at, 9)
+        trace.call("cudaMemcpyAsync", at + 1, 5, at + 1)
+        trace.kernel(name, at + 4, took, at + 1, cat=cat)
+    _, found = attributed(trace, tmp_path)
+    leaves = leaves_us(found)
+    assert leaves["memory.device.roof"] == 20 + 10
+    assert leaves["memory.device.below"] == (31 - 1 - 20) + (12 - 1 - 10)
+    assert leaves["memory.copies"] == 40 + 3
+    # The figures of the streams keep all copies together, as other tools count them.
+    assert found.device_time.exposed_copies_ns == 86_000
 
 
 def two_steps() -> WrittenTrace:

@@ -19,6 +19,7 @@ from gobrrr.capture.rank_of_job import RankOfJob  # noqa: E402
 from gobrrr.capture.script import ScriptExit, load_script  # noqa: E402
 from gobrrr.capture.script_run import SEVERAL_THREADS, ScriptEnd, measure_script  # noqa: E402
 from gobrrr.capture.session import Session  # noqa: E402
+from gobrrr.timeline.errors import UserCodeError  # noqa: E402
 
 TRAIN = """
     import sys, torch
@@ -94,6 +95,19 @@ def test_a_defect_of_ours_ends_the_measurement_and_not_the_script(
         "bug in gobrrr" in ended.problem and f"{error.__name__}: what is not there" in ended.problem
     )
     assert error.__name__ in capsys.readouterr().err
+
+
+def test_a_failure_of_the_programs_own_is_not_called_a_bug_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(session: Session, *given: Any) -> None:
+        raise UserCodeError("the GPU failed while gobrrr waited for it (illegal access)")
+
+    monkeypatch.setattr(Session, "_step_ended", fails)
+    ended, found = run(TRAIN, tmp_path)
+    assert not found and ended.problem is not None
+    assert ended.problem.endswith("the GPU failed while gobrrr waited for it (illegal access)")
+    assert "bug" not in ended.problem and "Traceback" not in capsys.readouterr().err
 
 
 def test_a_class_with_its_own_idea_of_a_module_is_measured(tmp_path: Path) -> None:

@@ -267,6 +267,29 @@ def test_what_fails_is_said_and_the_rest_measured(monkeypatch: pytest.MonkeyPatc
     assert "fixed costs: not measured (profiler is busy)" in ceilings.notices
 
 
+class OutOfMemoryError(RuntimeError):
+    """As PyTorch's is named."""
+
+
+def test_what_found_no_memory_is_said_and_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+
+    def refuse(*given: Any) -> Any:
+        raise OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(gpu_measure, "_GEMM_SIZES", (64,))
+    monkeypatch.setattr(gpu_measure, "_GEMM_SHAPES", ())
+    monkeypatch.setattr(gpu_measure, "_shortest_kernel_s", lambda gpu: None)
+    monkeypatch.setattr(gpu_measure, "measure_memory", refuse)
+    assert measure_gpu(FakeTorch(clock), clock=clock).short_of_memory
+    monkeypatch.setattr(gpu_measure, "measure_memory", lambda *given: None)
+    assert not measure_gpu(FakeTorch(clock), clock=clock).short_of_memory
+    monkeypatch.setattr(gpu_measure, "_product", refuse)
+    ceilings = measure_gpu(FakeTorch(clock), clock=clock)
+    assert ceilings.short_of_memory
+    assert "bfloat16 products of 64x64 by 64x64: no memory left" in ceilings.notices
+
+
 class Newer(FakeTorch):
     """A release in which some private names are gone."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.device_time import DeviceTimeNs, device_time
-from gobrrr.attribution.device_work import DeviceWork, WorkOf, work_of_kernels
+from gobrrr.attribution.device_work import DeviceWork, WorkOf, moves_own_bytes, work_of_kernels
 from gobrrr.attribution.idle import (
     CAUSE_LEAVES,
     IdlePieces,
@@ -85,8 +85,9 @@ def attribute_device(
 ) -> DeviceAttribution:
     """Attributes every window of the timeline; leaves are means over the windows.
 
-    Kernels split as ``split_kernels`` says, with the device's fixed cost. Copies, memsets and
-    collectives go whole to ``memory.copies`` and ``memory.network``.
+    Kernels, and copies within the device's memory, split as ``split_kernels`` says, with the
+    device's fixed cost. Copies from and to it, memsets that prepare a kernel, and collectives go
+    whole to ``memory.copies`` and ``memory.network``.
 
     Args:
         timeline: of one device, with its step windows.
@@ -201,7 +202,8 @@ def _leaf_table(leaves: tuple[str, ...]) -> Int64:
 def _regimes(timeline: Timeline, work: DeviceWork) -> UInt8:
     kind, names = timeline.kernels.kind, timeline.names
     regime = np.array([-1 if roof is None else roof.regime for roof in work.roofs], np.int8)
-    rows = np.flatnonzero((regime < 0) & (kind == KernelKind.KERNEL))
+    own = moves_own_bytes(timeline)
+    rows = np.flatnonzero((regime < 0) & own)
     # Kernels of one call share the object that is their work.
     known: dict[tuple[int, int], int] = {}
     for row, name in zip(rows.tolist(), timeline.kernels.name[rows].tolist()):
@@ -210,5 +212,5 @@ def _regimes(timeline: Timeline, work: DeviceWork) -> UInt8:
             known[key] = regime_without_roof(work.works[row], family_of(names[name]))
         regime[row] = known[key]
     regime[kind == KernelKind.COLLECTIVE] = COLLECTIVE
-    regime[(kind == KernelKind.COPY) | (kind == KernelKind.MEMSET)] = COPY
+    regime[(kind != KernelKind.COLLECTIVE) & ~own] = COPY
     return regime.astype(np.uint8)

@@ -15,7 +15,8 @@ class DeviceTimeNs:
     """What the device was doing between its first and its last event.
 
     ``compute_kernels_ns`` is the union of kernels that are not collectives; ``exposed`` means
-    while nothing earlier in the order kernels, collectives, copies (memsets included) ran. So
+    while nothing earlier in the order kernels, collectives, copies (those within the device and
+    memsets included) ran. So
     compute kernels + exposed collectives + exposed copies = busy.
     """
 
@@ -42,7 +43,7 @@ def device_time(timeline: Timeline) -> DeviceTimeNs | None:
         return None
     compute = _union_of(kernels, (KernelKind.KERNEL,))
     collectives = _union_of(kernels, (KernelKind.COLLECTIVE,))
-    copies = _union_of(kernels, (KernelKind.COPY, KernelKind.MEMSET))
+    copies = _union_of(kernels, (KernelKind.COPY, KernelKind.DEVICE_COPY, KernelKind.MEMSET))
     exposed_collectives = intervals.difference(collectives, compute)
     first_two = intervals.merge(compute, collectives)
     exposed_copies = intervals.difference(copies, first_two)

@@ -56,7 +56,7 @@ def work_of_kernels(
     """
     kernels, host = timeline.kernels, timeline.host
     count = len(kernels)
-    is_kernel = kernels.kind == KernelKind.KERNEL
+    is_kernel = moves_own_bytes(timeline)
     work_by_call = [usable_work(call, work_of) for call in timeline.calls]
     _infer_dtypes(timeline, work_by_call, work_of)
     has_work = np.array([work is not None for work in work_by_call] + [False], bool)
@@ -105,6 +105,26 @@ def work_of_kernels(
         works[row], roofs[row], roof_ns[row] = works[same], roofs[same], roof_ns[same]
         call[row], share[row], whole[row] = call[same], share[same], whole[same]
     return DeviceWork(op, call, share, tuple(whole), tuple(works), tuple(roofs), roof_ns)
+
+
+# Operators that the driver's memset does whole; in others it only prepares a kernel.
+_BY_MEMSET = frozenset({"aten::zero_", "aten::fill_"})
+
+
+def moves_own_bytes(timeline: Timeline) -> NDArray[np.bool_]:
+    """Which device work does what its operator has to do, and has its formula and roof.
+
+    Kernels, copies within the device's memory, and memsets that are all of their operator.
+    """
+    kernels, host = timeline.kernels, timeline.host
+    by_memset = np.array([*(call.name in _BY_MEMSET for call in timeline.calls), False], bool)
+    op_call = np.append(host.call, -1)[kernels.op]
+    found: NDArray[np.bool_] = (
+        (kernels.kind == KernelKind.KERNEL)
+        | (kernels.kind == KernelKind.DEVICE_COPY)
+        | ((kernels.kind == KernelKind.MEMSET) & by_memset[op_call])
+    )
+    return found
 
 
 def _infer_dtypes(timeline: Timeline, work_by_call: list[Work | None], work_of: WorkOf) -> None:

@@ -18,7 +18,7 @@ from gobrrr.capture.script import Script, ScriptExit, StopScript, run_script
 from gobrrr.capture.session import DONE, Session
 from gobrrr.capture.steps import MODULE, StepWatcher, TrainingCalls
 from gobrrr.measure.load import family_ns
-from gobrrr.timeline.errors import GobrrrError
+from gobrrr.timeline.errors import GobrrrError, UserCodeError
 from gobrrr.timeline.quantities import time_text
 
 # Called with what was measured as soon as it was, while the script's objects live.
@@ -139,12 +139,16 @@ class _Run:
         with contextlib.suppress(Exception):
             if not self.concluded and self.session.go_on_without(why):
                 return
-        traceback.print_exception(error)
         self.concluded = True
-        self.problem = (
-            "gobrrr failed while it measured the script's steps. This is a bug in gobrrr, not in "
-            f"the script, which runs on: {why}"
-        )
+        if isinstance(error, UserCodeError):
+            # The program's own failure, which showed first where gobrrr waited for the device.
+            self.problem = f"The measurement of the script's steps was given up: {error}"
+        else:
+            traceback.print_exception(error)
+            self.problem = (
+                "gobrrr failed while it measured the script's steps. This is a bug in gobrrr, not "
+                f"in the script, which runs on: {why}"
+            )
         for leave in (self.watcher.remove, self.session.abandon):
             with contextlib.suppress(Exception):
                 leave()

@@ -20,11 +20,13 @@ class TimedBlock:
         self._device, self._block = device, block
         self._watch = LoadWatch()
         self._open = True
+        self._steps = 0
         if device is not None:
             device.start_block()
 
     def mark(self) -> None:
-        """A step has ended."""
+        """A step has ended, and is the last one in the list."""
+        self._steps += 1
         if self._device is not None:
             self._device.mark()
 
@@ -36,12 +38,17 @@ class TimedBlock:
         result.note(self._watch.so_far())
         if self._device is not None:
             # The host runs ahead of a device: its own clock says when steps were issued, not done.
-            result.plain_ns[self._block] = self._device.end_block()
+            result.plain_ns[self._block][self._first(result) :] = self._device.end_block()
 
     def cut_short(self, result: Measurements) -> None:
         """The program has ended inside the block: keeps what its steps took, if that is known."""
         try:
             self.end(result)
         except UserCodeError as error:
-            result.plain_ns[self._block], result.plain_windows[self._block] = [], []
+            first = self._first(result)
+            del result.plain_ns[self._block][first:], result.plain_windows[self._block][first:]
             result.notices.append(f"The last steps have no times: {error}.")
+
+    def _first(self, result: Measurements) -> int:
+        # The list may hold the steps of an earlier block: a mean can ask for more.
+        return len(result.plain_ns[self._block]) - self._steps

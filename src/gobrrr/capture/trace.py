@@ -15,7 +15,7 @@ from gobrrr.capture import trace_link
 from gobrrr.capture.trace_args import parse_call
 from gobrrr.capture.trace_collectives import find_collectives, moved_bytes
 from gobrrr.capture.trace_columns import TraceColumns, read_columns
-from gobrrr.capture.trace_names import STEP_PREFIX, Route, kernel_kind
+from gobrrr.capture.trace_names import STEP_PREFIX, Route, kernel_kind, stays
 from gobrrr.capture.trace_repeats import repeated_by
 from gobrrr.capture.trace_steps import find_steps
 from gobrrr.timeline.data import (
@@ -179,7 +179,10 @@ def _kernel_kinds(columns: TraceColumns, texts: tuple[str, ...]) -> NDArray[np.u
     for number in distinct(name[is_kernel]).tolist():
         table[number] = kernel_kind(texts[number])
     kind: NDArray[np.uint8] = table[name]
-    kind[route == Route.COPY] = KernelKind.COPY
+    is_copy = route == Route.COPY
+    for number in distinct(name[is_copy]).tolist():
+        table[number] = KernelKind.DEVICE_COPY if stays(texts[number]) else KernelKind.COPY
+    kind[is_copy] = table[name[is_copy]]
     kind[route == Route.MEMSET] = KernelKind.MEMSET
     return kind
 

@@ -103,6 +103,14 @@ def is_blocking_copy(kernel_name: str) -> bool:
     return _BLOCKING_COPY.search(kernel_name) is not None
 
 
+_WITHIN_DEVICE = re.compile(r"Memcpy DtoD|Memcpy AtoA|CopyDeviceToDevice")
+
+
+def stays(copy_name: str) -> bool:
+    """Whether a copy is within one device's memory: a clone, a cache or a buffer filled anew."""
+    return _WITHIN_DEVICE.search(copy_name) is not None
+
+
 _DATA_LOADING = re.compile(
     r"^enumerate\(DataLoader\)|^enumerate\(DataPipe\)|(?:^|/)torch/utils/data/"
 )

@@ -105,6 +105,8 @@ class Ceilings:
     rows: Mapping[str, Ceiling]
     levels: tuple[MemoryLevel, ...]
     notices: tuple[str, ...] = field(default=())
+    # Whether some are missing only because memory was taken: another time they can be measured.
+    short_of_memory: bool = False
 
     def value(self, name: str) -> float | None:
         """The ceiling's value in its unit; ``None`` if there is none."""

@@ -62,7 +62,13 @@ def ceilings_for_this_machine(
             return cached
         ceilings = _measure(device, used, report)
         try:
-            save_ceilings(ceilings, path)
+            if ceilings.short_of_memory:
+                notices.append(
+                    "the ceilings are not complete, because the device's memory was taken, and "
+                    "will be measured again next time"
+                )
+            else:
+                save_ceilings(ceilings, path)
         except OSError as error:
             notices.append(
                 f"the ceilings could not be cached in {path.parent} ({error.strerror or error}): "

@@ -48,8 +48,9 @@ class KernelKind(IntEnum):
 
     KERNEL = 0
     COLLECTIVE = 1
-    COPY = 2
+    COPY = 2  # between a device and the host, or another device
     MEMSET = 3
+    DEVICE_COPY = 4  # within one device's memory: it moves bytes as a kernel does
 
 
 class Phase(IntEnum):

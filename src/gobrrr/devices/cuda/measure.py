@@ -13,7 +13,7 @@ from typing import Any
 
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.cuda.memory import build_gpu_levels, measure_memory
-from gobrrr.devices.cuda.timing import MIB, Found, Gpu
+from gobrrr.devices.cuda.timing import MIB, Found, Gpu, out_of_memory
 from gobrrr.measure.clock import Clock, SystemClock
 
 # done, total, what
@@ -69,6 +69,7 @@ def measure_gpu(
                 measure(gpu, found)
             except (RuntimeError, AttributeError, NotImplementedError) as error:
                 found.notices.append(f"{what}: not measured ({_first_line(error)})")
+                found.short_of_memory |= out_of_memory(error)
         torch.cuda.empty_cache()
     if progress is not None:
         progress(len(parts), len(parts), "done")
@@ -80,6 +81,7 @@ def measure_gpu(
         found.rows,
         build_gpu_levels(found.rows),
         tuple(found.notices),
+        found.short_of_memory,
     )
 
 
@@ -110,8 +112,13 @@ def _matrix(gpu: Gpu, found: Found) -> None:
             try:
                 with _matmul_precision(gpu.torch, precision):
                     seconds = gpu.seconds(_product(gpu, dtype, m, k, n))
-            except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError):
-                # The device, or this PyTorch on it, has no such product.
+            except (
+                RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError,
+            ) as error:  # fmt: skip
+                # The device, or this PyTorch on it, has no such product; or it has no room for it.
+                if out_of_memory(error):
+                    found.short_of_memory = True
+                    found.notices.append(f"{name} products of {m}x{k} by {k}x{n}: no memory left")
                 continue
             unit = "op/s" if name == "int8" else "FLOP/s"
             found.add(

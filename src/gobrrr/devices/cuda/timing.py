@@ -19,6 +19,7 @@ class Found:
 
     rows: dict[str, Ceiling] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    short_of_memory: bool = False
 
     def add(self, name: str, value: float | None, unit: str, source: str) -> None:
         """Keep a rate if it is the highest of its name so far; nothing, if it is not positive."""
@@ -26,6 +27,11 @@ class Found:
             known = self.rows.get(name)
             if known is None or value > known.value:
                 self.rows[name] = Ceiling(name, value, unit, "measured", source)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether PyTorch's allocator found no memory (``torch.OutOfMemoryError``, by its name)."""
+    return type(error).__name__ == "OutOfMemoryError"
 
 
 @dataclass(frozen=True)

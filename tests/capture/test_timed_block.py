@@ -1,0 +1,51 @@
+"""The lengths of timed steps are the device's, however often a block is opened."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.timed_block import TimedBlock
+from gobrrr.timeline.errors import UserCodeError
+
+
+class FakeDevice:
+    def __init__(self, lengths: list[int] | None) -> None:
+        self.lengths = lengths
+
+    def start_block(self) -> None: ...
+
+    def mark(self) -> None: ...
+
+    def end_block(self) -> list[int]:
+        if self.lengths is None:
+            raise UserCodeError("the GPU failed")
+        return self.lengths
+
+
+def timed(result: Measurements, device: FakeDevice, block: int, steps: int) -> TimedBlock:
+    opened = TimedBlock(device, block)
+    for step in range(steps):
+        # As a session keeps them: the host's length, and which window of the log it is.
+        result.plain_ns[block].append(1)
+        result.plain_windows[block].append(100 + step)
+        opened.mark()
+    return opened
+
+
+def test_a_second_block_of_the_same_list_keeps_the_first() -> None:
+    result = Measurements()
+    timed(result, FakeDevice([10, 20]), 1, 2).end(result)
+    timed(result, FakeDevice([30, 40, 50]), 1, 3).end(result)
+    assert result.plain_ns == [[], [10, 20, 30, 40, 50]]
+    assert result.plain_windows == [[], [100, 101, 100, 101, 102]]
+
+
+@pytest.mark.parametrize("lengths", [[10, 20], None])
+def test_only_what_was_lost_with_the_device_has_no_times(lengths: list[int] | None) -> None:
+    result = Measurements()
+    timed(result, FakeDevice([1, 2, 3]), 1, 3).end(result)
+    timed(result, FakeDevice(lengths), 1, 2).cut_short(result)
+    assert result.plain_ns[1] == [1, 2, 3, *(lengths or [])]
+    assert len(result.plain_windows[1]) == len(result.plain_ns[1])
+    assert bool(result.notices) == (lengths is None)
