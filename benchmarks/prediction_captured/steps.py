@@ -22,9 +22,10 @@ from gobrrr.prediction.host import host_share
 from gobrrr.prediction.mesh import Mesh, MeshOptions, parse_link, parse_mesh
 from gobrrr.prediction.mesh_bands import turns
 from gobrrr.prediction.mesh_costs import Platform, alone, cost_ops, model_of
-from gobrrr.prediction.mesh_memory import rank_memory
+from gobrrr.prediction.mesh_memory import rank_levels
 from gobrrr.prediction.mesh_ops import end_of_backward
-from gobrrr.prediction.mesh_pipeline import first_stage, run_stages, stage_memory
+from gobrrr.prediction.mesh_pipeline import first_stage, run_stages
+from gobrrr.prediction.mesh_stage_memory import stage_memory
 from gobrrr.prediction.mesh_step import mesh_step, step_band, step_seconds
 from gobrrr.prediction.options import PredictOptions
 from gobrrr.prediction.targets import predicted_target
@@ -192,7 +193,7 @@ class MegatronProgram:
         seconds = step_seconds(costed.ops, host)
         of_host = host_share(alone(costed.ops), host, step_s=seconds, exposed_s=0.0, compiled=False)
         band = step_band(costed, options, device, host, seconds, of_host.total_s)
-        whole = rank_memory(graph, facts, options.mesh)
+        whole = rank_levels(graph, facts, options.mesh)
         return _stated(
             seconds, band.low, band.high, self._host_bound[overhead],
             stage_memory(whole, graph, facts, stages).peak, device.memory_bytes,

@@ -31,7 +31,7 @@ def test_a_step_with_a_profiler_of_its_own_is_timed_op_by_op() -> None:
         assert (step.end_ns > step.start_ns).all()
     assert len(session.result.all_plain_ns) == 2
     (notice,) = session.result.notices
-    assert notice.startswith("The step runs a profiler of its own")
+    assert notice.startswith("The program runs a profiler of its own, and only one can run at")
     # The program's own profiler works in every step that is not gobrrr's first attempt.
     assert any(event.name == "aten::mm" for event in kept[-1].events())
     assert not torch.autograd._profiler_enabled()

@@ -140,6 +140,48 @@ def test_layers_are_divided_as_megatron_does() -> None:
     assert half.peak_memory_bytes < whole.peak_memory_bytes
 
 
+class Grouped(Block):
+    """Queries of 4 heads, keys and values of 1, in one projection of 16 + 4 + 4 outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.q, self.k, self.v, self.o
+        self.wqkv, self.o = nn.Linear(16, 24), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = x.shape
+        q, k, v = (
+            part.view(batch, length, -1, 4).transpose(1, 2)
+            for part in self.wqkv(x).split([16, 4, 4], dim=-1)
+        )
+        k, v = k.expand_as(q), v.expand_as(q)
+        y = nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.o(y.transpose(1, 2).reshape(batch, length, -1))
+        return x + self.mlp(x)
+
+
+@pytest.mark.parametrize(
+    ("block", "whole"),
+    [
+        (Block, ()),
+        (Grouped, ("layers.*.wqkv", "layers.*.o")),
+        (
+            lambda: nn.TransformerEncoderLayer(16, 4, 64, batch_first=True),
+            ("layers.*.self_attn",),
+        ),
+    ],
+)
+def test_layers_that_are_left_whole_are_named(block: object, whole: tuple[str, ...]) -> None:
+    def make() -> Workload:
+        work = training()
+        work.model.layers = nn.ModuleList([block() for _ in range(2)])  # type: ignore[operator]
+        return Workload(work.model, work.inputs)
+
+    half = captured(make, degree=2)
+    assert half.undivided == (*whole, "head")
+    assert captured(make).undivided == ()
+
+
 def test_a_model_that_was_there_before_is_whole_again() -> None:
     work = training()
     before = dict(work.model.named_parameters())

@@ -237,6 +237,21 @@ def test_attention_without_a_fused_kernel_is_math() -> None:
     assert choose_attention(both, "float16", 512, 512, mask=False) == "efficient"
 
 
+@pytest.mark.parametrize(
+    ("keys", "causal", "expected"),
+    [(32, False, "flash"), (16, True, "flash"), (32, True, "efficient")],
+)
+def test_causal_attention_of_unequal_lengths_is_not_flash(
+    keys: int, causal: bool, expected: str
+) -> None:
+    # ``check_flash_causal_non_square_seqlens`` in sdp_utils.cpp.
+    q, k = (torch.empty(2, 4, length, 8, dtype=torch.float16) for length in (16, keys))
+    found = names(
+        capture(lambda: functional.scaled_dot_product_attention(q, k, k, is_causal=causal))
+    )
+    assert found[f"_scaled_dot_product_{expected}_attention"] == 1
+
+
 def test_attention_inside_a_module_of_torch_is_seen() -> None:
     layer = nn.MultiheadAttention(16, 2, batch_first=True)
     x = torch.randn(2, 4, 16)

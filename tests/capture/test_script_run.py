@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 from collections.abc import Callable
@@ -44,6 +45,21 @@ OWN_HOOKS = """
     with torch.no_grad():
         for _ in range(400):
             net(torch.ones(2, 8))
+    open(sys.argv[1], "w").write("whole")
+"""
+
+# It prepares its trace in the first 25 steps and records it in the next three.
+OWN_PROFILER = """
+    import sys, torch
+    from torch.profiler import ProfilerActivity, profile, schedule
+    net = torch.nn.Linear(8, 8)
+    def ready(profiler):
+        profiler.export_chrome_trace(sys.argv[1] + ".json")
+    when = schedule(wait=0, warmup=25, active=3, repeat=1)
+    with profile(activities=[ProfilerActivity.CPU], schedule=when, on_trace_ready=ready) as own:
+        for _ in range(60):
+            net(torch.ones(2, 8)).sum().backward()
+            own.step()
     open(sys.argv[1], "w").write("whole")
 """
 
@@ -237,3 +253,12 @@ def test_an_error_that_cannot_say_what_it_is() -> None:
     assert how(ValueError("one.\ntwo")) == "its script ended with ValueError: one"
     long = how(ValueError("long" * 1000))
     assert len(long) < 300 and long.endswith("long...")
+
+
+def test_a_script_that_prepares_a_trace_of_its_own_gets_it(tmp_path: Path) -> None:
+    ended, (measured,) = run(OWN_PROFILER, tmp_path)
+    assert ended.problem is None
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    assert sum(event["name"] == "aten::addmm" for event in events) == 3
+    assert measured.by_dispatch and measured.profiled
+    assert measured.notices[0].startswith("The program runs a profiler of its own")

@@ -55,20 +55,31 @@ def test_a_script_that_is_not_there(capsys, tmp_path, monkeypatch):
 
 @pytest.mark.torch
 def test_a_script_is_written_after_its_difference_is_shown(capsys, tmp_path):
-    script, written = tmp_path / "train.py", tmp_path / "fast.py"
-    script.write_text("import torch\noptimizer = torch.optim.SGD(p, lr=0.1)\n")
+    written = tmp_path / "fast.py"
+    source = "import torch\noptimizer = torch.optim.SGD(p, lr=0.1)\n"
     fused = next(fix for fix in FIXES if fix.name == "fused_optimizer")
-    _write(script, written, SimpleNamespace(best_fixes=(fused,), speedup=1.5))
+    _write("train.py", source, written, SimpleNamespace(best_fixes=(fused,), speedup=1.5))
     shown = capsys.readouterr().out
     assert "+optimizer = torch.optim.SGD(p, lr=0.1, fused=True)" in shown
     assert shown.index("+optimizer") < shown.index("Saved:")
     assert "fused=True" in written.read_text()
-    assert "fused" not in script.read_text()
+
+
+def test_what_cannot_be_rewritten_is_said_before_the_search(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").write_text("import torch\n")
+    (tmp_path / "latin.py").write_bytes("# -*- coding: latin-1 -*-\n# ü\n".encode("latin-1"))
+    for name, says in (("package", "is a directory"), ("latin.py", "in UTF-8")):
+        assert main(["fix", "--write", "out.py", name]) == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
 
 
 @pytest.mark.torch
 def test_nothing_is_written_where_nothing_is_faster(capsys, tmp_path):
-    _write(tmp_path / "a.py", tmp_path / "b.py", SimpleNamespace(best_fixes=(), speedup=1.0))
+    _write("a.py", "", tmp_path / "b.py", SimpleNamespace(best_fixes=(), speedup=1.0))
     assert "is not written: no fix was verified" in capsys.readouterr().out
     assert not (tmp_path / "b.py").exists()
 

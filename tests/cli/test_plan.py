@@ -281,6 +281,19 @@ def test_a_hosts_overhead_is_taken_as_given(
         assert "not a number of at least 1" in capsys.readouterr().err
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("mesh", ["dp=2,tp=2", "pp=2,tp=2"])
+def test_layers_that_tp_leaves_whole_are_named(
+    mesh: str, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    assert main(["predict", program, "--device", "H100-SXM", "--mesh", mesh]) == 0
+    # The plain layer outside of the blocks' MLPs.
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Left whole on every rank of tp: head." in said
+
+
+@pytest.mark.torch
 def test_a_mesh_is_reported_and_its_streams_written(
     program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -294,3 +307,19 @@ def test_a_mesh_is_reported_and_its_streams_written(
     assert "tokens per second" in text
     assert "FSDP2: fully_shard on 4 blocks" in text
     assert path.read_bytes()[:2] == b"\x1f\x8b"
+
+
+@pytest.mark.torch
+def test_meshes_whose_groups_lie_unevenly_on_hosts_are_left_out(
+    program: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "plan.json"
+    plan = ["plan", program, "--device", "H100-SXM", "--devices", "12", "--hosts", "3"]
+    assert main([*plan, "--json", str(path)]) == 0
+    found = json.loads(path.read_text())
+    left_out = {each["mesh"]: each["reason"] for each in found["left_out"]}
+    # Four devices a host.
+    assert "the 3 neighbouring ranks of fsdp=3 neither divide a host" in left_out["dp=4,fsdp=3"]
+    assert "dp=3,fsdp=4" not in left_out
+    assert "Left whole on every rank of tp: head." in found["notices"]

@@ -170,6 +170,44 @@ def test_attention_by_hand_is_rewritten_and_computes_the_same(causal):
         torch.testing.assert_close(changed.step(), model(q, k, v))
 
 
+class Filled(nn.Module):
+    def __init__(self, fill):
+        super().__init__()
+        self.fill = fill
+
+    def forward(self, q, k, v, mask):
+        scores = (q @ k.transpose(-2, -1)).masked_fill(mask, self.fill)
+        return torch.softmax(scores, dim=-1) @ v
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("fill", [-1e9, -1e5, torch.finfo(torch.bfloat16).min])
+def test_a_row_that_is_filled_whole_keeps_its_equal_weights(fill, dtype):
+    torch.manual_seed(0)
+    q, k, v = (20 * torch.randn(3, 2, 4, 6, 8)).to(dtype).unbind(0)
+    mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    mask[2] = True
+    # A number that changes between compilations is no longer one in the graph.
+    torch._dynamo.reset()
+    model, made = Filled(fill), BY_NAME["fused_attention"].changes_made
+    before = made()
+    with BY_NAME["fused_attention"].apply(Workload(model, (q, k, v, mask))) as changed:
+        out = changed.step()
+    assert made() == before + 1
+    torch.testing.assert_close(out, model(q, k, v, mask))
+    torch.testing.assert_close(out[..., 2, :], v.mean(-2))
+
+
+def test_a_fill_that_the_dtype_has_no_room_to_add_is_left_alone():
+    q, k, v = torch.randn(3, 1, 2, 4, 8).half().unbind(0)
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    torch._dynamo.reset()
+    before = BY_NAME["fused_attention"].changes_made()
+    with BY_NAME["fused_attention"].apply(Workload(Filled(-6e4), (q, k, v, mask))) as changed:
+        changed.step()
+    assert BY_NAME["fused_attention"].changes_made() == before
+
+
 def test_scores_that_are_used_elsewhere_are_left_alone():
     class Returned(nn.Module):
         def forward(self, q, k, v):

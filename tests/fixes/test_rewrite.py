@@ -54,7 +54,46 @@ def test_an_argument_that_is_there_is_set_and_one_that_contradicts_it_goes():
 
 def test_a_loader_that_has_workers_keeps_them():
     kept = "from torch.utils.data import DataLoader\nl = DataLoader(d, num_workers=2)\n"
-    assert "DataLoader(d, num_workers=2)" in write("loader_workers", source=kept).text
+    assert "l = DataLoader(d, num_workers=2)\n" in (
+        write("loader_workers", source=f"{kept}m = DataLoader(d)\n").text
+    )
+    # Where nothing is left to set, nothing is claimed to have been.
+    assert write("loader_workers", source=kept).text is None
+
+
+@pytest.mark.parametrize("off", ["0", "None", "False"])
+def test_an_argument_that_is_off_is_switched_on_as_in_the_trial(off):
+    source = f"from torch.utils.data import DataLoader\nl = DataLoader(d, num_workers={off})\n"
+    assert "DataLoader(d, num_workers=min(4" in write("loader_workers", source=source).text
+    layer = f"import torch\ntable = torch.nn.Embedding(9, 2, sparse={off})\n"
+    text = write("sparse_gradients", source=layer).text
+    assert text.endswith("table = torch.nn.Embedding(9, 2, sparse=True)\n")
+    optimizer = f"import torch\no = torch.optim.SGD(p, fused={off})\n"
+    text = write("foreach_optimizer", source=optimizer).text
+    assert text.endswith(f"SGD(p, fused={off}, foreach=True)\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("loader_workers", "DataLoader(d, num_workers=args.workers)"),
+        ("loader_workers", "DataLoader(d, 2, True, None, None, 0)"),
+        ("sparse_gradients", "Embedding(9, 2, None, None, 2.0, False, False)"),
+        ("foreach_optimizer", "SGD(p, fused=fused)"),
+    ],
+)
+def test_an_argument_whose_value_is_not_known_is_not_guessed(name, call):
+    assert write(name, source=f"import torch\nx = {call}\n").text is None
+
+
+def test_workers_are_not_given_to_an_iterable_data_set():
+    source = (
+        "from torch.utils.data import DataLoader, IterableDataset\n"
+        "class Stream(IterableDataset): ...\n"
+        "a, b = DataLoader([1]), DataLoader(Stream())\n"
+    )
+    result = write("loader_workers", source=source)
+    assert result.text is None and "IterableDataset" in result.notes[0]
 
 
 def test_a_model_is_compiled_before_its_loop():
@@ -174,6 +213,84 @@ def test_one_context_goes_around_forward_and_loss_and_around_all_of_an_evaluatio
     assert text.index("register_forward_hook") < text.index("for x in data:")
 
 
+UPDATED = """import torch
+
+net = torch.nn.Linear(4, 4, bias=False)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+def update(loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+losses = []
+for x in [torch.ones(2, 4)] * 3:
+    loss = net(x).square().mean()
+    losses.append(loss.item())
+    update(loss)
+"""
+CONTEXT = "with torch.autocast(next(net.parameters()).device.type, torch.bfloat16):"
+
+
+@pytest.mark.parametrize(
+    ("back", "update"),
+    [
+        ("update(loss)", "def update(loss):\n    loss.backward()\n"),
+        ("trainer.update(loss)", "from mine import trainer, optim\n"),
+        ("g = torch.autograd.grad(loss, net.parameters())", ""),
+    ],
+    ids=["own function", "elsewhere", "autograd.grad"],
+)
+def test_a_loop_that_trains_has_a_context_in_each_turn(back, update):
+    source = (
+        f"import torch\n{update}net = torch.nn.Linear(4, 4)\nnet.train()\nfor x in data:\n"
+        f"    loss = net(x).sum()\n    {back}\n"
+    )
+    text = write("bf16_autocast", source=source).text
+    assert f"    {CONTEXT}\n        loss = net(x).sum()\n    {back}\n" in text
+    assert text.count("with torch.autocast") == 1
+
+
+def test_a_loop_without_gradients_is_one_statement_wherever_it_says_so():
+    function = "\n@torch.no_grad()\ndef evaluate():\n    for x in data:\n        last = net(x)\n"
+    text = write("bf16_autocast", source=LOOP + function).text
+    assert f"    {CONTEXT}\n        for x in data:\n            last = net(x)\n" in text
+    alone = "import torch\nnet = torch.nn.Linear(4, 4)\nnet.eval()\nfor x in data:\n    net(x)\n"
+    assert f"{CONTEXT}\n    for x in data:\n" in write("bf16_autocast", source=alone).text
+
+
+@pytest.mark.parametrize(
+    "loop", ["for x in data: net(x)\n", "while net(x).sum() > 0:\n    x = net(x)\n"]
+)
+def test_a_call_that_no_context_can_go_around_is_not_left_out(loop):
+    assert write("bf16_autocast", source=LOOP + loop).text is None
+
+
+@pytest.mark.parametrize("name", ["compile", "bf16_autocast", "one_thread"])
+@pytest.mark.parametrize(
+    "line", ["import torch as th", "from torch import nn", "def f():\n    import torch"]
+)
+def test_torch_is_imported_where_it_is_used(name, line):
+    source = f'"""Doc."""\nfrom __future__ import annotations\n{line}\nnet.eval()\n'
+    source += "net = make()\nfor x in data:\n    net(x)\nimport torch.nn as nn\n"
+    text = write(name, source=source).text
+    assert text.index("\nimport torch\n") < text.index(line)
+    assert write(name, source=text).text.count("\nimport torch\n") == 1
+    compile(text, name, "exec")
+
+
+@pytest.mark.parametrize("line", ["import torch", "import os, torch", "import torch.nn"])
+def test_torch_is_imported_once(line):
+    source = f"{line}\nnet = make()\nnet.eval()\nnet(1)\n"
+    assert write("compile", source=source).text.count("import") == 1
+
+
+def test_the_keys_of_a_compiled_model_are_told_to_who_saves_them():
+    saves = SCRIPT + 'torch.save(model.state_dict(), "last.pt")\n'
+    assert "model._orig_mod.state_dict()" in write("compile", source=saves).notes[0]
+    assert write("compile").notes == ()
+
+
 def test_a_step_of_one_statement_cannot_be_split():
     result = write("bf16_autocast")
     assert result.text is None
@@ -193,6 +310,8 @@ def test_what_is_written_does_what_was_tried():
     assert run("inference_mode")["seen"].is_inference()
     made = run("bf16_autocast", LOOP)
     assert made["last"].dtype == torch.float32 and made["net"].weight.grad is not None
+    losses = run("bf16_autocast", UPDATED)["losses"]
+    assert losses[0] > losses[1] > losses[2]
     low = run("bf16_autocast")
     assert low["seen"].dtype == torch.float32
     assert low["net"].weight.dtype == torch.float32

@@ -156,6 +156,57 @@ def test_bad_files_are_rows_beside_the_good_ones(tmp_path: Path) -> None:
     assert build_fleet([str(tmp_path / "run")], tmp_path / "fleet", ONE).read == 0
 
 
+def test_files_too_large_for_a_worker_are_read_again_with_more_memory(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {1: 60})
+    (tmp_path / "run" / "rank9.json").write_text("{")
+    patterns, out = [str(tmp_path / "run")], tmp_path / "fleet"
+    with pytest.raises(InputError, match="none of the 5 files could be read"):
+        build_fleet(patterns, out, FleetOptions(workers=1, worker_memory_bytes=4096))
+    verdict = build_fleet(patterns, out, ONE)
+    assert (verdict.read, len(verdict.errors), verdict.runs[0].ranks) == (4, 1, 4)
+    assert build_fleet(patterns, out, ONE).read == 0
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (MemoryError(), "raise it with --worker-memory"),
+        (OSError(13, "Permission denied"), "cannot be read: permission denied"),
+    ],
+)
+def test_files_that_could_not_be_had_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception, said: str
+) -> None:
+    from gobrrr.fleet import mapping
+
+    paths = write_ranks(tmp_path / "run", {})
+    patterns, out = [str(tmp_path / "run")], tmp_path / "fleet"
+    owner, name = (mapping, "read_trace") if isinstance(cause, MemoryError) else (Path, "open")
+    real = getattr(owner, name)
+
+    def refused(path: Path, *args: object, **named: object) -> object:
+        if path == paths[1]:
+            raise cause
+        return real(path, *args, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, refused)
+        (error,) = build_fleet(patterns, out, ONE).errors
+    assert said in error
+    verdict = build_fleet(patterns, out, ONE)
+    assert (verdict.read, verdict.errors) == (1, [])
+
+
+def test_errors_listed_by_an_earlier_version_are_looked_at_once_more(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {})
+    (tmp_path / "run" / "rank9.json").write_text("{")
+    patterns, out = [str(tmp_path / "run")], tmp_path / "fleet"
+    build_fleet(patterns, out, ONE)
+    listed = pq.read_table(out / "files.parquet").drop_columns("retry")
+    pq.write_table(listed, out / "files.parquet")
+    assert [build_fleet(patterns, out, ONE).read for _ in range(2)] == [1, 0]
+
+
 def test_of_two_files_of_a_rank_one_is_a_row_with_an_error(tmp_path: Path) -> None:
     write_ranks(tmp_path / "run", {})
     rank_trace(1, world=4, group_size=4).write(tmp_path / "run", "another1.json")
@@ -271,6 +322,7 @@ def test_a_reader_that_dies_takes_no_other_file_along(
     assert len(found) == 4
     assert [str(p) for p in paths if found[str(p)].error is not None] == [str(paths[1])]
     assert "ended by the system" in (found[str(paths[1])].error or "")
+    assert [str(p) for p in paths if found[str(p)].retry] == [str(paths[1])]
 
 
 def test_remote_traces_are_fetched(tmp_path: Path) -> None:
@@ -280,6 +332,17 @@ def test_remote_traces_are_fetched(tmp_path: Path) -> None:
         store.pipe(f"/fetched/rank{rank}.json.gz", path.read_bytes())
     verdict = build_fleet(["memory://fetched/"], tmp_path / "fleet", ONE)
     assert (verdict.runs[0].run, verdict.runs[0].ranks) == ("fetched", 4)
+
+
+def test_traces_that_cannot_be_fetched_are_tried_again(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    (path,) = (p for p in write_ranks(tmp_path / "run", {}) if "rank1" in p.name)
+    source = SourceFile("memory://gone/rank1.json.gz", 1, "1", "run", None, 1)
+    failed = map_file(MapTask(source, 1 << 30))
+    assert "cannot be fetched" in (failed.error or "")
+    assert failed.retry
+    fsspec.filesystem("memory").pipe("/gone/rank1.json.gz", path.read_bytes())
+    assert map_file(MapTask(source, 1 << 30)).error is None
 
 
 def test_hosts_by_rank_where_paths_do_not_name_them(tmp_path: Path) -> None:

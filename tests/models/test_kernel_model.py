@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gobrrr.models.contraction_shapes import products_of
 from gobrrr.models.kernel_model import Flags, KernelEstimate, estimate_op, target_device
 from gobrrr.models.target import TargetDevice, all_target_devices
 from gobrrr.timeline.errors import InputError
@@ -96,6 +97,49 @@ def test_small_images_fill_tiles_of_winograd_badly() -> None:
 
     assert seconds(10) == pytest.approx(seconds(16))
     assert seconds(18) > 1.5 * seconds(16)
+
+
+def test_winograd_takes_dense_windows_at_stride_1() -> None:
+    device = target_device("T4")
+    x, weight = spec(32, 256, 32, 32), spec(256, 256, 3, 3)
+
+    def found(size: int, stride: int, apart: int) -> KernelEstimate:
+        small = spec(32, 256, size, size)
+        pads = (apart, apart)
+        args = (small, weight, None, (stride, stride), pads, pads, False, (0, 0), 1)
+        return estimated(aten("convolution", *args), device)
+
+    assert "Winograd" in found(32, 1, 1).because
+    # Dilated and padded by as much its result has the size of its input, and so has one pixel at
+    # any stride.
+    dilated = found(32, 1, 2)
+    assert "implicit GEMM" in dilated.because
+    assert "implicit GEMM" in found(1, 2, 1).because
+    whole = work_of(aten("convolution", x, weight, None, (1, 1), (2, 2), (2, 2), False, (0, 0), 1))
+    assert whole is not None and whole.matrix_flops is not None
+    rate = device.ceilings.matrix_flops_per_s("float32")
+    assert rate is not None
+    assert dilated.roof.time_s == pytest.approx(whole.matrix_flops / rate)
+
+
+@pytest.mark.parametrize("name", ["mm", "bmm", "matmul", "linear", "addmm"])
+def test_a_complex_product_is_four_real_ones(name: str) -> None:
+    batch = (2,) if name == "bmm" else ()
+    a, b = (spec(*batch, *each, dtype="complex64") for each in ((256, 512), (512, 1024)))
+    if name == "linear":
+        b = spec(1024, 512, dtype="complex64")
+    added = [spec(256, 1024, dtype="complex64")] if name == "addmm" else []
+    call = aten(name, *added, a, b)
+    work = work_of(call)
+    assert work is not None
+    (product,) = products_of(call, work, IDEAL, 0.0)
+    flops = 2.0 * product.m * product.n * product.k * product.batch
+    assert flops == work.matrix_flops == 8.0 * 256 * 512 * 1024 * (batch or (1,))[0]
+    # And its inputs are as large: 8 bytes each.
+    assert (product.m * product.k, product.n * product.k) == (
+        2 * a.numel // (batch or (1,))[0],
+        4 * b.numel // (batch or (1,))[0],
+    )
 
 
 def test_wave_quantisation() -> None:

@@ -50,6 +50,21 @@ def test_an_update_in_place_reads_and_dirties_one_tensor() -> None:
     assert cold_bytes([aten("relu_", x)], 100) == [800.0]
 
 
+def test_an_update_of_a_list_in_place_reads_and_dirties_each_tensor() -> None:
+    params, grads, m, v = (
+        tuple(spec(100, storage=10 * kind + i) for i in range(3)) for kind in range(4)
+    )
+    scaled = aten("_foreach_mul_", params, 2.0)
+    fused = aten("_fused_adamw_", params, grads, m, v, (), (), 1e-3, 0.9, 0.999, 0.0, 1e-8)
+    # 1200 bytes of 3 tensors read and written; 4 lists read and 3 of them written.
+    assert cold_bytes([scaled], 100) == [2 * 1200.0]
+    assert cold_bytes([fused], 100) == [7 * 1200.0]
+    level = (MemoryLevel("l2", 100, ((0.0, 1e9),)), MemoryLevel("dram", None, ((0.0, 1e9),)))
+    small = Ceilings("a device", {}, level)
+    assert missed_bytes_of_step([scaled], small) == [((1200.0, 1200.0),)]
+    assert missed_bytes_of_step([fused], small) == [((4800.0, 3600.0),)]
+
+
 def test_a_tensor_without_a_storage_is_cold() -> None:
     assert cold_bytes([aten("relu", spec(100), outputs=(spec(100),))], 10_000) == [800.0]
 

@@ -127,6 +127,7 @@ def test_latency_is_added_to_every_collective_between_hosts() -> None:
     ("options", "said"),
     [
         ({"mesh": "dp=16", "hosts": 2}, "spans 2 hosts: give the network bandwidth"),
+        ({"mesh": "dp=8,fsdp=3", "hosts": 3, "link": "400Gb"}, "of fsdp=3 neither divide a host"),
         ({"mesh": "dp=6", "hosts": 4}, "cannot be divided equally among 4 hosts"),
         ({"mesh": "tp=2"}, "has no module of several nn.Linear"),
         ({"link": "400Gb"}, "--link applies to a mesh"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,31 @@ def test_schedules_hold_different_activations() -> None:
     }
     # 16 in flight, not 4; and of all stages alike, so that the last one holds most, with the loss.
     assert 4 * held["1f1b"] < held["gpipe"] < 6 * held["1f1b"]
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_activations_are_those_of_the_passes_whatever_the_optimizer_makes(optimizer: Any) -> None:
+    # Weights of a layer are eight times its activations. One microbatch holds most where all
+    # gradients are there and no activations (SGD), or what the optimizer makes beside them (AdamW).
+    work = training()
+    work = replace(work, optimizer=optimizer(work.model.parameters(), foreach=True))
+    found = predict(work, "H100-SXM", mesh="pp=4", microbatches=32, schedule="gpipe")
+    # Two outputs in each of two layers, 32 times; and the loss of the last stage.
+    kept = 32 * 2 * 2 * (2 * BATCH * WIDTH)
+    assert kept < found.source["mesh"]["memory"]["activations"] < 1.5 * kept
+
+
+def test_what_the_optimizer_makes_is_there_once() -> None:
+    memory = [
+        predict(
+            training(foreach=foreach), "H100-SXM", mesh="pp=4", microbatches=1, schedule="gpipe"
+        ).source["mesh"]["memory"]
+        for foreach in (True, False)
+    ]
+    # Lists of new tensors as large as a stage's weights; or one layer's at a time.
+    weights = 2 * LAYERS / 4 * WIDTH * WIDTH
+    assert memory[0]["activations"] == pytest.approx(weights, rel=0.1)
+    assert memory[1]["activations"] < 0.5 * weights
 
 
 def test_a_stage_holds_and_updates_its_own_layers() -> None:

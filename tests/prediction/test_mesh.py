@@ -6,7 +6,14 @@ import pytest
 
 from gobrrr.models.collectives import Collective, Group, HostLink, collective_time
 from gobrrr.models.target import target_device
-from gobrrr.prediction.mesh import Mesh, link_of, parse_link, parse_mesh, time_of
+from gobrrr.prediction.mesh import (
+    Mesh,
+    link_of,
+    parse_link,
+    parse_mesh,
+    refuse_uneven,
+    time_of,
+)
 from gobrrr.prediction.options import mesh_options
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import CollectiveCall
@@ -126,6 +133,40 @@ def test_several_hosts_need_a_link() -> None:
     call = CollectiveCall("all_reduce", 1 << 20, "dp", (0, 1))
     with pytest.raises(InputError, match=r"the group dp of dp=2 spans 2 hosts.*--link"):
         time_of(call, Mesh(dp=2, hosts=2), H100, None)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "said"),
+    [
+        # Hosts of 8: the first group is 0 to 2, the third 6 to 8.
+        (Mesh(dp=8, fsdp=3, hosts=3), "the 3 neighbouring ranks of fsdp=3 neither divide a host"),
+        (Mesh(dp=4, fsdp=3, tp=2, hosts=3), "the 6 neighbouring ranks of fsdp=3,tp=2 neither"),
+        # 8 ranks on one host and 4 on another; the second group the other way round.
+        (Mesh(dp=2, fsdp=12, hosts=3), "the 12 neighbouring ranks of fsdp=12 neither"),
+        (Mesh(pp=8, dp=3, hosts=3), "the 3 neighbouring ranks of dp=3 neither"),
+    ],
+)
+def test_groups_that_lie_on_hosts_in_different_ways_are_refused(mesh: Mesh, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        refuse_uneven(mesh)
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        Mesh(dp=3, fsdp=8, hosts=3), Mesh(fsdp=24, hosts=3), Mesh(dp=3, fsdp=4, tp=2, hosts=3),
+        Mesh(pp=3, fsdp=8, hosts=3), Mesh(dp=8, fsdp=3), Mesh(dp=2, fsdp=16, hosts=4),
+    ],
+)  # fmt: skip
+def test_groups_that_divide_or_fill_hosts_are_not(mesh: Mesh) -> None:
+    refuse_uneven(mesh)
+
+
+def test_a_group_has_as_many_ranks_on_each_of_its_hosts() -> None:
+    mesh, link = Mesh(dp=2, fsdp=12, hosts=3), HostLink(50e9, 0.0)
+    call = CollectiveCall("all_gather", 1 << 28, "fsdp", mesh.ranks("fsdp"))
+    with pytest.raises(InputError, match="has 8 ranks on one host and 4 on another"):
+        time_of(call, mesh, H100, link)
 
 
 def test_options_of_a_mesh_go_with_one() -> None:

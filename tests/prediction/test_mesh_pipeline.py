@@ -13,14 +13,14 @@ from gobrrr.models.target import target_device
 from gobrrr.prediction.mesh import Mesh, MeshOptions, parse_link, time_of
 from gobrrr.prediction.mesh_chunks import chunks_of
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
-from gobrrr.prediction.mesh_memory import RankMemory
+from gobrrr.prediction.mesh_memory import Levels, RankMemory
 from gobrrr.prediction.mesh_parts import seconds_of
 from gobrrr.prediction.mesh_pipeline import (
     CostedPipeline,
     ends_of,
     pipelined,
-    stage_memory,
 )
+from gobrrr.prediction.mesh_stage_memory import stage_memory
 from gobrrr.prediction.mesh_update import optimizer_of
 from gobrrr.prediction.timeline import replayed
 from gobrrr.timeline.data import Phase
@@ -304,8 +304,18 @@ def test_two_parts_of_the_model_on_each_stage() -> None:
     assert [spec.storage for spec in found.ops[-1].op.call.tensors] == [0, 2, 10, 12]
 
 
+def levels(passes: RankMemory, update: RankMemory | None = None) -> Levels:
+    """So much during all passes of a step whose last op is the optimizer, so much while it runs."""
+    found = Levels(OPS)
+    for kind, n_bytes in passes.by_kind().items():
+        found.hold(kind, n_bytes, 0, len(OPS) - 2)
+    for kind, n_bytes in (update or RankMemory(0, 0, 0, 0, 0)).by_kind().items():
+        found.hold(kind, n_bytes, len(OPS) - 1, len(OPS) - 1)
+    return found
+
+
 def test_a_stage_holds_its_part_for_each_microbatch_in_flight() -> None:
-    whole = RankMemory(4 * SIZE, 0, 8 * SIZE, 5 * SIZE, 4 * SIZE)
+    whole = levels(RankMemory(4 * SIZE, 0, 8 * SIZE, 5 * SIZE, 4 * SIZE))
     found = stage_memory(whole, GRAPH, FACTS, made(Mesh(pp=2), 4).stages)  # two in flight
     assert (found.weights, found.gradients, found.optimizer) == (2 * SIZE, 2 * SIZE, 4 * SIZE)
     assert found.activations == 4 * SIZE  # two of five outputs, twice
@@ -314,9 +324,24 @@ def test_a_stage_holds_its_part_for_each_microbatch_in_flight() -> None:
     assert stage_memory(whole, GRAPH, FACTS, made(Mesh(pp=2), 1).stages).gradients == 0
 
 
+def test_only_activations_of_the_passes_are_there_for_each_microbatch_in_flight() -> None:
+    passes = RankMemory(4 * SIZE, 0, 8 * SIZE, 5 * SIZE, 0)
+    # An optimizer that makes as much again as it has parameters: most, of one microbatch.
+    update = RankMemory(4 * SIZE, 4 * SIZE, 8 * SIZE, 4 * SIZE, 0)
+    stages = made(Mesh(pp=2), 32, Schedule.GPIPE).stages
+    found = stage_memory(levels(passes, update), GRAPH, FACTS, stages)
+    # The last stage: three of five outputs in 32 microbatches.
+    assert found.activations == 3 * SIZE * 32
+    # One in flight holds less than the update makes: half of the parameters' size.
+    alone = made(Mesh(pp=2), 1, Schedule.GPIPE).stages
+    few = replace(passes, activations=SIZE)
+    found = stage_memory(levels(few, update), GRAPH, FACTS, alone)
+    assert (found.gradients, found.activations) == (2 * SIZE, 2 * SIZE)
+
+
 def test_memory_is_that_of_the_stage_that_needs_most() -> None:
     graph, facts, pipeline = with_a_heavy_head()
-    whole = RankMemory(4 * SIZE + HEAD_SIZE, 0, 0, 0, 0)
+    whole = levels(RankMemory(4 * SIZE + HEAD_SIZE, 0, 0, 0, 0))
     found = stage_memory(whole, graph, facts, pipeline.stages)
     # The head and two blocks of four.
     assert found.weights == pytest.approx(2 * SIZE + HEAD_SIZE)
@@ -411,7 +436,7 @@ def test_each_sharded_stage_is_on_its_own_ranks() -> None:
 
 def test_a_sharded_stage_holds_its_parameters_and_gradients_whole() -> None:
     # Of a rank: half of the weights and of the optimizer's state.
-    whole = RankMemory(2 * SIZE, SIZE, 4 * SIZE, 5 * SIZE, 4 * SIZE)
+    whole = levels(RankMemory(2 * SIZE, SIZE, 4 * SIZE, 5 * SIZE, 4 * SIZE))
     for microbatches in (1, 4):
         stages = made(Mesh(pp=2, fsdp=2), microbatches).stages
         found = stage_memory(whole, GRAPH, FACTS, stages)

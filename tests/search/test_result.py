@@ -14,6 +14,7 @@ from gobrrr.diagnosis.storage import load  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
 from gobrrr.search.found import Found  # noqa: E402
 from gobrrr.search.result import FixResult  # noqa: E402
+from gobrrr.timeline.errors import InputError  # noqa: E402
 
 pytestmark = pytest.mark.torch
 BY_NAME = {fix.name: fix for fix in FIXES}
@@ -56,6 +57,33 @@ def test_a_workload_comes_back_as_a_workload():
     assert isinstance(changed, Workload)
     assert changed.optimizer.param_groups[0]["fused"]
     assert torch.isfinite(changed.step())
+
+
+@pytest.mark.parametrize(
+    "name", ["fused_optimizer", "foreach_optimizer", "set_to_none", "unused_gradients"]
+)
+def test_a_fix_of_the_optimizer_is_refused_for_a_module_alone(name):
+    model = torch.nn.Conv2d(3, 3, 3)
+    said = f"{name}: needs the optimizer.*gobrrr.Workload"
+    with pytest.raises(InputError, match=said):
+        result("channels_last", name).apply(model)
+    # Nothing has been changed.
+    assert not model.weight.is_contiguous(memory_format=torch.channels_last)
+    with BY_NAME[name].apply(Workload(model)) as applied:
+        assert applied.model is model
+    assert model.weight.requires_grad
+
+
+def test_a_step_of_the_users_own_has_its_optimizer_in_it():
+    optimizer = torch.optim.SGD([torch.ones(2, requires_grad=True)], 0.1)
+
+    def step():
+        optimizer.param_groups[0]["params"][0].sum().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    result("set_to_none").apply(step).step()
+    assert optimizer.param_groups[0]["params"][0].grad is None
 
 
 def test_a_fix_that_exports_is_given_what_the_model_was_tried_on():

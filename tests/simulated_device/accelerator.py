@@ -300,11 +300,12 @@ class Accelerator:
         return copied
 
     @contextlib.contextmanager
-    def stream(self, number: int) -> Iterator[None]:
-        """Put what the block launches on another stream, which first waits for this one."""
+    def stream(self, number: int, *, waits: bool = True) -> Iterator[None]:
+        """Put what the block launches on another stream, which first ``waits`` for this one."""
         machine = self.machine
         outer = machine.stream
-        machine.stream_waits(machine.record_event(), number)
+        if waits:
+            machine.stream_waits(machine.record_event(), number)
         machine.stream = number
         try:
             yield

@@ -72,6 +72,7 @@ class _Profiler:
     def __init__(self, backend: SimulatedBackend) -> None:
         self._backend = backend
         self._machine = backend.gpu.machine
+        self.interrupted = False
         self._step = 0
         self._since_ns = 0
         self._frames: FrameTracer | None = None

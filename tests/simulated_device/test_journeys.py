@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,56 @@ def test_a_host_that_runs_ahead_of_whole_steps(monkeypatch: pytest.MonkeyPatch) 
     assert [row.count for row in found.ops] == [2.0]
 
 
+@pytest.mark.parametrize("beside", ["copy on a second stream", "memset without a launch"])
+def test_work_that_runs_long_before_the_kernels_of_its_step(
+    beside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ten kernels of 100 us, issued in a tenth of that: the next step's copy has run by then.
+    x = torch.ones(32, 32)
+    gpu = Accelerator(table=slow(100 * US))
+    SimulatedBackend(gpu).install(monkeypatch)
+    batch = gpu.on_host(torch.ones(32, 32))
+
+    def step() -> None:
+        if beside.startswith("copy"):
+            with gpu.stream(2, waits=False):
+                gpu.to_device(batch, 5 * US)
+        else:
+            # No call has this number.
+            gpu.machine.run("Memset (Device)", 5 * US, "", 10**9, cat="gpu_memset", bytes=4096)
+        for _ in range(10):
+            torch.mm(x, x)
+
+    done = diagnosed(gpu, step)
+    found = done.diagnosis
+    assert found.step.time_s.median == pytest.approx(1e-3, rel=0.01)
+    assert found.split.overhead_s < 0.05 * found.step.time_s.median
+    (products,) = [row for row in found.ops if row.name == "aten::mm"]
+    assert (products.count, products.time_s) == (10.0, pytest.approx(1e-3, rel=0.03))
+    timeline = done.measured.device_timeline
+    assert timeline is not None
+    lengths_ns = timeline.steps[:, 1] - timeline.steps[:, 0]
+    assert lengths_ns.tolist() == pytest.approx([1_000_000] * len(lengths_ns), rel=0.01)
+
+
+def test_a_host_that_waits_for_the_device_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The host waits in every third step, for the kernels of those before, too.
+    model = torch.nn.Linear(8, 8)
+    gpu = Accelerator(table=slow(100 * US))
+    SimulatedBackend(gpu).install(monkeypatch)
+    done = [0]
+
+    def step() -> None:
+        done[0] += 1
+        model(torch.ones(4, 8))
+        if done[0] % 3 == 0:
+            time.sleep(0.05)
+
+    found = diagnosed(gpu, step, steps=20).diagnosis
+    assert found.device.kind == "cuda"
+    assert found.wall is None
+
+
 # What only one of the two can know, and why. Everything else is the same.
 KNOWN_TO_ONE = {
     "environment": "live: this machine and its versions; a trace: what it says of itself",
@@ -64,7 +115,6 @@ KNOWN_TO_ONE = {
     "idle": "the same lines: they name the causes",
     "timeline": "which of the steps is drawn, with the names of modules and lines",
     "notices": "live: on the measurement; a trace: on the recording",
-    "wall": "live: what lies between steps, which were watched",
     "device_time": "sums over the windows: a trace has those of its first and last step too",
     "findings": "live: the storages that ops share, and the lines that ran; a trace: their order",
 }

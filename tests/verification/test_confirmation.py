@@ -10,8 +10,9 @@ from gobrrr.verification.alternation import Alternated, SideFailed
 from gobrrr.verification.confirmation import PAIRS, confirmed, timed_anew
 from gobrrr.verification.disturbance import judged_by_load
 from gobrrr.verification.messages import Computed, Ready
+from gobrrr.verification.numerics import Numerics
 from gobrrr.verification.timing import Null, Timed
-from gobrrr.verification.trial import Measured
+from gobrrr.verification.trial import Measured, trial_of
 
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.01)
 
@@ -95,6 +96,17 @@ def test_both_measurements_are_told_and_the_lower_counts():
     ]
     # The other way round the first is told.
     assert confirmed(won(1.2), won(1.4), "").speedup.median == 1.2
+
+
+def test_a_ratio_above_the_times_of_its_turns_breaks_even_at_no_step():
+    def steps(after_s):
+        timed = Timed((1.0,) * 12, (after_s,) * 12)
+        measured = Measured(timed, Interval(1.3, 1.2, 1.4), (1.0, 3.0), processes=6)
+        trial = trial_of(["a"], measured, Numerics("passed", ""), QUIET, None)
+        assert trial.verdict == "faster"
+        return trial.break_even_steps
+
+    assert [steps(0.5), steps(1.0), steps(1.1)] == [4, None, None]
 
 
 def test_a_second_verdict_stands_where_it_is_not_faster():

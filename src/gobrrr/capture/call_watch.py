@@ -50,6 +50,8 @@ class CallWatch:
         self._undo: list[Callable[[], None]] = []
         self._settled = False
         self._lines: _LineNotes | None = None
+        # Whether the program steps a profiler of its own (``torch.profiler.profile.step``).
+        self.steps_profiler = False
 
     def install(self) -> None:
         """Begin to watch, in this thread."""

@@ -19,7 +19,7 @@ from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.backend import Backend, StepProfiler, StepTimer
 from gobrrr.devices.backends import gpu_in_use
-from gobrrr.timeline.data import Timeline
+from gobrrr.timeline.data import Int64, KernelKind, Kernels, Timeline
 from gobrrr.timeline.errors import UserCodeError
 
 Given = ParamSpec("Given")
@@ -89,6 +89,11 @@ class DeviceProfiler:
         self.mark = _answering(profiler.mark)
         self.abandon = profiler.abandon
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the program has ended this profiler, by starting and stopping one of its own."""
+        return self._profiler.interrupted
+
     def start(self) -> None:
         """Begin. Raises RuntimeError if another profiler is running."""
         # Which would not be told from a device that is gone.
@@ -109,19 +114,23 @@ def by_kernels(timeline: Timeline) -> Timeline:
 
     The host runs ahead: by the time that a device has done one step the host may have issued all,
     and windows between the host's marks would hold the kernels of any. A step begins with the
-    first kernel that its code launched, and ends where the next begins. The first step pays the
-    profiler's start and the last has no next: neither has a window.
+    first kernel that its code launched on the stream that works most, and ends where the next
+    begins: on one stream kernels run in the order of their launches, while another may be steps
+    ahead of it (copies of the next batch). The first step pays the profiler's start and the last
+    has no next: neither has a window.
     """
     kernels, host = timeline.kernels, timeline.host
     marks = step_marks(timeline)
     if not len(kernels) or len(marks) < 2:
         return timeline
-    launched = kernels.launch >= 0
-    begun = np.where(launched, host.start_ns[np.maximum(kernels.launch, 0)], kernels.start_ns)
-    step = np.searchsorted(marks, begun, side="right") - 1
+    # When work ran says nothing of the step whose code asked for it: of work whose launch was not
+    # recorded its op does.
+    asked = np.where(kernels.launch >= 0, kernels.launch, kernels.op)
+    placed = np.flatnonzero((asked >= 0) & (kernels.stream == _busiest_stream(kernels)))
+    step = np.searchsorted(marks, host.start_ns[asked[placed]], side="right") - 1
     numbers, first = np.unique(step, return_index=True)
     # Kernels are in the order of their starts: the first of a step is its earliest.
-    starts = kernels.start_ns[first[numbers >= 0]]
+    starts = kernels.start_ns[placed[first[numbers >= 0]]]
     starts = starts[1:] if len(starts) > 2 else starts
     if len(starts) < 2:
         return timeline
@@ -134,3 +143,11 @@ def by_kernels(timeline: Timeline) -> Timeline:
         steps=windows,
         step_names=tuple(f"step {number + 1}" for number in range(len(windows))),
     )
+
+
+def _busiest_stream(kernels: Kernels) -> int:
+    """The stream with the most time of kernels; where only copies ran, of those."""
+    works = kernels.kind == KernelKind.KERNEL
+    counted: Int64 = np.where(works | ~works.any(), kernels.end_ns - kernels.start_ns, 0)
+    streams, index = np.unique(kernels.stream, return_inverse=True)
+    return int(streams[np.argmax(np.bincount(index, weights=counted))])

@@ -190,6 +190,11 @@ class Measurements:
         self.group_titles |= group_titles()
         self.own_rank = own_rank()
 
+    def not_profiled(self, why: str) -> None:
+        """Keep why no profiler could be started, for whoever asks and for whoever reads."""
+        self.unprofiled = why
+        self.notices.insert(0, f"No step could be profiled: {why.rstrip('.')}.")
+
     def note(self, load: Load) -> None:
         """Keep what the machine did beside a block of timed steps."""
         said = load.disturbance()

@@ -155,7 +155,10 @@ def capture_op_graph(
                     division = divided(recorder, work, options.tensor_parallel)
                 swap = Swap(stand_ins, work)
             graph = _capture(work, swap, recorder, target, options)
-            return graph if division is None else replace(graph, divided=options.tensor_parallel)
+            if division is None:
+                return graph
+            degree = options.tensor_parallel
+            return replace(graph, divided=degree, undivided=division.undivided)
     except UserCodeError as error:
         if division is None:
             raise

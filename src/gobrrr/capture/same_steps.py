@@ -56,8 +56,11 @@ def same_steps(measured: Measurements) -> Measurements:
         varying=found.varying or uneven,
         tokens=found.shape[0].shapes[0][0] if is_one_token(found.shape) else None,
         others=others,
-        wall=wall_time(found, measured.lines_between, measured.after_last),
-        # A host runs ahead of its device: its windows are not the device's steps.
+        # A host runs ahead of its device: its windows are not the device's steps, and what makes
+        # it wait for the device is not beside them.
+        wall=wall_time(found, measured.lines_between, measured.after_last)
+        if timeline is None
+        else None,
         seen=seen_steps(found) if timeline is None else None,
         page_faults=_faults(found, timed),
         window_counts=window_counts,

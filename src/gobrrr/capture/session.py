@@ -331,12 +331,14 @@ class Session:
     def _discarded(self) -> int:
         return steps_discarded(self._step_s(), self._ops, device=self._device is not None)
 
-    def _start_profiling(self, phase: str, wanted: int) -> None:
+    def _start_profiling(self, phase: str, wanted: int, *, own_profiler: bool = False) -> None:
         self._enter(phase, wanted)
         self._profiler_windows = []
         self.result.see_groups()
         try:
             make = self._device.make_profiler if self._device else self._make_profiler
+            if make is not DispatchProfiler:
+                self._log.refuse_second_profiler(own_profiler)
             self._profiler = make()
             self._profiler.start()
         except RuntimeError as error:
@@ -344,7 +346,7 @@ class Session:
                 self._profile_by_dispatch(str(error))
             else:
                 self._profiler = None
-                self.result.unprofiled = str(error)
+                self.result.not_profiled(str(error))
                 self._enter(DONE, 0)
                 return
         if phase == SAMPLE:
@@ -362,14 +364,12 @@ class Session:
         self._make_profiler = DispatchProfiler
 
     def _profile_ended(self) -> None:
+        if self._profiler.interrupted:
+            self.abandon()
+            self._start_profiling(PROFILE, self._profiled_wanted + 1, own_profiler=True)
+            return
         self._profiler.mark()
         self._profiler_windows.append(self._log.last)
-        if self._device is None and self._profiler.interrupted:
-            self.abandon()
-            self._profiler_windows = []
-            self._profile_by_dispatch("the step runs a profiler of its own")
-            self._enter(PROFILE, self._profiled_wanted + 1)
-            return
         first = self._discarded()
         full = fills_profile(self._steps_in_phase + 1, self._ops)
         if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase > first):

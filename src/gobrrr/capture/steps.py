@@ -130,6 +130,7 @@ class StepWatcher:
 
         def profiler_step(profiler: Any) -> None:
             original(profiler)
+            self._calls.steps_profiler = True
             self._ended(PROFILER, "profiler")
 
         profile.step = profiler_step

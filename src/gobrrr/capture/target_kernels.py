@@ -46,15 +46,19 @@ def choose_attention(
     *,
     mask: bool,
     nested: bool = False,
+    unequal_causal: bool = False,
 ) -> str:
     """``flash``, ``efficient`` or ``math``, in PyTorch's order of preference.
 
-    ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``: flash takes no mask and heads of one
-    size for keys and values; the memory-efficient kernel takes both. (cuDNN's is off by default.)
+    ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``: flash takes no mask, heads of one
+    size for keys and values, and no causal attention of other numbers of queries than keys
+    (``unequal_causal``: it would align the last ones, PyTorch aligns the first); the
+    memory-efficient kernel takes them all. (cuDNN's is off by default.)
     """
     if (
         not mask
         and not nested
+        and not unequal_causal
         and dtype in abilities.flash_dtypes
         and head_size == value_size
         and head_size <= abilities.flash_head_size
@@ -171,9 +175,11 @@ def attend(
     aten, cuda = torch.ops.aten, torch.backends.cuda
     name = str(query.dtype).removeprefix("torch.")
     head, batched = query.shape[-1], query.dim() == 4
+    unequal_causal = causal and query.shape[-2] != key.shape[-2]
     choice = choose_attention(
-        abilities, name, head, value.shape[-1], mask=mask is not None, nested=not batched
-    )
+        abilities, name, head, value.shape[-1], mask=mask is not None, nested=not batched,
+        unequal_causal=unequal_causal,
+    )  # fmt: skip
     if choice == "flash" and not cuda.flash_sdp_enabled():
         choice = "efficient" if name in abilities.efficient_dtypes else "math"
     if choice == "efficient" and not cuda.mem_efficient_sdp_enabled():

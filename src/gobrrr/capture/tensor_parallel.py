@@ -9,6 +9,7 @@ https://arxiv.org/abs/1909.08053, section 3). All else is computed whole on each
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -40,8 +41,13 @@ class _Layers:
 
 @dataclass
 class Division:
-    """A model's layers, divided; ``undo`` makes it whole again."""
+    """A model's layers, divided; ``undo`` makes it whole again.
 
+    Attributes:
+        undivided: linear layers and attentions that are whole, a ``*`` for each number in a path.
+    """
+
+    undivided: tuple[str, ...] = ()
     _undo: list[Callable[[], None]] = field(default_factory=list)
 
     def undo(self) -> None:
@@ -113,7 +119,7 @@ def divide_layers(
         )
     for layers in found:
         _check(layers, degree)
-    division = Division()
+    division = Division(_undivided(model, found))
     smaller: dict[int, Any] = {}
     try:
         for layers in found:
@@ -151,6 +157,27 @@ def _layers_of(model: Any) -> Iterable[_Layers]:
         fused = {size // 3 for size in made} | {size // 2 for size in made}
         if takes and len(takes) == len(columns) and row.in_features in made | fused:
             yield _Layers(name or type(module).__name__, module, tuple(columns), row)
+
+
+def _undivided(model: Any, found: Iterable[_Layers]) -> tuple[str, ...]:
+    """Paths of what multiplies by weights and is in none of the modules found.
+
+    A fused projection whose parts differ in size (grouped queries) is among them: the model's code
+    splits what it gives by sizes of its own. So is ``nn.MultiheadAttention``, whose weights are no
+    layers.
+    """
+    import torch
+
+    told = {id(each) for layers in found for each in (*layers.columns, layers.row)}
+    whole: dict[str, None] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.MultiheadAttention):
+            # With its last layer.
+            told |= {id(each) for each in module.modules()}
+        elif not isinstance(module, torch.nn.Linear) or id(module) in told:
+            continue
+        whole[re.sub(r"\b\d+\b", "*", name)] = None
+    return tuple(whole)
 
 
 def _check(layers: _Layers, degree: int) -> None:

@@ -127,15 +127,17 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     path = target.name.removesuffix(":")
     if target.kind == "script" and path != target.name and Path(path).is_file():
         raise InputError(which_function(path))
+    # Before a search of minutes, and as it was when it was tried.
+    source = "" if parsed.write is None else _text_of(Path(target.name))
     require_torch("gobrrr fix")
     progress = Progress(None if parsed.quiet else sys.stderr)
     try:
-        return _fix(target, parsed, progress)
+        return _fix(target, parsed, progress, source)
     finally:
         progress.end()
 
 
-def _fix(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
+def _fix(target: Target, parsed: argparse.Namespace, progress: Progress, source: str) -> int:
     from gobrrr.cli.output import show, write_files
     from gobrrr.pipeline.fix import BUDGET_S, fix_on, program_bench
     from gobrrr.search.options import Options
@@ -160,24 +162,37 @@ def _fix(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
     write_files(result.diagnosis, parsed)
     show(result.diagnosis, parsed)
     if parsed.write is not None:
-        _write(Path(target.name), parsed.write, result)
+        _write(Path(target.name).name, source, parsed.write, result)
     if missed is not None:
         raise missed
     return 0
 
 
-def _write(script: Path, path: Path, result: FixResult) -> None:
+def _text_of(script: Path) -> str:
+    """The script to rewrite. Raises InputError."""
+    if script.is_dir():
+        raise InputError(f"--write rewrites one file, and {script} is a directory")
+    try:
+        return script.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"--write rewrites scripts in UTF-8, and {script} is not") from None
+    except FileNotFoundError:
+        raise InputError(f"{script}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{script} cannot be read: {error.strerror}") from None
+
+
+def _write(script: str, source: str, path: Path, result: FixResult) -> None:
     from gobrrr.fixes.rewrite import difference, rewrite
     from gobrrr.timeline.files import write_output
 
     if not result.best_fixes:
-        print(f"{path} is not written: no fix was verified, so it would equal {script.name}.")
+        print(f"{path} is not written: no fix was verified, so it would equal {script}.")
         return
-    source = script.read_text()
     written = rewrite(source, result.best_fixes, result.speedup)
     print()
     if written.text is not None:
-        print(difference(source, written.text, script.name, path.name), end="")
+        print(difference(source, written.text, script, path.name), end="")
     for note in written.notes:
         print(note)
     if written.text is not None:

@@ -112,6 +112,11 @@ class TraceProfiler:
         self._range = torch.profiler.record_function(f"ProfilerStep#{self._step}")
         self._range.__enter__()
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the program has ended this profiler, by starting and stopping one of its own."""
+        return self._profile is not None and profiler_runs() is False
+
     def mark(self) -> None:
         """End one step here and begin the next."""
         self._range.__exit__(None, None, None)
@@ -279,8 +284,10 @@ class AcceleratorBackend:
         return None if self.ACTIVITY is None else TraceProfiler(self.TYPE, self.ACTIVITY)
 
     def profiler_event_ns(self) -> float | None:
-        """Measured with the smallest op."""
-        return None if self.ACTIVITY is None else profiler_event_ns(self.TYPE, self.ACTIVITY)
+        """Measured with the smallest op; unknown while the program's own profiler is on."""
+        if self.ACTIVITY is None or profiler_runs():
+            return None
+        return profiler_event_ns(self.TYPE, self.ACTIVITY)
 
     def streams(self) -> SideStream | None:
         """PyTorch's."""

@@ -27,6 +27,10 @@ class StepTimer(Protocol):
 class StepProfiler(Protocol):
     """Profiles consecutive steps of host and device as a trace in the profiler's own format."""
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the program has ended this profiler, by starting and stopping one of its own."""
+
     def start(self) -> None:
         """Begin. Raises RuntimeError if another profiler is running."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,8 @@ from gobrrr.timeline.errors import InputError
 _AS_A_MODE = Mode(
     "aot_inductor", "AOTInductor", {}, "", left=Left(guards=False, python=False), recurrent=True
 )
+# What Inductor's kernels assume of the addresses of inputs (torch/_inductor/utils.py, ALIGNMENT).
+_ALIGNMENT_BYTES = 16
 
 
 def _consider(facts: Facts) -> Considered:
@@ -39,11 +41,12 @@ def _apply(work: Workload) -> Iterator[Workload]:
     import torch
 
     program = as_program(work)
-    if not is_module(program.model):
+    model = program.model
+    if not is_module(model):
         raise InputError("AOTInductor exports modules")
     args, kwargs = (), {}
-    if isinstance(program.inputs, dict):
-        kwargs = program.inputs
+    if isinstance(program.inputs, Mapping):
+        kwargs = dict(program.inputs)
     else:
         args = (
             tuple(program.inputs)
@@ -54,7 +57,8 @@ def _apply(work: Workload) -> Iterator[Workload]:
 
     metadata = dict(config.aot_inductor.metadata)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        exported = torch.export.export(program.model.eval(), args, kwargs)
+        exported = torch.export.export(model, args, kwargs)
+        _refuse_changed_buffers(model, exported)
         package = torch._inductor.aoti_compile_and_package(
             exported, package_path=str(Path(folder) / "model.pt2")
         )
@@ -62,16 +66,79 @@ def _apply(work: Workload) -> Iterator[Workload]:
     changed("aot_inductor")
     # The compiler leaves its notes on the program there.
     config.aot_inductor.metadata = metadata
+    yield replace(program, model=_exported(model, loaded, args, kwargs))
 
+
+def _refuse_changed_buffers(model: Any, exported: Any) -> None:
+    if not any(part.training for part in model.modules()):
+        return
+    if exported.run_decompositions({}).graph_signature.buffers_to_mutate:
+        raise InputError(
+            "in training mode the model updates its buffers, and the exported program would update "
+            "copies of them: call model.eval()"
+        )
+
+
+def _exported(model: Any, loaded: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The model with its library in it, which computes what it was exported for.
+
+    The library checks nothing that it is given: another shape is read past its end.
+    """
+    import torch
+
+    signature = inspect.signature(model.forward)
     by_name = bool(kwargs)
-    signature = inspect.signature(program.model.forward)
+    others = [p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def as_exported(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # The package takes its arguments as they were exported; a caller may give them otherwise.
         given = signature.bind(*args, **kwargs)
-        return loaded(**given.arguments) if by_name else loaded(*given.args, **given.kwargs)
+        if not by_name:
+            return given.args, given.kwargs
+        named = dict(given.arguments)
+        for name in others:
+            named |= named.pop(name, {})
+        return (), named
 
-    yield replace(program, model=call)
+    example = _layout(as_exported(*args, **kwargs))
+    parts = tuple(model.modules())
+    modes = [part.training for part in parts]
+
+    class Exported(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.training = model.training
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            given = as_exported(*args, **kwargs)
+            if [part.training for part in parts] != modes or _layout(given) != example:
+                return self.model(*args, **kwargs)
+            return loaded(*given[0], **given[1])
+
+    return Exported()
+
+
+def _layout(value: Any) -> Any:
+    """What compiled code takes for granted of its arguments: equal for those that it can take."""
+    import torch
+
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_nested:
+            return object()
+        aligned = value.data_ptr() % _ALIGNMENT_BYTES == 0
+        return kind, value.shape, value.stride(), value.dtype, value.device, aligned
+    # By hand where that will do: it is paid for in each call.
+    if kind is tuple or kind is list:
+        return kind, [_layout(item) for item in value]
+    if kind is dict:
+        return kind, [(key, _layout(item)) for key, item in value.items()]
+    leaves, structure = torch.utils._pytree.tree_flatten(value)
+    if structure.is_leaf():
+        # Exported as a constant.
+        return kind, value
+    return structure, [_layout(leaf) for leaf in leaves]
 
 
 AOT_INDUCTOR = Fix(

@@ -10,15 +10,28 @@ from libcst import matchers as m
 
 _Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 _Body = TypeVar("_Body", cst.Module, cst.IndentedBlock)
-_GOES_BACK = m.Call(func=m.Attribute(attr=m.Name("backward")))
+_GOES_BACK = m.Call(
+    func=m.Attribute(attr=m.Name("backward"))
+    | m.Attribute(
+        value=m.Name("autograd") | m.Attribute(attr=m.Name("autograd")), attr=m.Name("grad")
+    )
+    | m.Name("grad")
+)
+# Where none of these stands, no weight changes between two calls of the model.
+_TRAINS = m.Name("backward") | m.Name("autograd") | m.Name("optim") | m.Name("zero_grad") | m.Call(
+    func=m.Attribute(attr=m.Name("step"))
+)  # fmt: skip
+_NO_GRADIENTS = m.Name("no_grad") | m.Name("inference_mode")
 
 
 class AroundCallsOf(cst.CSTTransformer):
     """Puts one ``with`` around each stretch of statements that calls the model.
 
     A stretch begins with the statement that calls it and ends before the one that goes back
-    through the graph, or, where none does, with the last that calls it. A loop that evaluates is
-    one statement: the context goes around all of it.
+    through the graph, or, where none does, with the last that calls it. A loop without gradients,
+    or in a script that does not train, is one statement: the context goes around all of it. In any
+    other loop it goes around the calls: autocast keeps the weights it has cast for as long as the
+    context is open, and would go on with those of the first step.
 
     Attributes:
         written: how many were put.
@@ -33,14 +46,32 @@ class AroundCallsOf(cst.CSTTransformer):
         self._comment = comment
         called = m.Name(model) | m.Attribute(value=m.Name(model), attr=m.Name("generate"))
         self._calls = m.Call(func=called)
+        self._back: m.BaseMatcherNode = _GOES_BACK
+        self._trains = True
+        # How many blocks without gradients are around the one that is visited.
+        self._without_gradients = 0
         # Statements of the tree as it was, which a context goes around: first of a stretch or not.
         self._inside: dict[cst.CSTNode, bool] = {}
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Outer blocks decide first: what has a context around it gets none inside."""
+        if isinstance(node, cst.Module):
+            self._back = _going_back(node)
+            self._trains = bool(m.findall(node, _TRAINS))
         if isinstance(node, (cst.Module, cst.IndentedBlock)):
             self._plan(node)
-        return node not in self._inside
+        elif m.matches(node, self._calls):
+            self.unclear = self.unclear or "a call of it is no statement of its own"
+        visited = node not in self._inside
+        if visited:
+            self._without_gradients += _has_no_gradients(node)
+        return visited
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        """What was visited is behind."""
+        if original_node not in self._inside:
+            self._without_gradients -= _has_no_gradients(original_node)
+        return super().on_leave(original_node, updated_node)
 
     def leave_Module(  # noqa: N802 - LibCST's name
         self, original_node: cst.Module, updated_node: cst.Module
@@ -58,7 +89,8 @@ class AroundCallsOf(cst.CSTTransformer):
         within = False
         for place, one in enumerate(block.body):
             begins = self._begins(one)
-            if begins or (within and self._leads_back(block.body[place:])):
+            leads = within and self._leads_back(block.body[place:])
+            if (begins or leads) and not self._repeats(one):
                 self._inside[one] = not within
                 within = True
             else:
@@ -68,7 +100,7 @@ class AroundCallsOf(cst.CSTTransformer):
         """Whether a statement calls the model, and does not go back as well."""
         if isinstance(one, (cst.FunctionDef, cst.ClassDef)) or not m.findall(one, self._calls):
             return False
-        if not m.findall(one, _GOES_BACK):
+        if not m.findall(one, self._back):
             return True
         if isinstance(one, cst.SimpleStatementLine):
             self.unclear = "the forward and the backward pass are one statement"
@@ -77,7 +109,15 @@ class AroundCallsOf(cst.CSTTransformer):
     def _leads_back(self, rest: Sequence[cst.CSTNode]) -> bool:
         """Whether a statement stands between a call and the backward pass that follows it."""
         first, *later = rest
-        return not m.findall(first, _GOES_BACK) and any(m.findall(one, _GOES_BACK) for one in later)
+        return not m.findall(first, self._back) and any(m.findall(one, self._back) for one in later)
+
+    def _repeats(self, one: cst.CSTNode) -> bool:
+        """Whether a statement calls the model in a loop between whose turns weights may change."""
+        if not self._trains or self._without_gradients or _has_no_gradients(one):
+            return False
+        if isinstance(one, (cst.For, cst.While)) and m.findall(one, self._calls):
+            return True
+        return any(map(self._repeats, one.children))
 
     def _around(self, original: _Body, block: _Body) -> _Body:
         body: list[_Statement] = []
@@ -103,3 +143,30 @@ class AroundCallsOf(cst.CSTTransformer):
         inside = [first.with_changes(leading_lines=[]), *others]
         items = [cst.WithItem(self._context)]
         return [cst.With(items, cst.IndentedBlock(inside), leading_lines=above)]
+
+
+def _going_back(tree: cst.Module) -> m.BaseMatcherNode:
+    """Calls that go back through the graph, those of the script's own functions that do among them.
+
+    Methods are told by their names alone.
+    """
+    functions = [cst.ensure_type(one, cst.FunctionDef) for one in m.findall(tree, m.FunctionDef())]
+    names: set[str] = set()
+    while True:
+        named = [m.Name(name) for name in sorted(names)]
+        own = [m.Call(func=one | m.Attribute(attr=one)) for one in named]
+        back = m.OneOf(_GOES_BACK, *own) if own else _GOES_BACK
+        found = {one.name.value for one in functions if m.findall(one.body, back)}
+        if found <= names:
+            return back
+        names |= found
+
+
+def _has_no_gradients(node: cst.CSTNode) -> bool:
+    """Whether what is inside runs under ``no_grad`` or ``inference_mode``."""
+    around = (
+        node.items if isinstance(node, cst.With)
+        else node.decorators if isinstance(node, cst.FunctionDef)
+        else ()
+    )  # fmt: skip
+    return any(m.findall(one, _NO_GRADIENTS) for one in around)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -195,7 +196,7 @@ class _Match:
     key: Any
     value: Any
     scale: float
-    mask: tuple[str, Any] | None
+    mask: tuple[Any, Any] | None
     orders: Orders | None = None
 
 
@@ -222,8 +223,11 @@ def _match(last: Any) -> _Match | None:
     if weights.kwargs.get("dim", weights.args[1] if len(weights.args) > 1 else None) != -1:
         return None
     scores, mask, scale = weights.args[0], None, None
-    if _is(scores, "masked_fill", "masked_fill_") and _is_minus_infinity(scores.args[2]):
-        mask = ("keep where not", scores.args[1])
+    if _is(scores, "masked_fill", "masked_fill_") and len(scores.args) == 3:
+        kind = _kind_of_fill(scores.args[2], _example(scores.args[0]))
+        if kind is None:
+            return None
+        mask = (kind, scores.args[1])
         scores = scores.args[0]
     elif _is(scores, "add", "__add__", "iadd") and len(scores.args) == 2:
         mask = ("add", scores.args[1])
@@ -252,8 +256,21 @@ def _drops(node: Any) -> bool:
     return bool(training) and rate != 0
 
 
-def _is_minus_infinity(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value < -1e4
+def _kind_of_fill(value: Any, scores: Any) -> Any:
+    """How scores filled with ``value`` are masked; ``None`` if that cannot be said of them.
+
+    Filled with a finite number, a row that is masked whole has equal weights, which neither -inf
+    nor a boolean mask gives it. Then it is the dtype of a bias that takes the filled number's
+    place (``_as_mask``); one of 16 bits that ends at 65504 has no room for it.
+    """
+    import torch
+
+    if not isinstance(value, (int, float)) or not value < -1e4:
+        return None
+    if value == -math.inf:
+        return "keep where not"
+    dtype = getattr(scores, "dtype", None)
+    return dtype if dtype in (torch.float32, torch.bfloat16, torch.float64) else None
 
 
 def _rewrite(graph: Any, found: _Match) -> None:
@@ -286,12 +303,21 @@ def _rewrite(graph: Any, found: _Match) -> None:
     found.last.replace_all_uses_with(fused)
 
 
-def _as_mask(graph: Any, kind: str, mask: Any) -> Any:
-    """What ``scaled_dot_product_attention`` takes: its CPU kernel has 2 or 4 dimensions."""
+def _as_mask(graph: Any, kind: Any, mask: Any) -> Any:
+    """What ``scaled_dot_product_attention`` takes: its CPU kernel has 2 or 4 dimensions.
+
+    ``kind`` is "keep where not", "add", or the dtype of scores filled with a finite number.
+    """
     import torch
 
     if kind == "keep where not":
         mask = graph.call_function(torch.logical_not, (mask,))
+    elif isinstance(kind, torch.dtype):
+        # Added, it absorbs any score, so that those of a row masked whole are equal as if filled
+        # in; the number itself would not: -1e5 + score is another for each. Half of the least one:
+        # kernels multiply it by log2(e).
+        bias = graph.call_function(torch.zeros_like, (mask,), {"dtype": kind})
+        mask = graph.call_method("masked_fill", (bias, mask, torch.finfo(kind).min / 2))
     elif isinstance(mask, torch.fx.Node) and not torch.is_grad_enabled():
         # With a mask that could train PyTorch takes attention apart.
         mask = graph.call_method("detach", (mask,))

@@ -40,6 +40,12 @@ from gobrrr.timeline.quantities import si, time_text
 _TUNED = (-0.5, 0.2, 1.0)
 # Times the estimate of what compiled calls cost: low, expected, high saving.
 _UNSURE = (1.6, 1.0, 0.6)
+# Not ``model.compile()``, which keeps the keys: it compiles nothing where ``forward`` is torch.nn's
+# own (``scripts.compile_in_place``).
+_KEYS = (
+    'The keys of {model}.state_dict() begin with "_orig_mod." once {model} is compiled: to keep '
+    "them as they are, save and load {model}._orig_mod.state_dict() from there on."
+)
 _FILLS = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
 
 
@@ -253,7 +259,9 @@ def _fix(mode: Mode) -> Fix:
         snippet=mode.code,
         apply=apply,
         in_script=in_script,
-        in_source=(BeforeLoop((_as_written(mode.arguments),)),),
+        in_source=(
+            BeforeLoop((_as_written(mode.arguments),), note=_KEYS, where="state_dict"),
+        ),
         changes_made=graphs_compiled,
         effect=Effect(fuses=True),
         claims=(CODE,),

@@ -150,6 +150,8 @@ LOADER_WORKERS = Fix(
             ),
             unless="num_workers",
             place=5,
+            # Each worker would repeat what an iterable data set yields: the trial passes it over.
+            not_beside="IterableDataset",
         ),
         AfterImports(("import os",)),
     ),

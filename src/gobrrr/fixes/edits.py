@@ -14,8 +14,9 @@ class Keyword:
         calls: last names of what is called: ``"DataLoader"``.
         arguments: (name, value as code); a value that the call gives by name is replaced.
         without: arguments that are taken out, because they contradict these.
-        unless: a call that has this argument stays as it is.
+        unless: a call that has this argument, and not as 0, False or None, stays as it is.
         place: positional arguments that leave these to be given by name.
+        not_beside: where the script names this, which of its calls were changed cannot be told.
     """
 
     calls: tuple[str, ...]
@@ -23,21 +24,27 @@ class Keyword:
     without: tuple[str, ...] = ()
     unless: str = ""
     place: int = 99
+    not_beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeLoop:
-    """Statements where the model is made and has not been called yet; ``{model}`` is its name."""
+    """Statements where the model is made and has not been called yet; ``{model}`` is its name.
+
+    ``note`` is what the user has to know of a script that names ``where``.
+    """
 
     lines: tuple[str, ...]
+    note: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AroundCalls:
     """A ``with`` around the statements from a call of the model to the backward pass.
 
-    Where none follows: around the statement, or the whole loop, that calls it. ``context`` is code
-    that makes the context; ``{model}`` is the model's name.
+    Where none follows: around the statement that calls it, or the whole loop if nothing is trained
+    in it. ``context`` is code that makes the context; ``{model}`` is the model's name.
     """
 
     context: str

@@ -96,6 +96,7 @@ class Fix:
         setting: which of its family's settings it is.
         changes_step: the step afterwards is another one (a larger batch), which no other fix
             compares with.
+        changes_optimizer: it needs the optimizer: without one there is nothing that it changes.
         judged_with: the class of fixes whose trials say how far predictions like its own lie from
             what is measured (``spread``); empty: none do, and its interval is the widest.
         precision: what it computes in instead of the program's own type; empty: it keeps that.
@@ -120,6 +121,7 @@ class Fix:
     family: str = ""
     setting: float | None = None
     changes_step: bool = False
+    changes_optimizer: bool = False
     precision: str = ""
     judged_with: str = ""
 

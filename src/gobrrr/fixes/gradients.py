@@ -89,6 +89,9 @@ def _consider_unused(facts: Facts) -> Considered:
 
 @contextmanager
 def _apply_unused(work: Workload) -> Iterator[Workload]:
+    if work.optimizer is None:
+        yield work
+        return
     used = {id(p) for group in work.optimizer.param_groups for p in group["params"]}
     for parameter in work.model.parameters():
         if id(parameter) not in used:
@@ -243,6 +246,7 @@ SET_TO_NONE = Fix(
     changes_made=changes_of("set_to_none"),
     in_source=(Keyword(("zero_grad",), (("set_to_none", "True"),), place=0),),
     effect=UNBOUNDED,
+    changes_optimizer=True,
 )
 UNUSED_GRADIENTS = Fix(
     name="unused_gradients",
@@ -256,6 +260,7 @@ UNUSED_GRADIENTS = Fix(
     apply=_apply_unused,
     changes_made=changes_of("unused_gradients"),
     effect=UNBOUNDED,
+    changes_optimizer=True,
 )  # fmt: skip
 NO_CHECKPOINTING = Fix(
     name="no_checkpointing",

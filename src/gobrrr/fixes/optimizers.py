@@ -125,7 +125,8 @@ def _together(optimizer: Any) -> None:
 def _changes(change: Callable[[Any], None]) -> tuple[Any, Any]:
     @contextmanager
     def apply(work: Workload) -> Iterator[Workload]:
-        change(work.optimizer)
+        if work.optimizer is not None:
+            change(work.optimizer)
         yield work
 
     def in_script() -> AbstractContextManager[None]:
@@ -152,6 +153,7 @@ FUSED_OPTIMIZER = Fix(
     in_script=_fuse_in_script,
     effect=UNBOUNDED,
     claims=(OPTIMIZER,),
+    changes_optimizer=True,
     judged_with=OPTIMIZERS,
 )
 FOREACH_OPTIMIZER = Fix(
@@ -166,5 +168,6 @@ FOREACH_OPTIMIZER = Fix(
     apply=_together_apply,
     in_script=_together_in_script,
     claims=(OPTIMIZER,),
+    changes_optimizer=True,
     judged_with=OPTIMIZERS,
 )

@@ -72,7 +72,7 @@ def rewrite(source: str, fixes: Sequence[Fix], speedup: float) -> Rewritten:
         for fix in fixes
         if fix.environment
     ]
-    return Rewritten(text, tuple(started))
+    return Rewritten(text, (*edited.notes, *started))
 
 
 def difference(before: str, after: str, before_name: str, after_name: str) -> str:
@@ -122,16 +122,21 @@ class _Edited:
     comment: str
     before_loop: list[str] = field(default_factory=list)
     after_imports: list[str] = field(default_factory=list)
+    imports: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, edit: Edit, name: str) -> None:
         """Make or note an edit. Raises _NoPlace."""
         if isinstance(edit, AfterImports):
-            self.after_imports += edit.lines
+            for line in edit.lines:
+                (self.imports if line.startswith("import ") else self.after_imports).append(line)
+            self._uses(*edit.lines)
         elif isinstance(edit, FirstArgument):
             self.tree = self.tree.visit(_SetFirst(edit))
         elif isinstance(edit, AroundCalls):
             model = self._model(name)
             context = edit.context.replace("{model}", model)
+            self._uses(context)
             around = AroundCallsOf(model, context, self.comment)
             self.tree = self.tree.visit(around)
             if around.unclear or not around.written:
@@ -140,7 +145,15 @@ class _Edited:
         elif isinstance(edit, BeforeLoop):
             model = self._model(name)
             self.before_loop += [line.replace("{model}", model) for line in edit.lines]
+            self._uses(*edit.lines)
+            if edit.note and _names(self.tree, edit.where):
+                self.notes.append(edit.note.replace("{model}", model))
         else:
+            if edit.not_beside and _names(self.tree, edit.not_beside):
+                raise _NoPlace(
+                    f"{name} leaves what has an {edit.not_beside} as it is, and gobrrr cannot tell "
+                    "which calls of the script those are"
+                )
             change = _SetKeyword(edit)
             self.tree = self.tree.visit(change)
             what = " and ".join(name for name, _ in edit.arguments)
@@ -149,6 +162,14 @@ class _Edited:
             if not change.seen:
                 calls = " or ".join(edit.calls)
                 raise _NoPlace(f"{name} sets {what} in a call of {calls}, and there is none")
+            if not change.made:
+                raise _NoPlace(f"{name} sets {what}, and no call of the script leaves that open")
+
+    def _uses(self, *code: str) -> None:
+        """Have ``torch`` imported for this code, where the script does not do it by that name."""
+        used = any("torch" in one for one in code)
+        if used and "import torch" not in self.imports and not _binds_torch(self.tree):
+            self.imports.append("import torch")
 
     def _model(self, name: str) -> str:
         model = model_name(self.tree)
@@ -166,14 +187,20 @@ class _Edited:
             if not placed.done:
                 raise _NoPlace(f"gobrrr cannot tell where {model} is made and first called")
         if self.after_imports:
-            lines = list(self.after_imports)
             body = list(tree.body)
-            if not m.findall(tree, m.Import(names=[m.ImportAlias(name=m.Name("torch"))])):
-                lines.insert(0, "import torch")
             at = 1 + max(
                 (i for i, one in enumerate(body) if _imports(one)), default=_docstring(body)
             )
-            body[at:at] = self._statements(lines, blank=True)
+            body[at:at] = self._statements(self.after_imports, blank=True)
+            tree = tree.with_changes(body=body)
+        if self.imports:
+            # Before everything that may use them: a script can import more further down.
+            body = list(tree.body)
+            at = 1 + max(
+                (i for i, one in enumerate(body) if m.matches(one, _FUTURE)),
+                default=_docstring(body),
+            )
+            body[at:at] = self._statements(self.imports, blank=at > 0)
             tree = tree.with_changes(body=body)
         return tree.code
 
@@ -183,6 +210,23 @@ class _Edited:
         above.append(cst.EmptyLine(comment=cst.Comment(self.comment)))
         made[0] = made[0].with_changes(leading_lines=above)
         return made
+
+
+_FUTURE = m.SimpleStatementLine(body=[m.ImportFrom(module=m.Name("__future__")), m.ZeroOrMore()])
+
+
+def _names(tree: cst.Module, name: str) -> bool:
+    return bool(m.findall(tree, m.Name(name)))
+
+
+def _binds_torch(tree: cst.Module) -> bool:
+    """Whether a statement of the module itself imports ``torch`` by its own name."""
+    return any(
+        alias.asname is None and alias.evaluated_name.partition(".")[0] == "torch"
+        for line in tree.body if isinstance(line, cst.SimpleStatementLine)
+        for one in line.body if isinstance(one, cst.Import)
+        for alias in one.names
+    )  # fmt: skip
 
 
 def _imports(statement: cst.CSTNode) -> bool:
@@ -203,7 +247,7 @@ class _SetKeyword(cst.CSTTransformer):
     def __init__(self, edit: Keyword) -> None:
         super().__init__()
         self.edit = edit
-        self.seen = 0
+        self.seen = self.made = 0
         self.unclear = False
 
     def leave_Call(  # noqa: N802 - LibCST's name
@@ -216,15 +260,19 @@ class _SetKeyword(cst.CSTTransformer):
         self.seen += 1
         old = updated_node.args
         positional = sum(arg.keyword is None for arg in old)
-        given = {arg.keyword.value for arg in old if arg.keyword is not None}
+        given = {arg.keyword.value: arg.value for arg in old if arg.keyword is not None}
         if any(arg.star for arg in old):
             self.unclear = True
             return updated_node
-        if edit.unless and (edit.unless in given or positional > edit.place):
+        decided = given.get(edit.unless) if edit.unless else None
+        if edit.unless and positional > edit.place:
+            decided = old[edit.place].value
+        if decided is not None and _is_on(decided):
             return updated_node
-        if positional > edit.place:
+        if positional > edit.place or (decided is not None and not _is_off(decided)):
             self.unclear = True
             return updated_node
+        self.made += 1
         replaced = {name for name, _ in edit.arguments} | set(edit.without)
         kept = [arg for arg in old if arg.keyword is None or arg.keyword.value not in replaced]
         new = [_argument(name, value) for name, value in edit.arguments]
@@ -246,6 +294,20 @@ class _SetFirst(cst.CSTTransformer):
             return updated_node
         first = updated_node.args[0].with_changes(value=cst.parse_expression(self.edit.value))
         return updated_node.with_changes(args=[first, *updated_node.args[1:]])
+
+
+def _is_off(value: cst.BaseExpression) -> bool:
+    """Whether it is 0, False or None as written: what the trial takes for not given."""
+    if isinstance(value, cst.Integer):
+        return value.evaluated_value == 0
+    return m.matches(value, m.Name("False") | m.Name("None"))
+
+
+def _is_on(value: cst.BaseExpression) -> bool:
+    """Whether it is another number, or True, as written."""
+    if isinstance(value, cst.Integer):
+        return value.evaluated_value != 0
+    return m.matches(value, m.Name("True"))
 
 
 def _argument(name: str, value: str) -> cst.Arg:

@@ -79,7 +79,7 @@ SPARSE_GRADIENTS = Fix(
     snippet="nn.Embedding(words, width, sparse=True)",
     apply=partial(with_model_changed, _make_sparse),
     in_script=partial(before_first_call, _make_sparse),
-    in_source=(Keyword(_LAYERS, (("sparse", "True"),), unless="sparse"),),
+    in_source=(Keyword(_LAYERS, (("sparse", "True"),), unless="sparse", place=6),),
     changes_made=changes_of("sparse_gradients"),
     effect=UNBOUNDED,
 )

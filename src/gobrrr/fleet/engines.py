@@ -66,7 +66,11 @@ def _alone(task: MapTask) -> MappedFile:
         try:
             return pool.submit(map_file, task).result()
         except BrokenProcessPool:
-            return MappedFile(task.source, error=ENDED.format(path=task.source.path))
+            return _ended(task)
+
+
+def _ended(task: MapTask) -> MappedFile:
+    return MappedFile(task.source, error=ENDED.format(path=task.source.path), retry=True)
 
 
 @contextmanager
@@ -146,4 +150,4 @@ def _ray_results(ray: Any, tasks: Sequence[MapTask]) -> Iterator[MappedFile]:
             try:
                 yield ray.get(reference)
             except ray.exceptions.RayError:
-                yield MappedFile(task.source, error=ENDED.format(path=task.source.path))
+                yield _ended(task)

@@ -33,7 +33,8 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True):
     """One file that was looked at; the columns of ``schema.FILES``.
 
     ``error`` is ``None`` for one whose tables are in the folder. ``key`` is what they depend on;
-    ``stem`` the name of its tables' files.
+    ``stem`` the name of its tables' files. ``retry``: the error may be gone without a change of the
+    file; ``None`` where an earlier version of gobrrr, which did not note it, listed the file.
     """
 
     path: str
@@ -52,6 +53,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None
     worker_bytes: int | None = None
     notices: list[str] | None = None
+    retry: bool | None = None
 
 
 def is_fleet(path: Path) -> bool:
@@ -147,9 +149,11 @@ class FleetFolder:
         return found
 
     def known(self, path: str, key: str) -> bool:
-        """Whether nothing has changed since a file was looked at."""
+        """Whether reading a file again would find what is here of it."""
         row = self._rows.get(path)
-        return row is not None and row.key == key
+        if row is None or row.key != key:
+            return False
+        return row.error is None or row.retry is False
 
     def add(self, mapped: MappedFile, key: str) -> None:
         """Takes the tables of a file, in place of those that it had.
@@ -175,6 +179,7 @@ class FleetFolder:
             cpu_s=mapped.cpu_s,
             worker_bytes=mapped.worker_bytes,
             notices=list(mapped.notices),
+            retry=mapped.retry,
         )
         rival = self._holder(row)
         if rival is not None and rival.path < row.path:

@@ -47,8 +47,9 @@ class MappedFile:
     """What became of one trace.
 
     ``tables`` are Parquet files by the name of their table; none with an ``error``, which is one
-    sentence. ``read_s`` is how long it took, ``cpu_s`` how much of a processor
-    that was, ``worker_bytes`` the most memory that the worker has had.
+    sentence; ``retry`` if its cause lies outside the file, so that the next build reads it again.
+    ``read_s`` is how long it took, ``cpu_s`` how much of a processor that was, ``worker_bytes`` the
+    most memory that the worker has had.
     """
 
     source: SourceFile
@@ -63,6 +64,11 @@ class MappedFile:
     cpu_s: float | None = None
     worker_bytes: int | None = None
     notices: tuple[str, ...] = ()
+    retry: bool = False
+
+
+class FetchError(InputError):
+    """A file that could not be had: nothing is known of what is in it."""
 
 
 def map_file(task: MapTask) -> MappedFile:
@@ -75,7 +81,9 @@ def map_file(task: MapTask) -> MappedFile:
             mapped = _mapped(timeline, task)
     except TooLargeError as error:
         share = f"a worker may use {binary_size(task.memory_bytes)} (--worker-memory)"
-        return MappedFile(source, error=f"{_sentence(error, source.path)}; {share}")
+        return MappedFile(source, error=f"{_sentence(error, source.path)}; {share}", retry=True)
+    except FetchError as error:
+        return MappedFile(source, error=_sentence(error, source.path), retry=True)
     except InputError as error:
         return MappedFile(source, error=_sentence(error, source.path))
     except MemoryError:
@@ -83,6 +91,7 @@ def map_file(task: MapTask) -> MappedFile:
             source,
             error=f"{source.path}: needs more than {binary_size(task.memory_bytes)} of memory, the "
             "limit of a worker; raise it with --worker-memory",
+            retry=True,
         )
     except Exception as error:
         # One file that breaks a reader must not end a thousand others.
@@ -153,6 +162,11 @@ def _parquet(table: pa.Table) -> bytes:
 def _here(path: str) -> Iterator[Path]:
     """The file on this machine: itself, or a copy for as long as it is read."""
     if not is_remote(path):
+        try:
+            Path(path).open("rb").close()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise FetchError(f"{path}: cannot be read: {reason.lower()}") from None
         yield Path(path)
         return
     fsspec: Any = package("fsspec", f"reading {path}")
@@ -163,7 +177,7 @@ def _here(path: str) -> Iterator[Path]:
             with fsspec.open(path, "rb") as far, copy.open("wb") as near:
                 shutil.copyfileobj(far, near, 1 << 20)
         except Exception as error:
-            raise InputError(
+            raise FetchError(
                 f"{path}: cannot be fetched: {type(error).__name__}: {error}"
             ) from None
         yield copy

@@ -98,5 +98,6 @@ FILES = pa.schema(
         ("recorded_ns", pa.int64()), ("events", pa.int64()), ("read_s", _SECONDS),
         ("cpu_s", _SECONDS),
         ("worker_bytes", pa.int64()), ("notices", pa.list_(pa.string())),
+        ("retry", pa.bool_()),
     ]
 )  # fmt: skip

@@ -15,7 +15,7 @@ from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
 from gobrrr.models.products import TiledTime
 from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.ops import OpCall
-from gobrrr.work.attention import BACKWARD_VECTOR, FORWARD_VECTOR, visible_pairs
+from gobrrr.work.attention import BACKWARD_VECTOR, FORWARD_VECTOR, is_causal, visible_pairs
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import arithmetic_dtype
 
@@ -81,7 +81,7 @@ def time_of_attention(
         t, shared = k.shape[-2], prod(k.shape[:-2])
     if not heads or not s:
         raise ValueError("an attention over nothing")
-    causal = any(arg is True for arg in call.args) and s > 1
+    causal = is_causal(call) and s > 1
     if s == 1 and 0 < shared < heads and not backward:
         # One query each: those that share their keys become the rows of one block
         # (``seqlenq_ngroups_swapped`` in FlashAttention-2's flash_api.cpp).

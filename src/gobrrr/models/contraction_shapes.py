@@ -9,7 +9,7 @@ from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.products import Product, item_bytes
 from gobrrr.timeline.ops import VALUES_IN_ELEMENT, Arg, OpCall, TensorSpec
 from gobrrr.work.contractions import groups_of, groups_used, output_mask
-from gobrrr.work.convolution import COMPOSITE, LAYOUTS, output_shape
+from gobrrr.work.convolution import COMPOSITE, LAYOUTS, by_dimension, output_shape
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import integers
 
@@ -50,20 +50,22 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
         return [_plain(tensors[1], tensors[2], dtype)]
     if name in ("linear", "_linear", "mkldnn_linear"):
         x, weight = tensors[0], tensors[1]
-        rows = prod(x.shape[:-1])
-        found = _product(rows, weight.shape[0], x.shape[-1], 1, dtype)
+        rows, parts = prod(x.shape[:-1]), _parts(x)
+        found = _product(rows, weight.shape[0] * parts, x.shape[-1] * parts, 1, dtype)
         return [replace(found, a_by_rows=True, b_by_rows=True)]
     if name in ("mv", "addmv", "addmv_"):
         # One column: bandwidth decides, in kernels of their own (gemv).
-        m, k = next(spec for spec in tensors if len(spec.shape) == 2).shape
-        return [Product(m, 1, k, 1, dtype, 0.0)]
+        matrix = next(spec for spec in tensors if len(spec.shape) == 2)
+        m, k = matrix.shape
+        return [Product(m, 1, k * _parts(matrix), 1, dtype, 0.0)]
     if name == "_euclidean_dist":
         x, y = tensors[0], tensors[1]
         return [_product(x.shape[-2], y.shape[-2], x.shape[-1] + 2, prod(x.shape[:-2]), dtype)]
     if name == "matmul":
         a, b = tensors[0], tensors[1]
         if len(b.shape) == 2:
-            return [_product(prod(a.shape[:-1]), b.shape[1], a.shape[-1], 1, dtype)]
+            rows, parts = prod(a.shape[:-1]), _parts(a)
+            return [_product(rows, b.shape[1] * parts, a.shape[-1] * parts, 1, dtype)]
         return [_plain(a, b, dtype)]
     if call.name in _CONVOLUTIONS:
         return [convolution_of(call).forward(dtype, c)]
@@ -72,9 +74,19 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
     return []
 
 
+def _parts(spec: TensorSpec) -> int:
+    """Real numbers of an element.
+
+    Complex rows ``[re, im]`` by ``[[re, im], [-im, re]]``: a complex product of m x k by k x n has
+    the multiply-adds, the inputs and the results of a real one of m x 2 k by 2 k x 2 n.
+    """
+    return 2 if spec.dtype.startswith("complex") else 1
+
+
 def _plain(a: TensorSpec, b: TensorSpec, dtype: str) -> Product:
-    m, n = a.shape[-2], b.shape[-1]
-    k = a.shape[-1] * VALUES_IN_ELEMENT.get(a.dtype, 1)
+    parts = _parts(a)
+    m, n = a.shape[-2], b.shape[-1] * parts
+    k = a.shape[-1] * parts * VALUES_IN_ELEMENT.get(a.dtype, 1)
     return replace(
         _product(m, n, k, prod(a.shape[:-2]), dtype),
         a_by_rows=a.strides is None or a.strides[-1] == 1,
@@ -109,8 +121,8 @@ class ConvolutionShape:
 
     ``images``: batch; ``inputs``, ``outputs``: channels of one group; ``pixels_in``,
     ``pixels_out``: positions of an image; ``taps``: positions of the window; ``last``: strides
-    say that channels are the fastest dimension; ``sizes_in``, ``sizes_out``, ``window``: by
-    dimension.
+    say that channels are the fastest dimension; ``sizes_in``, ``sizes_out``, ``window``,
+    ``strides``, ``dilation``: by dimension.
     """
 
     images: int
@@ -125,6 +137,8 @@ class ConvolutionShape:
     sizes_in: tuple[int, ...] = ()
     sizes_out: tuple[int, ...] = ()
     window: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
 
     @property
     def depthwise(self) -> bool:
@@ -148,10 +162,16 @@ class ConvolutionShape:
 
     @property
     def three_by_three(self) -> bool:
-        """Whether it is a window of 3 x 3 at stride 1, as Winograd's algorithms take."""
-        return self.window == (3, 3) and not self.transposed and all(
-            out >= size - 2 for out, size in zip(self.sizes_out, self.sizes_in)
-        )  # fmt: skip
+        """Whether it is a dense window of 3 x 3 at stride 1, as Winograd's algorithms take.
+
+        A trace may leave the strides out: then the sizes tell.
+        """
+        return (
+            self.window == (3, 3)
+            and not self.transposed
+            and all(step == 1 for step in (*self.strides, *self.dilation))
+            and all(out >= size - 2 for out, size in zip(self.sizes_out, self.sizes_in))
+        )
 
     @property
     def padded_inputs(self) -> int:
@@ -215,7 +235,11 @@ def convolution_of(call: OpCall) -> ConvolutionShape:
         out = call.outputs[0].shape
     else:
         out = output_shape(call, layout, x, weight, transposed)
-    return _shape(x, weight, out, rank, transposed, _argument(call, layout.groups))
+    return replace(
+        _shape(x, weight, out, rank, transposed, _argument(call, layout.groups)),
+        strides=by_dimension(_argument(call, layout.stride), rank, 1),
+        dilation=by_dimension(_argument(call, layout.dilation), rank, 1),
+    )
 
 
 def _shape(

@@ -43,6 +43,9 @@ def work_with_flags(call: OpCall, work: Work, device: TargetDevice, flags: Flags
     """The work in the format that its multiplications run in: TF32 where PyTorch allows it."""
     if work.compute_dtype != "float32" or not work.matrix_flops:
         return work
+    if "_efficient_attention" in call.name:
+        # Compiled to multiply in parts (``models.attention_time``), whatever is allowed.
+        return work
     by_cudnn = "conv" in call.name or "cudnn_rnn" in call.name
     allowed = flags.tf32_convolution if by_cudnn else flags.tf32_matmul
     if allowed and device.kind == "cuda" and device.ceilings.value("matrix.tf32") is not None:

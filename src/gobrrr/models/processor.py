@@ -18,7 +18,7 @@ from gobrrr.models.target import TargetDevice
 from gobrrr.models.walks import crosses_rows
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import si
-from gobrrr.work.attention import visible_pairs
+from gobrrr.work.attention import is_causal, visible_pairs
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import arithmetic_dtype
 from gobrrr.work.traits import traits_of
@@ -257,8 +257,7 @@ def _attention(call: OpCall, device: TargetDevice) -> float | None:
     )
     if not points:
         return None
-    causal = any(arg is True for arg in call.args)
-    blocks = visible_pairs(-(-queries // _KEYS), -(-keys // _KEYS), causal) * _KEYS**2
+    blocks = visible_pairs(-(-queries // _KEYS), -(-keys // _KEYS), is_causal(call)) * _KEYS**2
     scores = min(blocks, queries * keys)
     per_query = device.ceilings.value("operator.attention.query")
     seconds = heads * scores * _between(points, size)

@@ -16,8 +16,11 @@ from typing import NamedTuple
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
-from gobrrr.work.traffic import is_inplace
+from gobrrr.work.traffic import is_inplace, list_at, tensors_in
 from gobrrr.work.views import NO_WORK
+
+# Of a fused optimizer: it updates its parameters and all of its state in place.
+_GRADIENTS = 1
 
 
 @dataclass(slots=True)
@@ -210,6 +213,10 @@ def _missed(accesses: Sequence[_Accesses | None], capacity_bytes: int) -> list[t
 
 
 def _written(call: OpCall) -> list[TensorSpec]:
-    if is_inplace(call) and call.tensors:
-        return [call.tensors[0]]
-    return list(call.outputs or ())
+    if not is_inplace(call) or not call.tensors:
+        return list(call.outputs or ())
+    if not call.name.startswith("aten::_fused_"):
+        # A tensor, or the list of a ``_foreach_`` operator.
+        return tensors_in(call.args[:1])
+    lists = [list_at(call, i) for i in range(len(call.args)) if i != _GRADIENTS]
+    return [spec for tensors in lists for spec in tensors]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 from gobrrr.models.collectives import Collective, CollectiveTime, Group, HostLink, collective_time
 from gobrrr.models.pipeline_schedule import Schedule
@@ -135,6 +138,25 @@ def spread(mesh: Mesh, hosts: int) -> Mesh:
     return replace(mesh, hosts=hosts)
 
 
+def refuse_uneven(mesh: Mesh) -> None:
+    """Raises InputError where the groups of a dimension do not all lie alike on the hosts.
+
+    Every rank waits for the group that crosses most hosts, and only the first rank's is looked at.
+    A group and what is within it is so many neighbours in rank: they divide a host, or fill whole
+    hosts.
+    """
+    inner = [*reversed(DIMENSIONS[1:])]
+    neighbours = accumulate((mesh.sizes[name] for name in inner), mul)
+    for at, ranks in enumerate(neighbours, 1):
+        if mesh.per_host % ranks and ranks % mesh.per_host:
+            sizes = {name: mesh.sizes[name] for name in DIMENSIONS if name in inner[:at]}
+            raise InputError(
+                f"the {ranks} neighbouring ranks of {Mesh(**sizes)} neither divide a host of "
+                f"{mesh.per_host} devices nor fill whole hosts, so its groups would lie on hosts "
+                "in different ways: give other sizes or another --hosts"
+            )
+
+
 def parse_link(text: str) -> HostLink:
     """What one host sends to others, all cards together: ``"8x400Gb"``, ``"50GB,20us"``.
 
@@ -175,8 +197,8 @@ def time_of(
     """How long a collective takes alone, all groups like it at work at the same time.
 
     Raises:
-        InputError: the group is on several hosts and their link was not given, or the data sheet
-            says nothing of the link between devices.
+        InputError: the group is on several hosts and their link was not given, it has more ranks on
+            one than on another, or the data sheet says nothing of the link between devices.
     """
     if device.sheet is None:
         raise InputError(f"{device.key} has no data sheet, so links between devices are unknown")
@@ -185,6 +207,12 @@ def time_of(
         raise InputError(
             f"the group {call.group} of {mesh} spans {hosts} hosts: give the network bandwidth of "
             "one host, all its adapters together, with --link 400Gb"
+        )
+    on_hosts = Counter(rank // mesh.per_host for rank in call.ranks).values()
+    if len(set(on_hosts)) > 1:
+        raise InputError(
+            f"the group {call.group} of {mesh} has {max(on_hosts)} ranks on one host and "
+            f"{min(on_hosts)} on another: only groups spread evenly over hosts can be predicted"
         )
     if hosts > 1 and link is not None:
         # The other groups of the same dimension send through the same cards at the same time.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import prod
+from math import ceil, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from gobrrr.prediction.mesh import Mesh
 from gobrrr.prediction.mesh_ddp import bucket_bytes, is_new
 from gobrrr.prediction.mesh_fsdp import ROOT, Unit, shard_elements, units_of
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.graph import ModelFacts, OpGraph, Parameter, Wrapping
+from gobrrr.timeline.graph import ModelFacts, OpGraph, Parameter, StepOp, Wrapping
 from gobrrr.timeline.ops import ITEM_SIZE_BYTES
 
 _KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
@@ -47,12 +49,18 @@ class RankMemory:
         return dict(asdict(self))
 
 
-class _Levels:
-    """Bytes of each kind while each op of the single device's step runs."""
+class Levels:
+    """Bytes of each kind while each op of a step runs, and when the last has run.
 
-    def __init__(self, ops: int) -> None:
-        self._ops = ops
-        self._change = np.zeros((len(_KINDS), ops + 2), np.int64)
+    Attributes:
+        passes: which of these moments are in the forward or the backward pass.
+    """
+
+    def __init__(self, ops: Sequence[StepOp]) -> None:
+        self._ops = len(ops)
+        self._change = np.zeros((len(_KINDS), self._ops + 2), np.int64)
+        in_pass = [op.phase in (Phase.FORWARD, Phase.BACKWARD) for op in ops]
+        self.passes: NDArray[np.bool_] = np.array([*in_pass, False])
 
     def hold(self, kind: str, n_bytes: int, first: int, last: int | None = None) -> None:
         """From the first op to the last, both included; to the end of the step without a last."""
@@ -60,14 +68,27 @@ class _Levels:
         row[min(max(first, 0), self._ops)] += n_bytes
         row[min(self._ops if last is None else max(last, 0), self._ops) + 1] -= n_bytes
 
+    def by_kind(self) -> dict[str, NDArray[np.int64]]:
+        """Bytes at each moment by what they are for."""
+        return dict(zip(_KINDS, self._change.cumsum(axis=1)[:, :-1]))
+
     def most(self) -> RankMemory:
         """Where the sum is largest."""
-        level: NDArray[np.int64] = self._change.cumsum(axis=1)
-        at = int(level.sum(axis=0).argmax())
-        return RankMemory(*(int(value) for value in level[:, at]))
+        return most_of(self.by_kind())
+
+
+def most_of(held: Mapping[str, NDArray[Any]]) -> RankMemory:
+    """Of bytes by kind at each moment, those of the moment when their sum is largest."""
+    at = int(np.sum(list(held.values()), axis=0).argmax())
+    return RankMemory(**{kind: ceil(row[at]) for kind, row in held.items()})
 
 
 def rank_memory(graph: OpGraph, facts: ModelFacts, mesh: Mesh) -> RankMemory:
+    """Where the first rank holds most; arguments and errors as of ``rank_levels``."""
+    return rank_levels(graph, facts, mesh).most()
+
+
+def rank_levels(graph: OpGraph, facts: ModelFacts, mesh: Mesh) -> Levels:
     """Of the first rank, whose shards are the largest.
 
     ``graph`` is the step of a single device (or of one of ``mesh.tp`` that share a layer).
@@ -80,8 +101,7 @@ def rank_memory(graph: OpGraph, facts: ModelFacts, mesh: Mesh) -> RankMemory:
     units = units_of(graph, facts) if ranks > 1 else []
     left = {each.storage: unit for unit in units for each in unit.parameters}
     over = max([0, *(unit.backward.stop for unit in units)])
-    ops = len(graph.ops)
-    levels = _Levels(ops)
+    levels = Levels(graph.ops)
     gradient_of = {each.gradient: each for each in facts.parameters if each.gradient is not None}
     parameters = {each.storage: each for each in facts.parameters}
     state, passing = _optimizer_shapes(graph, {*parameters, *gradient_of})
@@ -124,11 +144,11 @@ def rank_memory(graph: OpGraph, facts: ModelFacts, mesh: Mesh) -> RankMemory:
     elif own.kind == "ddp" and (mesh.dp > 1 or graph.wrapping is not None):
         # A wrapper has buckets over one rank as well.
         levels.hold("buffers", bucket_bytes(facts), 0)
-    return levels.most()
+    return levels
 
 
 def _hold_gathered(
-    levels: _Levels, units: list[Unit], ranks: int, over: int, reduce_dtype: str
+    levels: Levels, units: list[Unit], ranks: int, over: int, reduce_dtype: str
 ) -> None:
     """Parameters gathered, the buffers they are gathered in, and gradients on their way out."""
     root, blocks = units[0], units[1:]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import Any
 
 from gobrrr.models.host_lane import HostCosts
@@ -24,7 +23,6 @@ from gobrrr.prediction.costs import CostedOp, OpCost
 from gobrrr.prediction.mesh import Mesh, MeshOptions, link_of, time_of
 from gobrrr.prediction.mesh_chunks import Chunks, chunks_of
 from gobrrr.prediction.mesh_costs import CostedMesh, Platform, communicates
-from gobrrr.prediction.mesh_memory import RankMemory
 from gobrrr.prediction.mesh_parts import part_of, seconds_of
 from gobrrr.prediction.mesh_shards import ShardedStages, sharded_stages
 from gobrrr.prediction.mesh_update import (
@@ -325,53 +323,3 @@ def _waiting(call: CollectiveCall, seconds: float, phase: Phase, link: str) -> C
         link=link,
     )  # fmt: skip
     return CostedOp(op, cost)
-
-
-def stage_memory(
-    whole: RankMemory, graph: OpGraph, facts: ModelFacts, pipeline: Stages
-) -> RankMemory:
-    """Of the stage that needs most: its part of the parameters, and activations in flight.
-
-    An approximation: activations by the stage's part of what its forward pass makes. Gradients of
-    one microbatch are there while the next one runs.
-    """
-    stages = pipeline.options.mesh.pp
-    made = [
-        sum(spec.unique_bytes or 0 for at in positions for spec in graph.ops[at].call.outputs or ())
-        for positions in pipeline.chunks.forward
-    ]
-    found = []
-    for stage in range(stages):
-        part = sum(made[stage::stages]) / (sum(made) or 1)
-        found.append(_memory_of(stage, whole, facts, pipeline, part))
-    return max(found, key=lambda each: each.peak)
-
-
-def _memory_of(
-    stage: int, whole: RankMemory, facts: ModelFacts, pipeline: Stages, part: float
-) -> RankMemory:
-    """Of one stage; ``part``: of what the forward pass makes, how much it does."""
-    chunks, stages = pipeline.chunks, pipeline.options.mesh.pp
-    own = [each for each in facts.parameters if chunks.of_parameter[each.storage] % stages == stage]
-    total = sum(each.n_bytes for each in facts.parameters) or 1
-    mine = sum(each.n_bytes for each in own) / total
-    sharded = pipeline.shards is not None
-    kept = 0
-    if pipeline.options.microbatches > 1 or sharded:
-        # Whole until they are scattered.
-        kept = sum(each.n_bytes for each in own if each.ready is not None)
-    buffers = ceil(whole.buffers * mine)
-    if sharded:
-        # All parameters gathered, and the gradients of one unit on their way out.
-        of_unit: dict[str, int] = {}
-        for each in own:
-            of_unit[each.unit] = of_unit.get(each.unit, 0) + each.n_bytes
-        buffers = sum(of_unit.values()) + max(of_unit.values(), default=0)
-    of_stage = len(chunks.forward) // stages
-    return RankMemory(
-        ceil(whole.weights * mine),
-        max(ceil(whole.gradients * mine), kept),
-        ceil(whole.optimizer * mine),
-        ceil(whole.activations * part * pipeline.ran.in_flight[stage] / of_stage),
-        buffers,
-    )

@@ -18,7 +18,7 @@ from gobrrr.prediction.energy import tokens_of
 from gobrrr.prediction.explanation import explained, uncertainty
 from gobrrr.prediction.host import host_share
 from gobrrr.prediction.memory import memory_notice
-from gobrrr.prediction.mesh import Mesh, MeshOptions, refuse_processor
+from gobrrr.prediction.mesh import Mesh, MeshOptions, refuse_processor, refuse_uneven
 from gobrrr.prediction.mesh_bands import measured_band, unmeasured_band, with_slow_host
 from gobrrr.prediction.mesh_compiled import compiled_by_block
 from gobrrr.prediction.mesh_costs import (
@@ -33,8 +33,9 @@ from gobrrr.prediction.mesh_costs import (
     model_of,
 )
 from gobrrr.prediction.mesh_ddp import buckets_under
-from gobrrr.prediction.mesh_memory import RankMemory, rank_memory
-from gobrrr.prediction.mesh_pipeline import CostedPipeline, pipelined, stage_memory
+from gobrrr.prediction.mesh_memory import RankMemory, rank_levels
+from gobrrr.prediction.mesh_pipeline import CostedPipeline, pipelined
+from gobrrr.prediction.mesh_stage_memory import stage_memory
 from gobrrr.prediction.step import counters_of, interval_of, on_device
 from gobrrr.prediction.timeline import predicted_timeline, replayed
 from gobrrr.prediction.torch_flags import flags_in_force
@@ -47,6 +48,8 @@ from gobrrr.work.estimate import Work
 
 # Collectives whose arithmetic is told with --explain.
 _EXPLAINED = 3
+# Kinds of layers that are named; most models have fewer.
+_NAMED = 8
 _COMPILED = (
     "Each block is compiled by itself, as where a wrapper acts between them; memory is that of the "
     "step as it is written."
@@ -82,16 +85,18 @@ def mesh_step(
     """The step of the first rank, its ops with their costs, and what its diagnosis says of it.
 
     Raises:
-        InputError: the step has no model, the model does not suit the mesh, a link is unknown, or
-            the device is a processor.
+        InputError: the step has no model, the model does not suit the mesh, the mesh lies unevenly
+            on its hosts, a link is unknown, or the device is a processor.
     """
     mesh = options.mesh
     refuse_processor(device.key, device.kind)
     alone_asks = graph.wrapping is None and communicates(graph)
     facts = graph.model or ModelFacts((), ()) if alone_asks else model_of(graph)
     used = as_used(graph, mesh)
+    if not alone_asks:
+        refuse_uneven(used)
     platform = Platform(device, options.link, flags_in_force())
-    memory = rank_memory(graph, facts, Mesh() if alone_asks else used)
+    held = rank_levels(graph, facts, Mesh() if alone_asks else used)
     tokens = tokens_of(graph.ops)
     works: Mapping[int, Work | None] = {}
     if options.compiled:
@@ -112,13 +117,16 @@ def mesh_step(
     ran = predicted_timeline(costed.ops, device, host)
     step, found = on_device(ran, device)
     step_s = sum(step.leaves_ns.values()) * 1e-9
+    memory = held.most()
     if pipeline is not None:
-        memory = stage_memory(memory, graph, facts, pipeline.stages)
+        memory = stage_memory(held, graph, facts, pipeline.stages)
     said = (
         pipeline.assumptions
         if pipeline is not None
         else assumptions(graph, facts, used, by_itself=alone_asks)
     )
+    if graph.undivided:
+        said.append(left_whole(graph))
     if options.compiled:
         said.append(_COMPILED)
     own = alone(costed.ops)
@@ -286,6 +294,13 @@ def assumptions(
             "embeddings, norms and all other layers are replicated."
         )
     return [*found, beside]
+
+
+def left_whole(graph: OpGraph) -> str:
+    """Which linear layers and attentions tensor parallelism does not divide, as a sentence."""
+    names = ", ".join(graph.undivided[:_NAMED])
+    more = len(graph.undivided) - _NAMED
+    return f"Left whole on every rank of tp: {names}{f' and {more} more' if more > 0 else ''}."
 
 
 def _of_shards(facts: ModelFacts, mesh: Mesh, own: Wrapping) -> str:

@@ -13,6 +13,7 @@ from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.capture_target import capture_target
 from gobrrr.prediction.mesh import NETWORK_LATENCY_S, Mesh, spread
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
+from gobrrr.prediction.mesh_step import left_whole
 from gobrrr.prediction.plan_candidates import (
     Candidate,
     LeftOut,
@@ -128,6 +129,8 @@ def plan_meshes(
             continue
         if degree == 1:
             notices += [*graph.notices, *plain.notices]
+        elif graph.undivided:
+            notices.append(left_whole(graph))
         for mesh in of_degree:
             tell(f"predicting {mesh}", done, len(meshes))
             done += 1

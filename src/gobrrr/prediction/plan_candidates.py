@@ -15,7 +15,7 @@ from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.energy import tokens_of
 from gobrrr.prediction.host import host_share
-from gobrrr.prediction.mesh import Mesh, MeshOptions
+from gobrrr.prediction.mesh import Mesh, MeshOptions, refuse_uneven
 from gobrrr.prediction.mesh_costs import (
     CostedMesh,
     Platform,
@@ -24,13 +24,9 @@ from gobrrr.prediction.mesh_costs import (
     mesh_ops,
     model_of,
 )
-from gobrrr.prediction.mesh_memory import RankMemory, rank_memory
-from gobrrr.prediction.mesh_pipeline import (
-    Stages,
-    first_stage,
-    run_stages,
-    stage_memory,
-)
+from gobrrr.prediction.mesh_memory import RankMemory, rank_levels, rank_memory
+from gobrrr.prediction.mesh_pipeline import Stages, first_stage, run_stages
+from gobrrr.prediction.mesh_stage_memory import stage_memory
 from gobrrr.prediction.mesh_step import Communication, communication, step_band, step_seconds
 from gobrrr.prediction.step import interval_of, on_device
 from gobrrr.prediction.timeline import predicted_timeline
@@ -153,6 +149,7 @@ def candidate(
         setting: of the plan.
     """
     try:
+        refuse_uneven(mesh)
         facts = model_of(graph)
         if mesh.pp > 1:
             return _pipeline(graph, facts, plain, mesh, setting)
@@ -199,7 +196,7 @@ def _pipeline(
     """
     platform, host = setting.platform, setting.host
     microbatches = mesh.pp if setting.microbatches is None else setting.microbatches
-    whole = rank_memory(graph, facts, replace(mesh, pp=1))
+    whole = rank_levels(graph, facts, replace(mesh, pp=1))
     found: list[Candidate] = []
     refused: list[LeftOut | InputError] = []
     for schedule in (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED):

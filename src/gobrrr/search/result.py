@@ -76,6 +76,9 @@ class FixResult:
 
         Global settings that the fixes need (threads, precision) hold for each of its calls. The
         module's parameters are shared with what is returned.
+
+        Raises InputError for a module where the set holds a fix of the optimizer: apply it to the
+        ``Workload``.
         """
         return with_fixes(target, self.best_fixes, self.inputs)
 

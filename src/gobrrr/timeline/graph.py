@@ -172,6 +172,8 @@ class OpGraph:
         model: ``None`` where it was not asked for.
         wrapping: of the model, by the program itself; ``None`` without one.
         divided: over how many devices the capture has divided the model's layers.
+        undivided: linear layers and attentions that it then left whole, a ``*`` for each number in
+            their paths.
     """
 
     ops: tuple[StepOp, ...]
@@ -185,3 +187,4 @@ class OpGraph:
     model: ModelFacts | None = None
     wrapping: Wrapping | None = None
     divided: int = 1
+    undivided: tuple[str, ...] = ()

@@ -6,7 +6,6 @@ process in which a program has run many times before is not the one that its use
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -17,7 +16,7 @@ from gobrrr.timeline.quantities import multiple_range
 from gobrrr.verification.alternation import Alternated
 from gobrrr.verification.processes import ChildFailed
 from gobrrr.verification.timing import Null, judge
-from gobrrr.verification.trial import failed, ratio_of
+from gobrrr.verification.trial import break_even, failed, ratio_of
 
 # Pairs of fresh processes: where memory lies and which code is warm differs between them.
 PAIRS = 2
@@ -76,8 +75,7 @@ def confirmed(trial: Verification, again: Verification, where: str) -> Verificat
 def _break_even(compile_s: float | None, told: Verification) -> float | None:
     if compile_s is None or told.before_s is None or told.after_s is None:
         return None
-    gain_s = told.before_s - told.after_s
-    return math.ceil(compile_s / gain_s) if gain_s > 0 else None
+    return break_even(compile_s, told.before_s, told.after_s)
 
 
 def _span(ratio: Ratio | None) -> str:

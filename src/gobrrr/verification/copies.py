@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import random
 import sys
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gobrrr.capture.snapshot import Snapshot
 from gobrrr.capture.workload import Workload
 from gobrrr.devices import backends
 from gobrrr.timeline.errors import InputError
@@ -47,6 +49,7 @@ def private_copy(workload: Workload) -> Workload:
         memo: dict[int, Any] = {}
         model, inputs, targets, optimizer, loss = copy.deepcopy(parts, memo)
         _complete(workload.optimizer, optimizer, memo)
+        loss = _on_copies(loss, memo)
     except Exception as error:
         raise InputError(
             f"the workload cannot be copied ({type(error).__name__}: {error}), and fixes are "
@@ -62,6 +65,75 @@ def _complete(original: Any, made: Any, memo: dict[int, Any]) -> None:
     for name, value in vars(original).items() if original is not None else ():
         if name not in vars(made):
             setattr(made, name, copy.deepcopy(value, memo))
+
+
+def _on_copies(function: Any, memo: Mapping[int, Any]) -> Any:
+    """The function with the copies of what was copied in its closure, which ``deepcopy`` shares.
+
+    Variables of the module stay: compiled code looks for those there.
+    """
+    if not isinstance(function, types.FunctionType):
+        return function
+    cells = function.__closure__ or ()
+    copied = tuple(_cell_on_copies(cell, memo) for cell in cells)
+    if all(one is other for one, other in zip(cells, copied)):
+        return function
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, copied
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
+    made.__dict__.update(vars(function))
+    return made
+
+
+def _cell_on_copies(cell: types.CellType, memo: Mapping[int, Any]) -> types.CellType:
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        return cell
+    if id(value) in memo:
+        return types.CellType(memo[id(value)])
+    if type(value) in (list, tuple) and value and all(id(item) in memo for item in value):
+        return types.CellType(type(value)(memo[id(item)] for item in value))
+    return cell
+
+
+def shared_code(workload: Workload) -> tuple[Any, ...]:
+    """What is called in a step of a copy as it is in the original: the loss, and modules' hooks.
+
+    What these reach beyond the copied parts is the user's own.
+    """
+    loss = () if module_of(workload.loss) is not None else (workload.loss,)
+    module = module_of(workload.model)
+    return (*loss, *(() if module is None else _hooks(module)))
+
+
+def _hooks(module: Any) -> list[Any]:
+    kinds = (
+        "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks",
+    )  # fmt: skip
+    return [
+        hook
+        for part in module.modules()
+        for kind in kinds
+        for hook in getattr(part, kind, {}).values()
+    ]
+
+
+def shared_parameters(workload: Workload, made: Workload) -> tuple[str, ...]:
+    """A notice if a copy's step reaches parameters of the original."""
+    module = module_of(workload.model)
+    if module is None or isinstance(workload, StepFunction):
+        return ()
+    reached = {id(tensor) for tensor in Snapshot(*shared_code(made)).tensors}
+    if reached.isdisjoint(map(id, module.parameters())):
+        return ()
+    return (
+        "The loss or a hook reads parameters of the model by a name of its module or through "
+        "another object. Fixes are tried on a copy, where it still reads the original's: gradients "
+        "that it gives those are not in the comparison.",
+    )
 
 
 def in_precision(workload: Workload, dtype: Any) -> Workload:

@@ -60,13 +60,13 @@ def trial_of(
     elif idle:
         verdict, reason = SAME, f"{' and '.join(idle)} had no effect: nothing was changed by it"
     compile_s = max(0.0, measured.started_s[1] - measured.started_s[0])
-    gain_s = timed.before_s - timed.after_s
+    pays = break_even(compile_s, timed.before_s, timed.after_s) if verdict == FASTER else None
     before_bytes, after_bytes = measured.step_memory_bytes
     return Verification(
         fixes=list(fixes), verdict=verdict, reason=reason, speedup=ratio_of(measured.ratio),
         before_s=timed.before_s, after_s=timed.after_s, first_call_s=measured.first_call_s,
         compile_s=compile_s,
-        break_even_steps=math.ceil(compile_s / gain_s) if verdict == FASTER else None,
+        break_even_steps=pays,
         peak_memory_bytes=measured.peak_bytes, step_memory_before_bytes=before_bytes,
         step_memory_bytes=after_bytes, numerics=numerics.as_record(), notices=list(notices),
     )  # fmt: skip
@@ -85,6 +85,15 @@ class Changes:
     def idle(self) -> tuple[str, ...]:
         """Names of the fixes that have changed nothing so far."""
         return tuple(name for name, made, before in self._before if made() <= before)
+
+
+def break_even(compile_s: float, before_s: float, after_s: float) -> int | None:
+    """Steps after which setting up has paid; ``None`` if each takes as long as before.
+
+    A ratio of several processes can be above 1 where these times, of one of them, are not.
+    """
+    gain_s = before_s - after_s
+    return math.ceil(compile_s / gain_s) if gain_s > 0 else None
 
 
 def ratio_of(interval: Interval) -> Ratio:

@@ -9,6 +9,7 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.programs import Program, as_program, is_module
+from gobrrr.timeline.errors import InputError
 from gobrrr.verification.workloads import as_trial_workload
 
 
@@ -20,11 +21,16 @@ def with_fixes(target: Any, fixes: Sequence[Fix], inputs: Any = ()) -> Any:
     call. The module's parameters are shared with what is returned. Fixes that need a variable of
     the environment or a script are passed over: they are no change of the target.
 
-    Raises InputError for a target that cannot be run.
+    Raises InputError for a target that cannot be run, or that lacks the optimizer that a fix
+    changes; nothing is applied then.
     """
     module = is_module(target)
     work = Workload(target, inputs) if module else as_trial_workload(target)
-    changed: Workload = as_program(work)
+    program = as_program(work)
+    changed: Workload = program
+    # A step of the user's own has its optimizer in it.
+    if program.optimizer is None and not program.plain_call:
+        _refuse_without_optimizer(fixes)
     # Nothing is undone: it is what the user asked for.
     stack = ExitStack()
     for fix in fixes:
@@ -32,6 +38,15 @@ def with_fixes(target: Any, fixes: Sequence[Fix], inputs: Any = ()) -> Any:
             changed = stack.enter_context(fix.apply(changed))
     stack.pop_all()
     return _module_with(as_program(changed)) if module else changed
+
+
+def _refuse_without_optimizer(fixes: Sequence[Fix]) -> None:
+    names = " and ".join(fix.name for fix in fixes if fix.changes_optimizer)
+    if names:
+        raise InputError(
+            f"{names}: needs the optimizer, which a module does not have; apply it to the "
+            "gobrrr.Workload that was tried"
+        )
 
 
 def _module_with(program: Program) -> Any:

@@ -23,7 +23,13 @@ from gobrrr.measure.clock import Clock, SystemClock
 from gobrrr.measure.noise import is_quiet
 from gobrrr.measure.timing import THREADS_WAKE_S, warm_up
 from gobrrr.timeline.errors import InputError
-from gobrrr.verification.copies import StepFunction, module_of, private_copy
+from gobrrr.verification.copies import (
+    StepFunction,
+    module_of,
+    private_copy,
+    shared_code,
+    shared_parameters,
+)
 from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
 from gobrrr.verification.memory import device_peak_bytes, step_peak_bytes
 from gobrrr.verification.numerics import TOLERANCE, Numerics, compare
@@ -56,12 +62,14 @@ class Baseline:
         expected: what it computes, with the reference's; ``None`` where ``trouble`` says why.
         trouble: why no fix can be verified; empty if one can.
         first_steps_s: seconds of the steps that ``evaluate`` ran.
+        notices: how what is tried differs from the user's program.
     """
 
     workload: Workload
     expected: Expected | None
     trouble: str
     first_steps_s: float
+    notices: tuple[str, ...] = ()
 
 
 def as_trial_workload(target: Any) -> Workload:
@@ -82,7 +90,9 @@ def prepare(target: Any) -> Baseline:
     with left_as_found(workload):
         pieces: list[float] = []
         try:
-            original = evaluated(workload, private_copy(workload), pieces)
+            copy = private_copy(workload)
+            notices = shared_parameters(workload, copy)
+            original = evaluated(workload, copy, pieces)
             found = expect(workload, original)
         except InputError as error:
             return Baseline(workload, None, str(error), math.nan)
@@ -96,7 +106,7 @@ def prepare(target: Any) -> Baseline:
             "the step returns nothing and leaves no tensor behind, so a compiler may delete all "
             "of it: return its result"
         )
-    return Baseline(workload, found, trouble, sum(pieces))
+    return Baseline(workload, found, trouble, sum(pieces), notices)
 
 
 def measure_null(
@@ -192,7 +202,7 @@ def _tried(
     clock: Clock,
     outside: Settings,
 ) -> Verification:
-    notices = (expected.notice,) if expected.notice else ()
+    notices = (*baseline.notices, *((expected.notice,) if expected.notice else ()))
     _forget_compiled()
     workload = baseline.workload
     with ExitStack() as applied:
@@ -365,13 +375,11 @@ def _with_eager_randomness(
 def left_as_found(workload: Workload) -> Iterator[None]:
     """Puts back what a copy may share with the user's objects, and the random generators.
 
-    Copies of modules share nothing. A function's closure cannot be copied: what it reaches is
-    put back.
+    Copies of modules share nothing but the code of hooks. What a function reaches is not copied:
+    it is put back.
     """
-    roots: tuple[Any, ...] = ()
-    if module_of(workload.model) is None:
-        roots = (workload.model,)
-    snapshot = Snapshot(*roots)
+    model = (workload.model,) if module_of(workload.model) is None else ()
+    snapshot = Snapshot(*model, *shared_code(workload))
     try:
         yield
     finally:

@@ -22,6 +22,57 @@ from gobrrr.work.weights import DIVIDE, FUNCTION
 FORWARD_VECTOR, FORWARD_SPECIAL = 4 + FUNCTION, 1
 BACKWARD_VECTOR, BACKWARD_SPECIAL = 5 + FUNCTION, 1
 
+# Which pairs a causal mask leaves: those on or below the diagonal from the first query and key, or
+# from the last. Numbers as in ``custom_mask_type`` of the memory-efficient kernel.
+UNMASKED, TOP_LEFT, BOTTOM_RIGHT = 0, 1, 2
+# Where operators have ``is_causal``, and two of them ``custom_mask_type``.
+_CAUSAL_AT = {
+    "aten::scaled_dot_product_attention": 5,
+    "aten::_scaled_dot_product_attention_math": 5,
+    "aten::_scaled_dot_product_attention_math_for_mps": 5,
+    "aten::_scaled_dot_product_flash_attention": 4,
+    "aten::_scaled_dot_product_flash_attention_backward": 11,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": 4,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": 7,
+    "aten::_scaled_dot_product_efficient_attention": 6,
+    "aten::_scaled_dot_product_efficient_attention_backward": 11,
+    "aten::_scaled_dot_product_cudnn_attention": 6,
+    "aten::_scaled_dot_product_cudnn_attention_backward": 14,
+    "aten::_scaled_dot_product_fused_attention_overrideable": 5,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": 13,
+    "aten::_flash_attention_forward": 8,
+    "aten::_flash_attention_forward_no_dropout_inplace": 9,
+    "aten::_flash_attention_backward": 11,
+    "aten::_efficient_attention_forward": 9,
+    "aten::_efficient_attention_backward": 14,
+    "aten::_cudnn_attention_forward": 10,
+    "aten::_cudnn_attention_backward": 14,
+}
+
+
+def causal_mask(call: OpCall) -> int:
+    """Of an operator of PyTorch: ``UNMASKED``, ``TOP_LEFT`` or ``BOTTOM_RIGHT``.
+
+    Raises:
+        ValueError: ``custom_mask_type`` was not recorded.
+    """
+    index = _CAUSAL_AT.get(call.name)
+    if index is None:
+        return UNMASKED
+    arg = call.args[index] if len(call.args) > index else None
+    if call.name.startswith("aten::_efficient_"):
+        if not isinstance(arg, int):
+            raise ValueError("custom_mask_type was not recorded")
+        return int(arg)
+    if arg is not True:
+        return UNMASKED
+    return BOTTOM_RIGHT if call.name.startswith("aten::_flash_") else TOP_LEFT
+
+
+def is_causal(call: OpCall) -> bool:
+    """Whether an operator of PyTorch has a causal mask (raises as ``causal_mask`` does)."""
+    return causal_mask(call) != UNMASKED
+
 
 def visible_pairs(queries: int, keys: int, causal: bool) -> int:
     """Pairs of a query and a key it sees, one head.
@@ -112,16 +163,14 @@ def _written(call: OpCall) -> tuple[TensorSpec, ...] | None:
 @formula("aten::_scaled_dot_product_flash_attention")
 def flash(call: OpCall) -> Work:
     """``(q, k, v, dropout_p, is_causal, ...)``."""
-    return forward_work(
-        call, need(call, 0), need(call, 1), need(call, 2), causal=_true(call.args, 4)
-    )
+    return forward_work(call, need(call, 0), need(call, 1), need(call, 2), causal=is_causal(call))
 
 
 @formula("aten::_scaled_dot_product_flash_attention_for_cpu")
 def flash_cpu(call: OpCall) -> Work:
     """``(q, k, v, dropout_p, is_causal, attn_mask, scale)``."""
     return forward_work(
-        call, need(call, 0), need(call, 1), need(call, 2), causal=_true(call.args, 4),
+        call, need(call, 0), need(call, 1), need(call, 2), causal=is_causal(call),
         mask=tensor_at(call, 5),
     )  # fmt: skip
 
@@ -139,7 +188,7 @@ def with_bias(call: OpCall) -> Work:
     override = call.name.endswith("overrideable")
     return forward_work(
         call, need(call, 0), need(call, 1), need(call, 2),
-        causal=_true(call.args, 5 if override else 6), mask=tensor_at(call, 3),
+        causal=is_causal(call), mask=tensor_at(call, 3),
         statistics=1 if override or _true(call.args, 4) else 0,
     )  # fmt: skip
 
@@ -153,7 +202,7 @@ def with_bias(call: OpCall) -> Work:
 def composite(call: OpCall) -> Work:
     """``(q, k, v, attn_mask, dropout_p, is_causal, ...)``."""
     return forward_work(
-        call, need(call, 0), need(call, 1), need(call, 2), causal=_true(call.args, 5),
+        call, need(call, 0), need(call, 1), need(call, 2), causal=is_causal(call),
         mask=tensor_at(call, 3), statistics=0,
     )  # fmt: skip
 
@@ -163,19 +212,19 @@ def flash_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, p,
     is_causal, ...)``.
     """
-    return _backward(call, causal_at=11)
+    return _backward(call)
 
 
 @formula("aten::_scaled_dot_product_flash_attention_for_cpu_backward")
 def flash_cpu_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, out, logsumexp, dropout_p, is_causal, attn_mask, scale)``."""
-    return _backward(call, causal_at=7, mask=tensor_at(call, 8))
+    return _backward(call, mask=tensor_at(call, 8))
 
 
-def _backward(call: OpCall, causal_at: int, mask: TensorSpec | None = None) -> Work:
+def _backward(call: OpCall, mask: TensorSpec | None = None) -> Work:
     return backward_work(
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4),
-        tensor_at(call, 5), causal=_true(call.args, causal_at), mask=mask, writes=_written(call),
+        tensor_at(call, 5), causal=is_causal(call), mask=mask, writes=_written(call),
     )  # fmt: skip
 
 
@@ -186,7 +235,7 @@ def efficient_backward(call: OpCall) -> Work:
     """
     return backward_work(
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 5),
-        tensor_at(call, 6), causal=_true(call.args, 11), mask=tensor_at(call, 4),
+        tensor_at(call, 6), causal=is_causal(call), mask=tensor_at(call, 4),
         writes=_written(call),
     )  # fmt: skip
 
@@ -196,7 +245,7 @@ def cudnn_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, out, logsumexp, seed, offset, bias, cu_q, cu_k,
     max_q, max_k, p, is_causal)``.
     """
-    return _backward(call, causal_at=14, mask=tensor_at(call, 8))
+    return _backward(call, mask=tensor_at(call, 8))
 
 
 @formula("aten::_scaled_dot_product_fused_attention_overrideable_backward")
@@ -204,7 +253,7 @@ def overrideable_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, bias, mask, out, lse, cu_q, cu_k, max_q, max_k, p, is_causal, ...)``."""
     return backward_work(
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 6),
-        tensor_at(call, 7), causal=_true(call.args, 13), mask=tensor_at(call, 4),
+        tensor_at(call, 7), causal=is_causal(call), mask=tensor_at(call, 4),
         writes=_written(call),
     )  # fmt: skip
 

@@ -8,23 +8,25 @@ the sum of squares is least), so that is the least work.
 
 from __future__ import annotations
 
-from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
+from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.attention import (
     BACKWARD_SPECIAL,
     BACKWARD_VECTOR,
+    BOTTOM_RIGHT,
     FORWARD_SPECIAL,
     FORWARD_VECTOR,
+    TOP_LEFT,
+    UNMASKED,
     backward_work,
+    causal_mask,
     forward_work,
+    is_causal,
     visible_pairs,
 )
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
 from gobrrr.work.traffic import account, arithmetic_dtype, need, tensor_at
 from gobrrr.work.weights import DIVIDE
-
-# ``custom_mask_type`` of the memory-efficient kernel.
-TOP_LEFT, BOTTOM_RIGHT = 1, 2
 
 
 def pairs_of(
@@ -100,50 +102,37 @@ def _backward(
     )
 
 
-def _causal(args: tuple[Arg, ...], index: int) -> int:
-    return BOTTOM_RIGHT if len(args) > index and args[index] is True else 0
-
-
 @formula("aten::_flash_attention_forward")
 def flash(call: OpCall) -> Work:
     """``(q, k, v, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, ...)``."""
-    return _forward(call, _sequences(tensor_at(call, 3)), _causal(call.args, 8), None)
+    return _forward(call, _sequences(tensor_at(call, 3)), causal_mask(call), None)
 
 
 @formula("aten::_flash_attention_forward_no_dropout_inplace")
 def flash_inplace(call: OpCall) -> Work:
     """The same after ``out``."""
-    return _forward(call, _sequences(tensor_at(call, 4)), _causal(call.args, 9), None, first=1)
+    return _forward(call, _sequences(tensor_at(call, 4)), causal_mask(call), None, first=1)
 
 
 @formula("aten::_flash_attention_backward")
 def flash_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, out, logsumexp, cum_q, cum_k, max_q, max_k, p, is_causal, ...)``."""
     return _backward(
-        call, (0, 1, 2, 3, 4, 5), _sequences(tensor_at(call, 6)), _causal(call.args, 11), None
+        call, (0, 1, 2, 3, 4, 5), _sequences(tensor_at(call, 6)), causal_mask(call), None
     )
-
-
-def _mask_type(args: tuple[Arg, ...], index: int) -> int:
-    kind = args[index] if len(args) > index else None
-    if not isinstance(kind, int):
-        raise ValueError("custom_mask_type was not recorded")
-    return int(kind)
 
 
 @formula("aten::_efficient_attention_forward")
 def efficient(call: OpCall) -> Work:
     """``(q, k, v, bias, cu_seqlens_q, cu_seqlens_k, max_q, max_k, p, custom_mask_type, ...)``."""
-    return _forward(
-        call, _sequences(tensor_at(call, 4)), _mask_type(call.args, 9), tensor_at(call, 3)
-    )
+    return _forward(call, _sequences(tensor_at(call, 4)), causal_mask(call), tensor_at(call, 3))
 
 
 @formula("aten::_efficient_attention_backward")
 def efficient_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, bias, out, cu_q, cu_k, max_q, max_k, logsumexp, p, .., mask at 14)``."""
     return _backward(
-        call, (0, 1, 2, 3, 5, 10), _sequences(tensor_at(call, 6)), _mask_type(call.args, 14),
+        call, (0, 1, 2, 3, 5, 10), _sequences(tensor_at(call, 6)), causal_mask(call),
         tensor_at(call, 4),
     )  # fmt: skip
 
@@ -154,7 +143,7 @@ def cudnn_forward(call: OpCall) -> Work:
     if tensor_at(call, 4) is not None:
         raise ValueError("packed sequences of this operator are not described")
     return forward_work(
-        call, need(call, 0), need(call, 1), need(call, 2), causal=call.args[10] is True,
+        call, need(call, 0), need(call, 1), need(call, 2), causal=is_causal(call),
         mask=tensor_at(call, 3), statistics=1 if call.args[8] is True else 0,
     )  # fmt: skip
 
@@ -166,7 +155,7 @@ def cudnn_backward(call: OpCall) -> Work:
         raise ValueError("packed sequences of this operator are not described")
     return backward_work(
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4),
-        tensor_at(call, 5), causal=call.args[14] is True, mask=tensor_at(call, 8),
+        tensor_at(call, 5), causal=is_causal(call), mask=tensor_at(call, 8),
     )  # fmt: skip
 
 
@@ -179,7 +168,7 @@ def _original(call: OpCall, causal_at: int) -> int:
     causal, left, right = call.args[causal_at : causal_at + 3]
     if not isinstance(causal, bool) or (left, right) not in ((-1, -1), (-1, 0)):
         raise ValueError("another signature, or a sliding window")
-    return BOTTOM_RIGHT if causal or right == 0 else 0
+    return BOTTOM_RIGHT if causal or right == 0 else UNMASKED
 
 
 @formula("flash_attn::_flash_attn_forward")

@@ -81,7 +81,8 @@ COMPOSITE: dict[str, Layout] = {
 }
 
 
-def _spatial(arg: Arg, rank: int, default: int) -> tuple[int, ...]:
+def by_dimension(arg: Arg, rank: int, default: int) -> tuple[int, ...]:
+    """A stride, padding or dilation of each dimension; ``default`` where it was not recorded."""
     found = integers(arg)
     if not found:
         return (default,) * rank
@@ -104,16 +105,16 @@ def output_shape(
     stride, padding = _at(call, layout.stride), _at(call, layout.padding)
     if len(call.args) <= max(layout.stride, layout.padding) or stride is None or padding is None:
         raise ValueError(f"{call.name}: stride and padding were not recorded")
-    steps = _spatial(stride, rank, 1)
-    dilation = _spatial(_at(call, layout.dilation), rank, 1)
+    steps = by_dimension(stride, rank, 1)
+    dilation = by_dimension(_at(call, layout.dilation), rank, 1)
     kernel = weight.shape[2:]
     sizes = x.shape[-rank:]
     batch = x.shape[: -rank - 1]
     if padding == "same":
         return (*batch, weight.shape[0], *sizes)
-    pads = _spatial(None if isinstance(padding, str) else padding, rank, 0)
+    pads = by_dimension(None if isinstance(padding, str) else padding, rank, 0)
     if transposed:
-        extra = _spatial(_at(call, layout.output_padding), rank, 0)
+        extra = by_dimension(_at(call, layout.output_padding), rank, 0)
         groups = _at(call, layout.groups)
         channels = weight.shape[1] * (groups if isinstance(groups, int) else 1)
         spatial = [
