@@ -227,6 +227,15 @@ def test_a_fill_of_float16_keeps_the_equal_weights_of_a_row():
     torch.testing.assert_close(out, v.mean(-2, keepdim=True).expand_as(v))
 
 
+def test_a_step_of_a_workload_s_own_takes_inputs_that_are_a_tensor():
+    class Own(Workload):
+        def step(self):
+            return self.model(self.inputs) + 1
+
+    work = Own(nn.Linear(4, 4), torch.ones(2, 4))
+    torch.testing.assert_close(as_program(work).step(), work.step())
+
+
 def test_scores_that_are_used_elsewhere_are_left_alone():
     class Returned(nn.Module):
         def forward(self, q, k, v):
