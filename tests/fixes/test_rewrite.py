@@ -266,6 +266,11 @@ def test_a_call_that_no_context_can_go_around_is_not_left_out(loop):
     assert write("bf16_autocast", source=LOOP + loop).text is None
 
 
+def test_no_context_is_left_open_by_a_generator():
+    source = IMAGES + "def outputs():\n    for x in data:\n        yield net(x)\n"
+    assert "generator" in write("bf16_autocast", source=source).notes[0]
+
+
 @pytest.mark.parametrize("name", ["compile", "bf16_autocast", "one_thread"])
 @pytest.mark.parametrize(
     "line", ["import torch as th", "from torch import nn", "def f():\n    import torch"]

@@ -99,6 +99,8 @@ class AroundCallsOf(cst.CSTTransformer):
             begins = self._begins(one)
             leads = within and self._leads_back(block.body[place:])
             if (begins or leads) and not self._repeats(one):
+                if m.findall(one, m.Yield()):
+                    self.unclear = "what takes the results of its generator would run in it"
                 self._inside[one] = not within
                 within = True
             else:
