@@ -105,3 +105,35 @@ def test_a_model_that_updates_its_buffers_is_not_exported(library: list[tuple[An
     model.eval()
     with AOT_INDUCTOR.apply(Workload(model, x)) as applied:
         assert torch.equal(applied.forward(), model(x))
+
+
+def test_one_tensor_given_twice_is_one_input_of_the_library(library: list[tuple[Any, Any]]) -> None:
+    class Sum(nn.Module):
+        def forward(self, query: Any, keys: list[Any]) -> Any:
+            return query * 2 + keys[0] * 3
+
+    model, x = Sum(), torch.randn(2, 4)
+    fast = with_fixes(model, [AOT_INDUCTOR], (x, [x]))
+    assert torch.equal(fast(x + 1, [x]), model(x + 1, [x]))
+    assert not library
+    other = x + 1
+    assert torch.equal(fast(other, [other]), model(other, [other]))
+    assert len(library) == 1
+
+
+def test_new_weights_are_not_left_to_a_library_with_the_old_ones(
+    library: list[tuple[Any, Any]],
+) -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    fast = with_fixes(model, [AOT_INDUCTOR], (x,))
+    fast(x)
+    assert len(library) == 1
+    fast.load_state_dict({name: value + 1 for name, value in fast.state_dict().items()})
+    assert torch.equal(fast(x), model(x))
+    assert len(library) == 1
+    # Made in inference mode, they count no changes.
+    with torch.inference_mode():
+        uncounted = nn.Linear(4, 4).requires_grad_(False)
+    fast = with_fixes(uncounted, [AOT_INDUCTOR], (x,))
+    with torch.inference_mode():
+        assert torch.equal(fast(x), uncounted(x))

@@ -198,14 +198,42 @@ def test_a_row_that_is_filled_whole_keeps_its_equal_weights(fill, dtype):
     torch.testing.assert_close(out[..., 2, :], v.mean(-2))
 
 
-def test_a_fill_that_the_dtype_has_no_room_to_add_is_left_alone():
+def test_scores_that_are_filled_get_no_gradient_from_a_row_that_is_filled_whole():
+    torch.manual_seed(0)
+    q, k, v = (part.requires_grad_() for part in torch.randn(3, 2, 4, 6, 8).unbind(0))
+    mask = torch.zeros(2, 1, 1, 6, dtype=torch.bool)
+    mask[0] = True
+    mask[1, ..., 4:] = True
+    model = Filled(-1e9)
+    torch._dynamo.reset()
+    before = BY_NAME["fused_attention"].changes_made()
+    changed = torch.compile(model, backend=fuse_attention_in_graph)
+    found = torch.autograd.grad(changed(q, k, v, mask).square().sum(), (q, k, v))
+    assert BY_NAME["fused_attention"].changes_made() == before + 1
+    expected = torch.autograd.grad(model(q, k, v, mask).square().sum(), (q, k, v))
+    torch.testing.assert_close(found, expected)
+    assert not found[0][0].any()
+
+
+def test_a_fill_of_float16_keeps_the_equal_weights_of_a_row():
+    torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 2, 4, 8).half().unbind(0)
     mask = torch.ones(4, 4, dtype=torch.bool)
     torch._dynamo.reset()
     before = BY_NAME["fused_attention"].changes_made()
     with BY_NAME["fused_attention"].apply(Workload(Filled(-6e4), (q, k, v, mask))) as changed:
-        changed.step()
-    assert BY_NAME["fused_attention"].changes_made() == before
+        out = changed.step()
+    assert BY_NAME["fused_attention"].changes_made() == before + 1
+    torch.testing.assert_close(out, v.mean(-2, keepdim=True).expand_as(v))
+
+
+def test_a_step_of_a_workload_s_own_takes_inputs_that_are_a_tensor():
+    class Own(Workload):
+        def step(self):
+            return self.model(self.inputs) + 1
+
+    work = Own(nn.Linear(4, 4), torch.ones(2, 4))
+    torch.testing.assert_close(as_program(work).step(), work.step())
 
 
 def test_scores_that_are_used_elsewhere_are_left_alone():

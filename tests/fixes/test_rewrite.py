@@ -266,6 +266,11 @@ def test_a_call_that_no_context_can_go_around_is_not_left_out(loop):
     assert write("bf16_autocast", source=LOOP + loop).text is None
 
 
+def test_no_context_is_left_open_by_a_generator():
+    source = IMAGES + "def outputs():\n    for x in data:\n        yield net(x)\n"
+    assert "generator" in write("bf16_autocast", source=source).notes[0]
+
+
 @pytest.mark.parametrize("name", ["compile", "bf16_autocast", "one_thread"])
 @pytest.mark.parametrize(
     "line", ["import torch as th", "from torch import nn", "def f():\n    import torch"]
@@ -289,6 +294,62 @@ def test_the_keys_of_a_compiled_model_are_told_to_who_saves_them():
     saves = SCRIPT + 'torch.save(model.state_dict(), "last.pt")\n'
     assert "model._orig_mod.state_dict()" in write("compile", source=saves).notes[0]
     assert write("compile").notes == ()
+    # Who only loads needs them too: a checkpoint of before does not fit.
+    loads = SCRIPT + 'model.load_state_dict(torch.load("m.pt"))\n'
+    assert write("compile", source=loads).notes == write("compile", source=saves).notes
+
+
+def test_torch_is_not_imported_before_the_environment_is_set():
+    source = """import os
+os.environ["OMP_NUM_THREADS"] = "1"
+from torch import nn, rand
+net = nn.Linear(4, 4)
+net.eval()
+net(rand(2, 4))
+"""
+    text = write("bf16_autocast", source=source).text
+    assert text.index("environ") < text.index("import torch\n") < text.index("from torch")
+
+
+def test_settings_stand_before_the_run_that_a_late_import_follows():
+    text = write("one_thread", source=f"{IMAGES}import json\n").text
+    assert text.index("set_num_threads(1)") < text.index("net =")
+
+
+def test_an_argument_is_replaced_where_it_stands():
+    source = (
+        "import torch\no = torch.optim.SGD(\n    p,  # all\n    fused=False,  # why\n    lr=1\n)\n"
+    )
+    text = write("fused_optimizer", source=source).text
+    assert text == source.replace("False", "True")
+
+
+def test_a_function_that_calls_the_model_is_a_call_of_it():
+    source = """import torch
+model = torch.nn.Linear(4, 4)
+model.train()
+def step(x):
+    model(x).sum().backward()
+step(torch.ones(1, 4))
+print(model(torch.ones(1, 4)))
+"""
+    text = write("compile", source=source).text
+    assert text.index("torch.compile(model)") < text.index("\nstep(")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "for one in checkpoints:\n    net.load_state_dict(one)\n    seen = net(images)\n",
+        "with torch.no_grad():\n    net(images)\n    load(net)\n    seen = net(images)\n",
+    ],
+)
+def test_a_block_that_sets_weights_has_a_context_around_its_calls(block):
+    source = IMAGES.replace("net.eval()\n", f"def load(net): net.load_state_dict(one)\n{block}")
+    text = write("bf16_autocast", source=f"{source}net.eval()\n").text
+    for after in text.split("with torch.autocast")[1:]:
+        inside = after.partition("\n")[2]
+        assert inside.lstrip().startswith(("net(images)", "seen = net("))
 
 
 def test_a_step_of_one_statement_cannot_be_split():

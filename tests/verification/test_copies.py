@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,13 +39,21 @@ def by_parameters(model: Any) -> Callable[..., Any]:
     return loss
 
 
+def by_partial(model: Any) -> Callable[..., Any]:
+    return partial(by_parameters(model), factor=0.25)
+
+
+def by_partial_of_a_global(model: Any) -> Callable[..., Any]:
+    return partial(by_global(model))
+
+
 def by_global(model: Any) -> Callable[..., Any]:
     global MODEL
     MODEL = model
     return lambda out: out.square().mean() + 0.5 * sum(p.square().sum() for p in MODEL.parameters())
 
 
-@pytest.mark.parametrize("loss_of", [by_model, by_parameters])
+@pytest.mark.parametrize("loss_of", [by_model, by_parameters, by_partial])
 def test_a_loss_that_regularises_the_model_regularises_the_copy(
     loss_of: Callable[[Any], Callable[..., Any]],
 ) -> None:
@@ -58,7 +67,7 @@ def test_a_loss_that_regularises_the_model_regularises_the_copy(
         assert torch.equal(mine, copied)
 
 
-@pytest.mark.parametrize("loss_of", [by_model, by_global])
+@pytest.mark.parametrize("loss_of", [by_model, by_partial, by_global, by_partial_of_a_global])
 def test_a_loss_that_reads_the_model_leaves_no_gradients_in_it(
     loss_of: Callable[[Any], Callable[..., Any]],
 ) -> None:
@@ -67,7 +76,7 @@ def test_a_loss_that_reads_the_model_leaves_no_gradients_in_it(
     assert trial.verdict != "failed"
     assert all(p.grad is None for p in work.model.parameters())
     told = [notice for notice in trial.notices if "it still reads the original's" in notice]
-    assert len(told) == (loss_of is by_global)
+    assert len(told) == (loss_of in (by_global, by_partial_of_a_global))
 
 
 def test_what_hooks_and_the_loss_append_to_is_as_it_was() -> None:

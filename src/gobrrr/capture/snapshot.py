@@ -102,6 +102,8 @@ class Snapshot:
         elif isinstance(value, types.MethodType):
             yield value.__self__, path
             yield value.__func__, path
+        elif isinstance(value, partial):
+            yield from ((part, path) for part in (value.func, value.args, value.keywords))
         elif isinstance(value, dict):
             yield from self._take_dict(value, path)
         elif isinstance(value, (list, set, bytearray)) or _is_deque(value):

@@ -82,7 +82,8 @@ def _refuse_changed_buffers(model: Any, exported: Any) -> None:
 def _exported(model: Any, loaded: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The model with its library in it, which computes what it was exported for.
 
-    The library checks nothing that it is given: another shape is read past its end.
+    The library checks nothing that it is given: another shape is read past its end. It has copies
+    of the weights: once those are changed, the model itself is called.
     """
     import torch
 
@@ -100,9 +101,12 @@ def _exported(model: Any, loaded: Any, args: tuple[Any, ...], kwargs: dict[str, 
             named |= named.pop(name, {})
         return (), named
 
-    example = _layout(as_exported(*args, **kwargs))
+    example = _layout(as_exported(*args, **kwargs), {})
     parts = tuple(model.modules())
     modes = [part.training for part in parts]
+    # Copied into the library. Those made in inference mode count no changes.
+    weights = [one for one in (*model.parameters(), *model.buffers()) if not one.is_inference()]
+    versions = [one._version for one in weights]
 
     class Exported(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -112,15 +116,22 @@ def _exported(model: Any, loaded: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             given = as_exported(*args, **kwargs)
-            if [part.training for part in parts] != modes or _layout(given) != example:
+            if (
+                [part.training for part in parts] != modes
+                or [one._version for one in weights] != versions
+                or _layout(given, {}) != example
+            ):
                 return self.model(*args, **kwargs)
             return loaded(*given[0], **given[1])
 
     return Exported()
 
 
-def _layout(value: Any) -> Any:
-    """What compiled code takes for granted of its arguments: equal for those that it can take."""
+def _layout(value: Any, seen: dict[int, int]) -> Any:
+    """What compiled code takes for granted of its arguments: equal for those that it can take.
+
+    ``seen`` numbers the tensors: one that is given twice is one input of what was exported.
+    """
     import torch
 
     kind = type(value)
@@ -128,17 +139,18 @@ def _layout(value: Any) -> Any:
         if value.layout is not torch.strided or value.is_nested:
             return object()
         aligned = value.data_ptr() % _ALIGNMENT_BYTES == 0
-        return kind, value.shape, value.stride(), value.dtype, value.device, aligned
+        which = seen.setdefault(id(value), len(seen))
+        return kind, value.shape, value.stride(), value.dtype, value.device, aligned, which
     # By hand where that will do: it is paid for in each call.
     if kind is tuple or kind is list:
-        return kind, [_layout(item) for item in value]
+        return kind, [_layout(item, seen) for item in value]
     if kind is dict:
-        return kind, [(key, _layout(item)) for key, item in value.items()]
+        return kind, [(key, _layout(item, seen)) for key, item in value.items()]
     leaves, structure = torch.utils._pytree.tree_flatten(value)
     if structure.is_leaf():
         # Exported as a constant.
         return kind, value
-    return structure, [_layout(leaf) for leaf in leaves]
+    return structure, [_layout(leaf, seen) for leaf in leaves]
 
 
 AOT_INDUCTOR = Fix(

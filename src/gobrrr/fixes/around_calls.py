@@ -21,6 +21,12 @@ _GOES_BACK = m.Call(
 _TRAINS = m.Name("backward") | m.Name("autograd") | m.Name("optim") | m.Name("zero_grad") | m.Call(
     func=m.Attribute(attr=m.Name("step"))
 )  # fmt: skip
+# Other ways to new weights: a checkpoint, an average of them.
+_SETS_WEIGHTS = m.Call(
+    func=m.Attribute(
+        attr=m.Name("load_state_dict") | m.Name("parameters") | m.Name("named_parameters")
+    )
+)
 _NO_GRADIENTS = m.Name("no_grad") | m.Name("inference_mode")
 
 
@@ -30,8 +36,8 @@ class AroundCallsOf(cst.CSTTransformer):
     A stretch begins with the statement that calls it and ends before the one that goes back
     through the graph, or, where none does, with the last that calls it. A loop without gradients,
     or in a script that does not train, is one statement: the context goes around all of it. In any
-    other loop it goes around the calls: autocast keeps the weights it has cast for as long as the
-    context is open, and would go on with those of the first step.
+    other loop, and in a block that sets weights, it goes around the calls: autocast keeps the
+    weights it has cast for as long as the context is open, and would go on with the first ones.
 
     Attributes:
         written: how many were put.
@@ -47,6 +53,7 @@ class AroundCallsOf(cst.CSTTransformer):
         called = m.Name(model) | m.Attribute(value=m.Name(model), attr=m.Name("generate"))
         self._calls = m.Call(func=called)
         self._back: m.BaseMatcherNode = _GOES_BACK
+        self._sets: m.BaseMatcherNode = _SETS_WEIGHTS
         self._trains = True
         # How many blocks without gradients are around the one that is visited.
         self._without_gradients = 0
@@ -56,7 +63,8 @@ class AroundCallsOf(cst.CSTTransformer):
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Outer blocks decide first: what has a context around it gets none inside."""
         if isinstance(node, cst.Module):
-            self._back = _going_back(node)
+            self._back = calls_that_reach(_GOES_BACK, node)
+            self._sets = calls_that_reach(_SETS_WEIGHTS, node)
             self._trains = bool(m.findall(node, _TRAINS))
         if isinstance(node, (cst.Module, cst.IndentedBlock)):
             self._plan(node)
@@ -91,6 +99,8 @@ class AroundCallsOf(cst.CSTTransformer):
             begins = self._begins(one)
             leads = within and self._leads_back(block.body[place:])
             if (begins or leads) and not self._repeats(one):
+                if m.findall(one, m.Yield()):
+                    self.unclear = "what takes the results of its generator would run in it"
                 self._inside[one] = not within
                 within = True
             else:
@@ -112,7 +122,10 @@ class AroundCallsOf(cst.CSTTransformer):
         return not m.findall(first, self._back) and any(m.findall(one, self._back) for one in later)
 
     def _repeats(self, one: cst.CSTNode) -> bool:
-        """Whether a statement calls the model in a loop between whose turns weights may change."""
+        """Whether a statement calls the model more than once and weights may change between."""
+        compound = isinstance(one, cst.BaseCompoundStatement)
+        if compound and m.findall(one, self._calls) and m.findall(one, self._sets):
+            return True
         if not self._trains or self._without_gradients or _has_no_gradients(one):
             return False
         if isinstance(one, (cst.For, cst.While)) and m.findall(one, self._calls):
@@ -145,8 +158,8 @@ class AroundCallsOf(cst.CSTTransformer):
         return [cst.With(items, cst.IndentedBlock(inside), leading_lines=above)]
 
 
-def _going_back(tree: cst.Module) -> m.BaseMatcherNode:
-    """Calls that go back through the graph, those of the script's own functions that do among them.
+def calls_that_reach(call: m.Call, tree: cst.Module) -> m.BaseMatcherNode:
+    """These calls, and those of the script's own functions that make them.
 
     Methods are told by their names alone.
     """
@@ -155,10 +168,10 @@ def _going_back(tree: cst.Module) -> m.BaseMatcherNode:
     while True:
         named = [m.Name(name) for name in sorted(names)]
         own = [m.Call(func=one | m.Attribute(attr=one)) for one in named]
-        back = m.OneOf(_GOES_BACK, *own) if own else _GOES_BACK
-        found = {one.name.value for one in functions if m.findall(one.body, back)}
+        calls = m.OneOf(call, *own) if own else call
+        found = {one.name.value for one in functions if m.findall(one.body, calls)}
         if found <= names:
-            return back
+            return calls
         names |= found
 
 

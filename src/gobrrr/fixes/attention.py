@@ -196,7 +196,7 @@ class _Match:
     key: Any
     value: Any
     scale: float
-    mask: tuple[Any, Any] | None
+    mask: tuple[str, Any] | None
     orders: Orders | None = None
 
 
@@ -224,8 +224,8 @@ def _match(last: Any) -> _Match | None:
         return None
     scores, mask, scale = weights.args[0], None, None
     if _is(scores, "masked_fill", "masked_fill_") and len(scores.args) == 3:
-        kind = _kind_of_fill(scores.args[2], _example(scores.args[0]))
-        if kind is None:
+        kind = _kind_of_fill(scores.args[2])
+        if not kind:
             return None
         mask = (kind, scores.args[1])
         scores = scores.args[0]
@@ -256,21 +256,11 @@ def _drops(node: Any) -> bool:
     return bool(training) and rate != 0
 
 
-def _kind_of_fill(value: Any, scores: Any) -> Any:
-    """How scores filled with ``value`` are masked; ``None`` if that cannot be said of them.
-
-    Filled with a finite number, a row that is masked whole has equal weights, which neither -inf
-    nor a boolean mask gives it. Then it is the dtype of a bias that takes the filled number's
-    place (``_as_mask``); one of 16 bits that ends at 65504 has no room for it.
-    """
-    import torch
-
+def _kind_of_fill(value: Any) -> str:
+    """How scores filled with ``value`` are masked; empty if that cannot be said of them."""
     if not isinstance(value, (int, float)) or not value < -1e4:
-        return None
-    if value == -math.inf:
-        return "keep where not"
-    dtype = getattr(scores, "dtype", None)
-    return dtype if dtype in (torch.float32, torch.bfloat16, torch.float64) else None
+        return ""
+    return "keep where not" if value == -math.inf else "fill"
 
 
 def _rewrite(graph: Any, found: _Match) -> None:
@@ -291,7 +281,15 @@ def _rewrite(graph: Any, found: _Match) -> None:
             )  # fmt: skip
         bias = None
         if found.mask is not None:
-            bias = _as_mask(graph, *found.mask)
+            kind, mask = found.mask
+            if kind == "fill":
+                # A row that is masked whole with a finite number has equal weights, and its scores
+                # no gradient. So has one whose query is 0, with nothing masked.
+                whole = graph.call_method("all", (mask, -1, True))
+                query = graph.call_method("masked_fill", (query, whole, 0.0))
+                kept = graph.call_function(torch.logical_not, (mask,))
+                mask = graph.call_function(torch.logical_or, (kept, whole))
+            bias = _as_mask(graph, kind, mask)
         fused = graph.call_function(
             scaled_dot_product_attention, (query, keys, value),
             {"attn_mask": bias, "scale": found.scale},
@@ -303,22 +301,13 @@ def _rewrite(graph: Any, found: _Match) -> None:
     found.last.replace_all_uses_with(fused)
 
 
-def _as_mask(graph: Any, kind: Any, mask: Any) -> Any:
-    """What ``scaled_dot_product_attention`` takes: its CPU kernel has 2 or 4 dimensions.
-
-    ``kind`` is "keep where not", "add", or the dtype of scores filled with a finite number.
-    """
+def _as_mask(graph: Any, kind: str, mask: Any) -> Any:
+    """What ``scaled_dot_product_attention`` takes: its CPU kernel has 2 or 4 dimensions."""
     import torch
 
     if kind == "keep where not":
         mask = graph.call_function(torch.logical_not, (mask,))
-    elif isinstance(kind, torch.dtype):
-        # Added, it absorbs any score, so that those of a row masked whole are equal as if filled
-        # in; the number itself would not: -1e5 + score is another for each. Half of the least one:
-        # kernels multiply it by log2(e).
-        bias = graph.call_function(torch.zeros_like, (mask,), {"dtype": kind})
-        mask = graph.call_method("masked_fill", (bias, mask, torch.finfo(kind).min / 2))
-    elif isinstance(mask, torch.fx.Node) and not torch.is_grad_enabled():
+    elif kind == "add" and isinstance(mask, torch.fx.Node) and not torch.is_grad_enabled():
         # With a mask that could train PyTorch takes attention apart.
         mask = graph.call_method("detach", (mask,))
     seen = getattr(_example(mask), "ndim", None)

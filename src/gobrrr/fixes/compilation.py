@@ -46,6 +46,7 @@ _KEYS = (
     'The keys of {model}.state_dict() begin with "_orig_mod." once {model} is compiled: to keep '
     "them as they are, save and load {model}._orig_mod.state_dict() from there on."
 )
+_WITH_KEYS = ("state_dict", "load_state_dict")
 _FILLS = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
 
 
@@ -260,7 +261,7 @@ def _fix(mode: Mode) -> Fix:
         apply=apply,
         in_script=in_script,
         in_source=(
-            BeforeLoop((_as_written(mode.arguments),), note=_KEYS, where="state_dict"),
+            BeforeLoop((_as_written(mode.arguments),), note=_KEYS, where=_WITH_KEYS),
         ),
         changes_made=graphs_compiled,
         effect=Effect(fuses=True),

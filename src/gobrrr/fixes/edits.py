@@ -31,12 +31,12 @@ class Keyword:
 class BeforeLoop:
     """Statements where the model is made and has not been called yet; ``{model}`` is its name.
 
-    ``note`` is what the user has to know of a script that names ``where``.
+    ``note`` is what the user has to know of a script that names one of ``where``.
     """
 
     lines: tuple[str, ...]
     note: str = ""
-    where: str = ""
+    where: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,8 @@ def as_program(target: Workload | Callable[[], Any]) -> Program:
     if isinstance(target, Workload):
         if type(target).step is not Workload.step:
             # Its step is its own: what is known of its parts does not say what it does with them.
-            whole = target.step if target.inputs else target.model
+            none = isinstance(target.inputs, (tuple, list, dict)) and not target.inputs
+            whole = target.model if none else target.step
             return Program(model=whole, plain_call=True)
         return Program(**{f.name: getattr(target, f.name) for f in fields(Workload)})
     return Program(model=target, plain_call=True)

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import libcst as cst
 from libcst import matchers as m
 
-from gobrrr.fixes.around_calls import AroundCallsOf
+from gobrrr.fixes.around_calls import AroundCallsOf, calls_that_reach
 from gobrrr.fixes.edits import (
     AfterImports,
     AroundCalls,
@@ -146,7 +146,7 @@ class _Edited:
             model = self._model(name)
             self.before_loop += [line.replace("{model}", model) for line in edit.lines]
             self._uses(*edit.lines)
-            if edit.note and _names(self.tree, edit.where):
+            if edit.note and any(_names(self.tree, name) for name in edit.where):
                 self.notes.append(edit.note.replace("{model}", model))
         else:
             if edit.not_beside and _names(self.tree, edit.not_beside):
@@ -182,25 +182,30 @@ class _Edited:
         model = model_name(self.tree)
         tree = self.tree
         if self.before_loop:
-            placed = _Placed(model or "", self._statements(self.before_loop))
+            calls = calls_that_reach(m.Call(func=m.Name(model or "")), tree)
+            placed = _Placed(model or "", calls, self._statements(self.before_loop))
             tree = tree.visit(placed)
             if not placed.done:
                 raise _NoPlace(f"gobrrr cannot tell where {model} is made and first called")
         if self.after_imports:
             body = list(tree.body)
-            at = 1 + max(
-                (i for i, one in enumerate(body) if _imports(one)), default=_docstring(body)
-            )
+            at = _after_imports(body)
             body[at:at] = self._statements(self.after_imports, blank=True)
             tree = tree.with_changes(body=body)
         if self.imports:
-            # Before everything that may use them: a script can import more further down.
+            # Before everything that may use them: a script can import more further down. torch not
+            # before what a script does ahead of its own import, such as set its environment.
             body = list(tree.body)
-            at = 1 + max(
+            first = 1 + max(
                 (i for i, one in enumerate(body) if m.matches(one, _FUTURE)),
                 default=_docstring(body),
             )
-            body[at:at] = self._statements(self.imports, blank=at > 0)
+            torch = next((i for i, one in enumerate(body) if _names(one, "torch")), first)
+            lines: dict[int, list[str]] = {}
+            for line in self.imports:
+                lines.setdefault(torch if "torch" in line else first, []).append(line)
+            for at in sorted(lines, reverse=True):
+                body[at:at] = self._statements(lines[at], blank=at > 0)
             tree = tree.with_changes(body=body)
         return tree.code
 
@@ -215,7 +220,7 @@ class _Edited:
 _FUTURE = m.SimpleStatementLine(body=[m.ImportFrom(module=m.Name("__future__")), m.ZeroOrMore()])
 
 
-def _names(tree: cst.Module, name: str) -> bool:
+def _names(tree: cst.CSTNode, name: str) -> bool:
     return bool(m.findall(tree, m.Name(name)))
 
 
@@ -233,6 +238,16 @@ def _imports(statement: cst.CSTNode) -> bool:
     return m.matches(
         statement, m.SimpleStatementLine(body=[m.AtLeastN(m.Import() | m.ImportFrom(), n=1)])
     )
+
+
+def _after_imports(body: Sequence[cst.CSTNode]) -> int:
+    """Behind the imports that torch's is among: a script can import more once it has run."""
+    lines = [i for i, one in enumerate(body) if _imports(one)]
+    last = max(lines, default=1 + _docstring(body))
+    at = next((i for i in lines if _names(body[i], "torch")), last)
+    while at < len(body) and _imports(body[at]):
+        at += 1
+    return at
 
 
 def _docstring(body: Sequence[cst.CSTNode]) -> int:
@@ -273,9 +288,14 @@ class _SetKeyword(cst.CSTTransformer):
             self.unclear = True
             return updated_node
         self.made += 1
-        replaced = {name for name, _ in edit.arguments} | set(edit.without)
-        kept = [arg for arg in old if arg.keyword is None or arg.keyword.value not in replaced]
-        new = [_argument(name, value) for name, value in edit.arguments]
+        values = dict(edit.arguments)
+        kept = []
+        for arg in old:
+            name = arg.keyword.value if arg.keyword is not None else ""
+            # Where it stands: a comment can be beside it.
+            value = cst.parse_expression(values.pop(name)) if name in values else arg.value
+            kept += [arg.with_changes(value=value)] if name not in edit.without else []
+        new = [_argument(name, value) for name, value in values.items()]
         return updated_node.with_changes(args=_appended(kept, old, new))
 
 
@@ -344,16 +364,16 @@ def _last_name(function: cst.BaseExpression) -> str:
 class _Placed(cst.CSTTransformer):
     """Puts statements before the one that first calls the model, where it is made."""
 
-    def __init__(self, model: str, statements: list[_Statement]) -> None:
+    def __init__(self, model: str, calls: m.BaseMatcherNode, put: list[_Statement]) -> None:
         super().__init__()
-        self.statements = statements
+        self.statements = put
         self.done = False
         self._made = m.SimpleStatementLine(
             body=[m.ZeroOrMore(), m.Assign(
                 targets=[m.ZeroOrMore(), m.AssignTarget(target=m.Name(model)), m.ZeroOrMore()]
             ), m.ZeroOrMore()]
         )  # fmt: skip
-        self._called = m.Call(func=m.Name(model))
+        self._calls = calls
 
     def leave_Module(  # noqa: N802 - LibCST's name
         self, original_node: cst.Module, updated_node: cst.Module
@@ -369,12 +389,12 @@ class _Placed(cst.CSTTransformer):
 
     def _with(self, block: _Body) -> _Body:
         body = list(block.body)
-        if self.done or not any(m.matches(one, self._made) for one in body):
-            return block
-        for place, one in enumerate(body):
+        made = False
+        for place, one in enumerate(body if not self.done else ()):
             defines = isinstance(one, (cst.FunctionDef, cst.ClassDef))
-            if not defines and m.findall(one, self._called):
+            if made and not defines and m.findall(one, self._calls):
                 body[place:place] = self.statements
                 self.done = True
                 break
+            made = made or m.matches(one, self._made)
         return block.with_changes(body=body)

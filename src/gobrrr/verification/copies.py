@@ -8,6 +8,7 @@ import sys
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gobrrr.capture.snapshot import Snapshot
@@ -72,6 +73,9 @@ def _on_copies(function: Any, memo: Mapping[int, Any]) -> Any:
 
     Variables of the module stay: compiled code looks for those there.
     """
+    if type(function) is partial:
+        # Its arguments are copies already.
+        return partial(_on_copies(function.func, memo), *function.args, **function.keywords)
     if not isinstance(function, types.FunctionType):
         return function
     cells = function.__closure__ or ()
