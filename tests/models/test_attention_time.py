@@ -6,7 +6,7 @@ import pytest
 
 from gobrrr.models.kernel_model import Flags, estimate_op
 from gobrrr.models.target import target_device
-from gobrrr.timeline.ops import Arg, OpCall
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work import work_of
 from models.toy_device import aten, spec
 
@@ -69,3 +69,70 @@ def test_the_memory_efficient_kernel_multiplies_float32_in_parts_whatever_is_all
     x = spec(4, 16, LENGTH, 64)
     call = aten("_scaled_dot_product_efficient_attention", x, x, x, None, True, 0.0, False)
     assert seconds(call, Flags(tf32_matmul=True)) == seconds(call, Flags(tf32_matmul=False))
+
+
+def kernel(name: str, q: TensorSpec, k: TensorSpec, mask: int, sequences: int = 0) -> OpCall:
+    """An operator below the dispatcher; its tensors are packed where sequences are given."""
+    lengths = spec(sequences + 1, dtype="int32") if sequences else None
+    out = (q,) if name.endswith("inplace") else ()
+    if "flash" in name:
+        return aten(name, *out, q, k, k, lengths, lengths, 1, 1, 0.0, bool(mask))
+    return aten(name, q, k, k, None, lengths, lengths, None, None, 0.0, mask)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_flash_attention_forward",
+        "_flash_attention_forward_no_dropout_inplace",
+        "_efficient_attention_forward",
+    ],
+)
+def test_the_last_queries_see_all_keys_where_the_mask_is_aligned_there(name: str) -> None:
+    few = spec(4, 1024, 16, 64, dtype="bfloat16")
+    whole, causal = (seconds(kernel(name, few, ROWS, mask)) for mask in (0, 2))
+    assert 0.8 * whole < causal <= whole
+    whole, causal = (seconds(kernel(name, ROWS, few, mask)) for mask in (0, 2))
+    assert 0.1 * whole < causal < 0.3 * whole
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_causal_mask_of_the_flash_operator_is_aligned_at_the_last_key(backward: bool) -> None:
+    """As ``causal_lower_right`` calls it for a chunk of queries after keys of a cache."""
+    q, k = (spec(4, 16, each, 64, dtype="bfloat16") for each in (1024, LENGTH))
+    # What the backward has beside it, up to the dropout.
+    rest = (q, spec(4, 16, 1024), None, None, 1024, LENGTH) if backward else ()
+    name = "_scaled_dot_product_flash_attention" + ("_backward" if backward else "")
+    first = (q,) if backward else ()
+    whole, causal = (aten(name, *first, q, k, k, *rest, 0.0, each) for each in (False, True))
+    assert 0.8 * seconds(whole) < seconds(causal) < seconds(whole)
+    works = [work_of(each) for each in (whole, causal)]
+    flops = [each.matrix_flops for each in works if each is not None and each.matrix_flops]
+    # All but the triangle above the diagonal of the last 1024 keys.
+    assert flops[1] / flops[0] == pytest.approx(1 - 1023 / 2 / LENGTH)
+
+
+@pytest.mark.parametrize("kind", ["flash", "efficient"])
+@pytest.mark.parametrize("mask", [0, 1])
+@pytest.mark.parametrize("sequences", [1, 8, 64])
+def test_packed_sequences_of_one_length_take_as_long_as_a_batch(
+    kind: str, mask: int, sequences: int
+) -> None:
+    length = 8192 // sequences
+    name = f"_{kind}_attention_forward"
+    shape = (8192,) if kind == "flash" else (1, 8192)
+    x = spec(*shape, 16, 64, dtype="bfloat16")
+    batch = spec(sequences, length, 16, 64, dtype="bfloat16")
+    found = seconds(kernel(name, x, x, mask, sequences))
+    assert found == pytest.approx(seconds(kernel(name, batch, batch, mask)))
+
+
+def test_the_backward_of_packed_sequences_takes_as_long_as_that_of_a_batch() -> None:
+    x, batch = spec(8192, 16, 64, dtype="bfloat16"), spec(8, 1024, 16, 64, dtype="bfloat16")
+    lengths, sums = spec(9, dtype="int32"), spec(16, 8192)
+    rest = (1, 1, 0.0, True, SEED, SEED)
+    packed = aten("_flash_attention_backward", x, x, x, x, x, sums, lengths, lengths, *rest)
+    whole = (batch, batch, batch, batch, batch, spec(8, 16, 1024), None, None)
+    assert seconds(packed) == pytest.approx(
+        seconds(aten("_flash_attention_backward", *whole, *rest))
+    )

@@ -123,23 +123,33 @@ def test_winograd_takes_dense_windows_at_stride_1() -> None:
 
 
 @pytest.mark.parametrize("name", ["mm", "bmm", "matmul", "linear", "addmm"])
-def test_a_complex_product_is_four_real_ones(name: str) -> None:
+@pytest.mark.parametrize(("m", "n"), [(256, 1024), (1024, 256)])
+def test_a_complex_product_is_four_real_ones(name: str, m: int, n: int) -> None:
     batch = (2,) if name == "bmm" else ()
-    a, b = (spec(*batch, *each, dtype="complex64") for each in ((256, 512), (512, 1024)))
+    a, b = (spec(*batch, *each, dtype="complex64") for each in ((m, 512), (512, n)))
     if name == "linear":
-        b = spec(1024, 512, dtype="complex64")
-    added = [spec(256, 1024, dtype="complex64")] if name == "addmm" else []
+        b = spec(n, 512, dtype="complex64")
+    added = [spec(m, n, dtype="complex64")] if name == "addmm" else []
     call = aten(name, *added, a, b)
     work = work_of(call)
     assert work is not None
     (product,) = products_of(call, work, IDEAL, 0.0)
     flops = 2.0 * product.m * product.n * product.k * product.batch
-    assert flops == work.matrix_flops == 8.0 * 256 * 512 * 1024 * (batch or (1,))[0]
-    # And its inputs are as large: 8 bytes each.
-    assert (product.m * product.k, product.n * product.k) == (
-        2 * a.numel // (batch or (1,))[0],
-        4 * b.numel // (batch or (1,))[0],
+    assert flops == work.matrix_flops == 8.0 * m * 512 * n * (batch or (1,))[0]
+    # And its larger input is as large: two numbers an element.
+    inputs = (product.m * product.k, product.n * product.k)
+    assert max(inputs) == 2 * max(a.numel, b.numel) // (batch or (1,))[0]
+
+
+@pytest.mark.parametrize("few", [1, 16])
+def test_a_complex_product_reads_its_larger_factor_once(few: int) -> None:
+    device = target_device("L4")
+    thin, wide, tall = (
+        spec(*shape, dtype="complex64") for shape in ((few, 4096), (4096, 4096), (4096, few))
     )
+    flat, upright = (estimated(aten("mm", *each), device) for each in ((thin, wide), (wide, tall)))
+    assert flat.time_s == pytest.approx(upright.time_s, rel=0.1)
+    assert flat.time_s < 1.5 * flat.roof.time_s
 
 
 def test_wave_quantisation() -> None:

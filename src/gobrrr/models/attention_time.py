@@ -15,7 +15,14 @@ from gobrrr.models.passes import cache_bytes_per_s, dram_bytes_per_s, reach
 from gobrrr.models.products import TiledTime
 from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.ops import OpCall
-from gobrrr.work.attention import BACKWARD_VECTOR, FORWARD_VECTOR, is_causal, visible_pairs
+from gobrrr.work.attention import (
+    BACKWARD_VECTOR,
+    FORWARD_VECTOR,
+    UNMASKED,
+    causal_mask,
+    packed_sequences,
+    visible_pairs,
+)
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import arithmetic_dtype
 
@@ -58,6 +65,26 @@ def _share_of_pairs(call: OpCall) -> float:
     return next((arg for arg in call.args if isinstance(arg, float)), 1.0)
 
 
+def _sizes(call: OpCall, backward: bool) -> tuple[int, int, int, int, int]:
+    """Heads of all sequences, those of the keys, queries and keys of a sequence, size of a head.
+
+    Sequences that are packed are taken as equally long: their lengths are not recorded.
+    """
+    name = call.name
+    # Behind the gradient, or the result that is written in place.
+    q, k = call.tensors[1:3] if backward or name.endswith("_inplace") else call.tensors[:2]
+    d, packed = q.shape[-1], packed_sequences(call)
+    if packed is not None:
+        s, t = (ceil(spec.numel / (prod(spec.shape[-2:]) * packed)) for spec in (q, k))
+        return q.shape[-2] * packed, k.shape[-2] * packed, s, t, d
+    # flash_attention's own operators have heads behind positions, the public one before.
+    rows_first = "_flash_attention_" in name or "_efficient_attention_" in name
+    if rows_first and "scaled_dot_product" not in name and len(q.shape) == 4:
+        batch, s, heads = q.shape[:3]
+        return heads * batch, k.shape[2] * k.shape[0], s, k.shape[1], d
+    return prod(q.shape[:-2]), prod(k.shape[:-2]), q.shape[-2], k.shape[-2], d
+
+
 def time_of_attention(
     call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold_bytes: float
 ) -> TiledTime | None:
@@ -68,25 +95,16 @@ def time_of_attention(
     """
     name = call.name
     backward = "backward" in name
-    tensors = call.tensors[1:] if backward else call.tensors
-    q, k = tensors[0], tensors[1]
-    # flash_attention's own operators have heads behind positions, the public one before.
-    rows_first = "_flash_attention_" in name or "_efficient_attention_" in name
-    if rows_first and "scaled_dot_product" not in name and len(q.shape) == 4:
-        batch, s, heads, d = q.shape
-        t, shared = k.shape[1], k.shape[2] * k.shape[0]
-        heads *= batch
-    else:
-        heads, s, d = prod(q.shape[:-2]), q.shape[-2], q.shape[-1]
-        t, shared = k.shape[-2], prod(k.shape[:-2])
+    heads, shared, s, t, d = _sizes(call, backward)
     if not heads or not s:
         raise ValueError("an attention over nothing")
-    causal = is_causal(call) and s > 1
+    mask = causal_mask(call) if s > 1 else UNMASKED
+    causal = mask != UNMASKED
+    seen = visible_pairs(s, t, mask) / s + (_BLOCK / 2 if causal else 0)
     if s == 1 and 0 < shared < heads and not backward:
         # One query each: those that share their keys become the rows of one block
         # (``seqlenq_ngroups_swapped`` in FlashAttention-2's flash_api.cpp).
         s, heads = heads // shared, shared
-    seen = visible_pairs(s, t, causal) / s + (_BLOCK / 2 if causal else 0)
     if name.startswith("flex::attention"):
         seen *= _share_of_pairs(call)
     # Half a block of keys is the least that a causal kernel multiplies.

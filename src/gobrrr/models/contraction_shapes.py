@@ -50,8 +50,7 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
         return [_plain(tensors[1], tensors[2], dtype)]
     if name in ("linear", "_linear", "mkldnn_linear"):
         x, weight = tensors[0], tensors[1]
-        rows, parts = prod(x.shape[:-1]), _parts(x)
-        found = _product(rows, weight.shape[0] * parts, x.shape[-1] * parts, 1, dtype)
+        found = _in_reals(x, prod(x.shape[:-1]), weight.shape[0], x.shape[-1], 1, dtype)
         return [replace(found, a_by_rows=True, b_by_rows=True)]
     if name in ("mv", "addmv", "addmv_"):
         # One column: bandwidth decides, in kernels of their own (gemv).
@@ -64,8 +63,7 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
     if name == "matmul":
         a, b = tensors[0], tensors[1]
         if len(b.shape) == 2:
-            rows, parts = prod(a.shape[:-1]), _parts(a)
-            return [_product(rows, b.shape[1] * parts, a.shape[-1] * parts, 1, dtype)]
+            return [_in_reals(a, prod(a.shape[:-1]), b.shape[1], a.shape[-1], 1, dtype)]
         return [_plain(a, b, dtype)]
     if call.name in _CONVOLUTIONS:
         return [convolution_of(call).forward(dtype, c)]
@@ -75,20 +73,30 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
 
 
 def _parts(spec: TensorSpec) -> int:
-    """Real numbers of an element.
-
-    Complex rows ``[re, im]`` by ``[[re, im], [-im, re]]``: a complex product of m x k by k x n has
-    the multiply-adds, the inputs and the results of a real one of m x 2 k by 2 k x 2 n.
-    """
+    """Real numbers of an element."""
     return 2 if spec.dtype.startswith("complex") else 1
 
 
-def _plain(a: TensorSpec, b: TensorSpec, dtype: str) -> Product:
+def _in_reals(a: TensorSpec, m: int, n: int, k: int, batch: int, dtype: str) -> Product:
+    """Of m x k by k x n elements; ``a``: has their dtype.
+
+    Complex rows ``[re, im]`` by ``[[re, im], [-im, re]]``: a complex product of m x k by k x n has
+    the multiply-adds of a real one of m x 2 k by 2 k x 2 n, or of 2 m x 2 k by 2 k x n. One factor
+    stands there twice, and the kernel reads it once: the smaller one is taken, and of a row or a
+    column, where bandwidth decides, none.
+    """
     parts = _parts(a)
-    m, n = a.shape[-2], b.shape[-1] * parts
-    k = a.shape[-1] * parts * VALUES_IN_ELEMENT.get(a.dtype, 1)
+    found = _product(m, n * parts if n > 1 else n, k * parts, batch, dtype)
+    if parts == 1 or (m > 1 and 1 < n <= m):
+        return found
+    return replace(found, m=m * parts if m > 1 and n > 1 else m, n=n)
+
+
+def _plain(a: TensorSpec, b: TensorSpec, dtype: str) -> Product:
+    m, n = a.shape[-2], b.shape[-1]
+    k = a.shape[-1] * VALUES_IN_ELEMENT.get(a.dtype, 1)
     return replace(
-        _product(m, n, k, prod(a.shape[:-2]), dtype),
+        _in_reals(a, m, n, k, prod(a.shape[:-2]), dtype),
         a_by_rows=a.strides is None or a.strides[-1] == 1,
         b_by_rows=b.strides is not None and b.strides[-2] == 1 and b.strides[-1] != 1,
     )

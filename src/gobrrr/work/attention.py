@@ -48,6 +48,14 @@ _CAUSAL_AT = {
     "aten::_cudnn_attention_forward": 10,
     "aten::_cudnn_attention_backward": 14,
 }
+# Where they have ``cum_seq_q`` or ``cu_seqlens_q``, given where sequences are packed.
+_LENGTHS_AT = {
+    "aten::_flash_attention_forward": 3,
+    "aten::_flash_attention_forward_no_dropout_inplace": 4,
+    "aten::_flash_attention_backward": 6,
+    "aten::_efficient_attention_forward": 4,
+    "aten::_efficient_attention_backward": 6,
+}
 
 
 def causal_mask(call: OpCall) -> int:
@@ -66,7 +74,10 @@ def causal_mask(call: OpCall) -> int:
         return int(arg)
     if arg is not True:
         return UNMASKED
-    return BOTTOM_RIGHT if call.name.startswith("aten::_flash_") else TOP_LEFT
+    # FlashAttention-2 on GPUs aligns the last query and key; ``scaled_dot_product_attention`` gives
+    # it none where that differs, ``torch.nn.attention.bias.causal_lower_right`` does.
+    on_gpu = "_flash_attention" in call.name and "_for_cpu" not in call.name
+    return BOTTOM_RIGHT if on_gpu else TOP_LEFT
 
 
 def is_causal(call: OpCall) -> bool:
@@ -74,13 +85,26 @@ def is_causal(call: OpCall) -> bool:
     return causal_mask(call) != UNMASKED
 
 
-def visible_pairs(queries: int, keys: int, causal: bool) -> int:
-    """Pairs of a query and a key it sees, one head.
+def packed_sequences(call: OpCall) -> int | None:
+    """Of an operator of PyTorch whose tensors are packed: of how many sequences, else ``None``."""
+    index = _LENGTHS_AT.get(call.name)
+    cumulative = None if index is None else tensor_at(call, index)
+    return None if cumulative is None else max(cumulative.numel - 1, 1)
 
-    Causal as in PyTorch: ``tril`` from the top left corner, query i sees keys 0 to i.
+
+def visible_pairs(queries: int, keys: int, mask: int) -> int:
+    """Pairs of a query and a key it sees, one head; ``mask`` as of ``causal_mask``.
+
+    ``TOP_LEFT``, which is ``is_causal`` of PyTorch's attention: query i sees keys 0 to i.
+    ``BOTTOM_RIGHT``: the last query sees all keys.
     """
-    if not causal:
+    if mask == UNMASKED:
         return queries * keys
+    if mask == BOTTOM_RIGHT:
+        # Query i sees keys - queries + i + 1 of them.
+        if keys >= queries:
+            return queries * keys - queries * (queries - 1) // 2
+        return keys * (keys + 1) // 2
     square = min(queries, keys)
     # 1 + 2 + ... + square, and whole rows for queries beyond the last key.
     return square * (square + 1) // 2 + (queries - square) * keys
@@ -96,13 +120,14 @@ def forward_work(
     k: TensorSpec,
     v: TensorSpec,
     *,
-    causal: bool,
+    causal: int,
     mask: TensorSpec | None = None,
     statistics: int = 1,
 ) -> Work:
     """``q (..., h, s, d)``, ``k (..., hk, t, d)``, ``v (..., hk, t, dv)`` -> ``(..., h, s, dv)``.
 
-    ``statistics``: float32 numbers kept per query for the backward (the log-sum-exp).
+    ``causal``: as of ``causal_mask``; ``statistics``: float32 numbers kept per query for the
+    backward (the log-sum-exp).
     """
     heads, s, d = product(q.shape[:-2]), q.shape[-2], q.shape[-1]
     t, dv = k.shape[-2], v.shape[-1]
@@ -134,11 +159,11 @@ def backward_work(
     out: TensorSpec,
     statistics: TensorSpec | None,
     *,
-    causal: bool,
+    causal: int,
     mask: TensorSpec | None = None,
     writes: tuple[TensorSpec, ...] | None = None,
 ) -> Work:
-    """Gradients of q, k and v; scores are computed again from q and k."""
+    """Gradients of q, k and v; scores are computed again from q and k. Arguments as above."""
     heads, s, d = product(q.shape[:-2]), q.shape[-2], q.shape[-1]
     t, dv = k.shape[-2], v.shape[-1]
     pairs = heads * visible_pairs(s, t, causal)
@@ -163,14 +188,14 @@ def _written(call: OpCall) -> tuple[TensorSpec, ...] | None:
 @formula("aten::_scaled_dot_product_flash_attention")
 def flash(call: OpCall) -> Work:
     """``(q, k, v, dropout_p, is_causal, ...)``."""
-    return forward_work(call, need(call, 0), need(call, 1), need(call, 2), causal=is_causal(call))
+    return forward_work(call, need(call, 0), need(call, 1), need(call, 2), causal=causal_mask(call))
 
 
 @formula("aten::_scaled_dot_product_flash_attention_for_cpu")
 def flash_cpu(call: OpCall) -> Work:
     """``(q, k, v, dropout_p, is_causal, attn_mask, scale)``."""
     return forward_work(
-        call, need(call, 0), need(call, 1), need(call, 2), causal=is_causal(call),
+        call, need(call, 0), need(call, 1), need(call, 2), causal=causal_mask(call),
         mask=tensor_at(call, 5),
     )  # fmt: skip
 
@@ -188,7 +213,7 @@ def with_bias(call: OpCall) -> Work:
     override = call.name.endswith("overrideable")
     return forward_work(
         call, need(call, 0), need(call, 1), need(call, 2),
-        causal=is_causal(call), mask=tensor_at(call, 3),
+        causal=causal_mask(call), mask=tensor_at(call, 3),
         statistics=1 if override or _true(call.args, 4) else 0,
     )  # fmt: skip
 
@@ -202,7 +227,7 @@ def with_bias(call: OpCall) -> Work:
 def composite(call: OpCall) -> Work:
     """``(q, k, v, attn_mask, dropout_p, is_causal, ...)``."""
     return forward_work(
-        call, need(call, 0), need(call, 1), need(call, 2), causal=is_causal(call),
+        call, need(call, 0), need(call, 1), need(call, 2), causal=causal_mask(call),
         mask=tensor_at(call, 3), statistics=0,
     )  # fmt: skip
 
@@ -224,7 +249,7 @@ def flash_cpu_backward(call: OpCall) -> Work:
 def _backward(call: OpCall, mask: TensorSpec | None = None) -> Work:
     return backward_work(
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4),
-        tensor_at(call, 5), causal=is_causal(call), mask=mask, writes=_written(call),
+        tensor_at(call, 5), causal=causal_mask(call), mask=mask, writes=_written(call),
     )  # fmt: skip
 
 
@@ -235,7 +260,7 @@ def efficient_backward(call: OpCall) -> Work:
     """
     return backward_work(
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 5),
-        tensor_at(call, 6), causal=is_causal(call), mask=tensor_at(call, 4),
+        tensor_at(call, 6), causal=causal_mask(call), mask=tensor_at(call, 4),
         writes=_written(call),
     )  # fmt: skip
 
@@ -253,7 +278,7 @@ def overrideable_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, bias, mask, out, lse, cu_q, cu_k, max_q, max_k, p, is_causal, ...)``."""
     return backward_work(
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 6),
-        tensor_at(call, 7), causal=is_causal(call), mask=tensor_at(call, 4),
+        tensor_at(call, 7), causal=causal_mask(call), mask=tensor_at(call, 4),
         writes=_written(call),
     )  # fmt: skip
 

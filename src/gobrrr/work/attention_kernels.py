@@ -15,12 +15,12 @@ from gobrrr.work.attention import (
     BOTTOM_RIGHT,
     FORWARD_SPECIAL,
     FORWARD_VECTOR,
-    TOP_LEFT,
     UNMASKED,
     backward_work,
     causal_mask,
     forward_work,
     is_causal,
+    packed_sequences,
     visible_pairs,
 )
 from gobrrr.work.estimate import Work
@@ -36,7 +36,7 @@ def pairs_of(
     heads = q.shape[-2]
     if sequences is None:
         batch, s, t = q.shape[0], q.shape[1], k.shape[1]
-        return batch * heads * _pairs(s, t, mask), heads, batch * s
+        return batch * heads * visible_pairs(s, t, mask), heads, batch * s
     queries, keys = q.numel // (heads * q.shape[-1]), k.numel // (k.shape[-2] * k.shape[-1])
     count = max(sequences, 1)
     s_mean, t_mean = queries / count, keys / count
@@ -45,13 +45,6 @@ def pairs_of(
         # Equal lengths: the triangle of one sequence; of unequal ones, the lower bound alone.
         pairs = s_mean * (s_mean + 1) / 2 if s_mean == t_mean else s_mean * t_mean / 2
     return heads * count * pairs, heads, queries
-
-
-def _pairs(s: int, t: int, mask: int) -> int:
-    if mask == BOTTOM_RIGHT:
-        # The last query sees all keys; query i sees t - s + i + 1 of them.
-        return s * t - s * (s - 1) // 2 if t >= s else t * (t + 1) // 2
-    return visible_pairs(s, t, mask == TOP_LEFT)
 
 
 def _sequences(cumulative: TensorSpec | None) -> int | None:
@@ -105,34 +98,32 @@ def _backward(
 @formula("aten::_flash_attention_forward")
 def flash(call: OpCall) -> Work:
     """``(q, k, v, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, ...)``."""
-    return _forward(call, _sequences(tensor_at(call, 3)), causal_mask(call), None)
+    return _forward(call, packed_sequences(call), causal_mask(call), None)
 
 
 @formula("aten::_flash_attention_forward_no_dropout_inplace")
 def flash_inplace(call: OpCall) -> Work:
     """The same after ``out``."""
-    return _forward(call, _sequences(tensor_at(call, 4)), causal_mask(call), None, first=1)
+    return _forward(call, packed_sequences(call), causal_mask(call), None, first=1)
 
 
 @formula("aten::_flash_attention_backward")
 def flash_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, out, logsumexp, cum_q, cum_k, max_q, max_k, p, is_causal, ...)``."""
-    return _backward(
-        call, (0, 1, 2, 3, 4, 5), _sequences(tensor_at(call, 6)), causal_mask(call), None
-    )
+    return _backward(call, (0, 1, 2, 3, 4, 5), packed_sequences(call), causal_mask(call), None)
 
 
 @formula("aten::_efficient_attention_forward")
 def efficient(call: OpCall) -> Work:
     """``(q, k, v, bias, cu_seqlens_q, cu_seqlens_k, max_q, max_k, p, custom_mask_type, ...)``."""
-    return _forward(call, _sequences(tensor_at(call, 4)), causal_mask(call), tensor_at(call, 3))
+    return _forward(call, packed_sequences(call), causal_mask(call), tensor_at(call, 3))
 
 
 @formula("aten::_efficient_attention_backward")
 def efficient_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, bias, out, cu_q, cu_k, max_q, max_k, logsumexp, p, .., mask at 14)``."""
     return _backward(
-        call, (0, 1, 2, 3, 5, 10), _sequences(tensor_at(call, 6)), causal_mask(call),
+        call, (0, 1, 2, 3, 5, 10), packed_sequences(call), causal_mask(call),
         tensor_at(call, 4),
     )  # fmt: skip
 
