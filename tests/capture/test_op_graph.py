@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -235,6 +236,43 @@ def test_attention_without_a_fused_kernel_is_math() -> None:
     assert choose_attention(turing, "bfloat16", 64, 64, mask=False) == "math"
     both = Abilities(HALVES, HALVES)
     assert choose_attention(both, "float16", 512, 512, mask=False) == "efficient"
+
+
+def test_attention_is_cudnns_where_pytorch_prefers_it() -> None:
+    # ``check_prefer_cudnn_attention`` in sdp_utils.cpp: with a mask too, and of unequal lengths.
+    hopper = Abilities(HALVES, HALVES | {"float32"}, cudnn_head_size=256)
+    assert choose_attention(hopper, "bfloat16", 256, 128, mask=True) == "cudnn"
+    assert choose_attention(hopper, "float32", 64, 64, mask=False) == "efficient"
+    assert choose_attention(hopper, "bfloat16", 68, 68, mask=False) == "flash"
+    assert choose_attention(hopper, "bfloat16", 264, 264, mask=True) == "efficient"
+    assert choose_attention(hopper, "bfloat16", 64, 64, mask=False, cudnn=False) == "flash"
+
+
+@pytest.mark.parametrize(
+    ("masked", "causal", "keys", "dropout"),
+    [(True, False, 32, 0.0), (False, True, 32, 0.0), (False, True, 16, 0.1)],
+)
+def test_cudnns_attention_is_recorded_with_its_backward(
+    masked: bool, causal: bool, keys: int, dropout: float
+) -> None:
+    q = torch.empty(2, 4, 16, 8, dtype=torch.bfloat16, requires_grad=True)
+    k = torch.empty(2, 2, keys, 8, dtype=torch.bfloat16, requires_grad=True)
+    mask = torch.ones(16, keys, dtype=torch.bool) if masked else None
+    target = replace(GPU, abilities=replace(GPU.abilities, cudnn_head_size=256))
+
+    def step() -> None:
+        functional.scaled_dot_product_attention(
+            q, k, k, mask, dropout, causal, enable_gqa=True
+        ).sum().backward()
+
+    graph = capture(step, target)
+    found = names(graph)
+    assert found["_scaled_dot_product_cudnn_attention"] == 1
+    assert found["_scaled_dot_product_cudnn_attention_backward"] == 1
+    (forward,) = (op for op in graph.ops if op.call.name.endswith("cudnn_attention"))
+    assert forward.call.outputs[0].shape == (2, 4, 16, 8)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION):
+        assert not names(capture(step, target))["_scaled_dot_product_cudnn_attention"]
 
 
 @pytest.mark.parametrize(

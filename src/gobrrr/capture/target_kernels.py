@@ -28,6 +28,8 @@ class Abilities:
         flash_dtypes: names of the dtypes that the flash kernel takes; empty: there is none.
         efficient_dtypes: those of the memory-efficient kernel.
         flash_head_size: the largest head that the flash kernel takes.
+        cudnn_head_size: the largest head that cuDNN's kernel takes, where PyTorch asks it first;
+            0: it does not.
         fused: whether dropout, recurrent cells and recurrent layers are kernels of their own there
             (CUDA, ROCm, XPU), not composites.
     """
@@ -35,6 +37,7 @@ class Abilities:
     flash_dtypes: frozenset[str]
     efficient_dtypes: frozenset[str]
     flash_head_size: int = 256
+    cudnn_head_size: int = 0
     fused: bool = True
 
 
@@ -47,14 +50,24 @@ def choose_attention(
     mask: bool,
     nested: bool = False,
     unequal_causal: bool = False,
+    cudnn: bool = True,
 ) -> str:
-    """``flash``, ``efficient`` or ``math``, in PyTorch's order of preference.
+    """``cudnn``, ``flash``, ``efficient`` or ``math``, in PyTorch's order of preference.
 
-    ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``: flash takes no mask, heads of one
-    size for keys and values, and no causal attention of other numbers of queries than keys
-    (``unequal_causal``: it would align the last ones, PyTorch aligns the first); the
-    memory-efficient kernel takes them all. (cuDNN's is off by default.)
+    ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``: cuDNN's kernel takes masks, lengths
+    that differ and heads of two sizes, as long as they are multiples of 8 (``cudnn``: whether it
+    may be asked); flash takes no mask, heads of one size for keys and values, and no causal
+    attention of other numbers of queries than keys (``unequal_causal``: it would align the last
+    ones, PyTorch aligns the first); the memory-efficient kernel takes them all.
     """
+    if (
+        cudnn
+        and not nested
+        and dtype in abilities.flash_dtypes
+        and max(head_size, value_size) <= abilities.cudnn_head_size
+        and head_size % 8 == value_size % 8 == 0
+    ):
+        return "cudnn"
     if (
         not mask
         and not nested
@@ -178,7 +191,7 @@ def attend(
     unequal_causal = causal and query.shape[-2] != key.shape[-2]
     choice = choose_attention(
         abilities, name, head, value.shape[-1], mask=mask is not None, nested=not batched,
-        unequal_causal=unequal_causal,
+        unequal_causal=unequal_causal, cudnn=_cudnn_may_be_asked(query, key, dropout),
     )  # fmt: skip
     if choice == "flash" and not cuda.flash_sdp_enabled():
         choice = "efficient" if name in abilities.efficient_dtypes else "math"
@@ -197,12 +210,17 @@ def attend(
             query, key, value, dropout, causal, False, scale=scale
         )[0]
         return out[..., :head] if pad else out
-    if choice == "efficient":
+    if choice in ("cudnn", "efficient"):
         wants_gradient = torch.is_grad_enabled() and any(
             t.requires_grad for t in (query, key, value)
         )
         if mask is not None and mask.dtype == torch.bool:
             mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
+    if choice == "cudnn":
+        return aten._scaled_dot_product_cudnn_attention(
+            query, key, value, mask, wants_gradient, dropout, causal, False, scale=scale
+        )[0]
+    if choice == "efficient":
         if mask is not None:
             mask = mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         return aten._scaled_dot_product_efficient_attention(
@@ -211,6 +229,17 @@ def attend(
     return aten._scaled_dot_product_attention_math(
         query, key, value, mask, dropout, causal, None, scale=scale, enable_gqa=grouped
     )[0]
+
+
+def _cudnn_may_be_asked(query: Any, key: Any, dropout: float) -> bool:
+    """Whether neither the program nor these shapes keep cuDNN's kernel out (``sdp_utils.cpp``)."""
+    import torch
+
+    strict = torch.are_deterministic_algorithms_enabled()
+    strict = strict and not torch.is_deterministic_algorithms_warn_only_enabled()
+    one_query = query.shape[-2] == 1 and dropout > 0
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()
+    return bool(enabled and not strict and key.shape[-2] != 1 and not one_query)
 
 
 def _dropout(input: Any, p: float, train: bool) -> Any:

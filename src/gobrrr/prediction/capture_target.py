@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from importlib.metadata import version
 from typing import Any
 
 from gobrrr.capture.op_graph import CaptureTarget
@@ -20,6 +22,12 @@ _CAPABILITY = {
     "CDNA 4": (9, 5),
 }  # fmt: skip
 _TYPES = {"hip": "cuda", "cuda": "cuda", "xpu": "xpu", "mps": "mps", "hpu": "hpu"}
+# The largest heads that cuDNN's attention takes, where PyTorch prefers it: ``sdp_utils.cpp``,
+# ``check_prefer_cudnn_attention`` and ``check_cudnn_tensor_shapes``.
+_CUDNN_HEADS = {(9, 0): 256, (10, 0): 128}
+# The first whose wheels bring a cuDNN that is preferred (later than 9.15):
+# https://github.com/huggingface/transformers/pull/48163
+_PREFERS_CUDNN = (2, 11)
 _HALVES = frozenset({"float16", "bfloat16"})
 
 
@@ -28,6 +36,7 @@ def capture_target(device: TargetDevice) -> CaptureTarget:
 
     ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``: flash attention needs compute
     capability 8.0, the memory-efficient kernel 5.0 (bfloat16: 8.0). AMD's come from AOTriton.
+    cuDNN's comes first on some, as in the wheels of the installed torch.
     """
     if device.kind == "cpu":
         return CaptureTarget(None, Abilities(frozenset(), frozenset()))
@@ -49,7 +58,18 @@ def capture_target(device: TargetDevice) -> CaptureTarget:
     )  # fmt: skip
     # ``aten/src/ATen/native/Dropout.cpp`` and ``RNN.cpp`` ask for these kinds.
     fused = device.kind in ("cuda", "hip", "xpu")
-    return CaptureTarget(answers, Abilities(flash, efficient, fused=fused))
+    prefers = device.kind == "cuda" and _prefers_cudnn()
+    heads = _CUDNN_HEADS.get(capability, 0) if prefers else 0
+    return CaptureTarget(answers, Abilities(flash, efficient, cudnn_head_size=heads, fused=fused))
+
+
+def _prefers_cudnn() -> bool:
+    from torch.torch_version import TorchVersion
+
+    # The switch that PyTorch reads once, at its first attention.
+    if os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1":
+        return False
+    return bool(TorchVersion(version("torch")) >= _PREFERS_CUDNN)
 
 
 def what_programs_see(target: CaptureTarget) -> Any:
