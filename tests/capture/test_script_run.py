@@ -64,6 +64,27 @@ OWN_PROFILER = """
     open(sys.argv[1], "w").write("whole")
 """
 
+# Of both kinds, each around more steps than gobrrr profiles; gobrrr's profiler is on by then.
+PROFILED_PARTS = """
+    import sys, torch
+    from torch.profiler import ProfilerActivity, profile
+    net = torch.nn.Linear(8, 8)
+    def train(steps):
+        for _ in range(steps):
+            net(torch.ones(2, 8)).sum().backward()
+    start = int(sys.argv[2])
+    train(start)
+    if sys.argv[3] == "plain":
+        own = torch.autograd.profiler.profile()
+    else:
+        own = profile(activities=[ProfilerActivity.CPU])
+    with own:
+        train(100)
+    own.export_chrome_trace(sys.argv[1] + ".json")
+    train(60)
+    open(sys.argv[1], "w").write("whole")
+"""
+
 MEASURED = """
 import sys
 from gobrrr.capture.measurements import Plan
@@ -280,3 +301,20 @@ def test_a_script_that_prepares_a_trace_of_its_own_gets_it(tmp_path: Path) -> No
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     assert sum(event["name"] == "aten::addmm" for event in events) == 3
     assert told.stdout.startswith("True True The program runs a profiler of its own")
+
+
+@pytest.mark.parametrize("kind", ["plain", "torch.profiler"])
+def test_a_script_that_profiles_a_part_while_gobrrr_does_gets_its_trace(
+    kind: str, tmp_path: Path
+) -> None:
+    # In a process of its own: where both profile, the program crashes.
+    (tmp_path / "train.py").write_text(textwrap.dedent(PROFILED_PARTS))
+    script, out = str(tmp_path / "train.py"), str(tmp_path / "out")
+    command = [sys.executable, "-c", MEASURED, script, out, "14", kind]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert told.returncode == 0, told.stderr
+    names = {
+        event["name"] for event in json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    }
+    assert "aten::addmm" in names
+    assert not any(name.startswith("gobrrr") for name in names)

@@ -87,6 +87,23 @@ def test_work_that_runs_long_before_the_kernels_of_its_step(
     assert lengths_ns.tolist() == pytest.approx([1_000_000] * len(lengths_ns), rel=0.01)
 
 
+def test_steps_that_take_streams_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(32, 32)
+    gpu = Accelerator(table=slow(100 * US))
+    SimulatedBackend(gpu).install(monkeypatch)
+    done = [0]
+
+    def step() -> None:
+        done[0] += 1
+        with gpu.stream(2 + done[0] % 2):
+            for _ in range(10):
+                torch.mm(x, x)
+
+    (products,) = [row for row in diagnosed(gpu, step).diagnosis.ops if row.name == "aten::mm"]
+    # Steps on two streams overlap: at the ends of the profile more of one runs in another's window.
+    assert products.count == pytest.approx(10.0, rel=0.15)
+
+
 def test_a_host_that_waits_for_the_device_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     # The host waits in every third step, for the kernels of those before, too.
     model = torch.nn.Linear(8, 8)

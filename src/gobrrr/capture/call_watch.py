@@ -21,6 +21,7 @@ from typing import Any
 
 from gobrrr.capture.compiler_counters import compiler_counters
 from gobrrr.capture.module_hooks import watch_module
+from gobrrr.capture.program_profilers import ProgramProfilers
 from gobrrr.capture.sampler import MainThreadAsker
 from gobrrr.capture.source_lines import is_user_file, user_line
 from gobrrr.timeline.step_kinds import Call, CallKey, Mark
@@ -50,8 +51,7 @@ class CallWatch:
         self._undo: list[Callable[[], None]] = []
         self._settled = False
         self._lines: _LineNotes | None = None
-        # Whether the program steps a profiler of its own (``torch.profiler.profile.step``).
-        self.steps_profiler = False
+        self.profilers = ProgramProfilers()
 
     def install(self) -> None:
         """Begin to watch, in this thread."""

@@ -126,8 +126,13 @@ def by_kernels(timeline: Timeline) -> Timeline:
     # When work ran says nothing of the step whose code asked for it: of work whose launch was not
     # recorded its op does.
     asked = np.where(kernels.launch >= 0, kernels.launch, kernels.op)
-    placed = np.flatnonzero((asked >= 0) & (kernels.stream == _busiest_stream(kernels)))
+    placed = np.flatnonzero(asked >= 0)
     step = np.searchsorted(marks, host.start_ns[asked[placed]], side="right") - 1
+    busiest = kernels.stream[placed] == _busiest_stream(kernels)
+    works = (kernels.kind[placed] == KernelKind.KERNEL) & (step >= 0)
+    # Steps that take streams by turns are not all on one: each begins with its first on any.
+    if np.isin(step[works], step[busiest]).all():
+        placed, step = placed[busiest], step[busiest]
     numbers, first = np.unique(step, return_index=True)
     # Kernels are in the order of their starts: the first of a step is its earliest.
     starts = kernels.start_ns[placed[first[numbers >= 0]]]

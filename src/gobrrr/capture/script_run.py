@@ -15,7 +15,7 @@ from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
 from gobrrr.capture.measurements import FEWEST_STEPS, STEADY_STEPS, Measurements, Plan
 from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.capture.script import Script, ScriptExit, StopScript, run_script
-from gobrrr.capture.session import DONE, Session
+from gobrrr.capture.session import DONE, PROFILE, SAMPLE, Session
 from gobrrr.capture.steps import MODULE, StepWatcher, TrainingCalls
 from gobrrr.measure.load import family_ns
 from gobrrr.timeline.errors import GobrrrError, UserCodeError
@@ -114,6 +114,8 @@ class _Run:
             calls=calls,
             on_settled=self.watcher.settle,
         )
+        calls.profilers.before_start = self._profiler_starts
+        self._measures = False
         self.concluded = False
         self.problem: str | None = None
         self.too_few_steps = False
@@ -123,6 +125,7 @@ class _Run:
         self._training = TrainingCalls()
 
     def _on_boundary(self, source: str, restarted: bool) -> None:
+        self._measures = True
         try:
             if source == MODULE and not self._alone and self._training.unfinished():
                 return
@@ -132,6 +135,17 @@ class _Run:
                 # Who reads the report is gone, or a disk is full: told as everywhere.
                 raise
             self._do_without(error)
+        finally:
+            self._measures = False
+
+    def _profiler_starts(self) -> None:
+        """A profiler is about to start: if it is the program's, gobrrr's would end with it.
+
+        Whichever is then stopped second crashes the process.
+        """
+        running = self.session.phase in (PROFILE, SAMPLE) and not self.session.result.by_dispatch
+        if running and not self._measures:
+            self.session.abandon()
 
     def _do_without(self, error: Exception) -> None:
         """Go on without what the present phase gives, or not at all: its code has failed."""

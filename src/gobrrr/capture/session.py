@@ -364,7 +364,7 @@ class Session:
         self._make_profiler = DispatchProfiler
 
     def _profile_ended(self) -> None:
-        if self._profiler.interrupted:
+        if self._profiler is None or self._profiler.interrupted:
             self.abandon()
             self._start_profiling(PROFILE, self._profiled_wanted + 1, own_profiler=True)
             return

@@ -12,6 +12,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from gobrrr.capture.call_watch import CallWatch
@@ -124,21 +125,8 @@ class StepWatcher:
         self._undo[OPTIMIZER] = around_optimizer_steps(after=after_step)
 
     def _watch_profilers(self) -> None:
-        from torch.profiler import profile
-
-        original = profile.step
-
-        def profiler_step(profiler: Any) -> None:
-            original(profiler)
-            self._calls.steps_profiler = True
-            self._ended(PROFILER, "profiler")
-
-        profile.step = profiler_step
-
-        def undo() -> None:
-            profile.step = original
-
-        self._undo[PROFILER] = undo
+        after_step = partial(self._ended, PROFILER, "profiler")
+        self._undo[PROFILER] = self._calls.profilers.watch(after_step)
 
     def _watch_modules(self) -> None:
         # Stays only until the step's outermost module is known; that instance gets a hook.

@@ -49,10 +49,10 @@ class WindowLog:
     def refuse_second_profiler(self, seen: bool) -> None:
         """Raise RuntimeError if the program has a profiler of its own: only one can run at a time.
 
-        One that it steps it may start at any step, and prepares before: whoever starts another
+        One that it steps may start at any step, and prepares before: whoever starts another
         meanwhile takes what that one is to record. ``seen``: one ran in its steps.
         """
-        if seen or (self._calls is not None and self._calls.steps_profiler):
+        if seen or (self._calls is not None and self._calls.profilers.expected()):
             raise RuntimeError("the program runs a profiler of its own")
 
     def ended(self, begin_ns: int | None, end_ns: int, phase: str) -> None:
