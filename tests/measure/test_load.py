@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from gobrrr.measure.load import (
     LoadWatch,
     SystemLoadCounters,
     family_ns,
+    keep_family_of,
     load_between,
 )
 
@@ -123,6 +126,25 @@ def test_the_time_of_children_is_found() -> None:
         child.communicate(b"\n")
     # What it used stays counted after its end.
     assert family_ns() - before >= 100 * MS
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells of processes")
+def test_what_workers_of_a_killed_child_used_stays_counted() -> None:
+    work = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); time.sleep(60)"
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
+    child = subprocess.Popen(
+        [sys.executable, "-c", starts], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        before = family_ns()
+        assert child.stdout is not None
+        child.stdout.readline()
+        keep_family_of(child.pid)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+    # Its child's time, which nobody has waited for.
+    assert family_ns() - before >= 200 * MS
 
 
 def test_too_many_threads_are_named() -> None:

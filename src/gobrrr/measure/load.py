@@ -275,37 +275,71 @@ class SystemLoadCounters:
         return ticks * tick_ns if found else None, stolen * tick_ns
 
 
+# Nanoseconds of processes that nobody has waited for (``keep_family_of``).
+_kept_ns: list[int] = []
+
+
 def family_ns(proc: Path = Path("/proc")) -> int:
     """Processor time of all processes that this one has started, and they; 0 where it is untold.
 
     Under a launcher (``RANK`` is set) the other ranks, its other children, count too.
     """
+    found = _all_processes(proc)
+    if found is None:
+        return 0
     root = os.getppid() if "RANK" in os.environ else os.getpid()
+    total = _used_below(root, found)
+    if os.getpid() in found.used_ns:
+        # Children that have ended are in this process's own account.
+        times = os.times()
+        total += round((times.children_user + times.children_system) * 1e9)
+    return total + sum(_kept_ns)
+
+
+def keep_family_of(child: int, proc: Path = Path("/proc")) -> None:
+    """Keep counting what the child's own processes have used, before all of them are killed.
+
+    A process that is killed waits for none of its own, and the system forgets what those took.
+    """
+    found = _all_processes(proc)
+    if found is not None:
+        _kept_ns.append(_used_below(child, found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Processes:
+    """By number: what each has used, with those that it waited for, and whom it has started."""
+
+    used_ns: dict[int, int]
+    children: dict[int, list[int]]
+
+
+def _all_processes(proc: Path) -> _Processes | None:
     used: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     try:
         tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         paths = [path for path in proc.iterdir() if path.name.isdecimal()]
     except (OSError, ValueError, AttributeError):
-        return 0
+        return None
     for path in paths:
         try:
             # proc_pid_stat(5): after the name in parentheses state, ppid, ...; 14 to 17 are utime,
             # stime and those of children that were waited for.
             fields = (path / "stat").read_text().rpartition(")")[2].split()
-            used[int(path.name)] = sum(map(int, fields[11:15]))
+            used[int(path.name)] = sum(map(int, fields[11:15])) * tick_ns
             children.setdefault(int(fields[1]), []).append(int(path.name))
         except (OSError, ValueError, IndexError):
             continue
-    total, waiting = 0, list(children.get(root, ()))
+    return _Processes(used, children)
+
+
+def _used_below(root: int, found: _Processes) -> int:
+    """Of all processes under this one, this process excepted."""
+    total, waiting = 0, list(found.children.get(root, ()))
     while waiting:
         process = waiting.pop()
-        waiting += children.get(process, ())
+        waiting += found.children.get(process, ())
         if process != os.getpid():
-            total += used[process]
-    own = used.get(os.getpid())
-    if own is not None:
-        # Children that have ended are in this process's own account.
-        times = os.times()
-        total += round((times.children_user + times.children_system) * 1e9 / tick_ns)
-    return total * tick_ns
+            total += found.used_ns[process]
+    return total

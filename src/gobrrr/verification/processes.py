@@ -20,6 +20,7 @@ from types import TracebackType
 
 import msgspec
 
+from gobrrr.measure.load import keep_family_of
 from gobrrr.timeline.errors import GobrrrError, InputError
 from gobrrr.timeline.quantities import whole_seconds
 from gobrrr.verification.messages import Answer, Question, Spec
@@ -110,6 +111,10 @@ class Child:
 
     def close(self) -> None:
         """End it and all of its own."""
+        if self._process.poll() is None:
+            # Still, they use no more; its loader workers are no other program's load.
+            self._signal(signal.SIGSTOP)
+            keep_family_of(self.pid)
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._connection.close()
