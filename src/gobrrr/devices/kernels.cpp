@@ -121,7 +121,10 @@ void run_threads(int threads, const int* cpus, int trials, double limit, double*
 
 template <class V>
 inline void keep(V& value) {
-#if defined(__x86_64__)
+#if defined(__AVX512F__)
+  // Any of the 32 registers, not the first 16 alone.
+  asm volatile("" : "+v"(value));
+#elif defined(__x86_64__)
   asm volatile("" : "+x"(value));
 #elif defined(__aarch64__)
   asm volatile("" : "+w"(value));
@@ -154,8 +157,13 @@ inline void advance(Vector<T>& value, const Vector<T>& factor, const Vector<T>& 
 template <class T, int operation, size_t... i>
 void chains(int64_t rounds, T factor, T summand, std::index_sequence<i...>) {
   Vector<T> value[] = {broadcast(T(i + 1))...};
-  const Vector<T> a = broadcast(factor), b = broadcast(summand);
-  for (int64_t round = 0; round < rounds; ++round) (advance<T, operation>(value[i], a, b), ...);
+  Vector<T> a = broadcast(factor), b = broadcast(summand);
+  for (int64_t round = 0; round < rounds; ++round) {
+    // In registers: GCC would load the factor from the stack for each chain.
+    keep(a);
+    keep(b);
+    (advance<T, operation>(value[i], a, b), ...);
+  }
 }
 
 template <class T, int operation>

@@ -18,7 +18,7 @@ from gobrrr.devices.storage import CeilingsFileError, ceilings_from_file, save_c
 from gobrrr.timeline.data import Device
 
 # Changes when a probe does, so that old files are measured anew.
-CEILINGS_VERSION = 5
+CEILINGS_VERSION = 6
 
 _LOCK_WAIT_S = 180.0
 
