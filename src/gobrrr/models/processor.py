@@ -18,7 +18,7 @@ from gobrrr.models.target import TargetDevice
 from gobrrr.models.walks import crosses_rows
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import si
-from gobrrr.work.attention import is_causal, visible_pairs
+from gobrrr.work.attention import causal_mask, visible_pairs
 from gobrrr.work.estimate import Work
 from gobrrr.work.traffic import arithmetic_dtype
 from gobrrr.work.traits import traits_of
@@ -257,7 +257,7 @@ def _attention(call: OpCall, device: TargetDevice) -> float | None:
     )
     if not points:
         return None
-    blocks = visible_pairs(-(-queries // _KEYS), -(-keys // _KEYS), is_causal(call)) * _KEYS**2
+    blocks = visible_pairs(-(-queries // _KEYS), -(-keys // _KEYS), causal_mask(call)) * _KEYS**2
     scores = min(blocks, queries * keys)
     per_query = device.ceilings.value("operator.attention.query")
     seconds = heads * scores * _between(points, size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from typing import Any
 
 from gobrrr.capture.op_graph import CaptureTarget
@@ -64,12 +63,12 @@ def capture_target(device: TargetDevice) -> CaptureTarget:
 
 
 def _prefers_cudnn() -> bool:
-    from torch.torch_version import TorchVersion
+    import torch
 
     # The switch that PyTorch reads once, at its first attention.
     if os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1":
         return False
-    return bool(TorchVersion(version("torch")) >= _PREFERS_CUDNN)
+    return bool(torch.__version__ >= _PREFERS_CUDNN)
 
 
 def what_programs_see(target: CaptureTarget) -> Any:

@@ -80,16 +80,16 @@ def causal_mask(call: OpCall) -> int:
     return BOTTOM_RIGHT if on_gpu else TOP_LEFT
 
 
-def is_causal(call: OpCall) -> bool:
-    """Whether an operator of PyTorch has a causal mask (raises as ``causal_mask`` does)."""
-    return causal_mask(call) != UNMASKED
-
-
 def packed_sequences(call: OpCall) -> int | None:
     """Of an operator of PyTorch whose tensors are packed: of how many sequences, else ``None``."""
     index = _LENGTHS_AT.get(call.name)
     cumulative = None if index is None else tensor_at(call, index)
-    return None if cumulative is None else max(cumulative.numel - 1, 1)
+    return None if cumulative is None else sequences_of(cumulative)
+
+
+def sequences_of(cumulative: TensorSpec) -> int:
+    """How many sequences these cumulative lengths, which begin with 0, are of; at least one."""
+    return max(cumulative.numel - 1, 1)
 
 
 def visible_pairs(queries: int, keys: int, mask: int) -> int:

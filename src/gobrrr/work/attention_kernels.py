@@ -19,8 +19,8 @@ from gobrrr.work.attention import (
     backward_work,
     causal_mask,
     forward_work,
-    is_causal,
     packed_sequences,
+    sequences_of,
     visible_pairs,
 )
 from gobrrr.work.estimate import Work
@@ -38,17 +38,12 @@ def pairs_of(
         batch, s, t = q.shape[0], q.shape[1], k.shape[1]
         return batch * heads * visible_pairs(s, t, mask), heads, batch * s
     queries, keys = q.numel // (heads * q.shape[-1]), k.numel // (k.shape[-2] * k.shape[-1])
-    count = max(sequences, 1)
-    s_mean, t_mean = queries / count, keys / count
+    s_mean, t_mean = queries / sequences, keys / sequences
     pairs = s_mean * t_mean
     if mask:
         # Equal lengths: the triangle of one sequence; of unequal ones, the lower bound alone.
         pairs = s_mean * (s_mean + 1) / 2 if s_mean == t_mean else s_mean * t_mean / 2
-    return heads * count * pairs, heads, queries
-
-
-def _sequences(cumulative: TensorSpec | None) -> int | None:
-    return None if cumulative is None else cumulative.numel - 1
+    return heads * sequences * pairs, heads, queries
 
 
 def _forward(
@@ -134,7 +129,7 @@ def cudnn_forward(call: OpCall) -> Work:
     if tensor_at(call, 4) is not None:
         raise ValueError("packed sequences of this operator are not described")
     return forward_work(
-        call, need(call, 0), need(call, 1), need(call, 2), causal=is_causal(call),
+        call, need(call, 0), need(call, 1), need(call, 2), causal=causal_mask(call),
         mask=tensor_at(call, 3), statistics=1 if call.args[8] is True else 0,
     )  # fmt: skip
 
@@ -146,7 +141,7 @@ def cudnn_backward(call: OpCall) -> Work:
         raise ValueError("packed sequences of this operator are not described")
     return backward_work(
         need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4),
-        tensor_at(call, 5), causal=is_causal(call), mask=tensor_at(call, 8),
+        tensor_at(call, 5), causal=causal_mask(call), mask=tensor_at(call, 8),
     )  # fmt: skip
 
 
@@ -171,7 +166,7 @@ def package_forward(call: OpCall) -> Work:
 @formula("flash_attn::_flash_attn_varlen_forward")
 def package_varlen_forward(call: OpCall) -> Work:
     """``(q, k, v, cu_q, cu_k, max_q, max_k, dropout_p, softmax_scale, causal, windows, ...)``."""
-    return _forward(call, _sequences(need(call, 3)), _original(call, 9), None)
+    return _forward(call, sequences_of(need(call, 3)), _original(call, 9), None)
 
 
 @formula("flash_attn::_flash_attn_backward")
@@ -183,5 +178,5 @@ def package_backward(call: OpCall) -> Work:
 @formula("flash_attn::_flash_attn_varlen_backward")
 def package_varlen_backward(call: OpCall) -> Work:
     """``(grad, q, k, v, out, lse, dq, dk, dv, cq, ck, max_q, max_k, p, scale, ...)``."""
-    sequences = _sequences(need(call, 9))
+    sequences = sequences_of(need(call, 9))
     return _backward(call, (0, 1, 2, 3, 4, 5), sequences, _original(call, 15), None)
