@@ -63,6 +63,22 @@ def _returned(call: Callable[[], Any]) -> Any:
     return told[0]
 
 
+class LosingStore(FailingStore):
+    """A store that what is set does not reach the first time, as its connection is lost on the way.
+
+    As torch's client, it returns from ``set`` nevertheless.
+    """
+
+    lost = False
+
+    def set(self, key: str, value: bytes) -> None:
+        if self.lost:
+            super().set(key, value)
+            return
+        self.lost = True
+        self.errors.append(RuntimeError("failed to recv, got 0 bytes"))
+
+
 ERRORS = [RuntimeError("wait timeout after 300000ms"), ConnectionResetError("by peer")]
 
 
@@ -77,6 +93,12 @@ def test_an_error_now_and_then_cuts_no_rank_off(tmp_path: Path, error: Exception
     store.errors += [error, error]
     assert job.read("nothing") is None
     assert job.lost == ""
+
+
+def test_a_message_that_is_lost_with_its_connection_is_sent_again() -> None:
+    store = LosingStore()
+    StoreBoard(store).post("key", b"message")
+    assert store.messages == {"gobrrr/key": b"message"}
 
 
 @pytest.mark.parametrize("error", ERRORS)

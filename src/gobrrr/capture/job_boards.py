@@ -116,7 +116,16 @@ class StoreBoard:
 
     def post(self, key: str, message: bytes) -> None:
         """See ``Board``."""
-        self._ask(lambda client: client.set(f"gobrrr/{key}", message))
+        name = f"gobrrr/{key}"
+
+        def leave(client: Any) -> None:
+            client.set(name, message)
+            # The client of torch returns from `set` once it has sent, and what is sent is lost with
+            # its connection; the answer to this one comes after the message was taken.
+            if not client.check([name]):
+                raise RuntimeError("a message did not arrive")
+
+        self._ask(leave)
 
     def read(self, key: str) -> bytes | None:
         """See ``Board``."""
