@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
+from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.backend import Backend, StepProfiler, StepTimer
@@ -87,7 +88,7 @@ class DeviceProfiler:
         self._profiler = profiler
         self._synchronise = _answering(synchronise)
         self.mark = _answering(profiler.mark)
-        self.abandon = profiler.abandon
+        self._end_ranges: Callable[[], None] = lambda: None
 
     @property
     def interrupted(self) -> bool:
@@ -99,9 +100,16 @@ class DeviceProfiler:
         # Which would not be told from a device that is gone.
         self._synchronise()
         self._profiler.start()
+        self._end_ranges = end_with_profiler()
+
+    def abandon(self) -> None:
+        """Stop without reading anything: the program ended or changed its steps."""
+        self._end_ranges()
+        self._profiler.abandon()
 
     def stop(self) -> Timeline:
         """End; all steps as a timeline, the first (which pays the profiler's start) left out."""
+        self._end_ranges()
         with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
             path = Path(folder) / "trace.json"
             _answering(self._profiler.stop)(path)

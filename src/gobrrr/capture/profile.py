@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.capture.collective_waits import ranges_around_waits
+from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
 from gobrrr.devices.accelerator import profiler_runs
 from gobrrr.timeline.data import Int32, Int64
@@ -63,6 +64,7 @@ class HostProfiler:
         self._effort: ThreadEffort | None = None
         self._gc_ns: list[list[int]] = []
         self._no_ranges: Callable[[], None] = lambda: None
+        self._end_ranges: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Begin profiling. Raises RuntimeError if another profiler is running."""
@@ -77,6 +79,7 @@ class HostProfiler:
         self._no_ranges = ranges_around_waits()
         self._effort = effort_of(threading.get_ident())
         self._profile.start()
+        self._end_ranges = end_with_profiler()
         self.mark()
 
     def mark(self) -> None:
@@ -122,6 +125,7 @@ class HostProfiler:
 
     def _stop_watching(self) -> None:
         self._no_ranges()
+        self._end_ranges()
         if self._on_gc in gc.callbacks:
             gc.callbacks.remove(self._on_gc)
 
