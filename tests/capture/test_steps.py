@@ -9,6 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
 import gobrrr  # noqa: E402
 from gobrrr.capture import steps as watching  # noqa: E402
 from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
@@ -148,6 +150,19 @@ def test_a_loop_in_several_threads_is_noticed() -> None:
     finally:
         watcher.remove()
     assert watcher.thread_changes == 3
+
+
+def test_no_step_ends_inside_a_backward_pass(boundaries) -> None:  # type: ignore[no-untyped-def]
+    whole, part = make_net(), torch.nn.Linear(4, 4)
+    net = torch.nn.Sequential(part, whole)
+    optimizer = torch.optim.SGD(part.parameters())
+    part.weight.register_post_accumulate_grad_hook(lambda _: optimizer.step())
+    for _ in range(8):
+        part(torch.randn(2, 4))
+        checkpoint(net, torch.randn(2, 4), use_reentrant=False).sum().backward()
+    # Two modules by turns; both are called once more in the backward pass, the first inside it.
+    assert boundaries.sources and set(boundaries.sources) == {"module"}
+    assert boundaries.restarts == 0 and len(boundaries.sources) == 8 - 2
 
 
 def test_a_step_block_takes_over(boundaries) -> None:  # type: ignore[no-untyped-def]

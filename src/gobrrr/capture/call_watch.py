@@ -31,6 +31,13 @@ _MOST_TENSORS = 16
 _LINE_INTERVAL_S = 0.02
 
 
+def in_backward() -> bool:
+    """Whether this thread is inside a backward pass: a checkpoint's second forward, a hook."""
+    import torch
+
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
 class CallWatch:
     """Gathers calls and marks; ``take`` hands them over at each step's end.
 
@@ -85,7 +92,7 @@ class CallWatch:
 
         def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
             # torch.compile(module) takes the bound __call__ of that moment, and then traces this.
-            if torch.compiler.is_compiling() or not present:
+            if torch.compiler.is_compiling() or not present or in_backward():
                 return original(module, *args, **kwargs)
             module_class.__call__ = original
             unhooked = self._unhooked(module)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from gobrrr.capture.call_watch import CallWatch
+from gobrrr.capture.call_watch import CallWatch, in_backward
 from gobrrr.capture.cycle import CycleFinder
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
@@ -188,6 +188,10 @@ class StepWatcher:
             undo()
 
     def _ended(self, source: str, event: Any) -> None:
+        if in_backward():
+            # No loop of the user's turns here, and a profiler that is started inside autograd's
+            # engine ends with the node that runs.
+            return
         # The usual step of a script with one optimizer: a few microseconds that it would notice.
         alone = self._known_cycle == (event,) and source == self._source
         if alone and threading.get_ident() == self._thread and not self._restart_pending:

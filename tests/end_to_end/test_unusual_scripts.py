@@ -1,0 +1,91 @@
+"""Scripts whose loops, hooks and processes are unusual run as they do without gobrrr."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+FEW = ("run", "--quiet", "--warmup", "2", "--steps", "4", "--json", "d.json")
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=240
+    )
+
+
+def diagnosed(folder: Path, source: str) -> dict[str, Any]:
+    """What is found of a script that prints the same as without gobrrr."""
+    (folder / "script.py").write_text(textwrap.dedent(source))
+    alone = python(folder, "script.py")
+    assert alone.returncode == 0 and alone.stdout, alone.stderr
+    done = python(folder, "-m", "gobrrr", *FEW, "script.py")
+    assert done.returncode == 0, done.stderr
+    assert f"\n{alone.stdout}" in done.stdout
+    assert not done.stderr
+    found: dict[str, Any] = json.loads((folder / "d.json").read_text())
+    return found
+
+
+def count(found: dict[str, Any], name: str) -> int:
+    return sum(op["count"] for op in found["ops"] if op["name"] == name)
+
+
+def test_blocks_that_run_again_in_the_backward_pass_end_no_step(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path,
+        """
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        torch.manual_seed(0)
+        blocks = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(3)]
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = torch.nn.ModuleList(blocks)
+            def forward(self, x):
+                for block in self.blocks:
+                    x = checkpoint(block, x, use_reentrant=False)
+                return x
+        net = Net()
+        for _ in range(40):
+            net(torch.ones(16, 64)).square().mean().backward()
+            with torch.no_grad():
+                for each in net.parameters():
+                    each -= 0.1 * each.grad
+                    each.grad = None
+        print(net(torch.ones(1, 64)).sum().item())
+        """,
+    )
+    assert count(found, "aten::addmm") == 6
+
+
+def test_optimizers_that_step_in_the_backward_pass_end_no_step(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path,
+        """
+        import torch
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+        optimizers = {each: torch.optim.SGD([each], 0.01) for each in net.parameters()}
+        def update(parameter):
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+        for each in optimizers:
+            each.register_post_accumulate_grad_hook(update)
+        for _ in range(40):
+            net(torch.ones(16, 64)).square().mean().backward()
+        print(net(torch.ones(1, 64)).sum().item())
+        """,
+    )
+    assert count(found, "aten::addmm") == 2
+    assert not any("profiler of its own" in notice for notice in found["notices"])
