@@ -82,6 +82,28 @@ def test_after_a_call_that_raises_it_is_told_too() -> None:
     assert seen == ["after"]
 
 
+def test_what_comes_and_goes_in_a_call_that_raises_changes_no_table_that_torch_reads() -> None:
+    net, x, seen = torch.nn.Linear(4, 4), torch.ones(2, 4), []
+
+    def first(*_: Any) -> None:
+        undo()
+        later.append(watch_module(net, lambda *_: None, lambda *_: seen.append("later")))
+
+    later: list[Any] = []
+    undo = watch_module(net, after=first)
+    with pytest.raises(RuntimeError, match="shapes"):
+        net(torch.ones(2, 3))
+    net(x)
+    assert seen == ["later"]
+    undo = later.pop()
+    last = watch_module(net, after=lambda *_: (undo(), last()))
+    with pytest.raises(RuntimeError, match="shapes"):
+        net(torch.ones(2, 3))
+    assert len(net._forward_hooks) == 1 and b"gobrrr" not in pickle.dumps(net)
+    net(x)
+    assert not net._forward_hooks and torch.nn.Module.__getstate__ is STATE
+
+
 def test_a_module_of_torchscript_leaves_nothing() -> None:
     with pytest.raises(RuntimeError, match="not supported"):
         watch_module(torch.jit.script(torch.nn.Linear(4, 4)), after=lambda *_: None)

@@ -89,3 +89,27 @@ def test_optimizers_that_step_in_the_backward_pass_end_no_step(tmp_path: Path) -
     )
     assert count(found, "aten::addmm") == 2
     assert not any("profiler of its own" in notice for notice in found["notices"])
+
+
+def test_forwards_that_end_with_an_exception_are_steps(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path,
+        """
+        import torch
+        class Found(Exception): pass
+        net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+        features = []
+        def grab(module, args, result):
+            features.append(result)
+            raise Found
+        net[1].register_forward_hook(grab)
+        with torch.no_grad():
+            for _ in range(60):
+                try:
+                    net(torch.ones(16, 64))
+                except Found:
+                    pass
+        print(len(features))
+        """,
+    )
+    assert count(found, "aten::addmm") == 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 # Where a module holds its hooks, and by the same keys how each is called.
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_HOOKS = _AFTER, _BEFORE = "_forward_hooks", "_forward_pre_hooks"
 _TABLES = (
     *_HOOKS,
     "_forward_hooks_with_kwargs",
@@ -28,21 +28,48 @@ _hooked, _restore = 0, _nothing
 
 
 class UnsavedHook:
-    """A hook that is nothing in a copy of its module.
+    """A hook that is nothing in a copy of its module: one for all who watch the module's calls.
 
     ``_state`` leaves it out. A class that says itself what to save (``__getstate__``, as
     ``DistributedDataParallel``) keeps in its place a function of the standard library that takes
     anything and does nothing.
     """
 
-    __slots__ = ("_call",)
+    __slots__ = ("_calls", "_handle", "_runs")
 
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
+    def __init__(self, register: Callable[[UnsavedHook], Any]) -> None:
+        self._calls: tuple[Callable[..., None], ...] = ()
+        self._runs = False
+        self._handle = register(self)
+        _leave_out(+1)
 
     def __call__(self, *given: Any) -> None:
         """As torch calls a hook; never changes what it is given."""
-        self._call(*given)
+        self._runs = True
+        try:
+            for call in self._calls:
+                call(*given)
+        finally:
+            # Without a result the module has raised, and torch iterates over its very table of
+            # hooks: an entry that has become idle stays until the next call.
+            self._runs = given[-1] is None
+            self._leave_if_idle()
+            self._runs = False
+
+    def add(self, call: Callable[..., None]) -> None:
+        """Call it too, from the next time on."""
+        self._calls = (*self._calls, call)
+
+    def remove(self, call: Callable[..., None]) -> None:
+        """Call it no more."""
+        self._calls = tuple(each for each in self._calls if each is not call)
+        self._leave_if_idle()
+
+    def _leave_if_idle(self) -> None:
+        if not self._calls and not self._runs and self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+            _leave_out(-1)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
@@ -61,24 +88,29 @@ def watch_module(
         RuntimeError: of a module of TorchScript, which takes no hooks.
         Exception: whatever a class of the user's does that has its own idea of hooks.
     """
-    handles: list[Any] = []
-    try:
-        if before is not None:
-            handles.append(module.register_forward_pre_hook(UnsavedHook(before), with_kwargs=True))
-        if after is not None:
-            handles.append(module.register_forward_hook(UnsavedHook(after), always_call=True))
-    except Exception:
-        for handle in handles:
-            handle.remove()
-        raise
-    _leave_out(+1)
+    added: list[tuple[UnsavedHook, Callable[..., None]]] = []
 
     def undo() -> None:
-        while handles:
-            handles.pop().remove()
-            if not handles:
-                _leave_out(-1)
+        while added:
+            hook, call = added.pop()
+            hook.remove(call)
 
+    def add(
+        call: Callable[..., None] | None, table: str, register: Callable[[UnsavedHook], Any]
+    ) -> None:
+        if call is not None:
+            hooks = getattr(module, table).values()
+            hook = next((each for each in hooks if type(each) is UnsavedHook), None)
+            hook = hook or UnsavedHook(register)
+            hook.add(call)
+            added.append((hook, call))
+
+    try:
+        add(before, _BEFORE, lambda hook: module.register_forward_pre_hook(hook, with_kwargs=True))
+        add(after, _AFTER, lambda hook: module.register_forward_hook(hook, always_call=True))
+    except Exception:
+        undo()
+        raise
     return undo
 
 
