@@ -104,6 +104,24 @@ def test_what_comes_and_goes_in_a_call_that_raises_changes_no_table_that_torch_r
     assert not net._forward_hooks and torch.nn.Module.__getstate__ is STATE
 
 
+def test_torchscript_compiles_the_hooks_of_others_alone() -> None:
+    net, x, seen = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.ones(2, 4), []
+    plain = torch.jit.script(net)
+    undo = watch_module(net[0], lambda *_: seen.append("before"), lambda *_: seen.append("after"))
+    scripted = torch.jit.script(net)
+    assert torch.equal(scripted(x), plain(x)) and not seen
+    assert torch.equal(net(x), plain(x)) and seen == ["before", "after"]
+    net[0].register_forward_hook(double)
+    with pytest.raises(Exception, match="double"):
+        # Without types torch takes none.
+        torch.jit.script(net)
+    net(x)
+    assert len(seen) == 4
+    create = torch.jit._recursive.create_script_module
+    undo()
+    assert torch.jit._recursive.create_script_module is not create
+
+
 def test_a_module_of_torchscript_leaves_nothing() -> None:
     with pytest.raises(RuntimeError, match="not supported"):
         watch_module(torch.jit.script(torch.nn.Linear(4, 4)), after=lambda *_: None)

@@ -113,3 +113,22 @@ def test_forwards_that_end_with_an_exception_are_steps(tmp_path: Path) -> None:
         """,
     )
     assert count(found, "aten::addmm") == 1
+
+
+def test_a_module_that_was_called_can_be_scripted(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path,
+        """
+        import torch, warnings
+        warnings.simplefilter("ignore")
+        net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).eval()
+        with torch.no_grad():
+            for _ in range(4):
+                net(torch.ones(16, 64))
+            scripted = torch.jit.script(net)
+            for _ in range(60):
+                result = scripted(torch.ones(16, 64))
+        print(result.shape)
+        """,
+    )
+    assert count(found, "aten::linear") + count(found, "aten::addmm") >= 1

@@ -1,4 +1,4 @@
-"""Hooks on the user's modules that no copy of them and no file keeps.
+"""Hooks on the user's modules that no copy of them, no script and no file keeps.
 
 A script saves its model, hands it to another process or copies it for an average of its weights
 while it is watched. What it writes must load where there is no gobrrr, and a copy is not watched.
@@ -7,7 +7,7 @@ while it is watched. What it writes must load where there is no gobrrr, and a co
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 # Where a module holds its hooks, and by the same keys how each is called.
@@ -115,41 +115,53 @@ def watch_module(
 
 
 def _leave_out(more: int) -> None:
-    """Modules leave our hooks out of their state as long as there are any.
+    """Modules leave our hooks out of their state and of their scripts as long as there are any.
 
     Where torch's modules do not say their state themselves every hook is the function that does
     nothing.
     """
     global _hooked, _restore
     import torch
+    import torch.jit._recursive as scripting
 
     _hooked += more
-    module_class: Any = torch.nn.Module
     if not _hooked:
         _restore()
         _restore = _nothing
-    elif _restore is _nothing and "__getstate__" in vars(module_class):
-        state = module_class.__getstate__
-
-        def state_without(module: Any) -> Any:
-            return _without_hooks(state(module))
-
-        def restore() -> None:
-            # What somebody put in its place since then stays.
-            if module_class.__getstate__ is state_without:
-                module_class.__getstate__ = state
-
-        module_class.__getstate__, _restore = state_without, restore
+    elif _restore is _nothing:
+        with contextlib.ExitStack() as undo:
+            undo.callback(_wrap(torch.nn.Module, "__getstate__", _state_without_hooks))
+            # TorchScript would compile them.
+            undo.callback(_wrap(scripting, "create_script_module", _script_without_hooks))
+            _restore = undo.pop_all().close
 
 
-def _without_hooks(state: dict[str, Any]) -> dict[str, Any]:
+def _wrap(home: Any, name: str, around: Callable[..., Any]) -> Callable[[], None]:
+    """``around(original, ...)`` in place of a function, if there is one; returns what undoes it."""
+    original = vars(home).get(name)
+    if original is None:
+        return _nothing
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    def restore() -> None:
+        # What somebody put in its place since then stays.
+        if vars(home)[name] is wrapped:
+            setattr(home, name, original)
+
+    setattr(home, name, wrapped)
+    return restore
+
+
+def _ours(hooks: Mapping[Any, Any]) -> list[Any]:
+    return [key for key, hook in hooks.items() if type(hook) is UnsavedHook]
+
+
+def _state_without_hooks(state_of: Callable[[Any], dict[str, Any]], module: Any) -> dict[str, Any]:
     """What a module saves, without our hooks."""
-    ours = {
-        key
-        for name in _HOOKS
-        for key, hook in state.get(name, {}).items()
-        if type(hook) is UnsavedHook
-    }
+    state = state_of(module)
+    ours = {key for name in _HOOKS for key in _ours(state.get(name, {}))}
     if not ours:
         return state
     cleaned = dict(state)
@@ -157,3 +169,14 @@ def _without_hooks(state: dict[str, Any]) -> dict[str, Any]:
         kept = [(key, value) for key, value in state[name].items() if key not in ours]
         cleaned[name] = type(state[name])(kept)
     return cleaned
+
+
+def _script_without_hooks(create: Callable[..., Any], module: Any, *args: Any, **how: Any) -> Any:
+    """A module's script, made while none of its parts has our hooks."""
+    tables = [vars(part).get(name, {}) for part in module.modules() for name in _HOOKS]
+    hidden = [(table, key, table.pop(key)) for table in tables for key in _ours(table)]
+    try:
+        return create(module, *args, **how)
+    finally:
+        for table, key, hook in hidden:
+            table[key] = hook
