@@ -132,3 +132,20 @@ def test_a_module_that_was_called_can_be_scripted(tmp_path: Path) -> None:
         """,
     )
     assert count(found, "aten::linear") + count(found, "aten::addmm") >= 1
+
+
+def test_a_script_that_leaves_its_working_directory_finds_itself(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path,
+        """
+        import inspect, os, sys, torch
+        def step():
+            net(torch.ones(16, 64))
+        os.chdir("/")
+        net = torch.nn.Linear(64, 64)
+        for _ in range(40):
+            step()
+        print(__file__, sys.argv, sys.path[0], len(open(__file__).read()), inspect.getsource(step))
+        """,
+    )
+    assert any(op["source"].endswith("script.py:4 in step") for op in found["ops"] if op["source"])
