@@ -80,6 +80,9 @@ def test_an_argument_that_is_off_is_switched_on_as_in_the_trial(off):
         ("loader_workers", "DataLoader(d, 2, True, None, None, 0)"),
         ("sparse_gradients", "Embedding(9, 2, None, None, 2.0, False, False)"),
         ("foreach_optimizer", "SGD(p, fused=fused)"),
+        ("fused_optimizer", "SGD(p, fused=args.fused)"),
+        ("fused_optimizer", "SGD(p, foreach=args.foreach)"),
+        ("generate_cache", "model.generate(ids, use_cache=args.cache)"),
     ],
 )
 def test_an_argument_whose_value_is_not_known_is_not_guessed(name, call):

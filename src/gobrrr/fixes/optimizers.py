@@ -147,7 +147,7 @@ FUSED_OPTIMIZER = Fix(
     may_change=("numerics",),
     consider=_consider_fused,
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)",
-    in_source=(Keyword(FUSED, (("fused", "True"),), without=("foreach",)),),
+    in_source=(Keyword(FUSED, (("fused", "True"),), ("foreach",), "fused"),),
     changes_made=lambda: _changed["fused"],
     apply=_fuse_apply,
     in_script=_fuse_in_script,

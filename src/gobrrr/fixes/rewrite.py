@@ -8,6 +8,7 @@ written, and all are shown as code.
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
@@ -16,13 +17,13 @@ import libcst as cst
 from libcst import matchers as m
 
 from gobrrr.fixes.around_calls import AroundCallsOf, calls_that_reach
+from gobrrr.fixes.call_arguments import SetFirst, SetKeyword
 from gobrrr.fixes.edits import (
     AfterImports,
     AroundCalls,
     BeforeLoop,
     Edit,
     FirstArgument,
-    Keyword,
 )
 from gobrrr.fixes.fix import Fix
 from gobrrr.timeline.errors import InputError
@@ -62,6 +63,7 @@ def rewrite(source: str, fixes: Sequence[Fix], speedup: float) -> Rewritten:
         for fix in fixes:
             _write(edited, fix)
         text = edited.code()
+        _refuse_invalid(text)
     except _NoPlace as reason:
         snippets = [f"# {fix.title}\n{fix.snippet}" for fix in fixes]
         return Rewritten(None, (f"Not written: {reason}. By hand:", *snippets))
@@ -73,6 +75,20 @@ def rewrite(source: str, fixes: Sequence[Fix], speedup: float) -> Rewritten:
         if fix.environment
     ]
     return Rewritten(text, (*edited.notes, *started))
+
+
+def _refuse_invalid(text: str) -> None:
+    """Raises _NoPlace for what Python would not run."""
+    try:
+        with warnings.catch_warnings():
+            # They are the script's own.
+            warnings.simplefilter("ignore")
+            # Bytes, as in a file: a byte order mark is allowed there.
+            compile(text.encode(), "script", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise _NoPlace(
+            f"line {error.lineno} of the changed script would not be valid Python ({error.msg})"
+        ) from None
 
 
 def difference(before: str, after: str, before_name: str, after_name: str) -> str:
@@ -132,7 +148,7 @@ class _Edited:
                 (self.imports if line.startswith("import ") else self.after_imports).append(line)
             self._uses(*edit.lines)
         elif isinstance(edit, FirstArgument):
-            self.tree = self.tree.visit(_SetFirst(edit))
+            self.tree = self.tree.visit(SetFirst(edit))
         elif isinstance(edit, AroundCalls):
             model = self._model(name)
             context = edit.context.replace("{model}", model)
@@ -154,7 +170,7 @@ class _Edited:
                     f"{name} leaves what has an {edit.not_beside} as it is, and gobrrr cannot tell "
                     "which calls of the script those are"
                 )
-            change = _SetKeyword(edit)
+            change = SetKeyword(edit)
             self.tree = self.tree.visit(change)
             what = " and ".join(name for name, _ in edit.arguments)
             if change.unclear:
@@ -254,111 +270,6 @@ def _docstring(body: Sequence[cst.CSTNode]) -> int:
     """Position of the module's docstring, -1 without one."""
     is_one = m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString())])
     return 0 if body and m.matches(body[0], is_one) else -1
-
-
-class _SetKeyword(cst.CSTTransformer):
-    """Sets arguments in every call of some functions."""
-
-    def __init__(self, edit: Keyword) -> None:
-        super().__init__()
-        self.edit = edit
-        self.seen = self.made = 0
-        self.unclear = False
-
-    def leave_Call(  # noqa: N802 - LibCST's name
-        self, original_node: cst.Call, updated_node: cst.Call
-    ) -> cst.Call:
-        """The call with the arguments."""
-        edit = self.edit
-        if _last_name(updated_node.func) not in edit.calls:
-            return updated_node
-        self.seen += 1
-        old = updated_node.args
-        positional = sum(arg.keyword is None for arg in old)
-        given = {arg.keyword.value: arg.value for arg in old if arg.keyword is not None}
-        if any(arg.star for arg in old):
-            self.unclear = True
-            return updated_node
-        decided = given.get(edit.unless) if edit.unless else None
-        if edit.unless and positional > edit.place:
-            decided = old[edit.place].value
-        if decided is not None and _is_on(decided):
-            return updated_node
-        if positional > edit.place or (decided is not None and not _is_off(decided)):
-            self.unclear = True
-            return updated_node
-        self.made += 1
-        values = dict(edit.arguments)
-        kept = []
-        for arg in old:
-            name = arg.keyword.value if arg.keyword is not None else ""
-            # Where it stands: a comment can be beside it.
-            value = cst.parse_expression(values.pop(name)) if name in values else arg.value
-            kept += [arg.with_changes(value=value)] if name not in edit.without else []
-        new = [_argument(name, value) for name, value in values.items()]
-        return updated_node.with_changes(args=_appended(kept, old, new))
-
-
-class _SetFirst(cst.CSTTransformer):
-    """Sets the first argument in every call of some functions."""
-
-    def __init__(self, edit: FirstArgument) -> None:
-        super().__init__()
-        self.edit = edit
-
-    def leave_Call(  # noqa: N802 - LibCST's name
-        self, original_node: cst.Call, updated_node: cst.Call
-    ) -> cst.Call:
-        """The call with the argument."""
-        if _last_name(updated_node.func) not in self.edit.calls or not updated_node.args:
-            return updated_node
-        first = updated_node.args[0].with_changes(value=cst.parse_expression(self.edit.value))
-        return updated_node.with_changes(args=[first, *updated_node.args[1:]])
-
-
-def _is_off(value: cst.BaseExpression) -> bool:
-    """Whether it is 0, False or None as written: what the trial takes for not given."""
-    if isinstance(value, cst.Integer):
-        return value.evaluated_value == 0
-    return m.matches(value, m.Name("False") | m.Name("None"))
-
-
-def _is_on(value: cst.BaseExpression) -> bool:
-    """Whether it is another number, or True, as written."""
-    if isinstance(value, cst.Integer):
-        return value.evaluated_value != 0
-    return m.matches(value, m.Name("True"))
-
-
-def _argument(name: str, value: str) -> cst.Arg:
-    no_space = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    return cst.Arg(cst.parse_expression(value), cst.Name(name), equal=no_space)
-
-
-def _appended(
-    args: Sequence[cst.Arg], old: Sequence[cst.Arg], new: Sequence[cst.Arg]
-) -> list[cst.Arg]:
-    """Arguments with some more; the last hands on the white space before ``)``."""
-    end: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace("")
-    if old:
-        comma = old[-1].comma
-        end = old[-1].whitespace_after_arg
-        if isinstance(comma, cst.Comma):
-            end = comma.whitespace_after
-    one_space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    made = [*args, *new]
-    for place in range(max(len(args) - 1, 0), len(made) - 1):
-        made[place] = made[place].with_changes(
-            comma=one_space, whitespace_after_arg=cst.SimpleWhitespace("")
-        )
-    made[-1] = made[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=end)
-    return made
-
-
-def _last_name(function: cst.BaseExpression) -> str:
-    if isinstance(function, cst.Attribute):
-        return function.attr.value
-    return function.value if isinstance(function, cst.Name) else ""
 
 
 class _Placed(cst.CSTTransformer):
