@@ -136,3 +136,35 @@ def test_the_backward_of_packed_sequences_takes_as_long_as_that_of_a_batch() -> 
     assert seconds(packed) == pytest.approx(
         seconds(aten("_flash_attention_backward", *whole, *rest))
     )
+
+
+# TFLOP/s of 16384 positions in sequences, 2048 elements a position, on an H100-SXM (Shah et al.,
+# "FlashAttention-3", 2024, figures 5 and 6). Fitted: FlashAttention-2 with heads of 128.
+PUBLISHED = [
+    ("flash", False, 128, {512: 309, 2048: 362, 16384: 370}, 0.06),
+    ("flash", True, 128, {512: 214, 2048: 291, 16384: 322}, 0.2),
+    ("flash", True, 64, {512: 198, 2048: 264, 16384: 291}, 0.1),
+    ("cudnn", False, 128, {512: 497, 2048: 617, 16384: 595}, 0.1),
+    ("cudnn", True, 128, {512: 305, 2048: 465, 16384: 516}, 0.15),
+    ("cudnn", True, 64, {512: 266, 2048: 395, 16384: 433}, 0.15),
+]
+
+
+@pytest.mark.parametrize(("kernel", "backward", "head", "rates", "within"), PUBLISHED)
+def test_rates_are_those_published(
+    kernel: str, backward: bool, head: int, rates: dict[int, float], within: float
+) -> None:
+    for length, published in rates.items():
+        q = spec(16384 // length, 2048 // head, length, head, dtype="bfloat16")
+        rows = spec(*q.shape[:3])
+        name = f"_scaled_dot_product_{kernel}_attention"
+        if kernel == "flash":
+            gradient = (q, q, q, q, q, rows, None, None, length, length, 0.0, False)
+            arguments: tuple[Arg, ...] = gradient if backward else (q, q, q, 0.0, False)
+        else:
+            gradient = (q, q, q, q, q, rows, SEED, SEED, None, None, None, length, length, 0.0,
+                        False)  # fmt: skip
+            arguments = gradient if backward else (q, q, q, None, True, 0.0, False)
+        flops = (10 if backward else 4) * 16384 * length * 2048
+        took = seconds(aten(name + ("_backward" if backward else ""), *arguments))
+        assert flops / took / 1e12 == pytest.approx(published, rel=within)

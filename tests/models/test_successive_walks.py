@@ -92,3 +92,20 @@ def test_a_ctc_loss_waits_for_each_time_step() -> None:
     assert found is not None
     # 500 steps of a microsecond, and the microsecond of an empty kernel.
     assert found.time_s == pytest.approx(501e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "passes"),
+    [((4000, 4000), (1,), 1), ((4000, 4000), (0, 1), 2), ((200, 200, 400), (0, 1, 2), 3),
+     ((1 << 24,), (0,), 2)],
+)  # fmt: skip
+def test_a_transform_passes_over_memory_for_each_dimension(
+    shape: tuple[int, ...], dims: tuple[int, ...], passes: int
+) -> None:
+    x = spec(*shape, dtype="complex64")
+    found = _estimate(aten("_fft_c2c", x, dims, 0, True, outputs=(x,)))
+    size = 8.0 * x.numel
+    assert found.kernels == passes
+    # The first reading and the last writing are of memory, what lies between but for half a cache.
+    expected = (2 * passes * size - 2 * (passes - 1) * KEPT) / 1e12
+    assert found.traffic_s == pytest.approx(expected, rel=0.03)

@@ -71,6 +71,10 @@ class _RandomOperators(dict[Any, bool]):
 
 
 _RANDOM = _RandomOperators()
+# What they return holds whatever the memory held before.
+_UNDEFINED = frozenset({
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
+})  # fmt: skip
 
 
 def follow_small(
@@ -88,6 +92,8 @@ def follow_small(
     collect(result, found)
     real_args, real_kwargs = values_in_place(args), values_in_place(kwargs)
     rests_on = assumption_under(real_args, real_kwargs)
+    if func._schema.name.removeprefix("aten::") in _UNDEFINED and any(t.numel() for t in found):
+        return False
     if func.namespace != "aten" or not all(worth_keeping(tensor, rests_on) for tensor in found):
         return False
     if _RANDOM[func] and any(tensor.numel() > MOST_FLOATS for tensor in found):

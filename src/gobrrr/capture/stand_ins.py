@@ -91,6 +91,8 @@ class StandIns:
                 made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
             elif tensor.requires_grad:
                 made.requires_grad_()
+            if tensor.is_leaf and tensor.grad is not None:
+                made.grad = self.of(tensor.grad, place)
         else:
             if tensor.device.type != "cpu":
                 return self.of(real_call(torch.Tensor.to, (tensor.detach(), "meta"), {}), place)

@@ -85,6 +85,7 @@ def composites_of(abilities: Abilities) -> dict[str, Any]:
     composites = {
         "scaled_dot_product_attention": attention_of(abilities),
         "_pad_packed_sequence": pad_packed,
+        "ctc_loss.IntList": _ctc_loss,
     }
     if abilities.fused:
         composites.update(RECURRENT)
@@ -191,7 +192,7 @@ def attend(
     unequal_causal = causal and query.shape[-2] != key.shape[-2]
     choice = choose_attention(
         abilities, name, head, value.shape[-1], mask=mask is not None, nested=not batched,
-        unequal_causal=unequal_causal, cudnn=_cudnn_may_be_asked(query, key, dropout),
+        unequal_causal=unequal_causal, cudnn=_cudnn_may_be_asked(query, key, mask, dropout),
     )  # fmt: skip
     if choice == "flash" and not cuda.flash_sdp_enabled():
         choice = "efficient" if name in abilities.efficient_dtypes else "math"
@@ -212,7 +213,7 @@ def attend(
         return out[..., :head] if pad else out
     if choice in ("cudnn", "efficient"):
         wants_gradient = torch.is_grad_enabled() and any(
-            t.requires_grad for t in (query, key, value)
+            t.requires_grad for t in (query, key, value, mask) if t is not None
         )
         if mask is not None and mask.dtype == torch.bool:
             mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
@@ -231,15 +232,29 @@ def attend(
     )[0]
 
 
-def _cudnn_may_be_asked(query: Any, key: Any, dropout: float) -> bool:
+def _cudnn_may_be_asked(query: Any, key: Any, mask: Any, dropout: float) -> bool:
     """Whether neither the program nor these shapes keep cuDNN's kernel out (``sdp_utils.cpp``)."""
     import torch
+
+    # Its kernel has no gradient of the mask (``check_attn_mask_shape``).
+    if mask is not None and mask.requires_grad:
+        return False
 
     strict = torch.are_deterministic_algorithms_enabled()
     strict = strict and not torch.is_deterministic_algorithms_warn_only_enabled()
     one_query = query.shape[-2] == 1 and dropout > 0
     enabled = torch.backends.cuda.cudnn_sdp_enabled()
     return bool(enabled and not strict and key.shape[-2] != 1 and not one_query)
+
+
+def _ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *options: Any
+) -> Any:
+    """``LossCTC.cpp``: lists of lengths become tensors, which here have values to be known."""
+    import torch
+
+    lengths = (torch.tensor(list(given)) for given in (input_lengths, target_lengths))
+    return torch.ops.aten.ctc_loss.Tensor(log_probs, targets, *lengths, *options)
 
 
 def _dropout(input: Any, p: float, train: bool) -> Any:

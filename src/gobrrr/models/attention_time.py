@@ -37,8 +37,10 @@ _EFFICIENT, _CUDNN = 0.6, 1.6
 # Heads beyond 128 do not fit into its registers: for each block of keys it reads what it has of the
 # result and writes it again, in float32 (``kKeepOutputInRF`` in its kernel_forward.h).
 _PARTS, _IN_REGISTERS, _ACCUMULATOR_BYTES = 3, 128, 4
-# The backward is three kernels: row sums, the gradients, and dq's conversion from float32.
-_BACKWARD_KERNELS = 3
+# The backward is three kernels: row sums, the gradients, and dq's conversion from float32. Beside
+# the second, tensors of the queries' size in 16 bits go through memory: the result and its gradient
+# for the sums, dq in float32 twice, to be cleared and to be converted, and once converted.
+_BACKWARD_KERNELS, _BACKWARD_PASSES = 3, 7
 
 
 def is_fused_attention(call: OpCall) -> bool:
@@ -155,6 +157,9 @@ def time_of_attention(
     memory_s = max(
         cold_bytes / (dram * reach(tiles * split, device, c)), (work.bytes_moved or 0) / cache
     )
+    if backward:
+        passed = float(_BACKWARD_PASSES * 2 * heads * s * d)
+        compute_s += passed / (cache if passed < device.cache_bytes / 2 else dram)
     kernels = _BACKWARD_KERNELS if backward else 2 if split > 1 else 1
     seconds = max(compute_s, memory_s) + c.attention_fill_s
     return TiledTime(

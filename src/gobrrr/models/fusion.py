@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from gobrrr.models.dataflow import Access, Dataflow, FlowOp
 from gobrrr.timeline.ops import TensorSpec
@@ -238,6 +239,31 @@ def _without(bits: int, *places: int) -> int:
     return bits
 
 
+class _Parts:
+    """What is read of one value: parts of a tensor are read each, and one part once."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int | None, int] = {}
+        self._begin, self._end = inf, 0.0
+
+    def add(self, spec: TensorSpec, amount: int) -> None:
+        """``amount``: the bytes of a tensor ``spec`` that an operator reads."""
+        self._bytes[spec.offset] = max(self._bytes.get(spec.offset, 0), amount)
+        item, begin = spec.item_size_bytes or 1, spec.offset or 0
+        last = spec.numel - 1
+        if spec.strides is not None:
+            last = sum((n - 1) * step for n, step in zip(spec.shape, spec.strides))
+        self._begin = min(self._begin, begin * item)
+        self._end = max(self._end, (begin + last + 1) * item)
+
+    @property
+    def bytes(self) -> int:
+        """Windows that overlap hold no more than what lies between their ends."""
+        widest = max(self._bytes.values(), default=0)
+        between = max(widest, self._end - self._begin)
+        return int(min(sum(self._bytes.values()), between))
+
+
 def measure_group(
     flow: Dataflow, members: Sequence[int], elements: int, row: int = 1, split: bool = False
 ) -> FusedGroup:
@@ -255,27 +281,21 @@ def measure_group(
         return FusedGroup(tuple(members), elements, row, split, None, None, None)
     now = sum(w.bytes_moved or 0 for w in known)
     read = written = 0
-    outside: dict[int, int] = {}
+    outside: dict[int, _Parts] = {}
     for op, work in zip(ops, known):
         fresh_read = work.bytes_read or 0
         for access in op.reads:
-            writer = flow.producer.get(access.value)
             amount = min(access.bytes, fresh_read)
-            if writer is not None and writer in inside:
-                fresh_read -= amount
-            elif access.value in outside:
-                # All but the widest access to a value is saved.
-                saved = min(outside[access.value], amount)
-                outside[access.value] = max(outside[access.value], amount)
-                fresh_read -= saved
-            else:
-                outside[access.value] = amount
-        read += max(0, fresh_read)
+            fresh_read -= amount
+            if flow.producer.get(access.value) not in inside:
+                outside.setdefault(access.value, _Parts()).add(access.spec, amount)
+        read += fresh_read
         kept = work.bytes_written or 0
         for access in op.writes:
             if not must_be_written(flow, access, inside):
                 kept -= min(access.bytes, kept)
         written += kept
+    read += sum(parts.bytes for parts in outside.values())
     if split and any(flow.ops[m].role is Role.NORMALISATION for m in members):
         # Statistics in one kernel, every element in the next: the input is read again.
         read += max((a.bytes for op in ops for a in op.reads), default=0)
@@ -307,13 +327,13 @@ def tensors_of_group(
 ) -> tuple[list[TensorSpec], list[TensorSpec]]:
     """Tensors that the fused kernel reads and writes."""
     inside = set(group.members)
-    reads: dict[int, TensorSpec] = {}
+    reads: dict[tuple[int, int | None], TensorSpec] = {}
     writes: list[TensorSpec] = []
     for member in group.members:
         op = flow.ops[member]
         for access in op.reads:
             if flow.producer.get(access.value) not in inside:
-                reads.setdefault(access.value, access.spec)
+                reads.setdefault((access.value, access.spec.offset), access.spec)
         writes += [a.spec for a in op.writes if must_be_written(flow, a, inside)]
     return list(reads.values()), writes
 

@@ -8,7 +8,7 @@ TensorAdvancedIndexing.cpp (``masked_fill``, ``count_nonzero_cuda``), PadNd.cpp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import ceil, log2, prod
 from typing import NamedTuple
 
 from gobrrr.models.walk import ONE, Machine, Walk, integers_of
@@ -23,6 +23,10 @@ ALONG_COLUMNS = 0.85
 # Kernels of a log-sum-exp over its results: ``abs``, ``== INFINITY``, ``masked_fill_``, ``log_``,
 # ``add_``, which read and write two tensors of their size each, about.
 _OF_RESULTS = (Walk(0.0, 2.0, 0.0),) * 5
+
+
+# Bits of the length that one kernel of cuFFT transforms in shared memory: 8192 points of 8 bytes.
+_POINTS_BITS = 13
 
 
 class Kernel(NamedTuple):
@@ -135,3 +139,15 @@ def padding(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     return (
         Walk(0.0, 1.0, 0.0), Walk(1.0, min(1.0, inside), 0.0, indexed=float(x.numel)),
     )  # fmt: skip
+
+
+def fourier(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
+    """A kernel for each dimension, and several for one that no multiprocessor can hold."""
+    tensors = (*call.tensors[:1], *(call.outputs or ()))
+    dims = integers_of(call.args[1]) or ()
+    lengths = [max(t.shape[dim] for t in tensors) for dim in dims]
+    kernels = sum(max(1, ceil(log2(max(1, length)) / _POINTS_BITS)) for length in lengths)
+    if kernels <= 1:
+        return ONE
+    size = float(max(work.bytes_read or 0, work.bytes_written or 0))
+    return in_turn(size, work, machine, [UNARY] * kernels, reduced=None)

@@ -2,14 +2,21 @@
 
 Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): ScanUtils.cuh, MultiTensorApply.cuh,
 Reduce.cuh, CUDALoops.cuh, Shape.cu; ``norm_walks`` has softmax and the norms, ``loss_walks`` the
-losses, ``window_walks`` pooling, ``successive_walks`` ops of several kernels.
+losses, ``window_walks`` pooling, ``ordering_walks`` sorting and choosing, ``successive_walks`` ops
+of several kernels.
 """
 
 from __future__ import annotations
 
 from math import ceil, gcd, prod
 
-from gobrrr.models import loss_walks, norm_walks, successive_walks, window_walks
+from gobrrr.models import (
+    loss_walks,
+    norm_walks,
+    ordering_walks,
+    successive_walks,
+    window_walks,
+)
 from gobrrr.models.successive_walks import ALONG_COLUMNS, REDUCTION_TRIPS
 from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
@@ -184,19 +191,6 @@ def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     return (Walk(arithmetic=2, efficiency=0.8, programs=rows / 256, trips=row * rounds),)
 
 
-def _sort(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # Radix sort, 8 bits a pass, keys and 8-byte positions (cub::DeviceRadixSort).
-    item = call.tensors[0].item_size_bytes or 4
-    return tuple(Walk(reads=1, efficiency=0.6) for _ in range(item + 1))
-
-
-def _top_k(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # Radix select reads the row once for every 2 bits in the worst case, about five times.
-    x = call.tensors[0]
-    rows = x.numel // max(x.shape[-1] if x.shape else 1, 1)
-    return (Walk(reads=5, arithmetic=5, programs=float(rows)), Walk(reads=0, writes=1))
-
-
 def _scatter(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # Atomic additions read and write a whole sector each.
     return (Walk(efficiency=0.4),)
@@ -266,7 +260,7 @@ def _scattered(call: OpCall) -> float:
 def _index_put(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     # With accumulation the indices are sorted first.
     accumulate = any(arg is True for arg in call.args)
-    return (*(_sort(call, work, machine) if accumulate else ()), Walk(efficiency=0.4))
+    return (*(ordering_walks.sort(call, work, machine) if accumulate else ()), Walk(efficiency=0.4))
 
 
 def _embedding_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -361,8 +355,10 @@ _RECIPES: dict[Passes, Recipe] = {
     "loss": loss_walks.nll_loss,
     "elementwise_loss": loss_walks.elementwise_loss,
     "elementwise_loss_backward": loss_walks.elementwise_loss_backward,
-    "sort": _sort,
-    "top_k": _top_k,
+    "sort": ordering_walks.sort,
+    "top_k": ordering_walks.top_k,
+    "multinomial": ordering_walks.multinomial,
+    "fourier": successive_walks.fourier,
     "scatter": _scatter,
     "gather": _gather,
     "index_put": _index_put,

@@ -160,6 +160,7 @@ describe(
     "native_dropout dropout bernoulli bernoulli_ rand rand_like randn randn_like uniform_ normal_",
     fusion=Role.POINTWISE,
 )
+describe("multinomial", passes="multinomial")
 describe("bernoulli native_dropout", rate="bernoulli_")
 describe("rand rand_like", rate="uniform_")
 describe("randn randn_like", rate="normal_")

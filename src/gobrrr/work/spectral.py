@@ -12,6 +12,7 @@ from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
 from gobrrr.work.traffic import account, arithmetic_dtype, destinations, integers, need, product
+from gobrrr.work.traits import describe
 
 _COMPLEX_OF = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
 _REAL_OF = {complex_: real for real, complex_ in _COMPLEX_OF.items()}
@@ -61,3 +62,6 @@ def _transform(
         vector=weight * product(points) * log2(max(length, 1)),
         dtype=arithmetic_dtype(x.dtype), op_class="other", fresh=not given,
     )  # fmt: skip
+
+
+describe("_fft_c2c _fft_r2c _fft_c2r", passes="fourier")
