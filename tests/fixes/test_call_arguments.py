@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("libcst")
 
-from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from gobrrr.fixes.rewrite import rewrite  # noqa: E402
+from gobrrr.fixes.catalogue import FIXES
+from gobrrr.fixes.rewrite import rewrite
 
 BY_NAME = {fix.name: fix for fix in FIXES}
 
@@ -39,3 +39,68 @@ def test_what_would_not_be_valid_python_is_refused():
     assert result.text is None
     assert "line 5 of the changed script would not be valid Python" in result.notes[0]
     assert write("one_thread", source="\ufeffimport torch\n").text is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("set_to_none", "class T:\n    def zero_grad(self): ...\nT().zero_grad()\n"),
+        (
+            "sparse_gradients",
+            "class Embedding(nn.Module):\n    def __init__(self, n):\n"
+            "        self.e = nn.Embedding(n, 4)\ne = Embedding(4)\n",
+        ),
+        (
+            "loader_workers",
+            "class DataLoader:\n    def __init__(self, d):\n"
+            "        self.d = torch.utils.data.DataLoader(d)\nd = DataLoader(9)\n",
+        ),
+        ("generate_cache", "def generate(m, i):\n    return m.generate(i)\ngenerate(m, i)\n"),
+        ("one_thread", "def set_num_threads(n): ...\nset_num_threads(4)\n"),
+    ],
+)
+def test_functions_of_the_script_itself_are_not_given_arguments(name, source):
+    result = write(name, source=f"import torch\nfrom torch import nn\n{source}")
+    assert result.text is None and "which the script defines itself" in result.notes[0]
+
+
+LOADED = """import torch
+from torch.utils.data import DataLoader, Subset
+x, y = make()
+data = Data(x, y)
+part = Subset(data, [0])
+loader = DataLoader(part, 8)
+def begin(epoch, some):
+    some.set_epoch(epoch)
+data.set_epoch(1)
+for epoch in range(2):
+    {change}
+    for x, y in loader:
+        x.mean().backward()
+        print(len(data), loader.sampler.set_epoch(1))
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "data.set_epoch(epoch)",
+        "part.indices[0] = epoch",
+        "loader.dataset.epoch = epoch",
+        "begin(epoch, part)",
+        "data.epoch += 1",
+    ],
+)
+def test_workers_do_not_outlive_a_change_of_their_data(change):
+    result = write("loader_workers", source=LOADED.format(change=change))
+    assert "DataLoader(part, 8, num_workers=min(" in result.text
+    assert "persistent_workers" not in result.text
+    assert any("persistent_workers=True" in note for note in result.notes)
+    named = LOADED.replace("DataLoader(part, 8)", "DataLoader(batch_size=8, dataset=part)")
+    text = write("loader_workers", source=named.format(change=change)).text
+    assert "persistent_workers" not in text
+
+
+def test_workers_of_data_that_stay_as_they_are_live_on():
+    result = write("loader_workers", source=LOADED.format(change="model.train()"))
+    assert "persistent_workers=True" in result.text and not result.notes

@@ -158,8 +158,8 @@ class AroundCallsOf(cst.CSTTransformer):
         return [cst.With(items, cst.IndentedBlock(inside), leading_lines=above)]
 
 
-def calls_that_reach(call: m.Call, tree: cst.Module) -> m.BaseMatcherNode:
-    """These calls, and those of the script's own functions that make them.
+def calls_that_reach(call: m.BaseMatcherNode, tree: cst.Module) -> m.BaseMatcherNode:
+    """What matches ``call``, and calls of the script's own functions in which something does.
 
     Methods are told by their names alone.
     """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 from libcst import matchers as m
 
 from gobrrr.fixes.edits import FirstArgument, Keyword
+from gobrrr.fixes.script_names import is_changed_in_loops, last_name
 
 
 class SetKeyword(cst.CSTTransformer):
@@ -17,20 +18,22 @@ class SetKeyword(cst.CSTTransformer):
         seen: how many calls there are.
         made: how many of them were changed.
         unclear: whether one has arguments that cannot be edited.
+        left_out: whether one has not been given what ``edit.lasting`` is.
     """
 
-    def __init__(self, edit: Keyword) -> None:
+    def __init__(self, edit: Keyword, tree: cst.Module) -> None:
         super().__init__()
         self.edit = edit
+        self.tree = tree
         self.seen = self.made = 0
-        self.unclear = False
+        self.unclear = self.left_out = False
 
     def leave_Call(  # noqa: N802 - LibCST's name
         self, original_node: cst.Call, updated_node: cst.Call
     ) -> cst.Call:
         """The call with the arguments."""
         edit = self.edit
-        if _last_name(updated_node.func) not in edit.calls:
+        if last_name(updated_node.func) not in edit.calls:
             return updated_node
         self.seen += 1
         old = updated_node.args
@@ -44,7 +47,7 @@ class SetKeyword(cst.CSTTransformer):
             decided = old[edit.place].value
         if decided is not None and _is_on(decided):
             return updated_node
-        values = dict(edit.arguments)
+        values = dict((*edit.arguments, *self._lasting(old, given)))
         changed = [given[name] for name in (*values, *edit.without) if name in given]
         changed += [decided] if decided is not None else []
         # The first argument has none before it to hand its comments to.
@@ -69,6 +72,17 @@ class SetKeyword(cst.CSTTransformer):
         new = [_argument(name, value) for name, value in values.items()]
         return updated_node.with_changes(args=_appended(kept, new))
 
+    def _lasting(
+        self, args: Sequence[cst.Arg], given: Mapping[str, cst.BaseExpression]
+    ) -> tuple[tuple[str, str], ...]:
+        edit = self.edit
+        data = given.get(edit.data, args[0].value if args else None)
+        if not edit.lasting or data is None:
+            return edit.lasting
+        changes = is_changed_in_loops(self.tree, data, *edit.calls)
+        self.left_out = self.left_out or changes
+        return () if changes else edit.lasting
+
 
 class SetFirst(cst.CSTTransformer):
     """Sets the first argument in every call of some functions."""
@@ -81,7 +95,7 @@ class SetFirst(cst.CSTTransformer):
         self, original_node: cst.Call, updated_node: cst.Call
     ) -> cst.Call:
         """The call with the argument."""
-        if _last_name(updated_node.func) not in self.edit.calls or not updated_node.args:
+        if last_name(updated_node.func) not in self.edit.calls or not updated_node.args:
             return updated_node
         first = updated_node.args[0].with_changes(value=cst.parse_expression(self.edit.value))
         return updated_node.with_changes(args=[first, *updated_node.args[1:]])
@@ -149,9 +163,3 @@ def _followed(arg: cst.Arg, space: cst.BaseParenthesizableWhitespace) -> cst.Arg
             first_line=own.first_line, empty_lines=[*between, *space.empty_lines]
         )
     return arg.with_changes(comma=cst.Comma(whitespace_after=space))
-
-
-def _last_name(function: cst.BaseExpression) -> str:
-    if isinstance(function, cst.Attribute):
-        return function.attr.value
-    return function.value if isinstance(function, cst.Name) else ""

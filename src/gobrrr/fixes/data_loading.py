@@ -144,14 +144,19 @@ LOADER_WORKERS = Fix(
     in_source=(
         Keyword(
             ("DataLoader",),
-            (
-                ("num_workers", f"min({MOST_WORKERS}, len(os.sched_getaffinity(0)))"),
-                ("persistent_workers", "True"),
-            ),
+            (("num_workers", f"min({MOST_WORKERS}, len(os.sched_getaffinity(0)))"),),
             unless="num_workers",
             place=5,
             # Each worker would repeat what an iterable data set yields: the trial passes it over.
             not_beside="IterableDataset",
+            # Workers that live on have the data set as it was when they were started.
+            lasting=(("persistent_workers", "True"),),
+            data="dataset",
+            note=(
+                "The script may change a data set in its loops, so persistent_workers=True, with "
+                "which loader_workers was tried, is left out: the workers of each epoch have the "
+                "data set as it was when the epoch began, and what they change in it is theirs."
+            ),
         ),
         AfterImports(("import os",)),
     ),

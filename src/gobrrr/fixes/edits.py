@@ -17,6 +17,9 @@ class Keyword:
         unless: a call that has this argument, and not as 0, False or None, stays as it is.
         place: positional arguments that leave these to be given by name.
         not_beside: where the script names this, which of its calls were changed cannot be told.
+        lasting: more arguments, of a call whose ``data`` the script leaves as it is in its loops.
+        data: name of the first parameter.
+        note: what the user has to know of a script where ``lasting`` was left out.
     """
 
     calls: tuple[str, ...]
@@ -25,6 +28,9 @@ class Keyword:
     unless: str = ""
     place: int = 99
     not_beside: str = ""
+    lasting: tuple[tuple[str, str], ...] = ()
+    data: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

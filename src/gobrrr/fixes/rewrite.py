@@ -24,8 +24,10 @@ from gobrrr.fixes.edits import (
     BeforeLoop,
     Edit,
     FirstArgument,
+    Keyword,
 )
 from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.script_names import defined_in
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import multiple
 
@@ -143,6 +145,12 @@ class _Edited:
 
     def add(self, edit: Edit, name: str) -> None:
         """Make or note an edit. Raises _NoPlace."""
+        if isinstance(edit, (FirstArgument, Keyword)):
+            own = sorted(defined_in(self.tree) & set(edit.calls))
+            if own:
+                raise _NoPlace(
+                    f"{name} changes calls of {' and '.join(own)}, which the script defines itself"
+                )
         if isinstance(edit, AfterImports):
             for line in edit.lines:
                 (self.imports if line.startswith("import ") else self.after_imports).append(line)
@@ -170,9 +178,11 @@ class _Edited:
                     f"{name} leaves what has an {edit.not_beside} as it is, and gobrrr cannot tell "
                     "which calls of the script those are"
                 )
-            change = SetKeyword(edit)
+            change = SetKeyword(edit, self.tree)
             self.tree = self.tree.visit(change)
-            what = " and ".join(name for name, _ in edit.arguments)
+            if change.left_out:
+                self.notes.append(edit.note)
+            what = " and ".join(name for name, _ in (*edit.arguments, *edit.lasting))
             if change.unclear:
                 raise _NoPlace(f"{name} sets {what} in a call whose arguments cannot be edited")
             if not change.seen:
