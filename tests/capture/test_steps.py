@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -163,6 +164,19 @@ def test_no_step_ends_inside_a_backward_pass(boundaries) -> None:  # type: ignor
     # Two modules by turns; both are called once more in the backward pass, the first inside it.
     assert boundaries.sources and set(boundaries.sources) == {"module"}
     assert boundaries.restarts == 0 and len(boundaries.sources) == 8 - 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
+def test_a_forked_process_is_not_watched(boundaries) -> None:  # type: ignore[no-untyped-def]
+    net = make_net().eval()
+    for _ in range(4):
+        net(torch.randn(2, 4))
+    child = os.fork()
+    if not child:
+        left = [torch.nn.Module.__call__.__qualname__, len(net._forward_hooks), watching._active]
+        os._exit(0 if left == ["Module._wrapped_call_impl", 0, []] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(net._forward_hooks) == 1 and watching._active
 
 
 def test_a_step_block_takes_over(boundaries) -> None:  # type: ignore[no-untyped-def]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -30,7 +31,9 @@ def diagnosed(folder: Path, source: str) -> dict[str, Any]:
     assert alone.returncode == 0 and alone.stdout, alone.stderr
     done = python(folder, "-m", "gobrrr", *FEW, "script.py")
     assert done.returncode == 0, done.stderr
-    assert f"\n{alone.stdout}" in done.stdout
+    # Between its lines is the report.
+    lines = iter(done.stdout.splitlines())
+    assert all(line in lines for line in alone.stdout.splitlines())
     assert not done.stderr
     found: dict[str, Any] = json.loads((folder / "d.json").read_text())
     return found
@@ -149,3 +152,34 @@ def test_a_script_that_leaves_its_working_directory_finds_itself(tmp_path: Path)
         """,
     )
     assert any(op["source"].endswith("script.py:4 in step") for op in found["ops"] if op["source"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
+def test_processes_that_a_script_forks_are_not_measured(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path,
+        """
+        import atexit, os, torch
+        atexit.register(lambda: print("ended"))
+        net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        def train(steps):
+            for _ in range(steps):
+                net(torch.ones(16, 64)).square().mean().backward()
+                optimizer.step()
+        train(3)
+        # One leaves as processes of torch's do, one comes to the end of the script.
+        for leaves in (True, False):
+            child = os.fork()
+            if not child:
+                train(50)
+                if leaves:
+                    os._exit(0)
+                break
+            assert os.waitpid(child, 0)[1] == 0
+        else:
+            train(60)
+            print("trained", flush=True)
+        """,
+    )
+    assert count(found, "aten::addmm") == 2

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import io
 import os
 import sys
+import threading
 import traceback
 import types
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from gobrrr.capture.source_lines import is_gobrrr_file
 from gobrrr.timeline.errors import InputError
@@ -125,6 +128,26 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
     if script.spec is None:
         # As Python does for a script: its folder comes first, in place of ours.
         sys.path[0:1] = [script.search_path]
+    process = os.getpid()
+    ended = _run_to_its_end(script, module)
+    if os.getpid() != process:
+        # One that the script forked, at the script's end: what follows is its parent's to do.
+        _end_process(ended.code)
+    return ended
+
+
+def _end_process(code: int) -> NoReturn:
+    """As Python ends it after its program, whatever called this."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(code)
+
+
+def _run_to_its_end(script: Script, module: types.ModuleType) -> ScriptExit:
     try:
         exec(script.code, module.__dict__)
     except StopScript:

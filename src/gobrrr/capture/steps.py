@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -30,6 +31,16 @@ _FEWEST_ELSEWHERE = 4
 _SEARCHES = 3
 
 _active: list[StepWatcher] = []
+
+
+def _forget() -> None:
+    """In a process that the program forks: its parent alone is watched."""
+    for watcher in tuple(_active):
+        watcher.remove()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 @contextlib.contextmanager
