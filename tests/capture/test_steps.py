@@ -71,6 +71,34 @@ def test_a_gan_steps_once_for_both_optimizers(boundaries) -> None:  # type: igno
     assert boundaries.sources == ["optimizer"] * 5
 
 
+def test_an_optimizer_made_anew_takes_the_place_of_one_that_is_gone(boundaries) -> None:  # type: ignore[no-untyped-def]
+    net = make_net()
+    outer, kept = torch.optim.SGD(net.parameters()), []
+    for _ in range(8):
+        for task in range(3):
+            copied = make_net()
+            inner = torch.optim.SGD(copied.parameters())
+            # Another address than that of the last.
+            kept.append(bytearray(100 + 7 * task))
+            for _ in range(4):
+                copied(torch.randn(2, 4)).sum().backward()
+                inner.step()
+        net(torch.randn(2, 4)).sum().backward()
+        outer.step()
+    # A step is a whole iteration: two show the cycle.
+    assert boundaries.sources == ["optimizer"] * 7
+
+
+def test_optimizers_alike_that_live_together_are_told_apart(boundaries) -> None:  # type: ignore[no-untyped-def]
+    nets = [make_net() for _ in range(3)]
+    optimizers = [torch.optim.SGD(net.parameters()) for net in nets]
+    for _ in range(6):
+        for net, optimizer in zip(nets, optimizers):
+            net(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+    assert boundaries.sources == ["optimizer"] * 5
+
+
 @pytest.mark.parametrize("critics", [2, 3, 5, 8])
 def test_a_step_of_several_critics_ends_with_its_generator(critics: int) -> None:
     nets = make_net(), make_net()

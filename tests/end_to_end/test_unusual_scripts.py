@@ -183,3 +183,29 @@ def test_processes_that_a_script_forks_are_not_measured(tmp_path: Path) -> None:
         """,
     )
     assert count(found, "aten::addmm") == 2
+
+
+def test_an_iteration_with_an_optimizer_for_each_task_is_one_step(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path,
+        """
+        import copy, torch
+        torch.manual_seed(0)
+        net = torch.nn.Linear(16, 16)
+        outer = torch.optim.Adam(net.parameters())
+        for _ in range(60):
+            outer.zero_grad()
+            for task in range(3):
+                own = copy.deepcopy(net)
+                inner = torch.optim.SGD(own.parameters(), 0.01)
+                for _ in range(2):
+                    inner.zero_grad()
+                    own(torch.ones(4, 16)).square().mean().backward()
+                    inner.step()
+                for mine, other in zip(net.parameters(), own.parameters()):
+                    mine.grad = other.grad if mine.grad is None else mine.grad + other.grad
+            outer.step()
+        print(net(torch.ones(1, 16)).sum().item())
+        """,
+    )
+    assert count(found, "aten::addmm") == 6

@@ -78,7 +78,7 @@ def load_script(path: str) -> Script:
     try:
         with io.open_code(str(file)) as source:
             # Whole, as Python names the file it runs: the script may leave its working directory.
-            code = compile(source.read(), os.path.abspath(file), "exec", dont_inherit=True)
+            code = compile(source.read(), str(file.absolute()), "exec", dont_inherit=True)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except SyntaxError as error:
@@ -115,7 +115,7 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
     The ``__main__`` module stays in place afterwards: atexit handlers and pickles need it.
     """
     module = types.ModuleType("__main__")
-    module.__file__ = os.path.abspath(script.file)
+    module.__file__ = str(Path(script.file).absolute())
     module.__spec__ = script.spec
     module.__dict__["__cached__"] = None
     if script.spec is not None:

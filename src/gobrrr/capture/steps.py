@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 from gobrrr.capture.call_watch import CallWatch, in_backward
@@ -106,6 +107,7 @@ class StepWatcher:
         self.thread_changes = 0
         self.outermost: weakref.ref[Any] | None = None
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._keys: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Start watching. ``remove`` undoes everything."""
@@ -128,12 +130,26 @@ class StepWatcher:
 
     def _watch_optimizers(self) -> None:
         def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-            key = id(optimizer)
+            key = self._key_of(optimizer)
             if self._known_cycle != (key,):
                 self.optimizers.add(optimizer)
             self._ended(OPTIMIZER, key)
 
         self._undo[OPTIMIZER] = around_optimizer_steps(after=after_step)
+
+    def _key_of(self, optimizer: Any) -> tuple[Any, ...]:
+        """Its class, its number of parameters, and the first number that no other alive has.
+
+        A program that makes an optimizer anew for each task or sample steps the same one again.
+        """
+        key = self._keys.get(optimizer)
+        if key is None:
+            parameters = sum(len(group["params"]) for group in optimizer.param_groups)
+            taken = set(self._keys.values())
+            candidates = ((type(optimizer), parameters, number) for number in count())
+            key = next(each for each in candidates if each not in taken)
+            self._keys[optimizer] = key
+        return key
 
     def _watch_profilers(self) -> None:
         after_step = partial(self._ended, PROFILER, "profiler")
