@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 import libcst as cst
 from libcst import matchers as m
 
-_Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
-_Body = TypeVar("_Body", cst.Module, cst.IndentedBlock)
+Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Body = TypeVar("Body", cst.Module, cst.IndentedBlock)
 _GOES_BACK = m.Call(
     func=m.Attribute(attr=m.Name("backward"))
     | m.Attribute(
@@ -132,9 +132,9 @@ class AroundCallsOf(cst.CSTTransformer):
             return True
         return any(map(self._repeats, one.children))
 
-    def _around(self, original: _Body, block: _Body) -> _Body:
-        body: list[_Statement] = []
-        stretch: list[_Statement] = []
+    def _around(self, original: Body, block: Body) -> Body:
+        body: list[Statement] = []
+        stretch: list[Statement] = []
         statements: list[Any] = list(block.body)
         for before, one in zip(original.body, statements):
             first = self._inside.get(before)
@@ -147,7 +147,7 @@ class AroundCallsOf(cst.CSTTransformer):
                 stretch.append(one)
         return block.with_changes(body=[*body, *self._wrapped(stretch)])
 
-    def _wrapped(self, stretch: Sequence[_Statement]) -> list[_Statement]:
+    def _wrapped(self, stretch: Sequence[Statement]) -> list[Statement]:
         if not stretch:
             return []
         self.written += 1
@@ -163,16 +163,25 @@ def calls_that_reach(call: m.BaseMatcherNode, tree: cst.Module) -> m.BaseMatcher
 
     Methods are told by their names alone.
     """
+    return _or_own(call, functions_that_reach(call, tree))
+
+
+def functions_that_reach(call: m.BaseMatcherNode, tree: cst.Module) -> set[str]:
+    """Names of the script's own functions in which something matches ``call`` or reaches it."""
     functions = [cst.ensure_type(one, cst.FunctionDef) for one in m.findall(tree, m.FunctionDef())]
     names: set[str] = set()
     while True:
-        named = [m.Name(name) for name in sorted(names)]
-        own = [m.Call(func=one | m.Attribute(attr=one)) for one in named]
-        calls = m.OneOf(call, *own) if own else call
+        calls = _or_own(call, names)
         found = {one.name.value for one in functions if m.findall(one.body, calls)}
         if found <= names:
-            return calls
+            return names
         names |= found
+
+
+def _or_own(call: m.BaseMatcherNode, names: set[str]) -> m.BaseMatcherNode:
+    named = [m.Name(name) for name in sorted(names)]
+    own = [m.Call(func=one | m.Attribute(attr=one)) for one in named]
+    return m.OneOf(call, *own) if own else call
 
 
 def _has_no_gradients(node: cst.CSTNode) -> bool:

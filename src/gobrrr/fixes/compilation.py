@@ -43,10 +43,12 @@ _UNSURE = (1.6, 1.0, 0.6)
 # Not ``model.compile()``, which keeps the keys: it compiles nothing where ``forward`` is torch.nn's
 # own (``scripts.compile_in_place``).
 _KEYS = (
-    'The keys of {model}.state_dict() begin with "_orig_mod." once {model} is compiled: to keep '
-    "them as they are, save and load {model}._orig_mod.state_dict() from there on."
+    "The keys of {model}.state_dict(), and the names of its parameters and modules, begin with "
+    '"_orig_mod." once {model} is compiled: to keep them as they are, save and load '
+    "{model}._orig_mod.state_dict() and take names from {model}._orig_mod from there on."
 )
 _WITH_KEYS = ("state_dict", "load_state_dict")
+_NAMED = ("named_parameters", "named_buffers", "named_modules", "named_children")
 _FILLS = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
 
 
@@ -261,7 +263,10 @@ def _fix(mode: Mode) -> Fix:
         apply=apply,
         in_script=in_script,
         in_source=(
-            BeforeLoop((_as_written(mode.arguments),), note=_KEYS, where=_WITH_KEYS),
+            BeforeLoop(
+                (_as_written(mode.arguments),), note=_KEYS, where=_WITH_KEYS,
+                gives=("state_dict", *_NAMED), takes=("load_state_dict", *_NAMED),
+            ),
         ),
         changes_made=graphs_compiled,
         effect=Effect(fuses=True),

@@ -37,12 +37,15 @@ class Keyword:
 class BeforeLoop:
     """Statements where the model is made and has not been called yet; ``{model}`` is its name.
 
-    ``note`` is what the user has to know of a script that names one of ``where``.
+    ``note`` is what the user has to know of a script that names one of ``where``, or calls one of
+    ``takes`` after the statements. Names that one of ``gives`` gave before them do not fit there.
     """
 
     lines: tuple[str, ...]
     note: str = ""
     where: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

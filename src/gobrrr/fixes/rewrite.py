@@ -11,12 +11,12 @@ import difflib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
 
 import libcst as cst
 from libcst import matchers as m
 
-from gobrrr.fixes.around_calls import AroundCallsOf, calls_that_reach
+from gobrrr.fixes.around_calls import AroundCallsOf, Statement
+from gobrrr.fixes.before_loop import BeforeFirstCall
 from gobrrr.fixes.call_arguments import SetFirst, SetKeyword
 from gobrrr.fixes.edits import (
     AfterImports,
@@ -30,9 +30,6 @@ from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.script_names import defined_in
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import multiple
-
-_Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
-_Body = TypeVar("_Body", cst.Module, cst.IndentedBlock)
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ def _write(edited: _Edited, fix: Fix) -> None:
 class _Edited:
     tree: cst.Module
     comment: str
-    before_loop: list[str] = field(default_factory=list)
+    before_loop: list[tuple[str, BeforeLoop]] = field(default_factory=list)
     after_imports: list[str] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -167,11 +164,9 @@ class _Edited:
                 why = around.unclear or f"nothing calls {model}"
                 raise _NoPlace(f"{name} goes around the step's forward pass, and {why}")
         elif isinstance(edit, BeforeLoop):
-            model = self._model(name)
-            self.before_loop += [line.replace("{model}", model) for line in edit.lines]
+            self._model(name)
+            self.before_loop.append((name, edit))
             self._uses(*edit.lines)
-            if edit.note and any(_names(self.tree, name) for name in edit.where):
-                self.notes.append(edit.note.replace("{model}", model))
         else:
             if edit.not_beside and _names(self.tree, edit.not_beside):
                 raise _NoPlace(
@@ -205,14 +200,7 @@ class _Edited:
 
     def code(self) -> str:
         """All of it. Raises _NoPlace."""
-        model = model_name(self.tree)
-        tree = self.tree
-        if self.before_loop:
-            calls = calls_that_reach(m.Call(func=m.Name(model or "")), tree)
-            placed = _Placed(model or "", calls, self._statements(self.before_loop))
-            tree = tree.visit(placed)
-            if not placed.done:
-                raise _NoPlace(f"gobrrr cannot tell where {model} is made and first called")
+        tree = self._with_before_loop() if self.before_loop else self.tree
         if self.after_imports:
             body = list(tree.body)
             at = _after_imports(body)
@@ -235,7 +223,36 @@ class _Edited:
             tree = tree.with_changes(body=body)
         return tree.code
 
-    def _statements(self, lines: Sequence[str], *, blank: bool = False) -> list[_Statement]:
+    def _with_before_loop(self) -> cst.Module:
+        names = " and ".join(dict.fromkeys(name for name, _ in self.before_loop))
+        model = self._model(names)
+        lines = [line for _, edit in self.before_loop for line in edit.lines]
+        put = self._statements([line.replace("{model}", model) for line in lines])
+        placed = BeforeFirstCall(model, self.tree, put)
+        tree = self.tree.visit(placed)
+        if not placed.places:
+            raise _NoPlace(f"gobrrr cannot tell where {model} is made and first called")
+        if placed.places > 1:
+            raise _NoPlace(
+                f"{names} changes {model}, which the script makes in more than one place"
+            )
+        if placed.handed_on:
+            raise _NoPlace(
+                f"{names} changes {model} before its first call, and what the script has passed it "
+                "to by then may call it too"
+            )
+        for name, edit in self.before_loop:
+            takes = placed.after_calls(edit.takes)
+            if takes and placed.before_calls(edit.gives):
+                raise _NoPlace(
+                    f"{name} changes the names in {model}.state_dict() and those of its parameters "
+                    "and modules, and the script takes them by name both before and after it"
+                )
+            if edit.note and (takes or any(_names(self.tree, one) for one in edit.where)):
+                self.notes.append(edit.note.replace("{model}", model))
+        return tree
+
+    def _statements(self, lines: Sequence[str], *, blank: bool = False) -> list[Statement]:
         made = [cst.parse_statement(line) for line in lines]
         above = [cst.EmptyLine()] if blank else []
         above.append(cst.EmptyLine(comment=cst.Comment(self.comment)))
@@ -280,42 +297,3 @@ def _docstring(body: Sequence[cst.CSTNode]) -> int:
     """Position of the module's docstring, -1 without one."""
     is_one = m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString())])
     return 0 if body and m.matches(body[0], is_one) else -1
-
-
-class _Placed(cst.CSTTransformer):
-    """Puts statements before the one that first calls the model, where it is made."""
-
-    def __init__(self, model: str, calls: m.BaseMatcherNode, put: list[_Statement]) -> None:
-        super().__init__()
-        self.statements = put
-        self.done = False
-        self._made = m.SimpleStatementLine(
-            body=[m.ZeroOrMore(), m.Assign(
-                targets=[m.ZeroOrMore(), m.AssignTarget(target=m.Name(model)), m.ZeroOrMore()]
-            ), m.ZeroOrMore()]
-        )  # fmt: skip
-        self._calls = calls
-
-    def leave_Module(  # noqa: N802 - LibCST's name
-        self, original_node: cst.Module, updated_node: cst.Module
-    ) -> cst.Module:
-        """The module's own statements."""
-        return self._with(updated_node)
-
-    def leave_IndentedBlock(  # noqa: N802 - LibCST's name
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.IndentedBlock:
-        """A block's."""
-        return self._with(updated_node)
-
-    def _with(self, block: _Body) -> _Body:
-        body = list(block.body)
-        made = False
-        for place, one in enumerate(body if not self.done else ()):
-            defines = isinstance(one, (cst.FunctionDef, cst.ClassDef))
-            if made and not defines and m.findall(one, self._calls):
-                body[place:place] = self.statements
-                self.done = True
-                break
-            made = made or m.matches(one, self._made)
-        return block.with_changes(body=body)

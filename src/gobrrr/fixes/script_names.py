@@ -11,7 +11,7 @@ from gobrrr.fixes.around_calls import calls_that_reach
 
 # What these are given they neither keep, change nor call.
 ONLY_LOOK = ("print", "len", "isinstance", "type", "repr", "str", "id", "hasattr", "enumerate",
-             "deepcopy")  # fmt: skip
+             "deepcopy", "save", "AveragedModel")  # fmt: skip
 
 
 def defined_in(tree: cst.Module) -> set[str]:
@@ -57,6 +57,53 @@ def is_changed_in_loops(tree: cst.Module, value: cst.BaseExpression, *but: str) 
     )
     reached = calls_that_reach(changes, tree)
     return any(m.findall(loop, reached) for loop in m.findall(tree, m.For() | m.While()))
+
+
+def is_handed_on(
+    node: cst.CSTNode, name: str, tree: cst.Module, inside: frozenset[str] = frozenset()
+) -> bool:
+    """Whether something else may hold or call the object of this name, once a statement has run.
+
+    Not where it is only given to what ``ONLY_LOOK`` names, and to functions of the script that
+    neither call it nor hand it on; ``inside`` are those that are being looked into.
+    """
+    it = m.Name(name)
+    held = (
+        m.Assign(value=it) | m.AnnAssign(value=it) | m.Element(value=it) | m.DictElement(value=it)
+        | m.Return(value=it) | m.Yield(value=it)
+    )  # fmt: skip
+    given = m.Call(args=[m.ZeroOrMore(), m.Arg(value=it), m.ZeroOrMore()])
+    return bool(m.findall(node, held)) or not all(
+        _only_looks(cst.ensure_type(call, cst.Call), name, tree, inside)
+        for call in m.findall(node, given)
+    )
+
+
+def _only_looks(call: cst.Call, name: str, tree: cst.Module, inside: frozenset[str]) -> bool:
+    called = last_name(call.func)
+    own = [
+        cst.ensure_type(one, cst.FunctionDef)
+        for one in m.findall(tree, m.FunctionDef(name=m.Name(called)))
+    ]
+    if not own:
+        return called in ONLY_LOOK
+    if not isinstance(call.func, cst.Name):
+        return False
+    if called in inside:
+        return True
+    for function in own:
+        parameters = function.params.params
+        for place, arg in enumerate(call.args):
+            if not m.matches(arg.value, m.Name(name)):
+                continue
+            if arg.star or (arg.keyword is None and place >= len(parameters)):
+                return False
+            its = arg.keyword.value if arg.keyword is not None else parameters[place].name.value
+            if m.findall(function.body, m.Call(func=m.Name(its))) or is_handed_on(
+                function.body, its, tree, inside | {called}
+            ):
+                return False
+    return True
 
 
 def _made_of(tree: cst.Module, value: cst.BaseExpression) -> tuple[set[str], set[str]]:

@@ -1,0 +1,91 @@
+"""Statements written where a script has made its model and not called it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import libcst as cst
+from libcst import matchers as m
+
+from gobrrr.fixes.around_calls import Body, Statement, calls_that_reach, functions_that_reach
+from gobrrr.fixes.script_names import is_handed_on
+
+
+class BeforeFirstCall(cst.CSTTransformer):
+    """Puts statements before the one that first calls the model, where it is made.
+
+    Attributes:
+        places: in how many blocks they were put.
+        handed_on: whether something else may call the model by then.
+    """
+
+    def __init__(self, model: str, tree: cst.Module, put: Sequence[Statement]) -> None:
+        super().__init__()
+        self.places = 0
+        self.handed_on = False
+        self._model, self._tree, self._put = model, tree, put
+        name = m.Name(model)
+        among = m.Tuple(elements=[m.ZeroOrMore(), m.Element(value=name), m.ZeroOrMore()])
+        self._made = m.SimpleStatementLine(
+            body=[m.ZeroOrMore(), m.Assign(
+                targets=[m.ZeroOrMore(), m.AssignTarget(target=name | among), m.ZeroOrMore()]
+            ), m.ZeroOrMore()]
+        )  # fmt: skip
+        call = m.Call(func=name)
+        # A function that is given to another, as a closure to an optimizer, is called by that.
+        given = [m.Arg(value=m.Name(one)) for one in functions_that_reach(call, tree)]
+        reached = calls_that_reach(call, tree)
+        self._calls = m.OneOf(reached, *given) if given else reached
+        self._before: list[Any] = []
+        self._after: list[Any] = []
+
+    def leave_Module(  # noqa: N802 - LibCST's name
+        self, original_node: cst.Module, updated_node: cst.Module
+    ) -> cst.Module:
+        """The module's own statements."""
+        return self._with(updated_node)
+
+    def leave_IndentedBlock(  # noqa: N802 - LibCST's name
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        """A block's."""
+        return self._with(updated_node)
+
+    def before_calls(self, methods: Sequence[str]) -> bool:
+        """Whether what runs before the statements calls a method of one of these names."""
+        return self._call(self._before, methods)
+
+    def after_calls(self, methods: Sequence[str]) -> bool:
+        """Whether what runs after them does."""
+        return self._call(self._after, methods)
+
+    def _call(self, statements: Sequence[Any], methods: Sequence[str]) -> bool:
+        named: m.MatchIfTrue[str] = m.MatchIfTrue(lambda name: name in methods)
+        call = m.Call(func=m.Attribute(attr=m.Name(value=named)))
+        reached = calls_that_reach(call, self._tree)
+        return any(m.findall(one, reached) for one in statements)
+
+    def _with(self, block: Body) -> Body:
+        body: list[Any] = list(block.body)
+        made_at: int = -1
+        place: int = -1
+        for at, one in enumerate(body):
+            if m.matches(one, self._made):
+                made_at = at
+            elif made_at >= 0 and not _defines(one) and m.findall(one, self._calls):
+                place = at
+                break
+        if place < 0:
+            return block
+        self.places += 1
+        before = [one for one in body[:place] if not _defines(one)]
+        between = [one for one in body[made_at + 1 : place] if not _defines(one)]
+        self._before = before
+        self._after = body[place:]
+        self.handed_on = any(is_handed_on(one, self._model, self._tree) for one in between)
+        return block.with_changes(body=[*body[:place], *self._put, *body[place:]])
+
+
+def _defines(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, (cst.FunctionDef, cst.ClassDef))
