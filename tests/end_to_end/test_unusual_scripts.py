@@ -209,3 +209,24 @@ def test_an_iteration_with_an_optimizer_for_each_task_is_one_step(tmp_path: Path
         """,
     )
     assert count(found, "aten::addmm") == 6
+
+
+def test_modes_of_the_program_see_none_of_gobrrrs_own_work(tmp_path: Path) -> None:
+    source = """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    class Seen(TorchDispatchMode):
+        names = set()
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            Seen.names.add(str(function))
+            return function(*args, **(kwargs or {}))
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(40):
+        with Seen():
+            optimizer.zero_grad()
+            net(torch.ones(16, 64)).square().mean().backward()
+            optimizer.step()
+    print(sorted(Seen.names))
+    """
+    assert count(diagnosed(tmp_path, source), "aten::addmm") == 1

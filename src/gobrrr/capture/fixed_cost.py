@@ -8,10 +8,8 @@ one element are called (``safe_ops``); in the place of any other stands a safe o
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.profile import HostProfiler, ProfilerCost, RawEvents
+from gobrrr.capture.program_modes import outside_the_program
 from gobrrr.capture.tiny_calls import CannotShrinkError, TinyCall, replaced_by_program, tiny_call
 from gobrrr.devices.accelerator import profiler_runs
 from gobrrr.timeline.data import Phase
@@ -79,7 +78,7 @@ def calibrate_fixed_costs(
     makers = _Makers(trains=any(op.phase == Phase.BACKWARD for op in ops))
     chosen = np.flatnonzero(wanted)
     calls: list[tuple[int, TinyCall]] = []
-    with _outside_the_program():
+    with outside_the_program():
         for index in chosen[:MOST_CALLS].tolist():
             made = makers.call_for(ops[index])
             if made is not None:
@@ -153,27 +152,6 @@ class _Makers:
                 reason = str(error).split("\n", 1)[0][:200]
         self.failed.setdefault(call.name, reason)
         return None
-
-
-@contextmanager
-def _outside_the_program() -> Iterator[None]:
-    """Nothing of the program's sees these calls, and no random state or warning comes of them.
-
-    Its dispatch and function modes, its autocast and its warnings' filters are off meanwhile.
-    """
-    import torch
-    from torch.utils import _python_dispatch
-
-    without_modes = getattr(_python_dispatch, "_disable_current_modes", None)
-    with ExitStack() as stack:
-        if without_modes is not None:
-            stack.enter_context(without_modes())
-        stack.enter_context(torch._C.DisableTorchFunction())
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        stack.enter_context(torch.autocast("cpu", enabled=False))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _saves_tensors_elsewhere() -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from gobrrr.attribution.device_run import Analysis
 from gobrrr.capture.compiler_counters import compiler_counters
 from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
+from gobrrr.capture.program_modes import outside_the_program
 from gobrrr.capture.rank_of_job import rank_of_job
 from gobrrr.capture.script import Script, ScriptExit, load_module, load_script
 from gobrrr.capture.script_run import measure_script
@@ -73,10 +74,8 @@ def diagnose_script(
     diagnoses: list[Diagnosis] = []
 
     def conclude(measured: Measurements, watcher: StepWatcher) -> None:
-        import torch
-
-        # The script may have set the threads since, or may be inside inference mode here.
-        with torch.inference_mode(False), torch.enable_grad():
+        # The script may have set the threads since, or may be inside modes of its own here.
+        with outside_the_program():
             done = diagnose_measured(measured, source, None, progress, refresh=anew)
         # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
         done.diagnosis.counters |= compiler_counters()
