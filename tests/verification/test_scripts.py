@@ -70,7 +70,12 @@ def hoard():
     with before_optimizer_steps(lambda optimizer: torch.empty(2_000_000).zero_()):
         yield
 
-FIXES = [fix(f) for f in (no_sleep, crash, hoard)]
+def look():
+    from gobrrr.fixes.scripts import before_first_call
+    with before_first_call(lambda module: None):
+        yield
+
+FIXES = [fix(f) for f in (no_sleep, crash, hoard, look)]
 """
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.05)
 
@@ -79,6 +84,11 @@ QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.05)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("scripts")
     (made / "train.py").write_text(TRAIN)
+    (made / "teach.py").write_text(
+        TRAIN.replace("optimizer =", "teacher = torch.nn.Linear(16, 16)\noptimizer =").replace(
+            "model(x).square()", "(model(x) - teacher(torch.nn.ReLU()(x))).square()"
+        )
+    )
     (made / "asks.py").write_text("name = input('your name? ')\n")
     (made / "fixes.py").write_text(FIXES)
     return made
@@ -131,6 +141,16 @@ def test_the_memory_of_a_step_is_measured_on_both_sides(target: Target, null: Pr
     assert before is not None and after is not None
     # 2 million float32, while next to nothing else of the step is alive.
     assert 0 < before < 100_000 and 8_000_000 <= after < 8_100_000
+
+
+def test_the_modules_that_a_change_came_upon_are_counted(
+    folder: Path, target: Target, null: ProgramNull
+) -> None:
+    teach = Target("script", str(folder / "teach.py"), (), target.registry, threads=1)
+    known = ProgramNull(QUIET, null.original, null.repeated)
+    trial = ProgramTrials(teach, turns=known).verify(named(target, "look"), budget_s=1.0)
+    # Not the activation, which has no parameters.
+    assert trial.modules == 2
 
 
 def alternated(changed: Computed) -> Alternated:

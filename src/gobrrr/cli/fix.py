@@ -173,7 +173,8 @@ def _text_of(script: Path) -> str:
     if script.is_dir():
         raise InputError(f"--write rewrites one file, and {script} is a directory")
     try:
-        return script.read_text(encoding="utf-8")
+        # Its line ends too.
+        return script.read_bytes().decode()
     except UnicodeDecodeError:
         raise InputError(f"--write rewrites scripts in UTF-8, and {script} is not") from None
     except FileNotFoundError:
@@ -189,7 +190,7 @@ def _write(script: str, source: str, path: Path, result: FixResult) -> None:
     if not result.best_fixes:
         print(f"{path} is not written: no fix was verified, so it would equal {script}.")
         return
-    written = rewrite(source, result.best_fixes, result.speedup)
+    written = rewrite(source, result.best_fixes, result.speedup, result.modules)
     print()
     if written.text is not None:
         print(difference(source, written.text, script, path.name), end="")

@@ -48,6 +48,7 @@ class Verification(Record, kw_only=True):
         peak_memory_bytes: the most memory held with the fixes.
         step_memory_bytes: the most that tensors made within a step take at once with the fixes.
         step_memory_before_bytes: the same as it was.
+        modules: outermost modules with parameters that the fixes came upon in a script.
         numerics: what was compared and what came out; ``None`` if it did not get that far.
         notices: sentences on what limits the trial.
     """
@@ -65,6 +66,7 @@ class Verification(Record, kw_only=True):
     peak_memory_bytes: int | None = None
     step_memory_bytes: int | None = None
     step_memory_before_bytes: int | None = None
+    modules: int | None = None
     notices: list[str] = []
 
     @property

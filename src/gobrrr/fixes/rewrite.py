@@ -49,8 +49,11 @@ class _NoPlace(Exception):  # noqa: N818 - the fix is shown instead
     """Where an edit belongs cannot be told."""
 
 
-def rewrite(source: str, fixes: Sequence[Fix], speedup: float) -> Rewritten:
-    """The script with these fixes. Raises InputError if it is not valid Python."""
+def rewrite(source: str, fixes: Sequence[Fix], speedup: float, modules: int = 1) -> Rewritten:
+    """The script with these fixes, which were tried on so many modules of it.
+
+    Raises InputError if it is not valid Python.
+    """
     try:
         tree = cst.parse_module(source)
     except cst.ParserSyntaxError as error:
@@ -58,7 +61,7 @@ def rewrite(source: str, fixes: Sequence[Fix], speedup: float) -> Rewritten:
     names = ", ".join(fix.name for fix in fixes)
     comment = f"# gobrrr fix: {multiple(speedup)} here with {names}"
     try:
-        edited = _Edited(tree, comment)
+        edited = _Edited(tree, comment, modules)
         for fix in fixes:
             _write(edited, fix)
         text = edited.code()
@@ -135,6 +138,7 @@ def _write(edited: _Edited, fix: Fix) -> None:
 class _Edited:
     tree: cst.Module
     comment: str
+    modules: int
     before_loop: list[tuple[str, BeforeLoop]] = field(default_factory=list)
     after_imports: list[str] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
@@ -193,6 +197,11 @@ class _Edited:
             self.imports.append("import torch")
 
     def _model(self, name: str) -> str:
+        if self.modules > 1:
+            raise _NoPlace(
+                f"{name} was tried on {self.modules} modules that the script calls, and gobrrr can "
+                "write it for one: change each of them where it is made"
+            )
         model = model_name(self.tree)
         if model is None:
             raise _NoPlace(f"{name} changes the model, and gobrrr cannot tell its variable")

@@ -10,38 +10,45 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gobrrr.fixes.changes import reached
+
 
 @contextmanager
 def before_first_call(change: Callable[[Any], None]) -> Iterator[None]:
     """``change(module)`` once for each outermost module with parameters, before its first call."""
-    seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def call(module: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        if module not in seen:
-            seen.add(module)
-            if next(module.parameters(), None) is not None:
-                change(module)
         return original(module, *args, **kwargs)
 
-    with around_outermost_calls(call):
+    with around_outermost_calls(call, change):
         yield
 
 
 @contextmanager
 def around_outermost_calls(
     call: Callable[[Any, Callable[..., Any], Any, Any], Any],
+    first: Callable[[Any], None] = lambda module: None,
 ) -> Iterator[None]:
-    """``call(module, original, args, kwargs)`` in place of each outermost module call."""
+    """``call(module, original, args, kwargs)`` in place of each outermost module call.
+
+    ``first(module)`` comes before the first one of each module with parameters.
+    """
     import torch
 
     module_class = torch.nn.Module
     original = module_class.__call__
+    seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
         # Inner modules, and a compiler that reads the code of this one, see no wrapper.
         wrapped = module_class.__call__
         module_class.__call__ = original
         try:
+            if module not in seen:
+                seen.add(module)
+                if next(module.parameters(), None) is not None:
+                    reached(module)
+                    first(module)
             return call(module, original, args, kwargs)
         finally:
             module_class.__call__ = wrapped

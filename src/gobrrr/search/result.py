@@ -50,6 +50,11 @@ class FixResult:
         return best.speedup.median if best is not None and best.speedup is not None else 1.0
 
     @property
+    def modules(self) -> int:
+        """How many modules of a script the fastest verified set came upon; 0 if not counted."""
+        return (self.found.best.modules or 0) if self.found.best is not None else 0
+
+    @property
     def ruled_out(self) -> dict[str, str]:
         """Name of each fix that was not tried, and why."""
         return {fix.name: reason for fix, reason in self.found.ruled_out}

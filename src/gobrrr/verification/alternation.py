@@ -186,7 +186,7 @@ class _Pairs:
         measured = Measured(
             self.timed, self.ratio, (before_ready.started_s, after_ready.started_s),
             after_ready.first_call_s, self._peak_bytes, self._first.step_memory_bytes,
-            len(self.medians),
+            len(self.medians), after_ready.modules,
         )  # fmt: skip
         return Alternated(measured, self._first.ready, tuple(self._kernel))
 

@@ -113,7 +113,8 @@ class Ready(msgspec.Struct, tag=True):
     """Its steps are warm.
 
     ``step_s`` is the length of one, ``started_s`` what it took to get here beyond as many of them;
-    ``idle`` are fixes that have changed nothing on the way.
+    ``idle`` are fixes that have changed nothing on the way, ``modules`` how many outermost modules
+    with parameters the others came upon in a script.
     """
 
     step_s: float
@@ -122,6 +123,7 @@ class Ready(msgspec.Struct, tag=True):
     peak_bytes: int
     first_call_s: float | None = None
     idle: tuple[str, ...] = ()
+    modules: int | None = None
 
 
 class Turn(msgspec.Struct, tag=True):

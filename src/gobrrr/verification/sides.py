@@ -18,6 +18,7 @@ from gobrrr.capture.script import Script, StopScript, load_module, load_script, 
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload, load_function
 from gobrrr.devices.backends import gpu_in_use, synchronise
+from gobrrr.fixes.changes import modules_reached
 from gobrrr.measure.process_memory import peak_memory_bytes
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
@@ -275,7 +276,9 @@ class ScriptTurns(Turns):
         steady_s = min(self._warm_up[-3:]) * 1e-9
         started_s = (self.clock() - self._started_ns) * 1e-9 - steady_s * self.steps
         record, idle = self._recorder.record(), self._changes.idle()
-        return Ready(steady_s, started_s, record, peak_bytes(), idle=idle)
+        return Ready(
+            steady_s, started_s, record, peak_bytes(), idle=idle, modules=modules_reached()
+        )
 
 
 def draw_as_eager_code_does() -> None:

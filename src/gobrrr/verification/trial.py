@@ -27,6 +27,7 @@ class Measured:
         step_memory_bytes: the most that tensors made within a step take at once, before and after.
         processes: pairs of fresh processes, whose medians the ratio's interval covers; 0 where both
             sides took turns in one.
+        modules: outermost modules of a script that the fixes came upon; ``None``: not counted.
     """
 
     timed: Timed
@@ -36,6 +37,7 @@ class Measured:
     peak_bytes: int | None = None
     step_memory_bytes: tuple[int | None, int | None] = (None, None)
     processes: int = 0
+    modules: int | None = None
 
 
 def trial_of(
@@ -68,7 +70,8 @@ def trial_of(
         compile_s=compile_s,
         break_even_steps=pays,
         peak_memory_bytes=measured.peak_bytes, step_memory_before_bytes=before_bytes,
-        step_memory_bytes=after_bytes, numerics=numerics.as_record(), notices=list(notices),
+        step_memory_bytes=after_bytes, modules=measured.modules, numerics=numerics.as_record(),
+        notices=list(notices),
     )  # fmt: skip
 
 
