@@ -85,6 +85,21 @@ PROFILED_PARTS = """
     open(sys.argv[1], "w").write("whole")
 """
 
+TOLD = """
+import sys, torch
+from gobrrr.capture.measurements import Plan
+from gobrrr.capture.script import load_script
+from gobrrr.capture.script_run import measure_script
+def told(measured, watcher):
+    ended = any("The script ended" in notice for notice in measured.notices)
+    print("told", torch.autograd._profiler_enabled(), ended)
+ended = measure_script(
+    load_script(sys.argv[1]), sys.argv[2:], Plan(1, 2), told, stop=False, progress=lambda *_: None
+)
+assert ended.exit.code == 0 and ended.problem is None
+print("ran on", ended.ran_on)
+"""
+
 MEASURED = """
 import sys
 from gobrrr.capture.measurements import Plan
@@ -301,6 +316,20 @@ def test_a_script_that_prepares_a_trace_of_its_own_gets_it(tmp_path: Path) -> No
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     assert sum(event["name"] == "aten::addmm" for event in events) == 3
     assert told.stdout.startswith("True True The program runs a profiler of its own")
+
+
+@pytest.mark.parametrize(("steps", "ran_on"), [(50, True), (500, False)])
+def test_nothing_is_told_while_a_profiler_of_the_script_records(
+    steps: int, ran_on: bool, tmp_path: Path
+) -> None:
+    program = OWN_PROFILER.replace("warmup=25, active=3", f"warmup=1, active={steps}")
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    command = [sys.executable, "-c", TOLD, str(tmp_path / "train.py"), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith(("told", "ran on"))] == [
+        "told False False", f"ran on {ran_on}"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["plain", "torch.profiler"])

@@ -168,9 +168,15 @@ class _Run:
                 leave()
 
     def _step_ended(self, source: str, restarted: bool) -> None:
-        if restarted:
+        import torch
+
+        if restarted and not self.session.done:
             self.session.restart()
-        if self.session.boundary(source):
+        self.session.boundary(source)
+        # What gobrrr does now would be in the trace of a profiler of the program's. Of a job the
+        # other ranks wait for what this one has found.
+        traced = self._alone and not self._stop and torch.autograd._profiler_enabled()
+        if self.session.done and not traced:
             self.watcher.remove()
             self._conclude()
             if self._stop:
@@ -225,6 +231,9 @@ class _Run:
             elsewhere = self._alone and others_ns > WORK_OF_OTHERS_NS
             time = time_text(others_ns * 1e-9)
             self.problem = STEPS_ELSEWHERE.format(time) if elsewhere else NO_STEP
+            return
+        if self.session.done:
+            self._conclude()
             return
         timed = len(measured.all_plain_ns)
         profiled = len(measured.profiled)
