@@ -170,3 +170,32 @@ def test_integers_drawn_while_the_program_is_set_up_are_those_of_one_draw():
     hinted = capture_op_graph(make, CPU, CaptureOptions(size_hint=5))
     (op,) = [op for op in hinted.ops if op.call.name == "aten::exp"]
     assert op.call.tensors[0].shape == (5, 8)
+
+
+def test_memory_that_nobody_has_written_has_no_values():
+    def step():
+        lengths = torch.empty(4, dtype=torch.int64)
+        return torch.zeros(lengths[1:].sum().item())
+
+    with pytest.raises(gobrrr.InputError, match="values are unknown"):
+        gobrrr.predict(step, H100)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.random_(3, 4),
+        lambda x: x.copy_(torch.full((4,), 3)),
+        lambda x: x.fill_(3),
+        lambda x: [x[:1].fill_(3), x[1:].copy_(torch.full((3,), 3))],
+        lambda x: x.zero_().add_(3),
+    ],
+)
+def test_memory_has_the_values_that_are_written(write):
+    def step():
+        lengths = torch.empty(4, dtype=torch.int64)
+        write(lengths)
+        return torch.ones(lengths.sum().item()).cos()
+
+    (row,) = [row for row in gobrrr.predict(step, H100).ops if row.name == "aten::cos"]
+    assert row.shapes == "(12)"

@@ -10,6 +10,7 @@ from gobrrr.capture.stand_ins import (
     MOST_FLOATS,
     MOST_VALUES,
     forget,
+    note_blank,
     real_call,
     remember,
     value_of,
@@ -29,17 +30,22 @@ def collect(value: Any, found: list[Any]) -> None:
             collect(item, found)
 
 
-def values_in_place(value: Any) -> Any:
-    """``value`` with the known values of stand-ins in their places."""
+def values_in_place(value: Any, blank: bool = False) -> Any:
+    """``value`` with the known values of stand-ins in their places; ``blank``: as ``value_of``."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        return value_of(value)
+        return value_of(value, blank=blank)
     if isinstance(value, (list, tuple)):
-        return type(value)(values_in_place(item) for item in value)
+        return type(value)(values_in_place(item, blank) for item in value)
     if isinstance(value, dict):
-        return {key: values_in_place(item) for key, item in value.items()}
+        return {key: values_in_place(item, blank) for key, item in value.items()}
     return value
+
+
+def takes_blank(func: Any) -> bool:
+    """Whether an operator may be given what nobody has written yet: it writes, or shows a part."""
+    return bool(func._schema.is_mutable or func.is_view)
 
 
 def assume_choice(
@@ -90,10 +96,9 @@ def follow_small(
     """
     found: list[Any] = []
     collect(result, found)
-    real_args, real_kwargs = values_in_place(args), values_in_place(kwargs)
+    blank = takes_blank(func)
+    real_args, real_kwargs = values_in_place(args, blank), values_in_place(kwargs, blank)
     rests_on = assumption_under(real_args, real_kwargs)
-    if func._schema.name.removeprefix("aten::") in _UNDEFINED and any(t.numel() for t in found):
-        return False
     if func.namespace != "aten" or not all(worth_keeping(tensor, rests_on) for tensor in found):
         return False
     if _RANDOM[func] and any(tensor.numel() > MOST_FLOATS for tensor in found):
@@ -112,8 +117,11 @@ def follow_small(
     collect(real, values)
     if len(values) != len(found):
         return False
+    undefined = func._schema.name.removeprefix("aten::") in _UNDEFINED
     for tensor, value in zip(found, values):
         remember(tensor, value, rests_on)
+        if undefined or func._schema.is_mutable:
+            note_blank(tensor, undefined)
     return True
 
 

@@ -18,6 +18,7 @@ from gobrrr.capture.followed_values import (
     follow_condition,
     follow_small,
     follow_uniform,
+    takes_blank,
 )
 from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
 from gobrrr.capture.grouped_products import has_grouped_kernel, multiply_group_by_group
@@ -351,7 +352,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             return result
 
     def _run(func: Any, args: Any, kwargs: Any, inputs: list[Any], frame: Any, source: str) -> Any:
-        values = [value_of(tensor) for tensor in inputs]
+        values = [value_of(tensor, blank=takes_blank(func)) for tensor in inputs]
         known = all(value is not None for value in values)
         try:
             result = None

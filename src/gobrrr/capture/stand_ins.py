@@ -27,6 +27,8 @@ MOST_TABLE = 4096
 _VALUE = "_gobrrr_value"
 # On a storage: how often its values were lost.
 _LOST = "_gobrrr_lost"
+# On a storage: it holds whatever its memory held before.
+_BLANK = "_gobrrr_blank"
 
 
 class _Known:
@@ -177,10 +179,22 @@ def _is_data(tensor: Any) -> bool:
     return not bool((rises >= 0).all() | (rises <= 0).all())
 
 
-def value_of(tensor: Any) -> Any:
-    """The values of a stand-in, as a real tensor; ``None`` if unknown."""
+def value_of(tensor: Any, *, blank: bool = False) -> Any:
+    """The values of a stand-in, as a real tensor; ``None`` if unknown.
+
+    ``blank``: also if nobody has written them yet.
+    """
     known = getattr(tensor, _VALUE, None)
-    return None if known is None or known.lost != _times_lost(tensor) else known.value
+    if known is None or known.lost != _times_lost(tensor):
+        return None
+    return known.value if blank or not getattr(_storage(tensor), _BLANK, False) else None
+
+
+def note_blank(tensor: Any, blank: bool) -> None:
+    """Whether nobody has written what a stand-in and all that share its memory hold."""
+    storage = _storage(tensor)
+    if storage is not None:
+        setattr(storage, _BLANK, blank)
 
 
 def remember(tensor: Any, value: Any, assumption: str | None = None) -> None:
@@ -199,6 +213,7 @@ def forget(tensor: Any) -> None:
     storage = _storage(tensor)
     if storage is not None:
         setattr(storage, _LOST, getattr(storage, _LOST, 0) + 1)
+        setattr(storage, _BLANK, False)
 
 
 def _note(tensor: Any, value: Any) -> None:
