@@ -126,3 +126,29 @@ def test_a_module_of_torchscript_leaves_nothing() -> None:
     with pytest.raises(RuntimeError, match="not supported"):
         watch_module(torch.jit.script(torch.nn.Linear(4, 4)), after=lambda *_: None)
     assert torch.nn.Module.__getstate__ is STATE
+
+
+def test_a_hook_leaves_a_module_without_a_result() -> None:
+    class Trainer(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> None:
+            undo()
+
+    trainer = Trainer()
+    undo = watch_module(trainer, after=lambda *_: None)
+    trainer(torch.ones(2))
+    assert not trainer._forward_hooks
+
+
+def test_a_programs_hook_that_raises_is_what_the_program_sees() -> None:
+    class StopEarlyError(Exception):
+        pass
+
+    def raises(*_: Any) -> None:
+        raise StopEarlyError
+
+    net = torch.nn.Linear(2, 2)
+    net.register_forward_hook(raises)
+    undo = watch_module(net, after=lambda *_: undo())
+    net.register_forward_hook(lambda *_: None)
+    with pytest.raises(StopEarlyError):
+        net(torch.ones(1, 2))

@@ -101,3 +101,24 @@ def test_what_a_program_wraps_around_ranges_meanwhile_stays() -> None:
     finally:
         kind.__exit__ = leaves
     assert seen == ["after"]
+
+
+def test_a_program_that_puts_back_what_it_found_leaves_nothing_written_down() -> None:
+    torch = pytest.importorskip("torch")
+    kind = torch.profiler.record_function
+    enters = kind.__enter__
+    profiler = HostProfiler()
+    profiler.start()
+    found = kind.__enter__
+    kind.__enter__ = lambda begun: found(begun)
+    profiler.mark()
+    profiler.stop()
+    kind.__enter__ = found
+    try:
+        begun = kind("after")
+        references = sys.getrefcount(begun)
+        with begun:
+            pass
+        assert sys.getrefcount(begun) == references
+    finally:
+        kind.__enter__ = enters

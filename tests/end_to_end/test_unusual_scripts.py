@@ -178,6 +178,11 @@ def test_processes_that_a_script_forks_are_not_measured(tmp_path: Path) -> None:
                 break
             assert os.waitpid(child, 0)[1] == 0
         else:
+            child = os.fork()
+            if not child:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                raise ValueError("in a fork")
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
             train(60)
             print("trained", flush=True)
         """,

@@ -37,6 +37,11 @@ def filled(before="pass", after="pass", functions=""):
         ("trainer = Trainer(model)", ""),
         ("trainer.net = model", ""),
         ("nets = [model]", ""),
+        ("nets = [model for _ in range(2)]", ""),
+        ("net = model if training else None", ""),
+        ("net = wrapped or model", ""),
+        ("forward = model.forward", ""),
+        ("f = lambda x, m=model: m(x)", ""),
         ("step = make(model)", "def make(net):\n    return lambda x: net(x)\n"),
         ("same = checked(net=model)", "def checked(net):\n    return net\n"),
     ],
@@ -64,6 +69,12 @@ def test_what_only_looks_at_the_model_does_not_hold_it(before, functions):
 def test_a_model_that_two_blocks_make_is_not_changed_in_one_of_them():
     function = "def {0}():\n    model = Net()\n    model.eval()\n    return model(x)\n"
     source = f"import torch\n{function.format('first')}{function.format('second')}second()\n"
+    result = write(source)
+    assert result.text is None and "more than one place" in result.notes[0]
+
+
+def test_a_model_that_is_made_again_is_not_changed_once():
+    source = filled() + "model = Net()\nfor x in data:\n    model(x)\n"
     result = write(source)
     assert result.text is None and "more than one place" in result.notes[0]
 

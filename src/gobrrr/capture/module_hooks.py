@@ -7,6 +7,7 @@ while it is watched. What it writes must load where there is no gobrrr, and a co
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,9 +51,9 @@ class UnsavedHook:
             for call in self._calls:
                 call(*given)
         finally:
-            # Without a result the module has raised, and torch iterates over its very table of
-            # hooks: an entry that has become idle stays until the next call.
-            self._runs = given[-1] is None
+            # Where the module has raised, torch iterates over its very table of hooks: an entry
+            # that has become idle stays until the next call.
+            self._runs = sys.exc_info()[0] is not None
             self._leave_if_idle()
             self._runs = False
 

@@ -22,12 +22,13 @@ def end_with_profiler() -> Callable[[], None]:
     thread = threading.get_ident()
     # By identity: ranges may compare as they like.
     opened: dict[int, Any] = {}
+    running = True
 
     @functools.wraps(enter)
     def enters(begun: Any) -> Any:
         entered = enter(begun)
         # torch's profiler on a processor sees one thread.
-        if threading.get_ident() == thread:
+        if running and threading.get_ident() == thread:
             opened[id(begun)] = begun
         return entered
 
@@ -41,12 +42,15 @@ def end_with_profiler() -> Callable[[], None]:
     record_function.__enter__, record_function.__exit__ = enters, leaves
 
     def end() -> None:
+        nonlocal running
         # What somebody wrapped around them in between stays, and keeps what it wrapped.
+        running = False
         if record_function.__enter__ is enters:
             record_function.__enter__ = enter
         if record_function.__exit__ is leaves:
             record_function.__exit__ = leave
-        for begun in opened.values():
+        # The inner ones first.
+        for begun in reversed(opened.values()):
             _end(begun.record)
         opened.clear()
 

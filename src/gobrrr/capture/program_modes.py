@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 @contextmanager
 def outside_the_program() -> Iterator[None]:
-    """Nothing of the program's sees what is called, and no random state or warning comes of it.
+    """No mode of the program's sees what is called; no random state of the processor comes of it.
 
     Its dispatch and function modes, its autocast, its modes of autograd and its warnings' filters
     are off meanwhile.
@@ -23,7 +23,11 @@ def outside_the_program() -> Iterator[None]:
             stack.enter_context(without_modes())
         stack.enter_context(torch._C.DisableTorchFunction())
         stack.enter_context(torch.random.fork_rng(devices=[]))
-        stack.enter_context(torch.autocast("cpu", enabled=False))
+        # From torch 2.6 on.
+        accelerators = getattr(torch, "accelerator", None)
+        current = None if accelerators is None else accelerators.current_accelerator()
+        for kind in ("cpu",) if current is None else ("cpu", current.type):
+            stack.enter_context(torch.autocast(kind, enabled=False))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(warnings.catch_warnings())

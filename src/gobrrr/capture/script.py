@@ -132,7 +132,7 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
     ended = _run_to_its_end(script, module)
     if os.getpid() != process:
         # One that the script forked, at the script's end: what follows is its parent's to do.
-        _end_process(ended.code)
+        _end_process(1 if ended.raised else ended.code)
     return ended
 
 

@@ -173,10 +173,13 @@ class _Run:
         if restarted and not self.session.done:
             self.session.restart()
         self.session.boundary(source)
+        if not self.session.done:
+            return
         # What gobrrr does now would be in the trace of a profiler of the program's. Of a job the
         # other ranks wait for what this one has found.
-        traced = self._alone and not self._stop and torch.autograd._profiler_enabled()
-        if self.session.done and not traced:
+        if self._alone and not self._stop and torch.autograd._profiler_enabled():
+            self.watcher.forget_calls()
+        else:
             self.watcher.remove()
             self._conclude()
             if self._stop:
@@ -188,7 +191,9 @@ class _Run:
             return
         self._ended = True
         self.watcher.remove()
-        self.session.salvage()
+        # What came after the last phase is no part of what was measured.
+        if not self.session.done:
+            self.session.salvage()
         self.session.abandon()
 
     def is_over(self, exit_: ScriptExit, if_raised: bool) -> None:

@@ -126,6 +126,10 @@ class StepWatcher:
         self._undo.clear()
         self._calls.remove()
 
+    def forget_calls(self) -> None:
+        """Nobody asks for the calls that were gathered since the last step."""
+        self._calls.take(threading.get_ident())
+
     # Sources
 
     def _watch_optimizers(self) -> None:

@@ -61,5 +61,5 @@ _SENTENCES = {
     "ceilings": "measuring this machine's ceilings (once; cached afterwards)",
     "warm-up": "warming up",
     "timing": "timing without the profiler",
-    "done": "measured; all hooks are removed",
+    "done": "measured",
 }

@@ -16,7 +16,7 @@ class BeforeFirstCall(cst.CSTTransformer):
     """Puts statements before the one that first calls the model, where it is made.
 
     Attributes:
-        places: in how many blocks they were put.
+        places: in how many places they would have to be put.
         handed_on: whether something else may call the model by then.
     """
 
@@ -44,13 +44,13 @@ class BeforeFirstCall(cst.CSTTransformer):
         self, original_node: cst.Module, updated_node: cst.Module
     ) -> cst.Module:
         """The module's own statements."""
-        return self._with(updated_node)
+        return self._with(updated_node, original_node)
 
     def leave_IndentedBlock(  # noqa: N802 - LibCST's name
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
         """A block's."""
-        return self._with(updated_node)
+        return self._with(updated_node, original_node)
 
     def before_calls(self, methods: Sequence[str]) -> bool:
         """Whether what runs before the statements calls a method of one of these names."""
@@ -66,7 +66,7 @@ class BeforeFirstCall(cst.CSTTransformer):
         reached = calls_that_reach(call, self._tree)
         return any(m.findall(one, reached) for one in statements)
 
-    def _with(self, block: Body) -> Body:
+    def _with(self, block: Body, before_changes: Body) -> Body:
         body: list[Any] = list(block.body)
         made_at: int = -1
         place: int = -1
@@ -78,7 +78,9 @@ class BeforeFirstCall(cst.CSTTransformer):
                 break
         if place < 0:
             return block
-        self.places += 1
+        # One that is made again needs the statements again.
+        later = [one for one in before_changes.body[place:] if not _defines(one)]
+        self.places += 1 + sum(len(m.findall(one, self._made)) for one in later)
         before = [one for one in body[:place] if not _defines(one)]
         between = [one for one in body[made_at + 1 : place] if not _defines(one)]
         self._before = before

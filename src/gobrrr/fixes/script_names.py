@@ -68,15 +68,27 @@ def is_handed_on(
     neither call it nor hand it on; ``inside`` are those that are being looked into.
     """
     it = m.Name(name)
-    held = (
-        m.Assign(value=it) | m.AnnAssign(value=it) | m.Element(value=it) | m.DictElement(value=it)
-        | m.Return(value=it) | m.Yield(value=it)
-    )  # fmt: skip
     given = m.Call(args=[m.ZeroOrMore(), m.Arg(value=it), m.ZeroOrMore()])
-    return bool(m.findall(node, held)) or not all(
-        _only_looks(cst.ensure_type(call, cst.Call), name, tree, inside)
-        for call in m.findall(node, given)
-    )
+    calls = m.findall(node, given)
+    if not all(_only_looks(cst.ensure_type(one, cst.Call), name, tree, inside) for one in calls):
+        return True
+    # Its own calls and attributes, what only looks at it, and its name where it gets a value.
+    free = (
+        m.Call(func=it) | m.Arg(value=it) | m.AssignTarget(target=it)
+        | m.Attribute(value=it, attr=~(m.Name("forward") | m.Name("__call__")))
+        | m.Call(func=m.Attribute(value=it))
+    )  # fmt: skip
+    uses, of_free = m.findall(node, it), m.findall(node, free)
+    harmless = {id(use) for one in of_free for use in _directly(one, it)}
+    return any(id(use) not in harmless for use in uses)
+
+
+def _directly(node: cst.CSTNode, it: m.Name) -> Iterator[cst.CSTNode]:
+    """The name itself where a node has it as its function, object, value or target."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        node = node.func
+    parts = (getattr(node, part, None) for part in ("func", "value", "target"))
+    return (part for part in parts if part is not None and m.matches(part, it))
 
 
 def _only_looks(call: cst.Call, name: str, tree: cst.Module, inside: frozenset[str]) -> bool:
