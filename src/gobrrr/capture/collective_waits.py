@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gobrrr.capture.joined_group import joined_distributed
+from gobrrr.capture.replacement import put_in_place
 
 # A call that waits for a collective.
 WAIT_RANGE = "wait for collective"
@@ -58,11 +59,4 @@ def _wrapped(owner: Any, name: str, title: str) -> Callable[[], None]:
         with record(title):
             return original(*args, **kwargs)
 
-    setattr(owner, name, ranged)
-
-    def undo() -> None:
-        # What somebody wrapped around it in between stays, and keeps its range.
-        if getattr(owner, name) is ranged:
-            setattr(owner, name, original)
-
-    return undo
+    return put_in_place(owner, name, ranged)

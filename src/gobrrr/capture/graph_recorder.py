@@ -352,7 +352,8 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             return result
 
     def _run(func: Any, args: Any, kwargs: Any, inputs: list[Any], frame: Any, source: str) -> Any:
-        values = [value_of(tensor, blank=takes_blank(func)) for tensor in inputs]
+        blank = takes_blank(func)
+        values = [value_of(tensor, blank=blank) for tensor in inputs]
         known = all(value is not None for value in values)
         try:
             result = None

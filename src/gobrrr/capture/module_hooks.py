@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gobrrr.capture.replacement import put_in_place
+
 # Where a module holds its hooks, and by the same keys how each is called.
 _HOOKS = _AFTER, _BEFORE = "_forward_hooks", "_forward_pre_hooks"
 _TABLES = (
@@ -146,13 +148,7 @@ def _wrap(home: Any, name: str, around: Callable[..., Any]) -> Callable[[], None
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return around(original, *args, **kwargs)
 
-    def restore() -> None:
-        # What somebody put in its place since then stays.
-        if vars(home)[name] is wrapped:
-            setattr(home, name, original)
-
-    setattr(home, name, wrapped)
-    return restore
+    return put_in_place(home, name, wrapped)
 
 
 def _ours(hooks: Mapping[Any, Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from gobrrr.capture.op_arguments import (
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 from gobrrr.capture.private_names import lacking
 from gobrrr.capture.process_counters import minor_faults
+from gobrrr.capture.replacement import put_in_place
 from gobrrr.capture.source_lines import blamed_line
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.timeline.data import Phase
@@ -162,14 +163,7 @@ class OpRecorder:
             finally:
                 stack.pop()
 
-        module_class.__call__ = tracked_call
-
-        def undo() -> None:
-            # What somebody wrapped around it in between stays, and finds it inactive.
-            if module_class.__call__ is tracked_call:
-                module_class.__call__ = original
-
-        self._undo.append(undo)
+        self._undo.append(put_in_place(module_class, "__call__", tracked_call))
 
     def _track_optimizers(self) -> None:
         from torch.optim.optimizer import Optimizer

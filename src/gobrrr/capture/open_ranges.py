@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.capture.replacement import put_in_place
+
 
 def end_with_profiler() -> Callable[[], None]:
     """From here on ranges that begin are written down; returns what ends those still open.
@@ -39,16 +41,16 @@ def end_with_profiler() -> Callable[[], None]:
             opened.pop(id(begun), None)
         return leave(begun, *why)
 
-    record_function.__enter__, record_function.__exit__ = enters, leaves
+    undo = [
+        put_in_place(record_function, "__enter__", enters),
+        put_in_place(record_function, "__exit__", leaves),
+    ]
 
     def end() -> None:
         nonlocal running
-        # What somebody wrapped around them in between stays, and keeps what it wrapped.
         running = False
-        if record_function.__enter__ is enters:
-            record_function.__enter__ = enter
-        if record_function.__exit__ is leaves:
-            record_function.__exit__ = leave
+        for each in undo:
+            each()
         # The inner ones first.
         for begun in reversed(opened.values()):
             _end(begun.record)

@@ -14,6 +14,7 @@ import msgspec
 from gobrrr.capture.absent_rank_watch import AbsentRankWatch
 from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.measurements import Agree
+from gobrrr.capture.replacement import put_in_place
 from gobrrr.capture.script import FINISHED, ScriptExit
 from gobrrr.capture.thread_effort import effort_of
 
@@ -135,13 +136,11 @@ class RankOfJob:
                 self.joined = Moment(time.perf_counter() - waited_s, time.time() - waited_s)
             return original(*args, **kwargs)
 
-        distributed.init_process_group = noted
+        undo = put_in_place(distributed, "init_process_group", noted)
         try:
             yield
         finally:
-            # What somebody wrapped around it in between stays.
-            if distributed.init_process_group is noted:
-                distributed.init_process_group = original
+            undo()
 
     def tell(self, record: msgspec.Struct) -> None:
         """Leave what was found, for the first rank."""

@@ -175,11 +175,11 @@ class Session:
     def _times_by_dispatch(self) -> bool:
         return self._make_profiler is DispatchProfiler
 
-    def boundary(self, source: str) -> bool:
-        """One step has ended. Returns true when the session has just become done."""
+    def boundary(self, source: str) -> None:
+        """One step has ended."""
         now = self._clock()
         if self.done:
-            return False
+            return
         self.result.source, self.result.thread = source, threading.get_ident()
         phase = {TIME: PLAIN, PROFILE: PROFILED, SAMPLE: PROFILED}.get(self.phase, WARM)
         self._log.ended(self._since_ns, now, RECORDED if self._recorder else phase)
@@ -192,7 +192,6 @@ class Session:
         if self.phase == TIME:
             self._effort.step_begins(first=self._steps_in_phase == 0)
         self._since_ns = self._clock()
-        return self.done
 
     # Phases
 

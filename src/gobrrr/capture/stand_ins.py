@@ -213,7 +213,7 @@ def forget(tensor: Any) -> None:
     storage = _storage(tensor)
     if storage is not None:
         setattr(storage, _LOST, getattr(storage, _LOST, 0) + 1)
-        setattr(storage, _BLANK, False)
+        note_blank(tensor, False)
 
 
 def _note(tensor: Any, value: Any) -> None:

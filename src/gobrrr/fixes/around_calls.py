@@ -30,7 +30,27 @@ _SETS_WEIGHTS = m.Call(
 _NO_GRADIENTS = m.Name("no_grad") | m.Name("inference_mode")
 
 
-class AroundCallsOf(cst.CSTTransformer):
+class OfEachBlock(cst.CSTTransformer):
+    """Changes the statements of the module and of each block in it, from the inside out."""
+
+    def of_block(self, original: Body, block: Body) -> Body:
+        """A block as it is to be; ``original``: before what is inside was changed."""
+        raise NotImplementedError
+
+    def leave_Module(  # noqa: N802 - LibCST's name
+        self, original_node: cst.Module, updated_node: cst.Module
+    ) -> cst.Module:
+        """The module's own statements."""
+        return self.of_block(original_node, updated_node)
+
+    def leave_IndentedBlock(  # noqa: N802 - LibCST's name
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        """A block's."""
+        return self.of_block(original_node, updated_node)
+
+
+class AroundCallsOf(OfEachBlock):
     """Puts one ``with`` around each stretch of statements that calls the model.
 
     A stretch begins with the statement that calls it and ends before the one that goes back
@@ -81,18 +101,6 @@ class AroundCallsOf(cst.CSTTransformer):
             self._without_gradients -= _has_no_gradients(original_node)
         return super().on_leave(original_node, updated_node)
 
-    def leave_Module(  # noqa: N802 - LibCST's name
-        self, original_node: cst.Module, updated_node: cst.Module
-    ) -> cst.Module:
-        """The module's own statements."""
-        return self._around(original_node, updated_node)
-
-    def leave_IndentedBlock(  # noqa: N802 - LibCST's name
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.IndentedBlock:
-        """A block's."""
-        return self._around(original_node, updated_node)
-
     def _plan(self, block: cst.Module | cst.IndentedBlock) -> None:
         within = False
         for place, one in enumerate(block.body):
@@ -132,7 +140,8 @@ class AroundCallsOf(cst.CSTTransformer):
             return True
         return any(map(self._repeats, one.children))
 
-    def _around(self, original: Body, block: Body) -> Body:
+    def of_block(self, original: Body, block: Body) -> Body:
+        """With the context around the stretches that were planned."""
         body: list[Statement] = []
         stretch: list[Statement] = []
         statements: list[Any] = list(block.body)

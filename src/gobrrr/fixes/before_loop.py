@@ -8,11 +8,17 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from gobrrr.fixes.around_calls import Body, Statement, calls_that_reach, functions_that_reach
+from gobrrr.fixes.around_calls import (
+    Body,
+    OfEachBlock,
+    Statement,
+    calls_that_reach,
+    functions_that_reach,
+)
 from gobrrr.fixes.script_names import is_handed_on
 
 
-class BeforeFirstCall(cst.CSTTransformer):
+class BeforeFirstCall(OfEachBlock):
     """Puts statements before the one that first calls the model, where it is made.
 
     Attributes:
@@ -40,18 +46,6 @@ class BeforeFirstCall(cst.CSTTransformer):
         self._before: list[Any] = []
         self._after: list[Any] = []
 
-    def leave_Module(  # noqa: N802 - LibCST's name
-        self, original_node: cst.Module, updated_node: cst.Module
-    ) -> cst.Module:
-        """The module's own statements."""
-        return self._with(updated_node, original_node)
-
-    def leave_IndentedBlock(  # noqa: N802 - LibCST's name
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.IndentedBlock:
-        """A block's."""
-        return self._with(updated_node, original_node)
-
     def before_calls(self, methods: Sequence[str]) -> bool:
         """Whether what runs before the statements calls a method of one of these names."""
         return self._call(self._before, methods)
@@ -66,7 +60,8 @@ class BeforeFirstCall(cst.CSTTransformer):
         reached = calls_that_reach(call, self._tree)
         return any(m.findall(one, reached) for one in statements)
 
-    def _with(self, block: Body, before_changes: Body) -> Body:
+    def of_block(self, original: Body, block: Body) -> Body:
+        """With the statements before the first call, if the model is made here."""
         body: list[Any] = list(block.body)
         made_at: int = -1
         place: int = -1
@@ -79,7 +74,7 @@ class BeforeFirstCall(cst.CSTTransformer):
         if place < 0:
             return block
         # One that is made again needs the statements again.
-        later = [one for one in before_changes.body[place:] if not _defines(one)]
+        later = [one for one in original.body[place:] if not _defines(one)]
         self.places += 1 + sum(len(m.findall(one, self._made)) for one in later)
         before = [one for one in body[:place] if not _defines(one)]
         between = [one for one in body[made_at + 1 : place] if not _defines(one)]

@@ -73,22 +73,14 @@ def is_handed_on(
     if not all(_only_looks(cst.ensure_type(one, cst.Call), name, tree, inside) for one in calls):
         return True
     # Its own calls and attributes, what only looks at it, and its name where it gets a value.
+    use = m.SaveMatchedNode(it, "use")
     free = (
-        m.Call(func=it) | m.Arg(value=it) | m.AssignTarget(target=it)
-        | m.Attribute(value=it, attr=~(m.Name("forward") | m.Name("__call__")))
-        | m.Call(func=m.Attribute(value=it))
+        m.Call(func=use) | m.Arg(value=use) | m.AssignTarget(target=use)
+        | m.Attribute(value=use, attr=~(m.Name("forward") | m.Name("__call__")))
+        | m.Call(func=m.Attribute(value=use))
     )  # fmt: skip
-    uses, of_free = m.findall(node, it), m.findall(node, free)
-    harmless = {id(use) for one in of_free for use in _directly(one, it)}
-    return any(id(use) not in harmless for use in uses)
-
-
-def _directly(node: cst.CSTNode, it: m.Name) -> Iterator[cst.CSTNode]:
-    """The name itself where a node has it as its function, object, value or target."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        node = node.func
-    parts = (getattr(node, part, None) for part in ("func", "value", "target"))
-    return (part for part in parts if part is not None and m.matches(part, it))
+    harmless = {id(found["use"]) for found in m.extractall(node, free)}
+    return any(id(one) not in harmless for one in m.findall(node, it))
 
 
 def _only_looks(call: cst.Call, name: str, tree: cst.Module, inside: frozenset[str]) -> bool:

@@ -259,7 +259,7 @@ class _Parts:
     @property
     def bytes(self) -> int:
         """Windows that overlap hold no more than what lies between their ends."""
-        widest = max(self._bytes.values(), default=0)
+        widest = max(self._bytes.values())
         between = max(widest, self._end - self._begin)
         return int(min(sum(self._bytes.values()), between))
 

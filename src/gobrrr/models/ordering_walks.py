@@ -31,8 +31,7 @@ def sort(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 def top_k(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """Radix select: by one block a row, or by many where rows are few and long."""
     x = call.tensors[0]
-    at = 2 if len(call.args) > 2 else len(call.args)
-    dim = dimension_of(call.args[at], len(x.shape)) if at < len(call.args) else -1
+    dim = dimension_of(call.args[2], len(x.shape)) if len(call.args) > 2 else -1
     length = max(x.shape[dim] if x.shape else 1, 1)
     rows = x.numel // length
     if call.name.endswith("topk") and machine.kind == "cuda" and _divided(rows, length):

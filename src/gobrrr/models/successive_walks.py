@@ -23,8 +23,6 @@ ALONG_COLUMNS = 0.85
 # Kernels of a log-sum-exp over its results: ``abs``, ``== INFINITY``, ``masked_fill_``, ``log_``,
 # ``add_``, which read and write two tensors of their size each, about.
 _OF_RESULTS = (Walk(0.0, 2.0, 0.0),) * 5
-
-
 # Bits of the length that one kernel of cuFFT transforms in shared memory: 8192 points of 8 bytes.
 _POINTS_BITS = 13
 
