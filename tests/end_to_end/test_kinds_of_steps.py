@@ -95,7 +95,8 @@ def diagnosis_of(source: str, folder: Path, *options: str) -> tuple[dict[str, An
         cwd=folder, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return json.loads((folder / "d.json").read_text()), done.stdout
+    # Where a line is broken depends on how many digits the measured figures have.
+    return json.loads((folder / "d.json").read_text()), " ".join(done.stdout.split())
 
 
 def matrix_flops(found: dict[str, Any]) -> float:
