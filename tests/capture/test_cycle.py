@@ -33,3 +33,9 @@ def test_a_surprise_forgets_the_cycle() -> None:
     ends(finder, "AAA")
     assert not finder.push("B")
     assert finder.cycle == ()
+
+
+def test_an_optimizer_for_each_of_hundreds_of_layers_is_one_cycle() -> None:
+    finder = CycleFinder(repeats=2)
+    rounds = [finder.push(layer) for _ in range(4) for layer in range(300)]
+    assert [place for place, ends_a_step in enumerate(rounds) if ends_a_step] == [599, 899, 1199]

@@ -14,7 +14,7 @@ class CycleFinder:
     of ``D`` alone would pass for it.
     """
 
-    def __init__(self, repeats: int = 3, longest: int = 32) -> None:
+    def __init__(self, repeats: int = 3, longest: int = 512) -> None:
         self._repeats = repeats
         self._longest = longest
         self._events: deque[Hashable] = deque(maxlen=repeats * longest)
@@ -41,13 +41,19 @@ class CycleFinder:
 
     def _search(self) -> None:
         events = list(self._events)
-        regulars = {event for event, count in self._seen.items() if count > 1}
-        for period in range(1, min(self._longest, len(events) // self._repeats) + 1):
+        end = len(events)
+        for period in range(1, min(self._longest, end // self._repeats) + 1):
+            # Nearly every period fails here, and there may be hundreds for each event.
+            if self._repeats > 1 and events[-1 - period] != events[-1]:
+                continue
             last = events[-period:]
             repeated = all(
-                events[len(events) - (k + 1) * period : len(events) - k * period] == last
+                events[end - (k + 1) * period : end - k * period] == last
                 for k in range(1, self._repeats)
             )
-            if repeated and regulars <= set(last):
+            if repeated and self._regulars() <= set(last):
                 self._cycle, self._position = tuple(last), 0
                 return
+
+    def _regulars(self) -> set[Hashable]:
+        return {event for event, count in self._seen.items() if count > 1}
