@@ -58,9 +58,8 @@ def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 def _stream(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """Element-wise: as fast as memory where every tensor is walked along its rows."""
-    return (
-        Walk(efficiency=machine.strided if crosses_rows(call) else 1.0, indexed=_indexed(call)),
-    )
+    efficiency = machine.strided if crosses_rows(call) else 1.0
+    return (Walk(efficiency=efficiency, indexed=_indexed(call, work)),)
 
 
 def _made_contiguous(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -78,7 +77,7 @@ def _made_contiguous(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, 
     )  # fmt: skip
 
 
-def _indexed(call: OpCall) -> float:
+def _indexed(call: OpCall, work: Work) -> float:
     """Elements of an element-wise op that computes addresses one by one; 0 for a plain stream.
 
     ``gpu_kernel_impl`` (CUDALoops.cuh) takes vectors where every operand is contiguous in the
@@ -86,9 +85,9 @@ def _indexed(call: OpCall) -> float:
     """
     # A number that lies on the device is an operand like any other; one that the host has is given
     # to the kernel as an argument.
-    tensors = [
-        t for t in (*call.tensors, *(call.outputs or ())) if t.numel > 1 or _on_device(t)
-    ]  # fmt: skip
+    # What is not read (``new_zeros``: its tensor lends a dtype and a device) is no operand.
+    inputs = call.tensors if work.bytes_read != 0 or not call.outputs else ()
+    tensors = [t for t in (*inputs, *(call.outputs or ())) if t.numel > 1 or _on_device(t)]
     if not tensors:
         return 0.0
     widest = max(tensors, key=lambda t: t.numel)
@@ -99,7 +98,10 @@ def _indexed(call: OpCall) -> float:
         and _dense(t)
         for t in tensors
     )  # fmt: skip
-    return 0.0 if same else float(widest.numel)
+    if same:
+        return 0.0
+    # One thread for an element of the result: ``glu`` reads two elements of its input for each.
+    return float(max((t.numel for t in call.outputs or ()), default=widest.numel))
 
 
 def _on_device(tensor: TensorSpec) -> bool:

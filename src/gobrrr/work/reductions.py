@@ -223,7 +223,7 @@ describe(" ".join(REDUCTIONS), fusion=rows_reduced)
 describe(" ".join(f"{name} {name}_" for name in SCANS), fusion=_scanned)
 describe(
     "sum mean amax amin max min norm linalg_vector_norm var std var_mean std_mean prod argmax "
-    "argmin any all nansum",
+    "argmin any all nansum aminmax _aminmax",
     passes="reduction",
 )
 describe("logsumexp special_logsumexp", passes="log_sum_exp")
