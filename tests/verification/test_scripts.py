@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -284,15 +285,22 @@ class FakeRecorder:
         return Computed()
 
 
-def run_steps(lengths_ms: list[int], answers: list[Go], restart_at: int = -1) -> Any:
+def run_steps(
+    lengths_ms: list[int],
+    answers: list[Go],
+    restart_at: int = -1,
+    sources: Sequence[str] = (),
+    step_source: str = "",
+) -> Any:
     now = [0]
     parent = FakeParent(answers)
-    turns = ScriptTurns(parent, FakeRecorder(), Changes([]), clock=lambda: now[0])  # type: ignore[arg-type]
+    recorder: Any = FakeRecorder()
+    turns = ScriptTurns(parent, recorder, Changes([]), lambda: now[0], step_source)
     turns.start()
     try:
         for number, length in enumerate(lengths_ms):
             now[0] += length * MS
-            turns.boundary("optimizer", number == restart_at)
+            turns.boundary(sources[number] if sources else "optimizer", number == restart_at)
     except StopScript:
         parent.told.append(Ended(0, number + 1))
     return parent.told
@@ -318,6 +326,35 @@ def test_a_step_that_turns_out_to_be_another_starts_over() -> None:
     assert told[-1] == Ended(0, 7)
     told = run_steps([10] * 8, [Go(3)], restart_at=4)
     assert isinstance(told[-2], Failed) and "changed while it was timed" in told[-2].error
+
+
+def test_calls_of_a_module_are_no_steps_where_the_diagnosis_knows_of_stronger_ones() -> None:
+    # 16 micro-batches of 10 ms before each step of an optimizer.
+    cycle = [10] * 16
+    told = run_steps(
+        cycle * 6, [Go(1)], sources=[*["module"] * 15, "optimizer"] * 6, step_source="optimizer"
+    )
+    assert [type(m) for m in told] == [Ready, Turn, Ended]
+    assert told[0].step_s == pytest.approx(0.160) and told[1].seconds == pytest.approx(0.160)
+    # An optimizer that never steps ends no step: the diagnosis knows of none.
+    told = run_steps([10] * 6, [], sources=["module"] * 6, step_source="module")
+    assert [type(m) for m in told] == [Ready, Ended]
+
+
+def test_gradients_of_many_micro_batches_are_compared(tmp_path: Path) -> None:
+    script = tmp_path / "accumulate.py"
+    turn = "if i % 16 == 15: optimizer.step(); optimizer.zero_grad()"
+    script.write_text(
+        TRAIN.replace("for _ in", "for i in")
+        .replace("    optimizer.zero_grad()\n", "")
+        .replace("    optimizer.step()\n    time.sleep(0.05)", f"    {turn}")
+    )
+    trials = ProgramTrials(Target("script", str(script), threads=1))
+    trials.step_source = "optimizer"
+    trials.measure_null(1.0)
+    assert trials.turns is not None and trials.turns.original is not None
+    assert trials.turns.not_deterministic == ""
+    assert len(trials.turns.original.gradients) == len(trials.turns.original.moved) == 2
 
 
 def test_the_recorder_sees_what_the_script_computes_and_leaves_no_trace() -> None:

@@ -130,6 +130,11 @@ class StepWatcher:
         """Nobody asks for the calls that were gathered since the last step."""
         self._calls.take(threading.get_ident())
 
+    @property
+    def source(self) -> str:
+        """What ends its steps, as ``PRECEDENCE`` names it; empty before the first has ended."""
+        return self._source
+
     # Sources
 
     def _watch_optimizers(self) -> None:

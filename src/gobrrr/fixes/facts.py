@@ -177,6 +177,7 @@ class Facts:
         dispatch_s: seconds of the smallest operator when the step was diagnosed.
         threads: intra-op threads of torch; ``processors`` are those the process may use.
         is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
+        step_source: what ends a script's steps (``capture.steps.PRECEDENCE``).
         can_restart: the trial runs in a process of its own, whose environment can be set.
         unused_gradients: parameters that get gradients and are in no optimizer.
         unused_come_first: they all come before those that train.
@@ -212,6 +213,7 @@ class Facts:
     trains: bool = False
     compiled: bool = False
     is_script: bool = False
+    step_source: str = ""
     can_restart: bool = False
     in_no_grad: bool = False
     parameter_dtypes: tuple[str, ...] = ()

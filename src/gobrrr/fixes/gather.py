@@ -330,6 +330,7 @@ def with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
         facts,
         trains=facts.trains or bool(optimizers),
         optimizers=optimizers,
+        step_source=watcher.source,
         loaders=tuple(dict.fromkeys(loaders)),
         modules=module_kinds(module),
         parameters=len(parameters) if module is not None else None,

@@ -82,7 +82,9 @@ class ProgramBench:
         self._ceilings = self._ceilings or ceilings_beforehand(refresh=False, progress=progress)
         names = " + ".join(fix.name for fix in fixes)
         progress(f"diagnosing with {names}" if names else "diagnosing", 0, 0)
-        return diagnose_in_child(self._target, fixes, self._diagnosing)
+        diagnosis, facts = diagnose_in_child(self._target, fixes, self._diagnosing)
+        self._trials.step_source = self._trials.step_source or facts.step_source
+        return diagnosis, facts
 
     def measure_null(self, budget_s: float) -> Null:
         """Two of it, in processes of their own. Raises InputError if they do not work out."""

@@ -55,12 +55,16 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """The first message: a job, ``module:function``, and the program that it is done on."""
+    """The first message: a job, ``module:function``, and the program that it is done on.
+
+    ``step_source``: what ends a script's steps, as its diagnosis knows it; empty where unknown.
+    """
 
     job: str
     target: Target
     fixes: tuple[str, ...] = ()
     eager_random: bool = False
+    step_source: str = ""
 
 
 class Sketch(msgspec.Struct, frozen=True):

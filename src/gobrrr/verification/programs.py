@@ -83,6 +83,7 @@ class ProgramTrials:
         time_limit_s: a trial in one process that has no result by then is ended as hung.
         start_limit_s: where processes take turns, seconds until their steps must be warm.
         turns: what two plain runs gave; measured when it is first needed.
+        step_source: what ends a script's steps; empty where it is unknown.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class ProgramTrials:
         self.time_limit_s = time_limit_s
         self.start_limit_s = start_limit_s
         self.turns = turns
+        self.step_source = ""
         # Lives on between trials; after a failed one it is new.
         self._child: Child | None = None
         self._null: Null | None = None
@@ -224,7 +226,7 @@ class ProgramTrials:
         what = "the function" if self.target.is_function else "the script"
         names = tuple(fix.name for fix in fixes)
         return Start(
-            Spec(TAKE_TURNS, self.target, names, eager_random),
+            Spec(TAKE_TURNS, self.target, names, eager_random, self.step_source),
             joined_environment([fix.environment for fix in fixes]),
             f"{what} with the change" if fixes else what,
         )

@@ -15,7 +15,7 @@ from typing import Any
 from gobrrr.capture.measurements import settled
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.script import Script, StopScript, load_module, load_script, run_script
-from gobrrr.capture.steps import StepWatcher
+from gobrrr.capture.steps import PRECEDENCE, StepWatcher
 from gobrrr.capture.workload import Workload, load_function
 from gobrrr.devices.backends import gpu_in_use, synchronise
 from gobrrr.fixes.changes import modules_reached
@@ -195,7 +195,7 @@ def _take_turns_of_script(spec: Spec, parent: Parent) -> None:
     with ExitStack() as installed:
         enter_in_script(fixes, installed)
         recorder = Recorder()
-        turns = ScriptTurns(parent, recorder, Changes(fixes))
+        turns = ScriptTurns(parent, recorder, Changes(fixes), step_source=spec.step_source)
         watcher = StepWatcher(turns.boundary)
         recorder.watcher = watcher
         set_seeds()
@@ -214,7 +214,11 @@ def _take_turns_of_script(spec: Spec, parent: Parent) -> None:
 
 
 class ScriptTurns(Turns):
-    """Counts a script's steps until they are warm; then they take turns."""
+    """Counts a script's steps until they are warm; then they take turns.
+
+    ``step_source``: what ends them, if that is known. Until it first does, weaker signals do: calls
+    of a module come before the optimizer's first step, and as many as a step has may seem warm.
+    """
 
     def __init__(
         self,
@@ -222,8 +226,10 @@ class ScriptTurns(Turns):
         recorder: Recorder,
         changes: Changes,
         clock: Callable[[], int] = time.perf_counter_ns,
+        step_source: str = "",
     ) -> None:
         super().__init__(parent, clock)
+        self._weaker = PRECEDENCE[: PRECEDENCE.index(step_source)] if step_source else ()
         self._recorder = recorder
         self._changes = changes
         self.steps = 0
@@ -238,6 +244,8 @@ class ScriptTurns(Turns):
 
     def boundary(self, source: str, restarted: bool) -> None:
         """A step has ended. Returns when the next may begin; raises StopScript at the end."""
+        if source in self._weaker:
+            return
         now = self.clock()
         self.steps += 1
         if restarted:
