@@ -283,6 +283,18 @@ def test_a_long_gap_that_nothing_explains_is_between_steps_with_the_line_that_ra
     assert part.share == pytest.approx(20 / 50)
 
 
+def test_gaps_are_counted_where_they_can_be_told_from_what_gobrrr_adds() -> None:
+    loop = Loop()
+    for step in range(60):
+        phase = PROFILED if 12 <= step < 44 else PLAIN
+        loop.step(*([(None, 20.0)] if step % 5 == 4 else []), *plain(), phase=phase)
+    wall = wall_time(sort_windows(loop.windows), seen_in(loop, {4: "train.py:40 in log"}))
+    assert wall is not None
+    (part,) = wall.parts
+    # Six in the 28 windows that nobody disturbed.
+    assert part.per_step == pytest.approx(6 / 28)
+
+
 def test_an_evaluation_that_compiles_is_not_what_an_evaluation_takes() -> None:
     loop = Loop()
     for step in range(40):

@@ -235,3 +235,59 @@ def test_modes_of_the_program_see_none_of_gobrrrs_own_work(tmp_path: Path) -> No
     print(sorted(Seen.names))
     """
     assert count(diagnosed(tmp_path, source), "aten::addmm") == 1
+
+
+OWN_HOOK = """
+import sys
+print(__loader__.name, __annotations__, __builtins__.len("abc"))
+def told(kind, error, trace):
+    print("hook:", kind.__name__, error, trace.tb_frame.f_code.co_filename == __file__, flush=True)
+sys.excepthook = told
+raise %s
+"""
+
+
+@pytest.mark.parametrize("raised", ["ValueError('x')", "KeyboardInterrupt('x')"])
+def test_main_and_its_hook_for_errors_are_as_python_makes_them(tmp_path: Path, raised: str) -> None:
+    (tmp_path / "script.py").write_text(OWN_HOOK % raised)
+    said = {
+        module: subprocess.run(
+            [sys.executable, *module, "script.py"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=240,
+        ).stdout
+        for module in ((), ("-m", "gobrrr", "run", "--quiet"))
+    }  # fmt: skip
+    first = "__main__ {} 3\n" + f"hook: {raised.partition('(')[0]} x True\n"
+    assert set(said.values()) == {first}
+
+
+FINE_TUNES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+encoder, head = nn.Linear(64, 32), nn.Linear(32, 10)
+first = torch.optim.SGD(encoder.parameters(), 1e-3)
+for _ in range(40):
+    encoder(torch.randn(16, 64)).square().mean().backward()
+    first.step()
+    first.zero_grad()
+encoder.requires_grad_(False)
+second = torch.optim.SGD(head.parameters(), 0.1)
+for _ in range(100):
+    with torch.no_grad():
+        x = encoder(torch.randn(16, 64))
+    nn.functional.cross_entropy(head(x), torch.randint(0, 10, (16,))).backward()
+    second.step()
+    second.zero_grad()
+"""
+
+
+def test_another_training_after_the_steps_evaluates_nothing(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(FINE_TUNES)
+    done = subprocess.run(
+        [sys.executable, "-m", "gobrrr", "run", "--quiet", "--json", "d.json", "script.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    wall = json.loads((tmp_path / "d.json").read_text())["wall"]
+    assert wall is None or "evaluation" not in {part["name"] for part in wall["parts"]}

@@ -25,6 +25,7 @@ RECORDED_AS = {
     "aten::index_add_": "aten::index_add",
     "aten::index_copy_": "aten::index_copy",
     "aten::_index_put_impl_": "aten::index_put",
+    "aten::put_": "aten::put",
     "aten::scatter_": "aten::scatter",
     "aten::scatter_add_": "aten::scatter_add",
 }

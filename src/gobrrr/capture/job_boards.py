@@ -23,6 +23,7 @@ from gobrrr.timeline.quantities import whole_seconds
 _LAUNCHER_VARIABLES = (
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
 )  # fmt: skip
+JOB_FOLDER = "gobrrr-job"
 # Of what a store's client says, which may go on with a stack of C++.
 _MOST_SAID = 120
 # How long one message may take. torch's client waits for an answer without a limit where the host
@@ -248,7 +249,7 @@ def folder_of(environment: Mapping[str, str], start: str = "") -> Path:
     key = repr(([environment.get(name, "") for name in _LAUNCHER_VARIABLES], start))
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir()) / f"gobrrr-job-{user}-{digest}"
+    folder = Path(tempfile.gettempdir()) / f"{JOB_FOLDER}-{user}-{digest}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if hasattr(os, "getuid") and folder.stat().st_uid != user:
         raise InputError(f"{folder} belongs to another user; remove it, or set TMPDIR")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gobrrr.capture.absent_rank_watch import AbsentRankWatch
+from gobrrr.capture.farewell import ends_first
 from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.measurements import Agree
 from gobrrr.capture.replacement import put_in_place
@@ -100,7 +101,9 @@ class RankOfJob:
             how = FINISHED
         finally:
             self._watch.stop()
-            self.job.leave(how)
+            # A launcher asks the others to end once one has, and the last removes what all wrote.
+            with ends_first():
+                self.job.leave(how)
 
     def script_is_over(self, exit_: ScriptExit) -> None:
         """Tells the others so: they need not wait for it, but for what it may still tell."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from gobrrr.capture.job_boards import BoardLostError, FolderBoard
+from gobrrr.capture.job_boards import JOB_FOLDER, BoardLostError, FolderBoard
 from gobrrr.capture.job_hosts import Place
 
 _POLL_FROM_S, _POLL_TO_S = 0.0005, 0.02
@@ -55,6 +55,7 @@ class RanksOfHost:
             self.first = board.claim("claimed")
         if self.first:
             self.say("first", msgspec.json.encode(own))
+            self._remove_what_others_left()
 
     def say(self, key: str, message: bytes = b"") -> None:
         """Leave a message for the ranks of this host; lost where the folder cannot be written."""
@@ -81,9 +82,7 @@ class RanksOfHost:
 
     def there(self) -> dict[int, Presence]:
         """Those that have come to this host's folder, by rank."""
-        found = [self.board.read(f"local/{name}") for name in self.board.names("local")]
-        present = [msgspec.json.decode(each, type=Presence) for each in found if each is not None]
-        return {each.rank: each for each in present}
+        return _there(self.board)
 
     def dead(self) -> set[str]:
         """The ranks whose process has ended, as text."""
@@ -99,6 +98,23 @@ class RanksOfHost:
         gone = self.board.names("left") | self.dead()
         if self.board.names("local") <= gone and len(gone) >= (self.size or 0):
             shutil.rmtree(self.board.folder, ignore_errors=True)
+
+    def _remove_what_others_left(self) -> None:
+        """Folders of this user's jobs whose ranks all died before the last could remove them."""
+        own = self.board.folder
+        kind = own.name.rpartition("-")[0]
+        for folder in own.parent.glob(f"{kind}-*") if kind.startswith(JOB_FOLDER) else ():
+            # One of another version of gobrrr may say other things of itself.
+            with contextlib.suppress(msgspec.MsgspecError):
+                there = _there(FolderBoard(folder))
+                if folder != own and there and all(each.is_dead for each in there.values()):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _there(board: FolderBoard) -> dict[int, Presence]:
+    found = [board.read(f"local/{name}") for name in board.names("local")]
+    present = [msgspec.json.decode(each, type=Presence) for each in found if each is not None]
+    return {each.rank: each for each in present}
 
 
 def poll(condition: Callable[[], bool], limit_s: float) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import builtins
+import importlib.machinery
 import importlib.util
 import io
 import os
@@ -118,11 +120,16 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
     module.__file__ = str(Path(script.file).absolute())
     module.__spec__ = script.spec
     module.__dict__["__cached__"] = None
+    # As Python gives them to a program: the module, where others have its dictionary.
+    module.__dict__["__builtins__"] = builtins
+    if "__annotations__" in vars(sys.modules["__main__"]):
+        module.__dict__["__annotations__"] = {}
     if script.spec is not None:
         module.__package__ = script.spec.parent
         module.__loader__ = script.spec.loader
     else:
         module.__package__ = None
+        module.__loader__ = importlib.machinery.SourceFileLoader("__main__", script.file)
     sys.modules["__main__"] = module
     sys.argv = [script.file, *argv]
     if script.spec is None:
@@ -154,10 +161,12 @@ def _run_to_its_end(script: Script, module: types.ModuleType) -> ScriptExit:
         return ScriptExit(0)
     except SystemExit as leaving:
         return ScriptExit(_exit_code(leaving.code))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        _told_by_its_hook(interrupt)
         return ScriptExit(130, interrupted=True)
     except BaseException as error:
-        _print_traceback(error)
+        if not _told_by_its_hook(error):
+            traceback.print_exception(type(error), error, error.__traceback__)
         return ScriptExit(USER_CODE_RAISED, raised=True, error=error)
     return ScriptExit(0)
 
@@ -183,8 +192,26 @@ def _exit_code(code: object) -> int:
     return 1
 
 
-def _print_traceback(error: BaseException) -> None:
+def _told_by_its_hook(error: BaseException) -> bool:
+    """Whether the program tells its errors itself: a logger's or a crash reporter's hook.
+
+    What is shown of the error begins in the program.
+    """
     shown = error.__traceback__
     while shown is not None and is_gobrrr_file(shown.tb_frame.f_code.co_filename):
         shown = shown.tb_next
-    traceback.print_exception(type(error), error.with_traceback(shown), shown)
+    error.__traceback__ = shown
+    hook = sys.excepthook
+    if hook is sys.__excepthook__:
+        return False
+    try:
+        hook(type(error), error, shown)
+    except SystemExit:
+        pass
+    except BaseException as failed:
+        # As Python does.
+        print("Error in sys.excepthook:", file=sys.stderr)
+        traceback.print_exception(failed)
+        print("\nOriginal exception was:", file=sys.stderr)
+        return False
+    return True

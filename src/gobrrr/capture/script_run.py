@@ -194,6 +194,9 @@ class _Run:
         # What came after the last phase is no part of what was measured.
         if not self.session.done:
             self.session.salvage()
+            if self.watcher.unfinished:
+                # What followed the last step trained, in steps of another kind.
+                self.session.result.after_last = None
         self.session.abandon()
 
     def is_over(self, exit_: ScriptExit, if_raised: bool) -> None:

@@ -105,6 +105,8 @@ class StepWatcher:
         self._takes_no_hook: weakref.ref[Any] | None = None
         self._of_hooked = self._elsewhere = 0
         self.thread_changes = 0
+        # Events since a step's end that end none, such as steps of an optimizer that came later.
+        self.unfinished = 0
         self.outermost: weakref.ref[Any] | None = None
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._keys: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
@@ -233,6 +235,7 @@ class StepWatcher:
         if alone and threading.get_ident() == self._thread and not self._restart_pending:
             # The finder hears of it too: this may be the beginning of a longer cycle.
             self._cycles[source].push(event)
+            self.unfinished = 0
             self._on_boundary(source, False)
             return
         weaker = self._source and PRECEDENCE.index(source) < PRECEDENCE.index(self._source)
@@ -258,6 +261,8 @@ class StepWatcher:
                 self._restart_pending = self._restart_pending or bool(self._known_cycle)
                 self._known_cycle = finder.cycle
             if not ends:
+                self.unfinished += 1
                 return
+        self.unfinished = 0
         restarted, self._restart_pending = self._restart_pending, False
         self._on_boundary(source, restarted)

@@ -17,7 +17,14 @@ from gobrrr.capture.step_kinds import (
     name_of_calls,
     runs_of,
 )
-from gobrrr.timeline.step_kinds import PLAIN, StepWindow, WallPart, WallTime
+from gobrrr.timeline.step_kinds import (
+    PLAIN,
+    PROFILED,
+    RECORDED,
+    StepWindow,
+    WallPart,
+    WallTime,
+)
 
 # What takes that many times as long as it does at other times compiles or loads something.
 FIRST_TIME = 10
@@ -66,7 +73,10 @@ def wall_time(
             if source:
                 sources[extra.name][source] += 1
     each = {name: _typical(lengths[name] or disturbed[name]) for name in {*lengths, *disturbed}}
-    times = {name: _times(places[name], count) for name in each}
+    # Nothing tells a gap in a step that gobrrr itself has made longer.
+    plainly = sum(window.phase not in (PROFILED, RECORDED) for window in found.windows)
+    seen = {name: plainly if name == BETWEEN else count for name in each}
+    times = {name: _times(places[name], count, seen[name]) for name in each}
     total = steps_ns + sum(each[name] * times[name] / count for name in each)
     parts = [
         WallPart(
@@ -105,22 +115,24 @@ def with_slow_steps(found: Sorted, lines_of: LinesOf) -> Sorted:
     return replace(found, extras=tuple(extras)) if slow else found
 
 
-def _times(places: Sequence[int], count: int) -> float:
+def _times(places: Sequence[int], count: int, seen: int) -> float:
     """How often something comes in that many windows, by its period if it has one.
 
     Args:
         places: the windows that it is in.
-        count: how many windows were looked at.
+        count: how many windows there are.
+        seen: in how many of them it would have been noticed.
     """
+    at_large = len(places) * count / max(1, seen)
     windows = sorted(set(places))
     gaps = [after - before for before, after in pairwise(windows)]
     if not gaps:
-        return len(places)
+        return at_large
     period = mean(gaps)
     regular = max(gaps) - min(gaps) <= max(1.0, UNEVEN_PERIODS * period)
     throughout = windows[0] <= period + 1 and count - windows[-1] <= period + 1
     if not (regular and throughout):
-        return len(places)
+        return at_large
     return count / period * len(places) / len(windows)
 
 

@@ -1,0 +1,57 @@
+"""What the ranks of a host leave in its folder for temporary files."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from gobrrr.capture.job_boards import FolderBoard
+from gobrrr.capture.job_hosts import Place
+from gobrrr.capture.ranks_of_host import Presence, RanksOfHost
+
+
+def left_by(folder: Path, pid: int) -> Path:
+    """A folder of a job with one rank, as if the rank had been killed before it could remove it."""
+    message = msgspec.json.encode(Presence(0, 1, socket.gethostname(), pid, "train.py"))
+    FolderBoard(folder).post("local/0", message)
+    return folder
+
+
+def test_what_jobs_left_whose_ranks_are_all_dead_is_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead = left_by(tmp_path / "gobrrr-job-0-dead", ended.pid)
+    alive = left_by(tmp_path / "gobrrr-job-0-alive", os.getpid())
+    of_another = left_by(tmp_path / "gobrrr-job-1-dead", ended.pid)
+    just_made = tmp_path / "gobrrr-job-0-new"
+    just_made.mkdir()
+    changed = tmp_path / "gobrrr-job-0-changed"
+    FolderBoard(changed).post("local/0", b"{}")
+    own = tmp_path / "gobrrr-job-0-own"
+    RanksOfHost(
+        FolderBoard(own),
+        Presence(0, 1, socket.gethostname(), os.getpid(), "train.py"),
+        Place(size=1, rank=0, start=""),
+    )
+    assert not dead.exists()
+    assert all(each.exists() for each in (alive, of_another, just_made, changed, own))
+
+
+LEAVES = """
+import os, signal, sys
+from gobrrr.capture.farewell import ends_first
+with ends_first():
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("removed", flush=True)
+print("went on")
+"""
+
+
+def test_what_a_rank_does_last_comes_before_its_end_by_a_signal() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-15, "removed\n")
