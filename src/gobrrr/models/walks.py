@@ -22,6 +22,7 @@ from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integer
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.reductions import REDUCTIONS
+from gobrrr.work.traffic import broadcast
 from gobrrr.work.traits import Passes, traits_of
 
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
@@ -260,9 +261,25 @@ def _scattered(call: OpCall) -> float:
 
 
 def _index_put(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # With accumulation the indices are sorted first.
-    accumulate = any(arg is True for arg in call.args)
-    return (*(ordering_walks.sort(call, work, machine) if accumulate else ()), Walk(efficiency=0.4))
+    # With accumulation the places are sorted first, by as many bits as the largest of them has
+    # (``index_put_with_sort_kernel``, Indexing.cu).
+    if len(call.args) < 4 or call.args[3] is not True:
+        return (Walk(efficiency=0.4),)
+    x, places, values = call.tensors[0], call.args[1], call.tensors[-1]
+    listed = places if isinstance(places, tuple) else ()
+    given = [(n, place) for n, place in zip(x.shape, listed) if isinstance(place, TensorSpec)]
+    masked = any(place.dtype in ("bool", "uint8") for _, place in given)
+    count = values.numel if masked else prod(broadcast([place.shape for _, place in given]))
+    sorts = _sorted_places(count, prod(n for n, _ in given), float(work.bytes_read or 0))
+    return (*sorts, Walk(efficiency=0.4))
+
+
+def _sorted_places(count: int, places: int, bytes_read: float) -> tuple[Walk, ...]:
+    """A radix sort, 8 bits a pass: keys and positions of 8 bytes each are read and written."""
+    share = 2 * count * 8 / max(bytes_read, 1.0)
+    return (Walk(reads=2 * share, writes=0.0, arithmetic=0.0),) * ceil(
+        max(places, 2).bit_length() / 8
+    )
 
 
 def _embedding_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -273,8 +290,7 @@ def _embedding_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Wal
     touched = min(1.0, indices.numel / max(rows, 1))
     sorts: tuple[Walk, ...] = ()
     if indices.numel > _UNSORTED:
-        share = 2 * indices.numel * 8 / max(grad.unique_bytes or 1, 1)
-        sorts = (Walk(reads=2 * share, writes=0.0),) * ceil(max(rows, 2).bit_length() / 8)
+        sorts = _sorted_places(indices.numel, rows, float(grad.unique_bytes or 1))
     return (Walk(reads=0), *sorts, Walk(writes=touched, efficiency=0.5))
 
 

@@ -11,6 +11,7 @@ from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.bands import band_of
 from gobrrr.prediction.costs import CostedOp, cost_graph
 from gobrrr.prediction.explanation import explained, uncertainty
+from gobrrr.prediction.in_place import zeros_written_in_place
 from gobrrr.prediction.memory import memory_notice
 from gobrrr.prediction.options import PredictOptions
 from gobrrr.prediction.step import predicted_step
@@ -30,6 +31,8 @@ def graph_step(
     """
     if not graph.ops:
         raise InputError("the step runs no operator: there is nothing to predict")
+    if not options.compile:
+        graph = zeros_written_in_place(graph)
     # Elsewhere the mode leaves kernels to be launched one by one.
     cuda_graphs = options.cuda_graphs and device.kind in ("cuda", "hip")
     costed = cost_graph(

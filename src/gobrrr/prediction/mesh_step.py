@@ -17,6 +17,7 @@ from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.energy import tokens_of
 from gobrrr.prediction.explanation import explained, uncertainty
 from gobrrr.prediction.host import host_share
+from gobrrr.prediction.in_place import zeros_written_in_place
 from gobrrr.prediction.memory import memory_notice
 from gobrrr.prediction.mesh import Mesh, MeshOptions, refuse_processor, refuse_uneven
 from gobrrr.prediction.mesh_bands import measured_band, unmeasured_band, with_slow_host
@@ -96,6 +97,8 @@ def mesh_step(
     if not alone_asks:
         refuse_uneven(used)
     platform = Platform(device, options.link, flags_in_force())
+    if not options.compiled:
+        graph = zeros_written_in_place(graph)
     held = rank_levels(graph, facts, Mesh() if alone_asks else used)
     tokens = tokens_of(graph.ops)
     works: Mapping[int, Work | None] = {}

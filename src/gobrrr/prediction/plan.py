@@ -11,6 +11,7 @@ from gobrrr.models.collectives import HostLink
 from gobrrr.models.host_lane import HostCosts
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.capture_target import capture_target
+from gobrrr.prediction.in_place import zeros_written_in_place
 from gobrrr.prediction.mesh import NETWORK_LATENCY_S, Mesh, spread
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
 from gobrrr.prediction.mesh_step import left_whole
@@ -213,4 +214,4 @@ def _captured(
     make: Callable[[], Any], device: TargetDevice, options: PlanOptions, degree: int
 ) -> OpGraph:
     how = replace(options.capture, model=True, tensor_parallel=degree)
-    return capture_op_graph(make, capture_target(device), how)
+    return zeros_written_in_place(capture_op_graph(make, capture_target(device), how))

@@ -329,7 +329,10 @@ def per_sample_weights_backward(call: OpCall) -> Work:
 
 # Gathers become expressions with computed indices.
 describe("embedding index_select gather index take _unsafe_index", fusion=Role.POINTWISE)
-describe("scatter_add scatter_add_ index_add index_add_ scatter_reduce", passes="scatter")
+describe(
+    "scatter_add scatter_add_ index_add index_add_ scatter_reduce scatter_reduce_ put put_",
+    passes="scatter",
+)
 describe(
     "gather index embedding index_select take scatter scatter_ masked_scatter index_copy_",
     passes="gather",
