@@ -190,7 +190,9 @@ def _write(script: str, source: str, path: Path, result: FixResult) -> None:
     if not result.best_fixes:
         print(f"{path} is not written: no fix was verified, so it would equal {script}.")
         return
-    written = rewrite(source, result.best_fixes, result.speedup, result.modules)
+    written = rewrite(
+        source, result.best_fixes, result.speedup, result.modules, own_forward=result.own_forward
+    )
     print()
     if written.text is not None:
         print(difference(source, written.text, script, path.name), end="")

@@ -43,22 +43,6 @@ class BeforeFirstCall(OfEachBlock):
         given = [m.Arg(value=m.Name(one)) for one in functions_that_reach(call, tree)]
         reached = calls_that_reach(call, tree)
         self._calls = m.OneOf(reached, *given) if given else reached
-        self._before: list[Any] = []
-        self._after: list[Any] = []
-
-    def before_calls(self, methods: Sequence[str]) -> bool:
-        """Whether what runs before the statements calls a method of one of these names."""
-        return self._call(self._before, methods)
-
-    def after_calls(self, methods: Sequence[str]) -> bool:
-        """Whether what runs after them does."""
-        return self._call(self._after, methods)
-
-    def _call(self, statements: Sequence[Any], methods: Sequence[str]) -> bool:
-        named: m.MatchIfTrue[str] = m.MatchIfTrue(lambda name: name in methods)
-        call = m.Call(func=m.Attribute(attr=m.Name(value=named)))
-        reached = calls_that_reach(call, self._tree)
-        return any(m.findall(one, reached) for one in statements)
 
     def of_block(self, original: Body, block: Body) -> Body:
         """With the statements before the first call, if the model is made here."""
@@ -76,10 +60,7 @@ class BeforeFirstCall(OfEachBlock):
         # One that is made again needs the statements again.
         later = [one for one in original.body[place:] if not _defines(one)]
         self.places += 1 + sum(len(m.findall(one, self._made)) for one in later)
-        before = [one for one in body[:place] if not _defines(one)]
         between = [one for one in body[made_at + 1 : place] if not _defines(one)]
-        self._before = before
-        self._after = body[place:]
         self.handed_on = any(is_handed_on(one, self._model, self._tree) for one in between)
         return block.with_changes(body=[*body[:place], *self._put, *body[place:]])
 

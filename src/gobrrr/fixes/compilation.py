@@ -40,15 +40,6 @@ from gobrrr.timeline.quantities import si, time_text
 _TUNED = (-0.5, 0.2, 1.0)
 # Times the estimate of what compiled calls cost: low, expected, high saving.
 _UNSURE = (1.6, 1.0, 0.6)
-# Not ``model.compile()``, which keeps the keys: it compiles nothing where ``forward`` is torch.nn's
-# own (``scripts.compile_in_place``).
-_KEYS = (
-    "The keys of {model}.state_dict(), and the names of its parameters and modules, begin with "
-    '"_orig_mod." once {model} is compiled: to keep them as they are, save and load '
-    "{model}._orig_mod.state_dict() and take names from {model}._orig_mod from there on."
-)
-_WITH_KEYS = ("state_dict", "load_state_dict")
-_NAMED = ("named_parameters", "named_buffers", "named_modules", "named_children")
 _FILLS = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
 
 
@@ -231,9 +222,19 @@ def _rewritten_s(facts: Facts, runs: list[tuple[OpFact, ...]]) -> float:
     return max(now_s - after_s - counted_s, 0.0)
 
 
-def _as_written(arguments: Mapping[str, Any]) -> str:
-    more = "".join(f", {name}={value!r}" for name, value in arguments.items())
-    return f"{{model}} = torch.compile({{model}}{more})"
+def _in_source(arguments: Mapping[str, Any]) -> BeforeLoop:
+    """What ``compile_in_place`` does, as it is written into a script.
+
+    Names of parameters, the model's class and its parts stay as they are for the rest of it, which
+    they would not in ``model = torch.compile(model)``.
+    """
+    named = [f"{name}={value!r}" for name, value in arguments.items()]
+    run = "lambda *args, **kwargs: {model}._call_impl(*args, **kwargs)"
+    by_hand = f"{{model}}._compiled_call_impl = torch.compile({', '.join([run, *named])})"
+    return BeforeLoop(
+        (f"{{model}}.compile({', '.join(named)})",),
+        (f"{by_hand}  # {{model}}.compile() passes torch.nn's own forward over",),
+    )
 
 
 def _fix(mode: Mode) -> Fix:
@@ -262,12 +263,7 @@ def _fix(mode: Mode) -> Fix:
         snippet=mode.code,
         apply=apply,
         in_script=in_script,
-        in_source=(
-            BeforeLoop(
-                (_as_written(mode.arguments),), note=_KEYS, where=_WITH_KEYS,
-                gives=("state_dict", *_NAMED), takes=("load_state_dict", *_NAMED),
-            ),
-        ),
+        in_source=(_in_source(mode.arguments),),
         changes_made=graphs_compiled,
         effect=Effect(fuses=True),
         claims=(CODE,),

@@ -37,15 +37,11 @@ class Keyword:
 class BeforeLoop:
     """Statements where the model is made and has not been called yet; ``{model}`` is its name.
 
-    ``note`` is what the user has to know of a script that names one of ``where``, or calls one of
-    ``takes`` after the statements. Names that one of ``gives`` gave before them do not fit there.
+    ``in_torch`` are those for a model whose ``forward`` may be torch's own, where they are others.
     """
 
     lines: tuple[str, ...]
-    note: str = ""
-    where: tuple[str, ...] = ()
-    gives: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
+    in_torch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,18 @@ class _NoPlace(Exception):  # noqa: N818 - the fix is shown instead
     """Where an edit belongs cannot be told."""
 
 
-def rewrite(source: str, fixes: Sequence[Fix], speedup: float, modules: int = 1) -> Rewritten:
+def rewrite(
+    source: str,
+    fixes: Sequence[Fix],
+    speedup: float,
+    modules: int = 1,
+    *,
+    own_forward: bool = False,
+) -> Rewritten:
     """The script with these fixes, which were tried on so many modules of it.
 
-    Raises InputError if it is not valid Python.
+    ``own_forward``: the one's ``forward`` is known to be code outside torch.
+    Raises InputError if the script is not valid Python.
     """
     try:
         tree = cst.parse_module(source)
@@ -61,7 +69,7 @@ def rewrite(source: str, fixes: Sequence[Fix], speedup: float, modules: int = 1)
     names = ", ".join(fix.name for fix in fixes)
     comment = f"# gobrrr fix: {multiple(speedup)} here with {names}"
     try:
-        edited = _Edited(tree, comment, modules)
+        edited = _Edited(tree, comment, modules, own_forward)
         for fix in fixes:
             _write(edited, fix)
         text = edited.code()
@@ -139,6 +147,7 @@ class _Edited:
     tree: cst.Module
     comment: str
     modules: int
+    own_forward: bool
     before_loop: list[tuple[str, BeforeLoop]] = field(default_factory=list)
     after_imports: list[str] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
@@ -170,7 +179,7 @@ class _Edited:
         elif isinstance(edit, BeforeLoop):
             self._model(name)
             self.before_loop.append((name, edit))
-            self._uses(*edit.lines)
+            self._uses(*self._lines_of(edit))
         else:
             if edit.not_beside and _names(self.tree, edit.not_beside):
                 raise _NoPlace(
@@ -207,6 +216,9 @@ class _Edited:
             raise _NoPlace(f"{name} changes the model, and gobrrr cannot tell its variable")
         return model
 
+    def _lines_of(self, edit: BeforeLoop) -> tuple[str, ...]:
+        return edit.in_torch if edit.in_torch and not self.own_forward else edit.lines
+
     def code(self) -> str:
         """All of it. Raises _NoPlace."""
         tree = self._with_before_loop() if self.before_loop else self.tree
@@ -235,7 +247,7 @@ class _Edited:
     def _with_before_loop(self) -> cst.Module:
         names = " and ".join(dict.fromkeys(name for name, _ in self.before_loop))
         model = self._model(names)
-        lines = [line for _, edit in self.before_loop for line in edit.lines]
+        lines = [line for _, edit in self.before_loop for line in self._lines_of(edit)]
         put = self._statements([line.replace("{model}", model) for line in lines])
         placed = BeforeFirstCall(model, self.tree, put)
         tree = self.tree.visit(placed)
@@ -250,15 +262,6 @@ class _Edited:
                 f"{names} changes {model} before its first call, and what the script has passed it "
                 "to by then may call it too"
             )
-        for name, edit in self.before_loop:
-            takes = placed.after_calls(edit.takes)
-            if takes and placed.before_calls(edit.gives):
-                raise _NoPlace(
-                    f"{name} changes the names in {model}.state_dict() and those of its parameters "
-                    "and modules, and the script takes them by name both before and after it"
-                )
-            if edit.note and (takes or any(_names(self.tree, one) for one in edit.where)):
-                self.notes.append(edit.note.replace("{model}", model))
         return tree
 
     def _statements(self, lines: Sequence[str], *, blank: bool = False) -> list[Statement]:

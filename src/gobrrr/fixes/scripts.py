@@ -86,6 +86,12 @@ def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
+def has_own_forward(module: Any) -> bool:
+    """Whether a module's ``forward`` is code outside torch."""
+    code = getattr(getattr(module, "forward", None), "__module__", None) or "torch"
+    return str(code).partition(".")[0] != "torch"
+
+
 def compile_in_place(module: Any, **arguments: Any) -> None:
     """Let calls of a module run what ``torch.compile(module)`` would run.
 
@@ -95,6 +101,9 @@ def compile_in_place(module: Any, **arguments: Any) -> None:
     """
     import torch
 
+    if has_own_forward(module):
+        module.compile(**arguments)
+        return
     call = module._call_impl
 
     def run(*args: Any, **kwargs: Any) -> Any:

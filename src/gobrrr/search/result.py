@@ -55,6 +55,11 @@ class FixResult:
         return (self.found.best.modules or 0) if self.found.best is not None else 0
 
     @property
+    def own_forward(self) -> bool:
+        """Whether that module's ``forward`` is known to be code outside torch."""
+        return self.found.facts.own_forward
+
+    @property
     def ruled_out(self) -> dict[str, str]:
         """Name of each fix that was not tried, and why."""
         return {fix.name: reason for fix, reason in self.found.ruled_out}
