@@ -291,3 +291,23 @@ def test_another_training_after_the_steps_evaluates_nothing(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     wall = json.loads((tmp_path / "d.json").read_text())["wall"]
     assert wall is None or "evaluation" not in {part["name"] for part in wall["parts"]}
+
+
+STEPS_OF = """
+import torch
+from torch import nn
+net = nn.Linear(16, 16)
+optimizer = torch.optim.%s(net.parameters(), 1e-3)
+for _ in range(60):
+    net(torch.randn(8, 16)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("optimizer", "has_one"), [("Adam", True), ("RAdam", False)])
+def test_whether_an_optimizer_has_a_fused_implementation_is_known(
+    tmp_path: Path, optimizer: str, has_one: bool
+) -> None:
+    found = diagnosed(tmp_path, STEPS_OF % optimizer)
+    assert found["step"]["fused_optimizer"] is has_one

@@ -76,6 +76,8 @@ class StepTimes:
         kind: what a step is, where more is known than its ops say.
         varying: the steps differ in size: the leaves are means.
         tokens: that one step makes.
+        fused_optimizer: its optimizers have an implementation for all tensors in one kernel;
+            ``None`` where they are not known.
         wall: what the wall time goes to besides these steps.
         seen: all steps of the kind that were seen, not the timed ones alone.
         taken_away: the machine did other things for most of the time: no figure of the program's
@@ -95,6 +97,7 @@ class StepTimes:
     kind: str = ""
     varying: bool = False
     tokens: int | None = None
+    fused_optimizer: bool | None = None
     wall: WallTime | None = None
     seen: SeenSteps | None = None
     taken_away: bool = False

@@ -82,6 +82,7 @@ def attributed_cpu(
             kind=measured.kind.name,
             varying=measured.kind.varying,
             tokens=measured.kind.tokens,
+            fused_optimizer=measured.fused_optimizer,
             wall=measured.kind.wall,
             seen=measured.kind.seen,
             taken_away=measured.taken_away,

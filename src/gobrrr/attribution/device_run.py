@@ -140,6 +140,7 @@ def analyse_device(
         attributed.step,
         kind=kind.name,
         tokens=kind.tokens,
+        fused_optimizer=measured.fused_optimizer,
         wall=kind.wall,
         taken_away=measured.taken_away,
     )

@@ -137,7 +137,8 @@ class Measurements:
     ``windows`` are all steps in order, whatever was done with them; the lists of windows beside
     plain, profiled and sampled steps say which of them these are. ``after_last`` is what the
     program did after the last of them, where it ended meanwhile. ``kind`` is set once steps have
-    been told apart, and only steps of that kind are left.
+    been told apart, and only steps of that kind are left. ``fused_optimizer``: an optimizer of the
+    program has a fused implementation; ``None`` where none was seen.
     ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
     ``disturbance`` says what else used the processors during those steps, if anything did (of
     several blocks the one that suffered most, by so much: ``severity``);
@@ -180,6 +181,7 @@ class Measurements:
     module_classes: dict[str, str] = field(default_factory=dict)
     lines_between: LinesOf = lambda *_: Counter()
     kind: StepKind = field(default_factory=StepKind)
+    fused_optimizer: bool | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     group_titles: dict[str, str] = field(default_factory=dict)
     own_rank: int | None = None

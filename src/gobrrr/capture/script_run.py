@@ -274,6 +274,9 @@ class _Run:
         if self.session.phase == DONE and not (measured.profiled or measured.device_timeline):
             self.problem = " ".join(measured.notices) or "no step could be profiled"
             return
+        # torch's optimizers that have one take it as an argument.
+        able = ["fused" in optimizer.defaults for optimizer in self.watcher.optimizers]
+        measured.fused_optimizer = any(able) if able else None
         try:
             with told_to_its_end():
                 self._on_measured(measured, self.watcher)

@@ -164,6 +164,7 @@ def _step_record(step: StepTimes, ops: Sequence[AttributedOp]) -> StepRecord:
         profiled_steps=step.profiled_steps,
         varying=step.varying,
         tokens=step.tokens,
+        fused_optimizer=step.fused_optimizer,
         seen=step.seen,
     )
 

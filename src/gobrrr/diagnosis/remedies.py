@@ -285,10 +285,12 @@ def _fewer_ops(diagnosis: Diagnosis) -> list[str]:
 
 
 def _fused_optimizer(diagnosis: Diagnosis) -> _Option | None:
-    """A fused optimizer, where much of what is dispatched is the optimizer's."""
+    """A fused optimizer, where there is one and much of what is dispatched is the optimizer's."""
     ops = [row for row in diagnosis.ops if row.phase == "optimizer"]
     every, its = sum(row.count for row in diagnosis.ops), sum(row.count for row in ops)
-    if any("_fused_" in row.name for row in ops) or its < max(_MANY_OPS * every, 2.0):
+    if diagnosis.step.fused_optimizer is False or any("_fused_" in row.name for row in ops):
+        return None
+    if its < max(_MANY_OPS * every, 2.0):
         return None
     words = f"a fused optimizer (it has {count(its)} of the {count(every)} ops)"
     return _Option(words, ("fused_optimizer",))
@@ -327,12 +329,13 @@ def _synchronisation(diagnosis: Diagnosis) -> str:
 def _data_loading(diagnosis: Diagnosis) -> str:
     where = _at(diagnosis, "data_loading")
     loaders = {row.detail or "" for row in diagnosis.idle if row.cause == "data_loading"}
-    cheaper = f"a cheaper __getitem__{where}, data kept ready in memory"
     if any(_WORKERS in name for name in loaders):
+        # The line is the one that waits for them.
         return (
-            f"the loader's workers do not keep up: less work for each batch helps ({cheaper}), or "
-            "more workers where processors are free"
+            "the loader's workers do not keep up: less work for each batch helps (a cheaper "
+            "__getitem__, data kept ready in memory), or more workers where processors are free"
         )
+    cheaper = f"a cheaper __getitem__{where}, data kept ready in memory"
     beside = "DataLoader(num_workers=...) to prepare batches beside the step"
     if not any(_NO_WORKERS in name for name in loaders):
         beside = "preparing batches beside the step, in workers or ahead of it"

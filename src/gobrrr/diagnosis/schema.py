@@ -87,6 +87,7 @@ class StepRecord(Record, kw_only=True):
     steps, or ``mean`` over the windows of a trace (leaves are means over windows).
     ``kind`` says what a step is: ``training step``, ``step``, ``decode step (...)``, ``trace``.
     ``varying``: steps differ in size; figures are means over them. ``tokens``: that one step makes.
+    ``fused_optimizer``: an optimizer of the program has a fused implementation; ``None``: unknown.
     ``ended_s`` is when each of ``samples_s`` ended, in seconds on the ``time.perf_counter`` of the
     process that ran it, so that they can be laid beside another clock; empty where it is unknown.
     ``seen``: all steps of this kind that the run saw, not the timed ones alone.
@@ -105,6 +106,7 @@ class StepRecord(Record, kw_only=True):
     profiled_steps: int = 0
     varying: bool = False
     tokens: int | None = None
+    fused_optimizer: bool | None = None
     seen: SeenSteps | None = None
 
 
