@@ -126,3 +126,42 @@ def test_names_are_the_same_before_and_after_a_model_is_compiled():
     taken = "kept = {n: p.clone() for n, p in model.named_parameters()}"
     result = write(filled(taken, taken))
     assert result.text is not None and result.notes == ()
+
+
+EVALUATES = """import torch
+{functions}
+model = Net()
+model.eval()
+model.load_state_dict(torch.load("weights.pt"))
+for x in data:
+    with gobrrr.step():
+        model(x)
+{after}
+"""
+TUNED = "optimizer = torch.optim.SGD(model.parameters())\nmodel(x).sum().backward()"
+
+
+@pytest.mark.parametrize("name", ["inference_mode", "compile_freezing"])
+@pytest.mark.parametrize(
+    ("after", "functions"),
+    [
+        (TUNED, ""),
+        ("tune(model)", "from tuning import tune"),
+        ("tune(model)", f"def tune(model):\n    {TUNED.partition(chr(10))[0]}\n"),
+    ],
+)
+def test_what_no_gradients_go_through_is_not_written_where_a_script_may_train_later(
+    name, after, functions
+):
+    result = write(EVALUATES.format(functions=functions, after=after), name)
+    assert result.text is None and "may train it later" in result.notes[0]
+    kept = EVALUATES.format(functions="def show(net):\n    print(net)\n", after="show(model)")
+    assert write(kept, name).text is not None
+
+
+def test_weights_in_compiled_code_are_not_written_where_a_script_may_set_others():
+    source = EVALUATES.format(functions="", after="model.load_state_dict(other)\nmodel(x)")
+    result = write(source, "compile_freezing")
+    assert result.text is None and "may set others later" in result.notes[0]
+    # Other weights need no other compilation.
+    assert write(source).text is not None and write(source, "inference_mode").text is not None

@@ -18,11 +18,10 @@ _GOES_BACK = m.Call(
     | m.Name("grad")
 )
 # Where none of these stands, no weight changes between two calls of the model.
-_TRAINS = m.Name("backward") | m.Name("autograd") | m.Name("optim") | m.Name("zero_grad") | m.Call(
-    func=m.Attribute(attr=m.Name("step"))
-)  # fmt: skip
+COMPUTES_GRADIENTS = m.OneOf(*map(m.Name, ("backward", "autograd", "optim", "zero_grad")))
+_TRAINS = COMPUTES_GRADIENTS | m.Call(func=m.Attribute(attr=m.Name("step")))
 # Other ways to new weights: a checkpoint, an average of them.
-_SETS_WEIGHTS = m.Call(
+SETS_WEIGHTS = m.Call(
     func=m.Attribute(
         attr=m.Name("load_state_dict") | m.Name("parameters") | m.Name("named_parameters")
     )
@@ -73,7 +72,7 @@ class AroundCallsOf(OfEachBlock):
         called = m.Name(model) | m.Attribute(value=m.Name(model), attr=m.Name("generate"))
         self._calls = m.Call(func=called)
         self._back: m.BaseMatcherNode = _GOES_BACK
-        self._sets: m.BaseMatcherNode = _SETS_WEIGHTS
+        self._sets: m.BaseMatcherNode = SETS_WEIGHTS
         self._trains = True
         # How many blocks without gradients are around the one that is visited.
         self._without_gradients = 0
@@ -84,7 +83,7 @@ class AroundCallsOf(OfEachBlock):
         """Outer blocks decide first: what has a context around it gets none inside."""
         if isinstance(node, cst.Module):
             self._back = calls_that_reach(_GOES_BACK, node)
-            self._sets = calls_that_reach(_SETS_WEIGHTS, node)
+            self._sets = calls_that_reach(SETS_WEIGHTS, node)
             self._trains = bool(m.findall(node, _TRAINS))
         if isinstance(node, (cst.Module, cst.IndentedBlock)):
             self._plan(node)

@@ -9,6 +9,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from gobrrr.fixes.around_calls import (
+    SETS_WEIGHTS,
     Body,
     OfEachBlock,
     Statement,
@@ -24,12 +25,14 @@ class BeforeFirstCall(OfEachBlock):
     Attributes:
         places: in how many places they would have to be put.
         handed_on: whether something else may call the model by then.
+        handed_on_later: whether something else may have it after the statements.
+        weights_set_later: whether what follows the statements may set weights.
     """
 
     def __init__(self, model: str, tree: cst.Module, put: Sequence[Statement]) -> None:
         super().__init__()
         self.places = 0
-        self.handed_on = False
+        self.handed_on = self.handed_on_later = self.weights_set_later = False
         self._model, self._tree, self._put = model, tree, put
         name = m.Name(model)
         among = m.Tuple(elements=[m.ZeroOrMore(), m.Element(value=name), m.ZeroOrMore()])
@@ -42,7 +45,11 @@ class BeforeFirstCall(OfEachBlock):
         # A function that is given to another, as a closure to an optimizer, is called by that.
         given = [m.Arg(value=m.Name(one)) for one in functions_that_reach(call, tree)]
         reached = calls_that_reach(call, tree)
+        self._sets = calls_that_reach(SETS_WEIGHTS, tree)
         self._calls = m.OneOf(reached, *given) if given else reached
+
+    def _hands_on(self, statements: Sequence[Any]) -> bool:
+        return any(is_handed_on(one, self._model, self._tree) for one in statements)
 
     def of_block(self, original: Body, block: Body) -> Body:
         """With the statements before the first call, if the model is made here."""
@@ -61,7 +68,9 @@ class BeforeFirstCall(OfEachBlock):
         later = [one for one in original.body[place:] if not _defines(one)]
         self.places += 1 + sum(len(m.findall(one, self._made)) for one in later)
         between = [one for one in body[made_at + 1 : place] if not _defines(one)]
-        self.handed_on = any(is_handed_on(one, self._model, self._tree) for one in between)
+        self.handed_on = self._hands_on(between)
+        self.handed_on_later = self._hands_on(later)
+        self.weights_set_later = any(m.findall(one, self._sets) for one in later)
         return block.with_changes(body=[*body[:place], *self._put, *body[place:]])
 
 

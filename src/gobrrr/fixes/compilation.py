@@ -49,7 +49,7 @@ class Mode:
 
     ``left`` says what it leaves of the cost of calls. Its ``graphs`` are CUDA graphs; ``tuned`` is
     the share of what library kernels run below their roofs that tuning may win; ``recurrent``
-    whether it compiles recurrent layers.
+    whether it compiles recurrent layers, ``frozen`` whether with the weights' values in the code.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Mode:
     graphs: bool = False
     tuned: float = 0.0
     recurrent: bool = False
+    frozen: bool = False
 
 
 def _not_on_cpu(facts: Facts) -> str | None:
@@ -94,6 +95,7 @@ MODES = (
     Mode(
         "compile_freezing", "torch.compile with frozen weights", {"options": {"freezing": True}},
         'model = torch.compile(model, options={"freezing": True})', _inference_on_cpu, tuned=0.1,
+        frozen=True,
     ),
 )  # fmt: skip
 
@@ -222,7 +224,7 @@ def _rewritten_s(facts: Facts, runs: list[tuple[OpFact, ...]]) -> float:
     return max(now_s - after_s - counted_s, 0.0)
 
 
-def _in_source(arguments: Mapping[str, Any]) -> BeforeLoop:
+def _in_source(arguments: Mapping[str, Any], *, frozen: bool) -> BeforeLoop:
     """What ``compile_in_place`` does, as it is written into a script.
 
     Names of parameters, the model's class and its parts stay as they are for the rest of it, which
@@ -234,6 +236,7 @@ def _in_source(arguments: Mapping[str, Any]) -> BeforeLoop:
     return BeforeLoop(
         (f"{{model}}.compile({', '.join(named)})",),
         (f"{by_hand}  # {{model}}.compile() passes torch.nn's own forward over",),
+        frozen=frozen,
     )
 
 
@@ -263,7 +266,7 @@ def _fix(mode: Mode) -> Fix:
         snippet=mode.code,
         apply=apply,
         in_script=in_script,
-        in_source=(_in_source(mode.arguments),),
+        in_source=(_in_source(mode.arguments, frozen=mode.frozen),),
         changes_made=graphs_compiled,
         effect=Effect(fuses=True),
         claims=(CODE,),

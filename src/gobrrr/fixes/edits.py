@@ -37,11 +37,17 @@ class Keyword:
 class BeforeLoop:
     """Statements where the model is made and has not been called yet; ``{model}`` is its name.
 
-    ``in_torch`` are those for a model whose ``forward`` may be torch's own, where they are others.
+    Attributes:
+        lines: the statements.
+        in_torch: those for a model whose ``forward`` may be torch's own, where they are others.
+        untrained: whether no gradients can be computed through the model from then on.
+        frozen: whether it may go on with the weights that it has then.
     """
 
     lines: tuple[str, ...]
     in_torch: tuple[str, ...] = ()
+    untrained: bool = False
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

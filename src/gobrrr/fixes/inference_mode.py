@@ -85,5 +85,7 @@ INFERENCE_MODE = Fix(
     apply=_apply,
     in_script=_in_script,
     changes_made=changes_of("inference_mode"),
-    in_source=(BeforeLoop(("{model}.forward = torch.inference_mode()({model}.forward)",)),),
+    in_source=(
+        BeforeLoop(("{model}.forward = torch.inference_mode()({model}.forward)",), untrained=True),
+    ),
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 from libcst import matchers as m
 
-from gobrrr.fixes.around_calls import AroundCallsOf, Statement
+from gobrrr.fixes.around_calls import COMPUTES_GRADIENTS, AroundCallsOf, Statement
 from gobrrr.fixes.before_loop import BeforeFirstCall
 from gobrrr.fixes.call_arguments import SetFirst, SetKeyword
 from gobrrr.fixes.edits import (
@@ -262,6 +262,18 @@ class _Edited:
                 f"{names} changes {model} before its first call, and what the script has passed it "
                 "to by then may call it too"
             )
+        for name, edit in self.before_loop:
+            trains = m.findall(self.tree, COMPUTES_GRADIENTS) or placed.handed_on_later
+            if trains and (edit.untrained or edit.frozen):
+                raise _NoPlace(
+                    f"{name} changes {model} for good, for steps without gradients, and the script "
+                    "may train it later: put it around those steps alone"
+                )
+            if edit.frozen and placed.weights_set_later:
+                raise _NoPlace(
+                    f"{name} goes on with the weights that {model} has at its first call, and the "
+                    "script may set others later"
+                )
         return tree
 
     def _statements(self, lines: Sequence[str], *, blank: bool = False) -> list[Statement]:
