@@ -302,6 +302,7 @@ for _ in range(60):
     net(torch.randn(8, 16)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
+print("end")
 """
 
 
