@@ -190,3 +190,14 @@ def test_what_fsdp2_copies_is_counted_by_its_shapes() -> None:
     assert fsdp("chunk_cat", gradients, 0, 2, tensor(2, 6)) == (20, 48, 68)
     assert moved(work("_chunk_cat", gradients, 0, 2)) == (20, 24, 44)
     assert fsdp("copy_", tensor(4), tensor(4, dtype="bfloat16")) == (8, 16, 24)
+
+
+def test_windows_put_back_are_read_where_they_lie_in_the_image() -> None:
+    args = ((4, 4), (3, 3), (1, 1), (1, 1), (1, 1))
+    found = work("col2im", tensor(2, 3 * 9, 16), *args)
+    # In each direction the 4 places of a window of 3 have 2, 3, 3 and 2 elements in 4: 10 of 12.
+    # 2 * 3 * 10 * 10 = 600 elements read and added up, 2 * 3 * 16 written.
+    assert moved(found) == (2400, 384, 2784)
+    assert found.flops == 600
+    whole = work("col2im", tensor(2, 3 * 4, 4), (4, 4), (2, 2), (1, 1), (0, 0), (2, 2))
+    assert moved(whole) == (2 * 3 * 16 * 4, 2 * 3 * 16 * 4, 2 * 2 * 3 * 16 * 4)

@@ -200,7 +200,7 @@ def pad(call: OpCall) -> Work | None:
 @formula(
     *qualified(
         "slice_copy select_copy narrow_copy diagonal_copy as_strided_copy unfold_copy "
-        "diag diag_embed repeat_interleave im2col col2im lu_unpack"
+        "diag diag_embed repeat_interleave im2col lu_unpack"
     )
 )
 def part_copy(call: OpCall) -> Work | None:
@@ -217,12 +217,6 @@ def part_copy(call: OpCall) -> Work | None:
 
 
 def _part_shape(call: OpCall, x: TensorSpec) -> list[TensorSpec]:
-    if call.name == "aten::col2im":
-        sizes, kernel = integers(call.args[1]), integers(call.args[2])
-        if sizes is None or kernel is None:
-            return []
-        channels = x.shape[-2] // prod(kernel)
-        return [TensorSpec((*x.shape[:-2], channels, *sizes), x.dtype)]
     if call.name == "aten::im2col":
         kernel, dilation, padding, stride = (integers(arg) for arg in call.args[1:5])
         if kernel is None or dilation is None or padding is None or stride is None:

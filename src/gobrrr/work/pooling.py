@@ -305,6 +305,28 @@ def _whole_planes(call: OpCall) -> Space:
     return Space(Role.EXTERN, x.numel)
 
 
+@formula("aten::col2im")
+def col2im(call: OpCall) -> Work | None:
+    """``(columns (..., c k, l), output_size, kernel, dilation, padding, stride)``: added up.
+
+    Every element of a window that lies in the image is read and added; in the padding none is.
+    """
+    x = need(call, 0)
+    sizes, kernel, dilation, padding, stride = (integers(arg) for arg in call.args[1:6])
+    if not (sizes and kernel and dilation and padding and stride):
+        return None
+    channels = x.shape[-2] // prod(kernel)
+    n = prod(x.shape[:-2]) * channels
+    for size, k, d, p, s in zip(sizes, kernel, dilation, padding, stride):
+        places = (size + 2 * p - d * (k - 1) - 1) // s + 1
+        n *= sum(0 <= at * s - p + tap * d < size for at in range(places) for tap in range(k))
+    out = list(call.outputs or [TensorSpec((*x.shape[:-2], channels, *sizes), x.dtype)])
+    return account(
+        [TensorSpec((n,), x.dtype)], out, vector=float(n), dtype=arithmetic_dtype(x.dtype),
+        op_class="movement",
+    )  # fmt: skip
+
+
 describe(
     "max_pool2d_with_indices max_pool3d_with_indices max_pool2d avg_pool2d avg_pool3d",
     fusion=_windows,
