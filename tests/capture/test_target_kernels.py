@@ -139,3 +139,15 @@ def test_sparse_gradients_keep_their_entries(as_workload: bool) -> None:
     # 4 x 8 rows of 16 are updated, not all 1,000.
     roots = [op.call for op in graph.ops if op.call.name == "aten::sqrt_"]
     assert [call.tensors[0].shape for call in roots] == [(32, 16)]
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_one_hot_vectors_are_written_into_zeros(inference: bool) -> None:
+    index = torch.zeros(8, dtype=torch.int64)
+    graph = capture(lambda: functional.one_hot(index, 5), inference_mode=inference)
+    assert working(graph) == ["zeros", "scatter_"]
+    assert graph.ops[-1].call.outputs[0].shape == (8, 5)
+    # Without the number of classes it is asked of the values.
+    graph = capture(lambda: functional.one_hot(index), inference_mode=inference)
+    assert working(graph) == ["max", "_local_scalar_dense", "zeros", "scatter_"]
+    assert graph.ops[-1].call.outputs[0].shape == (8, 1)

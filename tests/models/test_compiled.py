@@ -158,3 +158,21 @@ def test_channels_last_strides(shape: tuple[int, ...]) -> None:
     for n in shape:
         total *= n
     assert strides[0] * shape[0] == total
+
+
+def test_one_hot_vectors_are_an_expression_of_what_reads_them() -> None:
+    index, column = tensor(1, 4096, dtype="int64"), tensor(1, 4096, 1, dtype="int64")
+    vectors, wide = tensor(2, 4096, 1000, dtype="int64"), tensor(3, 4096, 1000, dtype="float32")
+    ops = [
+        StepOp(OpCall("aten::zeros", ((4096, 1000), "int64"), (vectors,))),
+        StepOp(OpCall("aten::unsqueeze", (index, -1), (column,))),
+        StepOp(OpCall("aten::scatter_", (vectors, -1, column, 1), (vectors,), "value")),
+        StepOp(OpCall("aten::_to_copy", (vectors, "float32"), (wide,))),
+    ]
+    (kernel,) = compiled_kernels(ops, kept={3})
+    # 8 bytes of each index are read, 4 of each element of the result written.
+    assert kernel.work is not None
+    assert kernel.work.bytes_moved == 4096 * 8 + 4096 * 1000 * 4
+    # Other places, or another value, are written as the program says.
+    ops[2] = StepOp(OpCall("aten::scatter_", (vectors, 0, column, 1), (vectors,), "value"))
+    assert len(compiled_kernels(ops, kept={3})) > 1

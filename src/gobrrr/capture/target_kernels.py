@@ -1,8 +1,8 @@
 """Operators that choose another kernel on a GPU than on a CPU, made to choose the GPU's.
 
 While a capture runs, the dispatcher's CPU entries of the composites that ask for the device are
-replaced: attention, dropout, softmax with a dtype, the root-mean-square norm, recurrent layers and
-cells, and autocast's cast lists. ``tests/capture/test_target_dispatch.py`` finds the operators for
+replaced: attention, dropout, softmax with a dtype, the root-mean-square norm, one-hot vectors,
+recurrent layers and cells, and autocast's cast lists. ``tests/capture/test_target_dispatch.py`` finds the operators for
 which this is necessary in PyTorch's own tables.
 """
 
@@ -86,6 +86,7 @@ def composites_of(abilities: Abilities) -> dict[str, Any]:
         "scaled_dot_product_attention": attention_of(abilities),
         "_pad_packed_sequence": pad_packed,
         "ctc_loss.IntList": _ctc_loss,
+        "one_hot": _one_hot,
     }
     if abilities.fused:
         composites.update(RECURRENT)
@@ -255,6 +256,17 @@ def _ctc_loss(
 
     lengths = (torch.tensor(list(given)) for given in (input_lengths, target_lengths))
     return torch.ops.aten.ctc_loss.Tensor(log_probs, targets, *lengths, *options)
+
+
+def _one_hot(self: Any, num_classes: int = -1) -> Any:
+    """``Onehot.cpp``: on tensors of a device zeros and a scatter, on others a comparison."""
+    import torch
+
+    if not self.numel():
+        return _composite(torch.ops.aten.one_hot.default, self, num_classes)
+    classes = int(self.max().item()) + 1 if num_classes == -1 else num_classes
+    made = torch.zeros((*self.shape, classes), dtype=self.dtype, device=self.device)
+    return made.scatter_(-1, self.unsqueeze(-1), 1)
 
 
 def _dropout(input: Any, p: float, train: bool) -> Any:

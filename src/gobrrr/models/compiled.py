@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from gobrrr.models.dataflow import Dataflow, FlowOp, link
 from gobrrr.models.fusion import FusedGroup, fuse, tensors_of_group
+from gobrrr.models.one_hot import one_hots_compared
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import OpGraph, StepOp
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
@@ -86,7 +87,8 @@ def compiled_kernels(
     """The same for a list of operators; ``kept`` are storages that outlive the step."""
     if channels_last is None:
         channels_last = wants_channels_last(ops)
-    flow = link(_taken_apart(ops, channels_last), kept, unread_parts_are_dead=True)
+    parts = _taken_apart(one_hots_compared(ops), channels_last)
+    flow = link(parts, kept, unread_parts_are_dead=True)
     groups = fuse(flow, multiprocessors=multiprocessors)
     return [_kernel(flow, group) for group in groups]
 
