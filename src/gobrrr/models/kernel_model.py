@@ -37,6 +37,7 @@ from gobrrr.models.power import product_clock_share
 from gobrrr.models.processor import time_on_processor
 from gobrrr.models.products import time_of_product
 from gobrrr.models.roof import Roof
+from gobrrr.models.sectors import sectors_over_bytes
 from gobrrr.models.target import TargetDevice, target_device
 from gobrrr.models.walk import Machine
 from gobrrr.models.walks import walks_of
@@ -364,34 +365,32 @@ def _walk(
     call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float, row_vectors: bool
 ) -> Kernels | None:
     """Kernels that walk through memory, one after the other."""
-    read, written = float(work.bytes_read or 0), float(work.bytes_written or 0)
-    moved = max(read + written, 1.0)
+    written = float(work.bytes_written or 0)
+    share = cold / max(float(work.bytes_moved or 0), 1.0)
     seconds = compute_s = memory_s = 0.0
     machine = Machine(
         c.strided_fraction, device.kind, device.multiprocessors, device.cache_bytes, c.row_trips,
         c.resident_threads, row_vectors, c.norm_slots,
     )  # fmt: skip
     walks = walks_of(call, work, machine)
-    for walk in walks:
+    for at, walk in enumerate(walks):
+        # What is fetched around elements that lie apart is as cold as they are. Later kernels may
+        # read a copy without holes.
+        read = float(work.bytes_read or 0) * (1.0 if at else sectors_over_bytes(call, work))
         traffic = read * walk.reads + written * walk.writes
         # The first read is as cold as the op; a second one of what the kernel has just read comes
         # from the cache, unless the walk says that it cannot.
         first = read * min(walk.reads, walk.cold_reads) + written * min(walk.writes, 1.0)
         once = Pass(
             bytes_moved=traffic,
-            cold_bytes=cold * first / moved,
+            cold_bytes=share * first,
             vector_flops=(work.vector_flops or 0.0) * walk.arithmetic,
             special=work.special * min(walk.arithmetic, 1.0),
-            dtype=work.compute_dtype,
-            efficiency=walk.efficiency,
-            programs=walk.programs,
-            indexed=walk.indexed,
-            trips=walk.trips,
-            slots=walk.slots,
+            dtype=work.compute_dtype, efficiency=walk.efficiency, programs=walk.programs,
+            indexed=walk.indexed, trips=walk.trips, slots=walk.slots,
             reread_bytes=read * max(0.0, walk.reads - max(1.0, walk.cold_reads)),
-        )
-        whole_s = seconds_of(once, device, c)
-        if whole_s is None:
+        )  # fmt: skip
+        if (whole_s := seconds_of(once, device, c)) is None:
             return None
         seconds += whole_s
         compute_s += arithmetic_seconds(once, device, c) or 0.0

@@ -143,7 +143,7 @@ def crosses_rows(call: OpCall) -> bool:
             continue
         assert tensor.strides is not None
         stride = tensor.strides[fastest]
-        if stride > 1 and tensor.shape[fastest] > 1:
+        if stride > 1 and tensor.shape[fastest] > 1 and _fastest(tensor) != fastest:
             return True
     # The output of a copy is not in every trace: a copy out of a transposed tensor crosses rows.
     name = call.name.partition("::")[2]
