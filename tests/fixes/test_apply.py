@@ -84,6 +84,17 @@ def test_a_fused_optimizer_is_fused():
         assert all(group["fused"] for group in changed.optimizer.param_groups)
 
 
+def test_an_optimizer_of_another_library_is_left_as_it_is():
+    # It has a name of torch's, and no such setting.
+    foreign = type("SGD", (torch.optim.SGD,), {"__module__": "mylib"})
+    for name in ("fused_optimizer", "foreach_optimizer"):
+        work = workload(True)
+        optimizer = foreign(work.model.parameters(), lr=0.1, foreach=False)
+        with BY_NAME[name].in_script():
+            optimizer.step()
+        assert not any(group["fused"] or group["foreach"] for group in optimizer.param_groups)
+
+
 def test_an_optimizer_that_has_stepped_can_still_be_fused():
     work = workload(True)
     work.step()

@@ -104,3 +104,74 @@ def test_workers_do_not_outlive_a_change_of_their_data(change):
 def test_workers_of_data_that_stay_as_they_are_live_on():
     result = write("loader_workers", source=LOADED.format(change="model.train()"))
     assert "persistent_workers=True" in result.text and not result.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "written"),
+    [
+        (
+            "fused_optimizer",
+            "from torch.optim import AdamW as Opt, Adam\na, b = Opt(p), Adam(q)\n",
+            ["Opt(p, fused=True)", "Adam(q, fused=True)"],
+        ),
+        ("fused_optimizer", "from torch.optim import *\no = SGD(p)\n", ["SGD(p, fused=True)"]),
+        ("fused_optimizer", "import torch.optim as o\na = o.SGD(p)\n", ["o.SGD(p, fused=True)"]),
+        (
+            "sparse_gradients",
+            "from torch import nn\na = nn.Embedding.from_pretrained(w, freeze=False)\n"
+            "b = nn.Embedding(9, 2)\n",
+            ["from_pretrained(w, freeze=False, sparse=True)", "Embedding(9, 2, sparse=True)"],
+        ),
+        (
+            "loader_workers",
+            "from torch.utils.data import DataLoader as L\nl = L(d)\n",
+            ["L(d, num_workers=min("],
+        ),
+        (
+            "one_thread",
+            "import numba, torch\nfrom torch import set_num_threads as threads\n"
+            "numba.set_num_threads(4)\nthreads(8)\n",
+            ["numba.set_num_threads(4)", "\nthreads(1)"],
+        ),
+        (
+            "fused_optimizer",
+            "from torch.optim import SGD, Optimizer\no: SGD = SGD(p)\n"
+            "def show(o: SGD):\n    assert isinstance(o, SGD) and type(o) is SGD\n",
+            ["o: SGD = SGD(p, fused=True)", "isinstance(o, SGD)"],
+        ),
+        (
+            "fused_optimizer",
+            "import torch\nclass Mine(torch.optim.SGD): ...\na, b = torch.optim.SGD(p), Mine(q)\n",
+            ["SGD(p, fused=True), Mine(q)"],
+        ),
+    ],
+)
+def test_calls_are_told_by_where_their_names_come_from(name, source, written):
+    text = write(name, source=source).text
+    assert all(part in text for part in written)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("fused_optimizer", "from mylib import SGD\na = SGD(p)"),
+        ("fused_optimizer", "import mylib\na = mylib.SGD(p)"),
+        ("fused_optimizer", "try:\n    from apex import Adam\nexcept ImportError:\n"
+         "    from torch.optim import Adam\na = Adam(p)"),
+        ("fused_optimizer", "C = torch.optim.SGD\na = C(p)"),
+        ("fused_optimizer", "a = functools.partial(torch.optim.Adam, lr=1)(p)"),
+        ("fused_optimizer", "a = getattr(torch.optim, name)(p)"),
+        ("fused_optimizer", "a = {'adam': torch.optim.Adam}[name](p)"),
+        ("sparse_gradients", "make = torch.nn.Embedding\na = make(4, 4)"),
+        ("loader_workers", "class L(torch.utils.data.DataLoader): ...\na = L(d)"),
+        ("one_thread", "threads = torch.set_num_threads\nthreads(4)"),
+    ],
+)  # fmt: skip
+def test_nothing_is_written_where_what_was_tried_may_not_be_all_in_sight(name, line):
+    sure = (
+        "o = torch.optim.SGD(p)\ne = torch.nn.Embedding(9, 2)\nl = torch.utils.data.DataLoader(d)"
+    )
+    source = f"import torch, functools\n{sure}\n"
+    assert write(name, source=source).text is not None
+    result = write(name, source=f"{source}{line}\n")
+    assert result.text is None and ", and line " in result.notes[0]

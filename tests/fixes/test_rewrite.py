@@ -86,7 +86,10 @@ def test_an_argument_that_is_off_is_switched_on_as_in_the_trial(off):
     ],
 )
 def test_an_argument_whose_value_is_not_known_is_not_guessed(name, call):
-    assert write(name, source=f"import torch\nx = {call}\n").text is None
+    home = "from torch.optim import SGD\nfrom torch.nn import Embedding\n"
+    source = f"{home}from torch.utils.data import DataLoader\nx = {call}\n"
+    result = write(name, source=source)
+    assert result.text is None and "in a call whose arguments cannot be" in result.notes[0]
 
 
 def test_workers_are_not_given_to_an_iterable_data_set():

@@ -8,6 +8,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from gobrrr.fixes.edits import FirstArgument, Keyword
+from gobrrr.fixes.imported_names import ImportedNames
 from gobrrr.fixes.script_names import is_changed_in_loops, last_name
 
 
@@ -21,10 +22,10 @@ class SetKeyword(cst.CSTTransformer):
         left_out: whether one has not been given what ``edit.lasting`` is.
     """
 
-    def __init__(self, edit: Keyword, tree: cst.Module) -> None:
+    def __init__(self, edit: Keyword, names: ImportedNames) -> None:
         super().__init__()
         self.edit = edit
-        self.tree = tree
+        self.names = names
         self.seen = self.made = 0
         self.unclear = self.left_out = False
 
@@ -33,7 +34,11 @@ class SetKeyword(cst.CSTTransformer):
     ) -> cst.Call:
         """The call with the arguments."""
         edit = self.edit
-        if last_name(updated_node.func) not in edit.calls:
+        if not (
+            self.names.are(original_node.func, edit.home, edit.calls)
+            if edit.home
+            else last_name(updated_node.func) in edit.calls
+        ):
             return updated_node
         self.seen += 1
         old = updated_node.args
@@ -79,7 +84,7 @@ class SetKeyword(cst.CSTTransformer):
         data = given.get(edit.data, args[0].value if args else None)
         if not edit.lasting or data is None:
             return edit.lasting
-        changes = is_changed_in_loops(self.tree, data, *edit.calls)
+        changes = is_changed_in_loops(self.names.tree, data, *edit.calls)
         self.left_out = self.left_out or changes
         return () if changes else edit.lasting
 
@@ -87,15 +92,17 @@ class SetKeyword(cst.CSTTransformer):
 class SetFirst(cst.CSTTransformer):
     """Sets the first argument in every call of some functions."""
 
-    def __init__(self, edit: FirstArgument) -> None:
+    def __init__(self, edit: FirstArgument, names: ImportedNames) -> None:
         super().__init__()
         self.edit = edit
+        self.names = names
 
     def leave_Call(  # noqa: N802 - LibCST's name
         self, original_node: cst.Call, updated_node: cst.Call
     ) -> cst.Call:
         """The call with the argument."""
-        if last_name(updated_node.func) not in self.edit.calls or not updated_node.args:
+        its = self.names.are(original_node.func, self.edit.home, self.edit.calls)
+        if not its or not updated_node.args:
             return updated_node
         first = updated_node.args[0].with_changes(value=cst.parse_expression(self.edit.value))
         return updated_node.with_changes(args=[first, *updated_node.args[1:]])

@@ -152,6 +152,8 @@ LOADER_WORKERS = Fix(
             # Workers that live on have the data set as it was when they were started.
             lasting=(("persistent_workers", "True"),),
             data="dataset",
+            home="torch.utils.data",
+            inherited=True,
             note=(
                 "The script may change a data set in its loops, so persistent_workers=True, with "
                 "which loader_workers was tried, is left out: the workers of each epoch have the "

@@ -11,7 +11,7 @@ class Keyword:
     """Keyword arguments in every call of a function or class with one of these names.
 
     Attributes:
-        calls: last names of what is called: ``"DataLoader"``.
+        calls: last names of what is called: ``"DataLoader"``, ``"Embedding.from_pretrained"``.
         arguments: (name, value as code); a value that the call gives by name is replaced.
         without: arguments that are taken out, because they contradict these.
         unless: a call that has this argument, and not as 0, False or None, stays as it is.
@@ -20,6 +20,8 @@ class Keyword:
         lasting: more arguments, of a call whose ``data`` the script leaves as it is in its loops.
         data: name of the first parameter.
         note: what the user has to know of a script where ``lasting`` was left out.
+        home: the package that it comes from; empty for methods, which are told by name alone.
+        inherited: whether classes made of it are changed with it.
     """
 
     calls: tuple[str, ...]
@@ -31,6 +33,8 @@ class Keyword:
     lasting: tuple[tuple[str, str], ...] = ()
     data: str = ""
     note: str = ""
+    home: str = ""
+    inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,11 @@ class AfterImports:
 
 @dataclass(frozen=True, slots=True)
 class FirstArgument:
-    """The first argument of every call with one of these names, where there are any."""
+    """The first argument of every call of these functions of ``home``, where there are any."""
 
     calls: tuple[str, ...]
     value: str
+    home: str
 
 
 Edit: TypeAlias = Keyword | BeforeLoop | AroundCalls | AfterImports | FirstArgument

@@ -54,7 +54,7 @@ def _consider_fused(facts: Facts) -> Considered:
     ruled_out = _ruled_out(facts)
     if ruled_out is not None:
         return ruled_out
-    able = [o for o in facts.optimizers if o.name in FUSED]
+    able = [o for o in facts.optimizers if o.of_torch and o.name in FUSED]
     if not able:
         names = ", ".join(o.name for o in facts.optimizers)
         return RuledOut(f"{names} has no fused implementation")
@@ -97,10 +97,16 @@ def _consider_foreach(facts: Facts) -> Considered:
     )  # fmt: skip
 
 
+def _is_of_torch(optimizer: Any, names: tuple[str, ...]) -> bool:
+    """Whether it is one of these itself: another's class may have the name, and not the setting."""
+    kind = type(optimizer)
+    return kind.__name__ in names and kind.__module__.startswith("torch.")
+
+
 def _fuse(optimizer: Any) -> None:
     import torch
 
-    if type(optimizer).__name__ not in FUSED:
+    if not _is_of_torch(optimizer, FUSED):
         return
     for group in optimizer.param_groups:
         if group.get("fused"):
@@ -116,6 +122,8 @@ def _fuse(optimizer: Any) -> None:
 
 
 def _together(optimizer: Any) -> None:
+    if not _is_of_torch(optimizer, _FOREACH):
+        return
     for group in optimizer.param_groups:
         if "foreach" in group and not group.get("fused") and not group["foreach"]:
             group["foreach"] = True
@@ -147,7 +155,7 @@ FUSED_OPTIMIZER = Fix(
     may_change=("numerics",),
     consider=_consider_fused,
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)",
-    in_source=(Keyword(FUSED, (("fused", "True"),), ("foreach",), "fused"),),
+    in_source=(Keyword(FUSED, (("fused", "True"),), ("foreach",), "fused", home="torch.optim"),),
     changes_made=lambda: _changed["fused"],
     apply=_fuse_apply,
     in_script=_fuse_in_script,
@@ -163,7 +171,7 @@ FOREACH_OPTIMIZER = Fix(
     may_change=("numerics", "memory"),
     consider=_consider_foreach,
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., foreach=True)",
-    in_source=(Keyword(_FOREACH, (("foreach", "True"),), unless="fused"),),
+    in_source=(Keyword(_FOREACH, (("foreach", "True"),), unless="fused", home="torch.optim"),),
     changes_made=lambda: _changed["foreach"],
     apply=_together_apply,
     in_script=_together_in_script,

@@ -27,6 +27,7 @@ from gobrrr.fixes.edits import (
     Keyword,
 )
 from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.imported_names import ImportedNames, UsesOf
 from gobrrr.fixes.script_names import defined_in
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import multiple
@@ -166,7 +167,9 @@ class _Edited:
                 (self.imports if line.startswith("import ") else self.after_imports).append(line)
             self._uses(*edit.lines)
         elif isinstance(edit, FirstArgument):
-            self.tree = self.tree.visit(SetFirst(edit))
+            names = ImportedNames(self.tree)
+            self._refuse_unseen(edit, name, names)
+            self.tree = names.tree.visit(SetFirst(edit, names))
         elif isinstance(edit, AroundCalls):
             model = self._model(name)
             context = edit.context.replace("{model}", model)
@@ -186,8 +189,11 @@ class _Edited:
                     f"{name} leaves what has an {edit.not_beside} as it is, and gobrrr cannot tell "
                     "which calls of the script those are"
                 )
-            change = SetKeyword(edit, self.tree)
-            self.tree = self.tree.visit(change)
+            names = ImportedNames(self.tree)
+            if edit.home:
+                self._refuse_unseen(edit, name, names)
+            change = SetKeyword(edit, names)
+            self.tree = names.tree.visit(change)
             if change.left_out:
                 self.notes.append(edit.note)
             what = " and ".join(name for name, _ in (*edit.arguments, *edit.lasting))
@@ -198,6 +204,27 @@ class _Edited:
                 raise _NoPlace(f"{name} sets {what} in a call of {calls}, and there is none")
             if not change.made:
                 raise _NoPlace(f"{name} sets {what}, and no call of the script leaves that open")
+
+    def _refuse_unseen(
+        self, edit: Keyword | FirstArgument, name: str, names: ImportedNames
+    ) -> None:
+        """Raises _NoPlace where the trial may have changed calls that the text does not show."""
+        inherited = isinstance(edit, Keyword) and edit.inherited
+        uses = UsesOf(names, edit.home, edit.calls, bases=inherited)
+        names.tree.visit(uses)
+        if isinstance(edit, FirstArgument):
+            # What else has such a name is no function of torch, which alone the trial changes.
+            uses.strangers = []
+        for found, why in (
+            (uses.elsewhere, "which may be called where gobrrr does not see it"),
+            (uses.strangers, f"which gobrrr cannot tell to be {edit.home}'s"),
+        ):
+            if found:
+                code = names.tree.code_for_node(found[0])
+                raise _NoPlace(
+                    f"{name} changes calls of {edit.home}, and line {names.line(found[0])} has "
+                    f"{code}, {why}"
+                )
 
     def _uses(self, *code: str) -> None:
         """Have ``torch`` imported for this code, where the script does not do it by that name."""

@@ -65,7 +65,9 @@ def _share_read(op: OpFact) -> float:
 
 def _make_sparse(module: Any) -> None:
     for part in module.modules():
-        if type(part).__name__ in _LAYERS and not part.sparse:
+        kind = type(part)
+        of_torch = kind.__module__.startswith("torch.")
+        if of_torch and kind.__name__ in _LAYERS and not part.sparse:
             part.sparse = True
             changed("sparse_gradients")
 
@@ -79,7 +81,15 @@ SPARSE_GRADIENTS = Fix(
     snippet="nn.Embedding(words, width, sparse=True)",
     apply=partial(with_model_changed, _make_sparse),
     in_script=partial(before_first_call, _make_sparse),
-    in_source=(Keyword(_LAYERS, (("sparse", "True"),), unless="sparse", place=6),),
+    in_source=(
+        Keyword(
+            (*_LAYERS, *(f"{layer}.from_pretrained" for layer in _LAYERS)),
+            (("sparse", "True"),),
+            unless="sparse",
+            place=6,
+            home="torch.nn",
+        ),
+    ),
     changes_made=changes_of("sparse_gradients"),
     effect=UNBOUNDED,
 )

@@ -141,7 +141,7 @@ def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted:
         may_change=("numerics",), consider=consider, snippet=lines[-1], apply=apply,
         in_script=_in_script(name, wanted), effect=UNBOUNDED, claims=(THREADS,),
         changes_made=changes_of(name),
-        in_source=(AfterImports(lines), FirstArgument(("set_num_threads",), number)),
+        in_source=(AfterImports(lines), FirstArgument(("set_num_threads",), number, "torch")),
     )  # fmt: skip
 
 
