@@ -110,6 +110,19 @@ def test_eigenvalues_of_a_large_matrix() -> None:
     assert 1 < found.time_s < 4
 
 
+@pytest.mark.parametrize("shape", [(256, 256), (64, 32, 32), (500, 100)])
+def test_a_pseudo_inverse_takes_as_long_as_the_svd_that_it_is_made_of(
+    shape: tuple[int, ...],
+) -> None:
+    one = estimated(svd(*shape)).time_s
+    inverse = (spec(*shape), None, None)
+    for call in (aten("linalg_pinv", *inverse, False), aten("pinverse", spec(*shape), 1e-15)):
+        assert one <= estimated(call).time_s < 1.1 * one
+    if shape[-1] == shape[-2]:
+        one = estimated(eigh(*shape)).time_s
+        assert one <= estimated(aten("linalg_pinv", *inverse, True)).time_s < 1.1 * one
+
+
 def test_every_family_is_a_class_of_residuals() -> None:
     assert frozenset(_FAMILIES) == FACTORISATIONS
 

@@ -39,6 +39,7 @@ from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent, time_text
 from gobrrr.work.estimate import Work
+from gobrrr.work.linear_algebra import is_hermitian
 from gobrrr.work.traffic import need
 
 LEVEL_3 = 0.12
@@ -78,7 +79,7 @@ _FAMILIES = {
     "_linalg_slogdet": _LU, "linalg_inv_ex": _LU, "inverse": _LU, "_linalg_solve_ex": _LU,
     "linalg_qr": _QR, "geqrf": _QR, "linalg_householder_product": _QR, "linalg_lstsq": _QR,
     "_linalg_eigh": _EIGH, "linalg_eigh": _EIGH, "linalg_eig": _EIG, "_linalg_eigvals": _EIG,
-    "_linalg_svd": _SVD, "linalg_svd": _SVD,
+    "_linalg_svd": _SVD, "linalg_svd": _SVD, "linalg_pinv": _SVD, "pinverse": _SVD,
 }  # fmt: skip
 
 
@@ -96,6 +97,8 @@ def time_of_factorisation(
     family = _FAMILIES.get(call.name.removeprefix("aten::"))
     if family is None:
         return None
+    if is_hermitian(call):
+        family = _EIGH
     x = need(call, 0)
     batch, rows, columns = prod(x.shape[:-2]), max(x.shape[-2:]), min(x.shape[-2:])
     # Without matrix units for its dtype, and without TF32: cuSOLVER computes as it is asked to.
