@@ -165,3 +165,22 @@ def test_weights_in_compiled_code_are_not_written_where_a_script_may_set_others(
     assert result.text is None and "may set others later" in result.notes[0]
     # Other weights need no other compilation.
     assert write(source).text is not None and write(source, "inference_mode").text is not None
+
+
+@pytest.mark.parametrize(
+    "made", ["model: torch.nn.Module = Net()", "(model := Net())", "print(model := Net())",
+             "size = len((model := Net()))", "model: Net\nmodel = Net()"],
+)  # fmt: skip
+def test_a_model_is_made_by_any_assignment(made):
+    result = write(filled().replace("model = Net()", made))
+    assert result.text is not None, result.notes
+    compiled = result.text.index("model._compiled_call_impl")
+    assert result.text.index(made) < compiled < result.text.index("for x in data")
+
+
+def test_what_gets_the_model_as_it_is_made_may_call_it_too():
+    for made in ("trainer = Trainer(model := Net())", "nets = [model := Net()]"):
+        result = write(filled().replace("model = Net()", made))
+        assert result.text is None and "may call it too" in result.notes[0]
+    again = write(filled() + "model: Net = Net()\nmodel(x)\n")
+    assert again.text is None and "more than one place" in again.notes[0]

@@ -36,17 +36,21 @@ class BeforeFirstCall(OfEachBlock):
         self._model, self._tree, self._put = model, tree, put
         name = m.Name(model)
         among = m.Tuple(elements=[m.ZeroOrMore(), m.Element(value=name), m.ZeroOrMore()])
-        self._made = m.SimpleStatementLine(
-            body=[m.ZeroOrMore(), m.Assign(
-                targets=[m.ZeroOrMore(), m.AssignTarget(target=name | among), m.ZeroOrMore()]
-            ), m.ZeroOrMore()]
-        )  # fmt: skip
+        assigned = m.Assign(
+            targets=[m.ZeroOrMore(), m.AssignTarget(target=name | among), m.ZeroOrMore()]
+        ) | m.AnnAssign(target=name, value=m.MatchIfTrue(lambda value: value is not None))
+        self._made = m.SimpleStatementLine(body=[m.ZeroOrMore(), assigned, m.ZeroOrMore()])
+        self._made_within = m.NamedExpr(target=name)
         call = m.Call(func=name)
         # A function that is given to another, as a closure to an optimizer, is called by that.
         given = [m.Arg(value=m.Name(one)) for one in functions_that_reach(call, tree)]
         reached = calls_that_reach(call, tree)
         self._sets = calls_that_reach(SETS_WEIGHTS, tree)
         self._calls = m.OneOf(reached, *given) if given else reached
+
+    def _makes_within(self, one: Any) -> bool:
+        simple = isinstance(one, cst.SimpleStatementLine)
+        return simple and bool(m.findall(one, self._made_within))
 
     def _hands_on(self, statements: Sequence[Any]) -> bool:
         return any(is_handed_on(one, self._model, self._tree) for one in statements)
@@ -59,6 +63,9 @@ class BeforeFirstCall(OfEachBlock):
         for at, one in enumerate(body):
             if m.matches(one, self._made):
                 made_at = at
+            elif self._makes_within(one):
+                # What it is made in may keep it.
+                made_at = at - 1
             elif made_at >= 0 and not _defines(one) and m.findall(one, self._calls):
                 place = at
                 break
@@ -66,7 +73,8 @@ class BeforeFirstCall(OfEachBlock):
             return block
         # One that is made again needs the statements again.
         later = [one for one in original.body[place:] if not _defines(one)]
-        self.places += 1 + sum(len(m.findall(one, self._made)) for one in later)
+        made = self._made | self._made_within
+        self.places += 1 + sum(len(m.findall(one, made)) for one in later)
         between = [one for one in body[made_at + 1 : place] if not _defines(one)]
         self.handed_on = self._hands_on(between)
         self.handed_on_later = self._hands_on(later)

@@ -68,13 +68,18 @@ def is_handed_on(
     neither call it nor hand it on; ``inside`` are those that are being looked into.
     """
     it = m.Name(name)
-    given = m.Call(args=[m.ZeroOrMore(), m.Arg(value=it), m.ZeroOrMore()])
+    # Where it gets its name as it is used, too: ``print(model := Net())``.
+    it_or_made = it | m.NamedExpr(target=it)
+    given = m.Call(args=[m.ZeroOrMore(), m.Arg(value=it_or_made), m.ZeroOrMore()])
     calls = m.findall(node, given)
     if not all(_only_looks(cst.ensure_type(one, cst.Call), name, tree, inside) for one in calls):
         return True
     # Its own calls and attributes, what only looks at it, and its name where it gets a value.
     use = m.SaveMatchedNode(it, "use")
+    made = m.NamedExpr(target=use)
     free = (
+        m.Arg(value=made) | m.Expr(value=made) | m.AnnAssign(target=use) |
+        m.Call(func=m.Attribute(value=made)) |
         m.Call(func=use) | m.Arg(value=use) | m.AssignTarget(target=use)
         | m.Attribute(value=use, attr=~(m.Name("forward") | m.Name("__call__")))
         | m.Call(func=m.Attribute(value=use))
@@ -98,7 +103,8 @@ def _only_looks(call: cst.Call, name: str, tree: cst.Module, inside: frozenset[s
     for function in own:
         parameters = function.params.params
         for place, arg in enumerate(call.args):
-            if not m.matches(arg.value, m.Name(name)):
+            it = m.Name(name)
+            if not m.matches(arg.value, it | m.NamedExpr(target=it)):
                 continue
             if arg.star or (arg.keyword is None and place >= len(parameters)):
                 return False
