@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -118,3 +119,26 @@ def test_the_recorder_never_raises_into_the_program(monkeypatch: pytest.MonkeyPa
     assert result.tolist() == [2.0, 2.0, 2.0]
     assert recorder.ops == []
     assert recorder.failures["aten::add"] == "KeyError: 'describe'"
+
+
+async def awaited() -> None: ...
+
+
+def generated() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [(awaited, r"a coroutine, .* asyncio\.run"), (generated, r"a generator, .* list\(step\(\)\)")],
+)
+def test_a_step_that_only_makes_what_would_run_is_refused(
+    step: Callable[[], Any], says: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    from gobrrr.capture.function import measure_step
+    from gobrrr.capture.measurements import Plan
+    from gobrrr.timeline.errors import InputError
+
+    with pytest.raises(InputError, match=says):
+        measure_step(step, Plan(warmup=1, steps=2))
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]

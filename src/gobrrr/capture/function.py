@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.measurements import Measurements, Plan
 from gobrrr.capture.session import Session
-from gobrrr.timeline.errors import DefectError, GobrrrError, UserCodeError
+from gobrrr.timeline.errors import DefectError, GobrrrError, InputError, UserCodeError
 
 
 def measure_step(
@@ -19,7 +20,10 @@ def measure_step(
     modules: dict[str, Any] | None = None,
     progress: Callable[[str, int, int], None] = lambda phase, done, wanted: None,
 ) -> Measurements:
-    """Run a callable through every phase. What it raises comes back as ``UserCodeError``."""
+    """Run a callable through every phase. What it raises comes back as ``UserCodeError``.
+
+    Raises InputError for one that returns a coroutine or a generator: nothing of it has run then.
+    """
     calls = CallWatch()
     session = Session(
         plan,
@@ -43,6 +47,7 @@ def measure_step(
                 why = f"{type(error).__name__}: {error}".split("\n", 1)[0]
                 if not (isinstance(whose, DefectError) and session.go_on_without(why)):
                     raise whose from error
+            _refuse_unrun(result)
             session.boundary("function")
             # Dropped after the step's end: freeing a result is not part of the next step.
             del previous
@@ -51,6 +56,22 @@ def measure_step(
         undo()
         calls.remove()
     return session.result
+
+
+def _refuse_unrun(result: Any) -> None:
+    """Raises InputError for what a call has only made, to be run by whoever takes it."""
+    if inspect.isawaitable(result):
+        what, runs = "a coroutine", "lambda: asyncio.run(step())"
+    elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+        what, runs = "a generator", "lambda: list(step())"
+    else:
+        return
+    if inspect.iscoroutine(result):
+        # Python would warn that nobody has awaited it.
+        result.close()
+    raise InputError(
+        f"the step returned {what}, of which nothing has run: give a function that runs it ({runs})"
+    )
 
 
 def _settle(calls: CallWatch, undo: Callable[[], None]) -> None:
