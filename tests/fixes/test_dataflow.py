@@ -78,7 +78,7 @@ def test_a_table_of_numbers_is_constant_and_what_meets_the_input_is_not():
     assert "test_dataflow.py" in found.sources[0]
 
 
-def test_weights_are_constant_in_inference_alone():
+def test_weights_are_constant_where_no_step_trains_them_whatever_the_mode():
     model = nn.Linear(4, 4, dtype=torch.float16).eval()
     x = torch.randn(2, 4)
 
@@ -87,7 +87,26 @@ def test_weights_are_constant_in_inference_alone():
             return functional.linear(x, model.weight.float())
 
     assert names_of_constants(step, model) == ["_to_copy"]
-    assert names_of_constants(step, model.train()) == []
+    assert names_of_constants(step, model.train()) == ["_to_copy"]
+    assert names_of_constants(step, None) == []
+
+
+def test_buffers_are_constant_where_their_own_part_is_not_in_training_mode():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4)).eval()
+    model[1].train()
+
+    def step():
+        with torch.no_grad():
+            return model[0].running_mean.sin(), model[1].running_mean.cos()
+
+    assert names_of_constants(step, model) == ["sin"]
+
+
+def test_where_nothing_is_known_to_be_constant_more_is_not_claimed():
+    table, x = torch.rand(4), torch.rand(4)
+    found = considered("constants_each_step", facts_of(lambda: x * table.half()))
+    # The table may be another at each step, for all that is known of it.
+    assert "unknown" in found.reason
 
 
 def names_of_constants(step, module):

@@ -76,5 +76,5 @@ def test_of_the_program_s_other_objects_only_the_type_is_read() -> None:
     held = [_Shy()]
     held[0].keep = held  # the collector knows of objects in a cycle
     model = nn.Linear(4, 4)
-    watcher: Any = types.SimpleNamespace(outermost=lambda: model, optimizers=[])
+    watcher: Any = types.SimpleNamespace(outermost=lambda: model, optimizers=[], source="module")
     assert with_objects(facts(), watcher).modules == ("Linear",)

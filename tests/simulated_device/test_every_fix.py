@@ -420,7 +420,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "fixed_parametrizations": ("normed", "busy", "no module recomputes a parametrized weight"),
     "float32": ("float64", "busy", "no parameter is stored in float64"),
     "unread_results": ("two heads", "busy", "every result is read"),
-    "constants_each_step": ("positions", "busy", "every op depends on the step's data"),
+    "constants_each_step": ("positions", "busy", "no op computes from constants"),
     "topk": ("sorted", "best", "nothing is sorted"),
     "layout_copies": ("turned and copied", "turned", "no view is copied that could be read"),
     "fused_rnn": ("cell", "busy", "no recurrent cell is called one time step at a time"),

@@ -223,11 +223,17 @@ def with_program(facts: Facts, workload: Workload) -> Facts:
 
 
 def fixed_storages(module: Any) -> frozenset[int]:
-    """Storages of what a module holds, which no step changes that does not train."""
-    if module is None or module.training:
+    """Storages of what a module holds, which no step changes that does not train.
+
+    Of a part in training mode the buffers may change without any gradient: running means.
+    """
+    if module is None:
         return frozenset()
+    buffers = (
+        one for part in module.modules() if not part.training for one in part.buffers(recurse=False)
+    )
     return frozenset(
-        int(t.untyped_storage()._cdata) for t in (*module.parameters(), *module.buffers())
+        int(t.untyped_storage()._cdata) for t in (*module.parameters(), *buffers)
         if t.layout == _strided()
     )  # fmt: skip
 

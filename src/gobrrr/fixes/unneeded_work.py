@@ -85,7 +85,10 @@ def _consider_constants(facts: Facts) -> Considered:
     if constant is None:
         return _UNKNOWN
     if not constant:
-        return RuledOut("every op depends on the step's data")
+        return RuledOut(
+            "no op computes from constants or unchanging weights alone; whether other tensors that "
+            "the step gets are the same each time is unknown"
+        )
     # What Python did before an op is the op's own only as far as it is what every op takes.
     usual_s = median(op.host_s for op in facts.ops)
     saved_s = sum(op.time_s + min(op.host_s, usual_s) for op in constant)
