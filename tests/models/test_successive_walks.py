@@ -71,6 +71,11 @@ def test_the_buffer_of_a_log_sigmoid_is_the_processors(device: str, tensors: int
     work = work_of(OpCall("aten::log_sigmoid_forward", (x,), (x, x), "default"))
     assert work is not None
     assert work.bytes_moved == tensors * 4000
+    # The gradient reads it there alone: of the result, the input, and the buffer; and writes one.
+    backward = OpCall("aten::log_sigmoid_backward", (x, x, x), (x,), "default")
+    work = work_of(backward)
+    assert work is not None
+    assert work.bytes_moved == (tensors + 1) * 4000
 
 
 def test_what_is_counted_is_compared_first() -> None:

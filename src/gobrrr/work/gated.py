@@ -60,6 +60,15 @@ def log_sigmoid(call: OpCall) -> Work:
     return _map([x], out, x.numel, 4 + 2 * FUNCTION, 2)
 
 
+@formula("aten::log_sigmoid_backward", fusion=Role.POINTWISE)
+def log_sigmoid_backward(call: OpCall) -> Work:
+    """``(grad, self, buffer)``: an exponential, a division; the buffer as in the forward pass."""
+    grad, x, buffer = need(call, 0), need(call, 1), need(call, 2)
+    reads = [grad, x] if x.device and not x.device.startswith("cpu") else [grad, x, buffer]
+    out, fresh = results(call, 3, x.shape, x.dtype)
+    return _map(reads, out, x.numel, 5 + FUNCTION + DIVIDE, 1, fresh=fresh)
+
+
 @formula("aten::_prelu_kernel_backward")
 def prelu_backward(call: OpCall) -> Work:
     """``(grad, self, weight)`` -> gradients of both, the weight's not yet reduced."""

@@ -153,7 +153,6 @@ POINTWISE: dict[str, Pointwise] = {
     **_rows("softplus_backward", 4, 4, "exp", "div"),
     **_rows("elu_backward", 6, 5, "exp"),
     **_rows("logit_backward", 3, 2, "div"),
-    **_rows("log_sigmoid_backward", 3, 5, "exp", "div"),
     **_rows("native_dropout_backward", 3, 2),
     **_rows("_masked_scale", 3, 2),
 }  # fmt: skip
