@@ -380,7 +380,8 @@ def _walk(
         traffic = read * walk.reads + written * walk.writes
         # The first read is as cold as the op; a second one of what the kernel has just read comes
         # from the cache, unless the walk says that it cannot.
-        first = read * min(walk.reads, walk.cold_reads) + written * min(walk.writes, 1.0)
+        first = read * min(walk.reads, walk.cold_reads)
+        first += written * min(walk.writes, walk.cold_writes)
         once = Pass(
             bytes_moved=traffic,
             cold_bytes=share * first,

@@ -18,6 +18,7 @@ class Walk:
         cold_reads: how many of these find nothing in the cache, where the op's inputs are too
             large for it.
         writes: how often it writes the op's outputs.
+        cold_writes: how many of these go to memory, where the outputs are too large for the cache.
         arithmetic: its share of the op's arithmetic, over 1 for index arithmetic.
         efficiency: of the bandwidth, for the order it walks in.
         programs: independent pieces of work; ``None``: enough for every multiprocessor.
@@ -35,6 +36,7 @@ class Walk:
     trips: int = 0
     cold_reads: float = 1.0
     slots: float = 0.0
+    cold_writes: float = 1.0
 
 
 ONE = (Walk(),)

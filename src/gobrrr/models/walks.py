@@ -2,8 +2,8 @@
 
 Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): ScanUtils.cuh, MultiTensorApply.cuh,
 Reduce.cuh, CUDALoops.cuh, Shape.cu; ``norm_walks`` has softmax and the norms, ``loss_walks`` the
-losses, ``window_walks`` pooling, ``ordering_walks`` sorting and choosing, ``successive_walks`` ops
-of several kernels.
+losses, ``window_walks`` pooling, ``ordering_walks`` sorting and choosing, ``distance_walks`` cdist,
+``successive_walks`` ops of several kernels.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import ceil, gcd, prod
 
 from gobrrr.models import (
+    distance_walks,
     loss_walks,
     norm_walks,
     ordering_walks,
@@ -376,6 +377,10 @@ _RECIPES: dict[Passes, Recipe] = {
     "sort": ordering_walks.sort,
     "top_k": ordering_walks.top_k,
     "multinomial": ordering_walks.multinomial,
+    "select": ordering_walks.select,
+    "permutation": ordering_walks.permutation,
+    "membership": ordering_walks.membership,
+    "distances": distance_walks.distances,
     "fourier": successive_walks.fourier,
     "scatter": _scatter,
     "gather": _gather,

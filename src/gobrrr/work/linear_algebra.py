@@ -12,6 +12,7 @@ from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula, qualified
 from gobrrr.work.traffic import account, need, product, results
+from gobrrr.work.traits import describe
 
 # Operators that factor a matrix column by column, each waiting for those before it; without
 # ``aten::``.
@@ -260,3 +261,6 @@ def dist(call: OpCall) -> Work:
         [x, y], out, vector=3.0 * max(x.numel, y.numel) + 4,
         dtype=x.dtype, op_class="normalisation",
     )  # fmt: skip
+
+
+describe("_cdist_forward _pdist_forward", passes="distances")

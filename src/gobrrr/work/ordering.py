@@ -81,4 +81,6 @@ def isin(call: OpCall) -> Work:
 
 
 describe("sort argsort unique _unique2 unique_dim", passes="sort")
-describe("topk kthvalue", passes="top_k")
+describe("topk", passes="top_k")
+describe("kthvalue median nanmedian", passes="select")
+describe("isin", passes="membership")

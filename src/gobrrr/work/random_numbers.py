@@ -161,6 +161,7 @@ describe(
     fusion=Role.POINTWISE,
 )
 describe("multinomial", passes="multinomial")
+describe("randperm", passes="permutation")
 describe("bernoulli native_dropout", rate="bernoulli_")
 describe("rand rand_like", rate="uniform_")
 describe("randn randn_like", rate="normal_")

@@ -58,7 +58,8 @@ Passes = Literal[
     "batch_norm", "batch_norm_backward", "reduction", "scan", "window", "loss",
     "elementwise_loss", "elementwise_loss_backward", "sort", "top_k", "resample", "scatter",
     "gather", "index_put", "embedding_backward", "join", "lists", "log_sum_exp", "masked_fill",
-    "padding", "count_nonzero", "ctc_loss", "multinomial", "fourier",
+    "padding", "count_nonzero", "ctc_loss", "multinomial", "fourier", "select", "permutation",
+    "membership", "distances",
 ]  # fmt: skip
 
 
