@@ -104,6 +104,33 @@ def test_the_rank_that_is_missing_is_named_with_its_line(tmp_path: Path, backwar
 
 
 @pytest.mark.usefixtures("of_rank")
+def test_a_rank_whose_script_is_over_does_not_stay_for_those_that_may_wait_for_it(
+    tmp_path: Path,
+) -> None:
+    ranks = Ranks(tmp_path, 3)
+    for rank in ranks.all:
+        rank.job.join()
+    ranks[0].job.publish(b"found")
+    ranks[0].job.end("its script has finished")
+    ranks[1].call, ranks[2].call = ALL_REDUCE, ASLEEP
+    ranks.look_for(LIMIT_S / 2)
+    # What the second waits for may be the third.
+    said, missing = ranks[0].job.results(0.0)
+    assert said == {0: b"found"} and all("perhaps" not in why for why in missing.values())
+    ranks[2].call = ALL_REDUCE
+    ranks.look_for(LIMIT_S / 2)
+    said, missing = ranks[0].job.results(600.0)
+    assert said == {0: b"found"}
+    assert missing == {
+        rank: f"rank {rank} waits in all_reduce, perhaps for this one, whose script is over"
+        for rank in (1, 2)
+    }
+    ranks[1].call = None
+    ranks.look_for(2 * LOOK_S)
+    assert "perhaps" not in ranks[0].job.results(0.0)[1][1]
+
+
+@pytest.mark.usefixtures("of_rank")
 def test_ranks_that_move_are_left_alone(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, 2)
     for _ in range(5):

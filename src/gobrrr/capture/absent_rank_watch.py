@@ -27,6 +27,9 @@ from gobrrr.timeline.quantities import whole_seconds
 # From how long a wait on it is told, and how often each rank looks, in seconds.
 LIMIT_S = 60.0
 LOOK_S = 2.0
+# From how long a wait on a rank whose script is over knows of it, and stays no longer for the sake
+# of the one that waits: it may be what that one waits for.
+WAITS_S = 10.0
 # How many looks the others have to answer in.
 _LOOKS_TO_ANSWER = 4
 # A thread that used less than this share of the time slept.
@@ -90,6 +93,7 @@ class AbsentRankWatch:
         self._quiet_until = 0.0
         self._left_to: Question | None = None
         self._said: set[str] = set()
+        self._waits = False
         self._asker = MainThreadAsker("gobrrr-ranks", LOOK_S, self.heard, self._look_safely)
 
     def start(self) -> None:
@@ -122,6 +126,7 @@ class AbsentRankWatch:
         if not waits:
             self._asked, self._left_to, self._quiet_until = None, None, 0.0
         waits_long = waits and in_call_s >= LIMIT_S
+        self._tell_that_it_waits(own.waits_in if own is not None and in_call_s >= WAITS_S else "")
         cut_off = self._job.cut_off
         if cut_off:
             # There is no place to ask, and none to be asked: each tells of itself.
@@ -151,6 +156,11 @@ class AbsentRankWatch:
             self._job.post(_QUESTION, _encoded(self._asked))
             return
         self._tell(own, in_call_s, self._asked)
+
+    def _tell_that_it_waits(self, call: str) -> None:
+        if bool(call) != self._waits:
+            self._waits = bool(call)
+            self._job.waits_in(call)
 
     def _tell(self, own: CallInProgress, in_call_s: float, asked: Question) -> None:
         answers, gone = self._answers(asked)

@@ -246,6 +246,10 @@ class Job:
         dead = there is not None and msgspec.json.decode(there, type=Presence).is_dead
         return "ended" if dead else ""
 
+    def waits_in(self, call: str) -> None:
+        """Which call this rank has been waiting for others in; empty: it does not any more."""
+        self.post(f"waits/{self.rank}", call.encode())
+
     # What was found
 
     def publish(self, result: bytes) -> None:
@@ -270,12 +274,23 @@ class Job:
                 return f"rank {rank} has no result of its own"
             how = _end_of(board, rank)
             if not how:
+                if self._over and self._only_waits_are_left(board):
+                    call = (board.read(f"waits/{rank}") or b"").decode()
+                    return (
+                        f"rank {rank} waits in {call}, perhaps for this one, whose script is over"
+                    )
                 return _late(board, _RESULT, rank, 0.0) if of_ended() else ""
             # Its script is over; it may still be at its diagnosis.
             return how if _has_gone(board, rank) else ""
 
         # A rank that goes on alone still tells.
         return self._ask_all(_RESULT, without_result, limit_s)
+
+    def _only_waits_are_left(self, board: Board) -> bool:
+        """Whether each rank whose script is not over has been waiting in a call for a while."""
+        return all(
+            board.read(f"waits/{rank}") or _end_of(board, rank) for rank in range(self.world_size)
+        )
 
     def reported(self) -> None:
         """One diagnosis of the ranks has been made: no other need be shown."""

@@ -30,6 +30,9 @@ _FEWEST_ELSEWHERE = 4
 
 # Outermost module calls without an optimizer anywhere after which none is looked for any more.
 _SEARCHES = 3
+# Calls without gradients that may come before an optimizer's first step, in an evaluation that one
+# rank alone makes. After so many the program only has an optimizer, and infers.
+_MOST_EVALUATED = 256
 
 _active: list[StepWatcher] = []
 
@@ -67,12 +70,14 @@ class TrainingCalls:
 
     def __init__(self) -> None:
         self._found, self._left = False, _SEARCHES
+        self._evaluated = 0
 
     def unfinished(self) -> bool:
-        """Whether gradients are recorded and the program has an optimizer."""
+        """Whether the program has an optimizer, and is not at inference all the time."""
         import torch
 
-        if not torch.is_grad_enabled():
+        self._evaluated = 0 if torch.is_grad_enabled() else self._evaluated + 1
+        if self._evaluated > _MOST_EVALUATED:
             return False
         if not self._found and self._left:
             self._left -= 1
