@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.fixes.facts import facts
 
 from gobrrr.measure.summary import Interval
 from gobrrr.search import program_bench
@@ -18,7 +19,7 @@ QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.01)
 def bench(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("pass\n")
     monkeypatch.setattr(program_bench, "ceilings_beforehand", lambda **_: None)
-    monkeypatch.setattr(program_bench, "diagnose_in_child", lambda *_: (None, None))
+    monkeypatch.setattr(program_bench, "diagnose_in_child", lambda *_: (None, facts()))
     return program_bench.ProgramBench(Target("script", str(tmp_path / "train.py")), "", 0.02)
 
 
