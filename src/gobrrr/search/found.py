@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, SAME, SLOWER
+from gobrrr.diagnosis.out_of_proportion import KINDS
 from gobrrr.diagnosis.schema import (
     Diagnosis,
     Finding,
@@ -23,6 +24,9 @@ from gobrrr.verification.trial import ratio_of
 
 # No prediction leaves less of a step than this.
 _LEAST_LEFT = 1e-3
+# Share of what a kind of ops takes too long that a fix saves where both are of one flaw: topk's
+# saving is that of other values, and lower than all that sorting takes.
+_MOST_OF_IT = 0.5
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,24 @@ def write_findings(found: Found) -> None:
         memory_curve=curve,
     )
     found.diagnosis.verdict = verdict_of(found.diagnosis)
+    # The verdict says what takes the time; of the list one row for each flaw is enough.
+    stands_for = [t for t in told if not t.fix.can_be_applied]
+    found.diagnosis.findings = [
+        finding
+        for finding in found.diagnosis.findings
+        if not any(_is_the_same(finding, fix.prospect) for fix in stands_for)
+    ]
+
+
+def _is_the_same(finding: Finding, fix: Prospect) -> bool:
+    """Whether a finding says of a kind of ops that it takes long, and a fix what to do about it.
+
+    That is, of the same lines, and what the fix saves is most of what the finding does.
+    """
+    if finding.fix not in KINDS or finding.prediction is None or not finding.sources:
+        return False
+    most = fix.expected_s >= _MOST_OF_IT * finding.prediction.expected_s
+    return most and set(finding.sources) <= set(fix.sources)
 
 
 def snippet_of(fixes: Sequence[Fix]) -> str:
