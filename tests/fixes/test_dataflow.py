@@ -102,6 +102,12 @@ def test_buffers_are_constant_where_their_own_part_is_not_in_training_mode():
     assert names_of_constants(step, model) == ["sin"]
 
 
+def test_what_a_script_reads_after_its_step_is_not_guessed():
+    facts = replace(facts_of(lambda: torch.rand(100).sort().values[:3]), returned=None)
+    for name in ("topk", "unread_results"):
+        assert "give a function or a workload" in considered(name, facts).reason
+
+
 def test_where_nothing_is_known_to_be_constant_more_is_not_claimed():
     table, x = torch.rand(4), torch.rand(4)
     found = considered("constants_each_step", facts_of(lambda: x * table.half()))

@@ -108,7 +108,9 @@ def _consider_topk(facts: Facts) -> Considered:
         return RuledOut("nothing is sorted")
     flow = flow_of(facts)
     if flow is None or facts.returned is None:
-        return RuledOut("it is unknown which ops read the sorted values")
+        return RuledOut(
+            "what reads the sorted values after the step is unknown: give a function or a workload"
+        )
     wasteful: list[OpFact] = []
     shares: list[float] = []
     for place, op in enumerate(facts.ops):
