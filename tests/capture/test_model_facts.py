@@ -224,5 +224,24 @@ def test_a_model_whose_code_fixes_its_sizes_is_refused() -> None:
     def make() -> Workload:
         return Workload(nn.Sequential(Fixed(), nn.ReLU()), torch.zeros(3, 8))
 
-    with pytest.raises(InputError, match="tp=2: the model's own code fails with divided layers"):
+    with pytest.raises(
+        InputError, match="tp=2: the model's own code fails with divided layers"
+    ) as raised:
+        captured(make, degree=2)
+    assert "Divided were up of 0 by their outputs and down by its inputs." in str(raised.value)
+
+
+def test_the_last_of_queries_keys_and_values_is_no_output_layer() -> None:
+    class Projects(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.query(x) + self.key(x) + self.value(x)
+
+    def make() -> Workload:
+        return Workload(nn.Sequential(Projects(), nn.Linear(8, 8)), torch.zeros(3, 8))
+
+    with pytest.raises(InputError, match=r"tp=2: Sequential has no module of several nn\.Linear"):
         captured(make, degree=2)

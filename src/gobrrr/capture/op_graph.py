@@ -162,7 +162,7 @@ def capture_op_graph(
     except UserCodeError as error:
         if division is None:
             raise
-        raise not_divisible(options.tensor_parallel, error) from error
+        raise not_divisible(options.tensor_parallel, error, division) from error
     except KeyboardInterrupt:
         # The step was woken while it waited for a thread that could not be captured.
         recorder.threads.check()

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 GROUP = "tp"
 
 
+# What models call the layers that make queries, keys and values.
+_PROJECTION = re.compile(r"(q|k|v|query|key|value)(_?(proj|projection|lin|linear))?", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class _Layers:
     """Linear layers of one module: ``columns`` are divided by outputs, ``row`` by inputs."""
@@ -45,9 +49,11 @@ class Division:
 
     Attributes:
         undivided: linear layers and attentions that are whole, a ``*`` for each number in a path.
+        divided: what was divided and how, in words, once for modules that are alike.
     """
 
     undivided: tuple[str, ...] = ()
+    divided: tuple[str, ...] = ()
     _undo: list[Callable[[], None]] = field(default_factory=list)
 
     def undo(self) -> None:
@@ -93,11 +99,14 @@ def divided(recorder: GraphRecorder, work: Any, degree: int) -> Division | None:
     return divide_layers(recorder, model, reached.optimizers, degree)
 
 
-def not_divisible(degree: int, error: UserCodeError) -> InputError:
+def not_divisible(degree: int, error: UserCodeError, division: Division) -> InputError:
     """What to say where a model raises with its layers divided."""
     return InputError(
-        f"tp={degree}: the model's own code fails with divided layers ({error}); write the number "
-        "of heads as -1 where it is part of a shape, or leave out tp"
+        f"tp={degree}: the model's own code fails with divided layers ({error}). Divided were "
+        f"{'; '.join(division.divided)}. That is right where the first of them have one input and "
+        "the last takes what they give: layers that do something else need a module of their own "
+        "(an attention and an MLP in one module cannot be told apart). A number of heads, or a "
+        "size, that is part of a shape has to be -1. Or leave out tp"
     )
 
 
@@ -119,7 +128,8 @@ def divide_layers(
         )
     for layers in found:
         _check(layers, degree)
-    division = Division(_undivided(model, found))
+    told = dict.fromkeys(map(_told, found))
+    division = Division(_undivided(model, found), tuple(told))
     smaller: dict[int, Any] = {}
     try:
         for layers in found:
@@ -151,12 +161,26 @@ def _layers_of(model: Any) -> Iterable[_Layers]:
         if len(linear) < 2:
             continue
         *columns, row = linear
+        if _PROJECTION.fullmatch(_name_of(row, module)):
+            # The last of what an attention projects, whose output layer is in another module.
+            continue
         # What is computed from one input, and leads back to it.
         takes = [each for each in columns if each.in_features == row.out_features]
         made = {each.out_features for each in takes}
         fused = {size // 3 for size in made} | {size // 2 for size in made}
         if takes and len(takes) == len(columns) and row.in_features in made | fused:
             yield _Layers(name or type(module).__name__, module, tuple(columns), row)
+
+
+def _name_of(layer: Any, module: Any) -> str:
+    return next(name for name, child in module.named_children() if child is layer)
+
+
+def _told(layers: _Layers) -> str:
+    columns = ", ".join(_name_of(each, layers.parent) for each in layers.columns)
+    where = re.sub(r"\b\d+\b", "*", layers.name)
+    row = _name_of(layers.row, layers.parent)
+    return f"{columns} of {where} by their outputs and {row} by its inputs"
 
 
 def _undivided(model: Any, found: Iterable[_Layers]) -> tuple[str, ...]:
