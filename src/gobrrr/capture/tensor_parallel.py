@@ -173,7 +173,8 @@ def _layers_of(model: Any) -> Iterable[_Layers]:
 
 
 def _name_of(layer: Any, module: Any) -> str:
-    return next(name for name, child in module.named_children() if child is layer)
+    names: dict[int, str] = {id(child): name for name, child in module.named_children()}
+    return names[id(layer)]
 
 
 def _told(layers: _Layers) -> str:
