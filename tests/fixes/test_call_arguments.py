@@ -175,3 +175,25 @@ def test_nothing_is_written_where_what_was_tried_may_not_be_all_in_sight(name, l
     assert write(name, source=source).text is not None
     result = write(name, source=f"{source}{line}\n")
     assert result.text is None and ", and line " in result.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "once"),
+    [
+        ("o = torch.optim.SGD(p)\n", True),
+        ("def main():\n    o = torch.optim.SGD(p)\nif __name__ == '__main__':\n    main()\n", True),
+        ("for p in ps:\n    o = torch.optim.SGD(p)\n", False),
+        ("os = [torch.optim.SGD(p) for p in ps]\n", False),
+        ("def make(p):\n    return torch.optim.SGD(p)\na, b = make(p), make(q)\n", False),
+        ("def make(p):\n    return torch.optim.SGD(p)\nos = map(make, ps)\n", False),
+        ("def turn():\n    o = torch.optim.SGD(p)\n    turn()\n", False),
+        ("class T:\n    def begin(self):\n        self.o = torch.optim.SGD(p)\n", False),
+    ],
+)
+def test_where_more_was_changed_than_a_script_makes_nothing_is_written(source, once):
+    source = f"import torch\nfrom helpers import another\n{source}"
+    fix = [BY_NAME["fused_optimizer"]]
+    assert rewrite(source, fix, 1.5, objects={"fused_optimizer": 1}).text is not None
+    result = rewrite(source, fix, 1.5, objects={"fused_optimizer": 2})
+    assert (result.text is None) == once
+    assert not once or "changed 2 of what" in result.notes[0]

@@ -191,8 +191,9 @@ def _write(script: str, source: str, path: Path, result: FixResult) -> None:
         print(f"{path} is not written: no fix was verified, so it would equal {script}.")
         return
     written = rewrite(
-        source, result.best_fixes, result.speedup, result.modules, own_forward=result.own_forward
-    )
+        source, result.best_fixes, result.speedup, result.modules,
+        own_forward=result.own_forward, objects=result.objects,
+    )  # fmt: skip
     print()
     if written.text is not None:
         print(difference(source, written.text, script, path.name), end="")

@@ -18,6 +18,7 @@ class SetKeyword(cst.CSTTransformer):
     Attributes:
         seen: how many calls there are.
         made: how many of them were changed.
+        once: whether each of these runs once at the most.
         unclear: whether one has arguments that cannot be edited.
         left_out: whether one has not been given what ``edit.lasting`` is.
     """
@@ -27,6 +28,7 @@ class SetKeyword(cst.CSTTransformer):
         self.edit = edit
         self.names = names
         self.seen = self.made = 0
+        self.once = True
         self.unclear = self.left_out = False
 
     def leave_Call(  # noqa: N802 - LibCST's name
@@ -65,6 +67,7 @@ class SetKeyword(cst.CSTTransformer):
             self.unclear = True
             return updated_node
         self.made += 1
+        self.once = self.once and self.names.runs_once(original_node)
         kept: list[cst.Arg] = []
         for arg in old:
             name = arg.keyword.value if arg.keyword is not None else ""

@@ -84,6 +84,8 @@ class Fix:
         environment: variables that must be set when the process starts.
         in_source: the change that ``in_script`` makes, written into a script; empty: it has no
             place that can be told for sure.
+        objects: how many objects of a script it changes, each of them made by a call of its own;
+            ``None``: the diagnosis does not count them.
         changes_made: a count, in this process, of what the fix has changed so far; a trial in which
             it does not grow had no effect. ``None``: nothing tells.
         effect: what it leaves of the work; ``SAME_WORK``: the same ops on the same bytes.
@@ -113,6 +115,7 @@ class Fix:
     in_script: Callable[[], AbstractContextManager[None]] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     in_source: tuple[Edit, ...] = ()
+    objects: Callable[[Facts], int] | None = None
     changes_made: Callable[[], float] | None = None
     effect: Effect = SAME_WORK
     claims: tuple[str, ...] = ()

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import libcst as cst
 from libcst import matchers as m
-from libcst.metadata import MetadataWrapper, PositionProvider, QualifiedNameProvider
+from libcst.metadata import (
+    MetadataWrapper,
+    ParentNodeProvider,
+    PositionProvider,
+    QualifiedNameProvider,
+)
 from libcst.metadata import QualifiedNameSource as Source
 
 # They look at a class and make nothing of it.
 _LOOKS = m.Call(func=m.Name("isinstance") | m.Name("issubclass"))
+# What is in them may run more than once.
+_REPEATS = (cst.For, cst.While, cst.BaseComp, cst.Lambda, cst.ClassDef)
 
 
 class ImportedNames:
@@ -22,6 +29,7 @@ class ImportedNames:
         wrapper = MetadataWrapper(tree)
         self.tree = wrapper.module
         self._names = wrapper.resolve(QualifiedNameProvider)
+        self._parents = wrapper.resolve(ParentNodeProvider)
         self._places = wrapper.resolve(PositionProvider)
         stars = m.findall(self.tree, m.ImportFrom(module=m.DoNotCare(), names=m.ImportStar()))
         self._stars = [
@@ -41,6 +49,29 @@ class ImportedNames:
     def line(self, node: cst.CSTNode) -> int:
         """Where it stands."""
         return int(self._places[node].start.line)
+
+    def runs_once(self, node: cst.CSTNode, inside: frozenset[str] = frozenset()) -> bool:
+        """Whether it runs once at the most: in no loop or class, nor in a function of several uses.
+
+        ``inside``: functions that it is known to be in.
+        """
+        around = self._parents.get(node)
+        while around is not None:
+            if isinstance(around, _REPEATS):
+                return False
+            if isinstance(around, cst.FunctionDef):
+                return self._runs_once(around, inside)
+            around = self._parents.get(around)
+        return True
+
+    def _runs_once(self, function: cst.FunctionDef, inside: frozenset[str]) -> bool:
+        name = function.name.value
+        uses = [one for one in m.findall(self.tree, m.Name(name)) if one is not function.name]
+        if len(uses) != 1 or function.decorators or name in inside:
+            return False
+        call = self._parents[uses[0]]
+        called = isinstance(call, cst.Call) and call.func is uses[0]
+        return called and self.runs_once(call, inside | {name})
 
     def are(self, node: cst.CSTNode, home: str, wanted: tuple[str, ...]) -> bool:
         """Whether it is one of these names of a package, whichever way it was imported."""

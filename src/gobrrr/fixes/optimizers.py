@@ -97,6 +97,16 @@ def _consider_foreach(facts: Facts) -> Considered:
     )  # fmt: skip
 
 
+def _to_fuse(facts: Facts) -> int:
+    return sum(o.of_torch and o.name in FUSED and not o.fused for o in facts.optimizers)
+
+
+def _to_put_together(facts: Facts) -> int:
+    return sum(
+        o.of_torch and o.name in _FOREACH and not (o.fused or o.foreach) for o in facts.optimizers
+    )
+
+
 def _is_of_torch(optimizer: Any, names: tuple[str, ...]) -> bool:
     """Whether it is one of these itself: another's class may have the name, and not the setting."""
     kind = type(optimizer)
@@ -156,6 +166,7 @@ FUSED_OPTIMIZER = Fix(
     consider=_consider_fused,
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)",
     in_source=(Keyword(FUSED, (("fused", "True"),), ("foreach",), "fused", home="torch.optim"),),
+    objects=_to_fuse,
     changes_made=lambda: _changed["fused"],
     apply=_fuse_apply,
     in_script=_fuse_in_script,
@@ -172,6 +183,7 @@ FOREACH_OPTIMIZER = Fix(
     consider=_consider_foreach,
     snippet="optimizer = torch.optim.AdamW(model.parameters(), ..., foreach=True)",
     in_source=(Keyword(_FOREACH, (("foreach", "True"),), unless="fused", home="torch.optim"),),
+    objects=_to_put_together,
     changes_made=lambda: _changed["foreach"],
     apply=_together_apply,
     in_script=_together_in_script,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -57,11 +57,12 @@ def rewrite(
     modules: int = 1,
     *,
     own_forward: bool = False,
+    objects: Mapping[str, int] | None = None,
 ) -> Rewritten:
     """The script with these fixes, which were tried on so many modules of it.
 
-    ``own_forward``: the one's ``forward`` is known to be code outside torch.
-    Raises InputError if the script is not valid Python.
+    ``own_forward``: the one's ``forward`` is known to be code outside torch. ``objects``:
+    how many a fix changed, by its name. Raises InputError if the script is not valid Python.
     """
     try:
         tree = cst.parse_module(source)
@@ -70,7 +71,7 @@ def rewrite(
     names = ", ".join(fix.name for fix in fixes)
     comment = f"# gobrrr fix: {multiple(speedup)} here with {names}"
     try:
-        edited = _Edited(tree, comment, modules, own_forward)
+        edited = _Edited(tree, comment, modules, own_forward, objects or {})
         for fix in fixes:
             _write(edited, fix)
         text = edited.code()
@@ -149,6 +150,7 @@ class _Edited:
     comment: str
     modules: int
     own_forward: bool
+    objects: Mapping[str, int]
     before_loop: list[tuple[str, BeforeLoop]] = field(default_factory=list)
     after_imports: list[str] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
@@ -204,6 +206,11 @@ class _Edited:
                 raise _NoPlace(f"{name} sets {what} in a call of {calls}, and there is none")
             if not change.made:
                 raise _NoPlace(f"{name} sets {what}, and no call of the script leaves that open")
+            if change.once and self.objects.get(name, 0) > change.made:
+                raise _NoPlace(
+                    f"{name} changed {self.objects[name]} of what the program makes, and the "
+                    f"script makes {change.made} of them: set {what} where the others are made, too"
+                )
 
     def _refuse_unseen(
         self, edit: Keyword | FirstArgument, name: str, names: ImportedNames

@@ -60,6 +60,12 @@ class FixResult:
         return self.found.facts.own_forward
 
     @property
+    def objects(self) -> dict[str, int]:
+        """How many objects of a script each fix of that set changed, where they were counted."""
+        facts = self.found.facts
+        return {fix.name: fix.objects(facts) for fix in self.best_fixes if fix.objects is not None}
+
+    @property
     def ruled_out(self) -> dict[str, str]:
         """Name of each fix that was not tried, and why."""
         return {fix.name: reason for fix, reason in self.found.ruled_out}
