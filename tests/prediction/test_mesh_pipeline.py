@@ -135,6 +135,15 @@ def test_the_step_of_the_first_stage_is_as_long_as_the_schedule_says() -> None:
     assert found.ran.busy_s[0] == pytest.approx(8 * once_s + adding_s, rel=0.01)
 
 
+def test_a_step_whose_host_is_slow_is_no_shorter_than_the_schedule_of_all_stages() -> None:
+    slow = replace(TYPICAL_HOST, op_s=1e-3, backward_op_s=1e-3)
+    plain = cost_ops(GRAPH, Mesh(pp=2), PLATFORM)
+    options = MeshOptions(Mesh(pp=2), None, 4, Schedule.ONE_F_ONE_B)
+    found = pipelined(GRAPH, FACTS, plain, PLATFORM, slow, options)
+    ran = float(replayed(found.ops, slow).ops.end_s.max())
+    assert ran == pytest.approx(found.stages.seconds, rel=0.01)
+
+
 def test_the_first_stage_updates_its_own_parameters() -> None:
     call = made(Mesh(pp=2), 2).ops[-1].op.call
     assert [spec.storage for spec in call.tensors] == [0, 1, 10, 11]

@@ -31,6 +31,7 @@ from gobrrr.prediction.mesh_update import (
     optimizer_of,
     stage_updates,
 )
+from gobrrr.prediction.timeline import replayed
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import CollectiveCall, ModelFacts, OpGraph, StepOp
@@ -168,7 +169,7 @@ def pipelined(
         InputError: the model, the mesh or the schedule do not go together.
     """
     stages = run_stages(graph, facts, plain, platform, host, options)
-    return first_stage(graph, facts, plain, platform, stages)
+    return first_stage(graph, facts, plain, platform, stages, host)
 
 
 def run_stages(
@@ -234,7 +235,12 @@ def ends_of(mesh: Mesh, part: int) -> tuple[int, int]:
 
 
 def first_stage(
-    graph: OpGraph, facts: ModelFacts, plain: CostedMesh, platform: Platform, stages: Stages
+    graph: OpGraph,
+    facts: ModelFacts,
+    plain: CostedMesh,
+    platform: Platform,
+    stages: Stages,
+    host: HostCosts,
 ) -> CostedPipeline:
     """The step of the first stage, put together from its passes; arguments as of ``pipelined``."""
     mesh, chunks, sends, ran = stages.options.mesh, stages.chunks, stages.sends, stages.ran
@@ -286,6 +292,10 @@ def first_stage(
     # What was scattered in other streams is there when the optimizer begins.
     ops += _after_all_streams(optimizer_of(of_update, facts, chunks, mesh, platform, 0), ops)
     now += update.seconds
+    wait(stages.seconds, sends[0], Phase.OPTIMIZER)
+    # The host of this stage is ahead after each wait, and its passes are shorter than alone; that
+    # of the slowest stage, which decides how long the step is, has no waits to be ahead in.
+    now = min(now, float(replayed(ops, host).ops.end_s.max()))
     wait(stages.seconds, sends[0], Phase.OPTIMIZER)
     return CostedPipeline(tuple(ops), times, plain.notices, frozenset(waits), stages)
 

@@ -220,7 +220,7 @@ def _pipeline(
         )
 
         def costed(stages: Stages = stages) -> CostedMesh:
-            return first_stage(graph, facts, plain, platform, stages)
+            return first_stage(graph, facts, plain, platform, stages, host)
 
         found.append(Candidate(row, costed, plain))
     if found:
