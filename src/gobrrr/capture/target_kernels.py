@@ -2,8 +2,8 @@
 
 While a capture runs, the dispatcher's CPU entries of the composites that ask for the device are
 replaced: attention, dropout, softmax with a dtype, the root-mean-square norm, one-hot vectors,
-recurrent layers and cells, and autocast's cast lists. ``tests/capture/test_target_dispatch.py`` finds the operators for
-which this is necessary in PyTorch's own tables.
+recurrent layers and cells, and autocast's cast lists. ``tests/capture/test_target_dispatch.py``
+finds the operators for which this is necessary in PyTorch's own tables.
 """
 
 from __future__ import annotations
