@@ -40,6 +40,9 @@ from gobrrr.timeline.ops import OpCall
 # Parts of the model on each stage of an interleaved schedule, as torch's examples have it.
 INTERLEAVED_CHUNKS = 2
 GROUP = "pp"
+# A step that is this much shorter than its passes, as a share, is as long; and how often it is
+# replayed until it is.
+_AS_LONG, _MOST_REPLAYS = 1e-3, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +297,13 @@ def first_stage(
     now += update.seconds
     wait(stages.seconds, sends[0], Phase.OPTIMIZER)
     # The host of this stage is ahead after each wait, and its passes are shorter than alone; that
-    # of the slowest stage, which decides how long the step is, has no waits to be ahead in.
-    now = min(now, float(replayed(ops, host).ops.end_s.max()))
-    wait(stages.seconds, sends[0], Phase.OPTIMIZER)
+    # of the slowest stage, which decides how long the step is, has no waits to be ahead in. Nor is
+    # a wait that is added here all added to the step: the next one's launches hide behind it.
+    for _ in range(_MOST_REPLAYS):
+        now = float(replayed(ops, host).ops.end_s.max())
+        if now >= stages.seconds * (1 - _AS_LONG):
+            break
+        wait(stages.seconds, sends[0], Phase.OPTIMIZER)
     return CostedPipeline(tuple(ops), times, plain.notices, frozenset(waits), stages)
 
 
