@@ -123,7 +123,7 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
     # As Python gives them to a program: the module, where others have its dictionary.
     module.__dict__["__builtins__"] = builtins
     if "__annotations__" in vars(sys.modules["__main__"]):
-        module.__annotations__ = {}
+        module.__dict__.update(__annotations__={})
     if script.spec is not None:
         module.__package__ = script.spec.parent
         module.__loader__ = script.spec.loader

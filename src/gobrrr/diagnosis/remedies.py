@@ -234,12 +234,8 @@ def _fusing(diagnosis: Diagnosis) -> _Option | None:
 
 
 def _other_passes(diagnosis: Diagnosis) -> str:
-    fused = ", or fusing ops," if _open_fusing(diagnosis) else ""
+    fused = ", or fusing ops," if _open(diagnosis, _fusing(diagnosis)) else ""
     return f"below the ceiling, another kernel or layout{fused} helps"
-
-
-def _open_fusing(diagnosis: Diagnosis) -> bool:
-    return bool(_open(diagnosis, _fusing(diagnosis)))
 
 
 def _used_again(diagnosis: Diagnosis) -> str:
