@@ -189,7 +189,7 @@ class MegatronProgram:
             self._host_bound[overhead] = bool(said["lower_bound"])
         facts, known = model_of(graph), self._known.setdefault(overhead, {})
         stages = run_stages(graph, facts, self._plain, platform, host, options, known)
-        costed = first_stage(graph, facts, self._plain, platform, stages)
+        costed = first_stage(graph, facts, self._plain, platform, stages, host)
         seconds = step_seconds(costed.ops, host)
         of_host = host_share(alone(costed.ops), host, step_s=seconds, exposed_s=0.0, compiled=False)
         band = step_band(costed, options, device, host, seconds, of_host.total_s)

@@ -130,8 +130,10 @@ def test_hosts_that_wait_take_turns_in_a_pipeline() -> None:
     found = [program.predicted(MEGATRON, overhead) for overhead in (None, steps.MEGATRON_OVERHEAD)]
     item = Item(MEGATRON, found[0], found[1])
     (waiting,) = of_known_overhead([item], hosts_wait=True)
-    assert waiting.predicted_s == pytest.approx(steps.MEGATRON_OVERHEAD * item.host_s)
-    assert waiting.predicted_s > found[1].seconds
+    in_turns_s = steps.MEGATRON_OVERHEAD * item.host_s
+    assert waiting.predicted_s == pytest.approx(max(in_turns_s, found[1].seconds))
+    # The schedule of the stages' passes knows of the turns by itself.
+    assert found[1].seconds == pytest.approx(in_turns_s, rel=0.05)
     (plain,) = of_known_overhead(
         [replace(item, row=replace(MEGATRON, pipeline=1))], hosts_wait=True
     )

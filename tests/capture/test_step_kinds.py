@@ -335,6 +335,10 @@ def test_a_step_that_was_slow_at_its_own_lines_is_one_step() -> None:
     # Nor is it anything else where no line was seen in it.
     seen = seen_in(loop, {17: ""})
     assert wall_time(with_slow_steps(found, seen), seen) == wall
+    # A line of its own says nothing where the machine was taken away in the midst of it.
+    seen = seen_in(loop, {17: "train.py:40 in log"})
+    assert wall_time(with_slow_steps(found, seen), seen) != wall
+    assert wall_time(with_slow_steps(found, seen, taken_away=True), seen) == wall
     # Where nobody looks at lines, a gap is taken for one.
     unseen = wall_time(found)
     assert unseen is not None

@@ -19,7 +19,6 @@ from gobrrr.diagnosis.tables import coverage_of
 from gobrrr.timeline.data import WHOLE_TRACE, Timeline
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
-from gobrrr.timeline.step_kinds import WallPart, WallTime
 from gobrrr.work import work_of
 from trace_writing import OURS
 
@@ -114,14 +113,12 @@ def test_of_a_machine_that_was_taken_away_only_what_was_measured_is_told(
     timeline: Timeline,
 ) -> None:
     step = attributed(timeline, ceilings(), (0.1,) * 8)
-    beside = WallPart("between steps", 0.1, 0.5, 1.0, None)
-    step = replace(step, step=replace(step.step, wall=WallTime(0.5, (beside,), 8)))
     free = diagnosed(step)
-    assert free.verdict and free.wall is not None
+    assert free.verdict
     found = diagnosed(replace(step, step=replace(step.step, taken_away=True)))
     assert found.verdict == ""
     assert (found.regime, found.close) == (None, False)
-    assert (found.mfu, found.speed_of_light_s, found.wall) == (None, None, None)
+    assert (found.mfu, found.speed_of_light_s) == (None, None)
     assert found.notices[0] == TAKEN_AWAY
     assert "75 %" in TAKEN_AWAY and "a hypervisor" in TAKEN_AWAY
     assert found.leaves == free.leaves

@@ -108,9 +108,15 @@ def _after_last(window: StepWindow, pattern: tuple[Alike, ...]) -> tuple[Extra, 
     return tuple(found)
 
 
-def with_slow_steps(found: Sorted, lines_of: LinesOf) -> Sorted:
-    """The same, where a step that was slow at its own lines is a step and nothing else."""
-    slow = _merely_slow(found, lines_of, _lines_of_steps(found, lines_of))
+def with_slow_steps(found: Sorted, lines_of: LinesOf, *, taken_away: bool = False) -> Sorted:
+    """The same, where a step that was slow at its own lines is a step and nothing else.
+
+    ``taken_away``: the machine did other things for most of the time, in the midst of any line.
+    """
+    if taken_away:
+        slow = {extra for extras in found.extras for extra in extras if extra.name == BETWEEN}
+    else:
+        slow = _merely_slow(found, lines_of, _lines_of_steps(found, lines_of))
     extras = (tuple(e for e in extras if e not in slow) for extras in found.extras)
     return replace(found, extras=tuple(extras)) if slow else found
 

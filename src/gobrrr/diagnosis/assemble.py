@@ -118,8 +118,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         lines=grouped(lambda item: (item.op.source, PHASE_NAMES[item.op.phase])),
         phases=grouped(lambda item: (PHASE_NAMES[item.op.phase], None)),
         idle=idle_rows(step.idle),
-        # A step that waited for the processor passes for one with something beside it.
-        wall=None if step.step.taken_away else step.step.wall,
+        wall=step.step.wall,
         device_time=None if step.device_time is None else device_time_record(step.device_time),
         collectives=collective_rows(step.collectives),
         findings=[]
