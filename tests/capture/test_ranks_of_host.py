@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,11 +14,16 @@ from gobrrr.capture.job_boards import FolderBoard
 from gobrrr.capture.job_hosts import Place
 from gobrrr.capture.ranks_of_host import Presence, RanksOfHost
 
+OLD = time.time() - 1e6
 
-def left_by(folder: Path, pid: int) -> Path:
+
+def left_by(folder: Path, pid: int, **said: str) -> Path:
     """A folder of a job with one rank, as if the rank had been killed before it could remove it."""
-    message = msgspec.json.encode(Presence(0, 1, socket.gethostname(), pid, "train.py"))
+    own = Presence.of_this_process(0, 1, "train.py")
+    message = msgspec.json.encode(msgspec.structs.replace(own, pid=pid, **said))
     FolderBoard(folder).post("local/0", message)
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (OLD, OLD))
     return folder
 
 
@@ -28,18 +33,21 @@ def test_what_jobs_left_whose_ranks_are_all_dead_is_removed(tmp_path: Path) -> N
     dead = left_by(tmp_path / "gobrrr-job-0-dead", ended.pid)
     alive = left_by(tmp_path / "gobrrr-job-0-alive", os.getpid())
     of_another = left_by(tmp_path / "gobrrr-job-1-dead", ended.pid)
+    # Of a container that has numbers of its own for its processes.
+    elsewhere = left_by(tmp_path / "gobrrr-job-0-elsewhere", ended.pid, numbers="pid:[1]")
+    todays = left_by(tmp_path / "gobrrr-job-0-today", ended.pid)
+    os.utime(todays / "local")
     just_made = tmp_path / "gobrrr-job-0-new"
     just_made.mkdir()
-    changed = tmp_path / "gobrrr-job-0-changed"
-    FolderBoard(changed).post("local/0", b"{}")
+    FolderBoard(tmp_path / "gobrrr-job-0-changed").post("local/0", b"{}")
     own = tmp_path / "gobrrr-job-0-own"
     RanksOfHost(
         FolderBoard(own),
-        Presence(0, 1, socket.gethostname(), os.getpid(), "train.py"),
+        Presence.of_this_process(0, 1, "train.py"),
         Place(size=1, rank=0, start=""),
     )
     assert not dead.exists()
-    assert all(each.exists() for each in (alive, of_another, just_made, changed, own))
+    assert all(each.exists() for each in (alive, of_another, elsewhere, todays, just_made, own))
 
 
 LEAVES = """

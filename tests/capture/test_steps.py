@@ -278,6 +278,16 @@ def test_calls_of_a_program_that_trains_are_not_over_before_its_optimizer_steps(
     del optimizer
 
 
+def test_an_optimizer_that_is_made_after_an_evaluation_is_found() -> None:
+    calls, model = TrainingCalls(), torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        for _ in range(9):
+            calls.unfinished()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    assert calls.unfinished()
+    del optimizer
+
+
 def test_an_optimizer_is_looked_for_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
     monkeypatch.setattr(

@@ -62,7 +62,9 @@ def test_a_script_is_written_after_its_difference_is_shown(capsys, tmp_path):
         "train.py",
         source,
         written,
-        SimpleNamespace(best_fixes=(fused,), speedup=1.5, modules=0, own_forward=False, objects={}),
+        SimpleNamespace(
+            best_fixes=(fused,), speedup=1.5, modules=0, compiles_by_method=False, objects={}
+        ),
     )
     shown = capsys.readouterr().out
     assert "+optimizer = torch.optim.SGD(p, lr=0.1, fused=True)" in shown
@@ -75,7 +77,9 @@ def test_a_script_keeps_its_line_ends(tmp_path):
     script, written = tmp_path / "train.py", tmp_path / "fast.py"
     script.write_bytes(b"import torch\r\nnet = make()\r\nnet.eval()\r\nnet(1)\r\n")
     best = (next(fix for fix in FIXES if fix.name == "compile"),)
-    found = SimpleNamespace(best_fixes=best, speedup=1.5, modules=1, own_forward=True, objects={})
+    found = SimpleNamespace(
+        best_fixes=best, speedup=1.5, modules=1, compiles_by_method=True, objects={}
+    )
     _write("train.py", _text_of(script), written, found)
     lines = written.read_bytes().split(b"\n")
     assert b"net.compile()\r" in lines
@@ -86,7 +90,9 @@ def test_a_script_keeps_its_line_ends(tmp_path):
 def test_what_was_tried_on_several_modules_is_not_written_for_one(capsys, tmp_path):
     source = "import torch\nteacher = make().eval()\nnet = make()\nnet.train()\nnet(teacher(1))\n"
     best = (next(fix for fix in FIXES if fix.name == "compile"),)
-    found = SimpleNamespace(best_fixes=best, speedup=1.5, modules=2, own_forward=True, objects={})
+    found = SimpleNamespace(
+        best_fixes=best, speedup=1.5, modules=2, compiles_by_method=True, objects={}
+    )
     _write("train.py", source, tmp_path / "fast.py", found)
     said = capsys.readouterr().out
     assert "compile was tried on 2 modules" in said and "torch.compile(model)" in said

@@ -370,3 +370,17 @@ def test_what_changes_weights_ends_the_context(go_back):
         else:
             optimizer.step()
         assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_class_with_a_compile_method_of_its_own_is_compiled_all_the_same():
+    class Net(nn.Linear):
+        def compile(self, optimizer, loss):
+            raise AssertionError
+
+        def forward(self, x):
+            return x @ self.weight
+
+    net = Net(4, 4)
+    compile_in_place(net, backend="eager")
+    assert net._compiled_call_impl is not None
+    assert torch.equal(net(torch.eye(4)), net.forward(torch.eye(4)))

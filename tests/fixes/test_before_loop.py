@@ -113,13 +113,33 @@ def test_a_compiled_model_is_what_it_was_for_the_rest_of_the_script(made, monkey
     rest = "names = [*model.state_dict()]\nfirst, copied = model[0], copy.deepcopy(model)\n"
     source = filled(functions=f"import copy\n{NET}data = [torch.rand(2, 4)] * 3") + rest
     source = source.replace("Net()\nopt", f"{made}\nopt").replace("parameters()", "parameters(), 0")
-    text = rewrite(source, [BY_NAME["compile"]], 1.5, own_forward=MODELS[made]).text
+    text = rewrite(source, [BY_NAME["compile"]], 1.5, compiles_by_method=MODELS[made]).text
     assert ("model.compile()\n" in text) == MODELS[made]
     before, scope = graphs_compiled(), {"__name__": "script"}
     exec(compile(text, "script", "exec"), scope)
     assert graphs_compiled() == before + 1
     assert scope["names"] == ["0.weight", "0.bias"] and type(scope["first"]) is torch.nn.Linear
     assert scope["copied"](torch.ones(1, 4)).shape == (1, 4)
+
+
+@pytest.mark.torch
+def test_each_of_several_models_runs_its_own_weights(monkeypatch):
+    import torch
+
+    compile_ = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda call: compile_(call, backend="eager"))
+    made = "torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())"
+    source = f"""import torch
+x, kept = torch.rand(2, 4), []
+for fold in range(2):
+    model = {made}
+    model.train()
+    model(x)
+    kept.append(model)
+"""
+    scope = {"__name__": "script"}
+    exec(write(source).text, scope)
+    assert all(torch.equal(each(scope["x"]), each.forward(scope["x"])) for each in scope["kept"])
 
 
 def test_names_are_the_same_before_and_after_a_model_is_compiled():
@@ -155,8 +175,9 @@ def test_what_no_gradients_go_through_is_not_written_where_a_script_may_train_la
 ):
     result = write(EVALUATES.format(functions=functions, after=after), name)
     assert result.text is None and "may train it later" in result.notes[0]
-    kept = EVALUATES.format(functions="def show(net):\n    print(net)\n", after="show(model)")
-    assert write(kept, name).text is not None
+    for looks in ("print(net)", "with torch.no_grad():\n        return [net(x) for x in data]"):
+        kept = EVALUATES.format(functions=f"def look(net):\n    {looks}\n", after="look(model)")
+        assert write(kept, name).text is not None
 
 
 def test_weights_in_compiled_code_are_not_written_where_a_script_may_set_others():
@@ -184,3 +205,8 @@ def test_what_gets_the_model_as_it_is_made_may_call_it_too():
         assert result.text is None and "may call it too" in result.notes[0]
     again = write(filled() + "model: Net = Net()\nmodel(x)\n")
     assert again.text is None and "more than one place" in again.notes[0]
+
+
+def test_a_model_is_found_that_a_function_s_first_statement_makes():
+    body = "(model := Net()).train()\n    model.train()\n    for x in data:\n        model(x)\n"
+    assert write(f"import torch\ndef main():\n    {body}main()\n").text is not None

@@ -144,6 +144,12 @@ def test_workers_of_data_that_stay_as_they_are_live_on():
             "import torch\nclass Mine(torch.optim.SGD): ...\na, b = torch.optim.SGD(p), Mine(q)\n",
             ["SGD(p, fused=True), Mine(q)"],
         ),
+        (
+            "one_thread",
+            "import torch\nif hasattr(torch, 'compile'):\n    d = getattr(torch, 'bfloat16')\n"
+            "torch.set_num_threads(4)\n",
+            ["set_num_threads(1)"],
+        ),
     ],
 )
 def test_calls_are_told_by_where_their_names_come_from(name, source, written):

@@ -103,7 +103,7 @@ def test_workers_are_not_given_to_an_iterable_data_set():
 
 
 def test_a_model_is_compiled_before_its_loop():
-    text = rewrite(SCRIPT, [BY_NAME["compile"]], 1.5, own_forward=True).text
+    text = rewrite(SCRIPT, [BY_NAME["compile"]], 1.5, compiles_by_method=True).text
     lines = text.splitlines()
     at = lines.index("model.compile()")
     assert lines[at - 1] == "# gobrrr fix: 1.50x here with compile"
@@ -115,7 +115,7 @@ def test_lines_are_indented_as_the_function_they_stand_in():
         "import torch\n\ndef main():\n    net = torch.nn.Linear(1, 1)\n    net.eval()\n"
         "    for _ in range(3):\n        net(torch.ones(1, 1))\n\nmain()\n"
     )
-    text = rewrite(source, [BY_NAME["compile_cpp_wrapper"]], 1.5, own_forward=True).text
+    text = rewrite(source, [BY_NAME["compile_cpp_wrapper"]], 1.5, compiles_by_method=True).text
     assert "    net.compile(options={'cpp_wrapper': True})\n    for _" in text
     ast.parse(text)
 

@@ -142,3 +142,16 @@ def test_a_step_that_only_makes_what_would_run_is_refused(
     with pytest.raises(InputError, match=says):
         measure_step(step, Plan(warmup=1, steps=2))
     assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
+
+
+def test_a_step_that_has_run_may_return_a_generator() -> None:
+    from gobrrr.capture.function import measure_step
+    from gobrrr.capture.measurements import Plan
+
+    net = torch.nn.Linear(8, 8)
+
+    def step() -> Iterator[torch.nn.Parameter]:
+        net(torch.ones(4, 8)).sum().backward()
+        return net.parameters()
+
+    assert measure_step(step, Plan(warmup=1, steps=2)).profiled

@@ -47,7 +47,7 @@ def measure_step(
                 why = f"{type(error).__name__}: {error}".split("\n", 1)[0]
                 if not (isinstance(whose, DefectError) and session.go_on_without(why)):
                     raise whose from error
-            _refuse_unrun(result)
+            _refuse_unrun(result, step)
             session.boundary("function")
             # Dropped after the step's end: freeing a result is not part of the next step.
             del previous
@@ -58,11 +58,16 @@ def measure_step(
     return session.result
 
 
-def _refuse_unrun(result: Any) -> None:
-    """Raises InputError for what a call has only made, to be run by whoever takes it."""
+def _refuse_unrun(result: Any, step: Callable[[], Any]) -> None:
+    """Raises InputError for what a call has only made, to be run by whoever takes it.
+
+    A step that has run may return a generator of something else, such as a model's parameters.
+    """
     if inspect.isawaitable(result):
         what, runs = "a coroutine", "lambda: asyncio.run(step())"
-    elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+    elif inspect.isasyncgen(result) or (
+        inspect.isgenerator(result) and result.gi_code is getattr(step, "__code__", None)
+    ):
         what, runs = "a generator", "lambda: list(step())"
     else:
         return

@@ -9,8 +9,6 @@ waited in vain goes on alone.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +68,7 @@ class Job:
         if self.one_host and place.rank is None:
             place = replace(place, rank=self.rank)
         folder_board = FolderBoard(folder or folder_of(environment, place.start))
-        self._own = Presence(self.rank, self.world_size, socket.gethostname(), os.getpid(), program)
+        self._own = Presence.of_this_process(self.rank, self.world_size, program)
         self.here = RanksOfHost(folder_board, self._own, place)
         self._find_store = find_store or store_of_program
         self._everywhere: Board | None = folder_board if self.one_host else None

@@ -18,21 +18,34 @@ from gobrrr.capture.job_hosts import Place
 _POLL_FROM_S, _POLL_TO_S = 0.0005, 0.02
 # Between claiming to be the first and saying so.
 _CLAIM_LIMIT_S = 1.0
+# What nobody has written to for a day is left behind.
+_OLD_S = 86400.0
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """What a rank says of itself when it starts."""
+    """What a rank says of itself when it starts.
+
+    ``numbers``: the namespace that its ``pid`` is one of; containers share the name of their host.
+    """
 
     rank: int
     world_size: int
     host: str
     pid: int
     program: str
+    numbers: str = ""
+
+    @classmethod
+    def of_this_process(cls, rank: int, world_size: int, program: str) -> Presence:
+        """Of the calling one."""
+        host = socket.gethostname()
+        return cls(rank, world_size, host, os.getpid(), program, _namespace_of_pids())
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process is known to have ended: only one of this host can be."""
-        return self.host == socket.gethostname() and not _lives(self.pid)
+        """Whether its process is known to have ended: only one that can be seen here can be."""
+        here = (socket.gethostname(), _namespace_of_pids())
+        return (self.host, self.numbers) == here and not _lives(self.pid)
 
 
 class RanksOfHost:
@@ -100,14 +113,18 @@ class RanksOfHost:
             shutil.rmtree(self.board.folder, ignore_errors=True)
 
     def _remove_what_others_left(self) -> None:
-        """Folders of this user's jobs whose ranks all died before the last could remove them."""
+        """Folders of this user's jobs whose ranks all died before the last could remove them.
+
+        Not on the day: a folder that hosts of one name share may be another's that runs.
+        """
         own = self.board.folder
         kind = own.name.rpartition("-")[0]
         for folder in own.parent.glob(f"{kind}-*") if kind.startswith(JOB_FOLDER) else ():
             # One of another version of gobrrr may say other things of itself.
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(msgspec.MsgspecError, OSError):
                 there = _there(FolderBoard(folder))
-                if folder != own and there and all(each.is_dead for each in there.values()):
+                dead = there and all(each.is_dead for each in there.values())
+                if folder != own and dead and _is_old(folder):
                     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -115,6 +132,11 @@ def _there(board: FolderBoard) -> dict[int, Presence]:
     found = [board.read(f"local/{name}") for name in board.names("local")]
     present = [msgspec.json.decode(each, type=Presence) for each in found if each is not None]
     return {each.rank: each for each in present}
+
+
+def _is_old(folder: Path) -> bool:
+    changed = [path.stat().st_mtime for path in (folder, *folder.rglob("*"))]
+    return time.time() - max(changed) > _OLD_S
 
 
 def poll(condition: Callable[[], bool], limit_s: float) -> bool:
@@ -127,6 +149,13 @@ def poll(condition: Callable[[], bool], limit_s: float) -> bool:
         time.sleep(pause)
         pause = min(2 * pause, _POLL_TO_S)
     return True
+
+
+def _namespace_of_pids() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def _lives(pid: int) -> bool:

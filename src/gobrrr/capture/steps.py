@@ -69,18 +69,20 @@ class TrainingCalls:
     """
 
     def __init__(self) -> None:
-        self._found, self._left = False, _SEARCHES
+        # With gradients and without: a program may evaluate before it makes its optimizer.
+        self._found, self._left = False, {True: _SEARCHES, False: _SEARCHES}
         self._evaluated = 0
 
     def unfinished(self) -> bool:
         """Whether the program has an optimizer, and is not at inference all the time."""
         import torch
 
-        self._evaluated = 0 if torch.is_grad_enabled() else self._evaluated + 1
+        gradients = torch.is_grad_enabled()
+        self._evaluated = 0 if gradients else self._evaluated + 1
         if self._evaluated > _MOST_EVALUATED:
             return False
-        if not self._found and self._left:
-            self._left -= 1
+        if not self._found and self._left[gradients]:
+            self._left[gradients] -= 1
             # ``type``: an object of the user's may do anything when asked for its class.
             kinds = {type(each) for each in gc.get_objects()}
             self._found = any(issubclass(kind, torch.optim.Optimizer) for kind in kinds)

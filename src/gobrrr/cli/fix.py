@@ -192,7 +192,7 @@ def _write(script: str, source: str, path: Path, result: FixResult) -> None:
         return
     written = rewrite(
         source, result.best_fixes, result.speedup, result.modules,
-        own_forward=result.own_forward, objects=result.objects,
+        compiles_by_method=result.compiles_by_method, objects=result.objects,
     )  # fmt: skip
     print()
     if written.text is not None:

@@ -52,32 +52,34 @@ class BeforeFirstCall(OfEachBlock):
         simple = isinstance(one, cst.SimpleStatementLine)
         return simple and bool(m.findall(one, self._made_within))
 
-    def _hands_on(self, statements: Sequence[Any]) -> bool:
-        return any(is_handed_on(one, self._model, self._tree) for one in statements)
+    def _hands_on(self, statements: Sequence[Any], *, may_call: bool = False) -> bool:
+        return any(
+            is_handed_on(one, self._model, self._tree, may_call=may_call) for one in statements
+        )
 
     def of_block(self, original: Body, block: Body) -> Body:
         """With the statements before the first call, if the model is made here."""
         body: list[Any] = list(block.body)
-        made_at: int = -1
+        made, made_at = False, -1
         place: int = -1
         for at, one in enumerate(body):
             if m.matches(one, self._made):
-                made_at = at
+                made, made_at = True, at
             elif self._makes_within(one):
                 # What it is made in may keep it.
-                made_at = at - 1
-            elif made_at >= 0 and not _defines(one) and m.findall(one, self._calls):
+                made, made_at = True, at - 1
+            elif made and not _defines(one) and m.findall(one, self._calls):
                 place = at
                 break
         if place < 0:
             return block
         # One that is made again needs the statements again.
         later = [one for one in original.body[place:] if not _defines(one)]
-        made = self._made | self._made_within
-        self.places += 1 + sum(len(m.findall(one, made)) for one in later)
+        again = self._made | self._made_within
+        self.places += 1 + sum(len(m.findall(one, again)) for one in later)
         between = [one for one in body[made_at + 1 : place] if not _defines(one)]
         self.handed_on = self._hands_on(between)
-        self.handed_on_later = self._hands_on(later)
+        self.handed_on_later = self._hands_on(later, may_call=True)
         self.weights_set_later = any(m.findall(one, self._sets) for one in later)
         return block.with_changes(body=[*body[:place], *self._put, *body[place:]])
 

@@ -231,7 +231,8 @@ def _in_source(arguments: Mapping[str, Any], *, frozen: bool) -> BeforeLoop:
     they would not in ``model = torch.compile(model)``.
     """
     named = [f"{name}={value!r}" for name, value in arguments.items()]
-    run = "lambda *args, **kwargs: {model}._call_impl(*args, **kwargs)"
+    # Bound here: the name may stand for another model by the time that this one is called.
+    run = "lambda *args, _call={model}._call_impl, **kwargs: _call(*args, **kwargs)"
     by_hand = f"{{model}}._compiled_call_impl = torch.compile({', '.join([run, *named])})"
     return BeforeLoop(
         (f"{{model}}.compile({', '.join(named)})",),

@@ -178,8 +178,8 @@ class Facts:
         threads: intra-op threads of torch; ``processors`` are those the process may use.
         is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
         step_source: what ends a script's steps (``capture.steps.PRECEDENCE``).
-        own_forward: whether a script's outermost module that has parameters has its ``forward``
-            from outside torch; false where another came last.
+        compiles_by_method: whether ``module.compile()`` compiles a script's outermost module that
+            has parameters; false where another came last.
         can_restart: the trial runs in a process of its own, whose environment can be set.
         unused_gradients: parameters that get gradients and are in no optimizer.
         unused_come_first: they all come before those that train.
@@ -216,7 +216,7 @@ class Facts:
     compiled: bool = False
     is_script: bool = False
     step_source: str = ""
-    own_forward: bool = False
+    compiles_by_method: bool = False
     can_restart: bool = False
     in_no_grad: bool = False
     parameter_dtypes: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFac
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.parametrizations import parametrized
 from gobrrr.fixes.programs import Program, is_module
-from gobrrr.fixes.scripts import has_own_forward
+from gobrrr.fixes.scripts import compiles_by_method
 from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.data import PHASE_NAMES
 from gobrrr.timeline.ops import OpCall
@@ -338,7 +338,7 @@ def with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
         trains=facts.trains or bool(optimizers),
         optimizers=optimizers,
         step_source=watcher.source,
-        own_forward=bool(parameters) and has_own_forward(module),
+        compiles_by_method=bool(parameters) and compiles_by_method(module),
         loaders=tuple(dict.fromkeys(loaders)),
         modules=module_kinds(module),
         parameters=len(parameters) if module is not None else None,

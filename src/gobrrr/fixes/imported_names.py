@@ -12,8 +12,11 @@ from libcst.metadata import (
 )
 from libcst.metadata import QualifiedNameSource as Source
 
-# They look at a class and make nothing of it.
-_LOOKS = m.Call(func=m.Name("isinstance") | m.Name("issubclass"))
+# They look at a class or a package and make nothing of it.
+_LOOKS = m.Call(func=m.OneOf(*map(m.Name, ("isinstance", "issubclass", "hasattr"))))
+_GETS = m.Call(
+    func=m.Name("getattr"), args=[m.Arg(), m.Arg(value=m.SimpleString()), m.ZeroOrMore()]
+)
 # What is in them may run more than once.
 _REPEATS = (cst.For, cst.While, cst.BaseComp, cst.Lambda, cst.ClassDef)
 
@@ -106,7 +109,7 @@ class UsesOf(cst.CSTVisitor):
         """Whether there may be more in it."""
         if isinstance(node, (cst.Import, cst.ImportFrom, cst.Annotation, cst.Comparison)):
             return False
-        if m.matches(node, _LOOKS) or node in self._known:
+        if m.matches(node, _LOOKS) or node in self._known or self._gets_another(node):
             return False
         if isinstance(node, cst.ClassDef) and not self._bases:
             self._known |= {base.value for base in node.bases}
@@ -115,6 +118,14 @@ class UsesOf(cst.CSTVisitor):
         if isinstance(node, (cst.Name, cst.Attribute)):
             return self._named(node)
         return True
+
+    def _gets_another(self, node: cst.CSTNode) -> bool:
+        """Whether it is ``getattr`` of the package, with a name that is none of these."""
+        if not m.matches(node, _GETS):
+            return False
+        package, name, *_ = cst.ensure_type(node, cst.Call).args
+        value = cst.ensure_type(name.value, cst.SimpleString).evaluated_value
+        return self._names.of(package.value) == {self._home} and value not in self._last
 
     def _called(self, function: cst.BaseExpression) -> None:
         last = function.attr if isinstance(function, cst.Attribute) else function

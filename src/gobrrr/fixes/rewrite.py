@@ -56,12 +56,12 @@ def rewrite(
     speedup: float,
     modules: int = 1,
     *,
-    own_forward: bool = False,
+    compiles_by_method: bool = False,
     objects: Mapping[str, int] | None = None,
 ) -> Rewritten:
     """The script with these fixes, which were tried on so many modules of it.
 
-    ``own_forward``: the one's ``forward`` is known to be code outside torch. ``objects``:
+    ``compiles_by_method``: ``module.compile()`` is known to compile the one. ``objects``:
     how many a fix changed, by its name. Raises InputError if the script is not valid Python.
     """
     try:
@@ -71,7 +71,7 @@ def rewrite(
     names = ", ".join(fix.name for fix in fixes)
     comment = f"# gobrrr fix: {multiple(speedup)} here with {names}"
     try:
-        edited = _Edited(tree, comment, modules, own_forward, objects or {})
+        edited = _Edited(tree, comment, modules, compiles_by_method, objects or {})
         for fix in fixes:
             _write(edited, fix)
         text = edited.code()
@@ -149,7 +149,7 @@ class _Edited:
     tree: cst.Module
     comment: str
     modules: int
-    own_forward: bool
+    compiles_by_method: bool
     objects: Mapping[str, int]
     before_loop: list[tuple[str, BeforeLoop]] = field(default_factory=list)
     after_imports: list[str] = field(default_factory=list)
@@ -251,7 +251,7 @@ class _Edited:
         return model
 
     def _lines_of(self, edit: BeforeLoop) -> tuple[str, ...]:
-        return edit.in_torch if edit.in_torch and not self.own_forward else edit.lines
+        return edit.in_torch if edit.in_torch and not self.compiles_by_method else edit.lines
 
     def code(self) -> str:
         """All of it. Raises _NoPlace."""

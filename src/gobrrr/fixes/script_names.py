@@ -60,9 +60,16 @@ def is_changed_in_loops(tree: cst.Module, value: cst.BaseExpression, *but: str) 
 
 
 def is_handed_on(
-    node: cst.CSTNode, name: str, tree: cst.Module, inside: frozenset[str] = frozenset()
+    node: cst.CSTNode,
+    name: str,
+    tree: cst.Module,
+    inside: frozenset[str] = frozenset(),
+    *,
+    may_call: bool = False,
 ) -> bool:
     """Whether something else may hold or call the object of this name, once a statement has run.
+
+    ``may_call``: only whether it may hold it; the script's own functions may call it.
 
     Not where it is only given to what ``ONLY_LOOK`` names, and to functions of the script that
     neither call it nor hand it on; ``inside`` are those that are being looked into.
@@ -72,7 +79,10 @@ def is_handed_on(
     it_or_made = it | m.NamedExpr(target=it)
     given = m.Call(args=[m.ZeroOrMore(), m.Arg(value=it_or_made), m.ZeroOrMore()])
     calls = m.findall(node, given)
-    if not all(_only_looks(cst.ensure_type(one, cst.Call), name, tree, inside) for one in calls):
+    if not all(
+        _only_looks(cst.ensure_type(one, cst.Call), name, tree, inside, may_call=may_call)
+        for one in calls
+    ):
         return True
     # Its own calls and attributes, what only looks at it, and its name where it gets a value.
     use = m.SaveMatchedNode(it, "use")
@@ -88,7 +98,9 @@ def is_handed_on(
     return any(id(one) not in harmless for one in m.findall(node, it))
 
 
-def _only_looks(call: cst.Call, name: str, tree: cst.Module, inside: frozenset[str]) -> bool:
+def _only_looks(
+    call: cst.Call, name: str, tree: cst.Module, inside: frozenset[str], *, may_call: bool
+) -> bool:
     called = last_name(call.func)
     own = [
         cst.ensure_type(one, cst.FunctionDef)
@@ -109,9 +121,10 @@ def _only_looks(call: cst.Call, name: str, tree: cst.Module, inside: frozenset[s
             if arg.star or (arg.keyword is None and place >= len(parameters)):
                 return False
             its = arg.keyword.value if arg.keyword is not None else parameters[place].name.value
-            if m.findall(function.body, m.Call(func=m.Name(its))) or is_handed_on(
-                function.body, its, tree, inside | {called}
-            ):
+            if not may_call and m.findall(function.body, m.Call(func=m.Name(its))):
+                return False
+            within = inside | {called}
+            if is_handed_on(function.body, its, tree, within, may_call=may_call):
                 return False
     return True
 

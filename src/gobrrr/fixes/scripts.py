@@ -86,10 +86,17 @@ def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def has_own_forward(module: Any) -> bool:
-    """Whether a module's ``forward`` is code outside torch."""
+def compiles_by_method(module: Any) -> bool:
+    """Whether ``module.compile()`` compiles it.
+
+    The method is torch.nn's (Keras-like classes have one of their own), and ``forward`` is code
+    outside torch.
+    """
+    import torch
+
     code = getattr(getattr(module, "forward", None), "__module__", None) or "torch"
-    return str(code).partition(".")[0] != "torch"
+    own = str(code).partition(".")[0] != "torch"
+    return own and getattr(type(module), "compile", None) is torch.nn.Module.compile
 
 
 def compile_in_place(module: Any, **arguments: Any) -> None:
@@ -101,7 +108,7 @@ def compile_in_place(module: Any, **arguments: Any) -> None:
     """
     import torch
 
-    if has_own_forward(module):
+    if compiles_by_method(module):
         module.compile(**arguments)
         return
     call = module._call_impl

@@ -55,9 +55,9 @@ class FixResult:
         return (self.found.best.modules or 0) if self.found.best is not None else 0
 
     @property
-    def own_forward(self) -> bool:
-        """Whether that module's ``forward`` is known to be code outside torch."""
-        return self.found.facts.own_forward
+    def compiles_by_method(self) -> bool:
+        """Whether ``module.compile()`` is known to compile that module."""
+        return self.found.facts.compiles_by_method
 
     @property
     def objects(self) -> dict[str, int]:
