@@ -106,27 +106,6 @@ class Storages:
         """Numbers of the storages that exist now."""
         return {i for i, record in enumerate(self.records) if record.died is None}
 
-    def peak_bytes(self, ops: int) -> int:
-        """The most bytes alive at once on the target, over ops 0 to ``ops``.
-
-        A storage lives from the op that made it up to the op during which it was freed: that op's
-        results exist before its arguments go.
-        """
-        change = [0] * (ops + 2)
-        for index, record in enumerate(self.records):
-            if self.on_host(index):
-                continue
-            died = ops if record.died is None else record.died
-            if died < 0:
-                continue
-            change[max(record.born, 0)] += record.bytes
-            change[min(died, ops) + 1] -= record.bytes
-        peak = level = 0
-        for delta in change:
-            level += delta
-            peak = max(peak, level)
-        return peak
-
     def start_over(self) -> None:
         """What exists now was there before the step; what is gone never took part in it."""
         self.now = -1

@@ -40,7 +40,7 @@ from gobrrr.capture.tensor_parallel import divided, not_divisible
 from gobrrr.capture.tensor_subclasses import subclasses_kept
 from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.timeline.errors import InputError, UserCodeError
-from gobrrr.timeline.graph import OpGraph, StorageLife
+from gobrrr.timeline.graph import OpGraph, StorageLife, peak_of
 
 Work = Workload | Callable[[], Any]
 
@@ -340,7 +340,6 @@ def _graph(recorder: GraphRecorder, swap: Swap, work: Work, result: Any) -> OpGr
         for i, r in enumerate(storages.records)
         if (r.died is None or r.died >= 0) and not storages.on_host(i)
     }
-    peak = storages.peak_bytes(len(recorder.graph))
     del result, work
     notices = tuple(
         f"{sentence[0].upper()}{sentence[1:]}." for sentence in sorted(recorder.guessed)
@@ -351,7 +350,7 @@ def _graph(recorder: GraphRecorder, swap: Swap, work: Work, result: Any) -> OpGr
         parameters=owned & used,
         inputs=frozenset(before & used) - owned,
         sizes_bytes={i: storages.records[i].bytes for i in sorted(used)},
-        peak_memory_bytes=peak,
+        peak_memory_bytes=peak_of(lives.values(), len(recorder.graph)),
         notices=notices,
         lives=lives,
     )

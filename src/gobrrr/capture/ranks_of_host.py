@@ -8,6 +8,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -122,9 +123,10 @@ class RanksOfHost:
         for folder in own.parent.glob(f"{kind}-*") if kind.startswith(JOB_FOLDER) else ():
             # One of another version of gobrrr may say other things of itself.
             with contextlib.suppress(msgspec.MsgspecError, OSError):
+                if folder == own or not _is_old(folder):
+                    continue
                 there = _there(FolderBoard(folder))
-                dead = there and all(each.is_dead for each in there.values())
-                if folder != own and dead and _is_old(folder):
+                if there and all(each.is_dead for each in there.values()):
                     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -151,6 +153,7 @@ def poll(condition: Callable[[], bool], limit_s: float) -> bool:
     return True
 
 
+@cache
 def _namespace_of_pids() -> str:
     try:
         return str(Path("/proc/self/ns/pid").readlink())

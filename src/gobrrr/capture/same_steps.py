@@ -23,7 +23,7 @@ from gobrrr.capture.step_kinds import (
 from gobrrr.capture.wall_time import wall_time, with_slow_steps
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.graph import StepOp
-from gobrrr.timeline.step_kinds import PROFILED, RECORDED, SeenSteps
+from gobrrr.timeline.step_kinds import SeenSteps
 
 # Of fewer steps than these with nothing beside them, the others' own part is taken too.
 ENOUGH_PURE = 6
@@ -94,7 +94,7 @@ def seen_steps(found: Sorted) -> SeenSteps | None:
     attached: list[float] = []
     for i, window in enumerate(found.windows):
         if found.own[i]:
-            lengths = attached if window.phase in (RECORDED, PROFILED) else alone
+            lengths = attached if window.attached else alone
             lengths.append(found.step_ns(i) * 1e-9)
     if not alone:
         return None

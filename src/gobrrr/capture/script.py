@@ -166,7 +166,7 @@ def _run_to_its_end(script: Script, module: types.ModuleType) -> ScriptExit:
         return ScriptExit(130, interrupted=True)
     except BaseException as error:
         if not _told_by_its_hook(error):
-            traceback.print_exception(type(error), error, error.__traceback__)
+            traceback.print_exception(error)
         return ScriptExit(USER_CODE_RAISED, raised=True, error=error)
     return ScriptExit(0)
 

@@ -16,8 +16,6 @@ from statistics import median
 
 from gobrrr.timeline.step_kinds import (
     PLAIN,
-    PROFILED,
-    RECORDED,
     CallKey,
     StepWindow,
 )
@@ -218,7 +216,7 @@ def _extras(
     """What of a window's gaps is more than a step's own; unnamed from ``least_ns`` on."""
     found = []
     gaps = _gaps(window, places)
-    if window.phase in (RECORDED, PROFILED):
+    if window.attached:
         # What gobrrr does makes them longer.
         least_ns = float("inf")
     # Without a call nothing tells a long step from a step with something beside it, save a mark.

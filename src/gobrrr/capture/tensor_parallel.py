@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from gobrrr.capture.graph_recorder import GraphRecorder
 
 GROUP = "tp"
-
-
 # What models call the layers that make queries, keys and values.
 _PROJECTION = re.compile(r"(q|k|v|query|key|value)(_?(proj|projection|lin|linear))?", re.IGNORECASE)
 
@@ -179,9 +177,12 @@ def _name_of(layer: Any, module: Any) -> str:
 
 def _told(layers: _Layers) -> str:
     columns = ", ".join(_name_of(each, layers.parent) for each in layers.columns)
-    where = re.sub(r"\b\d+\b", "*", layers.name)
     row = _name_of(layers.row, layers.parent)
-    return f"{columns} of {where} by their outputs and {row} by its inputs"
+    return f"{columns} of {_starred(layers.name)} by their outputs and {row} by its inputs"
+
+
+def _starred(path: str) -> str:
+    return re.sub(r"\b\d+\b", "*", path)
 
 
 def _undivided(model: Any, found: Iterable[_Layers]) -> tuple[str, ...]:
@@ -201,7 +202,7 @@ def _undivided(model: Any, found: Iterable[_Layers]) -> tuple[str, ...]:
             told |= {id(each) for each in module.modules()}
         elif not isinstance(module, torch.nn.Linear) or id(module) in told:
             continue
-        whole[re.sub(r"\b\d+\b", "*", name)] = None
+        whole[_starred(name)] = None
     return tuple(whole)
 
 

@@ -17,14 +17,7 @@ from gobrrr.capture.step_kinds import (
     name_of_calls,
     runs_of,
 )
-from gobrrr.timeline.step_kinds import (
-    PLAIN,
-    PROFILED,
-    RECORDED,
-    StepWindow,
-    WallPart,
-    WallTime,
-)
+from gobrrr.timeline.step_kinds import PLAIN, StepWindow, WallPart, WallTime
 
 # What takes that many times as long as it does at other times compiles or loads something.
 FIRST_TIME = 10
@@ -74,7 +67,7 @@ def wall_time(
                 sources[extra.name][source] += 1
     each = {name: _typical(lengths[name] or disturbed[name]) for name in {*lengths, *disturbed}}
     # Nothing tells a gap in a step that gobrrr itself has made longer.
-    plainly = sum(window.phase not in (PROFILED, RECORDED) for window in found.windows)
+    plainly = sum(not window.attached for window in found.windows)
     seen = {name: plainly if name == BETWEEN else count for name in each}
     times = {name: _times(places[name], count, seen[name]) for name in each}
     total = steps_ns + sum(each[name] * times[name] / count for name in each)

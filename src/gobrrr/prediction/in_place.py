@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gobrrr.timeline.data import Phase
-from gobrrr.timeline.graph import OpGraph, StepOp, StorageLife
+from gobrrr.timeline.graph import OpGraph, StepOp, peak_of
 from gobrrr.timeline.ops import Arg, TensorSpec
 
 _ZEROS = frozenset({"aten::new_zeros", "aten::zeros", "aten::zeros_like"})
@@ -54,13 +54,12 @@ def zeros_written_in_place(graph: OpGraph) -> OpGraph:
     for old, new in gone.items():
         if old in lives and new in lives:
             lives[new] = replace(lives[new], born=lives.pop(old).born)
-    peak = None if graph.peak_memory_bytes is None else _peak_bytes(lives, len(ops))
     return replace(
         graph,
         ops=tuple(ops),
         lives=lives,
         sizes_bytes={key: n for key, n in graph.sizes_bytes.items() if key not in gone},
-        peak_memory_bytes=peak if graph.lives else graph.peak_memory_bytes,
+        peak_memory_bytes=peak_of(lives.values(), len(ops)) if lives else graph.peak_memory_bytes,
     )
 
 
@@ -99,16 +98,3 @@ def _joined(zeros: StepOp, put: StepOp) -> tuple[StepOp, StepOp]:
     return (
         replace(zeros, call=replace(zeros.call, outputs=(made,))), replace(put, call=call)
     )  # fmt: skip
-
-
-def _peak_bytes(lives: Mapping[int, StorageLife], ops: int) -> int:
-    """As ``capture.graph_storages`` counts: results exist before an op's arguments go."""
-    change = [0] * (ops + 2)
-    for life in lives.values():
-        change[max(life.born, 0)] += life.n_bytes
-        change[min(ops if life.died is None else life.died, ops) + 1] -= life.n_bytes
-    peak = level = 0
-    for delta in change:
-        level += delta
-        peak = max(peak, level)
-    return peak

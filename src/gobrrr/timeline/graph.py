@@ -7,8 +7,9 @@ run in several streams.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import OpCall
@@ -80,6 +81,19 @@ class StorageLife:
     n_bytes: int
     born: int
     died: int | None
+
+
+def peak_of(lives: Iterable[StorageLife], ops: int) -> int:
+    """The most bytes of these alive at once, over ops 0 to ``ops``.
+
+    A storage lives from the op that made it up to the op during which it was freed: that op's
+    results exist before its arguments go.
+    """
+    change = [0] * (ops + 2)
+    for life in lives:
+        change[max(life.born, 0)] += life.n_bytes
+        change[min(ops if life.died is None else life.died, ops) + 1] -= life.n_bytes
+    return max(accumulate(change))
 
 
 @dataclass(frozen=True, slots=True)

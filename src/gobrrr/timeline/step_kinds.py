@@ -86,6 +86,11 @@ class StepWindow:
         return self.end_ns - self.begin_ns
 
     @property
+    def attached(self) -> bool:
+        """Whether something of gobrrr's was attached to it, which makes it longer."""
+        return self.phase in (RECORDED, PROFILED)
+
+    @property
     def keys(self) -> tuple[CallKey, ...]:
         """Its calls without their times."""
         return tuple(call.key for call in self.calls)
