@@ -7,7 +7,7 @@ import pytest
 from gobrrr.models.flags import Flags, flags_of_kernels
 from gobrrr.models.kernel_model import estimate_op
 from gobrrr.models.target import target_device
-from gobrrr.models.walk import Machine
+from gobrrr.models.walk import Machine, Walk
 from gobrrr.models.walks import walks_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
@@ -151,6 +151,63 @@ def test_training_batch_norm_waits_for_the_trips_of_one_block_a_channel() -> Non
     assert spread is not None and spread.time_s < 0.7 * found.time_s
 
 
+AMD = Machine(0.5, "hip", 304, 256 * 2**20)
+
+
+def _batch_norm(
+    x: TensorSpec, weight: TensorSpec | None, *, backward: bool = False, name: str = ""
+) -> tuple[Walk, ...]:
+    if backward:
+        args = (x, x, weight, weight, weight, weight, weight, True, 1e-5, (True, True, True))
+        call = OpCall(name or "aten::native_batch_norm_backward", args, (x,), "default")
+    else:
+        args = (x, weight, weight, weight, weight, True, 0.1, 1e-5)
+        call = OpCall(name or "aten::native_batch_norm", args, (x,), "default")
+    work = work_of(call)
+    assert work is not None
+    return walks_of(call, work, AMD)
+
+
+def test_on_amd_a_training_batch_norm_is_miopens_where_pytorch_takes_it() -> None:
+    shape, weight = (256, 64, 112, 112), _dense((64,), "float32")
+    # A workgroup of 1024 threads for each channel of 3.2 million elements: eight at once for the
+    # statistics, two for the result.
+    trips = 256 * 112 * 112 // 1024 // 8 + 256 * 112 * 112 // 1024 // 2
+    for dtype in ("float32", "float16", "bfloat16"):
+        for backward in (False, True):
+            (walk,) = _batch_norm(_dense(shape, dtype), weight, backward=backward)
+            assert (walk.reads, walk.programs, walk.trips) == (2, 64, trips), dtype
+    # PyTorch's own kernels: one element of 512 threads at once.
+    own = 256 * 112 * 112 // 512
+    for x, parameters in (
+        (_dense(shape, "float64"), _dense((64,), "float64")),
+        (_dense(shape, "bfloat16"), _dense((64,), "bfloat16")),
+        (_dense(shape, "float16"), _dense((64,), "float16")),
+        (_dense(shape, "float32"), None),
+    ):
+        statistics, _, _ = _batch_norm(x, parameters)
+        assert statistics.trips == own
+        (walk,) = _batch_norm(x, parameters, backward=True)
+        assert walk.trips == 2 * own
+    last = TensorSpec(shape, "float16", (64 * 112 * 112, 1, 64 * 112, 64), None, "cuda", 0)
+    assert all(walk.trips == 0 for walk in _batch_norm(last, weight))
+    # The trace of another vendor's run may leave the weight out.
+    (walk,) = _batch_norm(_dense(shape, "float32"), None, name="aten::cudnn_batch_norm")
+    assert walk.trips == trips
+
+
+def test_miopen_keeps_small_planes_and_spreads_large_channels() -> None:
+    weight = _dense((64,), "float32")
+    # 49 elements in each of 256 images: 256 threads keep them.
+    (walk,) = _batch_norm(_dense((256, 64, 7, 7), "float32"), weight)
+    assert (walk.reads, walk.trips) == (1, 13)  # 256 * 49 / (256 * 4) = 12.25
+    # 800 elements of an image in float32: several workgroups; in 16 bits one.
+    assert len(_batch_norm(_dense((8, 64, 20, 40), "float32"), weight)) == 3
+    assert len(_batch_norm(_dense((8, 64, 20, 40), "float16"), weight)) == 1
+    long = _dense((4, 64, 4096, 2048), "float16")
+    assert len(_batch_norm(long, weight, backward=True)) == 3
+
+
 def test_a_mean_of_log_probabilities_is_one_block_and_waits_for_its_rows() -> None:
     times = []
     for rows in (256, 32_768):
@@ -270,3 +327,12 @@ def test_the_least_and_the_largest_are_a_reduction_like_one_of_them() -> None:
     x, one = _dense((32_768, 512), "float32"), _dense((), "float32")
     both = OpCall("aten::aminmax", (x, None, False), (one, one), "default")
     assert _time_s(both) < 1.1 * _time_s(OpCall("aten::amax", (x, (), False), (one,), "default"))
+
+
+def test_a_sparse_update_computes_the_addresses_of_its_entries_alone() -> None:
+    indices, values = _dense((1, 4096), "int64"), _dense((4096, 64), "float32")
+    for rows in (10_000, 10_000_000):
+        table = _dense((rows, 64), "float32")
+        update = ("sparse_coo", indices, values)
+        call = OpCall("aten::add_", (table, update, -0.1), (table,), "Tensor")
+        assert _indexed(call) == 4096 * 64

@@ -108,3 +108,27 @@ def test_products_of_integers_have_no_kernel_on_gpus(dtype: str, device: str) ->
     said = str(error.value)
     assert said.startswith(f"PyTorch has no GPU kernel for products of {dtype}: mm raises on ")
     assert device in said and "\n" not in said
+
+
+def batch_norm(shape: tuple[int, ...], device: str) -> CostedOp:
+    _, c, h, w = shape
+    x = TensorSpec(shape, "float32", (c * h * w, h * w, w, 1), 1, "cuda:0", 0)
+    channels = tuple(TensorSpec((c,), "float32", (1,), at, "cuda:0", 0) for at in range(2, 6))
+    call = OpCall("aten::native_batch_norm", (x, *channels, True, 0.1, 1e-5),
+                  (replace(x, storage=9),), "")  # fmt: skip
+    sizes = {t.storage or 0: 4 * t.numel for t in (*call.tensors, *(call.outputs or ()))}
+    graph = OpGraph((StepOp(call),), frozenset(), frozenset(), frozenset(), sizes, None)
+    return cost_graph(graph, target_device(device), flags=FLAGS).ops[0]
+
+
+@pytest.mark.parametrize("device", ["MI300X", "H100-SXM"])
+def test_a_long_walk_is_no_fixed_cost_and_is_told(device: str) -> None:
+    # One block for each of 64 channels of 3 million elements: a recorded step would have its time
+    # as memory below the ceiling, and only an empty kernel's as fixed cost.
+    op = batch_norm((256, 64, 112, 112), device)
+    assert 0 < op.cost.fixed_s < 5e-6
+    assert op.device_s > 100 * op.cost.fixed_s
+    assert "dependent trips to memory of 700 ns (" in op.because
+    # A kernel as short as a few empty ones is latency, as before.
+    small = batch_norm((2, 64, 4, 4), device)
+    assert small.cost.fixed_s > 0.5 * small.device_s

@@ -37,10 +37,8 @@ from gobrrr.models.power import product_clock_share
 from gobrrr.models.processor import time_on_processor
 from gobrrr.models.products import time_of_product
 from gobrrr.models.roof import Roof
-from gobrrr.models.sectors import sectors_over_bytes
 from gobrrr.models.target import TargetDevice, target_device
-from gobrrr.models.walk import Machine
-from gobrrr.models.walks import walks_of
+from gobrrr.models.walk_time import time_of_walks
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent, time_text
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS
@@ -65,6 +63,7 @@ class KernelEstimate:
         compute_s: time of the arithmetic alone, as fast as these kernels do it.
         traffic_s: time of the bytes alone, likewise.
         page_faults_s: the part of ``time_s`` in which fresh memory is brought in, on a processor.
+        waiting_s: as in ``Kernels``.
     """
 
     time_s: float
@@ -77,6 +76,7 @@ class KernelEstimate:
     compute_s: float = 0.0
     traffic_s: float = 0.0
     page_faults_s: float = 0.0
+    waiting_s: float = 0.0
 
     @property
     def matrix_s(self) -> float:
@@ -130,7 +130,7 @@ def estimate_op(
         return _on_processor(call, done, device, cold, roof)
     c = coefficients or coefficients_of(device.sheet)
     c = tuned(call, done, device, c)
-    kernels = _contraction(call, done, device, c, cold) or _walk(
+    kernels = _contraction(call, done, device, c, cold) or time_of_walks(
         call, done, device, c, cold, flags.row_vectors
     )
     if kernels is None:
@@ -150,6 +150,7 @@ def estimate_op(
         time_s, roof, fixed_s, kernels.count,
         _regime(fixed_s, kernels.seconds, kernels.compute_s, kernels.memory_s),
         _level(done, roof, device, cold), because, kernels.compute_s, kernels.memory_s,
+        waiting_s=kernels.waiting_s,
     )  # fmt: skip
 
 
@@ -359,42 +360,3 @@ def _direct_convolution(
         return None
     kind = "depthwise" if shape.depthwise else f"{shape.groups} groups"
     return Kernels(seconds, compute_s, memory_s, 1, f"{kind}, on the vector path")
-
-
-def _walk(
-    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float, row_vectors: bool
-) -> Kernels | None:
-    """Kernels that walk through memory, one after the other."""
-    written = float(work.bytes_written or 0)
-    share = cold / max(float(work.bytes_moved or 0), 1.0)
-    seconds = compute_s = memory_s = 0.0
-    machine = Machine(
-        c.strided_fraction, device.kind, device.multiprocessors, device.cache_bytes, c.row_trips,
-        c.resident_threads, row_vectors, c.norm_slots,
-    )  # fmt: skip
-    walks = walks_of(call, work, machine)
-    for at, walk in enumerate(walks):
-        # What is fetched around elements that lie apart is as cold as they are. Later kernels may
-        # read a copy without holes.
-        read = float(work.bytes_read or 0) * (1.0 if at else sectors_over_bytes(call, work))
-        traffic = read * walk.reads + written * walk.writes
-        # The first read is as cold as the op; a second one of what the kernel has just read comes
-        # from the cache, unless the walk says that it cannot.
-        first = read * min(walk.reads, walk.cold_reads)
-        first += written * min(walk.writes, walk.cold_writes)
-        once = Pass(
-            bytes_moved=traffic,
-            cold_bytes=share * first,
-            vector_flops=(work.vector_flops or 0.0) * walk.arithmetic,
-            special=work.special * min(walk.arithmetic, 1.0),
-            dtype=work.compute_dtype, efficiency=walk.efficiency, programs=walk.programs,
-            indexed=walk.indexed, trips=walk.trips, slots=walk.slots,
-            reread_bytes=read * max(0.0, walk.reads - max(1.0, walk.cold_reads)),
-        )  # fmt: skip
-        if (whole_s := seconds_of(once, device, c)) is None:
-            return None
-        seconds += whole_s
-        compute_s += arithmetic_seconds(once, device, c) or 0.0
-        memory_s += traffic_seconds(once, device, c) or 0.0
-    how = "a pass over memory" if len(walks) == 1 else f"{len(walks)} passes over memory"
-    return Kernels(seconds, compute_s, memory_s, len(walks), how)

@@ -16,6 +16,7 @@ class Kernels:
         how: how it is computed, as the start of a sentence.
         latency_s: what passes between kernels of the op that wait for each other, in seconds,
             however small their work is.
+        waiting_s: of ``seconds``, what loads that wait for each other take beyond the longer side.
     """
 
     seconds: float
@@ -24,6 +25,7 @@ class Kernels:
     count: int
     how: str
     latency_s: float = 0.0
+    waiting_s: float = 0.0
 
 
 def waves_text(number: int) -> str:

@@ -29,6 +29,12 @@ _RESIDENT_BLOCKS, _IN_FLIGHT = 32, 4
 # Share of the cache that keeps what was read first.
 _STAYS = 0.25
 _ROW_BYTES = 2 * _NARROW_BLOCK * _VECTOR_BYTES
+# PyTorch's names of a batch norm that whatever backend may run.
+_OWN = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
+        "native_batch_norm_backward", "batch_norm_backward")  # fmt: skip
+_OF_MIOPEN = ("float32", "float16", "bfloat16")
+# Elements of a channel in one image up to which MIOpen keeps them in registers.
+_KEPT_PLANE = 512
 
 
 def softmax(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -149,32 +155,16 @@ def batch_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     training = any(flags) if flags else "cudnn" in call.name
     if not training:
         return ONE
-    if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
-        # Statistics, their update, the result.
-        statistics = _by_channel(call.tensors[0], 1)
-        return (statistics, Walk(reads=0, writes=0, arithmetic=0), Walk(arithmetic=0.5))
     x = call.tensors[0]
-    if machine.kind == "cuda" and not _channels_last(x) and _without_weight(call):
-        # An instance norm has no weight as a rule, and cuDNN wants one
-        # (``_batch_norm_impl_index``): PyTorch's own statistics, then the result.
-        statistics = _by_channel(x, 1)
-        rounds = _rounds(max(x.shape[1], 1), machine.resident_threads // _CHANNEL_THREADS, machine)
-        return (replace(statistics, trips=statistics.trips * rounds), Walk(arithmetic=0.5))
-    if machine.kind == "cuda" and not _channels_last(x) and len(x.shape) > 2:
-        # cuDNN (bn_fw_tr_1C11_kernel_NCHW): one block for each channel reads it twice and writes
-        # the result, each thread with two vectors of 16 bytes under way (64 large channels on an
-        # H100 say so; the share of the bandwidth is fitted on a recorded V100 step).
-        channels = max(x.shape[1], 1)
-        size = x.numel // channels * (x.item_size_bytes or 4)
-        resident = max(1, machine.resident_threads // _CHANNEL_THREADS)
-        trips = ceil(3 * size / (2 * _CHANNEL_THREADS * _VECTOR_BYTES))
-        return (
-            Walk(
-                reads=2, cold_reads=1.0 + _missed(channels, size, resident, machine),
-                programs=float(channels), trips=_rounds(channels, resident, machine) * trips,
-                efficiency=0.92,
-            ),
-        )  # fmt: skip
+    if not _channels_last(x):
+        if _by_miopen(call, x, 1, machine):
+            return _walks_of_miopen(x, machine, backward=False)
+        if _by_native(call, x, 1, machine):
+            # Statistics, their update, the result.
+            update = Walk(reads=0, writes=0, arithmetic=0)
+            return (_by_channel(x, 1, machine), update, Walk(arithmetic=0.5))
+        if machine.kind == "cuda" and len(x.shape) > 2:
+            return (_walk_of_cudnn(x, machine),)
     # Statistics at a fraction of the bandwidth (fitted on a recorded V100 step).
     blocks = 2.0 * x.shape[1]
     return (Walk(writes=0, programs=blocks, efficiency=0.85), Walk(arithmetic=0.5))
@@ -182,27 +172,116 @@ def batch_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 def batch_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """Gradients of batch norm."""
-    if machine.kind == "hip" and "miopen" not in call.name and not _channels_last(call.tensors[0]):
-        return (replace(_by_channel(call.tensors[0], 2), reads=2, writes=1),)
-    return (Walk(writes=0, programs=2.0 * call.tensors[0].shape[1]), Walk(arithmetic=0.5))
+    # The libraries' operators have the input first, PyTorch's own the gradient.
+    x = call.tensors[0 if "cudnn" in call.name or "miopen" in call.name else 1]
+    if not _channels_last(x):
+        if _by_miopen(call, x, 2, machine):
+            return _walks_of_miopen(x, machine, backward=True)
+        if _by_native(call, x, 2, machine):
+            return (replace(_by_channel(x, 2, machine), reads=2, writes=1),)
+    return (Walk(writes=0, programs=2.0 * x.shape[1]), Walk(arithmetic=0.5))
 
 
-def _by_channel(x: TensorSpec, reads: int) -> Walk:
+def _by_miopen(call: OpCall, x: TensorSpec, weight_at: int, machine: Machine) -> bool:
+    """Whether MIOpen normalises ``x``, whose channels are not last: as PyTorch decides on AMD.
+
+    A captured step has PyTorch's own operator whatever runs it. MIOpen takes 16-bit inputs with
+    float32 weights alone (``_select_batch_norm_backend`` in ATen/native/Normalization.cpp, MIOpen's
+    docs/how-to/use-nhwc-batchnorm-in-pytorch.rst; bfloat16 from ROCm 6.4 on), and channels last
+    only where an environment variable asks for it.
+    """
+    if machine.kind != "hip" or not 2 < len(x.shape) < 6 or x.dtype not in _OF_MIOPEN:
+        return False
+    weight = call.args[weight_at] if len(call.args) > weight_at else None
+    if isinstance(weight, TensorSpec):
+        return weight.dtype == "float32"
+    # A library's operator has a weight that the trace left out.
+    return "miopen" in call.name or "cudnn" in call.name
+
+
+def _by_native(call: OpCall, x: TensorSpec, weight_at: int, machine: Machine) -> bool:
+    """Whether PyTorch's own kernels normalise ``x``, a block for each channel.
+
+    cuDNN wants a weight, which an instance norm has not as a rule (``_batch_norm_impl_index``).
+    """
+    if machine.kind == "hip":
+        return True
+    name = call.name.removeprefix("aten::").split(".")[0]
+    own = name in _OWN and len(call.args) > 5 and call.args[weight_at] is None
+    return machine.kind == "cuda" and own and len(x.shape) > 2
+
+
+def _walk_of_cudnn(x: TensorSpec, machine: Machine) -> Walk:
+    """Training by cuDNN (``bn_fw_tr_1C11_kernel_NCHW``).
+
+    One block for each channel reads it twice and writes the result, each thread with two vectors of
+    16 bytes under way (64 large channels on an H100 say so; the share of the bandwidth is fitted on
+    a recorded V100 step).
+    """
+    channels = max(x.shape[1], 1)
+    size = x.numel // channels * (x.item_size_bytes or 4)
+    resident = max(1, machine.resident_threads // _CHANNEL_THREADS)
+    trips = ceil(3 * size / (2 * _CHANNEL_THREADS * _VECTOR_BYTES))
+    return Walk(
+        reads=2, cold_reads=1.0 + _missed(channels, size, resident, machine),
+        programs=float(channels), trips=_rounds(channels, resident, machine) * trips,
+        efficiency=0.92,
+    )  # fmt: skip
+
+
+def _walks_of_miopen(x: TensorSpec, machine: Machine, *, backward: bool) -> tuple[Walk, ...]:
+    """MIOpen's training in NCHW: a workgroup for each channel, or several for a part of each.
+
+    Sources: ``UseMultiple`` and the variants in MIOpen's src/solver/batchnorm, and the loops of
+    MIOpenBatchNormFwdTrainSpatial.cl (no recorded step has them: not measured).
+    """
+    batch, channels, plane = x.shape[0], max(x.shape[1], 1), prod(x.shape[2:])
+    elements = batch * plane
+    if _spread(batch, plane, mixed=x.dtype != "float32", backward=backward):
+        # Statistics of parts, those of the channels, the result.
+        whole = Walk(reads=0, writes=0, arithmetic=0)
+        return (Walk(writes=0), whole, Walk(arithmetic=0.5))
+    threads = _WIDE_BLOCK
+    small = (plane < 256 and batch < 256) or (plane < 100 and batch <= 256)
+    if small and not backward:
+        threads = 256
+    resident = max(1, machine.resident_threads // threads)
+    rounds = _rounds(channels, resident, machine)
+    if plane <= _KEPT_PLANE:
+        # A thread keeps its elements: they are read once.
+        trips = ceil(elements / (threads * _IN_FLIGHT))
+        return (Walk(programs=float(channels), trips=rounds * trips),)
+    # Two vectors of four elements under way, or four elements, for the statistics; then two.
+    at_once = 8 if plane >= 4096 else _IN_FLIGHT
+    trips = ceil(elements / (threads * at_once)) + ceil(elements / (threads * 2))
+    size = elements * (x.item_size_bytes or 4) * (2 if backward else 1)
+    cold = 1.0 + _missed(channels, size, resident, machine)
+    return (
+        Walk(reads=2, cold_reads=cold, programs=float(channels), trips=rounds * trips),
+    )  # fmt: skip
+
+
+def _spread(batch: int, plane: int, *, mixed: bool, backward: bool) -> bool:
+    """Whether MIOpen takes several workgroups for a channel (``UseMultiple``)."""
+    long = batch * plane >= 32 * 1024 * 1024
+    if backward:
+        return long and plane > _KEPT_PLANE
+    if mixed:
+        return False
+    some = batch >= 3 and plane > _KEPT_PLANE and (long or plane <= 1024)
+    return some or (batch > 768 and plane > 150)
+
+
+def _by_channel(x: TensorSpec, reads: int, machine: Machine) -> Walk:
     """PyTorch's own batch norm (batch_norm_collect_statistics_kernel, ..._backward_kernel).
 
     One block of 512 threads for each channel; each thread takes its elements one after the other,
     so that each costs a trip to memory.
     """
     channels = max(x.shape[1], 1)
+    rounds = _rounds(channels, max(1, machine.resident_threads // _CHANNEL_THREADS), machine)
     trips = reads * ceil(x.numel / channels / _CHANNEL_THREADS)
-    return Walk(writes=0, programs=float(channels), trips=trips)
-
-
-def _without_weight(call: OpCall) -> bool:
-    names = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
-    name = call.name.removeprefix("aten::").split(".")[0]
-    return name in names and len(call.args) > 5 and call.args[1] is None and len(
-        call.tensors[0].shape) > 2  # fmt: skip
+    return Walk(writes=0, programs=float(channels), trips=rounds * trips)
 
 
 def _channels_last(x: TensorSpec) -> bool:

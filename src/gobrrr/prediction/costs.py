@@ -285,7 +285,9 @@ def _fixed_s(found: KernelEstimate, device: TargetDevice) -> float:
 
     Beside an empty kernel's time that is the latency of loads that wait for each other (filling
     the first tile, ...). In a kernel of some size it is part of what lies below the roof; where it
-    is most of the time, neither bytes nor arithmetic are what the time goes to.
+    is most of the time, neither bytes nor arithmetic are what the time goes to. A long chain of
+    loads is no such latency: it grows with the data and stands for bytes that come slowly, as it
+    does in a recorded step.
     """
     fixed_s = min(found.fixed_s, found.time_s)
     if device.kind == "cpu":
@@ -294,6 +296,8 @@ def _fixed_s(found: KernelEstimate, device: TargetDevice) -> float:
     if found.time_s <= _SHORT * fixed_s and found.roof.time_s <= 0.1 * found.time_s:
         # One padded tile at the pace of its dependent steps: its arithmetic is latency too.
         size_s = found.roof.time_s
+    elif found.time_s > _SHORT * fixed_s:
+        size_s += found.waiting_s
     least_s = max(found.time_s - size_s, fixed_s)
     return least_s if least_s > 0.5 * found.time_s else fixed_s
 
