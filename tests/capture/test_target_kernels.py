@@ -141,6 +141,24 @@ def test_sparse_gradients_keep_their_entries(as_workload: bool) -> None:
     assert [call.tensors[0].shape for call in roots] == [(32, 16)]
 
 
+def test_sparse_gradients_of_a_large_table_are_added_without_its_memory() -> None:
+    # A table of 256 TB: real memory for it does not exist.
+    with torch.device("meta"):
+        embedding = nn.EmbeddingBag(1 << 38, 256, mode="sum", sparse=True)
+    optimizer = torch.optim.SGD(embedding.parameters(), lr=0.1)
+    ids = torch.zeros(4, 8, dtype=torch.long)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        embedding(ids).sum().backward()
+        optimizer.step()
+
+    graph = capture(step)
+    (update,) = [op.call for op in graph.ops if op.call.name == "aten::add_"
+                 and len(op.call.tensors) == 3]  # fmt: skip
+    assert [t.shape for t in update.tensors] == [(1 << 38, 256), (1, 32), (32, 256)]
+
+
 @pytest.mark.parametrize("inference", [False, True])
 def test_one_hot_vectors_are_written_into_zeros(inference: bool) -> None:
     index = torch.zeros(8, dtype=torch.int64)

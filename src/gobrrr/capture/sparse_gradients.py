@@ -49,6 +49,8 @@ def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[s
             is_coalesced=True,
             check_invariants=False,
         )
+    if func in (aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.sub_.Tensor):
+        return _dense_sum(func, args)
     if func in (
         aten.clone.default,
         aten.detach.default,
@@ -70,6 +72,23 @@ def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[s
         is_coalesced=func is aten._coalesce.default or pattern.is_coalesced(),
         check_invariants=False,
     )
+
+
+def _dense_sum(func: Any, args: Any) -> Any:
+    """Of a dense tensor and a sparse one (an optimizer's update); ``None``: as torch has it.
+
+    Its meta kernel is missing: torch would compute it on real tensors as large as the table.
+    """
+    import torch
+
+    tensors = [arg for arg in args[:2] if isinstance(arg, torch.Tensor)]
+    dense = [tensor for tensor in tensors if tensor.layout is torch.strided]
+    same = len(tensors) == 2 and tensors[0].shape == tensors[1].shape
+    if not same or len(dense) != 1 or args[0] is not dense[0]:
+        return None
+    if func._schema.is_mutable:
+        return dense[0]
+    return torch.empty_like(dense[0], dtype=torch.result_type(*tensors))
 
 
 def parts_of(tensor: Any) -> tuple[Any, ...]:

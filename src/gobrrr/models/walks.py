@@ -23,7 +23,7 @@ from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integer
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.reductions import REDUCTIONS
-from gobrrr.work.traffic import broadcast
+from gobrrr.work.traffic import broadcast, is_sparse, tensors_in
 from gobrrr.work.traits import Passes, traits_of
 
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
@@ -85,6 +85,8 @@ def _indexed(call: OpCall, work: Work) -> float:
     ``gpu_kernel_impl`` (CUDALoops.cuh) takes vectors where every operand is contiguous in the
     same way, and an offset calculator with integer divisions for broadcast and strided ones.
     """
+    if entries := [tensors_in((arg,))[-1].numel for arg in call.args if is_sparse(arg)]:
+        return float(max(entries))
     # A number that lies on the device is an operand like any other; one that the host has is given
     # to the kernel as an argument.
     # What is not read (``new_zeros``: its tensor lends a dtype and a device) is no operand.
