@@ -44,6 +44,11 @@ from gobrrr.timeline.graph import OpGraph, StorageLife, peak_of
 
 Work = Workload | Callable[[], Any]
 
+COMPILED_EAGERLY = (
+    "what the program compiles with torch.compile is predicted as eager code; --compile predicts "
+    "the compiled kernels"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
@@ -55,6 +60,8 @@ class CaptureOptions:
         channels_last: model and 4-d inputs in that memory format.
         size_hint: the size of results that depends on data; ``None``: such a result is an error.
         model: whether the graph is to hold what parallelism depends on (``OpGraph.model``).
+        compiled: whether its ops are to be compiled: then it is not said that the program's own
+            ``torch.compile`` has no effect.
         tensor_parallel: over how many devices each layer is divided.
         ranks: of the job whose first rank the program is to believe to be; 1: of none.
         ranks_per_host: of them on one host.
@@ -65,6 +72,7 @@ class CaptureOptions:
     channels_last: bool = False
     size_hint: int | None = None
     model: bool = False
+    compiled: bool = False
     tensor_parallel: int = 1
     ranks: int = 1
     ranks_per_host: int = 1
@@ -125,7 +133,7 @@ def capture_op_graph(
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(quietly())
-            stack.enter_context(_eagerly())
+            stack.enter_context(_eagerly(None if options.compiled else recorder.assume))
             stack.enter_context(hidden())
             stack.enter_context(modules_applied_plainly())
             stack.enter_context(known_values_read(stand_ins))
@@ -178,12 +186,30 @@ def capture_op_graph(
 
 
 @contextlib.contextmanager
-def _eagerly() -> Iterator[None]:
-    """Functions under ``torch.compile`` run as they were written."""
+def _eagerly(assume: Callable[[str], None] | None) -> Iterator[None]:
+    """Functions under ``torch.compile`` run as they were written; ``assume`` is told of it."""
     import torch
 
     with torch.compiler.set_stance("force_eager"):
-        yield
+        from torch._dynamo import eval_frame
+
+        original = getattr(eval_frame, "_callback_from_stance", None)
+        if original is None or assume is None:
+            # In a version of PyTorch that goes another way it is not said.
+            yield
+            return
+
+        def callback(given: Any) -> Any:
+            # None and False: what stands outside compiled functions.
+            if given is not None and given is not False:
+                assume(COMPILED_EAGERLY)
+            return original(given)
+
+        eval_frame._callback_from_stance = callback
+        try:
+            yield
+        finally:
+            eval_frame._callback_from_stance = original
 
 
 def _capture(

@@ -17,6 +17,7 @@ from gobrrr.cli.parsing import (
     positive,
     require_torch,
 )
+from gobrrr.cli.predict_checks import ALL, files_of, refuse_what_has_no_effect
 from gobrrr.timeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ EXAMPLES = """examples:
   gobrrr predict --op "mm(4096x4096, 4096x4096, bf16)" --device all
   gobrrr predict --against times.csv --device H100-SXM
 """
-ALL = "all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +126,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         return _against(parsed)
     if not parsed.device:
         raise InputError("give the device: --device NAME (gobrrr devices lists the names)")
-    _refuse_what_has_no_effect(parsed)
+    refuse_what_has_no_effect(parsed)
     devices = _devices(parsed.device)
     if parsed.trace is not None:
         return _trace(parsed, devices)
@@ -134,59 +134,6 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if parsed.op is not None:
         return _op(parsed, devices)
     return _step(parsed, devices)
-
-
-def _refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
-    """An option that would be read by nobody is not ignored in silence."""
-    if parsed.ceilings is not None and parsed.trace is None:
-        raise InputError("--ceilings describes the device that was traced: it goes with --trace")
-    if parsed.trace is not None and parsed.explain:
-        raise InputError(
-            "--explain would have no effect: a trace keeps its measured kernels; it goes with "
-            "FILE.py:FUNCTION or --op"
-        )
-    how = {
-        "--compile": parsed.compile,
-        "--compile-mode": parsed.compile_mode is not None,
-        "--autocast": parsed.autocast is not None,
-        "--inference-mode": parsed.inference_mode,
-        "--channels-last": parsed.channels_last,
-        "--size-hint": parsed.size_hint is not None,
-    }
-    given = [option for option, is_given in how.items() if is_given]
-    on_several = {
-        "--mesh": parsed.mesh, "--link": parsed.link, "--microbatches": parsed.microbatches,
-        "--schedule": parsed.schedule, "--perfetto": parsed.perfetto,
-        "--host-overhead": parsed.host_overhead,
-    }  # fmt: skip
-    wished = [option for option, value in on_several.items() if value is not None]
-    if parsed.target is None and (wished or parsed.hosts != 1):
-        raise InputError(
-            f"{(wished or ['--hosts'])[0]} applies to a step: it goes with FILE.py:FUNCTION"
-        )
-    if parsed.trace is not None and given:
-        raise InputError(
-            f"{' and '.join(given)} would have no effect: a trace is scaled as it was recorded; "
-            "record it again that way, or predict FILE.py:FUNCTION"
-        )
-    reports_one = len(parsed.device) == 1 and ALL not in parsed.device and parsed.op is None
-    if parsed.perfetto is not None and not reports_one:
-        raise InputError("--perfetto writes the step on one device: give one --device")
-    if not reports_one and not _files(parsed):
-        tables = {"--top": parsed.top is not None, "--by": bool(parsed.by)}
-        unread = [option for option, is_given in tables.items() if is_given]
-        if unread:
-            raise InputError(
-                f"{' and '.join(unread)} would have no effect on the table of devices: name one "
-                "device, or a file for the reports (--html, --json, ...)"
-            )
-    # An op runs without gradients and has no model to lay out anew.
-    of_steps = [option for option in given if option in ("--inference-mode", "--channels-last")]
-    if parsed.op is not None and of_steps:
-        raise InputError(
-            f"{' and '.join(of_steps)} would have no effect on one op: it goes with "
-            "FILE.py:FUNCTION"
-        )
 
 
 def _devices(names: Sequence[str]) -> list[str]:
@@ -227,12 +174,24 @@ def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.prediction.memory import refuse_too_large
     from gobrrr.reports.mesh_tables import mesh_text
     from gobrrr.reports.perfetto import trace_of
+    from gobrrr.reports.prediction_table import one_reason
     from gobrrr.timeline.files import write_output
 
     name = Path(parsed.target).name
-    found = predict_function(parsed.target, devices, _options(parsed), name=name)
-    fitting = refuse_too_large(*found)
-    if len(found) == 1:
+    refused: list[tuple[str, str]] = []
+    found = predict_function(
+        parsed.target, devices, _options(parsed), name=name,
+        refused=refused if len(devices) > 1 else None,
+    )  # fmt: skip
+    if not found:
+        raise InputError(
+            f"none of the {len(devices)} devices can run the step: {one_reason(refused)}"
+        )
+    try:
+        fitting = refuse_too_large(*found)
+    except InputError as error:
+        raise InputError(f"{error} {one_reason(refused)}".rstrip()) from None
+    if len(devices) == 1:
         _report(found[0], parsed)
         sys.stdout.write(mesh_text(found[0]))
         if parsed.perfetto is not None:
@@ -242,7 +201,7 @@ def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
             print(f"Saved: {parsed.perfetto} (open it in https://ui.perfetto.dev)")
     else:
         _one_file_each(parsed, fitting)
-        _print_table(found)
+        _print_table(found, refused)
     _explain(parsed, fitting)
     return 0
 
@@ -250,24 +209,18 @@ def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
 def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.capture.op_text import call_of, parse_op
     from gobrrr.pipeline.predict import predict_made
-    from gobrrr.prediction.costs import NoPathError
     from gobrrr.reports.prediction_table import op_table, refusals
     from gobrrr.reports.terminal import options_for
 
     written = parse_op(parsed.op)
     make = call_of(written)
     options = replace(_options(parsed), tf32=written.tf32)
-    found: list[Diagnosis] = []
+    # One device without a path for the dtype does not hide the others.
     refused: list[tuple[str, str]] = []
-    for device in devices:
-        try:
-            found += predict_made(make, [device], options, name=parsed.op)
-        except NoPathError as error:
-            # One device without a path for the dtype does not hide the others.
-            if len(devices) == 1:
-                raise
-            refused.append((device, str(error)))
-    if len(devices) == 1 and _files(parsed):
+    found = predict_made(
+        make, devices, options, name=parsed.op, refused=refused if len(devices) > 1 else None
+    )
+    if len(devices) == 1 and files_of(parsed):
         _report(found[0], parsed)
         _explain(parsed, found)
         return 0
@@ -293,7 +246,7 @@ def _against(parsed: argparse.Namespace) -> int:
             "--explain, --ceilings, --top and --by would have no effect: the rows that are "
             "furthest off are explained; --against goes with --device, --json and how steps run"
         )
-    if [name for name in _files(parsed) if name != "json"]:
+    if [name for name in files_of(parsed) if name != "json"]:
         raise InputError("--against writes no report of one step: --json FILE has all rows")
     if len(parsed.device) > 1 or ALL in parsed.device:
         raise InputError("--against takes one --device; a column device names others")
@@ -354,11 +307,11 @@ def _trace(parsed: argparse.Namespace, devices: list[str]) -> int:
     return 0
 
 
-def _print_table(found: Sequence[Diagnosis]) -> None:
+def _print_table(found: Sequence[Diagnosis], refused: Sequence[tuple[str, str]] = ()) -> None:
     from gobrrr.reports.prediction_table import prediction_table
     from gobrrr.reports.terminal import options_for
 
-    sys.stdout.write(prediction_table(found, options_for(sys.stdout).width))
+    sys.stdout.write(prediction_table(found, options_for(sys.stdout).width, refused))
 
 
 def _explain(parsed: argparse.Namespace, found: Sequence[Diagnosis]) -> None:
@@ -368,13 +321,6 @@ def _explain(parsed: argparse.Namespace, found: Sequence[Diagnosis]) -> None:
     if parsed.explain:
         width = options_for(sys.stdout).width
         sys.stdout.write("".join(explanation(each, width) for each in found))
-
-
-def _files(parsed: argparse.Namespace) -> list[str]:
-    """The report options that were given a file to write."""
-    from gobrrr import reports
-
-    return [form.option for form in reports.FORMATS if getattr(parsed, form.option) is not None]
 
 
 def _report(diagnosis: Diagnosis, parsed: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from gobrrr.capture.capture_errors import WantedDataError, data_were_wanted
@@ -14,18 +15,12 @@ from gobrrr.diagnosis.environment import describe_environment
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.fusion_sources import add_predicted_fusion
 from gobrrr.measure.progress import Progress, shown
+from gobrrr.prediction.any_step import Refused, step_on
 from gobrrr.prediction.capture_target import capture_target, what_programs_see
 from gobrrr.prediction.energy import energy_record
-from gobrrr.prediction.graph_step import graph_step
 from gobrrr.prediction.memory import refuse_too_large
 from gobrrr.prediction.mesh import refuse_processor
-from gobrrr.prediction.mesh_step import mesh_step
-from gobrrr.prediction.options import (
-    PredictKeywords,
-    PredictOptions,
-    dtype_name,
-    mesh_options,
-)
+from gobrrr.prediction.options import PredictKeywords, PredictOptions, dtype_name, mesh_options
 from gobrrr.prediction.targets import predicted_target
 from gobrrr.prediction.torch_flags import tf32_allowed
 from gobrrr.timeline.errors import UserCodeError
@@ -104,8 +99,9 @@ def predict(
 
 
 def predict_function(
-    target: str, devices: Sequence[str], options: PredictOptions, *, name: str
-) -> list[Diagnosis]:
+    target: str, devices: Sequence[str], options: PredictOptions, *, name: str,
+    refused: Refused | None = None,
+) -> list[Diagnosis]:  # fmt: skip
     """The same for ``file.py:function``, which is run inside the capture: it takes no memory.
 
     Where its set-up reads values that stand-ins do not have, it is run for real instead.
@@ -113,13 +109,14 @@ def predict_function(
     Raises:
         InputError, UserCodeError: as ``predict``.
     """
+    predicted = partial(predict_made, devices=devices, options=options, name=name, refused=refused)
     try:
-        return predict_made(lambda: load_function(target), devices, options, name=name)
+        return predicted(lambda: load_function(target))
     except (UserCodeError, WantedDataError) as error:
         if not data_were_wanted(error):
             raise
     work = load_function(target)
-    return predict_made(lambda: work, devices, options, name=name)
+    return predicted(lambda: work)
 
 
 def predict_made(
@@ -129,8 +126,12 @@ def predict_made(
     *,
     name: str,
     progress: Progress | bool | None = None,
+    refused: Refused | None = None,
 ) -> list[Diagnosis]:
-    """A diagnosis for each device; devices that programs cannot tell apart share one capture."""
+    """A diagnosis for each device; devices that programs cannot tell apart share one capture.
+
+    ``refused`` takes those without a path for a dtype; without it the first of them raises.
+    """
     captured = options.for_capture()
     for name_of_device in devices if options.mesh is not None else ():
         refuse_processor(name_of_device)
@@ -148,10 +149,10 @@ def predict_made(
                     make, seen, captured, lambda ops: tell(f"capturing the step, {ops:,} ops", 0, 0)
                 )
             tell(f"predicting {len(graphs[key].ops):,} ops", len(found), len(targets))
-            if options.mesh is None:
-                step, ops, source = graph_step(graphs[key], device, host, options, name=name)
-            else:
-                step, ops, source = mesh_step(graphs[key], device, host, options.mesh, name=name)
+            done = step_on(graphs[key], device, host, options, name=name, refused=refused)
+            if done is None:
+                continue
+            step, ops, source = done
             diagnosis = assemble(step, source=source, environment=describe_environment())
             if options.mesh is None or options.mesh.mesh.tp == 1:
                 diagnosis.energy = energy_record(ops, diagnosis.step_s, device)

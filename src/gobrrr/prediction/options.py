@@ -66,6 +66,7 @@ class PredictOptions:
             self.channels_last,
             self.size_hint,
             model=self.mesh is not None,
+            compiled=bool(self.compile),
             tensor_parallel=1 if self.mesh is None else self.mesh.mesh.tp,
             ranks=1 if self.mesh is None else self.mesh.mesh.devices,
             ranks_per_host=1 if self.mesh is None else self.mesh.mesh.per_host,

@@ -26,11 +26,18 @@ class _Column:
     spare: int = 0
 
 
-def prediction_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
+def prediction_table(
+    diagnoses: Sequence[Diagnosis], width: int = 80, refused: Sequence[tuple[str, str]] = ()
+) -> str:
     """A row for each device: step, split, regime, speed of light, ridge point, memory.
 
-    A device with too little memory for the step has a sentence in place of a row: it would not run
-    there. ``width``: columns of the terminal.
+    A device with too little memory for the step, or without a path for one of its dtypes, has a
+    sentence in place of a row: it would not run there.
+
+    Args:
+        diagnoses: of the same step on several devices.
+        width: columns of the terminal.
+        refused: devices that cannot run the step, each with the reason.
     """
     fitting = [found for found in diagnoses if not _exceeds_memory(found)]
 
@@ -51,7 +58,7 @@ def prediction_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
     # A trace says nothing of the memory.
     columns = [c for c in columns if c.header != "needs" or set(c.cells) != {UNKNOWN}]
     shown, left_out = _fitted(columns, width)
-    notes = _too_small(diagnoses)
+    notes = [*_too_small(diagnoses), *_cannot_run(refused), *_assumed(fitting)]
     if fitting:
         notes.append("light: speed of light, the time of this work at the device's ceilings.")
     if any(column.header == "ridge" for column in shown) and fitting:
@@ -132,6 +139,24 @@ def _one_for_all(said: Iterable[tuple[str, str]]) -> list[str]:
     return [
         blank.replace(_BLANK, ", ".join(dict.fromkeys(names))) for blank, names in devices.items()
     ]
+
+
+def _assumed(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    """What was not known of the step, the same on every device as a rule."""
+    return _one_for_all(
+        (_device(found), notice)
+        for found in diagnoses
+        for notice in found.notices[: int(found.source.get("assumptions", 0))]
+    )
+
+
+def _cannot_run(refused: Sequence[tuple[str, str]]) -> list[str]:
+    return _one_for_all((device, f"No prediction: {reason}.") for device, reason in refused)
+
+
+def one_reason(refused: Sequence[tuple[str, str]]) -> str:
+    """Why some devices cannot run a step, each reason once."""
+    return " ".join(_one_for_all(refused))
 
 
 def refusals(refused: Sequence[tuple[str, str]], width: int = 80) -> str:
