@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from gobrrr.capture.compiler_counters import graphs_compiled  # noqa: E402
 from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.fixes.attention import fuse_attention_in_graph  # noqa: E402
+from gobrrr.fixes.attention_graphs import fuse_attention_in_graph  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
 from gobrrr.fixes.gradients import counting_checkpoints  # noqa: E402
 from gobrrr.fixes.programs import Program, as_program, with_setting  # noqa: E402
