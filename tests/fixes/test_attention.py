@@ -15,6 +15,7 @@ from gobrrr.fixes.attention import find_attention  # noqa: E402
 from gobrrr.fixes.attention_graphs import fuse_attention_in_graph  # noqa: E402
 from gobrrr.fixes.changes import changes_of  # noqa: E402
 from gobrrr.fixes.facts import Facts, OpFact  # noqa: E402
+from gobrrr.work import work_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 NI, SCALE = -math.inf, 0.25
@@ -267,6 +268,11 @@ def test_attention_is_found_along_its_data_whatever_is_computed_meanwhile():
     names = [op.name.removeprefix("aten::") for op in run]
     assert names[0] == names[-1] == "bmm"
     assert "_softmax" in names and "addmm" not in names
+    # What the fused function does not compute is no attention that it could replace.
+    with torch.no_grad(), OpRecorder() as recorder:
+        (Q @ K.mT).tanh().softmax(-1) @ V
+    ops = tuple(OpFact(op.call, work_of(op.call), kernel_s=1e-3) for op in recorder.ops)
+    assert not find_attention(Facts(step_s=1.0, leaves={}, ops=ops))
     # Weights that are only looked at lead to no product.
     with torch.no_grad(), OpRecorder() as recorder:
         (Q @ K.mT).softmax(-1).sum()

@@ -72,7 +72,9 @@ def _way(ops: list[OpFact], position: int, next_ones: _Next, seen: set[int]) -> 
         op = ops[other]
         if op.name in _PRODUCTS:
             return [op]
-        further = None if op.matrix_flops else _way(ops, other, next_ones, seen)
+        # A function of the scores (tanh, to cap them) is none that the fused kernel computes.
+        passes = not op.matrix_flops and not op.special
+        further = _way(ops, other, next_ones, seen) if passes else None
         if further is not None:
             return [op, *further]
     return None
