@@ -6,15 +6,34 @@ import pytest
 from tests.fixes.facts import facts
 from tests.reports.test_fixes import DATA
 
+from gobrrr.diagnosis.fix_schema import NOT_APPLIED, Verification
 from gobrrr.diagnosis.out_of_proportion import SORTS
+from gobrrr.diagnosis.remedies import without_gain
 from gobrrr.diagnosis.schema import Finding, Prediction
 from gobrrr.diagnosis.storage import load
 from gobrrr.fixes.catalogue import FIXES
 from gobrrr.fixes.fix import Prospect
+from gobrrr.reports.fix_table import finding_groups, trial_line
 from gobrrr.search.found import Found, Tried, write_findings
 
 BY_NAME = {fix.name: fix for fix in FIXES}
 SORTED = "Sorting and selecting takes 80 % of the step"
+
+
+def test_what_found_no_place_to_change_keeps_its_prediction() -> None:
+    diagnosis = load(DATA)
+    step_s = diagnosis.accounted_s
+    trial = Verification(verdict=NOT_APPLIED, reason="fused_attention had no effect")
+    prospect = Prospect(0.0, 0.5 * step_s, step_s, "arithmetic", ("a.py:6",))
+    found = Found(diagnosis, facts(step_s=step_s))
+    found.tried = [Tried(BY_NAME["fused_attention"], prospect, trial)]
+    write_findings(found)
+    ((heading, (finding, *_)), *_) = finding_groups(diagnosis)
+    assert finding.fix == "fused_attention" and finding.sources == ["a.py:6"]
+    assert finding.saving_s == pytest.approx(0.5 * step_s)
+    assert "Would help" in heading
+    assert trial_line(trial) == "not applied: fused_attention had no effect"
+    assert "fused_attention" not in without_gain(diagnosis)
 
 
 def rows(tried: str, saving_s: float, line: str) -> list[str]:

@@ -26,7 +26,9 @@ class Ratio(Record, kw_only=True):
 
 FASTER, SAME, SLOWER = "faster", "same", "slower"
 ELIMINATED_WORK, FAILED, INCOMPARABLE = "eliminated_work", "failed", "incomparable"
-VERDICTS = (FASTER, SAME, SLOWER, ELIMINATED_WORK, FAILED, INCOMPARABLE)
+# It found nothing to change: what the fix would do is as unknown as before.
+NOT_APPLIED = "not_applied"
+VERDICTS = (FASTER, SAME, SLOWER, ELIMINATED_WORK, FAILED, INCOMPARABLE, NOT_APPLIED)
 
 
 class Verification(Record, kw_only=True):

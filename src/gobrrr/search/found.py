@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, SAME, SLOWER
+from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, NOT_APPLIED, SAME, SLOWER
 from gobrrr.diagnosis.out_of_proportion import KINDS
 from gobrrr.diagnosis.schema import (
     Diagnosis,
@@ -161,7 +161,7 @@ def _savings(tried: Sequence[Tried], step_s: float) -> dict[str, float]:
 def _measured_s(tried: Tried, step_s: float) -> float | None:
     """What the trial says; ``None`` where it tells nothing."""
     trial = tried.trial
-    if trial is None:
+    if trial is None or trial.verdict == NOT_APPLIED:
         return None
     if trial.verdict == INCOMPARABLE:
         # Too noisy for a verdict: what it may have saved at most limits the prediction, but what

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gobrrr.diagnosis.fix_schema import FAILED, FASTER, SAME, Ratio, Verification
+from gobrrr.diagnosis.fix_schema import FAILED, FASTER, NOT_APPLIED, Ratio, Verification
 from gobrrr.fixes.fix import Fix
 from gobrrr.measure.summary import Interval
 from gobrrr.verification.numerics import Numerics
@@ -51,7 +51,7 @@ def trial_of(
 ) -> Verification:
     """The verdict on what was timed; what the change computes decides before its time.
 
-    ``idle`` are fixes that changed nothing: then the times differ by chance.
+    ``idle`` are fixes that changed nothing: then the times differ by chance, and are not told.
     """
     timed = measured.timed
     verdict, reason = judge(
@@ -59,8 +59,12 @@ def trial_of(
     )
     if not numerics.passed:
         verdict, reason = numerics.verdict, numerics.reason
-    elif idle:
-        verdict, reason = SAME, f"{' and '.join(idle)} had no effect: nothing was changed by it"
+    if idle and verdict != FAILED:
+        return Verification(
+            fixes=list(fixes), verdict=NOT_APPLIED, numerics=numerics.as_record(),
+            reason=f"{' and '.join(idle)} had no effect: no place was found here to change",
+            modules=measured.modules, notices=list(notices),
+        )  # fmt: skip
     compile_s = max(0.0, measured.started_s[1] - measured.started_s[0])
     pays = break_even(compile_s, timed.before_s, timed.after_s) if verdict == FASTER else None
     before_bytes, after_bytes = measured.step_memory_bytes
