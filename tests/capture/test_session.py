@@ -121,6 +121,14 @@ def test_every_phase_gets_its_steps_and_no_other() -> None:
     assert not any(profiler.running for profiler in profilers)
 
 
+def test_two_steps_are_recorded_where_two_are_to_be_compared() -> None:
+    clock = FakeClock()
+    session, _ = make(Plan(warmup=2, steps=4, profiled=3, recorded=2), clock)
+    phases = run(session, clock, [10] * 7)
+    assert phases == [WARMUP] * 2 + [RECORD] * 3 + [TIME] * 2
+    assert len(session.result.recorded_steps) == 2
+
+
 def test_a_program_that_ends_while_it_is_timed_has_its_lines_by_then() -> None:
     clock = FakeClock()
     session, _ = make(Plan(warmup=2, steps=100, profiled=3), clock)

@@ -9,57 +9,23 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
-from fixes.facts import CEILINGS  # noqa: E402
-from gobrrr.attribution.leaves import LEAVES  # noqa: E402
+from fixes.recorded_facts import BY_NAME, EACH_S, considered, facts_of, names  # noqa: E402
 from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
 from gobrrr.fixes.attention_dropout import watching_attention  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from gobrrr.fixes.dataflow import cost_s, flow_of, only_for_the_host, returned_by  # noqa: E402
-from gobrrr.fixes.facts import Facts, LoaderFact, OpFact, OptimizerFact  # noqa: E402
+from gobrrr.fixes.dataflow import cost_s, flow_of, only_for_the_host  # noqa: E402
+from gobrrr.fixes.facts import LoaderFact, OptimizerFact  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
 from gobrrr.fixes.fusion import seconds_to_move  # noqa: E402
-from gobrrr.fixes.gather import describe_optimizer, fixed_storages  # noqa: E402
+from gobrrr.fixes.gather import describe_optimizer  # noqa: E402
 from gobrrr.fixes.layout_copies import can_view  # noqa: E402
 from gobrrr.fixes.light import speed_of_light_with  # noqa: E402
 from gobrrr.fixes.parametrizations import parametrized  # noqa: E402
 from gobrrr.fixes.training_by_hand import watching_kept_graphs  # noqa: E402
-from gobrrr.timeline.data import PHASE_NAMES  # noqa: E402
 from gobrrr.timeline.ops import TensorSpec  # noqa: E402
 from gobrrr.timeline.quantities import time_text  # noqa: E402
 
 pytestmark = pytest.mark.torch
-BY_NAME = {fix.name: fix for fix in FIXES}
-EACH_S = 1e-3
-_VIEWS = ("aten::view", "aten::t", "aten::transpose", "aten::slice", "aten::select",
-          "aten::unbind", "aten::expand", "aten::unsqueeze", "aten::squeeze", "aten::permute",
-          "aten::_unsafe_view", "aten::detach", "aten::alias", "aten::split")  # fmt: skip
-
-
-def facts_of(step, module=None, **more):
-    """The step's facts, each op but views of a millisecond and one of overhead."""
-    step()
-    with OpRecorder() as recorder:
-        step()
-    ops = tuple(
-        OpFact(op.call, kernel_s=0.0 if op.call.name in _VIEWS else EACH_S, host_s=EACH_S,
-               module=op.module, source=op.source, phase=PHASE_NAMES[op.phase])
-        for op in recorder.ops
-    )  # fmt: skip
-    facts = Facts(
-        step_s=2 * EACH_S * len(ops), leaves=dict.fromkeys(LEAVES, 0.0), ops=ops,
-        ceilings=CEILINGS, fixed_storages=fixed_storages(module),
-    )  # fmt: skip
-    if not more.get("trains"):
-        facts = replace(facts, returned=returned_by(step, ops))
-    return replace(facts, **more)
-
-
-def names(facts, places):
-    return [facts.ops[place].name.removeprefix("aten::") for place in sorted(places)]
-
-
-def considered(name, facts):
-    return BY_NAME[name].considered(facts)
 
 
 def test_a_table_of_numbers_is_constant_and_what_meets_the_input_is_not():

@@ -83,13 +83,15 @@ MOST_RETRIES = 3
 class Plan:
     """How many steps each phase takes; ``None``: chosen from the steps' length.
 
-    ``of_ranks``: this is one rank of several, which are to be told apart.
+    ``of_ranks``: this is one rank of several, which are to be told apart. ``recorded``: the usual
+    steps whose ops are recorded, if these are short and few: of two, one tells what varies.
     """
 
     warmup: int | None = None
     steps: int | None = None
     profiled: int | None = None
     of_ranks: bool = False
+    recorded: int = 1
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,8 @@ class OpRecorder:
             self.failed(signature.name, error)
             outputs = None
         call = OpCall(signature.name, described, outputs, signature.overload)
-        self.add(call, place, faults, start_ns, end_ns)
+        read = result if isinstance(result, (bool, int, float, complex)) else None
+        self.add(call, place, faults, start_ns, end_ns, read)
         return result
 
     def add(
@@ -281,10 +282,13 @@ class OpRecorder:
         page_faults: int,
         start_ns: int = 0,
         end_ns: int = 0,
+        read: bool | int | float | complex | None = None,
     ) -> None:
         """Keep one op."""
         thread, nodes = threading.get_native_id(), self._here.nodes
-        self._ops.append(StepOp(call, *place, thread, page_faults, nodes, start_ns, end_ns))
+        self._ops.append(
+            StepOp(call, *place, thread, page_faults, nodes, start_ns, end_ns, read=read)
+        )
 
 
 def _signature_of(func: Any, args: Any, kwargs: Any) -> Signature:

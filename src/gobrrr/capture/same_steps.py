@@ -13,6 +13,7 @@ from statistics import mean, median
 import numpy as np
 
 from gobrrr.capture.measurements import Measurements, RecordedStep, StepKind
+from gobrrr.capture.repeated_ops import with_varying
 from gobrrr.capture.step_kinds import (
     Sorted,
     differ,
@@ -149,11 +150,13 @@ def _recorded(
 
     # The one with the most ops; of several, the one of the most usual size.
     first = max(usual, key=lambda step: (len(step.ops), -abs(size(step) - middle)))
-    if not varying or len(usual) < 2:
-        return first.ops, ()
-    usual = [first, *(step for step in usual if step is not first)]
+    others = [step for step in usual if step is not first]
+    ops = with_varying(first.ops, [step.ops for step in others])
+    if not varying or not others:
+        return ops, ()
+    usual = [replace(first, ops=ops), *others]
     shares = shares_by_size([size(step) for step in usual], [found.windows[i].size for i in timed])
-    return first.ops, tuple((step.ops, share) for step, share in zip(usual, shares))
+    return ops, tuple((step.ops, share) for step, share in zip(usual, shares))
 
 
 def _faults(found: Sorted, timed: Sequence[int]) -> float | None:

@@ -73,7 +73,7 @@ class Session:
     ) -> None:
         self._plan = plan
         self._agree = agree or (lambda what, own: own)
-        self._log = WindowLog(calls, on_settled)
+        self._log = WindowLog(calls, on_settled, plan.recorded)
         self._clock = clock
         self._on_phase = on_phase
         self._modules = modules

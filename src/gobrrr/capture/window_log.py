@@ -28,10 +28,14 @@ class WindowLog:
     Args:
         calls: what the steps call; ``None``: nothing tells them apart.
         on_settled: called once the program's modules should be known.
+        recorded: usual steps to record, where steps are alike.
     """
 
-    def __init__(self, calls: CallWatch | None, on_settled: Callable[[], None]) -> None:
+    def __init__(
+        self, calls: CallWatch | None, on_settled: Callable[[], None], recorded: int = 1
+    ) -> None:
         self._calls = calls
+        self._wanted = recorded
         self._on_settled = on_settled
         self._boundaries = 0
         self._faults = 0
@@ -112,7 +116,8 @@ class WindowLog:
         if not found.pure(self.last):
             self._retries += 1
             return self._retries <= MOST_RETRIES
-        return affordable and self._lacks_sizes(found)
+        few = self._recorded(found) < self._wanted
+        return affordable and (few or self._lacks_sizes(found))
 
     def one_is_too_few(self, affordable: bool) -> bool:
         """Whether the profiled steps do different things, so that more have to be recorded."""

@@ -6,16 +6,13 @@ made a storage is the one that is read. A view passes on what it is a view of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
-from gobrrr.capture.nested import nested_tensors
-from gobrrr.capture.op_arguments import describe_tensor
-from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.fixes.facts import Facts, OpFact
-from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.traffic import is_inplace
 
 # Ops that make tensors out of a few numbers alone. (Not of Python's data: ``torch.tensor``.)
@@ -77,15 +74,19 @@ def flow_of(facts: Facts) -> Flow | None:
     constant: set[int] = set()
     outside: set[int] = set()
     views: set[int] = set()
+    fixed = _never_written(facts)
+    numbers = _Numbers(facts)
     for place, op in enumerate(facts.ops):
         inputs = [spec for spec in op.call.tensors if spec.storage is not None]
         outputs = [spec for spec in op.call.outputs or () if spec.storage is not None]
         given = {spec.storage for spec in inputs}
-        changing = _changes_argument(op.call)
+        changing = changes_argument(op.call)
         view = not changing and bool(outputs) and all(spec.storage in given for spec in outputs)
         makers = sorted({owner[s] for s in given if s is not None and s in owner})
         made_from.append(tuple(makers))
-        same = _is_constant(op, facts, [owner_varies(s, varies, facts) for s in given])
+        inputs_vary = [s is None or varies.get(s, s not in fixed) for s in given]
+        same = numbers.known(place, op, constant) and _is_constant(op, inputs_vary)
+        numbers.read_by(op, any(inputs_vary))
         if same:
             constant.add(place)
         if view:
@@ -110,25 +111,70 @@ def flow_of(facts: Facts) -> Flow | None:
     )  # fmt: skip
 
 
-def owner_varies(storage: int | None, varies: dict[int, bool], facts: Facts) -> bool:
-    """Whether what is in a storage may be another at the next step."""
-    if storage is None:
-        return True
-    return varies.get(storage, storage not in facts.fixed_storages)
+def _never_written(facts: Facts) -> frozenset[int]:
+    """The storages that no step changes, as far as this one shows."""
+    # An op on lists returns nothing, and may change any of what it is given.
+    written = {
+        spec.storage
+        for op in facts.ops
+        if changes_argument(op.call)
+        for spec in op.call.outputs or op.call.tensors
+    }
+    return facts.fixed_storages - written
 
 
-def _changes_argument(call: OpCall) -> bool:
+class _Numbers:
+    """Which ops have the same numbers as arguments at each step.
+
+    Those that are shown to be: the op had them in another recorded step. A number that the host
+    read of data may become one: of two steps on the same data only the host knows what it was for.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._read = False
+        self._host_reads: dict[int, list[int | None]] = defaultdict(list)
+        for before, maker in facts.host_reads:
+            self._host_reads[before].append(maker)
+
+    def known(self, place: int, op: OpFact, constant: set[int]) -> bool:
+        """Whether the op's numbers do not change; asked of each op in order."""
+        self._read |= any(maker not in constant for maker in self._host_reads.get(place, ()))
+        if op.varies:
+            return False
+        return not _has_numbers(op.call.args) or (op.varies is False and not self._read)
+
+    def read_by(self, op: OpFact, varies: bool) -> None:
+        """What the op reads back, whose input ``varies`` or not.
+
+        A truth decides on what runs next, and is in no argument. What was another number in
+        another step, where later ops had the same, is in none of these.
+        """
+        if op.name != READ_OF_ONE_VALUE or op.phase in ("backward", "optimizer"):
+            return
+        truth = all(spec.dtype == "bool" for spec in op.call.tensors)
+        self._read |= varies and not truth and not op.varies
+
+
+def _has_numbers(args: Iterable[Arg]) -> bool:
+    return any(
+        _has_numbers(arg) if isinstance(arg, tuple)
+        else isinstance(arg, (int, float)) and not isinstance(arg, bool)
+        for arg in args
+    )  # fmt: skip
+
+
+def changes_argument(call: OpCall) -> bool:
     """Whether the op changes a tensor that it is given."""
     return is_inplace(call) or call.overload == "out"
 
 
-def _is_constant(op: OpFact, facts: Facts, inputs_vary: Sequence[bool]) -> bool:
+def _is_constant(op: OpFact, inputs_vary: Sequence[bool]) -> bool:
     name = op.name.rpartition("::")[2]
     if any(part in name for part in _RANDOM) or op.phase in ("backward", "optimizer"):
         return False
     if op.name in _LIKE:
         # Of the tensor that it is given it takes the shape alone.
-        return not _changes_argument(op.call)
+        return not changes_argument(op.call)
     if not inputs_vary:
         return op.name in _FACTORIES
     return not any(inputs_vary)
@@ -159,32 +205,3 @@ def only_for_the_host(facts: Facts, flow: Flow) -> frozenset[int]:
         ):
             found.add(place)
     return frozenset(found)
-
-
-def returned_by(
-    step: Callable[[], Any], expected: Sequence[OpFact]
-) -> tuple[tuple[int, TensorSpec], ...] | None:
-    """The tensors that a step returns, each with the place of the op that made it.
-
-    The step runs once more, under a recorder. ``None`` if it runs other ops than ``expected``.
-    Raises what the step raises.
-    """
-    with OpRecorder() as recorder:
-        result = step()
-    calls = [op.call for op in recorder.ops]
-    if [call.name for call in calls] != [op.name for op in expected]:
-        return None
-    owner: dict[int, int] = {}
-    for place, call in enumerate(calls):
-        given = {spec.storage for spec in call.tensors}
-        changing = _changes_argument(call)
-        for spec in call.outputs or (call.tensors[:1] if changing else ()):
-            if spec.storage is not None and (changing or spec.storage not in given):
-                owner[spec.storage] = place
-    described = map(describe_tensor, nested_tensors(result))
-    found = [spec for spec in described if spec is not None]
-    return tuple(
-        (owner[spec.storage], spec)
-        for spec in found
-        if spec.storage is not None and spec.storage in owner
-    )

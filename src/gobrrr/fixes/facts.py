@@ -30,6 +30,8 @@ class OpFact:
         below_s: the rest of its kernel; ``None`` if unknown.
         page_faults_s: of fresh outputs, within its kernel.
         nodes: of autograd that it makes for a backward pass; ``None`` where not recorded.
+        varies: whether it had other arguments (numbers, shapes), or read another number back, in
+            another recorded step; ``None`` where no other step tells.
     """
 
     call: OpCall
@@ -45,6 +47,7 @@ class OpFact:
     source: str = ""
     phase: str = ""
     nodes: int | None = None
+    varies: bool | None = None
 
     @property
     def name(self) -> str:
@@ -185,8 +188,11 @@ class Facts:
         unused_come_first: they all come before those that train.
         parameters: tensors among the model's parameters; ``None`` where no model is known.
         fixed_storages: of parameters and buffers, where no step changes them.
-        returned: the tensors that a step returns, each with the op that made it (its place in
-            ``ops``); ``None`` where that is unknown.
+        returned: the tensors that outlive a step (returned, or kept in an object) and those that
+            the host reads whole, each with the op that made it (its place in ``ops``); ``None``
+            where that is unknown.
+        host_reads: tensors that the host reads whole (``tolist``, ``numpy``): how many ops came
+            before, and which op made it (``None``: it was there before the step).
         module_classes: the class of each module by the name that ops carry, where it is known.
         parametrized: modules whose weight is computed from others before each call (weight norm,
             spectral norm).
@@ -236,6 +242,7 @@ class Facts:
     random: bool = False
     fixed_storages: frozenset[int] = frozenset()
     returned: tuple[tuple[int, TensorSpec], ...] | None = None
+    host_reads: tuple[tuple[int, int | None], ...] = ()
     parametrized: int = 0
     graphs_kept: tuple[str, ...] = ()
     attention_calls: tuple[AttentionCall, ...] = ()

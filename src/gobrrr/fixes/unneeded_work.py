@@ -84,6 +84,11 @@ def _consider_constants(facts: Facts) -> Considered:
     constant = constant_ops(facts)
     if constant is None:
         return _UNKNOWN
+    if not constant and not any(op.varies is not None for op in facts.ops):
+        return RuledOut(
+            "one step was recorded (long ones are recorded once): whether ops have the same "
+            "numbers at each step is unknown"
+        )
     if not constant:
         return RuledOut(
             "no op computes from constants or unchanging weights alone; whether other tensors that "

@@ -15,14 +15,12 @@ from gobrrr.capture.workload import Workload, load_function
 from gobrrr.devices import ceilings_beforehand
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.fixes.attention_dropout import watching_attention
-from gobrrr.fixes.dataflow import returned_by
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.gather import facts_of, with_objects
-from gobrrr.fixes.gradients import counting_checkpoints
+from gobrrr.fixes.kept_tensors import with_kept_tensors
 from gobrrr.fixes.programs import as_program
-from gobrrr.fixes.training_by_hand import watching_kept_graphs
+from gobrrr.fixes.watched_calls import watching_calls
 from gobrrr.measure.progress import Progress, silent
 from gobrrr.pipeline.live import diagnose_work
 from gobrrr.pipeline.script import diagnose_script
@@ -49,20 +47,12 @@ def diagnose_with(
     with ExitStack() as stack:
         applied = [fix for fix in fixes if fix.apply is not None]
         program = as_program(apply_all(work, applied, stack))
-        with (
-            counting_checkpoints() as checkpoints,
-            watching_kept_graphs() as kept,
-            watching_attention() as attention,
-        ):
-            done = diagnose_work(program, Plan(), ceilings, title, progress)
+        with watching_calls() as with_calls:
+            done = diagnose_work(program, Plan(recorded=2), ceilings, title, progress)
         facts = facts_of(done.diagnosis, done.analysis, workload=program, can_restart=can_restart)
         if facts.in_order and not facts.trains and not facts.compiled:
-            facts = replace(facts, returned=returned_by(program.step, facts.ops))
-    facts = replace(
-        facts, checkpoints=checkpoints[0] > 0, graphs_kept=tuple(kept),
-        attention_calls=tuple(attention),
-    )  # fmt: skip
-    return done.diagnosis, facts
+            facts = with_kept_tensors(facts, program.step)
+    return done.diagnosis, with_calls(facts)
 
 
 def in_child(spec: Spec, parent: Parent) -> None:
@@ -87,9 +77,7 @@ def _diagnose_script(target: Target, fixes: Sequence[Fix]) -> tuple[Diagnosis, F
 
     with ExitStack() as stack:
         enter_in_script(fixes, stack)
-        checkpoints = stack.enter_context(counting_checkpoints())
-        kept = stack.enter_context(watching_kept_graphs())
-        attention = stack.enter_context(watching_attention())
+        with_calls = stack.enter_context(watching_calls())
         outcome = diagnose_script(
             target.name,
             list(target.argv),
@@ -97,13 +85,10 @@ def _diagnose_script(target: Target, fixes: Sequence[Fix]) -> tuple[Diagnosis, F
             stop=True,
             if_raised=False,
             on_analysis=keep,
+            recorded=2,
         )
     if seen:
-        diagnosis, facts = seen[0]
-        return diagnosis, replace(
-            facts, checkpoints=checkpoints[0] > 0, graphs_kept=tuple(kept),
-            attention_calls=tuple(attention),
-        )  # fmt: skip
+        return seen[0][0], with_calls(seen[0][1])
     if outcome.exit.raised:
         waits = NO_INPUT if isinstance(outcome.exit.error, EOFError) else ""
         raise UserCodeError(f"{target.name} raised: its traceback is above{waits}")

@@ -47,6 +47,7 @@ def diagnose_script(
     is_module: bool = False,
     steps: int | None = None,
     warmup: int | None = None,
+    recorded: int = 1,
     stop: bool = False,
     if_raised: bool = True,
     refresh_ceilings: bool = False,
@@ -83,7 +84,7 @@ def diagnose_script(
         on_diagnosis(diagnoses[0], rank.reports)
         on_analysis(diagnoses[0], done.analysis, watcher)
 
-    plan = Plan(warmup, steps, of_ranks=rank.job is not None)
+    plan = Plan(warmup, steps, of_ranks=rank.job is not None, recorded=recorded)
     with rank.in_script():
         ended = measure_script(
             script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised

@@ -54,6 +54,9 @@ class StepOp:
         after: positions in the step of ops in other streams that its kernels wait for; below zero
             (``gobrrr.timeline.streams.step_before``) all that a stream ran in the step before.
         collective: what it asks of other ranks; ``None`` of an operator that asks nothing.
+        read: the number that it gave to the host (``.item()``); ``None`` if it gave none.
+        varies: whether it had other arguments (numbers, shapes), or gave another number, in
+            another recorded step; ``None`` where no other step tells.
     """
 
     call: OpCall
@@ -68,6 +71,8 @@ class StepOp:
     stream: int = 0
     after: tuple[int, ...] = ()
     collective: CollectiveCall | None = None
+    read: bool | int | float | complex | None = None
+    varies: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

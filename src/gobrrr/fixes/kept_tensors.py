@@ -1,0 +1,107 @@
+"""What becomes of a step's tensors: which of them outlive it, and which the host reads."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from gobrrr.capture.op_arguments import describe_tensor
+from gobrrr.capture.op_recorder import OpRecorder
+from gobrrr.fixes.dataflow import changes_argument
+from gobrrr.fixes.facts import Facts
+from gobrrr.timeline.ops import OpCall, TensorSpec
+
+# Methods of a tensor that give all of it to the host: as Python numbers, as an array, as bytes, as
+# text. (``.item()`` is an op.)
+_READS = frozenset(
+    ("tolist", "numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage",
+     "__repr__", "__format__")
+)  # fmt: skip
+# A tensor that the host read, and how many ops had run before.
+_Read = tuple[int, TensorSpec]
+
+
+def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
+    """Facts with what outlives a step and what the host reads.
+
+    The step runs once more, under a recorder. They stay unknown if it runs other ops than before.
+    Raises what the step raises.
+    """
+    with OpRecorder() as recorder, _watching_reads(recorder) as reads:
+        result = step()
+    calls = [op.call for op in recorder.ops]
+    if [call.name for call in calls] != [op.name for op in facts.ops]:
+        return facts
+    owner: dict[int | None, int] = {}
+    kept: list[tuple[int, TensorSpec]] = []
+    read: list[tuple[int, int | None]] = []
+    for place, call in enumerate((*calls, None)):
+        while reads and reads[0][0] == place:
+            _, spec = reads.popleft()
+            maker = owner.get(spec.storage)
+            read.append((place, maker))
+            if maker is not None:
+                kept.append((maker, spec))
+        if call is not None:
+            owner.update(dict.fromkeys(_written(call), place))
+    # Memory of what lives is no other's: who made it last, made what is in it.
+    kept += [(owner[spec.storage], spec) for spec in _alive(owner)]
+    del result
+    return replace(facts, returned=tuple(kept), host_reads=tuple(read))
+
+
+def _written(call: OpCall) -> list[int]:
+    """The storages that an op fills or changes; a view does neither."""
+    given = {spec.storage for spec in call.tensors}
+    changing = changes_argument(call)
+    return [
+        spec.storage
+        for spec in call.outputs or (call.tensors[:1] if changing else ())
+        if spec.storage is not None and (changing or spec.storage not in given)
+    ]
+
+
+@contextmanager
+def _watching_reads(recorder: OpRecorder) -> Iterator[deque[_Read]]:
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    reads: deque[_Read] = deque()
+
+    class Watch(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if getattr(func, "__name__", "") in _READS:
+                found = [describe_tensor(a) for a in args[:1] if isinstance(a, torch.Tensor)]
+                reads.extend((len(recorder.ops), spec) for spec in found if spec is not None)
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        yield reads
+
+
+def _alive(storages: Collection[int | None]) -> list[TensorSpec]:
+    """The living tensors that lie in one of these storages."""
+    import torch
+
+    gc.collect()
+    # Of each object only the type is read: a proxy's ``__class__`` may warn or raise.
+    tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+    # A view keeps what it is a view of alive, for autograd: that nobody else may hold.
+    viewed = {id(t._base): t for t in tensors if t._base is not None}
+    bases = [t for t in tensors if id(t) in viewed]
+    del viewed
+    held: set[int] = set()
+    wanted = set(map(id, bases))
+    ours = {id(tensors), id(bases)}
+    for holder in gc.get_referrers(*bases) if bases else ():
+        if id(holder) not in ours:
+            held |= wanted & set(map(id, gc.get_referents(holder)))
+    kept = [t for t in tensors if id(t) not in wanted or id(t) in held]
+    described = map(describe_tensor, kept)
+    return [spec for spec in described if spec is not None and spec.storage in storages]

@@ -1,0 +1,178 @@
+"""What outlives a step is read, however it is kept; what has other numbers is no constant."""
+
+import io
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from fixes.recorded_facts import EACH_S, considered, facts_of, names  # noqa: E402
+from gobrrr.fixes.dataflow import flow_of  # noqa: E402
+from gobrrr.fixes.fix import RuledOut  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+
+
+class Runner:
+    def __init__(self):
+        self.last = None
+
+
+X = torch.randn(8, 64)
+KEPT = {
+    "dataclass": lambda y: Output(y),
+    "namespace": lambda y: SimpleNamespace(y=y),
+    "list": lambda y: y.tolist(),
+    "array": lambda y: y.numpy(),
+    "copied array": lambda y: y.numpy().copy(),
+    "one number": lambda y: float(y[0, 0]),
+    "function": lambda y: lambda: y,
+    "file": lambda y: torch.save(y, io.BytesIO()),
+    "text": lambda y: str(y),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+def test_what_is_given_in_any_form_is_read(kept):
+    def step():
+        with torch.no_grad():
+            return kept(torch.tanh(X))
+
+    assert isinstance(considered("unread_results", facts_of(step)), RuledOut)
+
+
+def test_what_an_object_or_a_list_outside_keeps_is_read():
+    runner, log = Runner(), []
+
+    def kept():
+        runner.last = torch.tanh(X)
+
+    def logged():
+        log[:] = [torch.exp(X)]
+
+    def printed():
+        log[:] = torch.cosh(X).sum(0).tolist()
+
+    for step in (kept, logged, printed):
+        assert isinstance(considered("unread_results", facts_of(step)), RuledOut)
+
+
+def test_a_step_that_leaves_nothing_behind_computes_for_nobody():
+    def step():
+        torch.tanh(X)
+
+    assert considered("unread_results", facts_of(step)).expected_s == pytest.approx(2 * EACH_S)
+
+
+def test_a_sort_is_needed_where_all_of_its_values_are_kept():
+    runner = Runner()
+
+    def few():
+        values = X.sort(-1).values
+        return values[:, :5].sum()
+
+    def all_kept():
+        runner.last = X.sort(-1).values
+        return runner.last[:, :5].sum()
+
+    def first_returned():
+        # Autograd keeps all values alive for the view, and nobody else does.
+        return X.sort(-1).values[:, :5]
+
+    def all_in_an_array():
+        values = X.sort(-1).values
+        return values.numpy(), values[:, :5]
+
+    for step in (few, first_returned):
+        assert considered("topk", facts_of(step)).expected_s > 0
+    for step in (all_kept, all_in_an_array):
+        assert isinstance(considered("topk", facts_of(step)), RuledOut)
+
+
+def constants(facts):
+    flow = flow_of(facts)
+    return names(facts, flow.constant - flow.views)
+
+
+def test_what_has_other_numbers_at_the_next_step_is_no_constant():
+    runner = Runner()
+    runner.last = 0
+
+    def step():
+        table = torch.arange(runner.last, runner.last + 8) / 3.0
+        filled = torch.full_like(table, runner.last)
+        runner.last += 8
+        return table.sin() * filled * torch.ones(8).exp()
+
+    assert constants(facts_of(step)) == ["ones", "exp"]
+
+
+def test_of_one_recorded_step_no_number_is_known_to_stay():
+    facts = facts_of(lambda: torch.arange(8) * X[0, :8])
+    assert constants(facts) == ["arange"]
+    once = replace(facts, ops=tuple(replace(op, varies=None) for op in facts.ops))
+    assert constants(once) == []
+    assert "one step" in considered("constants_each_step", once).reason
+
+
+def test_numbers_that_the_host_read_of_data_may_be_in_what_follows():
+    lengths = torch.tensor([3, 5])
+
+    def item():
+        before = torch.ones(4).exp()
+        return torch.arange(int(lengths.max())), before
+
+    def listed():
+        before = torch.ones(4).exp()
+        return torch.arange(max(lengths.tolist())), before
+
+    def branched():
+        # Of a truth, no number is made.
+        return torch.arange(8) if (lengths > 2).all() else None
+
+    for step in (item, listed):
+        assert constants(facts_of(step)) == ["ones", "exp"]
+    assert constants(facts_of(branched)) == ["arange"]
+
+
+def test_a_number_that_was_another_in_another_step_is_not_in_what_stayed():
+    total = torch.zeros(())
+
+    def step():
+        total.add_(1.0)
+        float(total)
+        return torch.arange(8)
+
+    assert constants(facts_of(step)) == ["arange"]
+
+
+def test_counting_by_indices_of_data_is_no_constant():
+    labels = torch.tensor([2, 0, 2, 1])
+
+    def step():
+        counts = torch.zeros(3)
+        for label in labels:
+            counts[label] += 1
+        return counts
+
+    assert constants(facts_of(step)) == ["zeros"]
+    assert isinstance(considered("constants_each_step", facts_of(step)), RuledOut)
+
+
+def test_weights_that_the_step_itself_changes_are_not_fixed():
+    ema, net = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    @torch.no_grad()
+    def step():
+        scaled = ema.weight * 2.0
+        for old, new in zip(ema.parameters(), net.parameters()):
+            old.lerp_(new, 0.1)
+        return scaled
+
+    assert constants(facts_of(step, ema)) == []
