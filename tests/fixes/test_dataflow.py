@@ -271,10 +271,60 @@ def test_parameters_updated_one_by_one_and_values_that_are_only_printed():
     assert "values that are only read" in considered("remove_syncs", facts).because
     by_hand = considered("optimizer_by_hand", facts)
     # 12 products and 12 subtractions.
-    assert "24 ops update about 12 tensors" in by_hand.because
+    assert "24 ops update 12 parameters" in by_hand.because
     assert isinstance(considered("vectorise_loop", facts), RuledOut)
     own = replace(facts, optimizers=(OptimizerFact("SGD", 12, 72),))
     assert "torch's own" in considered("optimizer_by_hand", own).reason
+
+
+def test_parameters_are_counted_whatever_their_update_computes_besides():
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(6)))
+    momenta = [torch.zeros_like(p) for p in model.parameters()]
+    x = torch.randn(2, 3)
+
+    def step(in_place=True):
+        model.zero_grad()
+        model(x).square().mean().backward()
+        with torch.no_grad():
+            for p, m in zip(model.parameters(), momenta):
+                m.copy_(0.9 * m + 0.1 * p.grad)
+                if in_place:
+                    p -= 0.01 * m / (m.square().sqrt() + 1.0)
+                else:
+                    p.data = p - 0.01 * m
+
+    because = considered("optimizer_by_hand", facts_of(step, trains=True)).because
+    assert "update 12 parameters one by one" in because
+    new = considered("optimizer_by_hand", facts_of(lambda: step(False), trains=True)).because
+    assert "ops update tensors one by one" in new
+
+
+def test_gradients_are_filled_with_zeros_by_whatever_clears_them():
+    model, x = nn.Sequential(*(nn.Linear(3, 3) for _ in range(6))), torch.randn(2, 3)
+
+    def by_model():
+        model.zero_grad(set_to_none=False)
+        model(x).square().mean().backward()
+
+    def by_hand():
+        for p in model.parameters():
+            p.grad.zero_()
+        model(x).square().mean().backward()
+
+    def to_none():
+        model.zero_grad()
+        zeros = torch.empty(3, 3).zero_()
+        (model(x) + zeros.sum()).square().mean().backward()
+
+    for step in (by_model, by_hand):
+        # 12 gradients: each filled and half of the additions saved.
+        found = considered("set_to_none", facts_of(step, trains=True))
+        assert found.expected_s == pytest.approx(12 * 1.5 * 2 * EACH_S)
+    assert isinstance(considered("set_to_none", facts_of(to_none, trains=True)), RuledOut)
+    with BY_NAME["set_to_none"].in_script():
+        by_model()
+        model.zero_grad(set_to_none=False)
+    assert model[0].weight.grad is None
 
 
 def test_what_an_optimizer_reads_of_itself_is_not_logged():

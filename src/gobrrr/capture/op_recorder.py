@@ -166,7 +166,7 @@ class OpRecorder:
         self._undo.append(put_in_place(module_class, "__call__", tracked_call))
 
     def _track_optimizers(self) -> None:
-        from torch.optim.optimizer import Optimizer
+        import torch
 
         def enters(*_: Any) -> None:
             self._here.optimizers += 1
@@ -174,22 +174,11 @@ class OpRecorder:
         def leaves(*_: Any) -> None:
             self._here.optimizers = max(0, self._here.optimizers - 1)
 
-        original = Optimizer.zero_grad
-
-        def tracked_zero_grad(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            enters()
-            try:
-                return original(optimizer, *args, **kwargs)
-            finally:
-                leaves()
-
-        Optimizer.zero_grad = tracked_zero_grad
-
-        def undo() -> None:
-            if Optimizer.zero_grad is tracked_zero_grad:
-                Optimizer.zero_grad = original
-
-        self._undo.append(undo)
+        # A model clears the gradients that an optimizer of its parameters would.
+        for owner in (torch.optim.Optimizer, torch.nn.Module):
+            self._undo.append(
+                put_in_place(owner, "zero_grad", _around(owner.zero_grad, enters, leaves))
+            )
         self._undo.append(around_optimizer_steps(before=enters, after=leaves))
 
     def _track_graphs(self) -> None:
@@ -289,6 +278,19 @@ class OpRecorder:
         self._ops.append(
             StepOp(call, *place, thread, page_faults, nodes, start_ns, end_ns, read=read)
         )
+
+
+def _around(original: Any, enters: Callable[[], None], leaves: Callable[[], None]) -> Any:
+    """The function between two others."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        enters()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            leaves()
+
+    return call
 
 
 def _signature_of(func: Any, args: Any, kwargs: Any) -> Signature:

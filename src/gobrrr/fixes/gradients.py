@@ -31,8 +31,12 @@ from gobrrr.timeline.quantities import percent, time_text
 def _consider_set_to_none(facts: Facts) -> Considered:
     if not facts.trains:
         return RuledOut("the step keeps no gradients")
-    zeroing = [op for op in facts.named("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
-               if op.phase in ("optimizer", "other", "")]  # fmt: skip
+    gradients = _added_to(facts)
+    zeroing = [
+        op for op in facts.named("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
+        if op.phase in ("optimizer", "other", "")
+        or any(spec.storage in gradients for spec in op.call.tensors)
+    ]  # fmt: skip
     if not zeroing:
         return RuledOut("no gradient is filled with zeros: set_to_none is the default")
     zero_s = sum(op.time_s + op.host_s for op in zeroing)
@@ -47,18 +51,33 @@ def _consider_set_to_none(facts: Facts) -> Considered:
     )  # fmt: skip
 
 
+def _added_to(facts: Facts) -> set[int]:
+    """The storages of gradients that were there before the backward pass, which adds to them."""
+    return {
+        spec.storage
+        for op in facts.named("aten::add_")
+        if op.phase == "backward"
+        for spec in op.call.tensors[:1]
+        if spec.storage is not None
+    }
+
+
 @contextmanager
 def _setting_to_none() -> Iterator[None]:
-    from torch.optim import Optimizer
+    import torch
 
-    original = Optimizer.zero_grad
+    with ExitStack() as stack:
+        for owner in (torch.optim.Optimizer, torch.nn.Module):
+            stack.enter_context(attribute(owner, "zero_grad", _to_none(owner.zero_grad)))
+        yield
 
+
+def _to_none(original: Callable[..., None]) -> Callable[..., None]:
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
         changed("set_to_none", not set_to_none)
         original(self, set_to_none=True)
 
-    with attribute(Optimizer, "zero_grad", zero_grad):
-        yield
+    return zero_grad
 
 
 @contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from gobrrr.capture.source_lines import user_line
-from gobrrr.fixes.dataflow import cost_s
+from gobrrr.fixes.dataflow import changes_argument, cost_s
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import MEMORY, NUMERICS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.scripts import attribute
@@ -40,6 +40,30 @@ def update_loops(facts: Facts) -> dict[str, list[OpFact]]:
     return found
 
 
+def _updated(facts: Facts, loops: Mapping[str, Sequence[OpFact]]) -> int:
+    """How many parameters these loops change in place: tensors that the forward pass has read.
+
+    0 where they are given new data instead, so that the record does not tell.
+    """
+    read = {
+        spec.storage for op in facts.ops if op.phase == "forward" for spec in op.call.tensors
+    } - {
+        # Memory that the step takes comes back; that of a parameter is no other's.
+        spec.storage
+        for op in facts.ops
+        for spec in op.call.outputs or ()
+        if spec.storage not in {given.storage for given in op.call.tensors}
+    }  # fmt: skip
+    changed = {
+        (spec.storage, spec.offset)
+        for ops in loops.values()
+        for op in ops
+        if changes_argument(op.call)
+        for spec in op.call.tensors[:1]
+    }
+    return sum(storage is not None and storage in read for storage, _ in changed)
+
+
 def _consider_optimizer(facts: Facts) -> Considered:
     if not facts.trains:
         return RuledOut("no optimizer runs in this step")
@@ -50,13 +74,14 @@ def _consider_optimizer(facts: Facts) -> Considered:
         return RuledOut("no parameters are updated in a loop of the program's own")
     overhead_s = sum(op.host_s + op.fixed_s for ops in loops.values() for op in ops)
     count = sum(map(len, loops.values()))
-    tensors = max(len(ops) / max(len({op.name for op in ops}), 1) for ops in loops.values())
+    updated = _updated(facts, loops)
+    what = f"{updated} parameters" if updated else "tensors"
     savings = [share * overhead_s for share in _SPARED]
     spent = {source: sum(map(cost_s, ops)) for source, ops in loops.items()}
     sources = sorted(spent, key=lambda line: -spent[line])
     return prospect_or_not(
         facts, savings[0], savings[1], savings[2],
-        f"{count} ops update about {tensors:.0f} tensors one by one, with "
+        f"{count} ops update {what} one by one, with "
         f"{time_text(overhead_s)} of Python and dispatch; torch._foreach_* updates all "
         "tensors in one op, as torch.optim does for most optimizers (fused=True, foreach=True)",
         tuple(sources[:3]),
