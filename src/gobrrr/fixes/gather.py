@@ -28,7 +28,7 @@ from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFac
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.parametrizations import parametrized
 from gobrrr.fixes.programs import Program, is_module
-from gobrrr.fixes.scripts import compiles_by_method
+from gobrrr.fixes.scripts import compiles_by_method, is_of_torch
 from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.data import PHASE_NAMES
 from gobrrr.timeline.ops import OpCall
@@ -287,7 +287,7 @@ def describe_optimizer(optimizer: Any) -> OptimizerFact:
         elements=sum(p.numel() for p in tensors),
         fused=first.get("fused"),
         foreach=first.get("foreach"),
-        of_torch=type(optimizer).__module__.startswith("torch."),
+        of_torch=is_of_torch(optimizer),
         takes_sparse=_takes_sparse(optimizer),
     )
 

@@ -19,7 +19,7 @@ from gobrrr.fixes.fix import (
     prospect_or_not,
 )
 from gobrrr.fixes.fusion import seconds_to_move
-from gobrrr.fixes.scripts import before_optimizer_steps
+from gobrrr.fixes.scripts import before_optimizer_steps, is_of_torch
 from gobrrr.fixes.spread import OPTIMIZERS
 from gobrrr.timeline.quantities import time_text
 
@@ -107,16 +107,10 @@ def _to_put_together(facts: Facts) -> int:
     )
 
 
-def _is_of_torch(optimizer: Any, names: tuple[str, ...]) -> bool:
-    """Whether it is one of these itself: another's class may have the name, and not the setting."""
-    kind = type(optimizer)
-    return kind.__name__ in names and kind.__module__.startswith("torch.")
-
-
 def _fuse(optimizer: Any) -> None:
     import torch
 
-    if not _is_of_torch(optimizer, FUSED):
+    if not is_of_torch(optimizer) or type(optimizer).__name__ not in FUSED:
         return
     for group in optimizer.param_groups:
         if group.get("fused"):
@@ -132,7 +126,7 @@ def _fuse(optimizer: Any) -> None:
 
 
 def _together(optimizer: Any) -> None:
-    if not _is_of_torch(optimizer, _FOREACH):
+    if not is_of_torch(optimizer) or type(optimizer).__name__ not in _FOREACH:
         return
     for group in optimizer.param_groups:
         if "foreach" in group and not group.get("fused") and not group["foreach"]:

@@ -12,7 +12,7 @@ from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import MEMORY, UNBOUNDED, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.programs import with_model_changed
-from gobrrr.fixes.scripts import before_first_call
+from gobrrr.fixes.scripts import before_first_call, is_of_torch
 from gobrrr.timeline.quantities import percent, si, time_text
 
 _BACKWARD = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
@@ -65,9 +65,7 @@ def _share_read(op: OpFact) -> float:
 
 def _make_sparse(module: Any) -> None:
     for part in module.modules():
-        kind = type(part)
-        of_torch = kind.__module__.startswith("torch.")
-        if of_torch and kind.__name__ in _LAYERS and not part.sparse:
+        if is_of_torch(part) and type(part).__name__ in _LAYERS and not part.sparse:
             part.sparse = True
             changed("sparse_gradients")
 
