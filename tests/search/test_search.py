@@ -28,13 +28,13 @@ def _apply(work):
 
 
 def make(name, expected_s, *, claims=(), variant_of="", advice=False, after=None, slow=False,
-         precision=""):  # fmt: skip
+         precision="", by_hand=""):  # fmt: skip
     """A fix that expects to save this much; ``after``: only once these fixes are applied."""
 
     def consider(given: Facts):
         if expected_s is None or (after is not None and after not in given.applied):
             return RuledOut("nothing to win")
-        return Prospect(0.0, expected_s, 2 * expected_s, "arithmetic")
+        return Prospect(0.0, expected_s, 2 * expected_s, "arithmetic", by_hand=by_hand)
 
     return Fix(
         name, name.title(), ("overhead.python",), (FIRST_STEP,) if slow else (), consider,
@@ -242,6 +242,16 @@ def test_advice_is_predicted_and_not_tried():
     assert bench.tried == []
     assert found.null is None
     assert "only you" in found.diagnosis.findings[0].because
+
+
+def test_what_cannot_be_changed_in_this_program_is_advice():
+    bench = Made({"a": 0.3, "inner": 0.5})
+    found = run(bench, [make("inner", 0.5, by_hand="give the model"), make("a", 0.3)])
+    assert not any("inner" in names for names in bench.tried)
+    by_name = {finding.fix: finding for finding in found.diagnosis.findings}
+    assert by_name["inner"].advice
+    assert "(give the model)" in by_name["inner"].because
+    assert not by_name["a"].advice
 
 
 def test_the_budget_ends_the_search_and_says_so():

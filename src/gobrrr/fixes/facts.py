@@ -186,7 +186,10 @@ class Facts:
         can_restart: the trial runs in a process of its own, whose environment can be set.
         unused_gradients: parameters that get gradients and are in no optimizer.
         unused_come_first: they all come before those that train.
-        parameters: tensors among the model's parameters; ``None`` where no model is known.
+        modules: classes of the parts of a model that gobrrr was given, or of a script's.
+        parameters: tensors among the parameters of the modules that the step uses, whether they
+            were given or are used by a function; ``None`` where no module is seen.
+        buffer_dtypes: floating-point types among their buffers, as ``parameter_dtypes``.
         fixed_storages: of parameters and buffers, where no step changes them.
         returned: the tensors that outlive a step (returned, or kept in an object) and those that
             the host reads whole, each with the op that made it (its place in ``ops``); ``None``
@@ -226,6 +229,7 @@ class Facts:
     can_restart: bool = False
     in_no_grad: bool = False
     parameter_dtypes: tuple[str, ...] = ()
+    buffer_dtypes: tuple[str, ...] = ()
     parameters: int | None = None
     unused_gradients: int | None = None
     unused_gradients_share: float | None = None

@@ -22,6 +22,7 @@ class Prospect:
     """What a fix will save, in seconds per step (negative: it will cost), and why.
 
     ``because`` is the arithmetic as one sentence; ``sources`` are lines of the user's program.
+    ``by_hand``: why gobrrr cannot make the change in this program; empty: it can.
     """
 
     low_s: float
@@ -29,6 +30,7 @@ class Prospect:
     high_s: float
     because: str
     sources: tuple[str, ...] = ()
+    by_hand: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ def prospect_or_not(
     high_s: float,
     because: str,
     sources: tuple[str, ...] = (),
+    by_hand: str = "",
 ) -> Considered:
     """A prospect, or ``RuledOut`` when even the high estimate is under ``LEAST_SAVING``."""
     if high_s < LEAST_SAVING * facts.step_s:
@@ -170,7 +173,7 @@ def prospect_or_not(
             f"{time_text(facts.step_s)} per step ({because})"
         )
     low_s, expected_s = min(low_s, expected_s), max(min(expected_s, high_s), low_s)
-    return Prospect(low_s, expected_s, max(high_s, expected_s), because, sources)
+    return Prospect(low_s, expected_s, max(high_s, expected_s), because, sources, by_hand)
 
 
 def too_little(facts: Facts, *leaves: str) -> RuledOut | None:

@@ -29,6 +29,7 @@ from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.parametrizations import parametrized
 from gobrrr.fixes.programs import Program, is_module
 from gobrrr.fixes.scripts import compiles_by_method, is_of_torch
+from gobrrr.fixes.seen_modules import modules_of_step
 from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.data import PHASE_NAMES
 from gobrrr.timeline.ops import OpCall
@@ -202,25 +203,40 @@ def _dynamo_supported() -> bool:
 
 def with_program(facts: Facts, workload: Workload) -> Facts:
     """Facts with what the workload's own objects say."""
-    module = workload.model if is_module(workload.model) else None
-    parameters = list(module.parameters()) if module is not None else []
+    given = workload.model if is_module(workload.model) else None
     optimizer = workload.optimizer
-    facts = with_unused_gradients(facts, parameters, () if optimizer is None else (optimizer,))
+    facts = with_unused_gradients(
+        facts,
+        list(given.parameters()) if given is not None else [],
+        () if optimizer is None else (optimizer,),
+    )
+    trains = facts.trains or workload.trains
+    facts = with_modules(facts, modules_of_step(facts, workload), trains)
     return replace(
         facts,
-        trains=facts.trains or workload.trains,
+        trains=trains,
         in_no_grad=not workload.trains and not getattr(workload, "plain_call", False),
-        parameter_dtypes=dtypes_of(parameters),
-        parameters=len(parameters) if module is not None else None,
-        modules=module_kinds(module),
+        modules=module_kinds(given),
         optimizers=() if optimizer is None else (describe_optimizer(optimizer),),
         batch_size=None if isinstance(workload, Program) and workload.plain_call
         else workload.batch_size(),
         input_channels_last=_channels_last(workload.inputs),
-        fixed_storages=frozenset() if facts.trains or workload.trains else fixed_storages(module),
-        parametrized=parametrized(module),
         workload=workload,
     )  # fmt: skip
+
+
+def with_modules(facts: Facts, modules: Sequence[Any], trains: bool) -> Facts:
+    """Facts with what the modules that a step uses say."""
+    parameters = [p for module in modules for p in module.parameters()]
+    fixed = [] if trains else map(fixed_storages, modules)
+    return replace(
+        facts,
+        parameters=len(parameters) if modules else None,
+        parameter_dtypes=dtypes_of(parameters),
+        buffer_dtypes=dtypes_of(b for module in modules for b in module.buffers()),
+        fixed_storages=frozenset().union(*fixed),
+        parametrized=sum(map(parametrized, modules)),
+    )
 
 
 def fixed_storages(module: Any) -> frozenset[int]:
@@ -334,16 +350,13 @@ def with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
     loaders = [describe_loader(o) for o in alive if type(o) is DataLoader]
     loaders += [describe_iterator(o) for o in alive if issubclass(type(o), _BaseDataLoaderIter)]
     facts = with_unused_gradients(facts, parameters, list(watcher.optimizers))
+    trains = facts.trains or bool(optimizers)
     return replace(
-        facts,
-        trains=facts.trains or bool(optimizers),
+        with_modules(facts, [] if module is None else [module], trains),
+        trains=trains,
         optimizers=optimizers,
         step_source=watcher.source,
         compiles_by_method=bool(parameters) and compiles_by_method(module),
         loaders=tuple(dict.fromkeys(loaders)),
         modules=module_kinds(module),
-        parameters=len(parameters) if module is not None else None,
-        parameter_dtypes=dtypes_of(parameters),
-        fixed_storages=frozenset() if facts.trains or optimizers else fixed_storages(module),
-        parametrized=parametrized(module),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from gobrrr.capture.op_arguments import describe_tensor
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.fixes.dataflow import changes_argument
 from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.seen_modules import modules_of_step, storages_of, tensors_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 
 # Methods of a tensor that give all of it to the host: as Python numbers, as an array, as bytes, as
@@ -26,13 +27,21 @@ _Read = tuple[int, TensorSpec]
 
 
 def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
-    """Facts with what outlives a step and what the host reads.
+    """Facts with what outlives a step, what the host reads, and which buffers do change.
 
-    The step runs once more, under a recorder. They stay unknown if it runs other ops than before.
-    Raises what the step raises.
+    The step runs once more, under a recorder. The first two stay unknown if it runs other ops than
+    before. Raises what the step raises.
     """
+    modules = modules_of_step(facts, facts.workload) if facts.workload is not None else []
+    buffers = _copies(modules)
     with OpRecorder() as recorder, _watching_reads(recorder) as reads:
         result = step()
+    # What changes memory outside of torch (an array on it, a library) is seen by its effect alone.
+    fixed = facts.fixed_storages - storages_of(_changed(buffers))
+    if modules:
+        # A tensor in the place of another is another one in the next step too.
+        fixed &= storages_of(tensor for module in modules for tensor in tensors_of(module))
+    facts = replace(facts, fixed_storages=fixed)
     calls = [op.call for op in recorder.ops]
     if [call.name for call in calls] != [op.name for op in facts.ops]:
         return facts
@@ -52,6 +61,23 @@ def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
     kept += [(owner[spec.storage], spec) for spec in _alive(owner)]
     del result
     return replace(facts, returned=tuple(kept), host_reads=tuple(read))
+
+
+def _copies(modules: Sequence[Any]) -> list[tuple[Any, Any]]:
+    import torch
+
+    return [
+        (buffer, buffer.clone())
+        for module in modules
+        for buffer in module.buffers()
+        if buffer.layout == torch.strided and buffer.device.type != "meta"
+    ]
+
+
+def _changed(tensors: Sequence[tuple[Any, Any]]) -> list[Any]:
+    import torch
+
+    return [now for now, before in tensors if not torch.equal(now, before)]
 
 
 def _written(call: OpCall) -> list[int]:

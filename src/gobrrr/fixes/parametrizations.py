@@ -9,7 +9,7 @@ from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.dataflow import cost_s, flow_of
 from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.fixes.fix import MEMORY, UNBOUNDED, WEIGHTS, Considered, Fix, RuledOut, prospect_or_not
-from gobrrr.fixes.programs import with_model_changed
+from gobrrr.fixes.programs import model_by_hand, with_model_changed
 from gobrrr.fixes.scripts import before_first_call
 from gobrrr.timeline.quantities import time_text
 
@@ -66,10 +66,12 @@ def _unparametrize(part: Any) -> None:
 
 
 def _consider(facts: Facts) -> Considered:
-    if not facts.parametrized:
-        return RuledOut("no module recomputes a parametrized weight at each call")
     if facts.trains:
         return RuledOut("trained weights have to be recomputed at each step")
+    if facts.parameters is None:
+        return RuledOut("gobrrr sees no module in this step: give (module, inputs)")
+    if not facts.parametrized:
+        return RuledOut("no module recomputes a parametrized weight at each call")
     flow = flow_of(facts)
     if flow is None:
         return RuledOut("the order of the step's ops is unknown")
@@ -80,7 +82,7 @@ def _consider(facts: Facts) -> Considered:
         facts, 0.7 * saved_s, 1.02 * saved_s, 1.2 * saved_s,
         f"{facts.parametrized} modules recompute their weight at each call, although nothing "
         f"trains: {time_text(saved_s)}",
-        lines_of(constant),
+        lines_of(constant), model_by_hand(facts),
     )  # fmt: skip
 
 

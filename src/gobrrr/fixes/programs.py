@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.facts import Facts
 
 Setting = Callable[[], AbstractContextManager[Any]]
 
@@ -104,6 +105,13 @@ def is_module(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.nn.Module)
+
+
+def model_by_hand(facts: Facts) -> str:
+    """Why gobrrr cannot change a step's modules; empty if it can (``Prospect.by_hand``)."""
+    if facts.is_script or facts.modules:
+        return ""
+    return "the model is inside a function, where gobrrr cannot change it: give (module, inputs)"
 
 
 @contextmanager

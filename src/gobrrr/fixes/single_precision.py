@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,8 +23,9 @@ from gobrrr.fixes.fix import (
     RuledOut,
     prospect_or_not,
 )
-from gobrrr.fixes.programs import with_model_changed
+from gobrrr.fixes.programs import model_by_hand, with_model_changed
 from gobrrr.fixes.scripts import before_first_call
+from gobrrr.timeline.ops import TensorSpec
 from gobrrr.timeline.quantities import percent, time_text
 
 # Half the bytes, twice the lanes: low, expected, high share of a kernel's time that goes.
@@ -32,9 +33,9 @@ _SAVED = (0.3, 0.5, 0.6)
 
 
 def _consider(facts: Facts) -> Considered:
-    if "float64" not in facts.parameter_dtypes:
-        return RuledOut("no parameter is stored in float64")
     ops = [op for op in facts.ops if _in_float64(op)]
+    if not ops:
+        return RuledOut("no op computes in float64")
     now_s = sum(op.kernel_s for op in ops)
     full, low = facts.rate("matrix.float64"), facts.rate("matrix.float32")
     savings = [share * now_s for share in _SAVED]
@@ -46,13 +47,54 @@ def _consider(facts: Facts) -> Considered:
         facts, savings[0], savings[1], min(savings[2], 0.9 * facts.step_s),
         f"{len(ops)} ops compute in float64: {time_text(now_s)}, "
         f"{percent(now_s / facts.step_s)} of the step; float32 moves half the bytes, and a "
-        "vector holds twice as many values",
-        lines_of(ops),
+        f"vector holds twice as many values{_where_from(facts)}",
+        tuple(dict.fromkeys((*lines_of(_entrances(facts)), *lines_of(ops))))[:3],
+        _by_hand(facts),
     )  # fmt: skip
 
 
 def _in_float64(op: OpFact) -> bool:
-    return cost_s(op) > 0 and any(spec.dtype == "float64" for spec in op.call.tensors)
+    return cost_s(op) > 0 and (
+        _is_double(op.call.tensors) or _is_double(op.call.outputs or ()) or op.dtype == "float64"
+    )
+
+
+def _is_double(tensors: Iterable[TensorSpec]) -> bool:
+    """Whether one of them is in float64; a single number decides no type."""
+    return any(spec.dtype == "float64" and spec.shape for spec in tensors)
+
+
+def _entrances(facts: Facts) -> list[OpFact]:
+    """Ops that make float64 of other types, or read it of tensors from before the step."""
+    if not facts.in_order:
+        return []
+    made: set[int | None] = set()
+    found = []
+    for op in facts.ops:
+        given = [spec for spec in op.call.tensors if spec.dtype == "float64" and spec.shape]
+        outputs = op.call.outputs or ()
+        if any(spec.storage not in made for spec in given) or (not given and _is_double(outputs)):
+            found.append(op)
+        made.update(spec.storage for spec in outputs)
+    return found
+
+
+def _where_from(facts: Facts) -> str:
+    if "float64" in facts.parameter_dtypes:
+        return ""
+    if "float64" in facts.buffer_dtypes:
+        return "; no parameter is in float64, but buffers are"
+    entrances = _entrances(facts)
+    if entrances and not any(_is_double(op.call.tensors) for op in entrances):
+        names = ", ".join(dict.fromkeys(op.name.removeprefix("aten::") for op in entrances))
+        return f"; it begins with {names}"
+    return "; it comes from tensors of no module (numpy's default type is float64)"
+
+
+def _by_hand(facts: Facts) -> str:
+    if "float64" in (*facts.parameter_dtypes, *facts.buffer_dtypes):
+        return model_by_hand(facts)
+    return "gobrrr converts modules alone: make these tensors in float32, or convert them"
 
 
 def _make_single(module: Any) -> None:

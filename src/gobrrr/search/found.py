@@ -41,6 +41,11 @@ class Tried:
     trial: Verification | None = None
     reason: str = ""
 
+    @property
+    def is_advice(self) -> bool:
+        """Whether only the program's author can make the change."""
+        return not self.fix.can_be_applied or bool(self.prospect.by_hand)
+
 
 @dataclass
 class Found:
@@ -112,7 +117,7 @@ def write_findings(found: Found) -> None:
     )
     found.diagnosis.verdict = verdict_of(found.diagnosis)
     # The verdict says what takes the time; of the list one row for each flaw is enough.
-    stands_for = [t for t in told if not t.fix.can_be_applied]
+    stands_for = [t for t in told if t.is_advice]
     found.diagnosis.findings = [
         finding
         for finding in found.diagnosis.findings
@@ -192,7 +197,7 @@ def _finding(tried: Tried, step_s: float, saving_s: float, foreseen: bool) -> Fi
         because=because if foreseen else "",
         sources=list(prospect.sources),
         leaves=list(tried.fix.leaves),
-        advice=not tried.fix.can_be_applied,
+        advice=tried.is_advice,
         precision=tried.fix.precision,
         saving_s=saving_s if math.isfinite(saving_s) else 0.0,
         verification=tried.trial,

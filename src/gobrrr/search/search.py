@@ -100,7 +100,7 @@ def search(
     diagnosis, facts = bench.diagnose((), progress)
     found = Found(diagnosis, facts)
     prospects = _consider_all(chosen, facts, options.only, found.ruled_out)
-    if not any(_is_tried(bench, fix) for fix, _ in prospects):
+    if not any(_is_tried(bench, *pair) for pair in prospects):
         found.tried = [_untried(bench, fix, prospect) for fix, prospect in prospects]
         write_findings(found)
         return found
@@ -165,12 +165,15 @@ def _quick_first(
     return sorted(prospects, key=late)
 
 
-def _is_tried(bench: Bench, fix: Fix) -> bool:
-    return fix.can_be_applied and not bench.can_apply(fix)
+def _is_tried(bench: Bench, fix: Fix, prospect: Prospect | None = None) -> bool:
+    by_hand = prospect is not None and prospect.by_hand
+    return fix.can_be_applied and not by_hand and not bench.can_apply(fix)
 
 
 def _untried(bench: Bench, fix: Fix, prospect: Prospect) -> Tried:
-    reason = bench.can_apply(fix) if fix.can_be_applied else "a change that only you can make"
+    reason = "a change that only you can make"
+    if fix.can_be_applied:
+        reason = bench.can_apply(fix) or prospect.by_hand
     return Tried(fix, prospect, reason=reason)
 
 
@@ -214,7 +217,7 @@ class _Run:
 
     def try_each(self, prospects: list[tuple[Fix, Prospect]]) -> None:
         """Every fix alone: quick ones first, and by expected saving, in which order they stay."""
-        count = sum(_is_tried(self.bench, fix) for fix, _ in prospects)
+        count = sum(_is_tried(self.bench, *pair) for pair in prospects)
         # The rest goes to combinations, and to compiling.
         share_s = self._left_s() * ALONE_SHARE / max(count, 1)
         self._trial_s = min(max(share_s, self.bench.least_trial_s), MOST_TRIAL_S)
@@ -222,7 +225,7 @@ class _Run:
         shown = {fix.name: place for place, (fix, _) in enumerate(prospects)}
         step_s = self.found.facts.step_s
         for fix, prospect in _bases_first(_quick_first(prospects, step_s, self.options)):
-            if not _is_tried(self.bench, fix):
+            if not _is_tried(self.bench, fix, prospect):
                 self.found.tried.append(_untried(self.bench, fix, prospect))
                 continue
             hopeless = self._hopeless(fix)
@@ -318,7 +321,8 @@ class _Run:
         worth: dict[str, float] = {}
         if facts is not None:
             asked = self.options.only
-            worth = {f.name: p.expected_s for f, p in _consider_all(allowed, facts, asked)}
+            found = _consider_all(allowed, facts, asked)
+            worth = {f.name: p.expected_s for f, p in found if not p.by_hand}
         won = {t.fix.name: t for t in self.found.tried if t.trial is not None and t.trial.won}
         lost = {
             t.fix.name for t in self.found.tried
