@@ -22,6 +22,7 @@ from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.tensor_subclasses import is_wrapper
 from gobrrr.timeline.errors import InputError, UserCodeError
 from gobrrr.timeline.graph import CollectiveCall
+from gobrrr.timeline.names import starred
 
 if TYPE_CHECKING:
     from gobrrr.capture.graph_recorder import GraphRecorder
@@ -178,11 +179,7 @@ def _name_of(layer: Any, module: Any) -> str:
 def _told(layers: _Layers) -> str:
     columns = ", ".join(_name_of(each, layers.parent) for each in layers.columns)
     row = _name_of(layers.row, layers.parent)
-    return f"{columns} of {_starred(layers.name)} by their outputs and {row} by its inputs"
-
-
-def _starred(path: str) -> str:
-    return re.sub(r"\b\d+\b", "*", path)
+    return f"{columns} of {starred(layers.name)} by their outputs and {row} by its inputs"
 
 
 def _undivided(model: Any, found: Iterable[_Layers]) -> tuple[str, ...]:
@@ -202,7 +199,7 @@ def _undivided(model: Any, found: Iterable[_Layers]) -> tuple[str, ...]:
             told |= {id(each) for each in module.modules()}
         elif not isinstance(module, torch.nn.Linear) or id(module) in told:
             continue
-        whole[_starred(name)] = None
+        whole[starred(name)] = None
     return tuple(whole)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
-from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, only_for_the_host
+from gobrrr.fixes.dataflow import cost_s, flow_of, only_for_the_host
 from gobrrr.fixes.facts import LEAST_SAVING, Facts, OpFact, lines_of
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -19,19 +18,10 @@ from gobrrr.fixes.fix import (
     too_little,
 )
 from gobrrr.fixes.fusion import find_groups, seconds_to_move
-from gobrrr.fixes.training_by_hand import update_loops
-from gobrrr.timeline.names import FROM
 from gobrrr.timeline.quantities import percent, si, time_text
 
-# A loop is a line that runs the same op at least this often in one step.
-_LEAST_REPEATS = 8
-# Loops of a data loader over its items.
-_LOADING = (" in __getitem__", " in __iter__", " in __next__", " in fetch", " in collate")
 # What a device waits for once the host has waited for it.
 _AFTER_A_WAIT = ("synchronisation", "python", "dispatch", "launch")
-_GATHERS = ("aten::stack", "aten::cat")
-# An op over all slices at once runs nearer its roof than one slice does.
-_TOGETHER = 0.7
 
 
 def _consider_syncs(facts: Facts) -> Considered:
@@ -78,95 +68,6 @@ def _reads_on_cpu(facts: Facts, count: int) -> Considered:
     )  # fmt: skip
 
 
-def _loops(facts: Facts, flow: Flow | None) -> dict[tuple[str, str], list[OpFact]]:
-    """Ops that one line repeats in one module and phase, by (line, op)."""
-    found: dict[tuple[str, str, str, str], list[OpFact]] = defaultdict(list)
-    # What is constant, only printed, or updates parameters is advice of its own.
-    others = flow.constant | only_for_the_host(facts, flow) if flow is not None else frozenset()
-    updates = update_loops(facts)
-    for place, op in enumerate(facts.ops):
-        if place in others or op.source in updates:
-            continue
-        if _loads(op.source) or op.phase not in ("forward", "other", ""):
-            continue
-        if op.source and op.time_s + op.host_s > 0:
-            found[op.source, op.name, op.module, str(op.shapes)].append(op)
-    loops: dict[tuple[str, str], list[OpFact]] = defaultdict(list)
-    for (source, name, _, _), ops in found.items():
-        if sum(op.count for op in ops) < _LEAST_REPEATS:
-            continue
-        if not facts.in_order or not _follows(facts.ops, ops[0], ops[-1]):
-            loops[source, name] += ops
-    return loops
-
-
-def _loads(source: str) -> bool:
-    return any(line.endswith(_LOADING) for line in source.split(FROM))
-
-
-def _follows(ops: Sequence[OpFact], first: OpFact, last: OpFact) -> bool:
-    """Whether ``last`` needs what ``first`` computed: a recurrence, which has to go in order."""
-    begin = next(i for i, op in enumerate(ops) if op is first)
-    made = {storage for storage, _ in first.writes}
-    for op in ops[begin + 1 :]:
-        needs = any(storage in made for storage, _ in op.reads)
-        if op is last:
-            return needs
-        written = {storage for storage, _ in op.writes}
-        made = made | written if needs else made - written
-    return False
-
-
-def _gatherers(
-    facts: Facts, flow: Flow | None, loops: Mapping[tuple[str, str], Sequence[OpFact]]
-) -> list[OpFact]:
-    """Ops that only put together what the loops made slice by slice; one op needs none of them."""
-    if flow is None:
-        return []
-    looped = {id(op) for ops in loops.values() for op in ops}
-    return [
-        op
-        for place, op in enumerate(facts.ops)
-        if op.name in _GATHERS
-        and op.source
-        and sum(id(facts.ops[maker]) in looped for maker in flow.made_from[place]) >= _LEAST_REPEATS
-    ]
-
-
-def _consider_loop(facts: Facts) -> Considered:
-    flow = flow_of(facts)
-    loops = _loops(facts, flow)
-    if not loops:
-        return RuledOut("no line repeats the same op within a step")
-    saved: dict[str, float] = defaultdict(float)
-    counts: dict[str, float] = defaultdict(float)
-    for (source, _), ops in loops.items():
-        count = sum(op.count for op in ops)
-        overhead_s = sum(op.host_s + op.fixed_s for op in ops) * (1 - 1 / count)
-        kernel_s = sum(op.kernel_s for op in ops)
-        roof_s = sum(op.roof_s if op.roof_s is not None else op.kernel_s for op in ops)
-        saved[source] += overhead_s + max(kernel_s - roof_s / _TOGETHER, 0.0)
-        counts[source] = max(counts[source], count)
-    for op in _gatherers(facts, flow, loops):
-        saved[op.source] += cost_s(op)
-    sources = sorted(saved, key=lambda line: -saved[line])
-    # What a line waits for besides (a file, a lock) is no loop's fault.
-    most_s = facts.leaf_s("overhead") - facts.leaf_s("overhead.data_loading")
-    most_s += sum(op.kernel_s for ops in loops.values() for op in ops)
-    total_s = min(sum(saved.values()), most_s)
-    if facts.trains:
-        # What is done slice by slice is undone slice by slice.
-        total_s = min(2.0 * total_s, 0.9 * facts.step_s)
-    first = sources[0]
-    return prospect_or_not(
-        facts, 0.5 * total_s, total_s, min(1.15 * total_s, 0.98 * facts.step_s),
-        f"{first} runs the same op {counts[first]:.0f} times per step; one batched op is "
-        f"dispatched once and has larger kernels: {time_text(total_s)} in {len(sources)} such "
-        "line(s)",
-        tuple(sources[:3]),
-    )  # fmt: skip
-
-
 def _consider_reuse(facts: Facts) -> Considered:
     nothing = too_little(facts, "memory.page_faults", "overhead.allocation", "memory.device")
     if nothing is not None:
@@ -207,24 +108,6 @@ def _consider_kernel(facts: Facts) -> Considered:
         f"{names} take {time_text(now_s)}; one fused kernel must move "
         f"{si(worst.bytes_after, 'B')}, which takes at least {time_text(least_s)}",
         lines_of(worst.ops),
-    )  # fmt: skip
-
-
-def _consider_batch(facts: Facts) -> Considered:
-    fixed_s = facts.leaf_s("overhead") - facts.leaf_s("overhead.data_loading")
-    # The optimizer's own dispatch is in the overhead already.
-    optimizer_s = sum(op.kernel_s for op in facts.ops if op.phase == "optimizer")
-    saved_s = (fixed_s + optimizer_s) / 2
-    if saved_s < 0.02 * facts.step_s:
-        return RuledOut(
-            f"only {percent(fixed_s / facts.step_s, 1)} of the step does not grow with the batch"
-        )
-    fresh = sum(op.fresh_bytes for op in facts.ops if op.phase in ("forward", ""))
-    return prospect_or_not(
-        facts, 0.6 * saved_s, saved_s, 1.3 * saved_s,
-        f"{time_text(fixed_s)} of overhead and {time_text(optimizer_s)} of optimizer kernels do "
-        f"not grow with the batch: doubling it saves {time_text(saved_s)} per batch of today's "
-        f"size and takes up to {si(fresh, 'B')} more memory",
     )  # fmt: skip
 
 
@@ -287,11 +170,6 @@ REMOVE_SYNCS = Fix(
     "remove_syncs", "Read values back less often", ("overhead.synchronisation",), (),
     _consider_syncs, "total += loss.detach()  # and .item() once, after the loop",
 )  # fmt: skip
-VECTORISE_LOOP = Fix(
-    "vectorise_loop", "One batched op instead of a Python loop",
-    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
-    (NUMERICS, MEMORY), _consider_loop, "out = f(batch)  # instead of [f(row) for row in batch]",
-)  # fmt: skip
 REUSE = Fix(
     "in_place", "Reuse buffers (in-place ops, out=)",
     ("memory.page_faults", "overhead.allocation", "memory.device.roof"), (MEMORY,),
@@ -301,12 +179,6 @@ TRITON_KERNEL = Fix(
     "triton_kernel", "A custom Triton kernel",
     ("memory.device.roof", "memory.device.below"), (NUMERICS,), _consider_kernel,
     "@triton.jit\ndef fused(...): ...",
-)  # fmt: skip
-LARGER_BATCH = Fix(
-    "larger_batch", "A larger batch",
-    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
-    (NUMERICS, MEMORY), _consider_batch, "DataLoader(dataset, batch_size=2 * batch_size)",
-    changes_step=True,
 )  # fmt: skip
 KV_CACHE = Fix(
     "kv_cache", "A KV cache between tokens",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from gobrrr.fixes.advice import (
     KV_CACHE,
-    LARGER_BATCH,
     PADDED_SHAPES,
     REMOVE_SYNCS,
     REUSE,
     TRITON_KERNEL,
-    VECTORISE_LOOP,
 )
 from gobrrr.fixes.allocator import GLIBC_TUNABLES, JEMALLOC, TCMALLOC
 from gobrrr.fixes.aot_inductor import AOT_INDUCTOR
@@ -25,7 +23,9 @@ from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.generation import GENERATE_CACHE
 from gobrrr.fixes.gradients import CHECKPOINTING, NO_CHECKPOINTING, SET_TO_NONE, UNUSED_GRADIENTS
 from gobrrr.fixes.inference_mode import INFERENCE_MODE
+from gobrrr.fixes.larger_batch import LARGER_BATCH
 from gobrrr.fixes.layout_copies import LAYOUT_COPIES
+from gobrrr.fixes.loops import VECTORISE_LOOP
 from gobrrr.fixes.memory_budget import MEMORY_BUDGET_FIXES
 from gobrrr.fixes.optimizers import FOREACH_OPTIMIZER, FUSED_OPTIMIZER
 from gobrrr.fixes.parametrizations import FIXED_PARAMETRIZATIONS

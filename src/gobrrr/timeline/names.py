@@ -64,6 +64,11 @@ def short_kernel_name(name: str) -> str:
     return text if len(text) <= _LONG_NAME else f"{text[: _LONG_NAME - 1]}…"
 
 
+def starred(path: str) -> str:
+    """A module's path without its places in lists: ``layers.3.mlp`` -> ``layers.*.mlp``."""
+    return re.sub(r"\b\d+\b", "*", path)
+
+
 # Between a line of a package and the user's own line that led to it.
 FROM = ", from "
 # What torch's profiler writes around a call of compiled code, and how its calls are counted.

@@ -1,0 +1,190 @@
+"""An op that Python runs for one slice after the other, where one op over all slices would do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, only_for_the_host
+from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.fixes.fix import MEMORY, NUMERICS, Considered, Fix, RuledOut, prospect_or_not
+from gobrrr.fixes.recurrence import places_of_cells
+from gobrrr.fixes.training_by_hand import update_loops
+from gobrrr.timeline.names import FROM, starred
+from gobrrr.timeline.quantities import time_text
+
+# A loop is a line that runs the same op at least this often in one step.
+_LEAST_REPEATS = 8
+# Loops of a data loader over its items.
+_LOADING = (" in __getitem__", " in __iter__", " in __next__", " in fetch", " in collate")
+_GATHERS = ("aten::stack", "aten::cat")
+# An op over all slices at once runs nearer its roof than one slice does.
+_TOGETHER = 0.7
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """Calls of one op, by their places, that ``batches`` calls could do."""
+
+    source: str
+    places: tuple[int, ...]
+    count: float
+    batches: int
+
+
+def _loops(facts: Facts, flow: Flow | None) -> list[_Loop]:
+    """Ops that one line repeats in one module, or in siblings of one list, and in one phase.
+
+    Views are none: they take Python's time and nothing of the device's, and go with the ops that
+    read them.
+    """
+    found: dict[tuple[str, str, str, str], list[int]] = defaultdict(list)
+    others = _advice_of_its_own(facts, flow)
+    for place, op in enumerate(facts.ops):
+        if place in others or _is_view(facts, flow, place) or not _in_forward(op):
+            continue
+        if op.source and op.time_s + op.host_s > 0 and not _loads(op.source):
+            found[op.source, op.name, starred(op.module), str(op.shapes)].append(place)
+    loops = []
+    for (source, _, _, _), places in found.items():
+        together = [places] if flow is None else _batches(places, flow)
+        together = [b for b in together if _calls(facts, b) >= _LEAST_REPEATS]
+        if together:
+            kept = tuple(place for batch in together for place in batch)
+            loops.append(_Loop(source, kept, _calls(facts, kept), len(together)))
+    return loops
+
+
+def _advice_of_its_own(facts: Facts, flow: Flow | None) -> Collection[int]:
+    """What is constant, only printed, of a recurrent cell, or updates parameters."""
+    updates = update_loops(facts)
+    others = {place for place, op in enumerate(facts.ops) if op.source in updates}
+    if flow is not None:
+        others |= flow.constant | only_for_the_host(facts, flow) | places_of_cells(facts)
+    return others
+
+
+def _in_forward(op: OpFact) -> bool:
+    return op.phase in ("forward", "other", "")
+
+
+def _is_view(facts: Facts, flow: Flow | None, place: int) -> bool:
+    return facts.ops[place].op_class == "view" or (flow is not None and place in flow.views)
+
+
+def _loads(source: str) -> bool:
+    return any(line.endswith(_LOADING) for line in source.split(FROM))
+
+
+def _calls(facts: Facts, places: Iterable[int]) -> float:
+    return sum(facts.ops[place].count for place in places)
+
+
+def _batches(places: Sequence[int], flow: Flow) -> list[list[int]]:
+    """These ops by how many of them each one needs the results of, one after the other.
+
+    Those of one number need nothing of each other. In a recurrence each has a number of its own.
+    """
+    members = set(places)
+    before: dict[int, int] = {}
+    found: dict[int, list[int]] = defaultdict(list)
+    for place in range(places[0], places[-1] + 1):
+        needed = [before[m] + (m in members) for m in flow.made_from[place] if m in before]
+        before[place] = max(needed, default=0)
+        if place in members:
+            found[before[place]].append(place)
+    return list(found.values())
+
+
+def _shares_of_lines(
+    facts: Facts, flow: Flow | None, loops: Sequence[_Loop]
+) -> dict[str, tuple[float, float]]:
+    """Of each line with loops: its overhead on the host, and the share of its calls in loops.
+
+    Python's time between ops is charged to whichever comes next, which need not be what it was
+    for: a line's is divided evenly among its calls. A line with views alone goes with the call
+    after them.
+    """
+    called = {op.source for place, op in enumerate(facts.ops)
+              if op.source and not _is_view(facts, flow, place)}  # fmt: skip
+    host_s: dict[str, float] = defaultdict(float)
+    calls: dict[str, float] = defaultdict(float)
+    of_views: dict[str, float] = defaultdict(float)
+    for place, op in enumerate(facts.ops):
+        if not _in_forward(op):
+            continue
+        if op.source not in called and _is_view(facts, flow, place):
+            of_views[op.source] += op.host_s
+            continue
+        host_s[op.source] += op.host_s
+        if not _is_view(facts, flow, place):
+            calls[op.source] += op.count
+            if flow is not None:
+                host_s[op.source] += sum(of_views.values())
+            of_views.clear()
+    looped: dict[str, float] = defaultdict(float)
+    for loop in loops:
+        looped[loop.source] += loop.count
+    return {line: (host_s[line], looped[line] / calls[line]) for line in looped}
+
+
+def _gatherers(facts: Facts, flow: Flow | None, loops: Sequence[_Loop]) -> list[OpFact]:
+    """Ops that only put together what the loops made slice by slice; one op needs none of them."""
+    if flow is None:
+        return []
+    looped = {place for loop in loops for place in loop.places}
+    return [
+        op
+        for place, op in enumerate(facts.ops)
+        if op.name in _GATHERS
+        and op.source
+        and sum(maker in looped for maker in flow.made_from[place]) >= _LEAST_REPEATS
+    ]
+
+
+def _consider(facts: Facts) -> Considered:
+    flow = flow_of(facts)
+    loops = _loops(facts, flow)
+    if not loops:
+        return RuledOut("no line repeats the same op within a step on data that is there already")
+    saved: dict[str, float] = defaultdict(float)
+    counts: dict[str, float] = defaultdict(float)
+    batches: dict[str, float] = defaultdict(float)
+    kernels_s = 0.0
+    for loop in loops:
+        ops = [facts.ops[place] for place in loop.places]
+        kernel_s = sum(op.kernel_s for op in ops)
+        roof_s = sum(op.roof_s if op.roof_s is not None else op.kernel_s for op in ops)
+        fixed_s = sum(op.fixed_s for op in ops) * (1 - loop.batches / loop.count)
+        saved[loop.source] += fixed_s + max(kernel_s - roof_s / _TOGETHER, 0.0)
+        counts[loop.source] = max(counts[loop.source], loop.count)
+        batches[loop.source] += loop.batches
+        kernels_s += kernel_s
+    for source, (host_s, share) in _shares_of_lines(facts, flow, loops).items():
+        looped = sum(loop.count for loop in loops if loop.source == source)
+        saved[source] += host_s * share * (1 - batches[source] / looped)
+    for op in _gatherers(facts, flow, loops):
+        saved[op.source] += cost_s(op)
+    sources = sorted(saved, key=lambda line: -saved[line])
+    # What a line waits for besides (a file, a lock) is no loop's fault.
+    most_s = facts.leaf_s("overhead") - facts.leaf_s("overhead.data_loading") + kernels_s
+    total_s = min(sum(saved.values()), most_s)
+    if facts.trains:
+        # What is done slice by slice is undone slice by slice.
+        total_s = min(2.0 * total_s, 0.9 * facts.step_s)
+    first = next(line for line in sources if counts[line])
+    return prospect_or_not(
+        facts, 0.5 * total_s, total_s, min(1.15 * total_s, 0.98 * facts.step_s),
+        f"{first} runs the same op {counts[first]:.0f} times per step; one batched op is "
+        f"dispatched once and has larger kernels: {time_text(total_s)} in {len(sources)} such "
+        "line(s)",
+        tuple(sources[:3]),
+    )  # fmt: skip
+
+
+VECTORISE_LOOP = Fix(
+    "vectorise_loop", "One batched op instead of a Python loop",
+    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
+    (NUMERICS, MEMORY), _consider, "out = f(batch)  # instead of [f(row) for row in batch]",
+)  # fmt: skip
