@@ -13,10 +13,12 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import CODE, FIRST_STEP, Fix, Prospect, RuledOut
 from gobrrr.measure.summary import Interval
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
+from gobrrr.reports.sentences import finding_lines
 from gobrrr.search.options import Options, refuse_bad_allowance, select
 from gobrrr.search.result import FixGateFailure, FixResult
 from gobrrr.search.search import search
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import UNKNOWN
 from gobrrr.verification.timing import Null
 
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 1.0)
@@ -28,13 +30,13 @@ def _apply(work):
 
 
 def make(name, expected_s, *, claims=(), variant_of="", advice=False, after=None, slow=False,
-         precision="", by_hand=""):  # fmt: skip
+         precision="", by_hand="", lines=()):  # fmt: skip
     """A fix that expects to save this much; ``after``: only once these fixes are applied."""
 
     def consider(given: Facts):
         if expected_s is None or (after is not None and after not in given.applied):
             return RuledOut("nothing to win")
-        return Prospect(0.0, expected_s, 2 * expected_s, "arithmetic", by_hand=by_hand)
+        return Prospect(0.0, expected_s, 2 * expected_s, "arithmetic", lines, by_hand=by_hand)
 
     return Fix(
         name, name.title(), ("overhead.python",), (FIRST_STEP,) if slow else (), consider,
@@ -114,17 +116,24 @@ def test_the_largest_expected_saving_is_tried_first_and_the_best_is_kept():
     assert found.best.speedup.median == pytest.approx(1 / 0.4)
 
 
-def test_where_no_verdict_is_drawn_only_what_was_tried_is_told():
+def test_where_no_verdict_is_drawn_trials_are_told_and_flaws_with_their_lines():
     class Taken(Made):
         def diagnose(self, fixes, progress):
             diagnosis, known = super().diagnose(fixes, progress)
             diagnosis.regime = None
             return diagnosis, known
 
-    found = run(Taken({"a": 0.5}), [make("a", 0.3), make("yours", 0.2, advice=True)])
-    (finding,) = found.diagnosis.findings
+    flaw = make("yours", 0.2, advice=True, lines=("train.py:3 in step",))
+    found = run(Taken({"a": 0.5}), [make("a", 0.3), flaw, make("larger", 0.2, advice=True)])
+    finding, yours = found.diagnosis.findings
     assert (finding.fix, finding.prediction, finding.because) == ("a", None, "")
     assert finding.verification.speedup.median == pytest.approx(2.0)
+    assert (yours.fix, yours.prediction, yours.worth_s) == ("yours", None, None)
+    assert "at train.py:3 in step; how much it takes is unknown" in yours.because
+    (heading, shown) = finding_groups(found.diagnosis)[0]
+    assert heading.startswith("Would help")
+    assert [one.fix for one in shown] == ["a", "yours"]
+    assert finding_lines(yours, found.diagnosis)[1] == UNKNOWN
 
 
 def test_winners_are_combined_unless_they_exclude_each_other():

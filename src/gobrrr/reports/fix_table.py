@@ -68,13 +68,13 @@ def finding_groups(diagnosis: Diagnosis) -> list[tuple[str, list[Finding]]]:
         _TOGETHER: [],
     }
     for finding in by_saving(diagnosis.findings):
+        helps = _PRECISION if finding.precision else _HELPS
         if finding.worth_s is not None:
             tried = finding.verification is not None and finding.saving_s is not None
             without = _NO_GAIN if tried else _COSTS
-            helps = _PRECISION if finding.precision else _HELPS
             groups[helps if finding.worth_s > 0 else without].append(finding)
         else:
-            groups[_HELPS if finding.verification is None else _TOGETHER].append(finding)
+            groups[helps if finding.verification is None else _TOGETHER].append(finding)
     shown = [_HELPS, _PRECISION] if diagnosis.fixes is None else list(groups)
     return [(heading, groups[heading]) for heading in shown if groups[heading]]
 

@@ -81,15 +81,14 @@ def write_findings(found: Found) -> None:
     step_s = found.facts.step_s
     savings = _savings(found.tried, step_s)
     found.tried.sort(key=lambda t: (t.fix.changes_step, -savings[t.fix.name]))
-    # Where the diagnosis draws no verdict nothing is told but what a trial measured.
-    told = [t for t in found.tried if found.diagnosis.regime is not None or t.trial is not None]
+    foreseen = found.diagnosis.regime is not None
+    told = [t for t in found.tried if foreseen or _is_told_without_a_time(t)]
     # What the diagnosis found by itself stands last: nothing of it was tried.
     own = found.diagnosis.findings
     for finding in own:
         finding.advice = True
     found.diagnosis.findings = [
-        _finding(tried, step_s, savings[tried.fix.name], found.diagnosis.regime is not None)
-        for tried in told
+        _finding(tried, step_s, savings[tried.fix.name], foreseen) for tried in told
     ]
     found.diagnosis.findings += [
         Finding(
@@ -123,6 +122,15 @@ def write_findings(found: Found) -> None:
         for finding in found.diagnosis.findings
         if not any(_is_the_same(finding, fix.prospect) for fix in stands_for)
     ]
+
+
+def _is_told_without_a_time(tried: Tried) -> bool:
+    """Whether a fix is told where the diagnosis draws no verdict: what a trial measured, and flaws.
+
+    A flaw is at its line whatever the machine does; only how long it takes is unknown then.
+    """
+    flaw = bool(tried.prospect.sources) and tried.prospect.expected_s > 0
+    return flaw or tried.trial is not None
 
 
 def _is_the_same(finding: Finding, fix: Prospect) -> bool:
@@ -183,7 +191,12 @@ def _measured_s(tried: Tried, step_s: float) -> float | None:
 def _finding(tried: Tried, step_s: float, saving_s: float, foreseen: bool) -> Finding:
     prospect = tried.prospect
     left_s = max(step_s - prospect.expected_s, 1e-3 * step_s)
+    known = foreseen or tried.trial is not None
     because = prospect.because
+    if not foreseen:
+        # The arithmetic is made of times.
+        lines = ", ".join(prospect.sources)
+        because = f"at {lines}; how much it takes is unknown" if not known else ""
     if tried.trial is None and tried.reason:
         because = f"{because} ({tried.reason})"
     prediction = Prediction(
@@ -194,11 +207,11 @@ def _finding(tried: Tried, step_s: float, saving_s: float, foreseen: bool) -> Fi
         fix=tried.fix.name,
         title=tried.fix.title,
         prediction=prediction if foreseen else None,
-        because=because if foreseen else "",
+        because=because,
         sources=list(prospect.sources),
         leaves=list(tried.fix.leaves),
         advice=tried.is_advice,
         precision=tried.fix.precision,
-        saving_s=saving_s if math.isfinite(saving_s) else 0.0,
+        saving_s=None if not known else saving_s if math.isfinite(saving_s) else 0.0,
         verification=tried.trial,
     )  # fmt: skip
