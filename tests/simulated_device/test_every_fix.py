@@ -208,6 +208,33 @@ class Best(nn.Module):
         return torch.sort(x)[0][:, :5] if self.sorts else torch.topk(x, 5)[0]
 
 
+class Weighted(nn.Module):
+    """A softmax, written out or not."""
+
+    def __init__(self, by_hand: bool) -> None:
+        super().__init__()
+        self.by_hand = by_hand
+
+    def forward(self, x: Any) -> Any:
+        if not self.by_hand:
+            return torch.softmax(x, -1)
+        e = torch.exp(x)
+        return e / e.sum(-1, keepdim=True)
+
+
+class Rows(nn.Module):
+    """Rows of a table by their numbers, as a product or as a look-up."""
+
+    def __init__(self, product: bool) -> None:
+        super().__init__()
+        self.product, self.table = product, nn.Embedding(50, 32)
+
+    def forward(self, x: Any) -> Any:
+        if not self.product:
+            return self.table(x)
+        return nn.functional.one_hot(x, 50).float() @ self.table.weight
+
+
 class Turned(nn.Module):
     """A product with a view, copied or read as it is."""
 
@@ -369,6 +396,10 @@ STEPS = {
     "positions": Made(inference(Positions, small), slow(20 * US)),
     "sorted": Made(inference(lambda: Best(True), rows(3, 1000)), slow(50 * US)),
     "best": Made(inference(lambda: Best(False), rows(3, 1000)), slow(50 * US)),
+    "softmax by hand": Made(inference(lambda: Weighted(True), small), slow(50 * US)),
+    "softmax": Made(inference(lambda: Weighted(False), small), slow(50 * US)),
+    "one-hot": Made(inference(lambda: Rows(True), lambda: torch.arange(50)), slow(50 * US)),
+    "look-up": Made(inference(lambda: Rows(False), lambda: torch.arange(50)), slow(50 * US)),
     "turned and copied": Made(
         inference(lambda: Turned(True), lambda: torch.randn(4, 6, 32)), slow(50 * US)
     ),
@@ -425,6 +456,8 @@ CASES: dict[str, tuple[str, str, str]] = {
     "layout_copies": ("turned and copied", "turned", "no view is copied that could be read"),
     "fused_rnn": ("cell", "busy", "no recurrent cell is called one time step at a time"),
     "optimizer_by_hand": ("by hand", "training", "the optimizer is torch's own"),
+    "softmax_by_hand": ("softmax by hand", "softmax", "no softmax is written as exp, sum and"),
+    "look_up": ("one-hot", "look-up", "no one-hot rows are multiplied by a table"),
     "one_backward": ("two backward passes", "training", "no graph is kept for another"),
     **{
         f"memory_budget_{kept}": ("chain in training", "chain", "no activations are kept")

@@ -37,6 +37,7 @@ from gobrrr.fixes.threads import ALL_THREADS, ONE_THREAD
 from gobrrr.fixes.training_by_hand import ONE_BACKWARD, OPTIMIZER_BY_HAND
 from gobrrr.fixes.unneeded_work import CONSTANTS_EACH_STEP, TOPK, UNREAD_RESULTS
 from gobrrr.fixes.weight_only import INT8_WEIGHTS
+from gobrrr.fixes.written_out import LOOK_UP, SOFTMAX_BY_HAND
 
 FIXES: tuple[Fix, ...] = (
     *COMPILE_FIXES,
@@ -86,4 +87,6 @@ FIXES: tuple[Fix, ...] = (
     ONE_BACKWARD,
     ATTENTION_DROPOUT,
     ATTENTION_LAYOUT,
+    SOFTMAX_BY_HAND,
+    LOOK_UP,
 )
