@@ -232,6 +232,46 @@ def test_steps_of_several_threads_are_not_called_none(tmp_path: Path) -> None:
     assert ended.problem == SEVERAL_THREADS
 
 
+A_THREAD_EACH = """
+    import sys, threading, torch
+    net = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    def epoch():
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            net(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+    for _ in range(THREADS):
+        thread = threading.Thread(target=epoch)
+        thread.start()
+        thread.join()
+    open(sys.argv[1], "w").write("whole")
+"""
+
+
+@pytest.mark.parametrize(("steps", "threads"), [(6, 40), (14, 14), (90, 1)])
+def test_a_loop_that_goes_on_in_a_new_thread_for_each_epoch_is_measured(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], steps: int, threads: int
+) -> None:
+    script = A_THREAD_EACH.replace("STEPS", str(steps)).replace("THREADS", str(threads))
+    ended, found = run(script, tmp_path)
+    assert ended.problem is None
+    (measured,) = found
+    assert measured.profiled and measured.recorded
+    # Each of the steps that were profiled is one thread's, and whole.
+    names = {tuple(sorted(each.names[name] for name in each.name)) for each in measured.profiled}
+    assert all("aten::mm" in each for each in names)
+    # What begins in a thread has ended in it.
+    assert "no active profiling session" not in capfd.readouterr().err
+
+
+def test_a_thread_for_each_step_is_no_loop(tmp_path: Path) -> None:
+    script = A_THREAD_EACH.replace("STEPS", "1").replace("THREADS", "60")
+    ended, found = run(script, tmp_path)
+    assert not found
+    assert ended.problem == SEVERAL_THREADS
+
+
 def test_what_was_timed_before_a_script_raises_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,6 +181,38 @@ def test_a_loop_in_several_threads_is_noticed() -> None:
     assert watcher.thread_changes == 3
 
 
+def test_a_loop_goes_on_in_another_thread_where_the_one_before_has_ended() -> None:
+    found: list[tuple[bool, bool]] = []
+
+    def boundary(source: str, restarted: bool) -> None:
+        found.append((restarted, watcher.moved))
+        watcher.moved = False
+
+    watcher = StepWatcher(boundary)
+    watcher.install()
+
+    def epoch() -> None:
+        for _ in range(3):
+            with gobrrr.step():
+                pass
+
+    try:
+        for _ in range(2):
+            thread = threading.Thread(target=epoch)
+            thread.start()
+            thread.join()
+        # This one was there before, and is here still: they take turns.
+        with gobrrr.step():
+            pass
+        thread = threading.Thread(target=epoch)
+        thread.start()
+        thread.join()
+    finally:
+        watcher.remove()
+    same, goes_on, turns = (False, False), (False, True), (True, False)
+    assert found == [same] * 3 + [goes_on, same, same] + [goes_on] + [turns, same, same]
+
+
 def test_no_step_ends_inside_a_backward_pass(boundaries) -> None:  # type: ignore[no-untyped-def]
     whole, part = make_net(), torch.nn.Linear(4, 4)
     net = torch.nn.Sequential(part, whole)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 
 import pytest
 
@@ -98,3 +100,25 @@ def test_pauses_are_those_of_the_step_and_nothing_stays_attached() -> None:
     efforts.step_begins(first=False)
     efforts.stop()
     assert len(gc.callbacks) == watching
+
+
+def test_a_thread_that_has_ended_is_not_taken_for_the_next_one() -> None:
+    """Python gives its number to the next one."""
+    efforts = EffortOfSteps()
+    found: list[tuple[int, int]] = []
+
+    def steps() -> None:
+        found.append((len(efforts.of_step(5 * MS)), -1))
+        for i in range(2):
+            efforts.step_begins(first=i == 0)
+            time.sleep(0.001)
+            found[-1] = (found[-1][0], len(efforts.of_step(5 * MS)))
+        efforts.step_begins(first=False)
+
+    for _ in range(4):
+        thread = threading.Thread(target=steps)
+        thread.start()
+        thread.join()
+    efforts.stop()
+    # A step that began in another thread tells nothing.
+    assert found == [(0, 1)] * 4

@@ -18,6 +18,7 @@ import numpy as np
 from gobrrr.capture.collective_waits import ranges_around_waits
 from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
+from gobrrr.capture.thread_end import at_end_of_thread
 from gobrrr.devices.accelerator import profiler_runs
 from gobrrr.timeline.data import Int32, Int64
 
@@ -65,6 +66,8 @@ class HostProfiler:
         self._gc_ns: list[list[int]] = []
         self._no_ranges: Callable[[], None] = lambda: None
         self._end_ranges: Callable[[], None] = lambda: None
+        self._lives_on: Callable[[], None] = lambda: None
+        self._ended = False
 
     def start(self) -> None:
         """Begin profiling. Raises RuntimeError if another profiler is running."""
@@ -80,6 +83,8 @@ class HostProfiler:
         self._effort = effort_of(threading.get_ident())
         self._profile.start()
         self._end_ranges = end_with_profiler()
+        # torch's profiler belongs to a thread: no other one can end it, or read it.
+        self._lives_on = at_end_of_thread(self._end)
         self.mark()
 
     def mark(self) -> None:
@@ -108,8 +113,7 @@ class HostProfiler:
 
     def stop(self) -> list[RawEvents]:
         """End profiling and return the steps between marks, the first included."""
-        self._stop_watching()
-        self._profile.stop()
+        self._end()
         events = self._profile.profiler.kineto_results.events()
         collections = tuple((begin, end) for begin, end in self._gc_ns)
         steps = [
@@ -123,7 +127,14 @@ class HostProfiler:
         self._forget()
         return steps
 
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._stop_watching()
+            self._profile.stop()
+
     def _stop_watching(self) -> None:
+        self._lives_on()
         self._no_ranges()
         self._end_ranges()
         if self._on_gc in gc.callbacks:
@@ -145,7 +156,7 @@ class HostProfiler:
         if self._profile is not None:
             # What the program has ended cannot be ended again.
             with contextlib.suppress(RuntimeError):
-                self._profile.stop()
+                self._end()
             self._forget()
 
 

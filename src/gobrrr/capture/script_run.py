@@ -28,7 +28,8 @@ NO_STEP = (
     "gobrrr.step() block. Put `with gobrrr.step():` around the body of its loop."
 )
 SEVERAL_THREADS = (
-    "the script's steps end in several threads by turns, and gobrrr follows the loop of one. Put "
+    "the script's steps end in several threads, by turns or few in each, and gobrrr follows the "
+    "loop of one. Put "
     "`with gobrrr.step():` around the body of one loop: of the thread that hands out the work, or "
     "of one that does it."
 )
@@ -170,8 +171,11 @@ class _Run:
     def _step_ended(self, source: str, restarted: bool) -> None:
         import torch
 
+        moved, self.watcher.moved = self.watcher.moved, False
         if restarted and not self.session.done:
             self.session.restart()
+        elif moved and not self.session.done:
+            self.session.thread_changed()
         self.session.boundary(source)
         if not self.session.done:
             return
@@ -256,7 +260,7 @@ class _Run:
             )
             self._conclude()
             return
-        if self.watcher.thread_changes > timed:
+        if self.watcher.thread_changes > min(timed, ENOUGH):
             self.problem = SEVERAL_THREADS
             return
         self.too_few_steps = True

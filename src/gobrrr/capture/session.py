@@ -35,7 +35,8 @@ from gobrrr.capture.measurements import (
 )
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.profile import HostProfiler
-from gobrrr.capture.sampler import LineSampler, samples_of_steps
+from gobrrr.capture.profiling import Profiling
+from gobrrr.capture.sampler import LineSampler
 from gobrrr.capture.thread_effort import EffortOfSteps
 from gobrrr.capture.timed_block import TimedBlock
 from gobrrr.capture.unrecorded import ops_of_profile
@@ -82,9 +83,8 @@ class Session:
         self._make_sampler = make_sampler
         self._find_device = find_device
         self._device: Any = None
-        self._profiler: Any = None
+        self._profiling: Profiling | None = None
         self._recorder: Any = None
-        self._sampler: Any = None
         self._begin()
 
     def _begin(self) -> None:
@@ -99,7 +99,6 @@ class Session:
         self._effort = EffortOfSteps()
         self._agreed_s: float | None = None
         self._ops, self._varying, self._may_sample = 0, False, True
-        self._profiler_windows: list[int] = []
         self._log.begin(self.result)
         self._after_recording: Callable[[], None] = lambda: self._enter_timing(0)
         self._after_profiling: Callable[[], None] = self._record_more_or_time
@@ -114,35 +113,49 @@ class Session:
     @property
     def watches(self) -> bool:
         """Whether something of gobrrr's is attached to the step that runs now."""
-        return self._recorder is not None or self._profiler is not None
+        return self._recorder is not None or self._profiling is not None
 
     def restart(self) -> None:
         """Forget everything: what a step is has changed."""
         self.abandon()
         self._begin()
 
+    def thread_changed(self) -> None:
+        """The loop goes on in another thread, the one before having ended: what it gave counts.
+
+        The step that began there does not. What is attached to one thread is attached anew.
+        """
+        if self._device is not None:
+            self.restart()
+            return
+        self._since_ns, self.result.thread = None, threading.get_ident()
+        self._effort.stop()
+        if self._profiling is not None:
+            self._take_profiled(cut=True)
+        elif self._recorder is not None:
+            self.abandon()
+            self._start_recording()
+
     def salvage(self) -> None:
         """The program has ended: keep the steps that were timed and profiled so far."""
         self._log.closed(self._since_ns, RECORDED if self.watches else PLAIN)
         if self._timed is not None:
             self._timed.cut_short(self.result)
-        profiling = self.phase == PROFILE and self._profiler is not None
-        if profiling and self._device is None and self._steps_in_phase >= 2:
-            self.result.profiled += self._profiler.stop()[1:]
-            self.result.profiled_windows += self._profiler_windows[1:]
+        profiling = self._profiling if self.phase == PROFILE and self._device is None else None
+        if profiling is not None and self._steps_in_phase >= 2:
+            profiling.put_into(self.result, 1)
             self.result.generated = generated_kernel_sources()
-            self._profiler = None
+            self._profiling = None
 
     def abandon(self) -> None:
         """Stop whatever is running; results so far stay readable."""
-        sampler, profiler, recorder = self._sampler, self._profiler, self._recorder
-        self._sampler = self._profiler = self._recorder = None
+        profiling, recorder = self._profiling, self._recorder
+        self._profiling = self._recorder = None
         self._effort.stop()
-        for watching in (sampler, recorder):
-            if watching is not None:
-                watching.stop()
-        if profiler is not None:
-            profiler.abandon()
+        if recorder is not None:
+            recorder.stop()
+        if profiling is not None:
+            profiling.abandon()
 
     def go_on_without(self, why: str) -> bool:
         """Do without what the present phase gives: the step fails while it is watched so.
@@ -158,7 +171,7 @@ class Session:
                 self.result.notices.insert(0, unrecorded_notice(why, device is not None))
             self._after_recording()
             return True
-        if phase == PROFILE and device is None and not self._times_by_dispatch:
+        if phase == PROFILE and device is None and not self.result.by_dispatch:
             if self.result.unrecorded:
                 return False
             self._time_through_dispatcher(f"The step fails under torch's profiler ({why})")
@@ -170,10 +183,6 @@ class Session:
             self._after_sampling()
             return True
         return False
-
-    @property
-    def _times_by_dispatch(self) -> bool:
-        return self._make_profiler is DispatchProfiler
 
     def boundary(self, source: str) -> None:
         """One step has ended."""
@@ -332,68 +341,60 @@ class Session:
 
     def _start_profiling(self, phase: str, wanted: int, *, own_profiler: bool = False) -> None:
         self._enter(phase, wanted)
-        self._profiler_windows = []
         self.result.see_groups()
         try:
             make = self._device.make_profiler if self._device else self._make_profiler
             if make is not DispatchProfiler:
                 self._log.refuse_second_profiler(own_profiler)
-            self._profiler = make()
-            self._profiler.start()
+            self._profiling = Profiling(make())
+            self._profiling.start()
         except RuntimeError as error:
-            if self._device is None and not self._times_by_dispatch:
-                self._profile_by_dispatch(str(error))
+            if self._device is None and not self.result.by_dispatch:
+                self._time_through_dispatcher(f"{error}, and only one can run at a time")
+                self._profiling = Profiling(DispatchProfiler())
+                self._profiling.start()
             else:
-                self._profiler = None
+                self._profiling = None
                 self.result.not_profiled(str(error))
                 self._enter(DONE, 0)
                 return
         if phase == SAMPLE:
-            self._sampler = self._make_sampler(self.result.thread)
-            self._sampler.start()
-
-    def _profile_by_dispatch(self, why: str) -> None:
-        self._time_through_dispatcher(f"{why[0].upper()}{why[1:]}, and only one can run at a time")
-        self._profiler = DispatchProfiler()
-        self._profiler.start()
+            self._profiling.sample_with(self._make_sampler(self.result.thread))
 
     def _time_through_dispatcher(self, why: str) -> None:
-        self.result.notices.append(f"{why}: {BY_DISPATCH}")
+        self.result.notices.append(f"{why[0].upper()}{why[1:]}: {BY_DISPATCH}")
         self.result.by_dispatch = True
         self._make_profiler = DispatchProfiler
 
     def _profile_ended(self) -> None:
-        if self._profiler is None or self._profiler.interrupted:
+        if self._profiling is None or self._profiling.interrupted:
             self.abandon()
             self._start_profiling(PROFILE, self._profiled_wanted + 1, own_profiler=True)
             return
-        self._profiler.mark()
-        self._profiler_windows.append(self._log.last)
+        self._profiling.mark(self._log.last)
         first = self._discarded()
         full = fills_profile(self._steps_in_phase + 1, self._ops)
         if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase > first):
             return
-        if self._device is not None:
-            self.result.device_timeline = self._profiler.stop()
-            self.result.profiled_windows += self._profiler_windows[1:-1]
-            self._profiler = None
-            self._enter_timing(1)
+        if self._device is None:
+            self._take_profiled(cut=full)
             return
-        samples = self._sampler.stop() if self._sampler is not None else None
-        steps = self._profiler.stop()[first:]
-        marks = self._profiler.step_starts_ns()[first:]
-        self._profiler = self._sampler = None
-        if samples is None:
-            self.result.profiled += steps
-            self.result.profiled_windows += self._profiler_windows[first:]
-            more = self._profiled_wanted - len(self.result.profiled)
-            if more > 0 and full:
-                self._start_profiling(PROFILE, more + first)
-                return
-            if self.result.unrecorded:
-                self.result.recorded = ops_of_profile(self.result.profiled[-1])
-            self._after_profiling()
+        self._profiling.put_timeline_into(self.result)
+        self._profiling = None
+        self._enter_timing(1)
+
+    def _take_profiled(self, *, cut: bool) -> None:
+        """The steps in a row that were profiled are over; ``cut``: perhaps before all wanted."""
+        profiling, self._profiling, first = self._profiling, None, self._discarded()
+        taken = profiling.put_into(self.result, first) if profiling is not None else 0
+        if self.phase == SAMPLE:
+            again = cut and not taken
+            self._start_profiling(SAMPLE, self._wanted) if again else self._after_sampling()
             return
-        self.result.sampled_windows += self._profiler_windows[first:]
-        self.result.sampled += samples_of_steps(steps, marks, samples)
-        self._after_sampling()
+        more = self._profiled_wanted - len(self.result.profiled)
+        if more > 0 and cut:
+            self._start_profiling(PROFILE, more + first)
+            return
+        if self.result.unrecorded:
+            self.result.recorded = ops_of_profile(self.result.profiled[-1])
+        self._after_profiling()

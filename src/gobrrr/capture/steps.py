@@ -93,8 +93,9 @@ class StepWatcher:
     """Calls ``on_boundary(source, restarted)`` in the thread of the user's loop at each step's end.
 
     ``restarted`` is true when the meaning of a step has just changed (a stronger source, another
-    cycle, another thread): what was measured before does not count. ``thread_changes``: how often
-    a step has ended in another thread than the one before it.
+    cycle, threads that take turns): what was measured before does not count. ``thread_changes``:
+    how often a step has ended in another thread than the one before it. ``moved``: whether that
+    one had ended by then, so that the loop goes on in the other; who asks sets it back.
     """
 
     def __init__(
@@ -112,6 +113,8 @@ class StepWatcher:
         self._takes_no_hook: weakref.ref[Any] | None = None
         self._of_hooked = self._elsewhere = 0
         self.thread_changes = 0
+        self.moved = False
+        self._owner: Callable[[], threading.Thread | None] = lambda: None
         # Events since a step's end that end none, such as steps of an optimizer that came later.
         self.unfinished = 0
         self.outermost: weakref.ref[Any] | None = None
@@ -232,6 +235,16 @@ class StepWatcher:
         if undo is not None:
             undo()
 
+    def _thread_changed(self, thread: int) -> None:
+        before = self._owner()
+        if self._thread:
+            self.thread_changes += 1
+            if before is None or not before.is_alive():
+                self.moved = True
+            else:
+                self._restart_pending = True
+        self._thread, self._owner = thread, weakref.ref(threading.current_thread())
+
     def _ended(self, source: str, event: Any) -> None:
         if in_backward():
             # No loop of the user's turns here, and a profiler that is started inside autograd's
@@ -239,7 +252,7 @@ class StepWatcher:
             return
         # The usual step of a script with one optimizer: a few microseconds that it would notice.
         alone = self._known_cycle == (event,) and source == self._source
-        if alone and threading.get_ident() == self._thread and not self._restart_pending:
+        if alone and threading.get_native_id() == self._thread and not self._restart_pending:
             # The finder hears of it too: this may be the beginning of a longer cycle.
             self._cycles[source].push(event)
             self.unfinished = 0
@@ -256,11 +269,10 @@ class StepWatcher:
                 if self._calls.settled:
                     self._drop("module call")
                 self._drop("module hook")
-        thread = threading.get_ident()
+        # Python's own number of a thread is free for the next one as soon as it has ended.
+        thread = threading.get_native_id()
         if thread != self._thread:
-            self.thread_changes += self._thread != 0
-            self._restart_pending = self._restart_pending or self._thread != 0
-            self._thread = thread
+            self._thread_changed(thread)
         finder = self._cycles.get(source)
         if finder is not None:
             ends = finder.push(event)

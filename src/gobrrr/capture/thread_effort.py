@@ -98,9 +98,11 @@ class EffortOfSteps:
 
     def step_begins(self, *, first: bool) -> None:
         """A step of the calling thread begins: the first of those in a row, or the next one."""
-        if first and self._thread != threading.get_ident():
-            self._thread = threading.get_ident()
-            self._effort = effort_of(self._thread)
+        # Not Python's own number of the thread: the next one has it once this one has ended.
+        thread = threading.get_native_id()
+        if self._thread != thread:
+            self._thread, first = thread, True
+            self._effort = effort_of(threading.get_ident())
         if first and self._effort is not None:
             self._waits, self._idle_ns = waits_of_thread(), self._idle_so_far(self._effort)
         self._paused_ns = self._pause_began_ns = 0
@@ -111,7 +113,7 @@ class EffortOfSteps:
     def of_step(self, length_ns: int) -> list[StepEffort]:
         """Of the step that ends now; nothing where its begin was not seen in this thread."""
         ran_ns = time.thread_time_ns() - self._ran_ns
-        if not self.stop() or self._thread != threading.get_ident():
+        if not self.stop() or self._thread != threading.get_native_id():
             return []
         return [StepEffort(ran_ns, self._paused_ns, self._slept(length_ns))]
 

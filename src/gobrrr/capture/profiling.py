@@ -1,0 +1,61 @@
+"""Steps in a row under a profiler, and perhaps a sampler of lines, and what they are kept as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.sampler import samples_of_steps
+
+
+class Profiling:
+    """A profiler from one step's end on, with the windows of the steps that it saw."""
+
+    def __init__(self, profiler: Any) -> None:
+        self._profiler = profiler
+        self._sampler: Any = None
+        self._windows: list[int] = []
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the program has ended the profiler."""
+        interrupted: bool = self._profiler.interrupted
+        return interrupted
+
+    def start(self) -> None:
+        """Begin to profile. Raises RuntimeError if another profiler is running."""
+        self._profiler.start()
+
+    def sample_with(self, sampler: Any) -> None:
+        """Sample lines as well."""
+        self._sampler = sampler
+        sampler.start()
+
+    def mark(self, window: int) -> None:
+        """A step has ended; ``window``: its place among all of them."""
+        self._profiler.mark()
+        self._windows.append(window)
+
+    def put_into(self, result: Measurements, first: int) -> int:
+        """End; the steps from ``first`` on count. How many those are."""
+        samples = self._sampler.stop() if self._sampler is not None else None
+        steps = self._profiler.stop()[first:]
+        if samples is None:
+            result.profiled += steps
+            result.profiled_windows += self._windows[first:]
+        else:
+            marks = self._profiler.step_starts_ns()[first:]
+            result.sampled_windows += self._windows[first:]
+            result.sampled += samples_of_steps(steps, marks, samples)
+        return len(steps)
+
+    def put_timeline_into(self, result: Measurements) -> None:
+        """The same on a device, whose first step and last have no window."""
+        result.device_timeline = self._profiler.stop()
+        result.profiled_windows += self._windows[1:-1]
+
+    def abandon(self) -> None:
+        """End without reading anything."""
+        if self._sampler is not None:
+            self._sampler.stop()
+        self._profiler.abandon()
