@@ -52,7 +52,7 @@ def test_what_jobs_left_whose_ranks_are_all_dead_is_removed(tmp_path: Path) -> N
 
 LEAVES = """
 import os, signal, sys
-from gobrrr.capture.farewell import ends_first
+from gobrrr.measure.ending import ends_first
 with ends_first():
     os.kill(os.getpid(), signal.SIGTERM)
     print("removed", flush=True)

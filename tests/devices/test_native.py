@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,3 +73,51 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
         NoNativeKernelsError, match=r"broken-c\+\+ does not compile .* no such luck"
     ):
         load_native_kernels([])
+
+
+SLOW = """#!/bin/sh
+sleep 300 &
+echo $! > {folder}/started.new
+mv {folder}/started.new {folder}/started
+wait
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and groups of processes")
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_ended_while_it_compiles_leaves_nothing(
+    tmp_path: Path, by: signal.Signals
+) -> None:
+    slow, places = tmp_path / "slow-c++", tmp_path / "temporary"
+    slow.write_text(SLOW.format(folder=tmp_path))
+    slow.chmod(0o755)
+    places.mkdir()
+    program = "from gobrrr.devices.native import load_native_kernels as load\nload([])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "CXX": str(slow), "TMPDIR": str(places)},
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    started = tmp_path / "started"
+    while not started.exists() and process.poll() is None:
+        time.sleep(0.01)
+    assert [each.name.startswith("gobrrr-") for each in places.iterdir()] == [True]
+    process.send_signal(by)
+    assert process.wait(timeout=60) == -by
+    assert not list(places.iterdir())
+    # What the compiler has started has ended too, or is about to.
+    deadline = time.monotonic() + 60
+    while _runs(int(started.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(int(started.read_text()))
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{process}/stat")
+    # One that has ended and that nobody has waited for is still there.
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -179,26 +179,6 @@ def asked_to_end() -> bool:
 
 
 @contextlib.contextmanager
-def ends_first() -> Iterator[None]:
-    """What is inside comes to its end before SIGTERM does what it does by itself.
-
-    For what is short: nothing is told, and nothing watches for native code that does not return.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if came:
-            os.kill(os.getpid(), came[0])
-
-
-@contextlib.contextmanager
 def heard_before_it_leaves(before: Before) -> Iterator[None]:
     """``before`` is called when this thread calls ``os._exit``, or SIGTERM ends the process.
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gobrrr.capture.absent_rank_watch import AbsentRankWatch
-from gobrrr.capture.farewell import ends_first
 from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.measurements import Agree
 from gobrrr.capture.replacement import put_in_place
 from gobrrr.capture.script import FINISHED, ScriptExit
 from gobrrr.capture.thread_effort import effort_of
+from gobrrr.measure.ending import ends_first
 
 # How long the first rank of a host may take to measure what the machine can do.
 _CEILINGS_LIMIT_S = 300.0

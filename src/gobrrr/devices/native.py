@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Literal
+
+from gobrrr.measure.ending import ends_first, is_asked_to_end
 
 Element = Literal["float32", "float64", "float16", "int8", "int16", "int32", "int64"]
 Operation = Literal["multiply_add", "multiply", "add"]
@@ -39,6 +44,9 @@ _STREAMS: dict[Stream, int] = {
 _FLAGS = ("-O3", "-std=gnu++17", "-fPIC", "-shared", "-pthread", "-ffp-contract=fast")
 _TUNING = (("-march=native",), ("-mcpu=native",), ())
 _COMPILE_LIMIT_S = 60.0
+# A compiler is looked after this often: who asks the process to end waits for no more.
+_LOOKED_AFTER_S = 0.1
+_ENDS = (signal.SIGTERM, signal.SIGINT)
 
 # (rounds, trials) -> seconds of each trial; None if there is no such loop here.
 _Run = Callable[[int, int], "list[float] | None"]
@@ -197,7 +205,7 @@ def load_native_kernels(cpus: Sequence[int]) -> NativeKernels:
     found = compiler()
     if found is None or sys.platform == "win32":
         raise NoNativeKernelsError("no C++ compiler (g++ or clang++) here")
-    with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
+    with ends_first(*_ENDS), tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
         target = Path(folder) / "kernels.so"
         with as_file(files("gobrrr.devices") / "kernels.cpp") as source:
             compile_library(found, source, target)
@@ -216,16 +224,43 @@ def compile_library(command: str, source: Path, target: Path, extra: Sequence[st
     said = ""
     for tuning in _TUNING:
         try:
-            done = subprocess.run(
-                [command, *_FLAGS, *tuning, *extra, str(source), "-o", str(target)],
-                capture_output=True,
-                text=True,
-                timeout=_COMPILE_LIMIT_S,
-                check=False,
+            status, errors = _compile(
+                [command, *_FLAGS, *tuning, *extra, str(source), "-o", str(target)]
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NoNativeKernelsError(f"{Path(command).name}: {error}") from error
-        if done.returncode == 0:
+        if status == 0:
             return
-        said = done.stderr.strip().splitlines()[0] if done.stderr.strip() else "failed"
+        said = errors.strip().splitlines()[0] if errors.strip() else "failed"
     raise NoNativeKernelsError(f"{Path(command).name} does not compile the loops: {said}")
+
+
+def _compile(command: Sequence[str]) -> tuple[int, str]:
+    """The compiler's exit status and what it said. It ends before this does, however that ends.
+
+    Raises subprocess.TimeoutExpired where it takes too long, or where the process is asked to end.
+    """
+    posix = os.name == "posix"
+    with ends_first(*_ENDS):
+        compiling = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, start_new_session=posix,
+        )  # fmt: skip
+        deadline = time.monotonic() + _COMPILE_LIMIT_S
+        try:
+            while True:
+                try:
+                    _, said = compiling.communicate(timeout=_LOOKED_AFTER_S)
+                    return compiling.returncode, said
+                except subprocess.TimeoutExpired:
+                    if is_asked_to_end() or time.monotonic() > deadline:
+                        raise
+        except BaseException:
+            # What it has started (cc1plus) with it; by SIGTERM it removes its own files.
+            if posix:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(compiling.pid, signal.SIGTERM)
+            else:
+                compiling.kill()
+            compiling.communicate()
+            raise
