@@ -182,6 +182,6 @@ def test_interrupt(environment: dict[str, str], tmp_path: Path) -> None:
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == -signal.SIGINT
     assert err == "gobrrr: interrupted\n"
     assert not (tmp_path / "d.json").exists()

@@ -281,6 +281,26 @@ def test_a_step_that_raises_gives_3(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in done.stderr
 
 
+@pytest.mark.parametrize("safe", ["", "1"])
+@pytest.mark.parametrize("target", ["script.py", "folder"])
+def test_modules_are_looked_for_where_python_looks(tmp_path: Path, safe: str, target: str) -> None:
+    script = "import sys; print(sys.path)"
+    write(tmp_path, script)
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder", script, "__main__.py")
+    paths = os.pathsep.join([str(tmp_path / "first"), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": safe}
+    plain, diagnosed = (
+        subprocess.run(
+            [sys.executable, *command, target],
+            cwd=tmp_path, capture_output=True, text=True, timeout=240, env=environment,
+        ).stdout
+        for command in ([], ["-m", "gobrrr", "run", "--quiet"])
+    )  # fmt: skip
+    assert str(tmp_path / "first") in plain
+    assert diagnosed == plain
+
+
 @pytest.mark.parametrize("after_s", [0.0, 1.0, 4.0])
 def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, after_s: float) -> None:
     script = write(
@@ -300,7 +320,7 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, after_s: float) -> N
     time.sleep(after_s)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130
+    assert process.returncode == -signal.SIGINT
     assert "Traceback" not in errors
     left = [path.name for path in tmp_path.iterdir() if path.name != "script.py"]
     # How far it was later depends on the machine. What was timed by then is kept, and whole.
@@ -395,7 +415,7 @@ for i in range(100_000):
     )
     options = ("--quiet", "--warmup", "2", "--steps", "5000")
     done = gobrrr("run", *options, "--json", "d.json", script, cwd=tmp_path)
-    assert done.returncode == 130, done.stderr
+    assert done.returncode == -signal.SIGINT, done.stderr
     found = json.loads((tmp_path / "d.json").read_text())
     assert 100 < found["step"]["time_s"]["n"] < 200
     assert any("The script ended during timing" in notice for notice in found["notices"])
@@ -443,7 +463,7 @@ raise KeyboardInterrupt
 """,
     )
     done = gobrrr("run", *FEW, "--json", "out/d.json", script, cwd=tmp_path)
-    assert done.returncode == 130
+    assert done.returncode == -signal.SIGINT
     assert json.loads((tmp_path / "out" / "d.json").read_text())["step"]["kind"] == "training step"
     assert "\nSaved: out/d.json\n" in done.stdout
     # What gobrrr says is not the program's: it does not go through the program's own print.

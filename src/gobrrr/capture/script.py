@@ -56,18 +56,22 @@ class ScriptExit:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script or module, compiled and ready: bad input has been refused by now."""
+    """A script or module, compiled and ready: bad input has been refused by now.
+
+    ``search_path``: the folder that it is the first to import from, if Python gives it one.
+    """
 
     code: types.CodeType
     file: str
     name: str
-    search_path: str
+    search_path: str | None = None
     spec: importlib.machinery.ModuleSpec | None = None
 
 
 def load_script(path: str) -> Script:
     """Read and compile a script. Raises InputError in one sentence if that is impossible."""
     file = Path(path)
+    search_path: str | None = None
     if file.is_dir():
         main = file / "__main__.py"
         if not main.is_file():
@@ -75,7 +79,7 @@ def load_script(path: str) -> Script:
         file, search_path = main, str(Path(path).resolve())
     elif not file.exists():
         raise InputError(f"{path}: no such file")
-    else:
+    elif not _safe_path():
         search_path = str(file.resolve().parent)
     try:
         with io.open_code(str(file)) as source:
@@ -93,8 +97,9 @@ def load_script(path: str) -> Script:
 
 def load_module(name: str) -> Script:
     """Find and compile a module as ``python -m`` does. Raises InputError."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    here = "" if _safe_path() else str(Path.cwd())
+    if here and here not in sys.path:
+        sys.path.insert(0, here)
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -103,12 +108,12 @@ def load_module(name: str) -> Script:
     except (ImportError, ValueError) as error:
         raise InputError(f"-m {name}: {error}") from None
     if spec is None or spec.loader is None:
-        raise InputError(f"-m {name}: no such module (looked in {Path.cwd()} and sys.path)")
+        raise InputError(f"-m {name}: no such module (looked in {here and f'{here} and '}sys.path)")
     get_code = getattr(spec.loader, "get_code", None)
     code = get_code(name) if get_code is not None else None
     if code is None:
         raise InputError(f"-m {name}: the module has no Python source to run")
-    return Script(code, str(spec.origin or name), name, str(Path.cwd()), spec)
+    return Script(code, str(spec.origin or name), name, spec=spec)
 
 
 def run_script(script: Script, argv: list[str]) -> ScriptExit:
@@ -134,13 +139,19 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
     sys.argv = [script.file, *argv]
     if script.spec is None:
         # As Python does for a script: its folder comes first, in place of ours.
-        sys.path[0:1] = [script.search_path]
+        ours = 0 if _safe_path() else 1
+        sys.path[:ours] = [] if script.search_path is None else [script.search_path]
     process = os.getpid()
     ended = _run_to_its_end(script, module)
     if os.getpid() != process:
         # One that the script forked, at the script's end: what follows is its parent's to do.
         _end_process(1 if ended.raised else ended.code)
     return ended
+
+
+def _safe_path() -> bool:
+    """Whether Python puts no folder before the others (``-P``, ``PYTHONSAFEPATH``, ``-I``)."""
+    return bool(getattr(sys.flags, "safe_path", sys.flags.isolated))
 
 
 def _end_process(code: int) -> NoReturn:

@@ -29,9 +29,9 @@ NO_STEP = (
 )
 SEVERAL_THREADS = (
     "the script's steps end in several threads, by turns or few in each, and gobrrr follows the "
-    "loop of one. Put "
-    "`with gobrrr.step():` around the body of one loop: of the thread that hands out the work, or "
-    "of one that does it."
+    "loop of one. Put `with gobrrr.step():` around the body of one loop: of the thread that hands "
+    "out the work, or of one that does it; or diagnose the function that each of them runs (gobrrr "
+    "run SCRIPT:FUNCTION)."
 )
 # Steps of a warm-up among those that are enough.
 USUAL_WARM_UP, ENOUGH = 2 * STEADY_STEPS, 40

@@ -42,7 +42,11 @@ _EXAMPLES = """examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code (0 done, 1 gate, 2 input, 3 the user's code)."""
+    """Runs one command; returns its exit code (0 done, 1 gate, 2 input, 3 the user's code).
+
+    Without ``argv`` the command is this process's own. Ctrl-C then ends it as it ends Python: by
+    KeyboardInterrupt, of which all has been said.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _dispatch(arguments)
@@ -64,7 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         _complain("interrupted")
-        return INTERRUPTED
+        if argv is not None:
+            return INTERRUPTED
+        # Python then dies by SIGINT. A shell shows status 130 either way, but a loop of its goes on
+        # after a program that only returns that (https://www.cons.org/cracauer/sigint.html).
+        sys.excepthook = lambda *_: None
+        raise
     except BrokenPipeError:
         # Whoever read our output has left. The interpreter flushes stdout once more on its way
         # out; it must not find the closed pipe (https://docs.python.org/3/library/signal.html).
