@@ -8,6 +8,7 @@ import pytest
 
 from gobrrr.capture.sampler import LineSampler, MainThreadAsker, _Question, has_slept
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
+from gobrrr.timeline.names import UNASKED_LINE
 
 
 def busy(seconds: float) -> None:
@@ -32,11 +33,36 @@ def test_samples_name_the_line_that_is_running() -> None:
     assert times == sorted(times)
 
 
-def test_a_thread_that_is_not_the_main_one_has_no_samples() -> None:
-    sampler = LineSampler(-1)
+def test_a_thread_that_is_not_the_main_one_has_lines_where_it_sleeps_alone() -> None:
+    stages = [threading.Event() for _ in range(3)]
+
+    def work() -> None:
+        stages[0].wait()
+        busy(0.2)
+        stages[1].set()
+        stages[2].wait()  # asleep here
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    sampler = LineSampler(thread.ident or 0)
     sampler.start()
-    busy(0.01)
-    assert sampler.stop() == []
+    stages[0].set()
+    stages[1].wait()
+    awake_until = time.perf_counter_ns()
+    time.sleep(0.2)
+    slept_until = time.perf_counter_ns()
+    stages[2].set()
+    thread.join()
+    # It has ended, and the sampler does not mind.
+    time.sleep(0.01)
+    samples = sampler.stop()
+    awake = [each for each in samples if each.time_ns < awake_until and not each.asleep]
+    assert awake
+    assert {each.line for each in awake} == {UNASKED_LINE}
+    asleep = [each for each in samples if awake_until < each.asleep_since_ns < slept_until]
+    assert all("test_sampler.py" in (each.line or "") for each in asleep)
+    if threading.get_native_id() and effort_of(threading.get_ident()) is not None:
+        assert asleep
 
 
 def test_many_short_samplers_leave_nothing_behind() -> None:

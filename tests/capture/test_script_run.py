@@ -17,6 +17,7 @@ pytestmark = pytest.mark.torch
 
 from gobrrr.capture.job import Job  # noqa: E402
 from gobrrr.capture.measurements import Measurements, Plan  # noqa: E402
+from gobrrr.capture.profiling import NOT_ASKED  # noqa: E402
 from gobrrr.capture.rank_of_job import RankOfJob  # noqa: E402
 from gobrrr.capture.script import ScriptExit, load_script  # noqa: E402
 from gobrrr.capture.script_run import SEVERAL_THREADS, ScriptEnd, measure_script  # noqa: E402
@@ -261,6 +262,8 @@ def test_a_loop_that_goes_on_in_a_new_thread_for_each_epoch_is_measured(
     # Each of the steps that were profiled is one thread's, and whole.
     names = {tuple(sorted(each.names[name] for name in each.name)) for each in measured.profiled}
     assert all("aten::mm" in each for each in names)
+    # Only the main thread can be asked for its lines.
+    assert NOT_ASKED in measured.notices
     # What begins in a thread has ended in it.
     assert "no active profiling session" not in capfd.readouterr().err
 

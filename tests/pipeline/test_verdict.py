@@ -8,7 +8,7 @@ from gobrrr.attribution.leaves import LEAVES
 from gobrrr.diagnosis.schema import Finding, IdleRow, Prediction
 from gobrrr.diagnosis.storage import load
 from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
-from gobrrr.timeline.names import UNKNOWN_LINE
+from gobrrr.timeline.names import UNASKED_LINE, UNKNOWN_LINE
 
 
 @pytest.fixture
@@ -47,6 +47,11 @@ def test_what_has_no_line_is_the_frameworks_own(python_bound):
     ]
     said = verdict_of(python_bound)
     assert "Python takes 100 %, most of it the framework's own. Less Python helps" in said
+
+
+def test_lines_that_were_not_asked_for_are_nobodys(python_bound):
+    python_bound.idle = [IdleRow(cause="python", time_s=0.6, source=UNASKED_LINE)]
+    assert "Python takes 100 %. Less Python helps" in verdict_of(python_bound)
 
 
 def of_leaves(data, **leaves):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr.capture.measurements import Measurements
-from gobrrr.capture.sampler import samples_of_steps
+from gobrrr.capture.sampler import is_main_thread, samples_of_steps
+
+NOT_ASKED = (
+    "The steps run in a thread that is not the main one: of their Python time only what it sleeps "
+    "in has source lines."
+)
 
 
 class Profiling:
@@ -44,6 +49,8 @@ class Profiling:
             result.profiled += steps
             result.profiled_windows += self._windows[first:]
         else:
+            if not is_main_thread(result.thread) and NOT_ASKED not in result.notices:
+                result.notices.append(NOT_ASKED)
             marks = self._profiler.step_starts_ns()[first:]
             result.sampled_windows += self._windows[first:]
             result.sampled += samples_of_steps(steps, marks, samples)

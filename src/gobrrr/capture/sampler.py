@@ -1,4 +1,4 @@
-"""Which lines Python time goes to: the main thread asked, from a second one, where it is.
+"""Which lines Python time goes to: the thread asked, from a second one, where it is.
 
 Profiler events say when no operator ran; only the interpreter's frame says what did. Samples are
 used for lines alone, never for times, and are taken in steps of their own, because waking a
@@ -7,7 +7,8 @@ second thread takes the interpreter's lock from the first.
 The second thread does not read the frames itself: in CPython 3.11 another thread's frames may be
 half made even under the lock. It leaves a pending call, which the main thread runs between two
 bytecodes and which reads its own frames. A thread that sleeps (a timer, a lock, a file) answers
-none; its frames are whole, and whether it sleeps its own processor time says.
+none; its frames are whole, and whether it sleeps its own processor time says. Threads but the main
+one run no pending calls: only what they sleep in is known.
 
 While the main thread answers, a signal may come whose handler raises: Ctrl-C, or an alarm of the
 user's. It must reach the program. A callback of ctypes would lose it; the pending call is therefore
@@ -29,6 +30,7 @@ from types import FrameType
 from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.source_lines import blamed_line
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
+from gobrrr.timeline.names import UNASKED_LINE
 
 INTERVAL_S = 0.0005
 # How long the main thread may keep the interpreter's lock once the sampler wants it; Python's
@@ -70,7 +72,42 @@ class LineSample:
         return self.asleep_since_ns >= 0
 
 
-class MainThreadAsker:
+class Regularly:
+    """Calls ``act`` at intervals, in a thread of its own.
+
+    Args:
+        name: of the thread.
+        interval_s: from one call's end to the next call.
+        act: what is called.
+    """
+
+    def __init__(self, name: str, interval_s: float, act: Callable[[], None]) -> None:
+        self._interval_s = interval_s
+        self._act = act
+        self._stop = threading.Event()
+        self._worker = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._worker.start()
+
+    def stop(self) -> bool:
+        """Call no more; whether this ended it, so that it was running until now."""
+        if not self._worker.is_alive() or self._stop.is_set():
+            return False
+        self._stop.set()
+        return True
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._worker.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._act()
+
+
+class MainThreadAsker(Regularly):
     """Asks the main thread at intervals where it is, from a thread of its own.
 
     Args:
@@ -88,40 +125,28 @@ class MainThreadAsker:
         heard: Callable[[FrameType, int], None],
         between: Callable[[], None] = lambda: None,
     ) -> None:
-        self._interval_s = interval_s
+        super().__init__(name, interval_s, self._ask)
         self._heard = heard
         self._between = between
         self._asked_ns = 0
-        self._stop = threading.Event()
         self._question = _Question(self._answer)
-        self._worker = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._worker.start()
 
     def stop(self) -> bool:
         """Ask no more; whether this ended it, so that it was running until now."""
-        if not self._worker.is_alive() or self._stop.is_set():
-            return False
-        self._stop.set()
-        # A call may still be pending: it must find its object alive.
-        _ALIVE.append(self._question)
-        return True
+        ended = super().stop()
+        if ended:
+            # A call may still be pending: it must find its object alive.
+            _ALIVE.append(self._question)
+        return ended
 
-    def join(self) -> None:
-        """Wait until the asking thread has ended."""
-        self._worker.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self._between()
-            now = time.perf_counter_ns()
-            if now - self._asked_ns > ASKED_AGAIN_NS or self._asked_ns == 0:
-                self._asked_ns = now
-                ctypes.pythonapi.Py_AddPendingCall(
-                    ctypes.pythonapi.PyObject_IsTrue, ctypes.py_object(self._question)
-                )
+    def _ask(self) -> None:
+        self._between()
+        now = time.perf_counter_ns()
+        if now - self._asked_ns > ASKED_AGAIN_NS or self._asked_ns == 0:
+            self._asked_ns = now
+            ctypes.pythonapi.Py_AddPendingCall(
+                ctypes.pythonapi.PyObject_IsTrue, ctypes.py_object(self._question)
+            )
 
     def _answer(self, frame: FrameType) -> None:
         try:
@@ -143,25 +168,30 @@ class _Question:
 
 
 class LineSampler:
-    """Samples the main thread until stopped. Another thread cannot be sampled: it has no lines."""
+    """Samples a thread until stopped.
+
+    One that is not the main thread cannot be asked: where it sleeps it has a line, elsewhere
+    ``UNASKED_LINE``, so that no other line is taken for it.
+    """
 
     def __init__(self, thread: int) -> None:
-        self._possible = thread == threading.main_thread().ident
         self._samples: list[LineSample] = []
         self._seen: tuple[int, int, int, int] | None = None
         self._own: ThreadEffort | None = None
         self._switch_interval_s = sys.getswitchinterval()
         self._thread = thread
-        self._effort: ThreadEffort | None = effort_of(thread) if self._possible else None
-        self._asker = MainThreadAsker(
-            "gobrrr-lines", INTERVAL_S, self._note, self._look_whether_it_sleeps
+        self._effort: ThreadEffort | None = effort_of(thread)
+        self._answers = is_main_thread(thread)
+        self._asker = (
+            MainThreadAsker("gobrrr-lines", INTERVAL_S, self._note, self._look)
+            if self._answers
+            else Regularly("gobrrr-lines", INTERVAL_S, self._look)
         )
 
     def start(self) -> None:
         """Begin sampling."""
-        if self._possible:
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
-            self._asker.start()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._asker.start()
 
     def stop(self) -> list[LineSample]:
         """End sampling; the samples in order of time."""
@@ -171,30 +201,47 @@ class LineSampler:
         self._samples.sort(key=lambda sample: sample.time_ns)
         return self._samples
 
-    def _look_whether_it_sleeps(self) -> None:
+    def _look(self) -> None:
+        if not self._look_whether_it_sleeps() and not self._answers:
+            self._samples.append(LineSample(time.perf_counter_ns(), UNASKED_LINE))
+
+    def _look_whether_it_sleeps(self) -> bool:
         if self._effort is None:
-            return
+            return False
         if self._own is None:
             self._own = effort_of(threading.get_ident())
         began = time.perf_counter_ns()
-        used, queued = self._effort.read()
+        try:
+            used, queued = self._effort.read()
+            runnable = self._effort.is_runnable()
+        except OSError:
+            # The thread has ended.
+            self._effort = None
+            return False
         held = 0 if self._own is None else self._own.read()[1]
         now = time.perf_counter_ns()
         before, self._seen = self._seen, (now, used, queued, held)
         if now - began > LONGEST_LOOK_NS:
             self._seen = None
-            return
+            return False
         if before is None:
-            return
+            return False
         passed = (late - early for late, early in zip(self._seen, before))
-        if has_slept(*passed) and not self._effort.is_runnable():
-            frame = sys._current_frames().get(self._thread)
-            self._samples.append(LineSample(now, blamed_line(frame), before[0]))
+        if runnable or not has_slept(*passed):
+            return False
+        frame = sys._current_frames().get(self._thread)
+        self._samples.append(LineSample(now, blamed_line(frame), before[0]))
+        return True
 
     def _note(self, frame: FrameType, asked_ns: int) -> None:
         now = time.perf_counter_ns()
         if now - asked_ns < LATEST_ANSWER_NS:
             self._samples.append(LineSample(now, blamed_line(frame)))
+
+
+def is_main_thread(thread: int) -> bool:
+    """Whether a thread, by its identifier, is the one that can be asked for its lines."""
+    return thread == threading.main_thread().ident
 
 
 def has_slept(passed_ns: int, used_ns: int, queued_ns: int, held_ns: int) -> bool:

@@ -13,7 +13,7 @@ from gobrrr.attribution.leaves import LEAVES
 from gobrrr.diagnosis.fix_schema import FAILED, SAME, SLOWER
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.models.operator_limits import LIMITS
-from gobrrr.timeline.names import COMPILED_REGION, COMPILED_REGIONS, UNKNOWN_LINE, short_source
+from gobrrr.timeline.names import COMPILED_REGION, COMPILED_REGIONS, NO_LINES, short_source
 from gobrrr.timeline.quantities import count, multiple, percent
 
 # A part with less than this share of its level gets no advice of its own; at most so many do.
@@ -83,7 +83,7 @@ def line_of(diagnosis: Diagnosis, cause: str, time_s: float) -> tuple[str, float
     rows = [
         row
         for row in diagnosis.idle
-        if row.cause == cause and row.source and row.source != UNKNOWN_LINE
+        if row.cause == cause and row.source and row.source not in NO_LINES
     ]
     if not rows or time_s <= 0:
         return None

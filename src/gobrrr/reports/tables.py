@@ -170,7 +170,13 @@ def _with_class(row: GroupRow) -> GroupRow:
 def line_table(diagnosis: Diagnosis, top: int) -> TextTable:
     """Source lines of the user's program; a package's with the user's own that led to it."""
     lines = [replace_in_record(row, name=_line(row.name)) for row in diagnosis.lines]
-    return _group_table(diagnosis, "Source lines", "line", lines, top)
+    return _group_table(
+        diagnosis,
+        "Source lines: their ops, and the overhead that leads to these",
+        "line",
+        lines,
+        top,
+    )
 
 
 def _line(source: str) -> str:

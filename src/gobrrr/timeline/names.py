@@ -7,6 +7,9 @@ import unicodedata
 
 # Stands in a table of lines for time that none of the user's holds.
 UNKNOWN_LINE = "(no line of the program: the framework's own Python)"
+# The same for time at lines that nobody asked for: only the main thread can be asked.
+UNASKED_LINE = "(line not known: not in the main thread)"
+NO_LINES = (UNKNOWN_LINE, UNASKED_LINE)
 
 
 def plain_name(name: str, limit: int = 400) -> str:
