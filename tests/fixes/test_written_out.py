@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from fixes.recorded import EACH_S, considered, facts_of  # noqa: E402
+from fixes.recorded_facts import EACH_S, considered, facts_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
 
 pytestmark = pytest.mark.torch
