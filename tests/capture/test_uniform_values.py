@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -113,6 +115,35 @@ def test_masks_made_before_the_capture_are_looked_at_once() -> None:
     way, graph = taken(lambda: mask.all())
     assert not way
     assert graph.notices
+
+
+FUSED = """
+import torch
+from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph
+from gobrrr.capture.target_answers import DeviceAnswers
+from gobrrr.capture.target_kernels import Abilities
+GPU = CaptureTarget(
+    DeviceAnswers("cuda", "NVIDIA H100 80GB HBM3", 80 * 10**9, 132, (9, 0), True),
+    Abilities(frozenset(), frozenset()),
+)
+def made(name):
+    weight = torch.nn.Parameter(torch.zeros(4096, 4096, device="cuda"))
+    weight.grad = torch.zeros_like(weight)
+    return getattr(torch.optim, name)([weight], lr=0.1, fused=True).step
+for name in ("Adam", "AdamW", "SGD", "Adagrad"):
+    graph = capture_op_graph(lambda: made(name), GPU)
+    assert any("_fused_" in op.call.name for op in graph.ops), name
+noise = torch.zeros(512, 512)
+step = lambda: torch.ops.aten.rrelu_with_noise(torch.zeros(512, 512), noise, training=True)
+capture_op_graph(lambda: step, GPU)
+"""
+
+
+def test_a_kernel_that_writes_past_an_expanded_value_is_not_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FUSED], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_real_tensor_is_uniform_or_not() -> None:

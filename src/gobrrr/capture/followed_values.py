@@ -43,6 +43,41 @@ def values_in_place(value: Any, blank: bool = False) -> Any:
     return value
 
 
+def _shares_elements(value: Any) -> bool:
+    """Whether more elements than its memory has are shown by a real tensor (an expanded one)."""
+    strided = str(value.layout) == "torch.strided" and value.numel()
+    spanned = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride())) if strided else 0
+    return bool(strided and value.numel() > spanned)
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The values that an operator writes into."""
+    found: list[Any] = []
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            collect(args[index] if index < len(args) else kwargs.get(argument.name), found)
+    return found
+
+
+def _of_their_own(value: Any) -> Any:
+    """``value`` with memory for each element of its small tensors.
+
+    A program's tensor may have an element expanded for its known value (``uniform_values``). Some
+    kernels count on the strides of the program's: those of fused optimizers go from the first
+    element to as many as there are, past the end of the memory.
+    """
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        own = worth_keeping(value, assumption_of(value)) and _shares_elements(value)
+        return real_call(torch.Tensor.contiguous, (value,), {}) if own else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_of_their_own(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _of_their_own(item) for key, item in value.items()}
+    return value
+
+
 def takes_blank(func: Any) -> bool:
     """Whether an operator may be given what nobody has written yet: it writes, or shows a part."""
     return bool(func._schema.is_mutable or func.is_view)
@@ -109,6 +144,10 @@ def follow_small(
     # Without a result an operator writes into its arguments, and so into their values.
     if not found and not func._schema.is_mutable:
         return True
+    if any(_shares_elements(value) for value in _written(func, real_args, real_kwargs)):
+        return False
+    if not func.is_view:
+        real_args, real_kwargs = _of_their_own(real_args), _of_their_own(real_kwargs)
     try:
         real = real_call(compute, (func, real_args, real_kwargs), {})
     except Exception:  # values are a help, not a need: without them the program is asked
