@@ -126,3 +126,60 @@ def test_distances_are_a_product_with_two_more_columns() -> None:
     assert found is not None
     # Whole tiles at 1 TFLOP/s on 10 multiprocessors.
     assert found.compute_s == pytest.approx(work.matrix_flops / 1e12, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "taps"),
+    [
+        ("upsample_linear1d_backward", (1,), 2),
+        ("upsample_bilinear2d_backward", (1, 1), 4),
+        ("upsample_bicubic2d_backward", (1, 1), 16),
+        ("upsample_trilinear3d_backward", (1, 1, 1), 8),
+        # Antialiased: shrunk by 2 in both dimensions, twice as many taps in each.
+        ("_upsample_bilinear2d_aa_backward", (-1, -1), 16),
+    ],
+)
+def test_a_gradient_is_added_to_each_element_that_it_came_from(
+    name: str, sizes: tuple[int, ...], taps: int
+) -> None:
+    small, large = spec(2, 3, *(16 for _ in sizes)), spec(2, 3, *(32 for _ in sizes))
+    grad, result = (large, small) if sizes[0] > 0 else (small, large)
+    call = aten(name, grad, grad.shape[2:], result.shape, False, outputs=(result,))
+    work = work_of(call)
+    assert work is not None
+    zeroing, adding = walks_of(call, work, MACHINE)
+    assert zeroing.reads == 0
+    # Each addition reads and writes a float.
+    assert adding.writes * result.numel == pytest.approx(2 * taps * grad.numel)
+    # In 1-D and 3-D a thread goes through images and channels.
+    assert adding.trips == (0 if len(sizes) == 2 else 6)
+
+
+def test_a_gradient_takes_longer_than_resampling() -> None:
+    device = target_device("H100-SXM")
+
+    def seconds(call: OpCall) -> float:
+        work = work_of(call)
+        assert work is not None
+        found = estimate_op(call, work, device)
+        assert found is not None
+        return found.time_s
+
+    for name, rank in (("linear1d", 1), ("bilinear2d", 2), ("bicubic2d", 2), ("trilinear3d", 3)):
+        side = {1: 1 << 16, 2: 256, 3: 40}[rank]
+        x, y = spec(8, 16, *(side,) * rank), spec(8, 16, *(2 * side,) * rank)
+        forward = aten(f"upsample_{name}", x, y.shape[2:], False, outputs=(y,))
+        arguments = (y, y.shape[2:], x.shape, False)
+        backward = aten(f"upsample_{name}_backward", *arguments, outputs=(x,))
+        assert seconds(backward) > seconds(forward)
+    for rank in (2, 3):
+        side = {2: 256, 3: 40}[rank]
+        x, grid = spec(8, 16, *(side,) * rank), spec(8, *(side,) * rank, rank)
+        forward = aten(f"grid_sampler_{rank}d", x, grid, 0, 0, False, outputs=(x,))
+        arguments = (x, x, grid, 0, 0, False, (True, True))
+        backward = aten(f"grid_sampler_{rank}d_backward", *arguments, outputs=(x, grid))
+        only_grid = aten(
+            f"grid_sampler_{rank}d_backward", *arguments[:-1], (False, True), outputs=(grid,)
+        )
+        assert seconds(backward) > 1.5 * seconds(forward)
+        assert seconds(only_grid) < seconds(backward)

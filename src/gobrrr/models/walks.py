@@ -198,8 +198,7 @@ def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 
 def _scatter(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    # Atomic additions read and write a whole sector each.
-    return (Walk(efficiency=0.4),)
+    return (Walk(efficiency=window_walks.ATOMIC),)
 
 
 def _gather(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -373,6 +372,9 @@ _RECIPES: dict[Passes, Recipe] = {
     "scan": _scan,
     "window": window_walks.window,
     "resample": window_walks.resample,
+    "resample_backward": window_walks.resample_backward,
+    "sample": window_walks.sample,
+    "sample_backward": window_walks.sample_backward,
     "loss": loss_walks.nll_loss,
     "elementwise_loss": loss_walks.elementwise_loss,
     "elementwise_loss_backward": loss_walks.elementwise_loss_backward,

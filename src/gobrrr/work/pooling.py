@@ -191,6 +191,20 @@ def _taps(name: str) -> int:
     return next(taps for kind, taps in _TAPS.items() if kind in name)
 
 
+def adds_of_resampling(call: OpCall) -> float:
+    """Additions into the result of ``upsample_*_backward``: each gradient's, one for each tap.
+
+    With antialiasing the taps of a shrunk dimension spread over as many elements as it shrank by
+    (``upsample_gen2d_aa_backward_out_frame``, UpSampleBilinear2d.cu).
+    """
+    grad, sizes = need(call, 0), integers(call.args[2])
+    taps = float(_taps(call.name))
+    if "_aa" in call.name and sizes:
+        for before, after in zip(sizes[2:], grad.shape[2:]):
+            taps *= max(1.0, before / max(after, 1))
+    return taps * grad.numel
+
+
 def upsample(call: OpCall) -> Work:
     """``(self, output_size, ...)``; the ``vec`` variants have scale factors instead."""
     x = need(call, 0)
@@ -231,6 +245,23 @@ add_formula(qualified(_UPSAMPLES), upsample)
 add_formula(tuple(f"{name}_backward" for name in qualified(_UPSAMPLES)), upsample_backward)
 
 
+def _sampled(call: OpCall, mode_at: int, dims: int) -> int:
+    """Elements of the input that a point of a grid reads."""
+    mode = call.args[mode_at] if len(call.args) > mode_at else 0
+    if mode == 1:
+        return 1
+    return 16 if mode == 2 else 1 << dims
+
+
+def adds_of_sampling(call: OpCall) -> float:
+    """Additions into the gradient of the input of ``grid_sampler_*_backward``; 0 without one."""
+    grad, grid = need(call, 0), need(call, 2)
+    mask = call.args[6] if len(call.args) > 6 else None
+    if isinstance(mask, tuple) and mask and mask[0] is False:
+        return 0.0
+    return float(_sampled(call, 3, grid.shape[-1]) * grad.numel)
+
+
 @formula(
     *qualified("grid_sampler_2d grid_sampler_3d cudnn_grid_sampler _grid_sampler_2d_cpu_fallback")
 )
@@ -239,8 +270,7 @@ def grid_sampler(call: OpCall) -> Work:
     x, grid = need(call, 0), need(call, 1)
     dims = grid.shape[-1]
     points = grid.numel // max(dims, 1)
-    mode = call.args[2] if len(call.args) > 2 else 0
-    taps = {1: 1, 2: 16}.get(mode if isinstance(mode, int) else 0, 2**dims)
+    taps = _sampled(call, 2, dims)
     channels = x.shape[1]
     out = list(call.outputs or [TensorSpec((x.shape[0], channels, *grid.shape[1:-1]), x.dtype)])
     # Unnormalising takes 2 operations a coordinate, the weights of the taps one product each.
@@ -267,7 +297,7 @@ def grid_sampler_backward(call: OpCall) -> Work:
     points = grid.numel // max(dims, 1)
     mask = call.args[6] if len(call.args) > 6 else None
     first = not (isinstance(mask, tuple) and mask and mask[0] is False)
-    taps = 2**dims
+    taps = _sampled(call, 3, dims)
     flops = points * (2 * dims + taps * dims) + 2 * taps * points * x.shape[1] * (2 if first else 1)
     outputs = [TensorSpec(x.shape, x.dtype)] if first else []
     outputs.append(TensorSpec(grid.shape, grid.dtype))
@@ -345,8 +375,14 @@ describe(
     passes="window",
 )
 describe("upsample_bilinear2d upsample_bicubic2d upsample_nearest2d", passes="resample")
+describe("avg_pool2d_backward max_pool2d_with_indices_backward", passes="scatter")
+# The gradients of the nearest element are gathered, by a thread for each of them.
 describe(
-    "avg_pool2d_backward max_pool2d_with_indices_backward upsample_bilinear2d_backward",
-    passes="scatter",
+    "upsample_linear1d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward "
+    "upsample_trilinear3d_backward _upsample_bilinear2d_aa_backward "
+    "_upsample_bicubic2d_aa_backward _upsample_lanczos2d_aa_backward",
+    passes="resample_backward",
 )
+describe("grid_sampler_2d grid_sampler_3d", passes="sample")
+describe("grid_sampler_2d_backward grid_sampler_3d_backward", passes="sample_backward")
 describe("upsample_bilinear2d", rate="upsample_nearest2d")
