@@ -278,7 +278,12 @@ def _shape(
     )
 
 
-def _convolution_backward(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
+def gradients_of(call: OpCall) -> tuple[ConvolutionShape, tuple[bool, bool]]:
+    """Sizes of the convolution whose gradients a backward computes, and of which: input, weight.
+
+    Raises:
+        IndexError: too few arguments.
+    """
     grad, x, weight = call.tensors[0], call.tensors[1], call.tensors[2]
     over = call.name.endswith("overrideable")
     transposed = call.args[6 if over else 7] is True
@@ -286,10 +291,15 @@ def _convolution_backward(call: OpCall, dtype: str, c: Coefficients) -> list[Pro
     rank = len(weight.shape) - 2
     groups = integers(call.args[8 if over else 9])
     shape = _shape(x, weight, grad.shape, rank, transposed, groups[0] if groups else None)
+    return shape, mask[:2]
+
+
+def _convolution_backward(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
+    shape, (of_input, of_weight) = gradients_of(call)
     found = []
-    if mask[0]:
+    if of_input:
         found.append(shape.data_gradient(dtype, c))
-    if mask[1]:
+    if of_weight:
         found.append(shape.weight_gradient(dtype, c))
     return found
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from gobrrr.models.coefficients import Coefficients, coefficients_of
-from gobrrr.models.contraction_shapes import ConvolutionShape, convolution_of
+from gobrrr.models.contraction_shapes import ConvolutionShape, convolution_of, gradients_of
 from gobrrr.models.passes import Pass
 from gobrrr.models.target import TargetDevice
 from gobrrr.models.walk import integers_of
@@ -92,9 +92,7 @@ def tuned(call: OpCall, work: Work, device: TargetDevice, c: Coefficients) -> Co
         return c
     e = GENERIC
     if shape.depthwise:
-        last = shape.channels_last
-        fraction = e.depthwise_last if last else e.depthwise
-        return replace(c, direct_fraction=fraction * _window_share(call, shape))
+        return replace(c, direct_fraction=depthwise_fraction(call, shape))
     if shape.groups > 1:
         return replace(c, convolution_fraction=e.grouped)
     if shape.inputs <= 4:
@@ -104,14 +102,30 @@ def tuned(call: OpCall, work: Work, device: TargetDevice, c: Coefficients) -> Co
     return replace(c, convolution_fraction=e.channels_last)
 
 
-def depthwise_stream(call: OpCall) -> float:
+def depthwise_fraction(call: OpCall, shape: ConvolutionShape) -> float:
+    """Share of the vector peak that a depthwise convolution's arithmetic reaches."""
+    fraction = GENERIC.depthwise_last if shape.channels_last else GENERIC.depthwise
+    return fraction * _window_share(call, shape)
+
+
+def depthwise_stream(call: OpCall, shape: ConvolutionShape) -> float:
     """Share of the bandwidth that a direct convolution's traffic reaches."""
-    shape = shape_of_convolution(call)
-    if shape is None:
-        return GENERIC.depthwise_stream
     last = shape.channels_last
     stream = GENERIC.depthwise_stream_last if last else GENERIC.depthwise_stream
     return stream * _window_share(call, shape)
+
+
+def own_depthwise_kernels(call: OpCall, device: TargetDevice) -> bool:
+    """Whether PyTorch's own kernels compute a depthwise convolution's gradients, not cuDNN's."""
+    try:
+        shape, _ = gradients_of(call)
+    except (LookupError, ValueError, TypeError, AttributeError, ZeroDivisionError):
+        # A trace that leaves arguments out.
+        return False
+    return (
+        device.kind == "cuda" and shape.depthwise and not shape.transposed
+        and not shape.channels_last and call.tensors[1].dtype != "float16"
+    )  # fmt: skip
 
 
 def _window_share(call: OpCall, shape: ConvolutionShape) -> float:
@@ -183,10 +197,7 @@ def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass,
     found = []
     dtype = work.compute_dtype
     # A window of one position is a product of matrices in either layout.
-    converted = dtype in _HALF or (
-        dtype == "tf32" and device.architecture.startswith(_CONVERTS_TF32)
-    )
-    converted = converted and vector_rate(call, dtype, device) is None
+    converted = _converts(dtype, device) and vector_rate(call, dtype, device) is None
     if converted and shape.taps > 1 and not shape.depthwise and not shape.channels_last:
         # One channel, or one position, lies the same in both layouts.
         for elements, channels in ((x.numel, x.shape[1]), (weight.numel, weight.shape[1]),
@@ -199,12 +210,19 @@ def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass,
     return tuple(found)
 
 
+def _converts(dtype: str, device: TargetDevice) -> bool:
+    """Whether the kernels on the matrix unit take channels-last tensors alone."""
+    return dtype in _HALF or (dtype == "tf32" and device.architecture.startswith(_CONVERTS_TF32))
+
+
 def _beside_backward(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass, ...]:
     """Conversions around the gradients: each takes two tensors and gives the third."""
     grad, x, weight = call.tensors[0], call.tensors[1], call.tensors[2]
     item = x.item_size_bytes
     last = x.strides is not None and x.strides[1] == 1 and x.shape[1] > 1
-    if item is None or work.compute_dtype not in _HALF or last or prod(weight.shape[2:]) == 1:
+    if item is None or last or prod(weight.shape[2:]) == 1:
+        return ()
+    if not _converts(work.compute_dtype, device) or own_depthwise_kernels(call, device):
         return ()
     gradients = sum(output_mask(call, 10)[:2])
     share = GENERIC.conversion

@@ -13,21 +13,15 @@ from dataclasses import dataclass, replace
 from gobrrr.models.attention_time import is_fused_attention, multiplied_in_parts, time_of_attention
 from gobrrr.models.chains import time_of_chain
 from gobrrr.models.coefficients import Coefficients, coefficients_of
-from gobrrr.models.contraction_shapes import ConvolutionShape, convolution_of, products_of
-from gobrrr.models.efficiency import (
-    depthwise_stream,
-    passes_beside,
-    shape_of_convolution,
-    tuned,
-    vector_rate,
-)
+from gobrrr.models.contraction_shapes import ConvolutionShape, products_of
+from gobrrr.models.direct_convolution import direct_convolution
+from gobrrr.models.efficiency import passes_beside, shape_of_convolution, tuned, vector_rate
 from gobrrr.models.flags import DEFAULT_FLAGS, Flags, work_with_flags
 from gobrrr.models.float32_convolution import fastest, fewest_products
 from gobrrr.models.kernels import Kernels, waves_text
 from gobrrr.models.operator_limits import roof_of_op
 from gobrrr.models.passes import (
     Pass,
-    arithmetic_seconds,
     cache_bytes_per_s,
     dram_bytes_per_s,
     seconds_of,
@@ -41,7 +35,6 @@ from gobrrr.models.target import TargetDevice, target_device
 from gobrrr.models.walk_time import time_of_walks
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent, time_text
-from gobrrr.work.convolution import COMPOSITE, LAYOUTS
 from gobrrr.work.estimate import Work
 
 __all__ = ["DEFAULT_FLAGS", "Flags", "KernelEstimate", "TargetDevice", "estimate_op",
@@ -236,7 +229,7 @@ def _contraction(
     chained = time_of_chain(call, work, device, c, rate)
     if chained is not None:
         return chained
-    direct = _direct_convolution(call, work, device, c, cold)
+    direct = direct_convolution(call, work, device, c, cold)
     if direct is not None and direct.how.startswith("depthwise"):
         return direct
     slow = vector_rate(call, work.compute_dtype, device, c)
@@ -331,32 +324,3 @@ def _unshaped(
     # ``dot_kernel`` and ``reduce_1Block_kernel``).
     count = 2 if call.name in ("aten::dot", "aten::vdot") else 1
     return Kernels(max(compute_s, memory_s), compute_s, memory_s, count, "a product")
-
-
-def _direct_convolution(
-    call: OpCall, work: Work, device: TargetDevice, c: Coefficients, cold: float
-) -> Kernels | None:
-    """A grouped or depthwise convolution computed without tiles, on the vector path."""
-    if call.name not in LAYOUTS and call.name not in COMPOSITE:
-        return None
-    try:
-        shape = convolution_of(call)
-    except (IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError):
-        return None
-    if shape.groups == 1:
-        return None
-    direct = replace(c, vector_fraction=c.direct_fraction)
-    once = Pass(
-        bytes_moved=float(work.bytes_moved or 0),
-        cold_bytes=cold,
-        vector_flops=work.matrix_flops or 0.0,
-        dtype=work.compute_dtype,
-        efficiency=depthwise_stream(call),
-    )
-    seconds = seconds_of(once, device, direct)
-    compute_s = arithmetic_seconds(once, device, direct)
-    memory_s = traffic_seconds(once, device, direct)
-    if seconds is None or compute_s is None or memory_s is None:
-        return None
-    kind = "depthwise" if shape.depthwise else f"{shape.groups} groups"
-    return Kernels(seconds, compute_s, memory_s, 1, f"{kind}, on the vector path")
