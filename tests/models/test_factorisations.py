@@ -128,11 +128,55 @@ def test_every_family_is_a_class_of_residuals() -> None:
 
 
 def test_other_ops_and_other_libraries_are_not_chains() -> None:
-    solved: Arg = spec(64, 64)
-    triangular = estimated(aten("linalg_solve_triangular", spec(64, 64), solved))
-    assert "columns" not in triangular.because
+    other: Arg = spec(64, 64)
+    assert "columns" not in estimated(aten("mm", spec(64, 64), other)).because
     work = work_of(qr(64, 64))
     assert work is not None
     elsewhere = estimate_op(qr(64, 64), work, toy_device("mps"), coefficients=IDEAL)
     assert elsewhere is not None
     assert "columns" not in elsewhere.because
+
+
+def solve(name: str, n: int, k: int, batch: tuple[int, ...] = ()) -> OpCall:
+    a, b, pivots = spec(*batch, n, n), spec(*batch, n, k), spec(*batch, n, dtype="int32")
+    arguments: dict[str, tuple[Arg, ...]] = {
+        "linalg_solve_triangular": (a, b), "triangular_solve": (b, a), "cholesky_inverse": (a,),
+        "linalg_lu_solve": (a, pivots, b), "lu_solve": (b, a, pivots), "cholesky_solve": (b, a),
+    }  # fmt: skip
+    return aten(name, *arguments[name], outputs=(b if name != "cholesky_inverse" else a,))
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "k", "measured_s"),
+    [
+        # H20, github.com/flagos-ai/FlagGems/pull/6525 and pull/5161, which no constant is from.
+        ("linalg_lu_solve", 128, 16, 71e-6),
+        ("linalg_lu_solve", 256, 32, 138e-6),
+        ("cholesky_inverse", 128, 128, 71e-6),
+        ("cholesky_inverse", 256, 256, 142e-6),
+    ],
+)
+def test_published_times_of_solves(name: str, n: int, k: int, measured_s: float) -> None:
+    found = estimated(solve(name, n, k), target_device("H20"))
+    assert measured_s / 1.5 < found.time_s < 1.5 * measured_s
+
+
+def test_a_solve_waits_for_its_rows() -> None:
+    one = estimated(solve("linalg_solve_triangular", 1024, 1024)).time_s
+    assert one > 1024 * 0.26e-6
+    for name in ("linalg_lu_solve", "lu_solve", "cholesky_solve", "cholesky_inverse"):
+        assert 1.8 * one < estimated(solve(name, 1024, 1024)).time_s < 2.2 * one
+    assert estimated(solve("triangular_solve", 1024, 1024)).time_s == one
+    # One right-hand side is solved faster, and a batch in the time of one.
+    single = estimated(solve("linalg_solve_triangular", 1024, 1)).time_s
+    assert single < one / 3
+    assert estimated(solve("linalg_solve_triangular", 1024, 1, (16,))).time_s < 4 * single
+
+
+@pytest.mark.parametrize("shape", [(1024, 1024), (4096, 8, 8)])
+def test_an_exponential_is_five_products(shape: tuple[int, ...]) -> None:
+    x = spec(*shape)
+    product = aten("mm" if len(shape) == 2 else "bmm", x, x, outputs=(x,))
+    found, one = estimated(aten("linalg_matrix_exp", x, outputs=(x,))), estimated(product)
+    assert found.time_s > 5 * one.time_s
+    assert found.kernels >= 10

@@ -11,6 +11,7 @@ from gobrrr.timeline.ops import VALUES_IN_ELEMENT, Arg, OpCall, TensorSpec
 from gobrrr.work.contractions import groups_of, groups_used, output_mask
 from gobrrr.work.convolution import COMPOSITE, LAYOUTS, by_dimension, output_shape
 from gobrrr.work.estimate import Work
+from gobrrr.work.linear_algebra import PRODUCTS_OF_EXPONENTIAL
 from gobrrr.work.traffic import integers
 
 _CONVOLUTIONS = {**LAYOUTS, **COMPOSITE}
@@ -32,7 +33,9 @@ def products_of(
     except (LookupError, ValueError, TypeError, AttributeError, ZeroDivisionError):
         # A trace that leaves arguments out.
         return ()
-    return tuple(replace(p, cold_bytes=cold_bytes / len(found)) for p in found)
+    # A chain of products reads two matrices and writes one each, the op reads one and writes one.
+    share = 1.5 if call.name == "aten::linalg_matrix_exp" else 1 / max(len(found), 1)
+    return tuple(replace(p, cold_bytes=cold_bytes * share) for p in found)
 
 
 def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
@@ -57,6 +60,8 @@ def _products(call: OpCall, dtype: str, c: Coefficients) -> list[Product]:
         matrix = next(spec for spec in tensors if len(spec.shape) == 2)
         m, k = matrix.shape
         return [Product(m, 1, k * _parts(matrix), 1, dtype, 0.0)]
+    if name == "linalg_matrix_exp":
+        return [_plain(tensors[0], tensors[0], dtype)] * PRODUCTS_OF_EXPONENTIAL
     if name == "_euclidean_dist":
         x, y = tensors[0], tensors[1]
         return [_product(x.shape[-2], y.shape[-2], x.shape[-1] + 2, prod(x.shape[:-2]), dtype)]

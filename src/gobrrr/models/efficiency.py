@@ -186,6 +186,8 @@ def passes_beside(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass,
         return ()
     if call.name == "aten::convolution_backward":
         return _beside_backward(call, work, device)
+    if call.name == "aten::linalg_matrix_exp":
+        return _beside_exponential(call, work, device)
     shape = shape_of_convolution(call)
     if shape is None:
         return ()
@@ -230,7 +232,19 @@ def _beside_backward(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pa
     return tuple(_copy(size, device, work.compute_dtype, share) for size in sizes)
 
 
-def _copy(size: int, device: TargetDevice, dtype: str, share: float) -> Pass:
+def _beside_exponential(call: OpCall, work: Work, device: TargetDevice) -> tuple[Pass, ...]:
+    """The matrix scaled, five combinations of five powers, three sums of two matrices.
+
+    ``compute_T18`` and ``compute_T18_scale_square``, aten/src/ATen/native/LinearAlgebra.cpp.
+    """
+    x = call.tensors[0]
+    size = x.numel * (x.item_size_bytes or 4)
+    return tuple(
+        _copy(size * tensors / 2, device, work.compute_dtype, 1.0) for tensors in (2, 10, 3, 3, 3)
+    )
+
+
+def _copy(size: float, device: TargetDevice, dtype: str, share: float) -> Pass:
     moved = 2.0 * size
     cold = 0.0 if moved <= device.cache_bytes / 2 else moved
     return Pass(bytes_moved=moved * share, cold_bytes=cold * share, dtype=dtype)

@@ -22,9 +22,14 @@ beside the code (float32, microseconds a column):
   (issue 41306).
 - LU is not among them and taken as Cholesky, the least that a column takes; it searches a pivot
   too.
+- A solve with a triangular matrix (cuBLAS's trsm, which cuSOLVER's getrs and potrs call twice) 0.26
+  a row: 270 us for both factors of 512 x 512 and 64 right-hand sides on an H20 (pull request 6525
+  of flagos-ai/FlagGems). With one right-hand side 0.054: 53.0 us for 256 x 256 after 39.3 us for
+  128 x 128, both factors (5011 of FlagGems).
 
 Between the columns Cholesky goes at ``LEVEL_3`` of the float32 peak: 64 of 2048 x 2048 take 22.2 ms
-(173515), 8.3 TFLOP/s, 12 % of an H100's, which is taken for every GPU and every kind.
+(173515), 8.3 TFLOP/s, 12 % of an H100's, which is taken for every GPU and every kind; trsm's go
+at the rate of large products.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent, time_text
 from gobrrr.work.estimate import Work
-from gobrrr.work.linear_algebra import is_hermitian
+from gobrrr.work.linear_algebra import is_hermitian, solved
 from gobrrr.work.traffic import need
 
 LEVEL_3 = 0.12
@@ -58,12 +63,14 @@ class _Family(NamedTuple):
 
     ``column_s``: seconds a column. ``batched``: whether a batch goes through its columns together.
     ``reads``: how often a column reads what is left of the matrix beside the products.
+    ``library``: whose routine it is.
     """
 
     name: str
     column_s: float
     batched: bool
     reads: float = 0.0
+    library: str = "cuSOLVER"
 
 
 _CHOLESKY = _Family("Cholesky", 0.73e-6, True)
@@ -73,6 +80,11 @@ _EIGH = _Family("tridiagonal reduction", 18e-6, False, reads=1.0)
 _EIG = _Family("Hessenberg reduction and QR iterations", 200e-6, False, reads=1.0)
 _SVD = _Family("Jacobi's SVD", 54e-6, False)
 
+_SOLVE = _Family("triangular solve", 0.26e-6, True, library="cuBLAS")
+_OF_ONE_S = 0.054e-6
+# Operators that solve with one triangular matrix; the others with both factors of a matrix.
+_ONCE = ("linalg_solve_triangular", "triangular_solve")
+
 _FAMILIES = {
     "linalg_cholesky_ex": _CHOLESKY, "cholesky": _CHOLESKY,
     "linalg_lu_factor_ex": _LU, "linalg_lu": _LU, "linalg_ldl_factor_ex": _LU, "_linalg_det": _LU,
@@ -80,6 +92,8 @@ _FAMILIES = {
     "linalg_qr": _QR, "geqrf": _QR, "linalg_householder_product": _QR, "linalg_lstsq": _QR,
     "_linalg_eigh": _EIGH, "linalg_eigh": _EIGH, "linalg_eig": _EIG, "_linalg_eigvals": _EIG,
     "_linalg_svd": _SVD, "linalg_svd": _SVD, "linalg_pinv": _SVD, "pinverse": _SVD,
+    "linalg_solve_triangular": _SOLVE, "triangular_solve": _SOLVE, "linalg_lu_solve": _SOLVE,
+    "lu_solve": _SOLVE, "cholesky_solve": _SOLVE, "cholesky_inverse": _SOLVE,
 }  # fmt: skip
 
 
@@ -94,12 +108,13 @@ def time_of_factorisation(
     Raises:
         IndexError, ValueError: the trace leaves arguments out.
     """
-    family = _FAMILIES.get(call.name.removeprefix("aten::"))
+    name = call.name.removeprefix("aten::")
+    family = _FAMILIES.get(name)
     if family is None:
         return None
     if is_hermitian(call):
         family = _EIGH
-    x = need(call, 0)
+    x = solved(call)[0] if family is _SOLVE else need(call, 0)
     batch, rows, columns = prod(x.shape[:-2]), max(x.shape[-2:]), min(x.shape[-2:])
     # Without matrix units for its dtype, and without TF32: cuSOLVER computes as it is asked to.
     dtype = "float32" if work.compute_dtype == "tf32" else work.compute_dtype
@@ -109,7 +124,14 @@ def time_of_factorisation(
         return None
     turns = 1 if family.batched else batch
     flops = work.matrix_flops or 0.0
-    per_column_s = family.column_s
+    per_column_s, share = family.column_s, LEVEL_3
+    if family is _SOLVE:
+        per_column_s *= _solves(call)
+        share = c.float32_fraction if dtype == "float32" else c.matrix_fraction
+        if name == "cholesky_inverse":
+            # With the identity as right-hand sides, taken as dense
+            # (``_cholesky_inverse_cusolver_potrs_based``, BatchLinearAlgebraLib.cpp).
+            flops = max(flops, 2.0 * batch * columns**3)
     if family is _QR and call.name.endswith("linalg_qr") and "r" not in call.args:
         per_column_s *= 2
     if family in (_EIGH, _SVD) and rows <= _BATCHED_JACOBI:
@@ -121,15 +143,24 @@ def time_of_factorisation(
     bandwidth = cache if size <= device.cache_bytes / 2 else dram
     # What is left shrinks with each column: a third of all columns times all of the matrix.
     read_s = family.reads * batch * columns * size / 3 / bandwidth
-    compute_s = flops / (rate * LEVEL_3)
+    compute_s = flops / (rate * share)
     memory_s = read_s + float(work.bytes_moved or 0) / dram
     chain_s = turns * columns * per_column_s
-    count = 2 * turns * ceil(columns / _PANEL)
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
+    # The chain's kernels are within it: no more than it has time for.
+    count = max(1, min(2 * turns * ceil(columns / _PANEL), int(chain_s / one_s)))
     looped = f" in each of {turns} matrices" if turns > 1 else ""
     how = (
         f"{family.name}: {columns} columns{looped}, one after the other, {time_text(per_column_s)} "
-        f"each (cuSOLVER), and products between them at {percent(LEVEL_3)} of the peak"
+        f"each ({family.library}), and products between them at {percent(share)} of the peak"
     )
     latency_s = max(0.0, chain_s - count * one_s)
     return Kernels(compute_s + memory_s, compute_s, memory_s, count, how, latency_s)
+
+
+def _solves(call: OpCall) -> float:
+    """How many triangular solves an operator waits for, in those of several right-hand sides."""
+    sides = solved(call)[1]
+    factors = 1 if call.name.removeprefix("aten::") in _ONCE else 2
+    alone = sides is not None and sides.shape[-1:] == (1,)
+    return factors * (_OF_ONE_S / _SOLVE.column_s if alone else 1.0)

@@ -14,15 +14,20 @@ from gobrrr.work.registry import formula, qualified
 from gobrrr.work.traffic import account, need, product, results
 from gobrrr.work.traits import describe
 
-# Operators that factor a matrix column by column, each waiting for those before it; without
-# ``aten::``.
+# Operators that factor a matrix column by column, or solve with a triangular one row by row, each
+# waiting for those before it; without ``aten::``.
 FACTORISATIONS = frozenset({
     "linalg_cholesky_ex", "cholesky", "linalg_lu_factor_ex", "linalg_lu", "linalg_ldl_factor_ex",
     "_linalg_det", "_linalg_slogdet", "linalg_inv_ex", "inverse", "_linalg_solve_ex", "linalg_qr",
     "geqrf", "linalg_householder_product", "linalg_lstsq", "_linalg_eigh", "linalg_eigh",
     "linalg_eig", "_linalg_eigvals", "_linalg_svd", "linalg_svd",
     "linalg_pinv", "pinverse",
+    "linalg_solve_triangular", "triangular_solve", "linalg_lu_solve", "lu_solve", "cholesky_solve",
+    "cholesky_inverse",
 })  # fmt: skip
+
+
+PRODUCTS_OF_EXPONENTIAL = 5
 
 
 def _work(call: OpCall, flops: float, reads: list[TensorSpec] | None = None) -> Work:
@@ -77,12 +82,24 @@ def _columns(a: TensorSpec, b: TensorSpec) -> int:
     return b.shape[-1] if len(b.shape) >= len(a.shape) else 1
 
 
+def solved(call: OpCall) -> tuple[TensorSpec, TensorSpec | None]:
+    """The triangular matrix of an operator that solves with one, and the right-hand sides.
+
+    Those of ``cholesky_inverse`` are the columns of the identity: ``None``.
+    """
+    name = call.name.removeprefix("aten::")
+    if name == "cholesky_inverse":
+        return need(call, 0), None
+    if name in ("linalg_solve_triangular", "linalg_lu_solve"):
+        return need(call, 0), need(call, 1 if name == "linalg_solve_triangular" else 2)
+    return need(call, 1), need(call, 0)
+
+
 @formula(*qualified("linalg_solve_triangular triangular_solve"))
 def triangular(call: OpCall) -> Work:
     """``(A, B)``, or ``triangular_solve(B, A)``: n^2 k; half of A is read."""
-    a, b = need(call, 0), need(call, 1)
-    if call.name.endswith("triangular_solve"):
-        a, b = b, a
+    a, b = solved(call)
+    assert b is not None
     n = a.shape[-1]
     half = TensorSpec((*a.shape[:-2], n * (n + 1) // 2), a.dtype)
     return _work(call, n**2 * _columns(a, b), [half, b])
@@ -165,7 +182,7 @@ def check_errors(call: OpCall) -> Work:
 def matrix_exp(call: OpCall) -> Work:
     """At least the 5 products of a Taylor polynomial of degree 18 (Bader, Blanes, Casas 2019)."""
     n = need(call, 0).shape[-1]
-    return _work(call, 5 * 2 * n**3)
+    return _work(call, PRODUCTS_OF_EXPONENTIAL * 2 * n**3)
 
 
 @formula("aten::linalg_cross")
