@@ -180,3 +180,17 @@ def test_an_exponential_is_five_products(shape: tuple[int, ...]) -> None:
     found, one = estimated(aten("linalg_matrix_exp", x, outputs=(x,))), estimated(product)
     assert found.time_s > 5 * one.time_s
     assert found.kernels >= 10
+
+
+def test_small_matrices_of_a_batch_are_factored_together_and_their_qs_are_not() -> None:
+    one, many = estimated(qr(64, 64, mode="r")), estimated(qr(512, 64, 64, mode="r"))
+    assert many.time_s < 3 * one.time_s
+    with_q = estimated(qr(512, 64, 64))
+    assert with_q.time_s > 500 * one.time_s
+    assert "64 columns in 513 chains" in with_q.because
+    # Fewer than one for each 16 rows, and more than 256 rows, are factored one by one.
+    few, tall = qr(3, 64, 64, mode="r"), qr(512, 512, 64, mode="r")
+    assert estimated(few).time_s == pytest.approx(3 * one.time_s, rel=0.05)
+    assert "in each of 512 matrices" in estimated(tall).because
+    system = aten("linalg_lstsq", spec(512, 64, 64), spec(512, 64, 1))
+    assert estimated(system).time_s < 5 * one.time_s

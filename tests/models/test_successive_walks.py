@@ -114,3 +114,16 @@ def test_a_transform_passes_over_memory_for_each_dimension(
     # The first reading and the last writing are of memory, what lies between but for half a cache.
     expected = (2 * passes * size - 2 * (passes - 1) * KEPT) / 1e12
     assert found.traffic_s == pytest.approx(expected, rel=0.03)
+
+
+def test_a_prime_length_is_transformed_as_a_convolution_of_twice_as_many_points() -> None:
+    def transformed(length: int) -> KernelEstimate:
+        x = spec(1024, length, dtype="complex64")
+        return _estimate(aten("_fft_c2c", x, (1,), 0, True, outputs=(x,)))
+
+    power, prime = transformed(4096), transformed(4093)
+    assert (power.kernels, prime.kernels) == (1, 2)
+    # Of 8192 points, written by one kernel and read by the next.
+    assert prime.time_s > 2 * power.time_s
+    # Small primes have kernels of their own.
+    assert transformed(127 * 32).kernels == 1

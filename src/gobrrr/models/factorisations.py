@@ -53,6 +53,10 @@ _PANEL = 32
 # Sweeps over all pairs of columns until Jacobi's rotations have converged: up to 10 (Golub and Van
 # Loan, section 8.5.5).
 _SWEEPS = 10
+# Matrices of at most so many rows, and at least two of them and one for each 16 rows, are factored
+# together by cuBLAS (``geqrf_kernel`` and ``lstsq_kernel``, BatchLinearAlgebra.cpp). Their Qs are
+# still formed one after the other (``orgqr_helper_cusolver``).
+_BATCHED_QR, _ROWS_A_MATRIX = 256, 16
 # Matrices up to this size are factored in one batched kernel by Jacobi
 # (aten/src/ATen/native/cuda/linalg/BatchLinearAlgebraLib.cpp).
 _BATCHED_JACOBI = 32
@@ -132,10 +136,9 @@ def time_of_factorisation(
             # With the identity as right-hand sides, taken as dense
             # (``_cholesky_inverse_cusolver_potrs_based``, BatchLinearAlgebraLib.cpp).
             flops = max(flops, 2.0 * batch * columns**3)
-    if family is _QR and call.name.endswith("linalg_qr") and "r" not in call.args:
-        per_column_s *= 2
+    chains = _chains_of_qr(call, batch, x.shape[-2]) if family is _QR else turns
     if family in (_EIGH, _SVD) and rows <= _BATCHED_JACOBI:
-        turns = 1
+        turns = chains = 1
     if family is _SVD:
         # A rotation of two columns: three dot products, and both columns of A and of V turned.
         flops = max(flops, _SWEEPS * batch * columns**2 / 2 * (12.0 * rows + 6.0 * columns))
@@ -145,11 +148,13 @@ def time_of_factorisation(
     read_s = family.reads * batch * columns * size / 3 / bandwidth
     compute_s = flops / (rate * share)
     memory_s = read_s + float(work.bytes_moved or 0) / dram
-    chain_s = turns * columns * per_column_s
+    chain_s = chains * columns * per_column_s
     one_s = max(device.kernel_fixed_s, c.kernel_floor_s)
     # The chain's kernels are within it: no more than it has time for.
-    count = max(1, min(2 * turns * ceil(columns / _PANEL), int(chain_s / one_s)))
-    looped = f" in each of {turns} matrices" if turns > 1 else ""
+    count = max(1, min(2 * chains * ceil(columns / _PANEL), int(chain_s / one_s)))
+    looped = "" if chains == 1 else f" in {chains} chains"
+    if chains == turns > 1:
+        looped = f" in each of {turns} matrices"
     how = (
         f"{family.name}: {columns} columns{looped}, one after the other, {time_text(per_column_s)} "
         f"each ({family.library}), and products between them at {percent(share)} of the peak"
@@ -164,3 +169,14 @@ def _solves(call: OpCall) -> float:
     factors = 1 if call.name.removeprefix("aten::") in _ONCE else 2
     alone = sides is not None and sides.shape[-1:] == (1,)
     return factors * (_OF_ONE_S / _SOLVE.column_s if alone else 1.0)
+
+
+def _chains_of_qr(call: OpCall, batch: int, rows: int) -> int:
+    """How often the columns of a matrix wait for each other, over a batch.
+
+    Its factors, and Q where that is formed.
+    """
+    name = call.name.removeprefix("aten::")
+    together = rows <= _BATCHED_QR and batch >= max(2, rows / _ROWS_A_MATRIX)
+    factored = 1 if together and name != "linalg_householder_product" else batch
+    return factored + (batch if name == "linalg_qr" and "r" not in call.args else 0)

@@ -8,6 +8,7 @@ TensorAdvancedIndexing.cpp (``masked_fill``, ``count_nonzero_cuda``), PadNd.cpp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, log2, prod
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ ALONG_COLUMNS = 0.85
 _OF_RESULTS = (Walk(0.0, 2.0, 0.0),) * 5
 # Bits of the length that one kernel of cuFFT transforms in shared memory: 8192 points of 8 bytes.
 _POINTS_BITS = 13
+# cuFFT has building blocks for primes below this (its documentation, "Accuracy and Performance").
+_PRIMES = 128
 
 
 class Kernel(NamedTuple):
@@ -144,8 +147,51 @@ def fourier(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     tensors = (*call.tensors[:1], *(call.outputs or ()))
     dims = integers_of(call.args[1]) or ()
     lengths = [max(t.shape[dim] for t in tensors) for dim in dims]
-    kernels = sum(max(1, ceil(log2(max(1, length)) / _POINTS_BITS)) for length in lengths)
-    if kernels <= 1:
+    kernels = [kernel for length in lengths for kernel in _of_transform(length)]
+    if len(kernels) <= 1:
         return ONE
     size = float(max(work.bytes_read or 0, work.bytes_written or 0))
-    return in_turn(size, work, machine, [UNARY] * kernels, reduced=None)
+    steps = sum(log2(max(2, length)) for length in lengths)
+    more = sum(_steps(length) for length in lengths) / steps
+    walks = in_turn(size, work, machine, kernels, reduced=None)
+    return tuple(replace(walk, arithmetic=walk.arithmetic * more) for walk in walks)
+
+
+def _padded(length: int) -> int | None:
+    """Points of the transforms in Bluestein's algorithm; ``None`` where cuFFT does without."""
+    return None if _largest_prime(length) < _PRIMES else 1 << (2 * length - 2).bit_length()
+
+
+def _steps(length: int) -> float:
+    """Arithmetic of a transform, in the steps of radix 2 that each of its points takes."""
+    padded = _padded(length)
+    if padded is None:
+        return log2(max(2, length))
+    return 2 * padded / length * log2(padded)
+
+
+def _of_transform(length: int) -> list[Kernel]:
+    """The kernels of a transform along one dimension.
+
+    With a prime factor from 128 cuFFT takes Bluestein's algorithm: a convolution, by a transform
+    there and one back, of at least 2 n - 1 points (a power of two, here), in whose kernels the
+    products beside them are taken to be.
+    """
+    padded = _padded(length)
+    if padded is None:
+        return [UNARY] * ceil(log2(max(2, length)) / _POINTS_BITS)
+    grown = padded / length
+    parts = 2 * ceil(log2(padded) / _POINTS_BITS)
+    return [
+        Kernel(1.0 if at == 0 else grown, 1.0 if at == parts - 1 else grown) for at in range(parts)
+    ]
+
+
+def _largest_prime(n: int) -> int:
+    found, factor = 1, 2
+    while factor * factor <= n:
+        if n % factor:
+            factor += 1
+        else:
+            found, n = factor, n // factor
+    return max(found, n)
