@@ -183,3 +183,14 @@ def test_a_gradient_takes_longer_than_resampling() -> None:
         )
         assert seconds(backward) > 1.5 * seconds(forward)
         assert seconds(only_grid) < seconds(backward)
+
+
+def test_a_published_time_of_resampling_in_three_dimensions() -> None:
+    # H20, github.com/flagos-ai/FlagGems/pull/3555.
+    x, y = spec(8, 16, 4, 32, 32), spec(8, 16, 8, 64, 64)
+    call = aten("upsample_trilinear3d", x, y.shape[2:], False, outputs=(y,))
+    work = work_of(call)
+    assert work is not None
+    found = estimate_op(call, work, target_device("H20"))
+    assert found is not None
+    assert 86e-6 / 1.5 < found.time_s < 86e-6 * 1.5

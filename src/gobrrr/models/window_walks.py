@@ -51,20 +51,33 @@ def window(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 def resample(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """A thread per position of an image computes where it reads from once, for all channels and
     images; the reads of neighbours come from the first-level cache.
+
+    In 1-D and 3-D it goes through them one after the other: 86 us for 128 of 8 x 64 x 64 results on
+    an H20 (pull request 3555 of flagos-ai/FlagGems).
     """
-    return (Walk(arithmetic=2, efficiency=0.8),)
+    results = call.outputs[0] if call.outputs else None
+    trips = 0 if results is None else _in_turn(call, results, machine)
+    return (Walk(arithmetic=2, efficiency=0.8, trips=trips),)
 
 
 def resample_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """The result is zeroed, then a thread for each gradient adds it to the elements it came from.
 
-    In 1-D and 3-D there is a thread for each position, which goes through images and channels one
-    after the other: it may not read the next before it has added the last.
+    Where a thread goes through images and channels it may not read the next before it has added
+    the last.
     """
     grad = call.tensors[0]
-    images = prod(grad.shape[:2]) if "1d" in call.name or "3d" in call.name else 0
-    trips = images * _rounds(grad.numel // images, machine) if images else 0
+    trips = _in_turn(call, grad, machine)
     return _zeroed_and_added(adds_of_resampling(call), grad, work, trips)
+
+
+def _in_turn(call: OpCall, fine: TensorSpec, machine: Machine) -> int:
+    """Trips of a thread that goes through images and channels: linear in 1-D and 3-D.
+
+    ``fine``: what it has a thread for each position of.
+    """
+    images = prod(fine.shape[:2]) if "linear1d" in call.name or "linear3d" in call.name else 0
+    return images * _rounds(fine.numel // images, machine) if images else 0
 
 
 def sample(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:

@@ -374,7 +374,11 @@ describe(
     "_upsample_bilinear2d_aa im2col col2im",
     passes="window",
 )
-describe("upsample_bilinear2d upsample_bicubic2d upsample_nearest2d", passes="resample")
+describe(
+    "upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
+    "upsample_nearest2d",
+    passes="resample",
+)
 describe("avg_pool2d_backward max_pool2d_with_indices_backward", passes="scatter")
 # The gradients of the nearest element are gathered, by a thread for each of them.
 describe(
