@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +154,27 @@ def test_the_source_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is the trace itself"):
         write_scrubbed(source, source)
     assert source.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["copy.json", "copy.json.gz"])
+@pytest.mark.parametrize("write", [write_scrubbed, lambda s, t: write_with_tracks(s, t, [])])
+def test_a_link_and_a_pipe_stay_what_they_are(
+    tmp_path: Path, name: str, write: Callable[[Path, Path], None]
+) -> None:
+    source, plain = private_trace().write(tmp_path), tmp_path / f"plain.{name}"
+    write(source, plain)
+    link, pipe, real = tmp_path / f"link.{name}", tmp_path / f"pipe.{name}", tmp_path / f"to.{name}"
+    link.symlink_to(real)
+    write(source, link)
+    assert link.is_symlink() and read_json(real) == read_json(plain)
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write(source, pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    reader.join(10)
+    assert received == [plain.read_bytes()]
 
 
 def test_a_failure_half_way_leaves_nothing_behind(tmp_path: Path) -> None:

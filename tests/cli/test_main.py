@@ -166,3 +166,57 @@ def test_doctor_always_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out
     assert "Python" in shown and "What works" in shown and "gobrrr trace" in shown
+
+
+FULL = Path("/dev/full")
+
+
+def printing_to(where: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command whose streams a shell leads elsewhere (``>/dev/full``, ``>&-``)."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, "-m", "gobrrr", *arguments],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )  # fmt: skip
+
+
+COMMANDS_THAT_PRINT = [
+    ["report", "training.json"], ["compare", "training.json", "training.json"],
+    ["check", "training.json", "--max", "kernels=1"], ["--help"],
+]  # fmt: skip
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", COMMANDS_THAT_PRINT, ids=lambda each: each[0])
+def test_a_full_stdout_is_one_sentence_and_2(data: Path, arguments: list[str]) -> None:
+    given = [str(data / each) if each.endswith(".json") else each for each in arguments]
+    done = printing_to(f">{FULL}", *given)
+    assert done.stderr == "gobrrr: cannot write to standard output: no space left on device\n"
+    assert done.returncode == 2
+    silent = printing_to(f">{FULL} 2>&1", *given)
+    assert silent.returncode == 2
+
+
+@pytest.mark.parametrize("where", [">&-", ">&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    list(zip(COMMANDS_THAT_PRINT, (0, 0, 1, 0))),
+    ids=lambda each: str(each)[:12],
+)
+def test_a_closed_stdout_is_silence(
+    data: Path, where: str, arguments: list[str], code: int
+) -> None:
+    given = [str(data / each) if each.endswith(".json") else each for each in arguments]
+    done = printing_to(where, *given)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", code)
+
+
+def test_an_error_of_the_system_that_is_not_of_printing_keeps_its_traceback(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gobrrr.cli.report.load", failing)
+    with pytest.raises(OSError, match="No space left"):
+        main(["report", str(data / "training.json")])

@@ -23,6 +23,7 @@ from gobrrr.capture.trace_events import decode_leniently
 from gobrrr.capture.trace_stream import HARMLESS_FIELDS, Chunk, TraceReader
 from gobrrr.timeline.data import Int64
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.files import written_atomically
 
 # A process number that no operating system gives out, so that the tracks stand apart.
 TRACK_PROCESS = 2**31 - 1
@@ -82,15 +83,15 @@ def _rewrite(
 ) -> None:
     if target.exists() and source.exists() and target.samefile(source):
         raise InputError(f"{target}: is the trace itself; write to another name")
-    # Beside the target, so that a failure half way leaves nothing under its name.
-    part = target.with_name(f".{target.name}.part")
     try:
-        try:
-            with gzip.open(part, "wb", 6) if target.suffix == ".gz" else part.open("wb") as file:
-                _copy(TraceReader(source), file, change, more)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        # Not durable: the trace is still there to copy again.
+        with written_atomically(target, durable=False) as stream:
+            if target.suffix != ".gz":
+                _copy(TraceReader(source), stream, change, more)
+                return
+            # Without a name or a time of its own: equal copies are equal bytes.
+            with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
+                _copy(TraceReader(source), packed, change, more)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise InputError(f"{target}: cannot be written: {reason}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -10,8 +9,14 @@ from importlib import import_module
 
 from gobrrr import __version__
 from gobrrr.cli.parsing import Parser
-from gobrrr.cli.streams import flush_stdout, takes_text
-from gobrrr.timeline.errors import DefectError, GobrrrError, UserCodeError
+from gobrrr.cli.streams import (
+    failed_to_print,
+    flush_stdout,
+    give_up,
+    stand_in_for_closed,
+    takes_text,
+)
+from gobrrr.timeline.errors import DefectError, GobrrrError, InputError, UserCodeError
 
 # Name -> what it does, in the order of the help text. ``gobrrr.cli.<name>`` has DESCRIPTION,
 # EXAMPLES, add_arguments(parser) and execute(parser, arguments) -> exit code.
@@ -48,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     KeyboardInterrupt, of which all has been said.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    stand_in_for_closed()
     try:
         code = _dispatch(arguments)
         flush_stdout()
@@ -75,10 +81,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.excepthook = lambda *_: None
         raise
     except BrokenPipeError:
-        # Whoever read our output has left. The interpreter flushes stdout once more on its way
-        # out; it must not find the closed pipe (https://docs.python.org/3/library/signal.html).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # Whoever read our output has left.
+        give_up(1)
         return BROKEN_PIPE
+    except OSError as error:
+        if not failed_to_print(error):
+            raise
+        give_up(1)
+        _complain(f"cannot write to standard output: {(error.strerror or str(error)).lower()}")
+        return InputError.exit_code
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -104,4 +115,8 @@ def _said_by_argparse(leaving: SystemExit) -> bool:
 
 def _complain(sentence: str) -> None:
     if takes_text(sys.stderr):
-        print(f"gobrrr: {' '.join(sentence.split())}", file=sys.stderr)
+        try:
+            print(f"gobrrr: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+        except OSError:
+            # Whoever cannot be told may still read the exit code.
+            give_up(2)

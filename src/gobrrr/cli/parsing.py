@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gobrrr import reports
+from gobrrr.cli.streams import flush_stdout
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import prefixed
 
@@ -50,6 +51,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises ``InputError``; argparse would print the usage and leave."""
         raise InputError(f"{message} (see {self.prog} --help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Leaves after --help or --version, once their text is written."""
+        flush_stdout()
+        super().exit(status, message)
 
     def command(self, arguments: Sequence[str]) -> tuple[str, list[str]]:
         """The command's name and its arguments; prints help for none."""

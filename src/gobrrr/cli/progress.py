@@ -53,8 +53,14 @@ class Progress:
 
     def _write(self, text: str) -> None:
         if self._stream is not None and takes_text(self._stream):
-            self._stream.write(text)
-            self._stream.flush()
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except BrokenPipeError:
+                raise
+            except OSError:
+                # Full: progress is nothing that a measurement should end for.
+                self._stream = None
 
 
 _SENTENCES = {

@@ -5,7 +5,40 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
+from pathlib import Path
 from typing import TextIO
+
+# Rooms that print; every other that raises an OSError was about something else.
+_PRINTING = ("gobrrr.cli", "gobrrr.reports")
+
+
+def stand_in_for_closed() -> None:
+    """Gives stdout and stderr, if we were started without, a place where all that is printed is lost.
+
+    Python has ``None`` there then (``gobrrr report d.json >&-``), which ``print`` alone accepts.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+
+
+def failed_to_print(error: OSError) -> bool:
+    """Whether the error is that of our own printing: such an error names no file."""
+    if error.filename is not None:
+        return False
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    module = str(frames[-1].f_globals.get("__name__", "")) if frames else ""
+    return module in _PRINTING or module.startswith(tuple(f"{room}." for room in _PRINTING))
+
+
+def give_up(descriptor: int) -> None:
+    """Leads stdout (1) or stderr (2) nowhere from here on.
+
+    The interpreter writes what is left of them once more on its way out, and must not fail at that
+    (https://docs.python.org/3/library/signal.html).
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def flush_stdout() -> None:

@@ -4,37 +4,53 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from gobrrr.timeline.errors import InputError
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> Path:
-    """Writes ``data`` to a file beside ``path`` and renames it there, so no reader sees half.
-
-    A symlink is followed; a device such as ``/dev/stdout`` or a pipe is written straight.
-
-    Without ``durable`` the disk is not waited for: for what can be made again.
+    """``written_atomically`` for data that is there at once; returns ``path``.
 
     Raises:
         OSError: the folder does not exist or cannot be written, or ``path`` is a folder. Nothing
             is left behind.
     """
+    with written_atomically(path, durable=durable) as stream:
+        stream.write(data)
+    return Path(path)
+
+
+@contextmanager
+def written_atomically(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[BinaryIO]:
+    """A stream into a file beside ``path``, which is renamed there so that no reader sees half.
+
+    A symlink is followed; a device such as ``/dev/stdout`` or a pipe is written straight. What is
+    raised while the stream is open leaves no file behind, and an older one as it was.
+
+    Without ``durable`` the disk is not waited for: for what can be made again.
+
+    Raises:
+        OSError: the folder does not exist or cannot be written, or ``path`` is a folder.
+    """
     given = Path(path)
-    target = given.resolve() if given.is_symlink() else given
-    if target.is_dir():
+    if given.is_dir():
         raise IsADirectoryError(0, "it is a folder", str(given))
-    if target.exists() and not target.is_file():
-        with target.open("wb") as stream:
-            stream.write(data)
-        return given
+    # Asked of the path as given: the link behind /dev/stdout leads to a pipe without a name.
+    if given.exists() and not given.is_file():
+        with given.open("wb") as stream:
+            yield stream
+        return
+    target = given.resolve() if given.is_symlink() else given
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            yield stream
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
@@ -45,7 +61,6 @@ def write_atomically(path: str | os.PathLike[str], data: bytes, *, durable: bool
         with suppress(OSError):
             temporary.unlink()
         raise
-    return given
 
 
 def write_output(path: str | os.PathLike[str], data: bytes) -> Path:

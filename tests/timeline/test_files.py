@@ -1,0 +1,61 @@
+"""Files are written whole or not at all, and what is no file of its own is left what it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from gobrrr.timeline.files import write_atomically, written_atomically
+
+
+def read_from(path: Path) -> tuple[threading.Thread, list[bytes]]:
+    """A reader of a pipe, which opening it for writing waits for."""
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(path.read_bytes()), daemon=True)
+    reader.start()
+    return reader, found
+
+
+def test_a_pipe_is_written_straight_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader, found = read_from(pipe)
+    assert write_atomically(pipe, b"all of it") == pipe
+    reader.join(10)
+    assert found == [b"all of it"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_pipe_without_a_name_is_written_through_its_descriptor() -> None:
+    # What /dev/stdout leads to in a shell's pipe: a link to a name that is none.
+    reading, writing = os.pipe()
+    try:
+        write_atomically(f"/dev/fd/{writing}", b"all of it")
+        assert os.read(reading, 100) == b"all of it"
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_symlink_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link, real = tmp_path / "link.json", tmp_path / "elsewhere" / "real.json"
+    link.symlink_to(real)
+    for data in (b"first", b"second"):  # of a file that is not there yet, and of one that is
+        write_atomically(link, data)
+        assert link.is_symlink() and real.read_bytes() == data
+
+
+def test_what_is_raised_half_way_leaves_the_older_file(tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    path.write_bytes(b"older")
+    with pytest.raises(RuntimeError), written_atomically(path) as stream:
+        stream.write(b"half")
+        raise RuntimeError
+    assert path.read_bytes() == b"older"
+    assert list(tmp_path.iterdir()) == [path]
