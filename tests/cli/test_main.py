@@ -220,3 +220,12 @@ def test_an_error_of_the_system_that_is_not_of_printing_keeps_its_traceback(
     monkeypatch.setattr("gobrrr.cli.report.load", failing)
     with pytest.raises(OSError, match="No space left"):
         main(["report", str(data / "training.json")])
+
+
+@pytest.mark.parametrize("given", ["200", "100.5%", "-1", "much"])
+def test_a_share_of_the_step_is_refused_in_percent(
+    data: Path, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(data / "training.json"), f"--max-overhead={given}"]) == 2
+    said = capsys.readouterr().err
+    assert f"'{given}' is not a percentage from 0 to 100" in said

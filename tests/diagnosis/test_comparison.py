@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import gobrrr
+from gobrrr.diagnosis.assemble import TAKEN_AWAY
 from gobrrr.diagnosis.comparison import compare
 from gobrrr.diagnosis.schema import Diagnosis
 
@@ -122,6 +123,19 @@ def test_another_machine_is_said(before: Diagnosis, after: Diagnosis) -> None:
         "Not the same device: AMD EPYC 9R14 before, NVIDIA H100 after.",
         "Not the same torch: 2.13.0 before, 2.6.0 after.",
     ]
+
+
+def test_times_of_a_busy_machine_are_no_difference(before: Diagnosis, after: Diagnosis) -> None:
+    set_step(after, 0.078, 0.08, 0.082)
+    after.notices = [TAKEN_AWAY]
+    comparison = compare(before, after)
+    assert (comparison.ratio, comparison.speedup, comparison.verdict) == (1.25, None, "unknown")
+    assert comparison.notices == [
+        "Measured on a machine too busy to time the program: after. A difference of such times is "
+        "the machine's as much as the program's."
+    ]
+    before.notices = [TAKEN_AWAY]
+    assert "the program: before and after. " in compare(before, after).notices[0]
 
 
 def test_nothing(data: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import gobrrr
-from gobrrr.diagnosis.gate import Limits, against_baseline, over_limits
+from gobrrr.diagnosis.assemble import TAKEN_AWAY
+from gobrrr.diagnosis.gate import GateResult, Limits, against_baseline, over_limits
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.errors import InputError
 
@@ -140,3 +141,48 @@ def test_means_over_steps_that_differ_are_held_with_a_tolerance(
     assert "counts are means" in result.notes[0]
     now.counters["flops"] *= 1.05
     assert len(against_baseline(now, baseline).breaches) == 1
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "said"),
+    [
+        (True, False, "this diagnosis"),
+        (False, True, "the baseline"),
+        (True, True, "this diagnosis and the baseline"),
+    ],
+)
+def test_times_of_a_busy_machine_are_not_compared(
+    baseline: Diagnosis, now: Diagnosis, here: bool, there: bool, said: str
+) -> None:
+    slow_down(now, 3)
+    for diagnosis, busy in ((now, here), (baseline, there)):
+        diagnosis.notices = [TAKEN_AWAY] if busy else []
+    now.counters["kernels"] += 1
+    result = against_baseline(now, baseline)
+    assert [breach.split(":")[0] for breach in result.breaches] == ["kernels"]
+    assert result.notes == (
+        f"times not compared: the machine was too busy to time {said}; measure again on an idle "
+        "machine",
+    )
+
+
+@pytest.mark.parametrize(("here", "there"), [(2, 24), (24, 1), (0, 24)])
+def test_times_without_an_interval_are_not_compared(
+    baseline: Diagnosis, now: Diagnosis, here: int, there: int
+) -> None:
+    slow_down(now, 3)
+    now.step.time_s.n, baseline.step.time_s.n = here, there
+    result = against_baseline(now, baseline)
+    assert result.breaches == ()
+    assert result.notes == (
+        f"times not compared: too few steps for an interval ({here} here, {there} in the "
+        "baseline; 3 are enough)",
+    )
+
+
+def test_predictions_are_no_samples(baseline: Diagnosis, now: Diagnosis) -> None:
+    slow_down(now, 1.2)
+    now.step.time_s.n = baseline.step.time_s.n = 0
+    now.step.time_s.low, now.step.time_s.high = 0.01, None
+    assert len(against_baseline(now, baseline).breaches) == 1
+    assert against_baseline(now, baseline, time_tolerance=0.3) == GateResult((), ())

@@ -16,8 +16,9 @@ from gobrrr.timeline.errors import InputError
 DESCRIPTION = """Check a diagnosis against a baseline, or against limits.
 
 FLOPs, bytes, kernels and synchronisations per step are the same on any machine: any
-growth is a breach. Times are compared on the baseline's device only. Exit code 1 and
-one line per breach."""
+growth is a breach. Times are compared on the baseline's device only, and only where
+both have an interval and neither was measured on a busy machine. Exit code 1 and one
+line per breach."""
 EXAMPLES = """examples:
   gobrrr check d.json --baseline base.json
   gobrrr check d.json --baseline base.json --no-times --exact
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--regime", help="what must bound the step: compute, memory or overhead")
     group.add_argument(
         "--max-overhead",
-        type=_percent,
+        type=_percent_of_step,
         metavar="PERCENT",
         help="the most overhead, in percent of the step",
     )
@@ -83,14 +84,22 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     return 0
 
 
-def _percent(text: str) -> float:
+# More than ten times as long is a mistyped number.
+_MOST_PERCENT = 1000
+
+
+def _percent(text: str, most: int = _MOST_PERCENT) -> float:
     try:
         value = float(text.removesuffix("%"))
     except ValueError:
         value = -1.0
-    if not 0 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage")
+    if not 0 <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage from 0 to {most}")
     return value / 100
+
+
+def _percent_of_step(text: str) -> float:
+    return _percent(text, 100)
 
 
 def _limit(text: str) -> tuple[str, float]:

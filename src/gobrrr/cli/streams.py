@@ -14,13 +14,14 @@ _PRINTING = ("gobrrr.cli", "gobrrr.reports")
 
 
 def stand_in_for_closed() -> None:
-    """Gives stdout and stderr, if we were started without, a place where all that is printed is lost.
+    """Gives stdout and stderr, if we were started without, a place where what is printed is lost.
 
     Python has ``None`` there then (``gobrrr report d.json >&-``), which ``print`` alone accepts.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - stays open
+            setattr(sys, name, nowhere)
 
 
 def failed_to_print(error: OSError) -> bool:

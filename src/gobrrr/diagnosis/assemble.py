@@ -25,6 +25,7 @@ from gobrrr.diagnosis.records import (
 )
 from gobrrr.diagnosis.schema import (
     NO_VERDICT,
+    OF_THE_MACHINE,
     Concurrent,
     Coverage,
     DeviceRecord,
@@ -53,8 +54,8 @@ COMMUNICATION = "(waiting for other ranks)"
 TAKEN_AWAY = (
     f"For more than {percent(MOST_TAKEN_AWAY)} of the time measured, or of the time in which its "
     "threads could have run, this program waited for a processor: other programs, a hypervisor or "
-    "more threads of its own than processors had it. These times describe the machine and not the "
-    f"program, so {NO_VERDICT} and no prediction. Measure again on an idle machine."
+    f"more threads of its own than processors had it. {OF_THE_MACHINE}, "
+    f"so {NO_VERDICT} and no prediction. Measure again on an idle machine."
 )
 # A step longer than this many medians is slow.
 SLOW_STEP = 1.5

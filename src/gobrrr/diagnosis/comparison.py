@@ -12,6 +12,7 @@ from gobrrr.diagnosis.schema import Diagnosis, OpRow, Ratio, Record, Split, Spre
 COMPARISON_VERSION = 1
 # Fewer steps say nothing of their spread.
 FEWEST_STEPS = 3
+_OF_MACHINE = "A difference of such times is the machine's as much as the program's."
 
 
 class Side(Record, kw_only=True):
@@ -64,7 +65,8 @@ class Comparison(Record, kw_only=True):
     """What moved. ``speedup`` is before / after; ``verdict``: faster, slower, same, unknown.
 
     The interval of ``speedup`` divides the ends of the two intervals, so it is wider than 95 %:
-    the two were not measured side by side. ``None``: one of them has too few steps for one.
+    the two were not measured side by side. ``None``: one of them has too few steps for one, or was
+    measured on a machine too busy to time it.
     Ops have no interval: a diagnosis keeps their means alone.
     """
 
@@ -109,6 +111,8 @@ def speedup_of(before: Diagnosis, after: Diagnosis) -> tuple[float | None, Ratio
     if not (before.accounted_s > 0 and after.accounted_s > 0):
         return None, None
     ratio = before.accounted_s / after.accounted_s
+    if before.timed_on_busy_machine or after.timed_on_busy_machine:
+        return ratio, None
     old, new = before.step.time_s, after.step.time_s
     if min(old.n, new.n) < FEWEST_STEPS or not (old.low > 0 and new.low > 0):
         return ratio, None
@@ -207,8 +211,24 @@ def _notices(before: Diagnosis, after: Diagnosis) -> list[str]:
         ("gobrrr", before.environment.get("gobrrr"), after.environment.get("gobrrr")),
         ("kind of step", before.step.kind, after.step.kind),
     ]
+    busy = busy_sides(before, after, "before", "after")
     return [
-        f"Not the same {what}: {old or 'unknown'} before, {new or 'unknown'} after."
-        for what, old, new in pairs
-        if old != new
+        *(
+            [f"Measured on a machine too busy to time the program: {busy}. {_OF_MACHINE}"]
+            if busy
+            else []
+        ),
+        *(
+            f"Not the same {what}: {old or 'unknown'} before, {new or 'unknown'} after."
+            for what, old, new in pairs
+            if old != new
+        ),
     ]
+
+
+def busy_sides(first: Diagnosis, second: Diagnosis, one: str, other: str) -> str:
+    """Which of two diagnoses say of their own times that they are not the program's: ``one``,
+    ``other``, both with an "and" between them, or nothing.
+    """
+    sides = ((one, first), (other, second))
+    return " and ".join(name for name, side in sides if side.timed_on_busy_machine)

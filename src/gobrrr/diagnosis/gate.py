@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gobrrr.attribution.leaves import TOP_LEVELS
+from gobrrr.diagnosis.comparison import FEWEST_STEPS, busy_sides
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import TimeScale, percent, percent_change
@@ -110,7 +111,9 @@ def against_baseline(
     """Counters that grew (``exact``: changed) and, on the same device, times that grew.
 
     The step time is in breach if it grew by more than ``time_tolerance`` (0.1 is 10 %) and the two
-    95 % intervals lie apart; with fewer than three steps on a side the first alone decides.
+    95 % intervals lie apart. Where that cannot be told, times are not compared and a note says why:
+    another device, a machine too busy to time the program, fewer than three steps on a side. A
+    prediction is no sample: against another prediction the first alone decides.
 
     Raises:
         InputError: there is nothing in the baseline to hold this diagnosis against.
@@ -136,19 +139,35 @@ def against_baseline(
             notes.append(f"{line}{_growth(before, now)}; a new baseline would make this the limit")
     if not times:
         return GateResult(tuple(breaches), tuple(notes))
-    if not _same_device(diagnosis, baseline):
-        here, there = diagnosis.device.name or "unknown", baseline.device.name or "unknown"
-        notes.append(f"times not compared: this is {here}, the baseline {there}")
+    reason = _not_comparable(diagnosis, baseline)
+    if reason:
+        notes.append(f"times not compared: {reason}")
     else:
         breaches += _slower(diagnosis, baseline, time_tolerance)
     return GateResult(tuple(breaches), tuple(notes))
 
 
-def _same_device(a: Diagnosis, b: Diagnosis) -> bool:
-    def of(diagnosis: Diagnosis) -> tuple[str, str, int | None]:
-        return diagnosis.device.name, diagnosis.device.kind, diagnosis.device.threads
+def _not_comparable(diagnosis: Diagnosis, baseline: Diagnosis) -> str:
+    """Why no growth of the step time could be the program's; nothing where it could."""
 
-    return of(a) == of(b)
+    def device_of(side: Diagnosis) -> tuple[str, str, int | None]:
+        return side.device.name, side.device.kind, side.device.threads
+
+    if device_of(diagnosis) != device_of(baseline):
+        here, there = diagnosis.device.name or "unknown", baseline.device.name or "unknown"
+        return f"this is {here}, the baseline {there}"
+    busy = busy_sides(diagnosis, baseline, "this diagnosis", "the baseline")
+    if busy:
+        return f"the machine was too busy to time {busy}; measure again on an idle machine"
+    now, before = diagnosis.step.time_s.n, baseline.step.time_s.n
+    if now == before == 0:
+        return ""
+    if min(now, before) < FEWEST_STEPS:
+        return (
+            f"too few steps for an interval ({now} here, {before} in the baseline; "
+            f"{FEWEST_STEPS} are enough)"
+        )
+    return ""
 
 
 def _slower(diagnosis: Diagnosis, baseline: Diagnosis, tolerance: float) -> list[str]:
@@ -156,7 +175,7 @@ def _slower(diagnosis: Diagnosis, baseline: Diagnosis, tolerance: float) -> list
     if not before > 0 or now <= before * (1 + tolerance):
         return []
     old, new = baseline.step.time_s, diagnosis.step.time_s
-    if min(old.n, new.n) >= 3 and (old.high is None or new.low <= old.high):
+    if new.n and (old.high is None or new.low <= old.high):
         return []
     scale = TimeScale.of(now)
     return [

@@ -44,6 +44,8 @@ from gobrrr.timeline.step_kinds import SeenSteps, WallTime
 SCHEMA_VERSION = 1
 # Stands in the notice that says why a diagnosis has no regime.
 NO_VERDICT = "there is no verdict"
+# Stands in the notice of a diagnosis whose program had too little of the machine to be timed.
+OF_THE_MACHINE = "These times describe the machine and not the program"
 
 # Reports come after this room, so the one behind ``print(diagnosis)`` is named, not imported.
 _TEXT_REPORT = "gobrrr.reports.terminal"
@@ -287,6 +289,11 @@ class Diagnosis(Record, kw_only=True):
     def accounted_s(self) -> float:
         """Seconds that the leaves sum to: the median or the mean, as ``step.basis`` says."""
         return self.step.time_s.mean if self.step.basis == "mean" else self.step.time_s.median
+
+    @property
+    def timed_on_busy_machine(self) -> bool:
+        """Whether its own notices say that its times are not the program's."""
+        return any(OF_THE_MACHINE in notice for notice in self.notices)
 
     def check(self) -> None:
         """Verifies the one rule of accounting: leaves sum to the step, and to the split.

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gobrrr.attribution.leaves import TOP_LEVELS
-from gobrrr.diagnosis.comparison import Change, Comparison, OpChange
+from gobrrr.diagnosis.comparison import FEWEST_STEPS, Change, Comparison, OpChange
 from gobrrr.reports.terminal import Options
 from gobrrr.reports.words import PARTS
 from gobrrr.timeline.names import op_name, plain_name
@@ -30,7 +30,7 @@ _VERDICTS = {
     "faster": "faster",
     "slower": "slower",
     "same": "no difference beyond the spread of the steps",
-    "unknown": "too few steps for an interval",
+    "unknown": "no interval is known",
 }
 _WORDS = {
     name: f"{level} · {part.label}{suffix}"
@@ -71,6 +71,8 @@ def _verdict(comparison: Comparison) -> str:
         return "both predicted"
     if any(predicted):
         return f"{'before' if predicted[0] else 'after'} is predicted"
+    if min(comparison.before.time_s.n, comparison.after.time_s.n) < FEWEST_STEPS:
+        return "too few steps for an interval"
     return _VERDICTS[comparison.verdict]
 
 
