@@ -110,3 +110,50 @@ def test_an_environment_behind_a_link_is_known_by_both_names(monkeypatch, tmp_pa
         path = f"{home}/site-packages/torch/nn/modules/linear.py"
         assert source_lines.library_path(path) is None
         assert not source_lines.is_user_file(path)
+
+
+class Notebook:
+    """IPython as far as it is asked for the names of its cells."""
+
+    def __init__(self, **cells: int) -> None:
+        self.cells = {f"/tmp/ipykernel_77/{name}.py": number for name, number in cells.items()}
+        self.compile = self
+
+    def get_ipython(self):
+        return self
+
+    def format_code_name(self, path):
+        return ("Cell", f"In[{self.cells[path]}]") if path in self.cells else None
+
+
+def test_a_cell_has_the_name_that_tracebacks_give_it(monkeypatch):
+    notebook = Notebook(_1278=2, _99=5)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    step = stack(("/tmp/ipykernel_77/_1278.py", 6, "step"))
+    assert user_line(step) == "In[2]:6 in step"
+    assert short_source("In[2]:6 in step") == "In[2]:6"
+    blamed = blamed_line(stack((BERT, 412, "forward"), ("/tmp/ipykernel_77/_99.py", 1, "main")))
+    assert (
+        blamed == f"transformers/models/bert/modeling_bert.py:412 in forward{FROM}In[5]:1 in main"
+    )
+    # Run again, a cell has another number.
+    notebook.cells["/tmp/ipykernel_77/_1278.py"] = 7
+    assert user_line(step) == "In[7]:6 in step"
+    # A file that the notebook imports is named as ever.
+    monkeypatch.setattr(source_lines, "short_path", lambda path: path)
+    assert user_line(stack(("/work/model.py", 3, "forward"))) == "/work/model.py:3 in forward"
+
+
+@pytest.mark.parametrize(
+    "ipython",
+    [
+        SimpleNamespace(),
+        SimpleNamespace(get_ipython=lambda: None),
+        SimpleNamespace(get_ipython=lambda: SimpleNamespace(compile=SimpleNamespace())),
+    ],
+    ids=["half imported", "no shell", "an old shell"],
+)
+def test_a_cell_that_nobody_can_name_has_its_files(monkeypatch, ipython):
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    cell = stack(("/tmp/ipykernel_77/_12.py", 6, "step"))
+    assert user_line(cell) == f"{source_lines.short_path('/tmp/ipykernel_77/_12.py')}:6 in step"

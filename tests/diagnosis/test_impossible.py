@@ -9,7 +9,7 @@ import pytest
 
 from gobrrr.attribution.attributed import AttributedOp
 from gobrrr.attribution.leaves import COMPUTE_VECTOR, MEMORY, KernelShares, empty_leaves
-from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.devices.ceilings import MEASURED_ON_BUSY_MACHINE, Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.impossible import against_work, contradictions
 from gobrrr.diagnosis.schema import NO_VERDICT
 from gobrrr.models.roof import roof_of
@@ -119,3 +119,28 @@ def test_time_of_arithmetic_has_some() -> None:
     assert against_work([limited], vector, held, GIVEN) == []
     # 60 ns of a microsecond say nothing of the step.
     assert against_work([op(0, 0, 8)], shares((60.0, 1.0)), held, GIVEN) == []
+
+
+def test_ceilings_of_a_busy_machine_are_the_likely_cause() -> None:
+    busy = replace(GIVEN, notices=(f"{MEASURED_ON_BUSY_MACHINE} (by 40 %)",))
+    ran = shares((100.0, 600.0))
+    products = leaves(compute_matrix_roof=100, overhead_python=900)
+    for ceilings, blamed in ((busy, "gobrrr ceilings --refresh"), (GIVEN, "error in gobrrr")):
+        found = [
+            *contradictions(7.43, ran, 1e-6, ceilings),
+            *against_work([op(600, 0, 8)], ran, products, ceilings),
+        ]
+        assert len(found) == 3
+        for sentence in found:
+            assert blamed in sentence and NO_VERDICT in sentence
+    # No ceiling explains arithmetic where there is none to do.
+    idle = leaves(compute_matrix_below=600, overhead_python=400)
+    (sentence,) = against_work([op(0, 0, 8)], shares((600.0, float("nan"))), idle, busy)
+    assert "error in gobrrr" in sentence
+
+
+def test_one_kernel_is_no_plural() -> None:
+    (one,) = contradictions(None, shares((100.0, 400.0)), 1e-6)
+    assert one.startswith("1 kernel takes 100 ns where its work needs at least 400 ns")
+    (two,) = contradictions(None, shares((100.0, 400.0), (100.0, 400.0)), 1e-6)
+    assert two.startswith("2 kernels take 200 ns where their work needs at least 800 ns")

@@ -253,7 +253,9 @@ def _counters(analysis: CpuAnalysis, varying: bool) -> dict[str, float]:
 def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) -> list[str]:
     notices = [*measured.notices, *ceilings.notices, *measured.load_notices]
     matched = analysis.capture.matched_fraction
-    if matched < 0.98:
+    if not analysis.capture.recorded and not analysis.result.other_kernels:
+        notices.append("The step ran no PyTorch op.")
+    elif matched < 0.98:
         apart = any(not is_generated_kernel(k.name) for k in analysis.result.other_kernels)
         unmodelled = (
             " The work of those that it did not run is unknown, and their time unmodelled, unless "

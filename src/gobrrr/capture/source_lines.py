@@ -64,10 +64,28 @@ def short_path(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-@functools.lru_cache(maxsize=4096)
 def format_line(path: str, line: int, function: str) -> str:
-    """``train.py:88 in get_batch``."""
+    """``train.py:88 in get_batch``; of a notebook's cell ``In[2]:6 in step``."""
+    return _line_text(notebook_cell(path) or path, line, function)
+
+
+@functools.lru_cache(maxsize=4096)
+def _line_text(path: str, line: int, function: str) -> str:
     return f"{short_path(path)}:{line} in {function}"
+
+
+def notebook_cell(path: str) -> str | None:
+    """``In[2]``, as IPython's tracebacks call the file that it made of a cell; ``None`` of another.
+
+    The file's own name is a hash in a folder of the process. Asked anew each time: a cell that
+    runs again keeps its file and has another number.
+    """
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    compiler = getattr(get_shell() if get_shell is not None else None, "compile", None)
+    # IPython.core.compilerop, from IPython 8 on: (label, name), or None for what is no cell.
+    name_of = getattr(compiler, "format_code_name", None)
+    named = None if name_of is None else name_of(path)
+    return None if named is None else str(named[1])
 
 
 @functools.cache

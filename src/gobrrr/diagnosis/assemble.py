@@ -89,7 +89,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     modelled = _mostly_modelled(coverage)
     mfu, mfu_dtype = mfu_of(ops, step.ceilings, step_s) if modelled else (None, None)
     wrong = [
-        *contradictions(mfu, shares, step_s),
+        *contradictions(mfu, shares, step_s, step.ceilings),
         *against_work(ops, shares, leaves, step.ceilings),
     ]
     if step.step.taken_away:

@@ -1,4 +1,4 @@
-"""What cannot be true of a step: an error of gobrrr's own, said as such.
+"""What cannot be true of a step: an error of gobrrr's own, said as such, or of its ceilings.
 
 No verdict is drawn from a diagnosis that contradicts itself.
 """
@@ -25,27 +25,43 @@ _WHY = (
     "the work and the time do not belong to the same steps, or a ceiling is wrong. This is an "
     f"error in gobrrr, so {NO_VERDICT} and no prediction."
 )
+_BUSY = (
+    "most likely the ceilings are too low, for the machine was busy while they were measured, so "
+    f"{NO_VERDICT} and no prediction. Measure them again when it is idle, with gobrrr ceilings "
+    "--refresh."
+)
 
 
-def contradictions(mfu: float | None, shares: KernelShares, step_s: float) -> list[str]:
+def _why(ceilings: Ceilings | None) -> str:
+    """What is likely behind work that was done faster than the ceilings allow."""
+    return _BUSY if ceilings is not None and ceilings.measured_on_busy_machine else _WHY
+
+
+def contradictions(
+    mfu: float | None, shares: KernelShares, step_s: float, ceilings: Ceilings | None = None
+) -> list[str]:
     """Sentences on what cannot be true; empty where nothing is wrong.
 
     Args:
         mfu: share of the matrix peak that the step would reach.
         shares: the step's kernels with their roofs.
         step_s: the step.
+        ceilings: of the device; those of a busy machine are named as the likely cause.
     """
     found = []
+    why = _why(ceilings)
     if mfu is not None and mfu > MFU_TOLERANCE:
-        found.append(f"The MFU would be {share(mfu, 1.0)}, which is impossible: {_WHY}")
+        found.append(f"The MFU would be {share(mfu, 1.0)}, which is impossible: {why}")
     with np.errstate(invalid="ignore"):
         beaten = shares.full_roof_ns > ROOF_BEATEN * np.maximum(shares.duration_ns, 1.0)
     roofs_s = float(shares.full_roof_ns[beaten].sum()) * 1e-9
     if step_s > 0 and roofs_s > ROOF_BEATEN_SHARE * step_s:
         took_s = float(shares.duration_ns[beaten].sum()) * 1e-9
+        kernels = int(beaten.sum())
+        take = "1 kernel takes" if kernels == 1 else f"{count(kernels)} kernels take"
         found.append(
-            f"{count(int(beaten.sum()))} kernels take {time_text(took_s)} where their work needs "
-            f"at least {time_text(roofs_s)} at the ceilings, which is impossible: {_WHY}"
+            f"{take} {time_text(took_s)} where {'its' if kernels == 1 else 'their'} work needs at "
+            f"least {time_text(roofs_s)} at the ceilings, which is impossible: {why}"
         )
     return found
 
@@ -86,7 +102,8 @@ def against_work(
     if needed_s > least_s and ROOF_BEATEN * computed_s < needed_s:
         found.append(
             f"Matrix products need at least {time_text(needed_s)} of each step at the ceilings, "
-            f"and {time_text(computed_s)} of it counts as compute, which is impossible: {_WHY}"
+            f"and {time_text(computed_s)} of it counts as compute, which is impossible: "
+            f"{_why(ceilings)}"
         )
     idle_s = _without_work_s(ops, shares)
     if idle_s > least_s:
