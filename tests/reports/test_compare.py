@@ -82,6 +82,27 @@ def test_predictions_have_no_steps_to_be_too_few(training: Diagnosis, after: Dia
     assert "0 steps" not in page
 
 
+def test_steps_far_apart_have_a_unit_each(training: Diagnosis, after: Diagnosis) -> None:
+    shrink = 3e-6
+    time = after.step.time_s
+    time.low, time.median, time.mean, time.high = (
+        each * shrink for each in (0.0985, 0.1, 0.1, 0.1013)
+    )
+    after.leaves = {name: each * shrink for name, each in training.leaves.items()}
+    for level in ("compute", "memory", "overhead", "unmodelled"):
+        setattr(after.split, f"{level}_s", getattr(training.split, f"{level}_s") * shrink)
+    compared, back = compare(training, after), compare(after, training)
+    assert headline(compared) == "100 ms → 300 ns per step: 333,000x as fast, faster"
+    assert headline(back) == "300 ns → 100 ms per step: 333,000x as long, slower"
+    text = comparison_text(back, Options(width=80))
+    header, compute, *_ = text.split("\n\n")[1].splitlines()
+    assert header.split() == ["before", "after", "change"]
+    assert compute.split() == ["compute", "138", "ns", "46.0", "ms", "+46.0", "ms", "333,333x"]
+    page = comparison_html(back)
+    assert '<td class="n">138 ns</td><td class="n">46.0 ms</td>' in page
+    assert "&lt;0" not in page and "0.00x" not in page
+
+
 def test_json(training: Diagnosis, after: Diagnosis) -> None:
     data = json.loads(comparison_json(compare(training, after)))
     assert data["comparison_version"] == 1

@@ -26,6 +26,8 @@ from gobrrr.timeline.quantities import (
     time_text,
 )
 
+# From here on the lesser of two times has no digit left in the unit of the other.
+_FAR_APART = 1000.0
 _VERDICTS = {
     "faster": "faster",
     "slower": "slower",
@@ -46,9 +48,35 @@ def comparison_json(comparison: Comparison) -> bytes:
     return msgspec.json.encode(comparison)
 
 
+class OwnUnits(TimeScale):
+    """Each time in its own unit: for steps so far apart that no one unit shows both."""
+
+    __slots__ = ()
+
+    def number(self, seconds: float | None) -> str:
+        """``"2.89 µs"``."""
+        return time_text(seconds)
+
+    def text(self, seconds: float | None) -> str:
+        """``"2.89 µs"``."""
+        return time_text(seconds)
+
+
 def scale_of(comparison: Comparison) -> TimeScale:
-    """One unit for both sides."""
-    return TimeScale.of(max(comparison.before.step_s, comparison.after.step_s))
+    """One unit for both sides, unless one takes more than ``_FAR_APART`` times the other."""
+    longest = max(comparison.before.step_s, comparison.after.step_s)
+    if _far_apart(comparison.ratio):
+        return OwnUnits("", 1.0, 0)
+    return TimeScale.of(longest)
+
+
+def change_header(scale: TimeScale) -> str:
+    """What stands over the column of changes: the unit of all times, if they have one."""
+    return scale.unit or "change"
+
+
+def _far_apart(ratio: float | None) -> bool:
+    return ratio is not None and not 1 / _FAR_APART <= ratio <= _FAR_APART
 
 
 def headline(comparison: Comparison) -> str:
@@ -58,10 +86,21 @@ def headline(comparison: Comparison) -> str:
     text = f"{scale.number(before)} → {scale.text(after)} per step"
     if comparison.ratio is None:
         return text
-    interval = ""
-    if comparison.speedup is not None:
-        interval = f" ({comparison.speedup.low:.2f} to {comparison.speedup.high:.2f})"
+    interval, speedup = "", comparison.speedup
+    if _far_apart(comparison.ratio):
+        # Nobody reads "0.000000285x", nor seven digits where three are known.
+        much, way = _thousands(comparison.ratio), "as fast"
+        if comparison.ratio < 1:
+            much, way = _thousands(1 / comparison.ratio), "as long"
+        return f"{text}: {much}x {way}, {_verdict(comparison)}"
+    if speedup is not None:
+        interval = f" ({speedup.low:.2f} to {speedup.high:.2f})"
     return f"{text}: {multiple(comparison.ratio)}{interval}, {_verdict(comparison)}"
+
+
+def _thousands(value: float) -> str:
+    """``3512682`` -> ``3,510,000``."""
+    return f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -158,13 +197,21 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
     for notice in comparison.notices:
         console.print(Text(f"! {plain_name(notice)}", style="yellow"))
     times = [[_row(level, level.name, scale)] for level in levels(comparison)]
-    _draw(console, ("", "before", "after", scale.unit, ""), [row for rows in times for row in rows])
+    _draw(
+        console,
+        ("", "before", "after", change_header(scale), ""),
+        [row for rows in times for row in rows],
+    )
     leaves = [
         _row(leaf, leaf_label(leaf.name), scale)
         for leaf in moved_leaves(comparison)
         if leaf.before != leaf.after
     ]
-    _draw(console, ("part", "before", "after", scale.unit, ""), leaves[: max(options.top, 12)])
+    _draw(
+        console,
+        ("part", "before", "after", change_header(scale), ""),
+        leaves[: max(options.top, 12)],
+    )
     shown = [change for change in comparison.ops if change.delta_s][: options.top]
     ops = [
         (
@@ -176,7 +223,7 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
         )
         for change in shown
     ]
-    _draw(console, ("op", "before", "after", scale.unit, ""), ops)
+    _draw(console, ("op", "before", "after", change_header(scale), ""), ops)
     counters = [
         (
             counter_label(counter.name),

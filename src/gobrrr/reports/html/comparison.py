@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gobrrr.diagnosis.comparison import Change, Comparison
 from gobrrr.reports.compare import (
+    change_header,
     counter_label,
     counter_text,
     delta_text,
@@ -69,7 +70,7 @@ def comparison_html(comparison: Comparison) -> str:
         headline=headline(comparison),
         verdict=comparison.verdict,
         notices=[plain_name(notice) for notice in comparison.notices],
-        unit=scale.unit,
+        unit=change_header(scale),
         sides=_sides(comparison, scale),
         levels=[_leaf(c, c.name, most, scale) for c in levels(comparison)],
         leaves=[_leaf(c, leaf_label(c.name), most, scale) for c in leaves],
