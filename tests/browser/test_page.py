@@ -352,6 +352,34 @@ def test_hostile_names_are_inert(open_page: Open, recorded: Diagnosis, training:
         training.timeline.names = names
 
 
+# Of shares and times beside bars: what is written, and the room that its column has.
+WIDER_THAN_ITS_COLUMN = """[...document.querySelectorAll('.level .n, .fall .n')].map(cell => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    const [written, room] = [range, cell].map(each => each.getBoundingClientRect().width);
+    return written > room + 0.5 ? `${cell.textContent} ${written} > ${room}` : '';
+}).filter(Boolean)"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_widest_shares_fit_their_column(
+    open_page: Open, training: Diagnosis, width: int
+) -> None:
+    # 100.0 % and <0.1 %, of a part and of a whole level.
+    step_s = training.accounted_s
+    training.leaves = dict.fromkeys(training.leaves, 0.0)
+    training.leaves["overhead.python"] = step_s * (1 - 2e-5)
+    training.leaves["memory.device.below"] = step_s * 2e-5
+    training.split = Split(
+        compute_s=0.0, memory_s=step_s * 2e-5, overhead_s=step_s * (1 - 2e-5), unmodelled_s=0.0
+    )
+    training.check()
+    page = open_page(training, width)
+    shares = page.js("[...document.querySelectorAll('.pct')].map(cell => cell.textContent)")
+    assert {"100.0 %", "<0.1 %"} <= set(shares)
+    assert page.js(WIDER_THAN_ITS_COLUMN) == []
+
+
 def test_a_hundred_thousand_events(open_page: Open, large: Diagnosis) -> None:
     data = render(large)
     assert len(data) < 10_000_000
