@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from gobrrr.lab.experiment import ARTICLE, Judged, Outcome
-from gobrrr.timeline.quantities import percent, quantity, significant
+from gobrrr.timeline.quantities import count, percent, quantity, significant
 from gobrrr.timeline.quantities import time_text as seconds_text
 
 
@@ -74,12 +74,19 @@ def _claim_texts(claim: Judged) -> dict[str, str]:
     }
 
 
+# Units that are things: they have no prefixes, and of one there is no plural.
+_COUNTED = frozenset(("kernels", "operators"))
+
+
 def value_text(value: float | None, unit: str) -> str:
     """A quantity of a claim as people read it; a ratio has the unit ``""`` or ``x``."""
     if unit == "x":
         return f"{significant(value)}x"
     if unit == "%":
         return percent(None if value is None else value / 100, 1)
+    if unit in _COUNTED:
+        number = count(value)
+        return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
     return quantity(value, unit) if unit else significant(value)
 
 

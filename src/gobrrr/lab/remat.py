@@ -283,6 +283,10 @@ def _draw_program(axes: Axes, rows: list[Row]) -> None:
     if rows:
         axes.set_xlim(0, 1.3 * max(row["high_s"] for row in rows) * 1e3)
         axes.set_ylim(0, 1.2 * max(row["peak_bytes"] for row in rows) / 2**20)
+    else:
+        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=GREY)
+        axes.set_xticks([])
+        axes.set_yticks([])
     axes.set_xlabel("ms for forward and backward (lower is better)")
     axes.set_ylabel("peak MiB (lower is better)")
 
