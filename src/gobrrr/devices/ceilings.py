@@ -10,9 +10,6 @@ How = Literal["measured", "datasheet", "given"]
 # Told (parts done, parts in all, what comes next) while ceilings are measured.
 Progress = Callable[[int, int, str], None]
 
-# Begins the notice of ceilings that other programs may have lowered.
-MEASURED_ON_BUSY_MACHINE = "the machine was busy while its ceilings were measured"
-
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
@@ -110,11 +107,6 @@ class Ceilings:
     notices: tuple[str, ...] = field(default=())
     # Whether some are missing only because memory was taken: another time they can be measured.
     short_of_memory: bool = False
-
-    @property
-    def measured_on_busy_machine(self) -> bool:
-        """Whether other programs may have lowered what was measured; a notice says so."""
-        return any(MEASURED_ON_BUSY_MACHINE in notice for notice in self.notices)
 
     def value(self, name: str) -> float | None:
         """The ceiling's value in its unit; ``None`` if there is none."""

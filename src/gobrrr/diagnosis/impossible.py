@@ -25,6 +25,8 @@ _WHY = (
     "the work and the time do not belong to the same steps, or a ceiling is wrong. This is an "
     f"error in gobrrr, so {NO_VERDICT} and no prediction."
 )
+# Begins the notice of ceilings that other programs may have lowered (``devices.cpu.measure``).
+CEILINGS_OF_BUSY_MACHINE = "the machine was busy while its ceilings were measured"
 _BUSY = (
     "most likely the ceilings are too low, for the machine was busy while they were measured, so "
     f"{NO_VERDICT} and no prediction. Measure them again when it is idle, with gobrrr ceilings "
@@ -34,7 +36,8 @@ _BUSY = (
 
 def _why(ceilings: Ceilings | None) -> str:
     """What is likely behind work that was done faster than the ceilings allow."""
-    return _BUSY if ceilings is not None and ceilings.measured_on_busy_machine else _WHY
+    notices = () if ceilings is None else ceilings.notices
+    return _BUSY if any(CEILINGS_OF_BUSY_MACHINE in notice for notice in notices) else _WHY
 
 
 def contradictions(
