@@ -449,7 +449,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "unused_gradients": ("half trained", "training", "every parameter with a gradient is in"),
     "sparse_gradients": ("few words", "few words, Adam", "the optimizer also updates rows"),
     "fixed_parametrizations": ("normed", "busy", "no module recomputes a parametrized weight"),
-    "float32": ("float64", "busy", "no parameter is stored in float64"),
+    "float32": ("float64", "busy", "no op computes in float64"),
     "unread_results": ("two heads", "busy", "every result is read"),
     "constants_each_step": ("positions", "busy", "no op computes from constants"),
     "topk": ("sorted", "best", "nothing is sorted"),
@@ -478,7 +478,7 @@ def facts_of(name: str) -> Facts:
     ceilings = Ceilings(known.device, {**known.rows, **more}, known.levels)
     with pytest.MonkeyPatch.context() as patch:
         SimulatedBackend(gpu).install(patch)
-        patch.setattr(diagnosed_with, "Plan", lambda: Plan(steps=6))
+        patch.setattr(diagnosed_with, "Plan", lambda recorded=1: Plan(steps=6, recorded=recorded))
         # Of this host, which the simulation slows down: what compiled calls cost is scaled by it.
         patch.setattr(gather, "dispatch_now_s", lambda torch, step_s: DISPATCH_S)
         patch.setattr(gather, "has_compiler", lambda kind: True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -185,6 +186,14 @@ def capture_op_graph(
         torch.set_rng_state(state)
 
 
+def _by_operators() -> bool:
+    """Whether it is PyTorch that compiles: the body of a ``while_loop`` in an eager program."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("torch._dynamo"):
+        frame = frame.f_back
+    return frame is not None and "_higher_order_ops" in str(frame.f_globals.get("__name__"))
+
+
 @contextlib.contextmanager
 def _eagerly(assume: Callable[[str], None] | None) -> Iterator[None]:
     """Functions under ``torch.compile`` run as they were written; ``assume`` is told of it."""
@@ -201,7 +210,7 @@ def _eagerly(assume: Callable[[str], None] | None) -> Iterator[None]:
 
         def callback(given: Any) -> Any:
             # None and False: what stands outside compiled functions.
-            if given is not None and given is not False:
+            if given is not None and given is not False and not _by_operators():
                 assume(COMPILED_EAGERLY)
             return original(given)
 
