@@ -22,7 +22,7 @@ from gobrrr.capture.followed_values import (
 )
 from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
 from gobrrr.capture.grouped_products import has_grouped_kernel, multiply_group_by_group
-from gobrrr.capture.leaf_ops import composite_key, only_calls_others
+from gobrrr.capture.leaf_ops import composite_key, only_calls_others, views_tracked
 from gobrrr.capture.op_arguments import any_packed, describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.process_groups import NAMESPACES, Ranks
@@ -272,7 +272,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             if is_operator and func.name() not in recorder.whole and only_calls_others(func):
                 # Without autograd (inference mode) composites arrive whole.
                 own = recorder.composites.get(func.name())
-                with self:
+                with self, views_tracked(func):
                     if own is not None:
                         return own(*args, **kwargs)
                     return func._op_dk(composite_key(), *args, **kwargs)

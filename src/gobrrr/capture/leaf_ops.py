@@ -7,6 +7,7 @@ operator (``flex_attention``, ``cond``) is one op.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from enum import IntEnum
 from functools import lru_cache
@@ -81,7 +82,7 @@ def leaf_op_mode(visit: Visit) -> Any:
                 if func.name() in _nested_kernels() and _any_is_nested(args, kwargs):
                     key = _nested_kernels()[func.name()]
                 if key is not None:
-                    with self:
+                    with self, views_tracked(func):
                         return func._op_dk(key, *args, **kwargs)
             if kind is _Kind.MARKER:
                 return func(*args, **kwargs)
@@ -160,3 +161,27 @@ def composite_key() -> Any:
     import torch
 
     return torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+def views_tracked(func: Any) -> Any:
+    """A block in which a composite's views know what they are views of, as in inference mode.
+
+    A dispatch mode runs below the key that makes views. Composites that a mode takes apart in
+    inference mode would find that the transpose of a weight requires no gradient, and choose other
+    kernels: a linear layer of a non-contiguous input copies it and runs one product if it does, one
+    product for each matrix of the batch if it does not (``should_fold``, ``LinearAlgebra.cpp``).
+    """
+    import torch
+
+    # Outside inference mode composites that arrive whole come from kernels that run below that key;
+    # those with a kernel for it (``chunk``) make views of what is returned here.
+    if not torch.is_inference_mode_enabled() or _makes_views(func):
+        return contextlib.nullcontext()
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
+
+
+@lru_cache(maxsize=4096)
+def _makes_views(func: Any) -> bool:
+    import torch
+
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "ADInplaceOrView"))
