@@ -269,9 +269,11 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
                     busy = args[0].fake_mode.in_kernel_invocation
                     return meta if busy else args[0].fake_device
                 return func(*args, **kwargs)
-            if is_operator and func.name() not in recorder.whole and only_calls_others(func):
+            own = recorder.composites.get(func.name()) if is_operator else None
+            if own is not None or (
+                is_operator and func.name() not in recorder.whole and only_calls_others(func)
+            ):
                 # Without autograd (inference mode) composites arrive whole.
-                own = recorder.composites.get(func.name())
                 with self, views_tracked(func):
                     if own is not None:
                         return own(*args, **kwargs)

@@ -25,6 +25,7 @@ from gobrrr.capture.known_values import known_values_read
 from gobrrr.capture.model_facts import GradientWatch, main_model
 from gobrrr.capture.nested import map_tensors
 from gobrrr.capture.no_ranks import without_ranks
+from gobrrr.capture.padded_sequences import sequences_padded
 from gobrrr.capture.process_groups import Ranks, as_first_rank
 from gobrrr.capture.stand_ins import StandIns, Swap
 from gobrrr.capture.step_threads import StepThreads, fake_mode_of
@@ -139,6 +140,7 @@ def capture_op_graph(
             stack.enter_context(modules_applied_plainly())
             stack.enter_context(known_values_read(stand_ins))
             stack.enter_context(run_plainly(recorder.assume))
+            stack.enter_context(sequences_padded(recorder.assume))
             stack.enter_context(exports_followed(recorder.assume_for_good))
             if target.answers is not None:
                 stack.enter_context(kernels_of(target.abilities))

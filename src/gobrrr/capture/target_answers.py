@@ -8,6 +8,7 @@ answer as they would on the target.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -203,6 +204,8 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
         return real_call(tensor.tolist, (known,), {})
 
     class TargetMode(TorchFunctionMode):  # type: ignore[misc]
+        of_capture = True
+
         def __torch_function__(
             self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -318,6 +321,7 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
         put(torch.backends.cudnn, "is_acceptable", lambda *_: False)
         put(FakeTensor, "device", property(device, true_device.fset))
         _replace_device_hints(put, answers.type)
+        put(torch.overrides, "has_torch_function", _overridden_by_program)
         replace_autocast(put, answers.type)
         replace_transfers(put, target)
         module = getattr(torch, answers.type, None)
@@ -331,6 +335,23 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
             [*optimizers._foreach_supported_types, FakeTensor],
         )
         yield
+
+
+def _overridden_by_program(arguments: Any) -> bool:
+    """``has_torch_function``, to modules that have a fast path only where nothing is overridden.
+
+    The capture's own mode is no matter of theirs: on the device there is none.
+    """
+    from torch import overrides
+    from torch._C import _has_torch_function
+
+    asking = str(sys._getframe(1).f_globals.get("__name__"))
+    modes = overrides._get_current_function_mode_stack()
+    ours = len(modes) == 1 and getattr(modes[0], "of_capture", False)
+    if not ours or not asking.startswith("torch.nn.modules."):
+        return bool(_has_torch_function(arguments))
+    with overrides._pop_mode_temporarily():
+        return bool(_has_torch_function(arguments))
 
 
 def _replace_device_hints(put: Replacements, kind: str) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.capture import target_recurrent, target_transformers
 from gobrrr.capture.autocast_lists import use_cuda_lists
-from gobrrr.capture.target_recurrent import RECURRENT, SHAPES, pad_packed
+from gobrrr.capture.target_recurrent import RECURRENT, pad_packed
 
 KEY = "AutogradCPU"
 
@@ -90,6 +91,7 @@ def composites_of(abilities: Abilities) -> dict[str, Any]:
     }
     if abilities.fused:
         composites.update(RECURRENT)
+        composites.update(target_transformers.layers_of(*_plain_attention(abilities)))
         composites.update(
             {
                 "dropout": _dropout,
@@ -120,7 +122,7 @@ def kernels_of(abilities: Abilities) -> Iterator[None]:
                 # With a kernel of its own for the device an operator comes before its composite,
                 # and has its own derivative.
                 library.impl(name.removeprefix("aten::"), _taken_apart(name), "CPU")
-            for name, shapes in SHAPES.items():
+            for name, shapes in {**target_recurrent.SHAPES, **target_transformers.SHAPES}.items():
                 library.impl(name, shapes, "Meta")
         yield
     finally:
@@ -187,21 +189,8 @@ def attend(
     """
     import torch
 
-    aten, cuda = torch.ops.aten, torch.backends.cuda
-    name = str(query.dtype).removeprefix("torch.")
-    head, batched = query.shape[-1], query.dim() == 4
-    unequal_causal = causal and query.shape[-2] != key.shape[-2]
-    choice = choose_attention(
-        abilities, name, head, value.shape[-1], mask=mask is not None, nested=not batched,
-        unequal_causal=unequal_causal, cudnn=_cudnn_may_be_asked(query, key, mask, dropout),
-    )  # fmt: skip
-    if choice == "flash" and not cuda.flash_sdp_enabled():
-        choice = "efficient" if name in abilities.efficient_dtypes else "math"
-    if choice == "efficient" and not cuda.mem_efficient_sdp_enabled():
-        choice = "math"
-    if choice != "math" and grouped and choice == "efficient":
-        # The memory-efficient kernel has no grouped heads: PyTorch falls back to math.
-        choice = "math"
+    aten, head = torch.ops.aten, query.shape[-1]
+    choice = _chosen(abilities, query, key, value, mask, dropout, causal, grouped)
     if choice == "flash":
         # The kernel takes multiples of 8: PyTorch pads the head and cuts the result.
         pad = -head % 8
@@ -231,6 +220,46 @@ def attend(
     return aten._scaled_dot_product_attention_math(
         query, key, value, mask, dropout, causal, None, scale=scale, enable_gqa=grouped
     )[0]
+
+
+def _chosen(
+    abilities: Abilities,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    dropout: float,
+    causal: bool,
+    grouped: bool,
+) -> str:
+    """As ``choose_attention``, of what the program has left enabled."""
+    import torch
+
+    cuda = torch.backends.cuda
+    name = str(query.dtype).removeprefix("torch.")
+    choice = choose_attention(
+        abilities, name, query.shape[-1], value.shape[-1], mask=mask is not None,
+        nested=query.dim() != 4, unequal_causal=causal and query.shape[-2] != key.shape[-2],
+        cudnn=_cudnn_may_be_asked(query, key, mask, dropout),
+    )  # fmt: skip
+    if choice == "flash" and not cuda.flash_sdp_enabled():
+        choice = "efficient" if name in abilities.efficient_dtypes else "math"
+    if choice == "efficient" and not cuda.mem_efficient_sdp_enabled():
+        choice = "math"
+    # The memory-efficient kernel has no grouped heads: PyTorch falls back to math.
+    return "math" if choice == "efficient" and grouped else choice
+
+
+def _plain_attention(abilities: Abilities) -> tuple[Any, Any]:
+    """Whether attention without a mask is one kernel on the device, and that attention."""
+
+    def has_kernel(query: Any, key: Any, value: Any) -> bool:
+        return _chosen(abilities, query, key, value, None, 0.0, False, False) != "math"
+
+    def plain(query: Any, key: Any, value: Any) -> Any:
+        return attend(abilities, query, key, value, None, 0.0, False, None, False)
+
+    return has_kernel, plain
 
 
 def _cudnn_may_be_asked(query: Any, key: Any, mask: Any, dropout: float) -> bool:
