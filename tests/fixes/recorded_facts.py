@@ -36,9 +36,7 @@ def facts_of(step, module=None, **more):
         step_s=2 * EACH_S * len(ops), leaves=dict.fromkeys(LEAVES, 0.0), ops=ops,
         ceilings=CEILINGS, fixed_storages=fixed_storages(module),
     )  # fmt: skip
-    if not more.get("trains"):
-        facts = with_kept_tensors(facts, step)
-    return replace(facts, **more)
+    return replace(with_kept_tensors(facts, step), **more)
 
 
 def names(facts, places):

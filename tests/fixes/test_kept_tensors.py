@@ -10,6 +10,9 @@ torch = pytest.importorskip("torch")
 from fixes.recorded_facts import EACH_S, considered, facts_of, names  # noqa: E402
 from gobrrr.fixes.dataflow import flow_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
+from gobrrr.fixes.side_effects import acts_besides  # noqa: E402
+from gobrrr.fixes.unneeded_work import unread_ops  # noqa: E402
+from gobrrr.timeline.ops import OpCall, TensorSpec  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -176,3 +179,110 @@ def test_weights_that_the_step_itself_changes_are_not_fixed():
         return scaled
 
     assert constants(facts_of(step, ema)) == []
+
+
+class Heads(torch.nn.Module):
+    """A head that is trained, and another whose result goes to ``use``."""
+
+    def __init__(self, use, other):
+        super().__init__()
+        self.trunk, self.head = torch.nn.Linear(64, 64), torch.nn.Linear(64, 4)
+        self.use, self.other = use, other
+
+    def forward(self, x):
+        z = self.trunk(x).relu()
+        self.use(self.other(z))
+        return self.head(z)
+
+
+def trained(use, other=None, train=lambda y: y.square().sum().backward()):
+    torch.manual_seed(0)
+    model = Heads(use, other or torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        train(model(X))
+        optimizer.step()
+
+    return facts_of(step, trains=True)
+
+
+def test_what_reaches_no_loss_is_unread_in_training():
+    found = considered("unread_results", trained(lambda y: None))
+    assert found.expected_s == pytest.approx(4 * EACH_S)  # addmm, tanh
+    assert "neither the backward pass" in found.because
+    assert "test_kept_tensors.py" in found.sources[0]
+
+
+LOG, TOTAL = [], torch.zeros(64)
+
+
+def bias_of(y):
+    """The bias of the layer whose tanh it is."""
+    return y.grad_fn.next_functions[0][0].next_functions[0][0].variable
+
+
+READ_IN_TRAINING = {
+    "printed": lambda y: str(y),
+    "one number": lambda y: y.mean().item(),
+    "decides": lambda y: bool((y > 0).any()),
+    "kept": lambda y: LOG.append(y.detach()),
+    "averaged": lambda y: TOTAL.lerp_(y.detach().mean(0), 0.1),
+    "size": lambda y: y[y > 0].numel(),
+    "loss of its own": lambda y: y.sum().backward(retain_graph=True),
+    "loss without a number": lambda y: y.backward(torch.ones_like(y), retain_graph=True),
+    "gradient": lambda y: torch.autograd.grad(y, bias_of(y), torch.ones_like(y), retain_graph=True),
+}
+
+
+@pytest.mark.parametrize("use", READ_IN_TRAINING.values(), ids=READ_IN_TRAINING)
+def test_what_anyone_reads_in_training_is_read(use):
+    assert isinstance(considered("unread_results", trained(use)), RuledOut)
+
+
+def test_statistics_and_random_numbers_of_what_is_not_trained_count_as_read():
+    def unread(last):
+        other = torch.nn.Sequential(torch.nn.Linear(64, 64), last)
+        ops = unread_ops(trained(lambda y: None, other))
+        # (Room for what a GPU would keep for the backward pass is made here for nobody.)
+        return [op.name for op in ops if op.name != "aten::empty"]
+
+    assert unread(torch.nn.BatchNorm1d(64)) == []
+    assert "aten::native_batch_norm" in unread(torch.nn.BatchNorm1d(64).eval())
+    assert "aten::native_batch_norm" in unread(torch.nn.BatchNorm1d(64, track_running_stats=False))
+    assert unread(torch.nn.RReLU()) == []
+    assert "aten::bernoulli_" not in unread(torch.nn.Dropout())
+
+
+def test_where_a_backward_pass_begins_at_an_edge_nothing_is_claimed():
+    def train(y):
+        torch.autograd.backward([torch.autograd.graph.get_gradient_edge(y.square().sum())])
+
+    facts = trained(lambda y: None, train=train)
+    assert facts.returned is None
+    assert isinstance(considered("unread_results", facts), RuledOut)
+
+
+def test_attention_without_dropout_draws_nothing():
+    q = torch.randn(1, 1, 8, 16)
+
+    def unread(dropout):
+        call = OpCall(
+            "aten::_scaled_dot_product_flash_attention", (None, None, None, dropout, False),
+            (TensorSpec((2, 2), "float32"),),
+        )  # fmt: skip
+        return not acts_besides(call)
+
+    def step():
+        torch.nn.functional.scaled_dot_product_attention(q * 2.0, q, q)
+
+    assert considered("unread_results", facts_of(step)).expected_s > 0
+    assert (unread(0.0), unread(0.1)) == (True, False)
+
+
+def test_sparse_results_are_followed():
+    def step():
+        return torch.sparse.mm(torch.tanh(X).relu().to_sparse(), X.t())
+
+    assert isinstance(considered("unread_results", facts_of(step)), RuledOut)

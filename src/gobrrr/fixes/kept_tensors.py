@@ -6,11 +6,12 @@ import gc
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gobrrr.capture.op_arguments import describe_tensor
 from gobrrr.capture.op_recorder import OpRecorder
+from gobrrr.capture.replacement import put_in_place
 from gobrrr.fixes.dataflow import changes_argument
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.seen_modules import modules_of_step, storages_of, tensors_of
@@ -22,8 +23,17 @@ _READS = frozenset(
     ("tolist", "numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage",
      "__repr__", "__format__")
 )  # fmt: skip
-# A tensor that the host read, and how many ops had run before.
-_Read = tuple[int, TensorSpec]
+# How many ops had run before, and the tensor that the host read, or (false) that a backward pass
+# begins at: of its graph every op is needed, even where no op reads its result.
+_Read = tuple[int, TensorSpec, bool]
+
+
+@dataclass
+class _Reads:
+    """What was read, in order; ``known``: and nothing that could not be followed."""
+
+    known: bool = True
+    found: deque[_Read] = field(default_factory=deque)
 
 
 def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
@@ -34,7 +44,7 @@ def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
     """
     modules = modules_of_step(facts, facts.workload) if facts.workload is not None else []
     buffers = _copies(modules)
-    with OpRecorder() as recorder, _watching_reads(recorder) as reads:
+    with OpRecorder() as recorder, _watching_reads(recorder) as seen:
         result = step()
     # What changes memory outside of torch (an array on it, a library) is seen by its effect alone.
     fixed = facts.fixed_storages - storages_of(_changed(buffers))
@@ -43,16 +53,18 @@ def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
         fixed &= storages_of(tensor for module in modules for tensor in tensors_of(module))
     facts = replace(facts, fixed_storages=fixed)
     calls = [op.call for op in recorder.ops]
-    if [call.name for call in calls] != [op.name for op in facts.ops]:
+    if [call.name for call in calls] != [op.name for op in facts.ops] or not seen.known:
         return facts
+    reads = seen.found
     owner: dict[int | None, int] = {}
     kept: list[tuple[int, TensorSpec]] = []
     read: list[tuple[int, int | None]] = []
     for place, call in enumerate((*calls, None)):
         while reads and reads[0][0] == place:
-            _, spec = reads.popleft()
+            _, spec, by_host = reads.popleft()
             maker = owner.get(spec.storage)
-            read.append((place, maker))
+            if by_host:
+                read.append((place, maker))
             if maker is not None:
                 kept.append((maker, spec))
         if call is not None:
@@ -92,23 +104,52 @@ def _written(call: OpCall) -> list[int]:
 
 
 @contextmanager
-def _watching_reads(recorder: OpRecorder) -> Iterator[deque[_Read]]:
+def _watching_reads(recorder: OpRecorder) -> Iterator[_Reads]:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    reads: deque[_Read] = deque()
+    reads = _Reads()
+
+    def add(tensor: Any, *, by_host: bool) -> None:
+        spec = describe_tensor(tensor)
+        if spec is not None:
+            reads.found.append((len(recorder.ops), spec, by_host))
+        elif not by_host:
+            reads.known = False
 
     class Watch(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             if getattr(func, "__name__", "") in _READS:
-                found = [describe_tensor(a) for a in args[:1] if isinstance(a, torch.Tensor)]
-                reads.extend((len(recorder.ops), spec) for spec in found if spec is not None)
+                for one in args[:1]:
+                    if isinstance(one, torch.Tensor):
+                        add(one, by_host=True)
             return func(*args, **(kwargs or {}))
 
-    with Watch():
-        yield reads
+    home, name = torch.autograd, "_engine_run_backward"
+    original = getattr(home, name, None)
+    # Without it, where backward passes begin is unknown: so is it then whether there was one.
+    reads.known = original is not None
+
+    def run_backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
+        for root in roots:
+            if isinstance(root, torch.Tensor):
+                add(root, by_host=False)
+            else:
+                # An edge of the graph: whose result it belongs to is unknown.
+                reads.known = False
+        assert original is not None
+        return original(roots, *args, **kwargs)
+
+    undo = None if original is None else put_in_place(home, name, run_backward)
+    try:
+        # The backward pass of a GPU would run in a thread that no mode watches.
+        with torch.autograd.set_multithreading_enabled(False), Watch():
+            yield reads
+    finally:
+        if undo is not None:
+            undo()
 
 
 def _alive(storages: Collection[int | None]) -> list[TensorSpec]:

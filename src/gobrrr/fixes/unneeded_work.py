@@ -8,12 +8,11 @@ from statistics import median
 from gobrrr.fixes.dataflow import Flow, cost_s, flow_of
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import MEMORY, Considered, Fix, RuledOut, prospect_or_not
+from gobrrr.fixes.side_effects import acts_besides
 from gobrrr.timeline.quantities import percent, si, time_text
 from gobrrr.work.traffic import is_inplace
 
 _UNKNOWN = RuledOut("the order of the step's ops is unknown")
-# Ops that do something besides what they return.
-_SIDE_EFFECTS = ("_local_scalar_dense", "_assert", "print", "record_stream", "c10d")
 # Share of what is sorted that is read at most, for the rest to be called sorted for nothing.
 _MOST_READ = 0.25
 # What top-k takes of a sort's time. Measured with torch 2.13 on a Zen 4 core: 10 of 1000 to
@@ -22,29 +21,35 @@ _TOP_K = (0.4, 0.15, 0.02)
 
 
 def unread_ops(facts: Facts) -> list[OpFact] | None:
-    """The ops whose results neither the step's result nor another op reads; ``None``: unknown."""
+    """The ops whose results neither the step's result nor another op reads; ``None``: unknown.
+
+    What the backward pass and the optimizer compute counts as read, whoever reads it.
+    """
     flow = flow_of(facts)
-    if facts.trains or facts.returned is None or flow is None:
+    if facts.returned is None or flow is None:
         return None
     kept = [place for place, _ in facts.returned]
     kept += flow.writes_outside
-    kept += [p for p, op in enumerate(facts.ops) if any(n in op.name for n in _SIDE_EFFECTS)]
+    kept += [
+        place
+        for place, op in enumerate(facts.ops)
+        if op.phase in ("backward", "optimizer") or acts_besides(op.call)
+    ]
     read = flow.reaching(kept) | flow.views
     return [op for place, op in enumerate(facts.ops) if place not in read and op.time_s > 0]
 
 
 def _consider_unread(facts: Facts) -> Considered:
-    if facts.trains:
-        return RuledOut("in a training step the optimizer decides which results are read")
     unread = unread_ops(facts)
     if unread is None:
         return RuledOut("what the step returns is unknown: give a function or a workload")
     if not unread:
         return RuledOut("every result is read")
     saved_s = sum(map(cost_s, unread))
+    reader = "the backward pass" if facts.trains else "another op"
     return prospect_or_not(
         facts, 0.8 * saved_s, saved_s, 1.05 * saved_s,
-        f"{len(unread)} ops compute results that neither another op nor the step's output uses: "
+        f"{len(unread)} ops compute results that neither {reader} nor the step's output uses: "
         f"{time_text(saved_s)}",
         lines_of(unread),
     )  # fmt: skip

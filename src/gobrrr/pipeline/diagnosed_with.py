@@ -50,7 +50,7 @@ def diagnose_with(
         with watching_calls() as with_calls:
             done = diagnose_work(program, Plan(recorded=2), ceilings, title, progress)
         facts = facts_of(done.diagnosis, done.analysis, workload=program, can_restart=can_restart)
-        if facts.in_order and not facts.trains and not facts.compiled:
+        if facts.in_order and not facts.compiled:
             facts = with_kept_tensors(facts, program.step)
     return done.diagnosis, with_calls(facts)
 
