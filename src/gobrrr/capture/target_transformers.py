@@ -140,9 +140,9 @@ def _projected(query: Any, key: Any, value: Any, width: int, weight: Any) -> Any
     import torch
 
     if key is not value:
-        parts, weights = (query, key, value), weight.chunk(3, 0)
+        parts, weights = [query, key, value], weight.chunk(3, 0)
     elif query is not key:
-        parts, weights = (query, key), weight.split([width, 2 * width], 0)
+        parts, weights = [query, key], weight.split([width, 2 * width], 0)
     else:
         return query.matmul(weight.t())
     return torch.cat([part.matmul(own.t()) for part, own in zip(parts, weights)], 2)
