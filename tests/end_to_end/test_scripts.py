@@ -58,13 +58,15 @@ def test_a_training_script_is_diagnosed_and_keeps_everything_that_is_its_own(
         tmp_path,
         TRAIN
         + """
-import atexit, os, pickle, __main__
+import atexit, os, pickle, threading, __main__
 class Config: pass
 assert __name__ == "__main__" and sys.argv == ["script.py", "--n", "40"]
 assert sys.path[0] == os.getcwd() and __file__ == os.path.abspath("script.py")
 atexit.register(lambda: print("at exit", pickle.loads(pickle.dumps(Config())).__class__.__name__))
 for _ in range(int(sys.argv[2])):
     loss = train_step()
+# As for a program that waits for all its threads.
+assert threading.enumerate() == [threading.main_thread()]
 print("trained", __main__.net is net)
 sys.exit(0)
 """,

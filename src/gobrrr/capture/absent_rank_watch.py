@@ -94,7 +94,7 @@ class AbsentRankWatch:
         self._left_to: Question | None = None
         self._said: set[str] = set()
         self._waits = False
-        self._asker = MainThreadAsker("gobrrr-ranks", LOOK_S, self.heard, self._look_safely)
+        self._asker = MainThreadAsker(LOOK_S, self.heard, self._look_safely)
 
     def start(self) -> None:
         """Begin to look."""

@@ -369,7 +369,7 @@ class _LineNotes:
         self._clock = clock
         self._times: list[int] = []
         self._noted: list[str] = []
-        self._asker = MainThreadAsker("gobrrr-gaps", _LINE_INTERVAL_S, self._note)
+        self._asker = MainThreadAsker(_LINE_INTERVAL_S, self._note)
 
     def start(self) -> None:
         """Begin; only the main thread can be asked."""

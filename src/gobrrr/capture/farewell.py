@@ -14,6 +14,7 @@ from types import FrameType
 from typing import NoReturn
 
 from gobrrr.capture.job import rank_of
+from gobrrr.capture.own_thread import OwnThread
 from gobrrr.capture.script import ScriptExit
 
 # A handler of Python's runs between two instructions of the main thread. If that is in native code
@@ -116,7 +117,7 @@ class _SignalWatch:
         if before != -1:
             # Somebody listens there already, and goes on to.
             signal.set_wakeup_fd(before)
-        self._thread = threading.Thread(target=self._run, name="gobrrr-sigterm", daemon=True)
+        self._thread = OwnThread(self._run)
         self._thread.start()
 
     def _run(self) -> None:

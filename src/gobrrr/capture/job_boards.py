@@ -7,7 +7,6 @@ import os
 import queue
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gobrrr.capture.joined_group import joined_distributed
+from gobrrr.capture.own_thread import OwnThread
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import write_atomically
 from gobrrr.timeline.quantities import whole_seconds
@@ -177,7 +177,7 @@ class _Calls:
 
     def __init__(self) -> None:
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="gobrrr-store", daemon=True).start()
+        OwnThread(self._run).start()
 
     def result(self, call: Callable[[], Any], limit_s: float) -> Any:
         """What the call returns or raises. Raises _NoAnswerError if it does neither in time."""

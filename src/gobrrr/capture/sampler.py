@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
+from gobrrr.capture.own_thread import OwnThread
 from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.source_lines import blamed_line
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
@@ -76,16 +77,15 @@ class Regularly:
     """Calls ``act`` at intervals, in a thread of its own.
 
     Args:
-        name: of the thread.
         interval_s: from one call's end to the next call.
         act: what is called.
     """
 
-    def __init__(self, name: str, interval_s: float, act: Callable[[], None]) -> None:
+    def __init__(self, interval_s: float, act: Callable[[], None]) -> None:
         self._interval_s = interval_s
         self._act = act
         self._stop = threading.Event()
-        self._worker = threading.Thread(target=self._run, name=name, daemon=True)
+        self._worker = OwnThread(self._run)
 
     def start(self) -> None:
         """Begin."""
@@ -111,7 +111,6 @@ class MainThreadAsker(Regularly):
     """Asks the main thread at intervals where it is, from a thread of its own.
 
     Args:
-        name: of the thread.
         interval_s: from one question to the next; none is asked while one is pending.
         heard: called in the main thread, between two bytecodes, with its frame and with the time
             of ``time.perf_counter_ns`` at which it was asked.
@@ -120,12 +119,11 @@ class MainThreadAsker(Regularly):
 
     def __init__(
         self,
-        name: str,
         interval_s: float,
         heard: Callable[[FrameType, int], None],
         between: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(name, interval_s, self._ask)
+        super().__init__(interval_s, self._ask)
         self._heard = heard
         self._between = between
         self._asked_ns = 0
@@ -183,9 +181,9 @@ class LineSampler:
         self._effort: ThreadEffort | None = effort_of(thread)
         self._answers = is_main_thread(thread)
         self._asker = (
-            MainThreadAsker("gobrrr-lines", INTERVAL_S, self._note, self._look)
+            MainThreadAsker(INTERVAL_S, self._note, self._look)
             if self._answers
-            else Regularly("gobrrr-lines", INTERVAL_S, self._look)
+            else Regularly(INTERVAL_S, self._look)
         )
 
     def start(self) -> None:

@@ -150,8 +150,14 @@ class EffortOfSteps:
 
 
 def effort_of(thread: int) -> ThreadEffort | None:
-    """Of a living Python thread by its identifier; ``None`` where the system does not tell."""
-    native = next((t.native_id for t in threading.enumerate() if t.ident == thread), None)
+    """Of the calling thread, or one of ``threading.enumerate()``, by its identifier.
+
+    ``None`` where the system does not tell.
+    """
+    if thread == threading.get_ident():
+        native: int | None = threading.get_native_id()
+    else:
+        native = next((t.native_id for t in threading.enumerate() if t.ident == thread), None)
     if not hasattr(time, "pthread_getcpuclockid") or native is None:
         return None
     with contextlib.ExitStack() as opened:

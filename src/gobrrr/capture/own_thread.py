@@ -1,0 +1,39 @@
+"""A thread of gobrrr's in the program's process, which the program does not meet."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections.abc import Callable
+
+
+class OwnThread:
+    """Calls ``target`` in a thread that is not among ``threading.enumerate()``.
+
+    A program that waits for all its threads, or counts them, would wait for this one too. No exit
+    waits for it. What it runs must not call ``threading.current_thread()``, which adds it there.
+    """
+
+    def __init__(self, target: Callable[[], None]) -> None:
+        self._target = target
+        self._started = False
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin; once."""
+        self._started = True
+        _thread.start_new_thread(self._run, ())
+
+    def is_alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._started and not self._ended.is_set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._ended.wait()
+
+    def _run(self) -> None:
+        try:
+            self._target()
+        finally:
+            self._ended.set()
