@@ -151,3 +151,16 @@ def test_a_nested_tensor_is_refused_in_a_sentence(layout: Any) -> None:
     work = Workload(torch.nn.Linear(4, 4), (rows,))
     with pytest.raises(InputError, match="nested tensor"):
         capture_op_graph(lambda: work, GPU)
+
+
+def test_dynamo_knows_the_functions_of_torch_after_a_capture() -> None:
+    from torch._dynamo import trace_rules
+
+    def step() -> Any:
+        # What Dynamo asks of every function that it meets.
+        trace_rules.lookup(torch.sin)
+        return torch.tensor([1.0, 2.0])
+
+    trace_rules.clear_lru_cache()
+    capture_op_graph(lambda: step, GPU)
+    assert torch.tensor in trace_rules.get_torch_obj_rule_map()

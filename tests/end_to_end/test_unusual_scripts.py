@@ -161,6 +161,8 @@ def test_processes_that_a_script_forks_are_not_measured(tmp_path: Path) -> None:
         """
         import atexit, os, torch
         atexit.register(lambda: print("ended"))
+        # OpenMP's threads do not outlive a fork: what is parallel may wait for them for ever.
+        torch.set_num_threads(1)
         net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
         def train(steps):

@@ -202,8 +202,13 @@ def _eagerly(assume: Callable[[str], None] | None) -> Iterator[None]:
     import torch
 
     with torch.compiler.set_stance("force_eager"):
-        from torch._dynamo import eval_frame
+        from torch._dynamo import eval_frame, trace_rules
 
+        # Dynamo's table of torch's functions is made when it is first asked, and kept: it is not
+        # to hold what stands in their place during the capture.
+        make_table = getattr(trace_rules, "get_torch_obj_rule_map", None)
+        if make_table is not None:
+            make_table()
         original = getattr(eval_frame, "_callback_from_stance", None)
         if original is None or assume is None:
             # In a version of PyTorch that goes another way it is not said.
