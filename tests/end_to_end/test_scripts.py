@@ -65,6 +65,9 @@ assert sys.path[0] == os.getcwd() and __file__ == os.path.abspath("script.py")
 atexit.register(lambda: print("at exit", pickle.loads(pickle.dumps(Config())).__class__.__name__))
 for _ in range(int(sys.argv[2])):
     loss = train_step()
+# As deep as in Python by itself.
+def deep(n): return n and deep(n - 1)
+assert deep(sys.getrecursionlimit() - 30) == 0
 # As for a program that waits for all its threads.
 assert threading.enumerate() == [threading.main_thread()]
 print("trained", __main__.net is net)
@@ -489,3 +492,28 @@ sys.exit(7)
     assert done.returncode == 7
     assert "Saved" not in done.stdout
     assert "cannot write" in done.stderr
+
+
+def test_a_time_limit_of_the_program_reaches_it_wherever_it_ends(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        TRAIN
+        + """
+import signal, time
+class Over(Exception): pass
+def over(number, frame): raise Over
+signal.signal(signal.SIGALRM, over)
+heard = 0
+for _ in range(100):
+    signal.setitimer(signal.ITIMER_REAL, 0.002)
+    try:
+        train_step()
+        time.sleep(1)
+    except Over:
+        heard += 1
+print("heard", heard)
+""",
+    )
+    done = gobrrr("run", *FEW, script, cwd=tmp_path)
+    assert "\nheard 100\n" in "\n" + done.stdout
+    assert "bug in gobrrr" not in done.stderr and "Traceback" not in done.stderr

@@ -279,3 +279,60 @@ def test_attention_is_found_along_its_data_whatever_is_computed_meanwhile():
         Q @ V.mT
     ops = tuple(OpFact(op.call, kernel_s=1e-3) for op in recorder.ops)
     assert not find_attention(Facts(step_s=1.0, leaves={}, ops=ops))
+
+
+def causal_by_triu():
+    mask = torch.full(s().shape[-2:], -1e9)
+    mask.triu_(1)
+    return (s() + mask).softmax(-1) @ V
+
+
+def open_by_assignment():
+    mask = torch.full(s().shape[-2:], -1e9)
+    mask[:, :3] = 0
+    return (s() + mask).softmax(-1) @ V
+
+
+def open_by_a_view():
+    mask = torch.full(s().shape[-2:], -1e9)
+    mask[:, :3].zero_()
+    return (s() + mask).softmax(-1) @ V
+
+
+def filled_scale():
+    scale = torch.tensor(1.0)
+    scale.fill_(0.1)
+    return (s() * scale).softmax(-1) @ V
+
+
+@torch.library.custom_op("gobrrr_tests::twice_", mutates_args={"x"})
+def twice_(x: torch.Tensor) -> None:
+    x.mul_(2)
+
+
+def changed_by_an_operator():
+    q = Q.clone()
+    scores = q @ K.mT
+    twice_(q)
+    return scores.softmax(-1) @ V
+
+
+def changed_by_an_overload():
+    q = Q.clone()
+    scores = q @ K.mT
+    torch.ops.aten.mul_.Tensor(q, 2.0)
+    return scores.softmax(-1) @ V
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        causal_by_triu, open_by_assignment, open_by_a_view, filled_scale, changed_by_an_operator,
+        changed_by_an_overload,
+    ],
+)  # fmt: skip
+def test_what_is_written_before_it_is_read_counts(step):
+    with torch.no_grad():
+        expected = step()
+        found, _ = fused(step)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

@@ -1,5 +1,6 @@
 """What outlives a step is read, however it is kept; what has other numbers is no constant."""
 
+import copy
 import io
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -8,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from fixes.recorded_facts import EACH_S, considered, facts_of, names  # noqa: E402
+from gobrrr.capture.workload import Workload  # noqa: E402
 from gobrrr.fixes.dataflow import flow_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
+from gobrrr.fixes.kept_tensors import with_kept_tensors  # noqa: E402
+from gobrrr.fixes.seen_modules import storages_of  # noqa: E402
 from gobrrr.fixes.side_effects import acts_besides  # noqa: E402
 from gobrrr.fixes.unneeded_work import unread_ops  # noqa: E402
 from gobrrr.timeline.ops import OpCall, TensorSpec  # noqa: E402
@@ -286,3 +290,52 @@ def test_sparse_results_are_followed():
         return torch.sparse.mm(torch.tanh(X).relu().to_sparse(), X.t())
 
     assert isinstance(considered("unread_results", facts_of(step)), RuledOut)
+
+
+def test_a_deep_copy_is_read():
+    def step():
+        return copy.deepcopy({"embedding": torch.tanh(X @ X.t())})
+
+    ops = unread_ops(facts_of(step))
+    # (What it makes room with is written over, or stands for other memory at once.)
+    assert {op.name for op in ops} <= {"aten::empty", "aten::new_empty"}
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda x, a: torch.sum(x, dim=0, out=a),
+        lambda x, a: torch.pow(x[0], 2, out=a),
+        lambda x, a: torch.max(x, dim=0, out=(a, torch.zeros(64, dtype=torch.long))),
+        lambda x, a: torch.add(x[0], 1, out=a),
+    ],
+    ids=["sum", "pow", "max", "add"],
+)
+def test_what_is_written_into_a_given_tensor_is_no_constant(fill):
+    data = [torch.randn(64, 64)]
+
+    def step():
+        data[0] = data[0] + 1
+        room = torch.empty(64)
+        fill(data[0], room)
+        return room.exp()
+
+    assert "aten::exp" not in constants(facts_of(step))
+
+
+def test_buffers_too_large_to_be_copied_are_not_taken_for_fixed(monkeypatch):
+    class Cached(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("cache", torch.randn(64, 64))
+
+        def forward(self, x):
+            return x.mean() + torch.tanh(self.cache)
+
+    model = Cached().eval()
+    work = Workload(model, X)
+    facts = replace(facts_of(work.step, model), workload=work)
+    cache = storages_of([model.cache])
+    assert with_kept_tensors(facts, work.step).fixed_storages == cache
+    monkeypatch.setattr("gobrrr.fixes.kept_tensors._MOST_COPIED_BYTES", 64 * 64 * 4 - 1)
+    assert with_kept_tensors(facts, work.step).fixed_storages == frozenset()

@@ -219,3 +219,62 @@ def test_an_optimizer_by_hand_does_not_grow_with_the_batch_either():
     facts = replace(facts_of(step, trains=True), leaves={"overhead.dispatch": 1.0})
     # Two ops for each of 12 tensors, a millisecond each.
     assert "24.0 ms of optimizer kernels" in considered("larger_batch", facts).because
+
+
+X = torch.randn(8, 8)
+
+
+def by_its_maximum():
+    factor, found = 1.0, []
+    for _ in range(STEPS):
+        found.append(torch.cos(X * factor))
+        factor = found[-1].max().item() * 0.5 + 0.1
+    return torch.stack(found)
+
+
+def by_a_list():
+    row, found = X[0], []
+    for _ in range(STEPS):
+        found.append(torch.cos(X * row))
+        row = torch.tensor(found[-1][0].tolist())
+    return torch.stack(found)
+
+
+def into_one_buffer():
+    sums, now, found = torch.zeros(8), X, []
+    for _ in range(STEPS):
+        torch.sum(now, dim=0, out=sums)
+        now = torch.cos(X * sums)
+        found.append(now)
+    return torch.stack(found)
+
+
+def by_the_place_of_the_best():
+    now, found = X[0], []
+    for _ in range(STEPS):
+        found.append(torch.cos(X * now))
+        now = X[(found[-1].sum(1).argmax().item() * 3 + len(found)) % 8]
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize(
+    "step", [by_its_maximum, by_a_list, into_one_buffer, by_the_place_of_the_best]
+)
+def test_what_a_turn_learns_of_the_one_before_orders_them(step):
+    found = considered("vectorise_loop", replace(facts_of(step), leaves={"overhead": 1}))
+    assert isinstance(found, RuledOut)
+
+
+def test_a_loop_that_logs_is_a_loop_all_the_same():
+    log = []
+
+    def step():
+        found = []
+        for row in X:
+            for turn in range(2):
+                found.append(torch.cos(X * row) * 2.0)
+                log.append(found[-1][turn].max().item())
+        return torch.stack(found)
+
+    found = considered("vectorise_loop", replace(facts_of(step), leaves={"overhead": 1}))
+    assert not isinstance(found, RuledOut)

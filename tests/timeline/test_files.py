@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from gobrrr.timeline.files import write_atomically, written_atomically
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.files import write_atomically, write_output, written_atomically
 
 
 def read_from(path: Path) -> tuple[threading.Thread, list[bytes]]:
@@ -49,6 +52,31 @@ def test_a_symlink_is_followed(tmp_path: Path) -> None:
     for data in (b"first", b"second"):  # of a file that is not there yet, and of one that is
         write_atomically(link, data)
         assert link.is_symlink() and real.read_bytes() == data
+
+
+def test_what_is_printed_to_is_written_between_the_prints(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.write_text("older\n")
+    source = """
+import sys
+from gobrrr.timeline.files import write_atomically
+print("before")
+write_atomically(sys.argv[1], b"DATA\\n")
+print("after")
+"""
+    for name in ("/dev/stdout", str(target)):
+        with target.open("a") as stream:
+            subprocess.run([sys.executable, "-c", source, name], stdout=stream, check=True)
+    assert target.read_text() == "older\n" + 2 * "before\nDATA\nafter\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_link_to_itself_is_an_error_of_the_system(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    with pytest.raises(InputError, match="symbolic link"):
+        write_output(link, b"data")
+    assert link.is_symlink()
 
 
 def test_what_is_raised_half_way_leaves_the_older_file(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import NoReturn
 
 from gobrrr.capture.job import rank_of
+from gobrrr.capture.own_descriptor import OwnDescriptor
 from gobrrr.capture.own_thread import OwnThread
 from gobrrr.capture.script import ScriptExit
 
@@ -111,9 +112,9 @@ class _SignalWatch:
     def __init__(self, asked: Callable[[], bool]) -> None:
         self._asked = asked
         self.handled = threading.Event()
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-        before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._read, self._write = map(OwnDescriptor, os.pipe())
+        os.set_blocking(self._write.number, False)
+        before = signal.set_wakeup_fd(self._write.number, warn_on_full_buffer=False)
         if before != -1:
             # Somebody listens there already, and goes on to.
             signal.set_wakeup_fd(before)
@@ -121,7 +122,7 @@ class _SignalWatch:
         self._thread.start()
 
     def _run(self) -> None:
-        while (byte := os.read(self._read, 1)) not in (_STOP, b""):
+        while self._read.is_own() and (byte := os.read(self._read.number, 1)) not in (_STOP, b""):
             if byte[0] != signal.SIGTERM or self.handled.wait(PATIENCE_S):
                 continue
             if self._asked():
@@ -133,14 +134,14 @@ class _SignalWatch:
         Raises ValueError outside the main thread.
         """
         before = signal.set_wakeup_fd(-1)
-        if before not in (-1, self._write):
+        if before not in (-1, self._write.number):
             signal.set_wakeup_fd(before)
-        if own:
-            self.handled.set()
-            os.write(self._write, _STOP)
+        self.handled.set()
+        if own and self._read.is_own() and self._write.is_own():
+            os.write(self._write.number, _STOP)
             self._thread.join()
-        os.close(self._read)
-        os.close(self._write)
+        self._read.close()
+        self._write.close()
 
 
 def _end_by_signal(number: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import threading
 from collections.abc import Callable
 
@@ -16,21 +17,22 @@ class OwnThread:
 
     def __init__(self, target: Callable[[], None]) -> None:
         self._target = target
-        self._started = False
+        self._process = 0
         self._ended = threading.Event()
 
     def start(self) -> None:
         """Begin; once."""
-        self._started = True
+        self._process = os.getpid()
         _thread.start_new_thread(self._run, ())
 
     def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self._started and not self._ended.is_set()
+        """Whether it was started, in this process and not one that it was forked from, and runs."""
+        return self._process == os.getpid() and not self._ended.is_set()
 
     def join(self) -> None:
         """Wait until it has ended."""
-        self._ended.wait()
+        if self.is_alive():
+            self._ended.wait()
 
     def _run(self) -> None:
         try:

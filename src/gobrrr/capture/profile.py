@@ -98,7 +98,13 @@ class HostProfiler:
         self._marks_ns.append((entered, self._clock()))
 
     def _queued_so_far(self) -> int:
-        return 0 if self._effort is None else self._effort.read()[1]
+        if self._effort is not None:
+            try:
+                return self._effort.read()[1]
+            except OSError:
+                # The program has closed the file: no more is known of its waits.
+                self._effort = None
+        return self._queued_ns[-1][1] if self._queued_ns else 0
 
     @property
     def interrupted(self) -> bool:

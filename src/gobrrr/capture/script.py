@@ -6,6 +6,7 @@ import atexit
 import builtins
 import importlib.machinery
 import importlib.util
+import inspect
 import io
 import os
 import sys
@@ -166,6 +167,8 @@ def _end_process(code: int) -> NoReturn:
 
 
 def _run_to_its_end(script: Script, module: types.ModuleType) -> ScriptExit:
+    # Below the program are gobrrr's own calls: it may go as deep as without them.
+    sys.setrecursionlimit(sys.getrecursionlimit() + len(inspect.stack(0)))
     try:
         exec(script.code, module.__dict__)
     except StopScript:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gobrrr.capture.call_watch import CallWatch
+from gobrrr.capture.deferred_signals import signals_deferred
 from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.farewell import heard_before_it_leaves, told_to_its_end
 from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
@@ -126,6 +127,10 @@ class _Run:
         self._training = TrainingCalls()
 
     def _on_boundary(self, source: str, restarted: bool) -> None:
+        with signals_deferred():
+            self._boundary(source, restarted)
+
+    def _boundary(self, source: str, restarted: bool) -> None:
         self._measures = True
         try:
             if source == MODULE and not self._alone and self._training.unfinished():

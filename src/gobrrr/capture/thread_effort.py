@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.capture.own_descriptor import OwnDescriptor
 from gobrrr.capture.process_counters import waits_of_thread
 
 
@@ -28,8 +29,8 @@ class ThreadEffort:
 
     def __init__(self, clock: int, queue: int, state: int) -> None:
         self._clock = clock
-        self._queue = queue
-        self._state = state
+        self._queue = OwnDescriptor(queue)
+        self._state = OwnDescriptor(state)
 
     def read(self) -> tuple[int, int]:
         """Processor time, and time on a run queue that is over."""
@@ -46,15 +47,15 @@ class ThreadEffort:
         return _text(self._state).rpartition(b")")[2].split()[0] == b"R"
 
     def __del__(self) -> None:
-        os.close(self._queue)
-        os.close(self._state)
+        self._queue.close()
+        self._state.close()
 
 
-def _text(file: int) -> bytes:
+def _text(file: OwnDescriptor) -> bytes:
     found = ctypes.create_string_buffer(128)
-    count = _pread()(file, found, len(found), 0)
+    count = _pread()(file.number, found, len(found), 0) if file.is_own() else 0
     if count <= 0:
-        raise OSError("the thread has ended")
+        raise OSError("the thread has ended, or the program has closed what is not its own")
     return found.raw[:count]
 
 
@@ -93,7 +94,8 @@ class EffortOfSteps:
         self._thread = 0
         self._effort: ThreadEffort | None = None
         self._waits: int | None = None
-        self._idle_ns = self._ran_ns = 0
+        self._idle_ns: int | None = None
+        self._ran_ns = 0
         self._paused_ns = self._pause_began_ns = 0
 
     def step_begins(self, *, first: bool) -> None:
@@ -103,8 +105,8 @@ class EffortOfSteps:
         if self._thread != thread:
             self._thread, first = thread, True
             self._effort = effort_of(threading.get_ident())
-        if first and self._effort is not None:
-            self._waits, self._idle_ns = waits_of_thread(), self._idle_so_far(self._effort)
+        if first:
+            self._waits, self._idle_ns = waits_of_thread(), self._idle_so_far()
         self._paused_ns = self._pause_began_ns = 0
         if self._on_gc not in gc.callbacks:
             gc.callbacks.append(self._on_gc)
@@ -131,13 +133,21 @@ class EffortOfSteps:
         if waits is not None and waits == self._waits:
             return 0
         # Since the last reading it has slept in this step alone.
-        before_ns, self._idle_ns = self._idle_ns, self._idle_so_far(self._effort)
+        before_ns, self._idle_ns = self._idle_ns, self._idle_so_far()
         self._waits = waits
+        if before_ns is None or self._idle_ns is None:
+            return None
         return min(length_ns, max(0, self._idle_ns - before_ns))
 
-    @staticmethod
-    def _idle_so_far(effort: ThreadEffort) -> int:
-        return time.perf_counter_ns() - sum(effort.read())
+    def _idle_so_far(self) -> int | None:
+        if self._effort is None:
+            return None
+        try:
+            return time.perf_counter_ns() - sum(self._effort.read())
+        except OSError:
+            # The program has closed the files: of this and later steps it is not known.
+            self._effort = None
+            return None
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         # Called in the thread that collects. Its turns off the processor are other programs'.

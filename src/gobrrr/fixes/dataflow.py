@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
 from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.fixes.op_schemas import schema_of
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.traffic import is_inplace
 
@@ -80,7 +81,10 @@ def flow_of(facts: Facts) -> Flow | None:
         inputs = [spec for spec in op.call.tensors if spec.storage is not None]
         outputs = [spec for spec in op.call.outputs or () if spec.storage is not None]
         given = {spec.storage for spec in inputs}
-        changing = changes_argument(op.call)
+        moved = moves_to_memory(op.call)
+        if moved:
+            given |= {spec.storage for spec in outputs}
+        changing = changes_argument(op.call) and not moved
         view = not changing and bool(outputs) and all(spec.storage in given for spec in outputs)
         makers = sorted({owner[s] for s in given if s is not None and s in owner})
         made_from.append(tuple(makers))
@@ -117,7 +121,7 @@ def _never_written(facts: Facts) -> frozenset[int]:
     written = {
         spec.storage
         for op in facts.ops
-        if changes_argument(op.call)
+        if changes_argument(op.call) and not moves_to_memory(op.call)
         for spec in op.call.outputs or op.call.tensors
     }
     return facts.fixed_storages - written
@@ -141,7 +145,7 @@ class _Numbers:
         self._read |= any(maker not in constant for maker in self._host_reads.get(place, ()))
         if op.varies:
             return False
-        return not _has_numbers(op.call.args) or (op.varies is False and not self._read)
+        return not has_numbers(op.call.args) or (op.varies is False and not self._read)
 
     def read_by(self, op: OpFact, varies: bool) -> None:
         """What the op reads back, whose input ``varies`` or not.
@@ -155,9 +159,10 @@ class _Numbers:
         self._read |= varies and not truth and not op.varies
 
 
-def _has_numbers(args: Iterable[Arg]) -> bool:
+def has_numbers(args: Iterable[Arg]) -> bool:
+    """Whether a number is among these arguments, or in a list among them."""
     return any(
-        _has_numbers(arg) if isinstance(arg, tuple)
+        has_numbers(arg) if isinstance(arg, tuple)
         else isinstance(arg, (int, float)) and not isinstance(arg, bool)
         for arg in args
     )  # fmt: skip
@@ -165,7 +170,19 @@ def _has_numbers(args: Iterable[Arg]) -> bool:
 
 def changes_argument(call: OpCall) -> bool:
     """Whether the op changes a tensor that it is given."""
-    return is_inplace(call) or call.overload == "out"
+    if is_inplace(call) or call.overload == "out":
+        return True
+    # (``sum.IntList_out``, ``max.dim_max``.)
+    schema = schema_of(call.name, call.overload) if call.overload else None
+    return schema is not None and schema.fills
+
+
+def moves_to_memory(call: OpCall) -> bool:
+    """Whether the op has a tensor stand for other memory, whose content stays what it is.
+
+    Its schema calls that a change of the tensor.
+    """
+    return call.name == "aten::set_"
 
 
 def _is_constant(op: OpFact, inputs_vary: Sequence[bool]) -> bool:

@@ -55,13 +55,34 @@ def number(given: Any) -> float | None:
         return None
     import torch
 
+    if not all(_only_reads(user, seen) for user in given.users):
+        # Part of it, or all, may be another by the time that it is read.
+        return None
     made_of = number(given.args[place])
     # As that tensor's type has it.
     return None if made_of is None else float(torch.tensor(made_of).to(seen.dtype).item())
 
 
+def _only_reads(user: Any, tensor: Any) -> bool:
+    """Whether a node neither changes this tensor nor makes a view of it."""
+    made = example(user)
+    if writes(user) or (made is None and user.op != "output"):
+        return False
+    return made is None or made.untyped_storage()._cdata != tensor.untyped_storage()._cdata
+
+
 def writes(node: Any) -> bool:
-    """Whether a node changes a tensor that it is given."""
+    """Whether a node changes a tensor that it is given, or may."""
+    import torch
+
+    if isinstance(node.target, torch._ops.OpOverload):
+        return bool(node.target._schema.is_mutable)
+    if isinstance(node.target, torch._ops.OpOverloadPacket):
+        found = [getattr(node.target, one)._schema for one in node.target.overloads()]
+        return any(schema.is_mutable for schema in found)
+    if isinstance(node.target, torch._ops.HigherOrderOperator) or node.op == "call_module":
+        # What it calls is not looked into.
+        return True
     name = name_of(node)
     if name in _WRITING or name == "setitem" or "out" in node.kwargs:
         return True

@@ -12,7 +12,7 @@ from typing import Any
 from gobrrr.capture.op_arguments import describe_tensor
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.replacement import put_in_place
-from gobrrr.fixes.dataflow import changes_argument
+from gobrrr.fixes.dataflow import changes_argument, moves_to_memory
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.seen_modules import modules_of_step, storages_of, tensors_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
@@ -23,6 +23,9 @@ _READS = frozenset(
     ("tolist", "numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage",
      "__repr__", "__format__")
 )  # fmt: skip
+# Buffers beyond this (caches of keys and values) are not taken for fixed: room for a second copy of
+# them may not be there.
+_MOST_COPIED_BYTES = 256 << 20
 # How many ops had run before, and the tensor that the host read, or (false) that a backward pass
 # begins at: of its graph every op is needed, even where no op reads its result.
 _Read = tuple[int, TensorSpec, bool]
@@ -76,24 +79,30 @@ def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
 
 
 def _copies(modules: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Buffers, each with a copy; ``None`` of those that are too large for one."""
     import torch
 
-    return [
-        (buffer, buffer.clone())
-        for module in modules
-        for buffer in module.buffers()
-        if buffer.layout == torch.strided and buffer.device.type != "meta"
-    ]
+    found = []
+    left = _MOST_COPIED_BYTES
+    for module in modules:
+        for buffer in module.buffers():
+            if buffer.layout == torch.strided and buffer.device.type != "meta":
+                left -= buffer.numel() * buffer.itemsize
+                found.append((buffer, buffer.clone() if left >= 0 else None))
+    return found
 
 
 def _changed(tensors: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """Those that have changed, or may have."""
     import torch
 
-    return [now for now, before in tensors if not torch.equal(now, before)]
+    return [now for now, before in tensors if before is None or not torch.equal(now, before)]
 
 
 def _written(call: OpCall) -> list[int]:
     """The storages that an op fills or changes; a view does neither."""
+    if moves_to_memory(call):
+        return []
     given = {spec.storage for spec in call.tensors}
     changing = changes_argument(call)
     return [

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, only_for_the_host
+from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
+from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, has_numbers, only_for_the_host
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import MEMORY, NUMERICS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.recurrence import places_of_cells
 from gobrrr.fixes.training_by_hand import update_loops
 from gobrrr.timeline.names import FROM, starred
+from gobrrr.timeline.ops import Arg
 from gobrrr.timeline.quantities import time_text
 
 # A loop is a line that runs the same op at least this often in one step.
@@ -47,8 +50,9 @@ def _loops(facts: Facts, flow: Flow | None) -> list[_Loop]:
         if op.source and op.time_s + op.host_s > 0 and not _loads(op.source):
             found[op.source, op.name, starred(op.module), str(op.shapes)].append(place)
     loops = []
+    from_host = _from_host(facts)
     for (source, _, _, _), places in found.items():
-        together = [places] if flow is None else _batches(places, flow)
+        together = [places] if flow is None else _batches(places, flow, facts, from_host)
         together = [b for b in together if _calls(facts, b) >= _LEAST_REPEATS]
         if together:
             kept = tuple(place for batch in together for place in batch)
@@ -81,20 +85,93 @@ def _calls(facts: Facts, places: Iterable[int]) -> float:
     return sum(facts.ops[place].count for place in places)
 
 
-def _batches(places: Sequence[int], flow: Flow) -> list[list[int]]:
+def _batches(
+    places: Sequence[int], flow: Flow, facts: Facts, from_host: Mapping[int, int]
+) -> list[list[int]]:
     """These ops by how many of them each one needs the results of, one after the other.
 
     Those of one number need nothing of each other. In a recurrence each has a number of its own.
+    A result that the host read may be in what it gave to a later op.
     """
     members = set(places)
     before: dict[int, int] = {}
     found: dict[int, list[int]] = defaultdict(list)
+    reads = _reads_between(facts, flow, places)
+    read = 0
     for place in range(places[0], places[-1] + 1):
+        makers = [m for m in reads.get(place, ()) if m in before]
+        read = max([read, *(before[m] + (m in members) for m in makers)])
         needed = [before[m] + (m in members) for m in flow.made_from[place] if m in before]
         before[place] = max(needed, default=0)
+        if from_host.get(place, -1) > places[0]:
+            before[place] = max(before[place], read)
         if place in members:
             found[before[place]].append(place)
     return list(found.values())
+
+
+def _reads_between(facts: Facts, flow: Flow, places: Sequence[int]) -> dict[int, list[int]]:
+    """By the op before which it happens: which ops' results the host reads within the loop."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for before, maker in facts.host_reads:
+        if places[0] < before <= places[-1] and maker is not None:
+            found[before].append(maker)
+    for place in range(places[0], places[-1]):
+        if facts.ops[place].name == READ_OF_ONE_VALUE:
+            found[place + 1] += flow.made_from[place]
+    return found
+
+
+def _from_host(facts: Facts) -> dict[int, int]:
+    """Ops that may get from the host what it has read within the step, and since when that is so.
+
+    Memory that no op has made, by the op that was first to read it; a view at a place that
+    the host has told, which all that read its memory may read.
+    """
+    since: dict[int | None, int] = dict.fromkeys(facts.fixed_storages, -1)
+    told = _told_numbers(facts)
+    found: dict[int, int] = {}
+    for place, op in enumerate(facts.ops):
+        given = {spec.storage for spec in op.call.tensors}
+        made = {spec.storage for spec in op.call.outputs or ()}
+        for storage in given:
+            # That of ``torch.tensor`` is new, whatever had its number before.
+            new = op.name == "aten::lift_fresh" or storage not in since
+            if new or (place in told and storage in made):
+                since[storage] = place
+        found[place] = place if place in told else max(map(since.__getitem__, given), default=-1)
+        since |= dict.fromkeys(made - given, -1)
+    return found
+
+
+def _told_numbers(facts: Facts) -> frozenset[int]:
+    """Ops with a number that is another from turn to turn of a line, and not as a loop counts."""
+    turns: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for place, op in enumerate(facts.ops):
+        if has_numbers(op.call.args):
+            turns[op.name, op.source].append(place)
+    found: set[int] = set()
+    for group in turns.values():
+        numbers = [list(_numbers(facts.ops[place].call.args)) for place in group]
+        if not all(_counts(column) for column in zip(*numbers, strict=False)):
+            found.update(group)
+    return frozenset(found)
+
+
+def _numbers(args: Iterable[Arg]) -> Iterator[float]:
+    for arg in args:
+        if isinstance(arg, tuple):
+            yield from _numbers(arg)
+        elif isinstance(arg, (int, float)) and not isinstance(arg, bool):
+            yield arg
+
+
+def _counts(numbers: Sequence[float]) -> bool:
+    """Whether they are one number, or whole ones at one distance from each other."""
+    if len(set(numbers)) <= 1:
+        return True
+    steps = {later - earlier for earlier, later in pairwise(numbers)}
+    return len(steps) == 1 and all(isinstance(number, int) for number in numbers)
 
 
 def _shares_of_lines(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,8 +30,9 @@ def write_atomically(path: str | os.PathLike[str], data: bytes, *, durable: bool
 def written_atomically(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[BinaryIO]:
     """A stream into a file beside ``path``, which is renamed there so that no reader sees half.
 
-    A symlink is followed; a device such as ``/dev/stdout`` or a pipe is written straight. What is
-    raised while the stream is open leaves no file behind, and an older one as it was.
+    A symlink is followed. A device, a pipe, and what this process prints to (``/dev/stdout``, even
+    where that is a file) are written straight. What is raised while the stream is open leaves no
+    file behind, and an older one as it was.
 
     Without ``durable`` the disk is not waited for: for what can be made again.
 
@@ -44,7 +47,16 @@ def written_atomically(path: str | os.PathLike[str], *, durable: bool = True) ->
         with given.open("wb") as stream:
             yield stream
         return
-    target = given.resolve() if given.is_symlink() else given
+    printed = _printed_to(given)
+    if printed is not None:
+        # Between what was printed before and what will be.
+        with os.fdopen(os.dup(printed), "wb") as stream:
+            yield stream
+        return
+    try:
+        target = given.resolve() if given.is_symlink() else given
+    except RuntimeError as error:  # Python before 3.13 of a link that leads to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(given)) from error
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
     temporary = Path(name)
@@ -73,6 +85,17 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> Path:
         return write_atomically(path, data)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _printed_to(path: Path) -> int | None:
+    """The descriptor of standard output or error if that is this file; what is buffered is out."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        with suppress(OSError, ValueError):
+            if os.path.samestat(path.stat(), os.fstat(number)):
+                if stream is not None:
+                    stream.flush()
+                return number
+    return None
 
 
 def _umask() -> int:

@@ -1,0 +1,53 @@
+"""Signals of the program that come while gobrrr works in its thread, handled after that."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+# Time limits and what programs tell each other. Those that ask the process to end are heard at
+# once: what gobrrr does may take seconds.
+_NAMES = ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGHUP")
+_NUMBERS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+
+
+def _handler(number: int) -> Any:
+    """Python's own of the program; ``None``: the system's, or one that C installed."""
+    found = signal.getsignal(number)
+    # Of what the system does by itself Python has numbers, which cannot be called.
+    return found if callable(found) else None
+
+
+@contextlib.contextmanager
+def signals_deferred() -> Iterator[None]:
+    """The program's handlers of these signals are called when the block is left.
+
+    What they raise (a time limit that is over) then reaches the program, and not the block.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        # Handlers run in the main thread alone.
+        yield
+        return
+    handlers = {number: _handler(number) for number in _NUMBERS}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+    if not handlers:
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append((number, frame))
+
+    for number in handlers:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in came:
+            handlers[number](number, frame)

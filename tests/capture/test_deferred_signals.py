@@ -1,0 +1,67 @@
+"""Signals that come while gobrrr has the thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from gobrrr.capture.deferred_signals import signals_deferred
+
+
+class OverError(Exception):
+    """The program's time limit."""
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def raises(number: int, frame: FrameType | None) -> None:
+    raise OverError
+
+
+def test_what_a_handler_raises_comes_after_the_block_and_reaches_the_program() -> None:
+    signal.signal(signal.SIGALRM, raises)
+    done = []
+    with pytest.raises(OverError), signals_deferred():
+        os.kill(os.getpid(), signal.SIGALRM)
+        done.append("the whole block")
+    assert done
+    assert signal.getsignal(signal.SIGALRM) is raises
+
+
+def test_ctrl_c_does_not_wait() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), signals_deferred():
+        signal.raise_signal(signal.SIGINT)
+        done.append("not reached")
+    assert not done
+
+
+def test_what_the_system_does_by_itself_stays_so() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    with signals_deferred():
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+        os.kill(os.getpid(), signal.SIGALRM)
+
+
+def test_in_another_thread_nothing_is_changed() -> None:
+    signal.signal(signal.SIGALRM, raises)
+    seen = []
+
+    def inside() -> None:
+        with signals_deferred():
+            seen.append(signal.getsignal(signal.SIGALRM))
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert seen == [raises]
