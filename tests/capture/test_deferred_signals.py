@@ -19,9 +19,12 @@ class OverError(Exception):
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGINT)}
+    # (In the background of a shell Python leaves Ctrl-C ignored.)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGALRM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def raises(number: int, frame: FrameType | None) -> None:
