@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
 
-from gobrrr.capture.deferred_signals import signals_deferred
+from gobrrr.capture.deferred_signals import came_from_handler, signals_deferred
 
 
 class OverError(Exception):
@@ -68,3 +69,28 @@ def test_in_another_thread_nothing_is_changed() -> None:
     thread.start()
     thread.join()
     assert seen == [raises]
+
+
+class Limit:
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        raise OverError
+
+    def ends(self, number: int, frame: FrameType | None) -> None:
+        raise OverError
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [raises, Limit(), Limit().ends, functools.partial(raises), lambda n, f: raises(n, f)],
+    ids=["function", "object", "method", "partial", "lambda"],
+)
+def test_what_a_handler_raises_is_told_from_what_fails_otherwise(
+    handler: Callable[[int, FrameType | None], None],
+) -> None:
+    signal.signal(signal.SIGALRM, handler)
+    with pytest.raises(OverError) as caught:
+        os.kill(os.getpid(), signal.SIGALRM)
+    assert came_from_handler(caught.value)
+    with pytest.raises(ZeroDivisionError) as other:
+        1 / 0  # noqa: B018
+    assert not came_from_handler(other.value)

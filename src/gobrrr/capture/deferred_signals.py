@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import signal
 import threading
+import traceback
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -13,6 +16,21 @@ from typing import Any
 # once: what gobrrr does may take seconds.
 _NAMES = ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGHUP")
 _NUMBERS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+
+
+def came_from_handler(error: BaseException) -> bool:
+    """Whether a signal handler of the program's has raised it: it is for the program to hear."""
+    handlers = (_handler(number) for number in (*_NUMBERS, signal.SIGINT, signal.SIGTERM))
+    codes = {_code_of(handler) for handler in handlers if handler is not None}
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_code in codes for frame in frames)
+
+
+def _code_of(handler: Any) -> Any:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    plain = inspect.isroutine(handler)
+    return getattr(handler if plain else type(handler).__call__, "__code__", None)
 
 
 def _handler(number: int) -> Any:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gobrrr.capture.deferred_signals import came_from_handler
 from gobrrr.capture.dispatch_stack import enter_below, leave
 from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
 from gobrrr.capture.op_arguments import (
@@ -237,7 +238,9 @@ class OpRecorder:
         return self._parameters.get(id(variable), "")
 
     def failed(self, name: str, error: Exception) -> None:
-        """Keep that an op could not be described."""
+        """Keep that an op could not be described; what is none of ours goes on to the program."""
+        if came_from_handler(error):
+            raise error
         self.failures.setdefault(name, f"{type(error).__name__}: {error}")
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
