@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from gobrrr.capture.farewell import heard_before_it_leaves
+
+from .process_threads import system_threads, system_threads_once_ended
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -137,18 +137,10 @@ print("alive")
     assert done.stdout == "alive\n"
 
 
-def system_threads() -> int:
-    """Those of Python and all others."""
-    return len(list(Path("/proc/self/task").iterdir()))
-
-
 def test_nothing_is_left_behind() -> None:
     threads, handler = system_threads(), signal.getsignal(signal.SIGTERM)
     with heard_before_it_leaves(lambda exit_: None):
         assert system_threads() == threads + 1
-    until = time.monotonic() + 10
-    while system_threads() > threads and time.monotonic() < until:
-        time.sleep(0.01)
-    assert system_threads() == threads
+    assert system_threads_once_ended(threads) == threads
     assert signal.getsignal(signal.SIGTERM) == handler
     assert signal.set_wakeup_fd(-1) == -1

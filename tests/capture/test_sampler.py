@@ -3,13 +3,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from gobrrr.capture.sampler import LineSampler, MainThreadAsker, _Question, has_slept
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
 from gobrrr.timeline.names import UNASKED_LINE
+
+from .process_threads import system_threads, system_threads_once_ended
 
 
 def busy(seconds: float) -> None:
@@ -66,11 +67,6 @@ def test_a_thread_that_is_not_the_main_one_has_lines_where_it_sleeps_alone() -> 
         assert asleep
 
 
-def system_threads() -> int:
-    """Those of Python and all others."""
-    return len(list(Path("/proc/self/task").iterdir()))
-
-
 def test_many_short_samplers_leave_nothing_behind() -> None:
     threads = system_threads()
     for _ in range(20):
@@ -79,10 +75,7 @@ def test_many_short_samplers_leave_nothing_behind() -> None:
         busy(0.005)
         sampler.stop()
     busy(0.01)
-    until = time.monotonic() + 10
-    while system_threads() > threads and time.monotonic() < until:
-        time.sleep(0.01)
-    assert system_threads() <= threads
+    assert system_threads_once_ended(threads) <= threads
 
 
 @pytest.mark.parametrize("of_user", [False, True])
