@@ -336,6 +336,7 @@ def predicted_programs(dtype: str, mode: str) -> Callable[[Setting], Any]:
                 found[program.name] = _predicted(program, dtype, mode, setting, sheet)
             except Exception as error:
                 found[program.name] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+            print(program.name, found[program.name], flush=True)
         return {"dtype": dtype, "mode": mode, "sheet": sheet, "programs": found}
 
     return run

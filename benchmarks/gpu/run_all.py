@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ def run_part(part: Part, setting: Setting) -> dict[str, Any]:
     except (Exception, TooLongError) as error:
         line = (str(error).splitlines() or [""])[0]
         outcome |= {"ok": False, "error": f"{type(error).__name__}: {line}"}
+        outcome["traceback"] = traceback.format_exception(error)
     outcome["seconds"] = round(time.perf_counter() - began, 1)
     return outcome
 

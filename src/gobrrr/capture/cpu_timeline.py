@@ -279,4 +279,5 @@ def _taken(
 ) -> NDArray[np.generic]:
     if not len(values):
         return np.full(len(position), -1, np.int32)
-    return np.where(known, values[np.maximum(position, 0)], -1)
+    # Phases are unsigned, where there is no -1 (and NumPy 2.5 refuses one).
+    return np.where(known, values[np.maximum(position, 0)].astype(np.int64), -1)

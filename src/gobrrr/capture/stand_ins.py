@@ -8,6 +8,7 @@ from typing import Any
 
 from gobrrr.capture.assumed_values import MOST_ASSUMED, assumption_of, rest_on
 from gobrrr.capture.graph_storages import HOST, TARGET, Storages
+from gobrrr.capture.meta_copies import MetaCopies
 from gobrrr.capture.snapshot import HOOKS, Snapshot, hooks_of
 from gobrrr.capture.sparse_gradients import without_data
 from gobrrr.capture.tensor_subclasses import (
@@ -58,6 +59,7 @@ class StandIns:
         self._fake_class = FakeTensor
         self.storages = storages
         self._made: dict[int, tuple[Any, Any]] = {}
+        self._copies = MetaCopies()
         # Told when the program goes on by values: the assumption they rest on, if any.
         self.decided_by: Callable[[str | None], None] = lambda _: None
 
@@ -86,8 +88,9 @@ class StandIns:
             self._made[id(tensor)] = (weakref.ref(tensor), made)
             self._made[id(made)] = (weakref.ref(made), made)
             return made
-        if tensor.device.type == "meta":
-            bare = real_call(torch.Tensor.detach, (tensor,), {})
+        device = tensor.device.type
+        if device != "cpu" and tensor.layout is torch.strided:
+            bare = real_call(self._copies.of, (tensor,), {})
             made = self._fake_class(self.fake_mode, bare, torch.device("cpu"))
             if isinstance(tensor, torch.nn.Parameter):
                 made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
@@ -95,9 +98,9 @@ class StandIns:
                 made.requires_grad_()
             if tensor.is_leaf and tensor.grad is not None:
                 made.grad = self.of(tensor.grad, place)
+            if device != "meta":
+                _note(made, real_call(_kept_value, (tensor,), {}))
         else:
-            if tensor.device.type != "cpu":
-                return self.of(real_call(torch.Tensor.to, (tensor.detach(), "meta"), {}), place)
             if tensor.layout is torch.sparse_coo:
                 bare = real_call(without_data, (tensor,), {})
                 made = self._fake_class(self.fake_mode, bare, torch.device("cpu"))
@@ -162,7 +165,7 @@ def _take_hooks(made: Any, tensor: Any) -> None:
 def _kept_value(tensor: Any) -> Any:
     """What to keep of a real tensor: a copy if it is small, one element if all are the same."""
     if worth_keeping(tensor) and (tensor.numel() <= MOST_FLOATS or not _is_data(tensor)):
-        return tensor.detach().clone()
+        return tensor.detach().to("cpu", copy=True)
     # Weights are never asked for, and are too many to look at.
     if tensor.dtype.is_floating_point and (tensor.requires_grad or tensor.numel() > MOST_VALUES):
         return None

@@ -9,6 +9,7 @@ finds the operators for which this is necessary in PyTorch's own tables.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -123,10 +124,17 @@ def kernels_of(abilities: Abilities) -> Iterator[None]:
                 # and has its own derivative.
                 library.impl(name.removeprefix("aten::"), _taken_apart(name), "CPU")
             for name, shapes in {**target_recurrent.SHAPES, **target_transformers.SHAPES}.items():
-                library.impl(name, shapes, "Meta")
+                # PyTorch 2.11 has kernels of some in Python, which it lets none override unasked.
+                library.impl(name, shapes, "Meta", **_override(library))
         yield
     finally:
         library._destroy()
+
+
+def _override(library: Any) -> dict[str, bool]:
+    # PyTorch 2.6 knows no such option.
+    known = inspect.signature(library.impl).parameters
+    return {"allow_override": True} if "allow_override" in known else {}
 
 
 @contextlib.contextmanager

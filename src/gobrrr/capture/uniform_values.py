@@ -44,7 +44,7 @@ def expanded(element: Any, shape: Any) -> Any:
 
 
 def as_uniform(tensor: Any) -> Any:
-    """A real tensor as one element expanded; ``None`` if its elements differ.
+    """A real tensor as one element expanded, on the CPU; ``None`` if its elements differ.
 
     Two elements are compared before all are, so that tensors of data cost next to nothing.
     """
@@ -58,7 +58,7 @@ def as_uniform(tensor: Any) -> Any:
         least, most = (seen.all(), seen.any()) if _is_bool(tensor) else seen.aminmax()
         if not bool(least == most):
             return None
-    return expanded(first.detach().clone(), tensor.shape)
+    return expanded(first.detach().to("cpu", copy=True), tensor.shape)
 
 
 def may_be_uniform(func: Any, args: Any, value_of: Callable[..., Any]) -> bool:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
@@ -100,9 +101,11 @@ class TraceProfiler:
         device = getattr(ProfilerActivity, self._activity)
         # What ran before is no part of the first step.
         wait_for(self._kind)
-        self._profile = torch.profiler.profile(
-            activities=[ProfilerActivity.CPU, device], record_shapes=True
-        )
+        make: Any = torch.profiler.profile
+        # Without it PyTorch warns that it keeps the events of the last cycle alone: here of all.
+        known = inspect.signature(make).parameters
+        more = {"acc_events": True} if "acc_events" in known else {}
+        self._profile = make(activities=[ProfilerActivity.CPU, device], record_shapes=True, **more)
         self._profile.start()
         self._enter()
 
