@@ -7,7 +7,7 @@ saw the same ops in the same order, so each profiled op is the recorded one of i
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,8 @@ from gobrrr.timeline.ops import OpCall
 
 # ``cudaGraphLaunch``, ``hipGraphLaunch``, ``cuGraphLaunch``.
 _GRAPH_LAUNCH = re.compile(r"^(?:cuda|hip|cu)GraphLaunch")
+# Of which the profiler has the shapes if their lists are short.
+_ON_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
 # Below this share of ops with the name and shapes of a recorded one, names alone are compared.
 LEAST_BY_SHAPES = 0.5
 # Steps of which less than this matches are not the recorded one in order.
@@ -74,7 +76,13 @@ def with_recorded(
         call: _key(timeline.calls[call]) for call in set(host.call[rows].tolist()) if call >= 0
     }
     keys = [known.get(call, name) for call, name in zip(host.call[rows].tolist(), names)]
-    found = _match_steps(keys, step, [_key(op.call) for op in recorded])
+    # The profiler leaves the shapes of long lists out: a name without any is compared alone.
+    shapeless = set(names) - {
+        name for call, name in zip(host.call[rows].tolist(), names)
+        if call >= 0 and any(tensor.shape for tensor in timeline.calls[call].tensors)
+    }  # fmt: skip
+    wanted = [_key(op.call, shapeless) for op in recorded]
+    found = _match_steps(keys, step, wanted)
     if len(found) and (varying or (found >= 0).mean() < LEAST_BY_SHAPES):
         by_name = _match_steps(names, step, [op.call.name for op in recorded])
         found = by_name if (by_name >= 0).sum() > (found >= 0).sum() else found
@@ -163,8 +171,13 @@ def _graph_launches(timeline: Timeline, recorded: Sequence[StepOp]) -> tuple[Int
     return launches, found
 
 
-def _key(call: OpCall) -> str:
-    """Name and shapes. Tensors without dimensions are left out: numbers become such tensors."""
+def _key(call: OpCall, shapeless: Collection[str] = ()) -> str:
+    """Name and shapes. Tensors without dimensions are left out: numbers become such tensors.
+
+    Of names that are ``shapeless``, and of operators on lists, the name alone.
+    """
+    if call.name in shapeless or call.name.startswith(_ON_LISTS):
+        return recorded_as(call.name)
     shapes = "".join(str(tensor.shape) for tensor in call.tensors if tensor.shape)
     return f"{recorded_as(call.name)}{shapes}"
 

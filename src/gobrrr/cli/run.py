@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gobrrr import reports
+from gobrrr.cli.lost_device import Ending
 from gobrrr.cli.parsing import add_report_options, natural, output_path, positive, require_torch
 from gobrrr.cli.progress import Progress
 from gobrrr.timeline.errors import InputError, UserCodeError
@@ -342,6 +343,7 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
             progress.end()
             show_now(diagnosis, saved, stream)
 
+    ending = Ending()
     outcome = diagnose_script(
         target.name,
         list(target.argv),
@@ -363,7 +365,9 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
     if outcome.exit.interrupted:
         raise KeyboardInterrupt
     if outcome.exit.raised:
-        raise UserCodeError(f"{target.name} raised, see above")
+        raised = UserCodeError(f"{target.name} raised, see above")
+        ending.without_device(raised.exit_code)
+        raise raised
     if outcome.exit.code:
         if outcome.diagnosis is None and outcome.problem:
             progress.say(outcome.problem)
