@@ -80,15 +80,16 @@ def work_of_kernels(
         of_op > 0, duration[rows] / np.where(of_op > 0, of_op, 1.0), 1.0 / launched[op[rows]]
     )
 
-    tf32 = np.array([uses_tf32(name) for name in timeline.names] or [False], bool)
+    # Of an operator with a kernel in TF32 the others are too: copies into its layout have no name
+    # for it, and hold a part of the operator's FLOPs.
+    named = np.array([uses_tf32(name) for name in timeline.names] or [False], bool)
+    in_tf32 = np.bincount(op[rows], weights=named[kernels.name[rows]], minlength=len(host) or 1) > 0
     whole: list[Work | None] = [None] * count
     works: list[Work | None] = [None] * count
     roofs: list[Roof | None] = [None] * count
     roof_ns = np.full(count, np.nan)
     known: dict[tuple[int, bool, float], tuple[Work, Work, Roof | None]] = {}
-    keys = zip(
-        call[rows].tolist(), tf32[kernels.name[rows]].tolist(), np.round(share[rows], 12).tolist()
-    )
+    keys = zip(call[rows].tolist(), in_tf32[op[rows]].tolist(), np.round(share[rows], 12).tolist())
     for row, key in zip(rows.tolist(), keys):
         found = known.get(key)
         if found is None:
