@@ -294,6 +294,18 @@ def test_a_float32_kernel_that_multiplies_in_tf32_is_held_against_tf32(tmp_path:
     assert found.work.works[0].compute_dtype == "tf32"
 
 
+def test_copies_around_a_kernel_in_tf32_are_held_against_tf32_too(tmp_path: Path) -> None:
+    # cuDNN's copies into the layout of its kernel hold a share of the operator's FLOPs.
+    trace = WrittenTrace()
+    trace.op("aten::mm", 0, 10)
+    trace.launch("nchwToNhwcKernel<float, float, float>", 1, 20, 10, correlation=1)
+    trace.launch("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32", 2, 30, 30, correlation=2)
+    _, found = attributed(trace, tmp_path)
+    assert [work and work.compute_dtype for work in found.work.works] == ["tf32", "tf32"]
+    # 30000 FLOPs at 4 per ns are less than 10000 bytes at 1 per ns.
+    assert found.work.roof_ns.tolist() == pytest.approx([2_500, 7_500])
+
+
 def test_a_kernel_that_inductor_generated_is_modelled_from_its_arguments(tmp_path: Path) -> None:
     trace = WrittenTrace()
     name = "triton_poi_fused_add_0"
