@@ -17,6 +17,7 @@ import numpy as np
 
 from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.recorded_timeline import step_marks
+from gobrrr.capture.trace_steps import MARKED
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.backend import Backend, StepProfiler, StepTimer
 from gobrrr.devices.backends import gpu_in_use
@@ -25,6 +26,10 @@ from gobrrr.timeline.errors import UserCodeError
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
+RUN_AHEAD = (
+    "The host ran ahead by a step or more: steps are divided where the device begins them, and the "
+    "first and the last recorded one are left out."
+)
 # Steps between two synchronisations.
 STEPS_TOGETHER = 4
 
@@ -156,6 +161,25 @@ def by_kernels(timeline: Timeline) -> Timeline:
         steps=windows,
         step_names=tuple(f"step {number + 1}" for number in range(len(windows))),
     )
+
+
+def steps_of_device(timeline: Timeline) -> Timeline:
+    """A recording whose marked windows hold other steps' kernels gets windows of its own kernels.
+
+    That is so where the host ran ahead by a step or more: most kernel time then lies outside the
+    window of the code that launched it. The others stay as they are marked.
+    """
+    kernels, marks = timeline.kernels, step_marks(timeline)
+    if timeline.steps_how != MARKED or not len(kernels) or len(marks) < 4:
+        return timeline
+    rows = np.flatnonzero(kernels.launch >= 0)
+    launched = np.searchsorted(marks, timeline.host.start_ns[kernels.launch[rows]], side="right")
+    ran = np.searchsorted(marks, kernels.start_ns[rows], side="right")
+    took = (kernels.end_ns - kernels.start_ns)[rows]
+    if took[launched != ran].sum() <= took[launched == ran].sum():
+        return timeline
+    found = by_kernels(timeline)
+    return found if found is timeline else replace(found, notices=(*found.notices, RUN_AHEAD))
 
 
 def _busiest_stream(kernels: Kernels) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.attribution.recorded import no_work, recorded_step
+from gobrrr.capture.device_profile import steps_of_device
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import ceilings_from_datasheet
@@ -41,7 +42,7 @@ def diagnose_trace(
     if not files:
         raise InputError("no trace was given; give one, or one per rank")
     if len(files) == 1:
-        return _diagnose_one(read_trace(files[0]), files[0], ceilings, perfetto)
+        return _diagnose_one(steps_of_device(read_trace(files[0])), files[0], ceilings, perfetto)
     # Not above: one trace is read in a fraction of a second, and has no use for process pools.
     from gobrrr.capture.trace_ranks import read_traces
     from gobrrr.diagnosis.ranks import diagnose_ranks
