@@ -20,8 +20,7 @@ backends.gpu_in_use = lambda: SimpleNamespace(synchronise=lost)
 ending = Ending()
 atexit.register(print, "the program's own end")
 atexit.register(ending.without_device, 3)
-sys_exit = SystemExit(7)
-raise sys_exit
+raise SystemExit(7)
 """
 
 

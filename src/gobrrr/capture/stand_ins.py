@@ -89,7 +89,7 @@ class StandIns:
             self._made[id(made)] = (weakref.ref(made), made)
             return made
         device = tensor.device.type
-        if device != "cpu" and tensor.layout is torch.strided:
+        if device == "meta" or (device != "cpu" and tensor.layout is torch.strided):
             bare = real_call(self._copies.of, (tensor,), {})
             made = self._fake_class(self.fake_mode, bare, torch.device("cpu"))
             if isinstance(tensor, torch.nn.Parameter):
@@ -98,15 +98,13 @@ class StandIns:
                 made.requires_grad_()
             if tensor.is_leaf and tensor.grad is not None:
                 made.grad = self.of(tensor.grad, place)
-            if device != "meta":
-                _note(made, real_call(_kept_value, (tensor,), {}))
+        elif tensor.layout is torch.sparse_coo:
+            bare = real_call(without_data, (tensor,), {})
+            made = self._fake_class(self.fake_mode, bare, torch.device("cpu"))
+            made.requires_grad_(tensor.requires_grad)
         else:
-            if tensor.layout is torch.sparse_coo:
-                bare = real_call(without_data, (tensor,), {})
-                made = self._fake_class(self.fake_mode, bare, torch.device("cpu"))
-                made.requires_grad_(tensor.requires_grad)
-            else:
-                made = self.fake_mode.from_tensor(tensor, static_shapes=True)
+            made = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        if device != "meta":
             _note(made, real_call(_kept_value, (tensor,), {}))
         kind = plain_class(tensor)
         if kind is not None:

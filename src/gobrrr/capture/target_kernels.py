@@ -123,9 +123,10 @@ def kernels_of(abilities: Abilities) -> Iterator[None]:
                 # With a kernel of its own for the device an operator comes before its composite,
                 # and has its own derivative.
                 library.impl(name.removeprefix("aten::"), _taken_apart(name), "CPU")
+            # PyTorch 2.11 has kernels of some in Python, which it lets none override unasked.
+            override = _override(library)
             for name, shapes in {**target_recurrent.SHAPES, **target_transformers.SHAPES}.items():
-                # PyTorch 2.11 has kernels of some in Python, which it lets none override unasked.
-                library.impl(name, shapes, "Meta", **_override(library))
+                library.impl(name, shapes, "Meta", **override)
         yield
     finally:
         library._destroy()
