@@ -118,11 +118,10 @@ def _predict(work: Any, compile: bool, size_hint: int | None) -> Record:
         diagnosis = gobrrr.predict(work, DEVICE, compile=compile, size_hint=size_hint)
     except Exception as error:
         return describe_error(error)
-    lower_bound = bool(diagnosis.source.get("lower_bound"))
     return {
         "outcome": "predicted",
         **describe_diagnosis(diagnosis),
-        "lower_bound": lower_bound,
+        "host_bound": bool(diagnosis.source.get("host_bound")),
     }
 
 

@@ -186,12 +186,12 @@ class MegatronProgram:
         host = predicted_target(DEVICE, overhead)[1]
         if overhead not in self._host_bound:
             said = mesh_step(graph, device, host, self._divided, name="alone")[2]
-            self._host_bound[overhead] = bool(said["lower_bound"])
+            self._host_bound[overhead] = bool(said["host_bound"])
         facts, known = model_of(graph), self._known.setdefault(overhead, {})
         stages = run_stages(graph, facts, self._plain, platform, host, options, known)
         costed = first_stage(graph, facts, self._plain, platform, stages, host)
         seconds = step_seconds(costed.ops, host)
-        of_host = host_share(alone(costed.ops), host, step_s=seconds, exposed_s=0.0, compiled=False)
+        of_host = host_share(alone(costed.ops), host, step_s=seconds, exposed_s=0.0)
         band = step_band(costed, options, device, host, seconds, of_host.total_s)
         whole = rank_levels(graph, facts, options.mesh)
         return _stated(
@@ -230,9 +230,7 @@ def _added_up(
         host_s += (microbatches - 1) * float(of_passes["host_s"])
     low, high = step.step.time.low / one_s, step.step.time.high / one_s
     peak = float(said["mesh"]["memory"]["peak"])
-    found = _stated(
-        seconds, low, high, bool(said["lower_bound"]), peak, device.memory_bytes, host_s
-    )
+    found = _stated(seconds, low, high, bool(said["host_bound"]), peak, device.memory_bytes, host_s)
     attention_s = sum(op.device_s for op in ops if FUSED_ATTENTION in op.op.call.name)
     return replace(found, attention_s=microbatches * attention_s)
 

@@ -56,7 +56,7 @@ def test_a_pipeline_is_predicted_as_the_function_does() -> None:
     said = gobrrr.predict(step, "A100-SXM-80GB", mesh="dp=2,pp=2", microbatches=3)
     assert found.seconds == pytest.approx(said.step_s, rel=1e-4)
     assert found.peak_bytes == said.source["mesh"]["memory"]["peak"]
-    assert found.host_bound == said.source["lower_bound"]
+    assert found.host_bound == said.source["host_bound"]
 
 
 def test_further_microbatches_take_their_passes_and_no_update() -> None:

@@ -205,8 +205,8 @@ def test_a_run_predicted_from_its_own_times_is_that_run(
         CostedOp(op, OpCost(op.call, work, None, float(time_s), 0.0, int(works_on(work)), 1))
         for op, work, time_s in zip(capture.recorded, works, kernel_s)
     ]  # fmt: skip
-    host = HostCosts(each_s, each_s, each_s, 0.0, 0.0, 0.0, 0.0, "this test")
-    step, of_host = predicted_step(ops, target, host, compiled=False, band=None)
+    host = HostCosts(each_s, 0.0, each_s, 0.0, 0.0, 0.0, 0.0, 0.0, "this test")
+    step, of_host = predicted_step(ops, target, host, band=None)
     assert of_host is None
     predicted = assemble(step, source={"kind": "prediction"}, environment={})
     # What no kernel owns is dispatch here: a prediction knows neither Python nor a loader.
@@ -333,7 +333,7 @@ def test_a_prediction_written_as_a_trace_is_that_prediction(
     ops = [
         CostedOp(op.op, replace(op.cost, fixed_s=op.kernels * target.kernel_fixed_s)) for op in ops
     ]
-    step, _ = predicted_step(ops, target, TYPICAL_HOST, compiled=False, band=None)
+    step, _ = predicted_step(ops, target, TYPICAL_HOST, band=None)
     predicted = assemble(step, source={"kind": "prediction"}, environment={})
     timeline = predicted_timeline(ops, target, TYPICAL_HOST).timeline
     path = written(timeline, tmp_path, steps)

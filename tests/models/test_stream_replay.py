@@ -15,9 +15,9 @@ from gobrrr.timeline.data import Phase
 from gobrrr.timeline.streams import step_before
 
 US = 1e-6
-FREE = HostCosts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+FREE = HostCosts(*[0.0] * 8)
 COSTS = HostCosts(
-    op_s=10 * US, view_s=1 * US, backward_op_s=5 * US, launch_s=2 * US, latency_s=4 * US,
+    op_s=5 * US, program_s=5 * US, view_s=1 * US, node_s=0.0, launch_s=2 * US, latency_s=4 * US,
     gap_s=1 * US, synchronise_s=3 * US,
 )  # fmt: skip
 COMPUTE, OTHER, THIRD = 0, 1, 2

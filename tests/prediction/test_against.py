@@ -59,12 +59,10 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
         read_measured(path)
 
 
-def _row(
-    line: int, measured_s: float, predicted_s: float, within: bool | None, lower_bound: bool = False
-) -> AgainstRow:
+def _row(line: int, measured_s: float, predicted_s: float, within: bool | None) -> AgainstRow:
     return AgainstRow(
         line=line, what=f"relu(8x{line})", kind="op", device="T4", measured_s=measured_s,
-        predicted_s=predicted_s, low_s=None, high_s=None, within=within, lower_bound=lower_bound,
+        predicted_s=predicted_s, low_s=None, high_s=None, within=within,
         regime="memory", because=f"arithmetic of line {line}",
     )  # fmt: skip
 
@@ -93,13 +91,3 @@ def test_a_column_without_intervals_is_unknown() -> None:
     assert found.scores[0].within is None
     text = against_text(found)
     assert "times.csv, line 3: no path" in text and "Largest errors" not in text
-
-
-def test_a_lower_bound_is_no_interval_that_held() -> None:
-    found = scored([_row(2, 1e-3, 1e-3, False), _row(3, 9e-3, 1e-3, None, lower_bound=True),
-                    _row(4, 0.5e-3, 1e-3, None, lower_bound=True)])  # fmt: skip
-    (score,) = found.scores
-    assert (score.within, score.lower_bounds, score.bounds_held) == (0.0, 2, 1)
-    text = " ".join(against_text(found).split())
-    assert "Lower bounds: 2, 1 below the measured time" in text
-    assert "Lower bounds" not in against_text(scored([_row(2, 1e-3, 1e-3, True)]))

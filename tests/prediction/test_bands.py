@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import inf, log
+from math import log
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from gobrrr.prediction.bands import (
     band_of,
     interval_notices,
 )
+from gobrrr.prediction.host import HostShare
 from gobrrr.prediction.step import interval_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,9 +79,25 @@ def test_eager_steps_of_amd_and_of_processors_say_what_few_steps_they_rest_on() 
     assert interval_notices(None) == ()
 
 
-def test_the_interval_of_a_lower_bound_starts_there() -> None:
+def _host(total_s: float, exposed_s: float) -> HostShare:
+    return HostShare(total_s, exposed_s, 0.9 * total_s, 3 * total_s, exposed_s > 0, ())
+
+
+def test_the_interval_of_a_step_is_that_of_whoever_takes_longer() -> None:
     band = ErrorBand(0.8, 1.2, "")
-    bound = interval_of(2.0, band, lower_bound=True)
-    assert (bound.low, bound.median, bound.high) == (2.0, 2.0, inf)
-    told = interval_of(2.0, band, lower_bound=False)
-    assert (told.low, told.high) == pytest.approx((1.6, 2.4))
+    alone = interval_of(2.0, band)
+    assert (alone.low, alone.median, alone.high) == pytest.approx((1.6, 2.0, 2.4))
+    # The host is done long before.
+    hidden = interval_of(2.0, band, _host(0.1, 0.0))
+    assert (hidden.low, hidden.high) == pytest.approx((1.6, 2.4))
+    # A slower host would decide, which cannot make the step shorter.
+    near = interval_of(2.0, band, _host(1.0, 0.0))
+    assert (near.low, near.high) == pytest.approx((1.6, 3.0))
+    # It decides: what the device does, 0.5 s, bounds neither end.
+    bound = interval_of(2.0, band, _host(2.0, 1.5))
+    assert (bound.low, bound.high) == pytest.approx((1.8, 6.0))
+
+
+def test_a_step_without_a_band_has_its_hosts_interval() -> None:
+    found = interval_of(2.0, None, _host(2.0, 1.5))
+    assert (found.low, found.high) == pytest.approx((1.8, 6.0))

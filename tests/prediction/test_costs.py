@@ -8,7 +8,8 @@ import pytest
 
 from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import target_device
-from gobrrr.prediction.costs import CostedOp, NoPathError, cost_graph, host_calls_of
+from gobrrr.prediction.costs import CostedOp, NoPathError, cost_graph
+from gobrrr.prediction.host_calls import host_calls_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import OpGraph, StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec

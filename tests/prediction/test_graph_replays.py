@@ -7,9 +7,10 @@ import pytest
 from gobrrr.models.host_lane import HostCosts, Launch
 from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import target_device
-from gobrrr.prediction.costs import CostedOp, CostedStep, cost_graph, host_calls_of
+from gobrrr.prediction.costs import CostedOp, CostedStep, cost_graph
 from gobrrr.prediction.graph_replays import COPY, graphed
 from gobrrr.prediction.host import host_share
+from gobrrr.prediction.host_calls import host_calls_of
 from gobrrr.prediction.timeline import replayed
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import OpGraph, StepOp
@@ -72,12 +73,10 @@ def test_the_host_launches_a_graph_once() -> None:
     alone, first, inside = Launch.BY_ITSELF, Launch.OF_GRAPH, Launch.IN_GRAPH
     assert _calls(found.ops) == [alone, first, inside, inside, first, inside]
     assert [op.device_s for op in found.ops[1:]] == [op.device_s for op in one_by_one.ops]
-    shares = [
-        host_share(step.ops, HOST, step_s=1.0, exposed_s=0.0, compiled=True)
-        for step in (one_by_one, found)
-    ]
-    # A copy and two launches.
-    assert shares[1].total_s == pytest.approx(3 * HOST.op_s)
+    shares = [host_share(step.ops, HOST, step_s=1.0, exposed_s=0.0) for step in (one_by_one, found)]
+    # Two launches and a copy.
+    each_s = HOST.op_s + HOST.program_s
+    assert shares[1].total_s == pytest.approx(3 * each_s)
     assert shares[1].total_s < 0.5 * shares[0].total_s
     assert "3 ops with kernels" in shares[1].sentences[0]
     assert any("5 ops in 2 CUDA graphs" in notice for notice in found.notices)
@@ -86,7 +85,7 @@ def test_the_host_launches_a_graph_once() -> None:
 
 
 def test_a_step_that_the_host_bounds_gains_and_another_pays_for_its_copy_alone() -> None:
-    slow, fast = HostCosts(op_s=1e-3, backward_op_s=1e-3), HostCosts()
+    slow, fast = HostCosts(op_s=1e-3, program_s=0.0, node_s=0.0), HostCosts().with_overhead(0.01)
     ends = {}
     for graphs in (False, True):
         ops = _costed([*FORWARD, *BACKWARD], cuda_graphs=graphs).ops

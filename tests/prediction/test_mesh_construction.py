@@ -34,7 +34,7 @@ from gobrrr.timeline.graph import ModelFacts, Parameter, Wrapping
 
 US = 1e-6
 MIB = 1 << 20
-FREE = HostCosts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+FREE = HostCosts(*[0.0] * 8)
 H100 = target_device("H100-SXM")
 
 

@@ -13,7 +13,8 @@ from gobrrr.attribution.leaves import LEAVES
 from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
 from gobrrr.models.replay import QUEUE_LENGTH, replay
 from gobrrr.models.target import target_device
-from gobrrr.prediction.costs import CostedOp, OpCost, host_calls_of
+from gobrrr.prediction.costs import CostedOp, OpCost
+from gobrrr.prediction.host_calls import host_calls_of
 from gobrrr.prediction.step import predicted_step
 from gobrrr.prediction.timeline import predicted_timeline
 from gobrrr.timeline.data import Phase
@@ -22,7 +23,7 @@ from gobrrr.timeline.ops import OpCall, TensorSpec
 
 US = 1e-6
 COSTS = HostCosts(
-    op_s=10 * US, view_s=1 * US, backward_op_s=5 * US, launch_s=2 * US, latency_s=4 * US,
+    op_s=5 * US, program_s=5 * US, view_s=1 * US, node_s=0.0, launch_s=2 * US, latency_s=4 * US,
     gap_s=1 * US, synchronise_s=3 * US,
 )  # fmt: skip
 ONE = HostCall(kernels=1)
@@ -51,7 +52,7 @@ class Step:
 
 
 def predicted(ops: Sequence[CostedOp]) -> Step:
-    step, _ = predicted_step(ops, H100, COSTS, compiled=False, band=None)
+    step, _ = predicted_step(ops, H100, COSTS, band=None)
     assert set(step.leaves_ns) == set(LEAVES)
     leaves = {name: ns / 1e3 for name, ns in step.leaves_ns.items()}
     of_host = [leaves.pop(f"overhead.{n}") for n in ("launch", "dispatch", "synchronisation")]
@@ -131,7 +132,7 @@ def test_the_leaves_sum_to_a_step_that_is_no_shorter_than_either_lane(
         )
         for kernels, seconds, back, waits in rows
     ]  # fmt: skip
-    step, _ = predicted_step(ops, H100, COSTS, compiled=False, band=None)
+    step, _ = predicted_step(ops, H100, COSTS, band=None)
     total_s = sum(step.leaves_ns.values()) * 1e-9
     assert total_s == pytest.approx(step.step.time.median, abs=1e-9)
     assert min(step.leaves_ns.values()) >= -1e-6

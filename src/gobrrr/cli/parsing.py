@@ -103,13 +103,13 @@ def positive(text: str) -> int:
 
 
 def times(text: str) -> float:
-    """A finite number of at least 1, for argparse."""
+    """A finite number above 0, for argparse."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 1 <= value < inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    if not 0 < value < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 
@@ -117,8 +117,8 @@ def add_host_overhead(group: argparse._ArgumentGroup) -> None:
     """``--host-overhead``, of a predicted step."""
     group.add_argument(
         "--host-overhead", type=times, metavar="X",
-        help="the program's host time is X times that of its ops alone (measured programs: 2 to "
-        "9); without it, short steps are lower bounds",
+        help="the program's host time is X times the one assumed (measured programs: 0.9 to 3); "
+        "without it, short steps have wide intervals",
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from gobrrr.fixes.compiled_calls import DISPATCH_S, host_scale
+from gobrrr.fixes.compiled_calls import host_scale
 from gobrrr.fixes.compiled_part import in_recurrent_layer
 from gobrrr.fixes.dataflow import Flow, cost_s, flow_of
 from gobrrr.fixes.facts import Facts
@@ -20,6 +20,7 @@ from gobrrr.fixes.fix import (
     prospect_or_not,
 )
 from gobrrr.fixes.inference_mode import NODE_S
+from gobrrr.models.compiled_host import DISPATCH_S
 from gobrrr.timeline.quantities import time_text
 
 _LEAST_STEPS = 8

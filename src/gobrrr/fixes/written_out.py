@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.fixes.compiled_calls import DISPATCH_S, host_scale
+from gobrrr.fixes.compiled_calls import host_scale
 from gobrrr.fixes.dataflow import Flow, cost_s, flow_of
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import MEMORY, NUMERICS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.fusion import seconds_to_move
+from gobrrr.models.compiled_host import DISPATCH_S
 from gobrrr.timeline.ops import TensorSpec
 from gobrrr.timeline.quantities import si, time_text
 

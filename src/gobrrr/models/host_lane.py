@@ -10,29 +10,38 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import Phase
 
 ARTICLE = "https://horace.io/brrr_intro.html"
+# Of two tensors in a loop, the launch included: 280,000 of one element per second (ARTICLE).
+ADDITION_S = 3.6e-6
+# In additions, by least squares from four of seven families of programs on an H200, whose host
+# takes 5.7 us for one (benchmarks/prediction_host, which scores them on the other families and on
+# other hosts). ``PASS``, of a backward pass and of an update of the parameters each, is half of
+# what a training step takes beside its ops: gradients set to zero, autograd's thread woken and
+# waited for, the optimizer's Python.
+PROGRAM, VIEW, NODE, PASS = 1.3, 0.5, 1.65, 54.0
 
 
 @dataclass(frozen=True, slots=True)
 class HostCosts:
-    """What the host pays, in seconds.
+    """What the host of a GPU pays, in seconds.
 
     Attributes:
-        op_s: Python, dispatch and autograd of one plain operator that launches work. 280,000
-            additions of one element per second, the launch included (ARTICLE), are 3.6 us each.
-        view_s: an operator that launches nothing.
-        backward_op_s: an operator that autograd's thread calls, without Python in between.
+        op_s: an addition; other ops take their weight of it (``models.host_weights``).
+        program_s: what a program's own Python, its modules and the allocator take around an op
+            that launches work.
+        view_s: an operator that launches nothing, with what is around it.
+        node_s: what autograd's engine takes around each op of a backward pass, in place of Python.
         launch_s: a further kernel launch of the same operator (cudaLaunchKernel).
         latency_s: from a launch call's return to the kernel's start on an idle device.
         gap_s: between two kernels of one stream when the second waits in the queue.
         synchronise_s: from the end of the last kernel until the host goes on.
         source: where these come from.
-        overhead: what the program's host time is over that of its ops, where that is known and in
-            the other fields; ``None``: only ops are in them.
+        overhead: what the host's time is multiplied by, where that is given; ``None``: not known.
     """
 
-    op_s: float = 3.6e-6
-    view_s: float = 1.0e-6
-    backward_op_s: float = 3.6e-6
+    op_s: float = ADDITION_S
+    program_s: float = PROGRAM * ADDITION_S
+    view_s: float = VIEW * ADDITION_S
+    node_s: float = NODE * ADDITION_S
     launch_s: float = 2.0e-6
     latency_s: float = 4.0e-6
     gap_s: float = 0.8e-6
@@ -45,8 +54,9 @@ class HostCosts:
         return replace(
             self,
             op_s=times * self.op_s,
+            program_s=times * self.program_s,
             view_s=times * self.view_s,
-            backward_op_s=times * self.backward_op_s,
+            node_s=times * self.node_s,
             launch_s=times * self.launch_s,
             overhead=times,
         )
@@ -60,12 +70,6 @@ TYPICAL_HOST = HostCosts()
 OP_OVER_DISPATCH = 3.0
 
 
-# What a real step often costs the host over its ops by kind: ``OP_OVER_DISPATCH`` is of a small
-# transformer, whose ops weigh 1.8 on average. Published times of six vision models at batch 1 on an
-# A100 (transformers' documentation, perf_torch_compile.md) are 1.9 to 5.2 times those of the ops.
-PROGRAM_OVER_OPS = 2.0
-
-
 def host_costs_of(ceilings: Ceilings) -> HostCosts:
     """The host of measured ceilings: its own dispatch rate in place of the typical one."""
     rate = ceilings.value("host.dispatches")
@@ -74,8 +78,9 @@ def host_costs_of(ceilings: Ceilings) -> HostCosts:
     dispatch_s = OP_OVER_DISPATCH / rate
     return HostCosts(
         op_s=dispatch_s,
+        program_s=0.0,
         view_s=0.5 * dispatch_s,
-        backward_op_s=dispatch_s,
+        node_s=0.0,
         source="host.dispatches, measured, times 3 for an op of a real step",
     )
 
@@ -96,7 +101,8 @@ class Launch(Enum):
 class HostCall:
     """One op as the host sees it: how many kernels it launches, and in which part of the step.
 
-    ``weight``: its host time over that of a plain op (``models.host_weights``).
+    ``weight``: its host time over that of an addition (``models.host_weights``). ``before``:
+    what the host does before it that no op stands for, in additions.
     """
 
     kernels: int
@@ -104,16 +110,20 @@ class HostCall:
     synchronises: bool = False
     weight: float = 1.0
     launch: Launch = Launch.BY_ITSELF
+    before: float = 0.0
 
 
 def host_seconds(call: HostCall, costs: HostCosts) -> float:
     """Host time from one op's start to the next one's; a CUDA graph is launched as a plain op."""
+    before_s = call.before * costs.op_s
     if call.launch is not Launch.BY_ITSELF:
-        return costs.op_s if call.launch is Launch.OF_GRAPH else 0.0
+        return before_s + (costs.op_s + costs.program_s if call.launch is Launch.OF_GRAPH else 0.0)
+    backward = call.phase == Phase.BACKWARD
     if call.kernels == 0:
-        return costs.view_s
-    one = costs.backward_op_s if call.phase == Phase.BACKWARD else costs.op_s
-    return one * call.weight + (call.kernels - 1) * costs.launch_s
+        return before_s + costs.view_s + (costs.node_s if backward else 0.0)
+    around_s = costs.node_s if backward else costs.program_s
+    further_s = (call.kernels - 1) * costs.launch_s
+    return before_s + costs.op_s * call.weight + around_s + further_s
 
 
 def host_seconds_of(calls: Sequence[HostCall], costs: HostCosts) -> list[float]:
@@ -131,14 +141,18 @@ class HostWork:
         launching: ops that launch kernels.
         plain_s: mean host time of each with its first kernel, in seconds.
         others: ops that launch none, views among them.
+        others_s: host time of all of those, in seconds.
         further_kernels: kernels beyond the first one of each op.
+        passes_s: what comes before passes, in seconds.
         total_s: host time of all of them, in seconds.
     """
 
     launching: int
     plain_s: float
     others: int
+    others_s: float
     further_kernels: int
+    passes_s: float
     total_s: float
 
 
@@ -148,21 +162,15 @@ def host_work(calls: Sequence[HostCall], costs: HostCosts) -> HostWork:
     launching = [call for call in calls if call.kernels]
     seconds = host_seconds_of(calls, costs)
     further = sum(call.kernels - 1 for call in launching if call.launch is Launch.BY_ITSELF)
-    launching_s = sum([each for each, call in zip(seconds, calls) if call.kernels])
+    own_s = [each - costs.op_s * call.before for each, call in zip(seconds, calls)]
+    launching_s = sum([each for each, call in zip(own_s, calls) if call.kernels])
     first_s = launching_s - further * costs.launch_s
     return HostWork(
         launching=len(launching),
-        plain_s=first_s / len(launching) if launching else costs.op_s,
+        plain_s=first_s / len(launching) if launching else costs.op_s + costs.program_s,
         others=len(calls) - len(launching),
+        others_s=sum(own_s) - launching_s,
         further_kernels=further,
+        passes_s=sum(seconds) - sum(own_s),
         total_s=sum(seconds),
     )
-
-
-def may_be_host_bound(device_s: float, host_s: float, *, compiled: bool) -> bool:
-    """Whether a step whose device works for ``device_s`` may well wait for its host instead.
-
-    ``host_s`` is what bare ops cost. Those of a real program often cost ``PROGRAM_OVER_OPS`` times
-    that; a compiled one calls its kernels without the program's Python and modules in between.
-    """
-    return device_s < host_s * (1.0 if compiled else PROGRAM_OVER_OPS)

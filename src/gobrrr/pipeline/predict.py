@@ -72,7 +72,7 @@ def predict(
             a message beyond NCCL's own for a hop, ``"400Gb,20us"``.
         microbatches: of a pipeline's step, each the workload's batch; four a stage by default.
         schedule: of a pipeline, ``"1f1b"``, ``"gpipe"`` or ``"interleaved"``.
-        host_overhead: the program's host time over that of its ops alone (measured: 2 to 9).
+        host_overhead: the program's host time over the one assumed (measured: 0.9 to 3).
         name: of the step, for reports.
         progress: as of ``gobrrr.diagnose``: ``None`` tells on stderr what takes more than 2 s.
 

@@ -49,8 +49,7 @@ class AgainstRow(Record, kw_only=True):
     """A measured time beside its prediction, in seconds.
 
     ``within``: whether the measured time lies in the stated interval (``low_s`` to ``high_s``);
-    ``None`` without one. ``lower_bound``: a step that is probably bound by its host, and so
-    longer: it has no interval. ``because``: the arithmetic of its longest op.
+    ``None`` without one. ``because``: the arithmetic of its longest op.
     """
 
     line: int
@@ -62,7 +61,6 @@ class AgainstRow(Record, kw_only=True):
     low_s: float | None
     high_s: float | None
     within: bool | None
-    lower_bound: bool
     regime: str | None
     because: str
 
@@ -76,9 +74,7 @@ class AgainstScore(Record, kw_only=True):
     """Errors of the rows of one kind on one device, of |predicted / measured - 1|.
 
     ``bias``: the median with its sign, below 0: told too fast. ``within``: share of measured times
-    in their intervals, ``None`` where no row has one. ``lower_bounds``: rows whose prediction is a
-    lower bound, which no measured time above it can miss; ``bounds_held``: those that were below
-    the measured time.
+    in their intervals, ``None`` where no row has one.
     """
 
     device: str
@@ -88,8 +84,6 @@ class AgainstScore(Record, kw_only=True):
     p90_error: float
     bias: float
     within: float | None
-    lower_bounds: int
-    bounds_held: int
 
 
 class Against(Record, kw_only=True):
@@ -162,14 +156,15 @@ def scored_row(row: Measured, found: Diagnosis) -> AgainstRow:
     predicted_s = found.accounted_s
     if row.op and found.device_time is not None:
         predicted_s = found.device_time.compute_kernels_s
-    lower_bound = bool(row.program and found.source.get("lower_bound"))
     interval = found.source.get("interval")
     low_s: float | None = None
     high_s: float | None = None
     within: bool | None = None
-    if interval is not None and not lower_bound:
+    if interval is not None:
         low_s, high_s = (predicted_s * float(end) for end in interval)
-        within = low_s <= row.seconds <= high_s
+        if row.program:
+            low_s, high_s = found.step.time_s.low, found.step.time_s.high
+        within = high_s is not None and low_s <= row.seconds <= high_s
     explained = found.source.get("explained") or [""]
     return AgainstRow(
         line=row.line,
@@ -181,7 +176,6 @@ def scored_row(row: Measured, found: Diagnosis) -> AgainstRow:
         low_s=low_s,
         high_s=high_s,
         within=within,
-        lower_bound=lower_bound,
         regime=found.regime,
         because=str(explained[0]),
     )
@@ -197,7 +191,6 @@ def scored(rows: Iterable[AgainstRow], refused: Sequence[str] = ()) -> Against:
     for (device, kind), members in sorted(groups.items()):
         errors = np.array([row.error for row in members])
         known = [row.within for row in members if row.within is not None]
-        bounds = [row for row in members if row.lower_bound]
         scores.append(
             AgainstScore(
                 device=device,
@@ -207,8 +200,6 @@ def scored(rows: Iterable[AgainstRow], refused: Sequence[str] = ()) -> Against:
                 p90_error=float(np.percentile(np.abs(errors), 90)),
                 bias=float(np.median(errors)),
                 within=sum(known) / len(known) if known else None,
-                lower_bounds=len(bounds),
-                bounds_held=sum(row.predicted_s <= row.measured_s for row in bounds),
             )
         )
     return Against(rows=ordered, scores=scores, refused=list(refused))

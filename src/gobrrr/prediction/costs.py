@@ -83,11 +83,15 @@ class OpCost:
 
 @dataclass(frozen=True, slots=True)
 class CostedOp:
-    """One operator of a step, and where it comes from; its cost is shared by all that are alike."""
+    """One operator of a step, and where it comes from; its cost is shared by all that are alike.
+
+    ``before``: what the host does before it that no op stands for, in additions.
+    """
 
     op: StepOp
     cost: OpCost
     launch: Launch = Launch.BY_ITSELF
+    before: float = 0.0
 
     @property
     def work(self) -> Work | None:
@@ -108,22 +112,6 @@ class CostedOp:
     def because(self) -> str:
         """The arithmetic, as a sentence."""
         return self.cost.because
-
-
-def host_calls_of(ops: Sequence[CostedOp]) -> list[HostCall]:
-    """Each operator as the host sees it; one object for all that are alike."""
-    known: dict[tuple[OpCost, Phase, Launch], HostCall] = {}
-    found = []
-    for costed in ops:
-        key = (costed.cost, costed.op.phase, costed.launch)
-        call = known.get(key)
-        if call is None:
-            call = costed.cost.host_call(costed.op.phase)
-            if costed.launch is not Launch.BY_ITSELF:
-                call = replace(call, launch=costed.launch)
-            known[key] = call
-        found.append(call)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +202,7 @@ def _launched_as(made: GraphedOps) -> str:
     graphs = max(made.graph, default=0)
     return (
         f"reduce-overhead: {held:,} ops in {graphs:,} CUDA graph{'s' * (graphs != 1)}, each "
-        "launched at the host's cost of one op, and copies of inputs before "
-        f"{copies:,} of them. What torch.compile checks before each launch is not included."
+        f"launched at the host's cost of one op, and copies of inputs before {copies:,} of them."
     )
 
 

@@ -11,6 +11,7 @@ from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.bands import band_of
 from gobrrr.prediction.costs import CostedOp, cost_graph
 from gobrrr.prediction.explanation import explained, uncertainty
+from gobrrr.prediction.host_calls import begun, entered
 from gobrrr.prediction.in_place import zeros_written_in_place
 from gobrrr.prediction.memory import memory_notice
 from gobrrr.prediction.options import PredictOptions
@@ -61,18 +62,18 @@ def graph_step(
         # As many of the notices, the first, say what was not known.
         "assumptions": len(graph.notices),
     }
+    ops = begun(costed.ops)
+    if options.compile and device.kind in ("cuda", "hip"):
+        ops = entered(ops, len(graph.parameters))
     step, of_host = predicted_step(
-        costed.ops,
+        ops,
         device,
         host,
-        compiled=bool(options.compile),
         band=band,
         notices=notices,
         peak_memory_bytes=graph.peak_memory_bytes,
     )
     if of_host is not None:
-        source |= {"lower_bound": of_host.lower_bound, "host_s": of_host.total_s}
-        if of_host.lower_bound:
-            source |= {"interval": None, "interval_from": None}
-    source |= {"explained": explained(costed.ops, device), **uncertainty(costed.ops, device)}
-    return step, costed.ops, source
+        source |= {"host_bound": of_host.host_bound, "host_s": of_host.total_s}
+    source |= {"explained": explained(ops, device), **uncertainty(ops, device)}
+    return step, ops, source

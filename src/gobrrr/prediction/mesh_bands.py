@@ -35,8 +35,7 @@ WHOLE_STEPS = {
     ANY: (0.783, 1.222),
 }
 # Of steps that their host does bind: measured over the host time of their ops, the 90th percentile.
-# The median is 6.4; the most are of eight ranks, which wait for each other's hosts. Published times
-# of networks in Python are up to 5.2 times (``gobrrr.models.host_lane.PROGRAM_OVER_OPS``).
+# The median is 6.4; the most are of eight ranks, which wait for each other's hosts.
 HOST_OVER_OPS = 8.11
 # What is measured nowhere may be further off than what is: as of kernels with borrowed constants.
 WIDER = 1.5

@@ -9,6 +9,7 @@ from gobrrr.models.collectives import CollectiveTime, HostLink
 from gobrrr.models.kernel_model import Flags
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.costs import CostedOp, OpCost, cost_graph
+from gobrrr.prediction.host_calls import begun
 from gobrrr.prediction.mesh import Mesh, link_of, time_of
 from gobrrr.prediction.mesh_ddp import data_parallel
 from gobrrr.prediction.mesh_fsdp import fully_sharded
@@ -48,7 +49,7 @@ class CostedMesh:
                 elif cost is None:
                     cost = replace(op.cost, device_s=op.cost.device_s * factor)
                     known[op.cost] = cost
-                found.append(CostedOp(op.op, cost))
+                found.append(replace(op, cost=cost))
             return found
 
         return at(low, "low_s"), at(high, "high_s")
@@ -151,6 +152,14 @@ def cost_mesh(
             times[op.collective] = plain.times[op.collective]
     notices = dict.fromkeys((*plain.notices, *added.notices))
     return CostedMesh(tuple(ops), times, tuple(notices))
+
+
+def cost_step(
+    made: MeshOps, plain: CostedMesh, graph: OpGraph, mesh: Mesh, platform: Platform
+) -> CostedMesh:
+    """``cost_mesh`` of a whole step, with what the host does before its passes."""
+    found = cost_mesh(made, plain, graph, mesh, platform)
+    return replace(found, ops=tuple(begun(found.ops)))
 
 
 def _collective(

@@ -22,14 +22,17 @@ def seconds_of(
 
     ``known``: by what is replayed, what came of it: stages with the same blocks are alike.
     """
-    own = [(ops[at].cost, ops[at].op) for at in positions]
-    if not any(cost.kernels for cost, _ in own):
+    own = [ops[at] for at in positions]
+    if not any(each.kernels for each in own):
         return 0.0
     one = positions[0]
     same = tuple(
-        (cost, op.phase, op.stream, *(at - one if at >= 0 else at for at in op.after))
-        for cost, op in own
-    )
+        (
+            each.cost, each.before, each.op.phase, each.op.stream,
+            *(at - one if at >= 0 else at for at in each.op.after),
+        )
+        for each in own
+    )  # fmt: skip
     known = {} if known is None else known
     if same not in known:
         known[same] = float(replayed(part_of(ops, positions), host).ops.end_s.max())

@@ -20,6 +20,7 @@ from gobrrr.models.pipeline_schedule import (
     pipeline_time,
 )
 from gobrrr.prediction.costs import CostedOp, OpCost
+from gobrrr.prediction.host_calls import beginning
 from gobrrr.prediction.mesh import Mesh, MeshOptions, link_of, time_of
 from gobrrr.prediction.mesh_chunks import Chunks, chunks_of
 from gobrrr.prediction.mesh_costs import CostedMesh, Platform, communicates
@@ -144,8 +145,9 @@ class CostedPipeline(CostedMesh):
         ends = CostedMesh.scaled(self, low, high)
         for ops, factor in zip(ends, (low, high)):
             for at in self.waits:
-                op, cost = self.ops[at].op, self.ops[at].cost
-                ops[at] = CostedOp(op, replace(cost, device_s=cost.device_s * factor))
+                one = self.ops[at]
+                cost = replace(one.cost, device_s=one.cost.device_s * factor)
+                ops[at] = replace(one, cost=cost)
         return ends
 
 
@@ -203,6 +205,7 @@ def run_stages(
         for c, size in enumerate(chunks.sent_bytes)
     )
     known = {} if known is None else known
+    plain = _with_passes(plain, chunks)
     shards = None
     if mesh.fsdp > 1:
         shards = sharded_stages(graph, facts, plain, chunks, mesh, platform)
@@ -223,6 +226,15 @@ def run_stages(
     ran = pipeline_time(stage_times, mesh.pp, options.microbatches, schedule)
     updates = stage_updates(graph, facts, chunks, mesh, platform, host, shards)
     return Stages(chunks, sends, ran, updates, options, shards)
+
+
+def _with_passes(plain: CostedMesh, chunks: Chunks) -> CostedMesh:
+    """The ops, with what the host does before each part's backward pass."""
+    ops = list(plain.ops)
+    for positions in chunks.backward:
+        if positions:
+            ops[positions[0]] = beginning(ops[positions[0]])
+    return replace(plain, ops=tuple(ops))
 
 
 def ends_of(mesh: Mesh, part: int) -> tuple[int, int]:
@@ -247,6 +259,7 @@ def first_stage(
 ) -> CostedPipeline:
     """The step of the first stage, put together from its passes; arguments as of ``pipelined``."""
     mesh, chunks, sends, ran = stages.options.mesh, stages.chunks, stages.sends, stages.ran
+    plain = _with_passes(plain, chunks)
     ops: list[CostedOp] = []
     waits: set[int] = set()
     times = {**plain.times}

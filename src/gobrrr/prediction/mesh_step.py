@@ -28,8 +28,8 @@ from gobrrr.prediction.mesh_costs import (
     alone,
     as_used,
     communicates,
-    cost_mesh,
     cost_ops,
+    cost_step,
     mesh_ops,
     model_of,
 )
@@ -116,7 +116,7 @@ def mesh_step(
     if mesh.pp > 1:
         costed = pipeline = pipelined(graph, facts, plain, platform, host, options)
     else:
-        costed = cost_mesh(mesh_ops(graph, facts, mesh), plain, graph, mesh, platform)
+        costed = cost_step(mesh_ops(graph, facts, mesh), plain, graph, mesh, platform)
     ran = predicted_timeline(costed.ops, device, host)
     step, found = on_device(ran, device)
     step_s = sum(step.leaves_ns.values()) * 1e-9
@@ -134,7 +134,7 @@ def mesh_step(
         said.append(_COMPILED)
     own = alone(costed.ops)
     exposed_s = step.leaves_ns["overhead.dispatch"] * 1e-9
-    of_host = host_share(own, host, step_s=step_s, exposed_s=exposed_s, compiled=options.compiled)
+    of_host = host_share(own, host, step_s=step_s, exposed_s=exposed_s)
     band = step_band(costed, replace(options, mesh=used), device, host, step_s, of_host.total_s)
     too_large = memory_notice(device.key, memory.peak, device.memory_bytes)
     notices = (
@@ -143,12 +143,12 @@ def mesh_step(
         *((too_large,) if too_large is not None else ()),
         *costed.notices,
         *device.notices,
-        *(() if of_host.lower_bound else interval_notices(band)),
+        *interval_notices(band),
         *of_host.sentences,
     )
     step = replace(
         step,
-        step=StepTimes(interval_of(step_s, band, lower_bound=of_host.lower_bound), MEDIAN),
+        step=StepTimes(interval_of(step_s, band), MEDIAN),
         counters={
             **counters_of(costed.ops, memory.peak),
             "collectives": float(len(costed.ops) - len(own)),
@@ -170,7 +170,7 @@ def mesh_step(
         "world_size": mesh.devices,
         "interval_from": band.source,
         "assumptions": len(graph.notices),
-        "lower_bound": of_host.lower_bound,
+        "host_bound": of_host.host_bound,
         "host_s": of_host.total_s,
         "mesh": {
             **_record(used, options.link, memory, rows, tokens, step_s),

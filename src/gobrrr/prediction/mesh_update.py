@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 
 from gobrrr.models.host_lane import HostCosts
 from gobrrr.prediction.costs import CostedOp
+from gobrrr.prediction.host_calls import begun
 from gobrrr.prediction.mesh import Mesh, time_of
 from gobrrr.prediction.mesh_chunks import Chunks
 from gobrrr.prediction.mesh_costs import Platform, cost_ops
@@ -160,7 +161,7 @@ def optimizer_of(
         if here:
             kept.append(op)
     ops = tuple(replace(op, stream=0, after=()) for op in kept)
-    return cost_ops(replace(graph, ops=ops), mesh, platform).ops
+    return tuple(begun(cost_ops(replace(graph, ops=ops), mesh, platform).ops))
 
 
 def _is_list(arg: Arg) -> TypeGuard[tuple[TensorSpec, ...]]:

@@ -24,7 +24,7 @@ _DTYPES = {"fp16": "float16", "half": "float16", "float16": "float16",
 class PredictOptions:
     """How the step is to run on the device, as of ``gobrrr.predict``; ``tf32`` as if allowed.
 
-    ``host_overhead``: the program's host time over that of its ops; ``None``: not known.
+    ``host_overhead``: the program's host time over the one assumed; ``None``: not known.
 
     ``compile`` may be one of ``torch.compile``'s modes, of which ``for_capture`` refuses those that
     are not predicted.

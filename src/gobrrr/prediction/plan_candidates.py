@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import Any
 
 from gobrrr.attribution.leaves import TOP_LEVELS
@@ -20,7 +19,7 @@ from gobrrr.prediction.mesh_costs import (
     CostedMesh,
     Platform,
     alone,
-    cost_mesh,
+    cost_step,
     mesh_ops,
     model_of,
 )
@@ -42,11 +41,10 @@ class PlannedMesh:
 
     Attributes:
         mesh: of all the devices.
-        step_s: predicted; ``low_s`` to ``high_s`` where it was asked for. A lower bound has no
-            upper end, and nothing below it.
-        lower_bound: whether the step is probably bound by its host, and then takes longer than
-            that; ``None`` where it was not asked for.
-        batches_per_s: of the job, each as large as the step's; of a lower bound the most.
+        step_s: predicted; ``low_s`` to ``high_s`` where it was asked for.
+        host_bound: whether the step takes as long as its host does; ``None`` where it was not
+            asked for.
+        batches_per_s: of the job, each as large as the step's.
         tokens_per_s: ``None`` where nothing is embedded.
         memory: of the rank that holds most.
         parts_s: the step by compute, memory of the device, overhead, and exposed communication of
@@ -67,7 +65,7 @@ class PlannedMesh:
     memory: RankMemory
     low_s: float | None = None
     high_s: float | None = None
-    lower_bound: bool | None = None
+    host_bound: bool | None = None
     parts_s: tuple[tuple[str, float], ...] = ()
     communication: tuple[Communication, ...] = ()
     microbatches: int = 1
@@ -158,7 +156,7 @@ def candidate(
         if left_out is not None:
             return left_out
         made = mesh_ops(graph, facts, mesh)
-        costed = cost_mesh(made, plain, graph, mesh, setting.platform)
+        costed = cost_step(made, plain, graph, mesh, setting.platform)
     except InputError as error:
         return LeftOut(str(mesh), str(error))
     step_s = step_seconds(costed.ops, setting.host)
@@ -248,17 +246,15 @@ def in_full(one: Candidate, device: TargetDevice, host: HostCosts) -> PlannedMes
         name = f"exposed {each.group}"
         parts[name] = parts.get(name, 0.0) + each.exposed_s
     exposed_s = leaves["overhead.dispatch"]
-    of_host = host_share(
-        alone(costed.ops), host, step_s=row.step_s, exposed_s=exposed_s, compiled=False
-    )
+    of_host = host_share(alone(costed.ops), host, step_s=row.step_s, exposed_s=exposed_s)
     options = MeshOptions(row.mesh, microbatches=row.microbatches)
     band = step_band(costed, options, device, host, row.step_s, of_host.total_s)
-    interval = interval_of(row.step_s, band, lower_bound=of_host.lower_bound)
+    interval = interval_of(row.step_s, band)
     return replace(
         row,
-        lower_bound=of_host.lower_bound,
+        host_bound=of_host.host_bound,
         low_s=interval.low,
-        high_s=interval.high if isfinite(interval.high) else None,
+        high_s=interval.high,
         parts_s=tuple((name, s) for name, s in parts.items() if s > 0),
         communication=tuple(rows),
         joules=_joules(one.plain, costed, row, device),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 
@@ -19,8 +18,9 @@ from gobrrr.measure import Summary
 from gobrrr.models.host_lane import HostCosts, host_seconds
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.bands import ErrorBand, interval_notices
-from gobrrr.prediction.costs import CostedOp, host_calls_of
+from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.host import HostShare, host_share
+from gobrrr.prediction.host_calls import host_calls_of
 from gobrrr.prediction.timeline import PredictedTimeline, predicted_timeline
 
 
@@ -29,16 +29,11 @@ def predicted_step(
     target: TargetDevice,
     host: HostCosts,
     *,
-    compiled: bool,
     band: ErrorBand | None,
     notices: Sequence[str] = (),
     peak_memory_bytes: int | None = None,
 ) -> tuple[Attributed, HostShare | None]:
-    """The step as it will run, attributed; and the host's part in it, beside a device.
-
-    Where the host may well take longer than it is taken to, the interval has no upper end (its
-    ``high`` is infinite).
-    """
+    """The step as it will run, attributed; and the host's part in it, beside a device."""
     ran = predicted_timeline(ops, target, host)
     step = (
         on_device(ran, target)[0] if len(ran.timeline.kernels) else _on_host(ran, ops, target, host)
@@ -47,17 +42,16 @@ def predicted_step(
     of_host = None
     if target.kind != "cpu":
         exposed_s = step.leaves_ns["overhead.dispatch"] * 1e-9
-        of_host = host_share(ops, host, step_s=step_s, exposed_s=exposed_s, compiled=compiled)
-    lower_bound = of_host is not None and of_host.lower_bound
+        of_host = host_share(ops, host, step_s=step_s, exposed_s=exposed_s)
     step = replace(
         step,
-        step=StepTimes(interval_of(step_s, band, lower_bound=lower_bound), MEDIAN),
+        step=StepTimes(interval_of(step_s, band, of_host), MEDIAN),
         counters=counters_of(ops, peak_memory_bytes),
         # What the time rests on comes before what it is made of.
         notices=(
             *notices,
             *target.notices,
-            *(() if lower_bound else interval_notices(band)),
+            *(interval_notices(band) if of_host is None or not of_host.host_bound else ()),
             *(of_host.sentences if of_host is not None else ()),
         ),
     )
@@ -102,15 +96,19 @@ def _on_host(
     )
 
 
-def interval_of(step_s: float, band: ErrorBand | None, *, lower_bound: bool) -> Summary:
+def interval_of(step_s: float, band: ErrorBand | None, of_host: HostShare | None = None) -> Summary:
     """A predicted time and where measured ones are to be expected.
 
-    Below a lower bound there is nothing: its interval starts there and has no upper end.
+    The band is of what the device does. A step takes no less than either of both sides, so its
+    least time is the larger one of theirs, and so is its most.
     """
     low, high = (1.0, 1.0) if band is None else (band.low, band.high)
-    if lower_bound:
-        low, high = 1.0, inf
-    return Summary(median=step_s, mean=step_s, low=step_s * low, high=step_s * high, n=0)
+    low_s, high_s = low * step_s, high * step_s
+    if of_host is not None:
+        busy_s = step_s - of_host.exposed_s
+        low_s = min(step_s, max(low * busy_s, of_host.low_s))
+        high_s = max(step_s, high * busy_s, of_host.high_s)
+    return Summary(median=step_s, mean=step_s, low=low_s, high=high_s, n=0)
 
 
 def counters_of(ops: Sequence[CostedOp], peak_memory_bytes: int | None) -> dict[str, float]:

@@ -25,15 +25,15 @@ def predicted_target(
 
     Args:
         name: of its data sheet, or ``HERE``.
-        host_overhead: the program's host time over that of its ops; ``None``: not known.
+        host_overhead: the program's host time over the one assumed; ``None``: not known.
 
     Raises:
         InputError: the device is not known, or is a processor, whose host time is the step's own;
-            an overhead below 1.
+            an overhead that is not above 0.
     """
-    if host_overhead is not None and not 1 <= host_overhead < inf:
+    if host_overhead is not None and not 0 < host_overhead < inf:
         raise InputError(
-            f"the host overhead is how many times its ops' host time a program takes: 1 or more, "
+            "the host overhead is how many times the assumed host time a program takes: above 0, "
             f"not {host_overhead:g}"
         )
     if name != HERE:

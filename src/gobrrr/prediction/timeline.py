@@ -17,7 +17,8 @@ from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
 from gobrrr.models.replay import Replay, ReplayedOps, replay
 from gobrrr.models.stream_replay import SLOWDOWN_BESIDE, StreamCall, replay_streams
 from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.costs import CostedOp, OpCost, host_calls_of
+from gobrrr.prediction.costs import CostedOp, OpCost
+from gobrrr.prediction.host_calls import host_calls_of, repeated
 from gobrrr.timeline.data import (
     Collective,
     Device,
@@ -230,10 +231,8 @@ def replayed(ops: Sequence[CostedOp], host: HostCosts, slowdown: float = SLOWDOW
     seconds: list[float] = []
     for costed, call in zip(ops, host_calls_of(ops)):
         cost = costed.cost
-        if cost.host_calls != 1:
-            calls += [call] * (cost.host_calls - 1)
-            seconds += [0.0] * (cost.host_calls - 1)
-        calls.append(call)
+        calls += repeated(call, cost.host_calls)
+        seconds += [0.0] * (cost.host_calls - 1)
         seconds.append(cost.device_s)
     if not _in_streams(ops):
         return replay(calls, seconds, host)

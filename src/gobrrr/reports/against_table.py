@@ -23,17 +23,8 @@ def against_text(found: Against, width: int = 80) -> str:
         "error: |predicted / measured - 1|; bias: median of the signed error, negative where the "
         "prediction is too fast; in interval: share of measured times inside the 80 % interval."
     )
-    bounds = sum(score.lower_bounds for score in found.scores)
-    if bounds:
-        held = sum(score.bounds_held for score in found.scores)
-        lines.append(
-            f"Lower bounds: {bounds}, {held} below the measured time; they have no interval and "
-            "are not counted under it."
-        )
     if found.rows:
         lines += ["", *plain_lines(_rows(found.rows))]
-    if bounds:
-        lines.append(">: a lower bound, because the step is probably host-bound there.")
     lines += found.refused
     worst = [row for row in found.rows if abs(row.error) > _NEAR][:_EXPLAINED]
     if worst:
@@ -67,7 +58,7 @@ def _rows(rows: Sequence[AgainstRow]) -> TextTable:
         Row(
             (
                 time_text(row.measured_s),
-                (">" if row.lower_bound else "") + time_text(row.predicted_s),
+                time_text(row.predicted_s),
                 _signed(row.error),
                 row.device,
                 str(row.line),

@@ -32,8 +32,6 @@ def plan_text(plan: Plan, name: str, width: int = 80) -> str:
     lines = [*_wrapped([said], width)]
     lines += [*_wrapped([f"! {notice}" for notice in plan.notices], width), ""]
     lines += plain_lines(_table(plan.best))
-    if any(row.lower_bound for row in plan.best):
-        lines += _wrapped([">, <: probably host-bound there, and then longer than shown."], width)
     for number, row in enumerate(plan.best, 1):
         lines += ["", *_wrapped([f"{number}. {row.mesh}: {_speed(row)}"], width)]
         lines += _wrapped(_details(row), width, "   ")
@@ -57,7 +55,7 @@ def plan_json(plan: Plan, name: str) -> bytes:
             "step_s": each.step_s,
             "low_s": each.low_s,
             "high_s": each.high_s,
-            "lower_bound": each.lower_bound,
+            "host_bound": each.host_bound,
             "batches_per_s": each.batches_per_s,
             "tokens_per_s": each.tokens_per_s,
             "memory": {**each.memory.by_kind(), "peak": each.memory.peak},
@@ -106,8 +104,8 @@ def _table(rows: Sequence[PlannedMesh]) -> TextTable:
         return Row(
             (
                 str(row.mesh),
-                f"{'>' if row.lower_bound else ''}{time_text(row.step_s)}",
-                f"{'<' if row.lower_bound else ''}{rate}",
+                time_text(row.step_s),
+                rate,
                 *split,
                 share(exposed, row.step_s),
                 si(row.memory.peak, "B"),
@@ -118,15 +116,14 @@ def _table(rows: Sequence[PlannedMesh]) -> TextTable:
 
 
 def _speed(row: PlannedMesh) -> str:
-    spread, most = "", ""
-    if row.lower_bound:
-        spread, most = " or more (probably host-bound)", "at most "
-    elif row.high_s is not None:
-        spread = f" ({time_text(row.low_s)} to {time_text(row.high_s)})"
+    spread = ""
+    if row.low_s is not None and row.high_s is not None:
+        bound = "host-bound, " if row.host_bound else ""
+        spread = f" ({bound}{time_text(row.low_s)} to {time_text(row.high_s)})"
     steps = significant(1.0 / row.step_s)
-    found = f"{time_text(row.step_s)} per step{spread}, {most}{steps} steps per second"
+    found = f"{time_text(row.step_s)} per step{spread}, {steps} steps per second"
     if row.tokens_per_joule is not None:
-        found += f", {most}{significant(row.tokens_per_joule)} tokens per joule"
+        found += f", {significant(row.tokens_per_joule)} tokens per joule"
     return found
 
 

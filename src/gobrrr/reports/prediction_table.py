@@ -180,7 +180,7 @@ def _device(found: Diagnosis) -> str:
 
 
 def _step(found: Diagnosis) -> str:
-    return (">" if found.source.get("lower_bound") else "") + time_text(found.accounted_s)
+    return time_text(found.accounted_s)
 
 
 def _ridge(found: Diagnosis) -> float | None:

@@ -79,11 +79,14 @@ def spread_of_step(diagnosis: Diagnosis) -> str:
     """
     scale, time = time_scale(diagnosis), diagnosis.step.time_s
     spread = [f"{scale.number(time.low)} to {scale.number(time.high)}"] if time.high else []
-    if time.high is None or (time.n == 0 and diagnosis.source.get("lower_bound")):
-        # A diagnosis saved before its schema knew of no upper end has the prediction there.
-        inside = ["predicted", f"{scale.number(time.low)} or more: probably host-bound"]
-    elif time.n == 0:
-        inside = ["predicted", *(spread if time.low < time.high else [])]
+    if time.n == 0:
+        if time.high is None:
+            # A lower bound, in files of earlier versions.
+            spread = [f"{scale.number(time.low)} or more"]
+        elif time.low == time.high:
+            spread = []
+        bound = ["host-bound"] if diagnosis.source.get("host_bound") else []
+        inside = ["predicted", *bound, *spread]
     else:
         steps = f"{time.n} step{'s' if time.n != 1 else ''}"
         if diagnosis.step.varying:
