@@ -47,6 +47,9 @@ REASONS: dict[str, tuple[str, ...]] = {
     "captured as one operator; a CPU's kernel behind it is a loop": (
         "_foreach_*", "convolution_backward", "_chunk_cat", "_grouped_mm",
     ),
+    "captured as one operator; a CPU has a kernel of it only in later versions": (
+        "_scaled_mm_v2",
+    ),
 }  # fmt: skip
 
 

@@ -30,8 +30,9 @@ class FrameTracer:
         self._machine = machine
         self._hidden = hidden
         self._thread = thread
-        # Innermost last: what is written of a call, if anything, and whether it is hidden.
-        self._open: list[tuple[dict[str, Any] | None, bool]] = []
+        # Innermost last: what is written of a call, if anything; whether it is hidden; whether
+        # its function is written in Python.
+        self._open: list[tuple[dict[str, Any] | None, bool, bool]] = []
         self._below_hidden = 0
         self._modules: dict[int, str] = {}
         self._kept: list[Any] = []
@@ -59,8 +60,11 @@ class FrameTracer:
         if event == "call":
             self._enter(frame)
         elif event == "c_call":
-            self._write("" if self._below_hidden else repr(argument).partition(" at 0x")[0])
-        elif self._open:
+            name = "" if self._below_hidden else repr(argument).partition(" at 0x")[0]
+            self._write(name, in_python=False)
+        # Python 3.12 tells the end of a call whose begin it did not tell: of a method that pybind11
+        # has made, once the place that calls it is warm.
+        elif self._open and self._open[-1][2] is (event == "return"):
             self._leave()
 
     def _enter(self, frame: FrameType) -> None:
@@ -70,10 +74,10 @@ class FrameTracer:
         else:
             self._write(self._name_of(frame))
 
-    def _write(self, name: str, hidden: bool = False) -> None:
+    def _write(self, name: str, hidden: bool = False, in_python: bool = True) -> None:
         trace = self._machine.trace
         if not name or trace is None:
-            self._open.append((None, hidden))
+            self._open.append((None, hidden, in_python))
             return
         self._calls += 1
         # Before what it calls, so that a parent comes first where both begin at once.
@@ -83,10 +87,10 @@ class FrameTracer:
             "args": {"Python id": self._calls, "Python thread": 0},
         }  # fmt: skip
         trace.append(event)
-        self._open.append((event, False))
+        self._open.append((event, False, in_python))
 
     def _leave(self) -> None:
-        event, hidden = self._open.pop()
+        event, hidden, _ = self._open.pop()
         self._below_hidden -= hidden
         if event is not None:
             event["dur"] = round(self._machine.now_ns - event["ts"] * 1000) / 1000

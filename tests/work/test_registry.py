@@ -141,8 +141,10 @@ def test_aliases_have_the_work_of_what_they_name() -> None:
 def test_what_torch_implements_by_calling_others_is_marked_composite() -> None:
     import torch
 
-    # Recorded whole, or with a kernel of their own on a GPU; and sizes and flags.
+    # Recorded whole, or with a kernel of their own on a GPU; and sizes and flags. The fallback is a
+    # loop of its own, which PyTorch 2.11 registers for all devices.
     whole = {"empty", "randn", "_fused_rms_norm", "native_channel_shuffle", "conj"}
+    whole |= {"_grid_sampler_2d_cpu_fallback_backward"}
     key = "CompositeImplicitAutograd"
     kernels: dict[str, list[bool]] = {}
     for schema in torch._C._jit_get_all_schemas():

@@ -61,19 +61,12 @@ def of_ranks(function: Any, size: int) -> Any:
     return grouped
 
 
-def from_one_rank(function: Any) -> Any:
-    """``recv``, which returns who sent: known where the program says it."""
-
-    @functools.wraps(function)
-    def received(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if src is None and kwargs.get("group_src") is None:
-            raise CaptureError(
-                "the program receives from any rank (recv without src), and which one sends is "
-                "not known here: give src, or use irecv"
-            )
-        return function(tensor, src, *args, **kwargs)
-
-    return received
+def refuse_sender(*_: Any, **__: Any) -> None:
+    """Who sent, which ``recv`` asks of its work where the program does not say it."""
+    raise CaptureError(
+        "the program receives from any rank (recv without src), and which one sends is "
+        "not known here: give src, or use irecv"
+    )
 
 
 # What operators of c10d call the rank of the group that they send to, or receive from.

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.absent_ranks import (
     all_alike,
-    from_one_rank,
     of_ranks,
     refuse_absent_peer,
     refuse_objects,
+    refuse_sender,
     within_job,
 )
 from gobrrr.capture.imported_names import replaced_by_name
@@ -306,12 +306,12 @@ def _replace(put: Replacements, recorder: GraphRecorder, ranks: Ranks) -> None:
         if hasattr(owner, "init_device_mesh"):
             made = within_job(device_mesh.init_device_mesh, ranks.size)
             put(owner, "init_device_mesh", _without_modes(made))
-    checked = {
-        "new_group": of_ranks(dist.new_group, ranks.size), "recv": from_one_rank(dist.recv),
-    }  # fmt: skip
+    grouped = of_ranks(dist.new_group, ranks.size)
     for owner in (dist, c10d):
-        for name, function in checked.items():
-            put(owner, name, function)
+        put(owner, "new_group", grouped)
+    # Not at ``recv``, which a program may hold from before: PyTorch 2.11 does not look for a mode.
+    for name in ("source_rank", "_source_rank"):
+        put(dist.Work, name, refuse_sender)
     for method in ("__init__", "__getitem__", "_flatten", "get_group", "mesh"):
         own = vars(device_mesh.DeviceMesh).get(method)
         if own is not None:

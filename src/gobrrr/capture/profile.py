@@ -20,6 +20,7 @@ from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
 from gobrrr.capture.thread_end import at_end_of_thread
 from gobrrr.devices.accelerator import profiler_runs
+from gobrrr.measure.torch_profiler import profiler_of_torch
 from gobrrr.timeline.data import Int32, Int64
 
 STEP_MARK = "gobrrr::step_ends"
@@ -77,7 +78,7 @@ class HostProfiler:
 
         if profiler_runs():
             raise RuntimeError("another profiler is running in this program")
-        self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        self._profile = profiler_of_torch(activities=[torch.profiler.ProfilerActivity.CPU])
         gc.callbacks.append(self._on_gc)
         self._no_ranges = ranges_around_waits()
         self._effort = effort_of(threading.get_ident())

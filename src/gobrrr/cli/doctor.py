@@ -18,6 +18,7 @@ from typing import Any
 from gobrrr.capture.private_names import lacking
 from gobrrr.devices.backends import gpus_here
 from gobrrr.measure.load import usable_processors
+from gobrrr.measure.torch_profiler import profiler_of_torch
 from gobrrr.timeline.quantities import si
 
 DESCRIPTION = """Report what gobrrr finds here and what works with it: versions, devices, compilers,
@@ -146,9 +147,9 @@ def _devices() -> Iterator[Check]:
 
 
 def _probe_events(torch: Any) -> str:
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity
 
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+    with profiler_of_torch(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
         torch.zeros(2) + 1
     events = list(recorded.profiler.kineto_results.events())
     event = next(e for e in events if e.name() == "aten::add")

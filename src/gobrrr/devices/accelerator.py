@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.devices.identity import DeviceIdentity
+from gobrrr.measure.torch_profiler import profiler_of_torch
 
 
 def wait_for(kind: str) -> None:
@@ -93,7 +93,6 @@ class TraceProfiler:
         """Begin. Raises RuntimeError if another profiler is running."""
         # Kineto of torch 2.13 prints a line per start and stop; 99 silences it.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-        import torch
         from torch.profiler import ProfilerActivity
 
         if profiler_runs():
@@ -101,11 +100,8 @@ class TraceProfiler:
         device = getattr(ProfilerActivity, self._activity)
         # What ran before is no part of the first step.
         wait_for(self._kind)
-        make: Any = torch.profiler.profile
-        # Without it PyTorch warns that it keeps the events of the last cycle alone: here of all.
-        known = inspect.signature(make).parameters
-        more = {"acc_events": True} if "acc_events" in known else {}
-        self._profile = make(activities=[ProfilerActivity.CPU, device], record_shapes=True, **more)
+        activities = [ProfilerActivity.CPU, device]
+        self._profile = profiler_of_torch(activities=activities, record_shapes=True)
         self._profile.start()
         self._enter()
 
@@ -223,7 +219,7 @@ def profiler_event_ns(kind: str, activity: str, repeats: int = 5, calls: int = 3
         off = min(loop() for _ in range(repeats))
         activities = [torch.profiler.ProfilerActivity.CPU]
         activities.append(getattr(torch.profiler.ProfilerActivity, activity))
-        with torch.profiler.profile(activities=activities, record_shapes=True):
+        with profiler_of_torch(activities=activities, record_shapes=True):
             loop()
             on = min(loop() for _ in range(repeats))
     return max(0.0, (on - off) / (2 * calls))

@@ -35,6 +35,7 @@ from gobrrr.lab.experiment import (
 )
 from gobrrr.lab.setting import Setting, spread
 from gobrrr.measure import summarise
+from gobrrr.measure.torch_profiler import profiler_of_torch
 from gobrrr.timeline.quantities import percent, time_text
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _answers(lanes: dict[str, Excerpt]) -> dict[str, Answer]:
 def _record(setting: Setting, size: str) -> Excerpt:
     """Profiles a loop on the GPU here."""
     import torch
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity
 
     n, calls = (1, 400) if size == SMALL else (4096, 60)
     a = torch.randn(n, n, device=setting.device)
@@ -162,7 +163,7 @@ def _record(setting: Setting, size: str) -> Excerpt:
         setting.synchronise()
 
     loop()
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+    with profiler_of_torch(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
         loop()
     with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
         path = Path(folder) / "trace.json"

@@ -11,6 +11,7 @@ from typing import Any
 
 from gobrrr.devices.backend import MemoryMeter
 from gobrrr.devices.backends import gpu_in_use
+from gobrrr.measure.torch_profiler import profiler_of_torch
 from gobrrr.timeline.errors import InputError
 
 _NEEDS_LINUX = (
@@ -114,9 +115,9 @@ class MemoryRecord:
             self._meter.start_peak()
             self._held_bytes = self._meter.held_bytes()
             return self
-        from torch.profiler import ProfilerActivity, profile
+        from torch.profiler import ProfilerActivity
 
-        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        self._profile = profiler_of_torch(activities=[ProfilerActivity.CPU], profile_memory=True)
         with _quiet_profiler():
             self._profile.__enter__()
         return self

@@ -15,6 +15,7 @@ from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.cuda.memory import build_gpu_levels, measure_memory
 from gobrrr.devices.cuda.timing import MIB, Found, Gpu, out_of_memory
 from gobrrr.measure.clock import Clock, SystemClock
+from gobrrr.measure.torch_profiler import profiler_of_torch
 
 # done, total, what
 
@@ -272,7 +273,7 @@ def _shortest_kernel_s(gpu: Gpu) -> float | None:
     for _ in range(3):
         torch.cuda._sleep(0)
     gpu.synchronise()
-    with torch.profiler.profile(activities=activities) as profile:
+    with profiler_of_torch(activities=activities) as profile:
         for _ in range(200):
             torch.cuda._sleep(0)
         gpu.synchronise()
