@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from gobrrr.capture.op_graph import CaptureTarget  # noqa: E402
+from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph  # noqa: E402
 from gobrrr.capture.target_kernels import Abilities  # noqa: E402
 from gobrrr.capture.workload import Workload  # noqa: E402
 
@@ -139,6 +141,25 @@ def test_sparse_gradients_keep_their_entries(as_workload: bool) -> None:
     # 4 x 8 rows of 16 are updated, not all 1,000.
     roots = [op.call for op in graph.ops if op.call.name == "aten::sqrt_"]
     assert [call.tensors[0].shape for call in roots] == [(32, 16)]
+
+
+def test_sparse_gradients_lie_where_the_table_does() -> None:
+    def make() -> Callable[[], None]:
+        embedding = nn.EmbeddingBag(1000, 16, sparse=True).to("cuda")
+        optimizer = torch.optim.SparseAdam(embedding.parameters())
+        ids = torch.zeros(4, 8, dtype=torch.long, device="cuda")
+
+        def step() -> None:
+            optimizer.zero_grad()
+            embedding(ids).sum().backward()
+            assert embedding.weight.grad.is_cuda
+            optimizer.step()
+
+        return step
+
+    graph = capture_op_graph(make, GPU)
+    ops = [op.call for op in graph.ops if op.call.name in ("aten::_coalesce", "aten::sqrt_")]
+    assert {t.device for call in ops for t in (*call.tensors, *call.outputs)} == {"cuda:0"}
 
 
 def test_sparse_gradients_of_a_large_table_are_added_without_its_memory() -> None:

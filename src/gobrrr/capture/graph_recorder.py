@@ -220,7 +220,7 @@ class GraphRecorder(OpRecorder):
             places = {self.storages.place_of(tensor) for tensor in inputs}
             place = TARGET if TARGET in places else UNSTATED if UNSTATED in places else HOST
         for tensor in found:
-            self.storages.number(tensor, place)
+            self.storages.place(tensor, place)
 
 
 def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
