@@ -162,6 +162,27 @@ def test_sparse_gradients_lie_where_the_table_does() -> None:
     assert {t.device for call in ops for t in (*call.tensors, *call.outputs)} == {"cuda:0"}
 
 
+@pytest.mark.parametrize("name", ["mm", "_sparse_addmm"])
+def test_a_sparse_product_takes_entries_in_order_each_way(name: str) -> None:
+    indices, values = torch.zeros(2, 30, dtype=torch.long), torch.randn(30)
+    x = torch.randn(20, 4, requires_grad=True)
+
+    def step() -> None:
+        matrix = torch.sparse_coo_tensor(indices, values, (10, 20), check_invariants=False)
+        out = matrix @ x if name == "mm" else torch.sparse.mm(matrix, x)
+        out.sum().backward()
+
+    graph = capture(step)
+    products = [op.call for op in graph.ops if op.call.name in ("aten::mm", f"aten::{name}")]
+    # The gradient's matrix is the transpose: as many entries, in another order.
+    assert [out.shape for call in products for out in call.outputs] == [(10, 4), (20, 4)]
+    for call in products:
+        parts = next(arg for arg in call.args if isinstance(arg, tuple))
+        assert [part.shape for part in parts[1:]] == [(2, 30), (30,)]
+    assert names(graph)["_coalesce"] == 2
+    assert names(capture(step, CPU))["_coalesce"] == 0
+
+
 def test_sparse_gradients_of_a_large_table_are_added_without_its_memory() -> None:
     # A table of 256 TB: real memory for it does not exist.
     with torch.device("meta"):

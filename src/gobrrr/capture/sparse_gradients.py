@@ -49,6 +49,8 @@ def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[s
             is_coalesced=True,
             check_invariants=False,
         )
+    if func in (aten.t.default, aten.transpose.int):
+        return _transposed(args)
     if func in (aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.sub_.Tensor):
         return _dense_sum(func, args)
     if func in (
@@ -72,6 +74,33 @@ def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[s
         is_coalesced=func is aten._coalesce.default or pattern.is_coalesced(),
         check_invariants=False,
     )
+
+
+def _transposed(args: Any) -> Any:
+    """With as many entries, now out of order; ``None``: as torch has it, of which none are left."""
+    import torch
+
+    sparse, *dims = args
+    first, second = (n % sparse.dim() for n in dims or (0, sparse.dim() - 1))
+    if sparse.layout is not torch.sparse_coo or max(first, second) >= sparse.sparse_dim():
+        return None
+    shape = list(sparse.shape)
+    shape[first], shape[second] = shape[second], shape[first]
+    return torch.sparse_coo_tensor(
+        torch.empty_like(sparse._indices()),
+        torch.empty_like(sparse._values()),
+        shape,
+        is_coalesced=first == second and sparse.is_coalesced(),
+        check_invariants=False,
+    )
+
+
+def coalesced(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with the entries of sparse ones in order."""
+    import torch
+
+    coo = torch.sparse_coo
+    return tuple([arg.coalesce() if getattr(arg, "layout", None) is coo else arg for arg in args])
 
 
 def _dense_sum(func: Any, args: Any) -> Any:
