@@ -183,6 +183,30 @@ def test_a_sparse_product_takes_entries_in_order_each_way(name: str) -> None:
     assert names(capture(step, CPU))["_coalesce"] == 0
 
 
+@pytest.mark.parametrize("of_parts", [False, True])
+def test_a_compressed_matrix_has_its_entries(of_parts: bool) -> None:
+    def make() -> Callable[[], object]:
+        x = torch.randn(20, 4, device="cuda")
+        if of_parts:
+            starts = torch.zeros(11, dtype=torch.long, device="cuda")
+            columns = torch.zeros(30, dtype=torch.long, device="cuda")
+            values = torch.randn(30, device="cuda")
+            matrix = torch.sparse_csr_tensor(starts, columns, values, (10, 20))
+        else:
+            matrix = torch.randn(10, 20, device="cuda").to_sparse_csr()
+        return lambda: matrix @ x
+
+    graph = capture_op_graph(make, GPU)
+    (call,) = [op.call for op in graph.ops if op.call.name == "aten::mm"]
+    entries = 30 if of_parts else 200
+    layout, *parts = call.args[0]  # type: ignore[misc]
+    assert layout == "sparse_csr"
+    assert [part.shape for part in parts] == [(11,), (entries,), (entries,)]
+    assert {part.device for part in parts} == {"cuda:0"}
+    # How many of a dense one are zeros nobody knows: all are said to be there.
+    assert ("an entry for each element" in " ".join(graph.notices)) != of_parts
+
+
 def test_sparse_gradients_of_a_large_table_are_added_without_its_memory() -> None:
     # A table of 256 TB: real memory for it does not exist.
     with torch.device("meta"):
