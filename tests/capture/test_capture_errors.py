@@ -30,11 +30,34 @@ def test_what_the_program_raises_is_the_programs() -> None:
         capture_op_graph(lambda: step, CPU)
 
 
-def test_what_rules_without_data_do_not_cover_is_not_the_programs() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Could not run 'x::y' with arguments from the 'Meta' backend.",
+        "Could not run 'x::y' with arguments from the 'QuantizedMeta' backend.",
+        "DispatchStub: unsupported device typemeta",
+        "there was no fake impl or Meta kernel registered",
+    ],
+)
+def test_what_rules_without_data_do_not_cover_is_not_the_programs(message: str) -> None:
     def step() -> None:
-        raise NotImplementedError("Could not run 'x::y' with arguments from the 'Meta' backend.")
+        raise NotImplementedError(message)
 
     with pytest.raises(CaptureError, match=r"cannot predict the step \(.*test_capture_errors.py"):
+        capture_op_graph(lambda: step, CPU)
+
+
+def test_nor_is_what_a_kernel_of_the_host_says_in_its_place() -> None:
+    # An operator that a GPU has, tried on the host where there is no rule for its shape.
+    def step() -> None:
+        try:
+            raise NotImplementedError("there was no fake impl or Meta kernel registered")
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                "Could not run 'x::y' with arguments from the 'CPU' backend."
+            ) from error
+
+    with pytest.raises(CaptureError, match="cannot predict the step"):
         capture_op_graph(lambda: step, CPU)
 
 

@@ -17,6 +17,8 @@ from gobrrr.capture.op_graph import (  # noqa: E402
 )
 from gobrrr.capture.target_kernels import Abilities  # noqa: E402
 
+from .test_op_graph import GPU, names  # noqa: E402
+
 pytestmark = pytest.mark.torch
 H100 = "H100-SXM"
 CPU = CaptureTarget(None, Abilities(frozenset(), frozenset()))
@@ -199,3 +201,24 @@ def test_memory_has_the_values_that_are_written(write):
 
     (row,) = [row for row in gobrrr.predict(step, H100).ops if row.name == "aten::cos"]
     assert row.shapes == "(12)"
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_list_of_a_tensor_waits_for_the_device_once(named, known):
+    device = {"device": "cuda"} if named else {}
+
+    def make():
+        x = torch.zeros(10, 50, dtype=torch.int64, **device) if known else randn(10, 50, **device)
+
+        def step():
+            rows = (x + 1).tolist()
+            assert (len(rows), len(rows[0]), rows[9][49]) == (10, 50, 1)
+
+        return step
+
+    found = names(capture_op_graph(make, GPU))
+    # A copy, or one element in its place; an unknown value is then read on the host.
+    assert found["_to_copy"] == int(named)
+    assert found["_local_scalar_dense"] == int(not (named and known))
+    assert found["add"] == 1

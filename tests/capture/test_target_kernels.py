@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from gobrrr.capture.op_graph import CaptureTarget  # noqa: E402
+from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph  # noqa: E402
 from gobrrr.capture.target_kernels import Abilities  # noqa: E402
 from gobrrr.capture.workload import Workload  # noqa: E402
 
@@ -139,6 +141,70 @@ def test_sparse_gradients_keep_their_entries(as_workload: bool) -> None:
     # 4 x 8 rows of 16 are updated, not all 1,000.
     roots = [op.call for op in graph.ops if op.call.name == "aten::sqrt_"]
     assert [call.tensors[0].shape for call in roots] == [(32, 16)]
+
+
+def test_sparse_gradients_lie_where_the_table_does() -> None:
+    def make() -> Callable[[], None]:
+        embedding = nn.EmbeddingBag(1000, 16, sparse=True).to("cuda")
+        optimizer = torch.optim.SparseAdam(embedding.parameters())
+        ids = torch.zeros(4, 8, dtype=torch.long, device="cuda")
+
+        def step() -> None:
+            optimizer.zero_grad()
+            embedding(ids).sum().backward()
+            assert embedding.weight.grad.is_cuda
+            optimizer.step()
+
+        return step
+
+    graph = capture_op_graph(make, GPU)
+    ops = [op.call for op in graph.ops if op.call.name in ("aten::_coalesce", "aten::sqrt_")]
+    assert {t.device for call in ops for t in (*call.tensors, *call.outputs)} == {"cuda:0"}
+
+
+@pytest.mark.parametrize("name", ["mm", "_sparse_addmm"])
+def test_a_sparse_product_takes_entries_in_order_each_way(name: str) -> None:
+    indices, values = torch.zeros(2, 30, dtype=torch.long), torch.randn(30)
+    x = torch.randn(20, 4, requires_grad=True)
+
+    def step() -> None:
+        matrix = torch.sparse_coo_tensor(indices, values, (10, 20), check_invariants=False)
+        out = matrix @ x if name == "mm" else torch.sparse.mm(matrix, x)
+        out.sum().backward()
+
+    graph = capture(step)
+    products = [op.call for op in graph.ops if op.call.name in ("aten::mm", f"aten::{name}")]
+    # The gradient's matrix is the transpose: as many entries, in another order.
+    assert [out.shape for call in products for out in call.outputs] == [(10, 4), (20, 4)]
+    for call in products:
+        parts = next(arg for arg in call.args if isinstance(arg, tuple))
+        assert [part.shape for part in parts[1:]] == [(2, 30), (30,)]
+    assert names(graph)["_coalesce"] == 2
+    assert names(capture(step, CPU))["_coalesce"] == 0
+
+
+@pytest.mark.parametrize("of_parts", [False, True])
+def test_a_compressed_matrix_has_its_entries(of_parts: bool) -> None:
+    def make() -> Callable[[], object]:
+        x = torch.randn(20, 4, device="cuda")
+        if of_parts:
+            starts = torch.zeros(11, dtype=torch.long, device="cuda")
+            columns = torch.zeros(30, dtype=torch.long, device="cuda")
+            values = torch.randn(30, device="cuda")
+            matrix = torch.sparse_csr_tensor(starts, columns, values, (10, 20))
+        else:
+            matrix = torch.randn(10, 20, device="cuda").to_sparse_csr()
+        return lambda: matrix @ x
+
+    graph = capture_op_graph(make, GPU)
+    (call,) = [op.call for op in graph.ops if op.call.name == "aten::mm"]
+    entries = 30 if of_parts else 200
+    layout, *parts = call.args[0]  # type: ignore[misc]
+    assert layout == "sparse_csr"
+    assert [part.shape for part in parts] == [(11,), (entries,), (entries,)]
+    assert {part.device for part in parts} == {"cuda:0"}
+    # How many of a dense one are zeros nobody knows: all are said to be there.
+    assert ("an entry for each element" in " ".join(graph.notices)) != of_parts
 
 
 def test_sparse_gradients_of_a_large_table_are_added_without_its_memory() -> None:

@@ -37,7 +37,9 @@ _MACHINERY = tuple(
 
 # What it says where an operator has no kernel, or no rule, for a tensor without memory.
 _OF_STAND_INS = (
-    "'Meta' backend",
+    # Of sparse and quantised tensors too: 'SparseCsrMeta', 'QuantizedMeta'.
+    "Meta' backend",
+    "unsupported device typemeta",
     "from the 'CUDA' backend",
     "Cannot copy out of meta tensor",
     "on a meta tensor",
@@ -46,6 +48,7 @@ _OF_STAND_INS = (
     "fake tensor",
     "Fake tensor",
     "no fake impl registered",
+    "no fake impl or Meta kernel registered",
     "data-dependent",
     "tensors of type Meta",
 )
@@ -201,7 +204,12 @@ def _is_of_stand_ins(error: BaseException) -> bool:
         fake_tensor.UnsupportedOperatorException,
         fake_tensor.MetadataMismatchError,
     )
-    return isinstance(error, kinds) or any(text in str(error) for text in _OF_STAND_INS)
+    if isinstance(error, kinds) or any(text in str(error) for text in _OF_STAND_INS):
+        return True
+    # Tried on the host instead, an operator of the device alone fails once more.
+    before = error.__cause__ or error.__context__
+    on_host = isinstance(error, NotImplementedError) and "from the 'CPU' backend" in str(error)
+    return on_host and before is not None and _is_of_stand_ins(before)
 
 
 def _first_line(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from gobrrr.capture.op_arguments import any_packed, describe_value, short_name, 
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.process_groups import NAMESPACES, Ranks
 from gobrrr.capture.result_cache import ResultCache
-from gobrrr.capture.sparse_gradients import parts_of, sparse_result
+from gobrrr.capture.sparse_gradients import coalesced, makes_sparse, parts_of, sparse_result
 from gobrrr.capture.stand_ins import StandIns, forget, value_of
 from gobrrr.capture.step_threads import StepThreads
 from gobrrr.capture.target_answers import Switch
@@ -220,7 +220,7 @@ class GraphRecorder(OpRecorder):
             places = {self.storages.place_of(tensor) for tensor in inputs}
             place = TARGET if TARGET in places else UNSTATED if UNSTATED in places else HOST
         for tensor in found:
-            self.storages.number(tensor, place)
+            self.storages.place(tensor, place)
 
 
 def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
@@ -233,7 +233,8 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
     aten = torch.ops.aten
     asks_value = aten._local_scalar_dense.default
     unscale = aten._amp_foreach_non_finite_check_and_unscale_.default
-    to_sparse = {aten._to_sparse.default, aten._to_sparse.sparse_dim}
+    # On CUDA they call ``coalesce()`` (s_addmm_out_sparse_dense_cuda).
+    sparse_products = {aten.mm.default, aten.addmm.default, aten._sparse_addmm.default}
     grouped = {getattr(getattr(aten, "_grouped_mm", None), "default", None)}
     asks_device, meta = torch.ops.prim.device.default, torch.device("meta")
     storages, switch = recorder.storages, recorder.switch
@@ -281,6 +282,9 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
             if func in grouped and not recorder.has_grouped_kernel(args[0]):
                 with self:
                     return multiply_group_by_group(storages, *args, **kwargs)
+            if func in sparse_products and recorder.device != "cpu":
+                with self:
+                    args = coalesced(args)
             with switch.off():
                 if not is_operator:
                     return self._higher_order(func, args, kwargs, frame)
@@ -359,8 +363,9 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
         known = all(value is not None for value in values)
         try:
             result = None
-            if func in to_sparse or any(t.layout is torch.sparse_coo for t in inputs):
-                result = sparse_result(func, args, recorder.size_hint, recorder.assume)
+            if makes_sparse(func) or any(t.layout is torch.sparse_coo for t in inputs):
+                told = recorder.assume_for_good
+                result = sparse_result(func, args, kwargs, recorder.size_hint, told)
             if result is None:
                 result = run(func, args, kwargs, inputs)
         except (

@@ -7,6 +7,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.capture.sparse_gradients import parts_of
 from gobrrr.capture.tensor_subclasses import tensors_of
 
 # Where a storage lies. A program that never names the target is taken to run there as a whole; one
@@ -82,15 +83,23 @@ class Storages:
 
     def place_of(self, tensor: Any) -> str:
         """Where a tensor lies as far as the program has said."""
-        index = self.number(_first_of(tensor))
+        index = self._number_of_first(tensor)
         return UNSTATED if index is None else self.records[index].place
+
+    def place(self, tensor: Any, place: str) -> None:
+        """Where a result lies, or what it holds, as far as that was not seen before."""
+        if self.number(tensor, place) is None:
+            for part in _held_by(tensor):
+                self.number(part, place)
 
     def put(self, tensor: Any, place: str) -> None:
         """The program has said where a tensor lies."""
         for inner in tensors_of(tensor):
             index = self.number(inner, place)
-            if index is not None:
-                self.records[index].place = place
+            held = [index] if index is not None else map(self.number, _held_by(inner))
+            for number in held:
+                if number is not None:
+                    self.records[number].place = place
 
     def on_host(self, index: int) -> bool:
         """Whether a storage lies on the host, now that the whole program is known."""
@@ -99,8 +108,16 @@ class Storages:
 
     def is_on_host(self, tensor: Any) -> bool:
         """The same, of a tensor."""
-        index = self.number(_first_of(tensor))
+        index = self._number_of_first(tensor)
         return index is not None and self.on_host(index)
+
+    def _number_of_first(self, tensor: Any) -> int | None:
+        """Of a wrapper's first tensor, of a sparse one's indices."""
+        first = _first_of(tensor)
+        index = self.number(first)
+        if index is None:
+            index = next(map(self.number, _held_by(first)), None)
+        return index
 
     def alive(self) -> set[int]:
         """Numbers of the storages that exist now."""
@@ -118,3 +135,14 @@ class Storages:
 def _first_of(tensor: Any) -> Any:
     """Where a wrapper lies is where the first of its tensors does."""
     return next(iter(tensors_of(tensor)), tensor)
+
+
+def _held_by(tensor: Any) -> tuple[Any, ...]:
+    """The dense tensors of a sparse one, asked for below all modes: that is no op of the step.
+
+    Nor may the stand-in's own class answer: it would ask where the stand-in lies.
+    """
+    import torch
+
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        return parts_of(tensor)

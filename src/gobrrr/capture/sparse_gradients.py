@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 ALL_ENTRIES = (
     "a sparse tensor made from a dense one is assumed to have an entry for each element; "
     "--size-hint sets another number"
 )
+
+# Parts of the names of operators that make CSR or CSC.
+_COMPRESSED = ("_to_sparse_csr", "_to_sparse_csc", "compressed_tensor", "csr_tensor", "csc_tensor")
 
 
 def without_data(tensor: Any) -> Any:
@@ -24,7 +28,16 @@ def without_data(tensor: Any) -> Any:
     )
 
 
-def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[str], None]) -> Any:
+@lru_cache(maxsize=4096)
+def makes_sparse(func: Any) -> bool:
+    """Whether an operator makes a sparse tensor of dense ones."""
+    name = func.name()
+    return name.startswith("aten::_to_sparse") or any(part in name for part in _COMPRESSED)
+
+
+def sparse_result(
+    func: Any, args: Any, kwargs: Any, entries: int | None, assume: Callable[[str], None]
+) -> Any:
     """The result of ``func`` of, or into, COO with all entries; ``None``: as torch has it.
 
     Rows that occur twice are counted twice where they would be merged: how many do depends on data.
@@ -33,6 +46,8 @@ def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[s
     import torch
 
     aten = torch.ops.aten
+    if any(part in func.name() for part in _COMPRESSED):
+        return _compressed_result(func, args, kwargs, entries, assume)
     if func is aten._to_sparse.default or func is aten._to_sparse.sparse_dim:
         dense = args[0]
         if dense.layout is not torch.strided:
@@ -49,6 +64,8 @@ def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[s
             is_coalesced=True,
             check_invariants=False,
         )
+    if func in (aten.t.default, aten.transpose.int):
+        return _transposed(args)
     if func in (aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.sub_.Tensor):
         return _dense_sum(func, args)
     if func in (
@@ -72,6 +89,78 @@ def sparse_result(func: Any, args: Any, entries: int | None, assume: Callable[[s
         is_coalesced=func is aten._coalesce.default or pattern.is_coalesced(),
         check_invariants=False,
     )
+
+
+def _compressed_result(
+    func: Any, args: Any, kwargs: Any, entries: int | None, assume: Callable[[str], None]
+) -> Any:
+    """CSR or CSC of a matrix, made of a dense one or of its parts; ``None``: as torch has it.
+
+    Torch's own has no entries, or is refused: parts on the stand-ins' device, shell on another.
+    """
+    import torch
+
+    name = func.name().removeprefix("aten::").partition(".")[0]
+    if name in ("_to_sparse_csr", "_to_sparse_csc"):
+        like, layout = args[0], getattr(torch, name.removeprefix("_to_"))
+        most = like.numel()
+        if entries is None:
+            assume(ALL_ENTRIES)
+        shape, count = like.shape, most if entries is None else min(entries, most)
+        number, kept = torch.int64, like.dtype
+        starts = shape[name.endswith("c")] + 1
+    else:
+        crow, _, like, *rest = args
+        shape = kwargs.get("size", rest[0] if rest else None)
+        layout = kwargs.get("layout") or getattr(torch, name.split("_tensor")[0].lstrip("_"), None)
+        starts, count, number = crow.shape[-1], like.shape[0], crow.dtype
+        kept = kwargs.get("dtype") or like.dtype
+    plain = layout in (torch.sparse_csr, torch.sparse_csc) and shape is not None
+    if not plain or len(shape) != 2 or like.dim() > 2 or not hasattr(like, "fake_mode"):
+        return None
+    return _compressed(like, layout, shape, (starts, number), (count, kept))
+
+
+def _compressed(like: Any, layout: Any, shape: Any, starts: Any, entries: Any) -> Any:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    (rows, number), (count, kept) = starts, entries
+    with _disable_current_modes():
+        parts = [torch.empty(n, dtype=number, device="meta") for n in (rows, count)]
+        values = torch.empty(count, dtype=kept, device="meta")
+        made = torch.sparse_compressed_tensor(
+            *parts, values, shape, layout=layout, check_invariants=False
+        )
+        return FakeTensor(like.fake_mode, made, torch.device("cpu"))
+
+
+def _transposed(args: Any) -> Any:
+    """With as many entries, now out of order; ``None``: as torch has it, of which none are left."""
+    import torch
+
+    sparse, *dims = args
+    first, second = (n % sparse.dim() for n in dims or (0, sparse.dim() - 1))
+    if sparse.layout is not torch.sparse_coo or max(first, second) >= sparse.sparse_dim():
+        return None
+    shape = list(sparse.shape)
+    shape[first], shape[second] = shape[second], shape[first]
+    return torch.sparse_coo_tensor(
+        torch.empty_like(sparse._indices()),
+        torch.empty_like(sparse._values()),
+        shape,
+        is_coalesced=first == second and sparse.is_coalesced(),
+        check_invariants=False,
+    )
+
+
+def coalesced(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with the entries of sparse ones in order."""
+    import torch
+
+    coo = torch.sparse_coo
+    return tuple([arg.coalesce() if getattr(arg, "layout", None) is coo else arg for arg in args])
 
 
 def _dense_sum(func: Any, args: Any) -> Any:

@@ -194,9 +194,13 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
 
     def as_list(value: Any) -> Any:
         """One copy to the host; of values that nobody knows, each is what one of them is."""
-        if storages.place_of(value) == TARGET:
+        place = storages.place_of(value)
+        if place == TARGET:
             value = move(tensor.cpu, (value,), {})
         known = value_of(value)
+        if known is not None and place == UNSTATED and not storages.names_target and value.numel():
+            # Where no device is named, one element that is read stands for the copy.
+            value[(0,) * value.dim()].item()
         if known is None:
             item = value.flatten()[0].item() if value.numel() else None
             return _nested(item, tuple(map(int, value.shape)))
@@ -314,12 +318,20 @@ def answering(answers: DeviceAnswers, storages: Storages, switch: Switch) -> Ite
             return true_device.fget(self)
         return host if storages.is_on_host(self) else target
 
+    true_list = FakeTensor.tolist
+
+    def as_list(self: Any) -> Any:
+        # A stand-in's own asks for each element; as a tensor's it comes to the mode.
+        asks = switch.on and torch._C._len_torch_function_stack()
+        return torch.Tensor.tolist(self) if asks else true_list(self)
+
     with contextlib.ExitStack() as stack:
         put = Replacements()
         stack.callback(put.undo)
         # Recurrent modules ask it before they pack their weights, which stand-ins need not.
         put(torch.backends.cudnn, "is_acceptable", lambda *_: False)
         put(FakeTensor, "device", property(device, true_device.fset))
+        put(FakeTensor, "tolist", as_list)
         _replace_device_hints(put, answers.type)
         put(torch.overrides, "has_torch_function", _overridden_by_program)
         replace_autocast(put, answers.type)

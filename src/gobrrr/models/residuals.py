@@ -138,8 +138,8 @@ def band_of_class(device: str, kind: str) -> ErrorBand | None:
         return ErrorBand(
             borrowed[0],
             borrowed[1],
-            f"{kind} were not measured on {device} or its architecture: errors on {names}, each "
-            f"predicted with the constants of another device, {SOURCE}",
+            f"no times of {kind} were measured on {device} or its architecture: errors on {names}, "
+            f"each predicted with the constants of another device, {SOURCE}",
             own=False,
         )
     related = RELATED.get(kind)
@@ -148,8 +148,8 @@ def band_of_class(device: str, kind: str) -> ErrorBand | None:
     return ErrorBand(
         related[0],
         related[1],
-        f"{kind} were not measured on {device}: errors on {names}, each predicted as if it had not "
-        f"been measured, {SOURCE}",
+        f"no times of {kind} were measured on {device}: errors on {names}, each predicted as if it "
+        f"had not been measured, {SOURCE}",
         own=False,
     )
 

@@ -1,9 +1,7 @@
 """How often and in which order a kernel without a matrix product walks through memory.
 
 Sources: PyTorch's CUDA kernels (aten/src/ATen/native/cuda): ScanUtils.cuh, MultiTensorApply.cuh,
-Reduce.cuh, CUDALoops.cuh, Shape.cu; ``norm_walks`` has softmax and the norms, ``loss_walks`` the
-losses, ``window_walks`` pooling, ``ordering_walks`` sorting and choosing, ``distance_walks`` cdist,
-``successive_walks`` ops of several kernels.
+Reduce.cuh, CUDALoops.cuh, Shape.cu. Norms, losses, pooling and more have modules of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from gobrrr.models import (
     loss_walks,
     norm_walks,
     ordering_walks,
+    sparse_walks,
     successive_walks,
     window_walks,
 )
@@ -386,6 +385,7 @@ _RECIPES: dict[Passes, Recipe] = {
     "membership": ordering_walks.membership,
     "distances": distance_walks.distances,
     "fourier": successive_walks.fourier,
+    **sparse_walks.RECIPES,
     "scatter": _scatter,
     "gather": _gather,
     "index_put": _index_put,

@@ -25,7 +25,8 @@ from gobrrr.work.estimate import Work
 # What waits for the device before the host goes on.
 _READS_DEVICE = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero",
                            "aten::nonzero", "aten::masked_select", "aten::_unique2",
-                           "aten::equal"})  # fmt: skip
+                           "aten::unique_dim", "aten::unique_consecutive", "aten::_coalesce",
+                           "aten::bincount", "aten::equal"})  # fmt: skip
 # Products of these raise on CUDA ("addmm_cuda" not implemented for 'Long'): neither cuBLAS nor
 # PyTorch has any (aten/src/ATen/native/cuda/Blas.cpp; https://github.com/pytorch/pytorch/issues/44428).
 _INTEGERS = ("int64", "int32", "int16", "bool")

@@ -11,7 +11,7 @@ from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
 from gobrrr.work.traffic import account, arithmetic_dtype, is_sparse, tensor_at, tensors_in
-from gobrrr.work.traits import Role
+from gobrrr.work.traits import Role, describe
 
 
 def _parts(call: OpCall, index: int) -> list[TensorSpec]:
@@ -47,7 +47,7 @@ def sparse_product(call: OpCall) -> Work | None:
     )
 
 
-@formula("aten::_sparse_mm", "aten::_sparse_addmm", fusion=Role.EXTERN)
+@formula("aten::_sparse_mm", "aten::_sparse_addmm", fusion=Role.EXTERN, passes="sparse_product")
 def sparse_mm(call: OpCall) -> Work | None:
     """``(a, b)``, ``(self, a, b, ...)``."""
     return sparse_product(call)
@@ -74,7 +74,7 @@ def sparse_mask(call: OpCall) -> Work | None:
     return account(reads, out, dtype=arithmetic_dtype(x.dtype), op_class="movement")
 
 
-@formula("aten::_coalesce", fusion=Role.EXTERN)
+@formula("aten::_coalesce", fusion=Role.EXTERN, passes="coalesce")
 def coalesce(call: OpCall) -> Work | None:
     """``(self)``: entries sorted by index, those of one index added."""
     parts = _parts(call, 0)
@@ -86,3 +86,6 @@ def coalesce(call: OpCall) -> Work | None:
         parts, out, vector=float(values.numel), dtype=arithmetic_dtype(values.dtype),
         op_class="other",
     )  # fmt: skip
+
+
+describe("mm addmm addmm_", passes="sparse_product")

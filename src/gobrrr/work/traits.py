@@ -59,7 +59,8 @@ Passes = Literal[
     "elementwise_loss", "elementwise_loss_backward", "sort", "top_k", "resample", "scatter",
     "gather", "index_put", "embedding_backward", "join", "lists", "log_sum_exp", "masked_fill",
     "padding", "count_nonzero", "ctc_loss", "multinomial", "fourier", "select", "permutation",
-    "membership", "distances", "resample_backward", "sample", "sample_backward",
+    "membership", "distances", "resample_backward", "sample", "sample_backward", "coalesce",
+    "sparse_product",
 ]  # fmt: skip
 
 
