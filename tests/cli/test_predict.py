@@ -100,6 +100,17 @@ def program(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.torch
+def test_a_number_where_a_tensor_was_meant_is_explained(
+    capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    assert main(["predict", "--op", "sort(1000000, dim=0)", "--device", "H100-SXM"]) == 2
+    assert "a tensor of one dimension is written [4096]" in capsys.readouterr().err
+    # PyTorch's advice about a call is for programs.
+    assert main(["predict", "--op", "softmax(64x64)", "--device", "H100-SXM"]) == 0
+    assert not [each for each in recwarn if "Implicit dimension" in str(each.message)]
+
+
 def test_an_op_as_text() -> None:
     assert parse_op("mm(64x32, 32x8, bf16)") == WrittenOp(
         "mm", (Shape((64, 32), "bfloat16"), Shape((32, 8), "bfloat16")), ()

@@ -63,6 +63,15 @@ def test_an_op_on_the_host_says_nothing_of_the_same_op_on_the_device() -> None:
     assert [op.kernels for op in found] == [1, 0, 1]
 
 
+def test_a_result_without_elements_costs_no_kernel() -> None:
+    empty, weight, none = (
+        TensorSpec(shape, "float32", None, number, "cuda:0", 0)
+        for number, shape in enumerate(((0, 64), (64, 32), (0, 32)))
+    )
+    (op,) = costed(StepOp(OpCall("aten::mm", (empty, weight), (none,))))
+    assert (op.kernels, op.device_s, op.work) == (0, 0.0, None)
+
+
 def test_what_is_in_a_cache_costs_less() -> None:
     # The second reads what the first has just written; then another tensor flushes all caches.
     first = add(spec(1, 1 << 20), spec(2, 1 << 20), spec(3, 1 << 20))

@@ -160,7 +160,7 @@ def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrErro
         return InputError(f"{told}{where}")
     if _is_of_stand_ins(error):
         return CaptureError(
-            f"gobrrr cannot predict {what}: PyTorch cannot trace it without data ({reason}); keep "
+            f"cannot predict {what}: PyTorch cannot trace it without data ({reason}); keep "
             "that part out of the step"
         )
     frame = _innermost(error)
@@ -176,7 +176,7 @@ def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrErro
         return defect
     if _of_machinery(error):
         return CaptureError(
-            f"gobrrr cannot predict {what}: PyTorch's rules for tensors without data do not "
+            f"cannot predict {what}: PyTorch's rules for tensors without data do not "
             f"cover it ({reason}); keep that part out of the step"
         )
     return None
@@ -214,7 +214,8 @@ def _is_of_stand_ins(error: BaseException) -> bool:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else "no message"
+    # What follows in PyTorch's message on a missing kernel is a list of all backends.
+    return lines[0].partition(" This could be because")[0] if lines else "no message"
 
 
 def _innermost(error: BaseException) -> types.FrameType | None:

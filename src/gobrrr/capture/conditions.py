@@ -83,7 +83,7 @@ class Conditions:
             line = format_line(asker.f_code.co_filename, asker.f_lineno, asker.f_code.co_name)
             where = source if not source or line == source else f"{source}, which asks in {line}"
             raise CaptureError(
-                f"gobrrr cannot predict this step: a loop does not end ({where or line}), because "
+                f"cannot predict this step: a loop does not end ({where or line}), because "
                 f"its condition depends on data; it was evaluated {asked:,} times. Give the number "
                 "of iterations with --size-hint N (size_hint=N in Python), or bound the loop "
                 "(for i in range(N))"

@@ -91,7 +91,7 @@ def result_asked(
             "size with --size-hint N (size_hint=N in Python)"
         ) from error
     raise CaptureError(
-        f"gobrrr cannot predict this step: the result of {func} depends on the data in a way that "
+        f"cannot predict this step: the result of {func} depends on the data in a way that "
         f"no size hint can settle ({source}); keep that part out of the step"
     ) from error
 

@@ -46,7 +46,7 @@ def exports_followed(assume: Callable[[str], None]) -> Iterator[None]:
             if name.startswith("__"):
                 raise AttributeError(name)
             raise CaptureError(
-                f"gobrrr cannot predict what is done with {name} of an exported program: a "
+                f"cannot predict what is done with {name} of an exported program: a "
                 "prediction follows its module() alone; predict the module that is exported"
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -138,7 +139,9 @@ def call_of(op: WrittenOp) -> Callable[[], Callable[[], Any]]:
         keywords = {key: _tensors(value) for key, value in op.keywords}
 
         def step() -> Any:
-            with torch.no_grad():
+            with torch.no_grad(), warnings.catch_warnings():
+                # What PyTorch advises about a call is for who writes programs.
+                warnings.simplefilter("ignore", UserWarning)
                 try:
                     return function(*arguments, **keywords)
                 except (TypeError, RuntimeError, ValueError, IndexError) as error:
@@ -170,8 +173,10 @@ def _function(name: str) -> Callable[..., Any]:
 
 def _first_line(error: Exception) -> str:
     """What is wrong; the list of accepted signatures that may follow it is left out."""
-    first = str(error).strip().splitlines()[0]
-    return first.removesuffix(", but expected one of:")
+    first = str(error).strip().splitlines()[0].removesuffix(", but expected one of:")
+    if "got (int" in first:
+        first += "; a number alone is a number, and a tensor of one dimension is written [4096]"
+    return first
 
 
 def _tensors(value: Any) -> Any:

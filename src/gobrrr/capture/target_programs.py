@@ -52,7 +52,7 @@ def target_programs(recorder: GraphRecorder, kind: str) -> Iterator[None]:
 
 def _refuse_package(*_: Any, **__: Any) -> Any:
     raise CaptureError(
-        "gobrrr cannot predict an AOTInductor package: it holds compiled code whose operators are "
+        "cannot predict an AOTInductor package: it holds compiled code whose operators are "
         "unknown; predict the model, or the exported program's module(), with compile"
     )
 

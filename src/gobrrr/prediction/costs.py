@@ -240,6 +240,9 @@ def _cost(
         return replace(plain, host_calls=max([1, *lists]), work=None, roof=None)
     if call.name in _READS_DEVICE and work is None:
         return plain
+    if call.outputs and not any(each.numel for each in call.outputs):
+        # PyTorch launches nothing for a result without elements.
+        return replace(plain, work=None)
     if _crosses(call):
         return _copy(plain, device, notices)
     if work is not None:

@@ -1,0 +1,65 @@
+"""What the host does beside a step's operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gobrrr.models.compiled_host import entering_s
+from gobrrr.models.host_lane import ADDITION_S, PASS, HostCall
+from gobrrr.prediction.costs import CostedOp, OpCost
+from gobrrr.prediction.host_calls import begun, entered, host_calls_of, repeated
+from gobrrr.timeline.data import Phase
+from gobrrr.timeline.graph import CollectiveCall, StepOp
+from gobrrr.timeline.ops import OpCall
+
+FORWARD, BACKWARD, OPTIMIZER = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
+CALL = OpCall("aten::add", ())
+ON_GPU = OpCost(CALL, None, None, 1e-6, 0.0, 1, 1, weighted=True)
+
+
+def steps(*phases: Phase, cost: OpCost = ON_GPU) -> list[CostedOp]:
+    return [CostedOp(StepOp(CALL, phase=phase), cost) for phase in phases]
+
+
+def before(ops: list[CostedOp]) -> list[float]:
+    return [call.before for call in host_calls_of(ops)]
+
+
+def test_each_backward_pass_and_each_update_begins_with_work_of_its_own() -> None:
+    # Two micro-batches, then an update.
+    ops = steps(FORWARD, BACKWARD, BACKWARD, FORWARD, BACKWARD, OPTIMIZER, OPTIMIZER)
+    assert before(begun(ops)) == [0, PASS, 0, 0, PASS, PASS, 0]
+    assert before(ops) == [0] * 7
+
+
+def test_a_processor_runs_its_passes_on_one_thread() -> None:
+    ops = steps(FORWARD, BACKWARD, cost=replace(ON_GPU, weighted=False))
+    assert before(begun(ops)) == [0, 0]
+
+
+def test_a_collective_between_begins_no_pass() -> None:
+    ops = steps(FORWARD, BACKWARD, BACKWARD)
+    asked = CollectiveCall("all_reduce", 8, "dp", (0, 1))
+    between = replace(ops[0], op=replace(ops[0].op, collective=asked, phase=FORWARD))
+    assert before(begun([ops[0], ops[1], between, ops[2]])) == [0, PASS, 0, 0]
+
+
+def test_lists_on_the_host_begin_once() -> None:
+    call = HostCall(0, OPTIMIZER, before=PASS)
+    assert [each.before for each in repeated(call, 3)] == [PASS, 0, 0]
+    assert repeated(call, 1) == [call]
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_compiled_passes_are_entered(trains: bool) -> None:
+    ops = begun(steps(FORWARD, FORWARD, *([BACKWARD, OPTIMIZER] if trains else [])))
+    found = before(entered(ops, parameters=10))
+    forward_s, backward_s = entering_s(parameters=10, trains=trains)
+    expected = [forward_s / ADDITION_S, 0.0]
+    if trains:
+        expected += [PASS + backward_s / ADDITION_S, PASS]
+    assert found == pytest.approx(expected)
+    # Autograd's node and its edges are only there with a backward pass.
+    assert (forward_s > entering_s(parameters=0, trains=False)[0]) is trains
