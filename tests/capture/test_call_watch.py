@@ -42,3 +42,39 @@ def test_a_module_that_is_called_late_is_seen_where_the_program_has_it_already(
     finally:
         watch.remove()
     assert not average._forward_hooks
+
+
+def test_one_token_after_another_is_the_same_step_whatever_its_mask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from gobrrr.capture import call_watch
+    from gobrrr.capture.call_watch import CallWatch
+
+    class Decoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(8, 4)
+
+        def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.embedding(tokens).sum() + mask.sum()
+
+    monkeypatch.setattr(call_watch, "compiler_counters", lambda: {"compiled_graphs": 0})
+    model, watch = Decoder(), CallWatch()
+    watch.take(threading.get_ident())
+    undo = watch.discover()
+    model(torch.zeros(1, 5, dtype=torch.long), torch.ones(1, 5))
+    watch.settle()
+    undo()
+    with torch.no_grad():
+        for given, seen in ((5, 5), (1, 6), (1, 7)):
+            model(torch.zeros(1, given, dtype=torch.long), torch.ones(1, seen))
+    # In training nothing grows from step to step.
+    for seen in (6, 7):
+        model(torch.zeros(1, 1, dtype=torch.long), torch.ones(1, seen))
+    calls, _ = watch.take(threading.get_ident())
+    watch.remove()
+    prefill, first, second, *trained = (call.key for call in calls[-5:])
+    assert prefill.shapes == ((1, 5), (1, 5))
+    assert first == second
+    assert first.shapes == ((1, 1),)
+    assert trained[0] != trained[1]

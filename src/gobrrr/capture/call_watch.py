@@ -225,6 +225,10 @@ class CallWatch:
         shapes: list[tuple[int, ...]] = []
         tokens = _shapes_of((*args, *kwargs.values()), shapes)
         gradients = torch.is_grad_enabled()
+        if tokens and not gradients and shapes[:1] and shapes[0][1:] == (1,):
+            # One token of each sequence. Masks and caches are as long as all that came before, and
+            # would make each token a step of its own.
+            del shapes[1:]
         # A frozen module of TorchScript has no mode; it evaluates.
         training = bool(getattr(module, "training", False))
         raw = (id(module), training, gradients, tokens, *shapes)
