@@ -45,9 +45,8 @@ class Predicted:
     """A row's step as gobrrr predicts it.
 
     Attributes:
-        seconds: expected; ``low_s`` to ``high_s``: the interval it states, infinite where it says
-            that the step is probably bound by the host.
-        host_bound: whether it says so.
+        seconds: expected; ``low_s`` to ``high_s``: the interval it states.
+        host_bound: whether it says that the step takes as long as its host does.
         peak_bytes: of the rank that needs most.
         device_bytes: that a device has.
         host_s: host time of its ops, all microbatches together, times the turns of a pipeline.
@@ -244,12 +243,10 @@ def _stated(
     device_bytes: float | None,
     host_s: float,
 ) -> Predicted:
-    """With the interval of a whole step; a lower bound has nothing below and no upper end."""
-    ends = (1.0, float("inf")) if host_bound else (low, high)
+    """With the interval of a whole step."""
     return Predicted(
-        seconds, seconds * ends[0], seconds * ends[1], host_bound, peak_bytes, device_bytes,
-        host_s,
-    )  # fmt: skip
+        seconds, seconds * low, seconds * high, host_bound, peak_bytes, device_bytes, host_s
+    )
 
 
 def by_program(
