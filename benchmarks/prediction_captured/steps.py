@@ -35,7 +35,8 @@ from gobrrr.timeline.graph import OpGraph
 # Hosts' links are not stated by the source: eight interfaces of 200 Gb/s, as ``mpt`` beside it.
 LINK = parse_link("8x200Gb")
 # Measured time of Megatron's host-bound steps over their ops' host time: the median of the fitted
-# models (``intervals.host_over_ops`` of the result), as a user would give it.
+# models (``intervals.host_over_ops`` of the result, whose ``host_s`` is of ops alone; that of a new
+# run is all that gobrrr takes for the host, about three times that).
 MEGATRON_OVERHEAD = 6.36
 FUSED_ATTENTION = "_scaled_dot_product_flash_attention"
 
@@ -45,12 +46,11 @@ class Predicted:
     """A row's step as gobrrr predicts it.
 
     Attributes:
-        seconds: expected; ``low_s`` to ``high_s``: the interval it states, infinite where it says
-            that the step is probably bound by the host.
-        host_bound: whether it says so.
+        seconds: expected; ``low_s`` to ``high_s``: the interval it states.
+        host_bound: whether it says that the host decides the step.
         peak_bytes: of the rank that needs most.
         device_bytes: that a device has.
-        host_s: host time of its ops, all microbatches together, times the turns of a pipeline.
+        host_s: its host time, all microbatches together, times the turns of a pipeline.
         attention_s: of it, in kernels of fused attention, all microbatches together.
     """
 
@@ -192,7 +192,7 @@ class MegatronProgram:
         costed = first_stage(graph, facts, self._plain, platform, stages, host)
         seconds = step_seconds(costed.ops, host)
         of_host = host_share(alone(costed.ops), host, step_s=seconds, exposed_s=0.0)
-        band = step_band(costed, options, device, host, seconds, of_host.total_s)
+        band = step_band(costed, options, device, host, seconds, of_host)
         whole = rank_levels(graph, facts, options.mesh)
         return _stated(
             seconds, band.low, band.high, self._host_bound[overhead],
@@ -244,12 +244,10 @@ def _stated(
     device_bytes: float | None,
     host_s: float,
 ) -> Predicted:
-    """With the interval of a whole step; a lower bound has nothing below and no upper end."""
-    ends = (1.0, float("inf")) if host_bound else (low, high)
+    """With the interval of a whole step."""
     return Predicted(
-        seconds, seconds * ends[0], seconds * ends[1], host_bound, peak_bytes, device_bytes,
-        host_s,
-    )  # fmt: skip
+        seconds, seconds * low, seconds * high, host_bound, peak_bytes, device_bytes, host_s
+    )
 
 
 def by_program(

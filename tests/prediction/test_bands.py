@@ -80,7 +80,8 @@ def test_eager_steps_of_amd_and_of_processors_say_what_few_steps_they_rest_on() 
 
 
 def _host(total_s: float, exposed_s: float) -> HostShare:
-    return HostShare(total_s, exposed_s, 0.9 * total_s, 3 * total_s, exposed_s > 0, ())
+    low_s, high_s = 0.9 * total_s, 3 * total_s
+    return HostShare(total_s, total_s, exposed_s, low_s, high_s, False, exposed_s > 0, ())
 
 
 def test_the_interval_of_a_step_is_that_of_whoever_takes_longer() -> None:

@@ -11,6 +11,7 @@ import pytest
 from gobrrr.models.host_lane import TYPICAL_HOST
 from gobrrr.models.residuals import ErrorBand
 from gobrrr.models.target import target_device
+from gobrrr.prediction.host import ANY_HOST, KNOWN_HOST, HostShare
 from gobrrr.prediction.mesh import Mesh, MeshOptions
 from gobrrr.prediction.mesh_bands import (
     ANY,
@@ -90,26 +91,42 @@ def test_other_devices_have_the_wider_of_both_and_say_so() -> None:
     assert (found.low, found.high) == (0.3, 3.0)
 
 
+def host_of(ops_s: float, *, total_s: float = 0.0, known: bool = False) -> HostShare:
+    """Of a step whose ops alone take so long, and with all that is around them ``total_s``."""
+    total_s = total_s or ops_s
+    high_s = (KNOWN_HOST if known else ANY_HOST)[1] * total_s
+    return HostShare(total_s, ops_s, 0.0, 0.9 * total_s, high_s, known, True, ())
+
+
 def test_an_interval_reaches_up_to_a_step_with_a_slow_host() -> None:
     band, options = ErrorBand(0.9, 1.1, "whole steps"), MeshOptions(Mesh(tp=2))
     # The device's work is long: the host's is hidden however slow it is.
-    assert with_slow_host(band, 1.0, 1.0 / HOST_OVER_OPS, TYPICAL_HOST, options) == band
-    slow = with_slow_host(band, 1.0, 0.5, TYPICAL_HOST, options)
+    assert with_slow_host(band, 1.0, host_of(1.0 / HOST_OVER_OPS), options) == band
+    slow = with_slow_host(band, 1.0, host_of(0.5), options)
     assert (slow.low, slow.high) == (0.9, pytest.approx(0.5 * HOST_OVER_OPS))
-    assert "hosts that took" in slow.source
-    # Its overhead is known, and so in the prediction.
-    known = TYPICAL_HOST.with_overhead(6.0)
-    assert with_slow_host(band, 1.0, 0.5, known, options) == band
-    compiled = replace(options, compiled=True)
-    assert with_slow_host(band, 1.0, 0.5, TYPICAL_HOST, compiled) == band
+    assert "hosts that took 8.11 times their ops' time" in slow.source
+    # The multiple is of the ops alone: what is around them is in measured steps too.
+    assert with_slow_host(band, 1.0, host_of(0.5, total_s=1.0), options) == slow
+
+
+def test_no_interval_ends_below_that_of_its_host() -> None:
+    band, options = ErrorBand(0.9, 1.1, "whole steps"), MeshOptions(Mesh(tp=2))
+    much = with_slow_host(band, 1.0, host_of(0.1, total_s=1.0), options)
+    assert (much.low, much.high) == (0.9, ANY_HOST[1])
+    assert "hosts that took 3 times the assumed time" in much.source
+    # Whose overhead is known has it in the prediction; a compiled one has not Megatron's Python.
+    known = with_slow_host(band, 1.0, host_of(0.9, known=True), options)
+    assert known.high == pytest.approx(0.9 * KNOWN_HOST[1])
+    compiled = with_slow_host(band, 1.0, host_of(0.9), replace(options, compiled=True))
+    assert compiled.high == pytest.approx(0.9 * ANY_HOST[1])
 
 
 def test_stages_wait_for_each_others_hosts() -> None:
     options = MeshOptions(Mesh(pp=4), microbatches=8)
     assert turns(options) == pytest.approx((8 + 4 - 1) / 8)
     assert turns(MeshOptions(Mesh(dp=8))) == 1
-    alone = with_slow_host(REPLAYED, 1.0, 0.5, TYPICAL_HOST, MeshOptions(Mesh(dp=8)))
-    piped = with_slow_host(REPLAYED, 1.0, 0.5, TYPICAL_HOST, options)
+    alone = with_slow_host(REPLAYED, 1.0, host_of(0.5), MeshOptions(Mesh(dp=8)))
+    piped = with_slow_host(REPLAYED, 1.0, host_of(0.5), options)
     assert piped.high / alone.high == pytest.approx(turns(options))
 
 

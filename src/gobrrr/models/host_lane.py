@@ -18,6 +18,8 @@ ADDITION_S = 3.6e-6
 # what a training step takes beside its ops: gradients set to zero, autograd's thread woken and
 # waited for, the optimizer's Python.
 PROGRAM, VIEW, NODE, PASS = 1.3, 0.5, 1.65, 54.0
+# An operator that launches nothing, alone: without what is around it.
+_VIEW_ALONE = 1.0e-6 / ADDITION_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,13 @@ def host_seconds_of(calls: Sequence[HostCall], costs: HostCosts) -> list[float]:
     alike = {id(call): call for call in calls}
     seconds = {number: host_seconds(call, costs) for number, call in alike.items()}
     return [seconds[id(call)] for call in calls]
+
+
+def ops_alone_s(calls: Sequence[HostCall], costs: HostCosts) -> float:
+    """Host time of the ops one by one, without what a program, autograd and passes add."""
+    bare = replace(costs, program_s=0.0, node_s=0.0, view_s=_VIEW_ALONE * costs.op_s)
+    seconds = host_seconds_of(calls, bare)
+    return sum(seconds) - bare.op_s * sum(call.before for call in calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gobrrr.models.host_lane import HostCall, HostCosts, HostWork, host_work
+from gobrrr.models.host_lane import HostCall, HostCosts, HostWork, host_work, ops_alone_s
 from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.host_calls import host_calls_of, repeated
 from gobrrr.timeline.quantities import time_text
@@ -25,17 +25,21 @@ class HostShare:
     """The host's part in a predicted step.
 
     Attributes:
-        total_s: host time of its ops, hidden or not, in seconds.
-        exposed_s: of it, what the device waits for.
+        total_s: host time of the step, hidden or not, in seconds.
+        ops_s: of it, what its ops alone take, without what is around them.
+        exposed_s: of the whole, what the device waits for.
         low_s, high_s: between which a host and a program of that kind are to be expected.
+        overhead_known: whether the program's host overhead was given, and is in all of these.
         host_bound: whether the step takes as long as its host does.
         sentences: the same for a reader.
     """
 
     total_s: float
+    ops_s: float
     exposed_s: float
     low_s: float
     high_s: float
+    overhead_known: bool
     host_bound: bool
     sentences: tuple[str, ...]
 
@@ -76,7 +80,10 @@ def host_share(
             f"Measured programs and hosts took {low:g} to {high:g} times the assumed time: "
             "--host-overhead says how many times yours does."
         )
-    return HostShare(work.total_s, exposed_s, low_s, high_s, bound, tuple(sentences))
+    ops_s = ops_alone_s(calls, costs)
+    return HostShare(
+        work.total_s, ops_s, exposed_s, low_s, high_s, known, bound, tuple(sentences)
+    )  # fmt: skip
 
 
 def _assumed(work: HostWork, costs: HostCosts, step_s: float, exposed_s: float) -> str:
