@@ -66,9 +66,11 @@ def host_share(
     bound = device_s < work.total_s
     sentences = [_assumed(work, costs, step_s, exposed_s)]
     if bound:
+        # A host that reads results waits for the device too.
+        least = "" if work.total_s >= _ALL * step_s else "at least "
         sentences.append(
             f"The device is busy for only {time_text(device_s)}: the step is host-bound, and takes "
-            "as long as the program's host needs."
+            f"{least}as long as the program's host needs."
         )
     elif device_s < high_s:
         sentences.append(
