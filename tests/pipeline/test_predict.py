@@ -328,3 +328,21 @@ def test_the_first_line_says_what_a_prediction_rests_on() -> None:
     first = assumed.verdict.partition(". ")[0]
     assert first.endswith("-bound, provided that the first notice holds")
     assert "condition on data is assumed to be false" in assumed.notices[0]
+
+
+def test_a_host_that_reads_results_waits_for_the_device_too() -> None:
+    x = torch.empty(1024, 1024)
+
+    def step() -> float:
+        y = x
+        for _ in range(20):
+            for _ in range(6):
+                y = y.mul(1.0)
+            y.sum().item()
+        return 0.0
+
+    found = predict(step, "H100-SXM")
+    assert found.source["host_bound"] is True
+    assert found.step_s > 1.1 * found.source["host_s"]
+    said = " ".join(found.notices)
+    assert "takes at least as long as the program's host needs" in said

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gobrrr.prediction.against import AgainstRow, Measured, read_measured, scored
+from gobrrr.prediction.against import AgainstRow, Measured, read_measured, scored, scored_row
 from gobrrr.reports.against_table import against_text
 from gobrrr.timeline.errors import InputError
 
@@ -91,3 +92,16 @@ def test_a_column_without_intervals_is_unknown() -> None:
     assert found.scores[0].within is None
     text = against_text(found)
     assert "times.csv, line 3: no path" in text and "Largest errors" not in text
+
+
+@pytest.mark.torch
+def test_a_program_that_its_host_decides_has_an_interval_without_measured_kernels() -> None:
+    torch = pytest.importorskip("torch")
+    import gobrrr
+
+    model = torch.nn.Linear(8, 8)
+    found = gobrrr.predict((model, torch.empty(2, 8)), "M2", progress=False)
+    assert found.source["host_bound"] and found.source["interval"] is None
+    row = Measured(2, "", "bench.py:make", "M2", found.step_s)
+    assert scored_row(row, found).within
+    assert not scored_row(replace(row, seconds=100 * found.step_s), found).within

@@ -80,7 +80,8 @@ def test_eager_steps_of_amd_and_of_processors_say_what_few_steps_they_rest_on() 
 
 
 def _host(total_s: float, exposed_s: float) -> HostShare:
-    return HostShare(total_s, exposed_s, 0.9 * total_s, 3 * total_s, exposed_s > 0, ())
+    low_s, high_s = 0.9 * total_s, 3 * total_s
+    return HostShare(total_s, exposed_s, low_s, high_s, exposed_s > 0, ())
 
 
 def test_the_interval_of_a_step_is_that_of_whoever_takes_longer() -> None:
@@ -101,3 +102,6 @@ def test_the_interval_of_a_step_is_that_of_whoever_takes_longer() -> None:
 def test_a_step_without_a_band_has_its_hosts_interval() -> None:
     found = interval_of(2.0, None, _host(2.0, 1.5))
     assert (found.low, found.high) == pytest.approx((1.8, 6.0))
+    # Of a device that decides nothing is known: a slow host alone makes no interval.
+    found = interval_of(2.0, None, _host(1.0, 0.0))
+    assert (found.low, found.high) == (2.0, 2.0)

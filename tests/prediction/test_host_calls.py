@@ -19,8 +19,8 @@ CALL = OpCall("aten::add", ())
 ON_GPU = OpCost(CALL, None, None, 1e-6, 0.0, 1, 1, weighted=True)
 
 
-def steps(*phases: Phase, cost: OpCost = ON_GPU) -> list[CostedOp]:
-    return [CostedOp(StepOp(CALL, phase=phase), cost) for phase in phases]
+def steps(*phases: Phase, cost: OpCost = ON_GPU, module: str = "") -> list[CostedOp]:
+    return [CostedOp(StepOp(CALL, module=module, phase=phase), cost) for phase in phases]
 
 
 def before(ops: list[CostedOp]) -> list[float]:
@@ -63,3 +63,16 @@ def test_compiled_passes_are_entered(trains: bool) -> None:
     assert found == pytest.approx(expected)
     # Autograd's node and its edges are only there with a backward pass.
     assert (forward_s > entering_s(parameters=0, trains=False)[0]) is trains
+
+
+def test_each_micro_batch_enters_its_passes_again() -> None:
+    forward_s, backward_s = entering_s(parameters=10, trains=True)
+    ops = steps(FORWARD, FORWARD, BACKWARD, BACKWARD, module="0")
+    # An update written out is none of the model's passes.
+    found = before(entered([*ops, *ops, *steps(FORWARD)], parameters=10))
+    expected = [forward_s, 0.0, backward_s, 0.0] * 2 + [0.0]
+    assert found == pytest.approx([seconds / ADDITION_S for seconds in expected])
+    # A second loss of the same forward pass.
+    found = before(entered([*ops, *steps(FORWARD, BACKWARD)], parameters=10))
+    expected = [forward_s, 0.0, backward_s, 0.0, 0.0, backward_s]
+    assert found == pytest.approx([seconds / ADDITION_S for seconds in expected])

@@ -60,6 +60,20 @@ def test_on_a_mesh_too() -> None:
     assert known.step_s > 3 * alone.step_s
 
 
+@pytest.mark.parametrize("compile", [False, True])
+def test_on_a_mesh_the_interval_reaches_as_far_as_alone(compile: bool) -> None:
+    step = step_of(64)
+    alone, mesh = (
+        gobrrr.predict(step, "A100-SXM-80GB", mesh=mesh, compile=compile) for mesh in (None, "dp=8")
+    )
+    # What is said of programs and hosts holds there too.
+    assert alone.source["host_bound"] and mesh.source["host_bound"]
+    for found in (alone, mesh):
+        high = found.step.time_s.high
+        assert high is not None
+        assert 2.9 * found.source["host_s"] < high < 4 * found.source["host_s"]
+
+
 @pytest.mark.parametrize("times", [0.0, -1.0, inf, float("nan")])
 def test_an_overhead_is_a_number_above_0(times: float) -> None:
     with pytest.raises(InputError, match="above 0"):

@@ -160,11 +160,15 @@ def scored_row(row: Measured, found: Diagnosis) -> AgainstRow:
     low_s: float | None = None
     high_s: float | None = None
     within: bool | None = None
-    if interval is not None:
+    time = found.step.time_s
+    if row.program:
+        # Of a step that its host decides, also where no kernel was measured.
+        if time.high is not None and time.low < time.high:
+            low_s, high_s = time.low, time.high
+    elif interval is not None:
         low_s, high_s = (predicted_s * float(end) for end in interval)
-        if row.program:
-            low_s, high_s = found.step.time_s.low, found.step.time_s.high
-        within = high_s is not None and low_s <= row.seconds <= high_s
+    if low_s is not None and high_s is not None:
+        within = low_s <= row.seconds <= high_s
     explained = found.source.get("explained") or [""]
     return AgainstRow(
         line=row.line,

@@ -25,7 +25,7 @@ class HostShare:
     """The host's part in a predicted step.
 
     Attributes:
-        total_s: host time of its ops, hidden or not, in seconds.
+        total_s: host time of the step, hidden or not, in seconds.
         exposed_s: of it, what the device waits for.
         low_s, high_s: between which a host and a program of that kind are to be expected.
         host_bound: whether the step takes as long as its host does.
@@ -62,9 +62,11 @@ def host_share(
     bound = device_s < work.total_s
     sentences = [_assumed(work, costs, step_s, exposed_s)]
     if bound:
+        # A host that reads results waits for the device too.
+        least = "" if work.total_s >= _ALL * step_s else "at least "
         sentences.append(
             f"The device is busy for only {time_text(device_s)}: the step is host-bound, and takes "
-            "as long as the program's host needs."
+            f"{least}as long as the program's host needs."
         )
     elif device_s < high_s:
         sentences.append(

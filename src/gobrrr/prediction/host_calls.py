@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gobrrr.models.compiled_host import entering_s
@@ -10,6 +10,8 @@ from gobrrr.models.host_lane import ADDITION_S, PASS, HostCall, Launch
 from gobrrr.prediction.costs import CostedOp, OpCost
 from gobrrr.timeline.data import Phase
 
+# What torch.compile compiles: the optimizer stays eager.
+_COMPILED = (Phase.FORWARD, Phase.BACKWARD)
 # What begins with work of the host that no op stands for.
 _OF_PASSES = (Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -60,11 +62,32 @@ def entered(ops: Sequence[CostedOp], parameters: int) -> list[CostedOp]:
     ``ADDITION_S``.
     """
     found = list(ops)
-    places = {op.op.phase: place for place, op in reversed(list(enumerate(ops)))}
-    trains = Phase.BACKWARD in places
-    each_s = entering_s(parameters=parameters, trains=trains)
-    for phase, seconds in zip((Phase.FORWARD, Phase.BACKWARD), each_s):
-        if phase in places:
-            place = places[phase]
-            found[place] = replace(found[place], before=found[place].before + seconds / ADDITION_S)
+    trains = any(op.op.phase is Phase.BACKWARD for op in ops)
+    each_s = dict(zip(_COMPILED, entering_s(parameters=parameters, trains=trains)))
+    for place in _entries(ops):
+        op = found[place]
+        found[place] = replace(op, before=op.before + each_s[op.op.phase] / ADDITION_S)
     return found
+
+
+def _entries(ops: Sequence[CostedOp]) -> Iterator[int]:
+    """Where compiled passes begin: each backward pass, and what runs modules before it.
+
+    What follows the last backward pass (clipping, an update written out) is no pass of the model.
+    """
+    forward: int | None = None
+    entered_before = in_module = False
+    last: Phase | None = None
+    for place, op in enumerate(ops):
+        phase = op.op.phase
+        if phase is Phase.FORWARD:
+            forward = place if forward is None else forward
+            in_module = in_module or bool(op.op.module)
+        elif phase is Phase.BACKWARD and phase is not last:
+            if forward is not None and (in_module or not entered_before):
+                yield forward
+            yield place
+            entered_before, forward, in_module = True, None, False
+        last = phase
+    if forward is not None and not entered_before:
+        yield forward

@@ -16,7 +16,7 @@ from gobrrr.prediction.bands import ErrorBand, band_of, interval_notices
 from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.energy import tokens_of
 from gobrrr.prediction.explanation import explained, uncertainty
-from gobrrr.prediction.host import host_share
+from gobrrr.prediction.host import HostShare, host_share
 from gobrrr.prediction.in_place import zeros_written_in_place
 from gobrrr.prediction.memory import memory_notice
 from gobrrr.prediction.mesh import Mesh, MeshOptions, refuse_processor, refuse_uneven
@@ -135,7 +135,7 @@ def mesh_step(
     own = alone(costed.ops)
     exposed_s = step.leaves_ns["overhead.dispatch"] * 1e-9
     of_host = host_share(own, host, step_s=step_s, exposed_s=exposed_s)
-    band = step_band(costed, replace(options, mesh=used), device, host, step_s, of_host.total_s)
+    band = step_band(costed, replace(options, mesh=used), device, host, step_s, of_host)
     too_large = memory_notice(device.key, memory.peak, device.memory_bytes)
     notices = (
         *graph.notices,
@@ -188,11 +188,11 @@ def step_band(
     device: TargetDevice,
     host: HostCosts,
     step_s: float,
-    host_s: float,
+    of_host: HostShare,
 ) -> ErrorBand:
-    """``mesh_band``, reaching up to a slow host's step; ``host_s``: host time of a rank's ops."""
+    """``mesh_band``, reaching up to a slow host's step; ``of_host``: of a rank."""
     of_device = mesh_band(costed, options.mesh, device, host, step_s, compiled=options.compiled)
-    return with_slow_host(of_device, step_s, host_s, host, options)
+    return with_slow_host(of_device, step_s, of_host, options)
 
 
 def mesh_band(

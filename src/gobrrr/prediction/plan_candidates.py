@@ -248,7 +248,7 @@ def in_full(one: Candidate, device: TargetDevice, host: HostCosts) -> PlannedMes
     exposed_s = leaves["overhead.dispatch"]
     of_host = host_share(alone(costed.ops), host, step_s=row.step_s, exposed_s=exposed_s)
     options = MeshOptions(row.mesh, microbatches=row.microbatches)
-    band = step_band(costed, options, device, host, row.step_s, of_host.total_s)
+    band = step_band(costed, options, device, host, row.step_s, of_host)
     interval = interval_of(row.step_s, band)
     return replace(
         row,

@@ -100,8 +100,11 @@ def interval_of(step_s: float, band: ErrorBand | None, of_host: HostShare | None
     """A predicted time and where measured ones are to be expected.
 
     The band is of what the device does. A step takes no less than either of both sides, so its
-    least time is the larger one of theirs, and so is its most.
+    least time is the larger one of theirs, and so is its most. Where the device decides and nothing
+    is known of it, there is no interval: both ends are the time itself.
     """
+    if band is None and of_host is not None and not of_host.host_bound:
+        of_host = None
     low, high = (1.0, 1.0) if band is None else (band.low, band.high)
     low_s, high_s = low * step_s, high * step_s
     if of_host is not None:
