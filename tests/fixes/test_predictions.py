@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 from tests.fixes.facts import CEILINGS, facts, op, pointwise, product
 
+from gobrrr.fixes import optimizers
 from gobrrr.fixes.catalogue import FIXES
 from gobrrr.fixes.facts import LoaderFact, OptimizerFact
 from gobrrr.fixes.fix import Prospect, RuledOut, prospect_or_not
@@ -162,6 +163,21 @@ def test_a_fused_optimizer_saves_the_dispatch_of_its_ops():
     assert "already" in consider("fused_optimizer", fused).reason
     other = replace(given, optimizers=(OptimizerFact("LBFGS", 10, 1000),))
     assert "LBFGS" in consider("fused_optimizer", other).reason
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_fused_optimizer_that_this_pytorch_lacks_on_gpus_is_not_proposed(monkeypatch, refused):
+    monkeypatch.setattr(optimizers, "refused_on_cuda", lambda name: refused and name == "Adagrad")
+    update = [op("aten::add_", phase="optimizer", host_s=0.05, fixed_s=0.05) for _ in range(5)]
+    on_cpu = facts(update, trains=True, optimizers=(OptimizerFact("Adagrad", 2, 100),))
+    assert isinstance(consider("fused_optimizer", on_cpu), Prospect)
+    # Written into a script, the argument is given to each of its optimizers.
+    both = (*on_cpu.optimizers, OptimizerFact("Adam", 2, 100))
+    for given in (on_cpu, replace(on_cpu, optimizers=both)):
+        for kind in ("cuda", "hip"):
+            outcome = consider("fused_optimizer", replace(given, device_kind=kind))
+            assert isinstance(outcome, RuledOut) is refused
+            assert not refused or "no fused Adagrad for GPUs" in outcome.reason
 
 
 def test_page_faults_are_what_an_allocator_can_save():
@@ -352,7 +368,7 @@ def test_bf16_inside_float32_products_needs_instructions_for_it():
 def test_small_products_in_16_bits_pay_for_the_other_library_s_calls():
     # 100 products of 2e6 FLOPs, 20 us at 100 GFLOP/s and half of that in bf16.
     small = [product(kernel_s=20e-6, roof_s=20e-6, bytes_moved=0) for _ in range(100)]
-    given = facts(small, step_s=4e-3, leaves={"compute.matrix.roof": 2e-3}, dispatch_s=1.34e-6,
+    given = facts(small, step_s=3e-3, leaves={"compute.matrix.roof": 2e-3}, dispatch_s=1.34e-6,
                   parameter_dtypes=("float32",),
                   ceilings=CEILINGS | {"matrix.bfloat16": 200e9})  # fmt: skip
     # 100 x (10 us - 14 us).

@@ -12,6 +12,7 @@ from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.deferred_signals import signals_deferred
 from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.farewell import heard_before_it_leaves, told_to_its_end
+from gobrrr.capture.fused_optimizers import has_fused
 from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
 from gobrrr.capture.measurements import FEWEST_STEPS, STEADY_STEPS, Measurements, Plan
 from gobrrr.capture.rank_of_job import RankOfJob
@@ -284,7 +285,7 @@ class _Run:
             self.problem = " ".join(measured.notices) or "no step could be profiled"
             return
         # torch's optimizers that have one take it as an argument.
-        able = ["fused" in optimizer.defaults for optimizer in self.watcher.optimizers]
+        able = [has_fused(optimizer) for optimizer in self.watcher.optimizers]
         measured.fused_optimizer = any(able) if able else None
         try:
             with told_to_its_end():

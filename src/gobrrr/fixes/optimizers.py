@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from gobrrr.capture.fused_optimizers import has_fused, refused_on_cuda
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts
@@ -28,6 +29,8 @@ from gobrrr.timeline.quantities import time_text
 _MOVED_PER_ELEMENT = {"Adam": 7, "AdamW": 7, "SGD": 5, "Adagrad": 5}
 FUSED = tuple(_MOVED_PER_ELEMENT)
 _FOREACH = (*FUSED, "RMSprop", "Adadelta", "NAdam", "RAdam", "Rprop", "ASGD")
+# Devices whose tensors are on "cuda" in PyTorch.
+_CUDA = ("cuda", "hip")
 # Groups of parameters whose setting was changed in this process.
 _changed: Counter[str] = Counter()
 # Dispatch of the fused op itself and the Python that builds its lists of tensors, per tensor.
@@ -60,6 +63,9 @@ def _consider_fused(facts: Facts) -> Considered:
         return RuledOut(f"{names} has no fused implementation")
     if all(o.fused for o in able):
         return RuledOut("the optimizer is fused already")
+    refused = [o.name for o in able if facts.device_kind in _CUDA and refused_on_cuda(o.name)]
+    if refused:
+        return RuledOut(f"this version of PyTorch has no fused {refused[0]} for GPUs")
     if any("sparse" in op.name for op in facts.ops):
         return RuledOut("some gradients are sparse, which fused optimizers refuse")
     overhead_s, kernel_s, ops = _in_optimizer(facts)
@@ -110,7 +116,7 @@ def _to_put_together(facts: Facts) -> int:
 def _fuse(optimizer: Any) -> None:
     import torch
 
-    if not is_of_torch(optimizer) or type(optimizer).__name__ not in FUSED:
+    if not (is_of_torch(optimizer) and type(optimizer).__name__ in FUSED and has_fused(optimizer)):
         return
     for group in optimizer.param_groups:
         if group.get("fused"):
