@@ -7,6 +7,12 @@ import os
 import threading
 from collections.abc import Callable
 
+from gobrrr.capture.fork_warning import count_without
+
+# Those that were started and have not ended.
+_running: set[OwnThread] = set()
+_counted: list[bool] = []
+
 
 class OwnThread:
     """Calls ``target`` in a thread that is not among ``threading.enumerate()``.
@@ -22,7 +28,11 @@ class OwnThread:
 
     def start(self) -> None:
         """Begin; once."""
+        if not _counted:
+            _counted.append(True)
+            count_without(lambda: sum(thread.is_alive() for thread in tuple(_running)))
         self._process = os.getpid()
+        _running.add(self)
         _thread.start_new_thread(self._run, ())
 
     def is_alive(self) -> bool:
@@ -38,4 +48,5 @@ class OwnThread:
         try:
             self._target()
         finally:
+            _running.discard(self)
             self._ended.set()
