@@ -13,12 +13,13 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from math import log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.command import RESULTS, Record, parser
+from benchmarks.command import RESULTS, Record, parser, skip
 from benchmarks.gpu.programs import DTYPES, PROGRAMS, Program
 from benchmarks.prediction_host.networks import CARDS, inference, networks
 
@@ -228,6 +229,8 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--fit", action="store_true", help="print the host's constants and end")
     options = made.parse_args()
+    if find_spec("transformers") is None:
+        skip("transformers is not installed")
     if options.fit:
         fit()
         return

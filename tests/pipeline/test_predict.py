@@ -346,3 +346,12 @@ def test_a_host_that_reads_results_waits_for_the_device_too() -> None:
     assert found.step_s > 1.1 * found.source["host_s"]
     said = " ".join(found.notices)
     assert "takes at least as long as the program's host needs" in said
+
+
+def test_the_host_is_told_as_uncertain_where_it_may_decide() -> None:
+    bound, busy = predict(training(64, 1), "H100-SXM"), predict(training(16384, 8192), "H100-SXM")
+    first, *_ = bound.source["uncertain"]
+    assert first.startswith("host: ") and "--host-overhead" in first
+    assert str(bound.source["least_certain"][0]).startswith("host ")
+    # Far behind the device it may take several times as long.
+    assert not any(text.startswith("host: ") for text in busy.source["uncertain"])

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gobrrr.diagnosis.tables import describe_shapes
+from gobrrr.models.host_lane import ADDITION_S
 from gobrrr.models.residuals import ErrorBand, band_of_class
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.bands import class_of_cost, classes_of
 from gobrrr.prediction.costs import CostedOp, OpCost
+from gobrrr.prediction.host import HostShare
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import quantity, time_text
 
@@ -76,12 +78,15 @@ def _interval(op: OpCost, device: TargetDevice) -> str:
     return f"80 % interval: {low} to {high} ({band.source})"
 
 
-def uncertainty(ops: Sequence[CostedOp], device: TargetDevice) -> dict[str, list[str]]:
+def uncertainty(
+    ops: Sequence[CostedOp], device: TargetDevice, step_s: float, of_host: HostShare | None
+) -> dict[str, list[str]]:
     """The parts of a step whose time is known least: ``uncertain``, and ``least_certain`` in short.
 
     Parts are classes of ops, whose errors go together (``models.residuals.band_of_step``), in the
     order of the width of their intervals in seconds; a class without an interval counts all of its
-    time. ``uncertain`` says what one would have to measure.
+    time. The host is one of them where a slow one would make the step of ``step_s`` longer.
+    ``uncertain`` says what one would have to measure.
     """
     classes: dict[str, list[OpCost]] = {}
     for op, kind in zip(ops, classes_of(ops)):
@@ -104,8 +109,24 @@ def uncertainty(ops: Sequence[CostedOp], device: TargetDevice) -> dict[str, list
             f"(predicted: {time_text(longest.device_s)}) would narrow it."
         )
         found.append((width_s, text, f"{kind} {time_text(total_s)} ({short})"))
+    if of_host is not None:
+        found += _of_host(of_host, step_s)
     found.sort(key=lambda item: -item[0])
     return {
         "uncertain": [text for _, text, _ in found[:_UNCERTAIN]],
         "least_certain": [short for _, _, short in found[:_UNCERTAIN]],
     }
+
+
+def _of_host(of_host: HostShare, step_s: float) -> list[tuple[float, str, str]]:
+    """As far as it moves the step: up to what the device does a host may take as long as it will."""
+    width_s = of_host.high_s - max(of_host.low_s, step_s - of_host.exposed_s)
+    if width_s <= 0:
+        return []
+    ends = f"{time_text(of_host.low_s)} to {time_text(of_host.high_s)}"
+    text = (
+        f"host: {time_text(of_host.total_s)}, on other hosts and of other programs {ends}. Timing "
+        f"torch.add of two small tensors there (assumed: {time_text(ADDITION_S)} each) tells how "
+        "fast it is, timing the step how much this program takes of it: --host-overhead."
+    )
+    return [(width_s, text, f"host {time_text(of_host.total_s)} ({ends})")]

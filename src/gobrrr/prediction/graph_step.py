@@ -75,5 +75,8 @@ def graph_step(
     )
     if of_host is not None:
         source |= {"host_bound": of_host.host_bound, "host_s": of_host.total_s}
-    source |= {"explained": explained(ops, device), **uncertainty(ops, device)}
+    source |= {
+        "explained": explained(ops, device),
+        **uncertainty(ops, device, step.step.time.median, of_host),
+    }
     return step, ops, source

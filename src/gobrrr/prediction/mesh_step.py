@@ -177,7 +177,7 @@ def mesh_step(
             "pipeline": None if pipeline is None else pipeline.record,
         },
         "explained": [*explained(own, device), *list(arithmetic)[:_EXPLAINED]],
-        **uncertainty(own, device),
+        **uncertainty(own, device, step_s, of_host),
     }
     return step, costed.ops, source
 
