@@ -119,7 +119,7 @@ def uncertainty(
 
 
 def _of_host(of_host: HostShare, step_s: float) -> list[tuple[float, str, str]]:
-    """As far as it moves the step: up to what the device does a host may take as long as it will."""
+    """As far as it moves the step, which takes what its device does in any case."""
     width_s = of_host.high_s - max(of_host.low_s, step_s - of_host.exposed_s)
     if width_s <= 0:
         return []
