@@ -1,11 +1,16 @@
+"""Which optimizers are fused where, as PyTorch's own checks have it."""
+
 import sys
 
 import pytest
-import torch
 
-from gobrrr.capture import fused_optimizers
-from gobrrr.capture.fused_optimizers import has_fused, refused_on_cuda
-from gobrrr.fixes.optimizers import FUSED
+torch = pytest.importorskip("torch")
+
+from gobrrr.capture import fused_optimizers  # noqa: E402
+from gobrrr.capture.fused_optimizers import has_fused, refused_on_cuda  # noqa: E402
+from gobrrr.fixes.optimizers import FUSED  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize(
