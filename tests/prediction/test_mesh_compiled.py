@@ -52,6 +52,14 @@ GRAPH = OpGraph(
 )
 
 
+def test_each_block_is_entered_in_both_passes_with_its_own_weights() -> None:
+    found = compiled_by_block(GRAPH, FACTS, 132)
+    assert found.entries == {0: 1, 1: 1, 2: 1, 3: 1}
+    first, second = FACTS.parameters
+    frozen = replace(FACTS, parameters=(replace(first, gradient=None, ready=None), second))
+    assert compiled_by_block(GRAPH, frozen, 132).entries == {0: 0, 1: 1, 2: 1, 3: 0}
+
+
 def test_each_block_is_one_kernel_a_pass() -> None:
     found = compiled_by_block(GRAPH, FACTS, 132)
     passes = [each for each in found.graph.ops if each.phase is not Phase.OPTIMIZER]

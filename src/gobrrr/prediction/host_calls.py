@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gobrrr.models.compiled_host import entering_s
@@ -61,11 +61,16 @@ def entered(ops: Sequence[CostedOp], parameters: int) -> list[CostedOp]:
     That was measured on one core, which is taken to be as fast as a host whose addition takes
     ``ADDITION_S``.
     """
+    return entered_at(ops, dict.fromkeys(_entries(ops), parameters))
+
+
+def entered_at(ops: Sequence[CostedOp], entries: Mapping[int, int]) -> list[CostedOp]:
+    """The same, of code that is entered at these positions, with so many trained tensors each."""
     found = list(ops)
     trains = any(op.op.phase is Phase.BACKWARD for op in ops)
-    each_s = dict(zip(_COMPILED, entering_s(parameters=parameters, trains=trains)))
-    for place in _entries(ops):
+    for place, parameters in entries.items():
         op = found[place]
+        each_s = dict(zip(_COMPILED, entering_s(parameters=parameters, trains=trains)))
         found[place] = replace(op, before=op.before + each_s[op.op.phase] / ADDITION_S)
     return found
 

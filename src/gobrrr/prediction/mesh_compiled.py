@@ -31,11 +31,20 @@ class _Region:
 
 @dataclass(frozen=True, slots=True)
 class CompiledStep:
-    """A step with kernels in place of ops, and the work of each by the identity of its call."""
+    """A step with kernels in place of ops.
+
+    Attributes:
+        graph: of the kernels, and of the ops that are left.
+        facts: of its model, in positions of that graph.
+        works: of each kernel, by the identity of its call.
+        entries: where compiled code is entered: the position of its first kernel, and how many
+            trained tensors the code reads (forward) or has gradients for (backward).
+    """
 
     graph: OpGraph
     facts: ModelFacts
     works: Mapping[int, Work | None]
+    entries: Mapping[int, int]
 
 
 def compiled_by_block(
@@ -52,6 +61,9 @@ def compiled_by_block(
     kept = _kept(graph, regions)
     ops: list[StepOp] = []
     works: dict[int, Work | None] = {}
+    entries: dict[int, int] = {}
+    gradients = {each.storage: each.gradient for each in facts.parameters}
+    trained = {weight: made for weight, made in gradients.items() if made is not None}
     # As many ops have been issued when the one at this position has been.
     issued: list[int] = []
     for region, outside in zip(regions, kept):
@@ -60,9 +72,12 @@ def compiled_by_block(
             ops += own
             issued += range(len(ops) - len(own) + 1, len(ops) + 1)
             continue
+        first = len(ops)
         for kernel in compiled_kernels(own, outside, multiprocessors=multiprocessors):
             ops.append(kernel.step_op)
             works[id(kernel.call)] = kernel.work
+        if len(ops) > first:
+            entries[first] = _tensors(own, trained)
         issued += [len(ops)] * len(own)
 
     def moved(ready: int | None) -> int | None:
@@ -70,7 +85,16 @@ def compiled_by_block(
 
     parameters = tuple(replace(each, ready=moved(each.ready)) for each in facts.parameters)
     made = replace(facts, parameters=parameters)
-    return CompiledStep(replace(graph, ops=tuple(ops), model=made), made, works)
+    return CompiledStep(replace(graph, ops=tuple(ops), model=made), made, works, entries)
+
+
+def _tensors(ops: Sequence[StepOp], trained: Mapping[int, int]) -> int:
+    """How many trained tensors the ops of a region read, or make the gradients of."""
+    if ops[0].phase is Phase.BACKWARD:
+        made = {spec.storage for op in ops for spec in op.call.outputs or ()}
+        return sum(gradient in made for gradient in trained.values())
+    read = {spec.storage for op in ops for spec in op.call.tensors}
+    return len(read & trained.keys())
 
 
 def _regions(ops: Sequence[StepOp], units: Sequence[str]) -> list[_Region]:

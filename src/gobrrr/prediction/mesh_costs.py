@@ -145,7 +145,8 @@ def cost_mesh(
         found = next(costed) if origin < 0 else plain.ops[origin]
         if op.collective is None:
             same = op.call is found.op.call
-            ops.append(CostedOp(op if same else replace(op, call=found.op.call), found.cost))
+            own = op if same else replace(op, call=found.op.call)
+            ops.append(replace(found, op=own))
         else:
             ops.append(CostedOp(op, replace(found.cost, call=op.call)))
         if origin >= 0 and op.collective is not None:

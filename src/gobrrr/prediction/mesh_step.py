@@ -17,6 +17,7 @@ from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.energy import tokens_of
 from gobrrr.prediction.explanation import explained, uncertainty
 from gobrrr.prediction.host import HostShare, host_share
+from gobrrr.prediction.host_calls import entered_at
 from gobrrr.prediction.in_place import zeros_written_in_place
 from gobrrr.prediction.memory import memory_notice
 from gobrrr.prediction.mesh import Mesh, MeshOptions, refuse_processor, refuse_uneven
@@ -102,6 +103,7 @@ def mesh_step(
     held = rank_levels(graph, facts, Mesh() if alone_asks else used)
     tokens = tokens_of(graph.ops)
     works: Mapping[int, Work | None] = {}
+    entries: Mapping[int, int] = {}
     if options.compiled:
         if communicates(graph):
             raise InputError(
@@ -109,8 +111,9 @@ def mesh_step(
                 "--compile, or give a plain model, to which --mesh applies DDP or FSDP2"
             )
         made = compiled_by_block(graph, facts, device.multiprocessors)
-        graph, facts, works = made.graph, made.facts, made.works
+        graph, facts, works, entries = made.graph, made.facts, made.works, made.entries
     plain = cost_ops(graph, mesh, platform, works)
+    plain = replace(plain, ops=tuple(entered_at(plain.ops, entries)))
     pipeline: CostedPipeline | None = None
     costed: CostedMesh
     if mesh.pp > 1:
