@@ -97,6 +97,9 @@ def test_the_interval_of_a_step_is_that_of_whoever_takes_longer() -> None:
     # It decides: what the device does, 0.5 s, bounds neither end.
     bound = interval_of(2.0, band, _host(2.0, 1.5))
     assert (bound.low, bound.high) == pytest.approx((1.8, 6.0))
+    # Results are read: half of the step one works, half of it the other.
+    in_turns = interval_of(2.0, band, _host(1.0, 1.0))
+    assert (in_turns.low, in_turns.high) == pytest.approx((0.8 + 0.9, 1.2 + 3.0))
 
 
 def test_a_step_without_a_band_has_its_hosts_interval() -> None:

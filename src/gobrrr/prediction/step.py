@@ -99,18 +99,23 @@ def _on_host(
 def interval_of(step_s: float, band: ErrorBand | None, of_host: HostShare | None = None) -> Summary:
     """A predicted time and where measured ones are to be expected.
 
-    The band is of what the device does. A step takes no less than either of both sides, so its
-    least time is the larger one of theirs, and so is its most. Where the device decides and nothing
-    is known of it, there is no interval: both ends are the time itself.
+    The band is of what the device does. A step takes no less than either of both sides, and no less
+    than what the device does and the time it waits for the host: where a program reads results,
+    neither of them is hidden behind the other. Its least and its most are the largest of the three.
+    Where the device decides and nothing is known of it, there is no interval: both ends are the
+    time itself.
     """
     if band is None and of_host is not None and not of_host.host_bound:
         of_host = None
     low, high = (1.0, 1.0) if band is None else (band.low, band.high)
     low_s, high_s = low * step_s, high * step_s
     if of_host is not None:
-        busy_s = step_s - of_host.exposed_s
-        low_s = min(step_s, max(low * busy_s, of_host.low_s))
-        high_s = max(step_s, high * busy_s, of_host.high_s)
+        exposed_s = of_host.exposed_s
+        busy_s = step_s - exposed_s
+        both = band is not None and of_host.total_s > 0
+        waits = exposed_s / of_host.total_s if both else 0.0
+        low_s = min(step_s, max(of_host.low_s, low * busy_s + waits * of_host.low_s))
+        high_s = max(step_s, of_host.high_s, high * busy_s + waits * of_host.high_s)
     return Summary(median=step_s, mean=step_s, low=low_s, high=high_s, n=0)
 
 
