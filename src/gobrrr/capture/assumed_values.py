@@ -109,7 +109,7 @@ def spread_evenly(
     of = "" if taken == entries else f"{taken:,} of "
     sentence = (
         f"what {name} chooses is assumed to be spread evenly over {of}the {entries:,} entries that "
-        f"it chooses from, as in balanced routing ({source}); --size-hint sets another number of "
-        "choices per entry"
+        f"it chooses from, which is balanced routing if they are experts ({source}); --size-hint "
+        "sets another number of choices per entry"
     )
     return index, make, sentence
