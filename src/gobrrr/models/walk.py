@@ -25,6 +25,8 @@ class Walk:
         indexed: elements whose addresses are computed one by one.
         trips: trips to memory that depend on each other, beyond the first.
         slots: instructions of the float32 units, where they are more than the op's FLOPs.
+        converted: elements of a stream that are loaded or stored one by one, to convert them.
+        issued: instructions of a stream beside those.
     """
 
     reads: float = 1.0
@@ -36,6 +38,8 @@ class Walk:
     trips: int = 0
     cold_reads: float = 1.0
     slots: float = 0.0
+    converted: float = 0.0
+    issued: float = 0.0
     cold_writes: float = 1.0
 
 
