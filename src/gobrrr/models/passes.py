@@ -27,6 +27,7 @@ class Pass:
             where there are enough for all.
         indexed: elements whose addresses are computed one by one.
         trips: trips to memory that depend on each other, beyond the first.
+        tail: those of its last block, once all others have ended.
         reread_bytes: of ``bytes_moved``, those that a kernel reads again when it has read all of a
             row: they wait for the first read, and come from the cache.
         slots: instructions of the float32 units.
@@ -48,6 +49,7 @@ class Pass:
     slots: float = 0.0
     converted: float = 0.0
     issued: float = 0.0
+    tail: int = 0
 
 
 # Instructions of any kind that a multiprocessor issues beside each of its float32 units: 4 warps a
@@ -103,7 +105,7 @@ def seconds_of(work: Pass, device: TargetDevice, c: Coefficients) -> float | Non
         # In float32, elements of a GELU take as long as those of a ReLU on all five cards in
         # ``coefficients.KERNELS`` (5.7 ps on an A100): longer traffic hides instructions in full.
         both_s = max(both_s, issued_s + c.overlap_loss * memory_s)
-    return max(both_s + around_s, work.trips * c.trip_s)
+    return max(both_s + around_s, work.trips * c.trip_s) + work.tail * c.trip_s
 
 
 def issued_seconds(work: Pass, device: TargetDevice, c: Coefficients) -> float:

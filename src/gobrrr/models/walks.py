@@ -14,16 +14,15 @@ from gobrrr.models import (
     loss_walks,
     norm_walks,
     ordering_walks,
+    reduction_walks,
     sparse_walks,
     successive_walks,
     window_walks,
 )
 from gobrrr.models.element_walks import fastest, last
-from gobrrr.models.successive_walks import ALONG_COLUMNS, REDUCTION_TRIPS
-from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
+from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
-from gobrrr.work.reductions import REDUCTIONS
 from gobrrr.work.traffic import broadcast
 from gobrrr.work.traits import Passes, traits_of
 
@@ -72,17 +71,6 @@ def _made_contiguous(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, 
             indexed=float(x.numel),
         ),
     )  # fmt: skip
-
-
-def _reduction(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    x = max(call.tensors, key=lambda t: t.numel)
-    known = REDUCTIONS.get(call.name.partition("::")[2])
-    at = 1 if known is None else known.dims_at
-    dims = integers_of(call.args[at]) if len(call.args) > at else None
-    rank = len(x.shape)
-    if not dims or rank == 0 or (rank - 1) in [d % rank for d in dims]:
-        return (Walk(trips=REDUCTION_TRIPS),)
-    return (Walk(efficiency=ALONG_COLUMNS, trips=REDUCTION_TRIPS),)
 
 
 def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -274,7 +262,7 @@ _RECIPES: dict[Passes, Recipe] = {
     "group_norm_backward": norm_walks.group_norm_backward,
     "batch_norm": norm_walks.batch_norm,
     "batch_norm_backward": norm_walks.batch_norm_backward,
-    "reduction": _reduction,
+    "reduction": reduction_walks.reduction,
     "scan": _scan,
     "window": window_walks.window,
     "resample": window_walks.resample,
