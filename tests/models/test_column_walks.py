@@ -125,3 +125,18 @@ def test_the_last_block_of_a_sum_along_columns_reads_what_the_others_left() -> N
     assert _sum_of_columns(8192, 1024, "H200") > stream_s + 32 * 0.7e-6
     # Few rows are summed by one block for each group.
     assert _sum_of_columns(128, 1024, "H200") < 5e-6
+
+
+def test_few_blocks_sum_up_the_gradients_of_a_narrow_layer_norm() -> None:
+    def programs(rows: int, columns: int) -> float | None:
+        x, one, weight = _dense(rows, columns), _dense(rows, 1), _dense(columns)
+        args = (x, x, (columns,), one, one, weight, weight, (True, True, True))
+        call = OpCall("aten::native_layer_norm_backward", args, (x, weight, weight), "default")
+        work = work_of(call)
+        assert work is not None
+        return walks_of(call, work, H100)[1].programs
+
+    assert programs(8192, 1024) == 32
+    # Rows beyond 65,536 are shared, where columns alone would leave half of the device idle.
+    assert programs(65_537, 1024) is None
+    assert programs(65_537, 8192) == 256
