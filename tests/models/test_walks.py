@@ -364,7 +364,7 @@ def test_an_element_wise_kernel_that_converts_takes_elements_one_by_one() -> Non
     assert converted(OpCall("aten::mul", (x, number), (x,), "Tensor")) == 0
 
 
-def test_the_error_function_is_what_a_gelu_waits_for_where_memory_is_fast() -> None:
+def test_functions_computed_in_parts_take_longer_than_fast_memory() -> None:
     x = _dense((8192, 4096))
 
     def time_s(name: str, device: str, how: tuple[str, ...] = ()) -> float:
@@ -373,7 +373,7 @@ def test_the_error_function_is_what_a_gelu_waits_for_where_memory_is_fast() -> N
     # 134 MB at 4.8 TB/s are 28 us; 33.5 million elements of 42 instructions 42.
     for device in ("H200", "B200"):
         assert time_s("gelu", device, ("none",)) > 1.25 * time_s("relu", device)
-        assert time_s("gelu", device, ("none",)) > 1.2 * time_s("gelu", device, ("tanh",))
+        assert time_s("tanh", device) == pytest.approx(time_s("gelu", device, ("none",)), rel=0.01)
     # Hidden behind slow memory, and where a multiprocessor issues two for each float32 unit.
     for device in ("T4", "A100-SXM-80GB"):
         assert time_s("gelu", device, ("none",)) < 1.1 * time_s("relu", device)

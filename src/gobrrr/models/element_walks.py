@@ -12,10 +12,11 @@ from gobrrr.work.pointwise import variant
 from gobrrr.work.pointwise_table import POINTWISE
 from gobrrr.work.traffic import arithmetic_dtype, is_sparse, tensors_in
 
-# Instructions that an element takes whose function is two polynomials and an exponential, with
-# loading, converting and storing it: 2.4 million bfloat16 elements of a GELU in a recorded H100
-# step take 5.05 us (``coefficients.TRACES``).
-_ERF_INSTRUCTIONS = 42.0
+# Instructions that an element takes whose function is two polynomials, or one and an exponential,
+# of which it needs either, with loading, converting and storing it: 2.4 million bfloat16 elements
+# of a GELU in a recorded H100 step take 5.05 us (``coefficients.TRACES``). ``tanh`` is built alike.
+_INSTRUCTIONS = 42.0
+_IN_PARTS = ("erf", "tanh")
 _HALF = ("float16", "bfloat16")
 _COPIES = ("copy", "_to_copy")
 _TO_FLOAT8 = ("float32", *_HALF)
@@ -39,13 +40,14 @@ def _widest(call: OpCall) -> float:
 
 
 def _issued(call: OpCall, work: Work) -> float:
-    """Instructions of the error function, which has none of its own."""
+    """Instructions of functions that are computed in parts, and have none of their own."""
     name = _base(call)
     if name not in POINTWISE or arithmetic_dtype(work.compute_dtype) != "float32":
         return 0.0
     chosen = variant(call)
     entry = POINTWISE[name] if chosen is None else chosen[0]
-    return _ERF_INSTRUCTIONS * entry.functions.count("erf") * _widest(call)
+    functions = sum(function in _IN_PARTS for function in entry.functions)
+    return _INSTRUCTIONS * functions * _widest(call)
 
 
 def _casts(call: OpCall) -> bool:
