@@ -6,6 +6,8 @@ from math import ceil
 
 import pytest
 
+from gobrrr.models.kernel_model import estimate_op
+from gobrrr.models.target import target_device
 from gobrrr.models.walk import Machine, Walk
 from gobrrr.models.walks import walks_of
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
@@ -101,3 +103,40 @@ def test_what_is_not_row_major_is_copied_first() -> None:
     # A transposed one is read across its rows.
     crossed = TensorSpec((1000, 4000), "float32", (1, 1000), None, GPU, 0)
     assert _walks("cumsum", crossed, 1, out=out)[0].efficiency == H100.strided
+
+
+def _sum_of_columns(rows: int, columns: int, device: str) -> float:
+    x, out = _dense(rows, columns), _dense(1, columns)
+    call = OpCall("aten::sum", (x, (0,), True), (out,), "dim_IntList")
+    work = work_of(call)
+    assert work is not None
+    found = estimate_op(call, work, target_device(device))
+    assert found is not None
+    return found.time_s
+
+
+def test_the_last_block_of_a_sum_along_columns_reads_what_the_others_left() -> None:
+    # 1024 rows: 16 blocks of 4 rows at a time for each group of columns, whatever their number.
+    narrow = _sum_of_columns(1024, 128, "A100-PCIe-40GB")
+    assert 8e-6 < narrow < 11e-6
+    assert _sum_of_columns(1024, 768, "A100-PCIe-40GB") == pytest.approx(narrow, rel=0.1)
+    # 8192 rows of 1024 columns: 128 blocks for each group, of which the last reads 32 times.
+    stream_s = 8192 * 1024 * 4 / 4.8e12
+    assert _sum_of_columns(8192, 1024, "H200") > stream_s + 32 * 0.7e-6
+    # Few rows are summed by one block for each group.
+    assert _sum_of_columns(128, 1024, "H200") < 5e-6
+
+
+def test_few_blocks_sum_up_the_gradients_of_a_narrow_layer_norm() -> None:
+    def programs(rows: int, columns: int) -> float | None:
+        x, one, weight = _dense(rows, columns), _dense(rows, 1), _dense(columns)
+        args = (x, x, (columns,), one, one, weight, weight, (True, True, True))
+        call = OpCall("aten::native_layer_norm_backward", args, (x, weight, weight), "default")
+        work = work_of(call)
+        assert work is not None
+        return walks_of(call, work, H100)[1].programs
+
+    assert programs(8192, 1024) == 32
+    # Rows beyond 65,536 are shared, where columns alone would leave half of the device idle.
+    assert programs(65_537, 1024) is None
+    assert programs(65_537, 8192) == 256

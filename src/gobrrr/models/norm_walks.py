@@ -19,6 +19,8 @@ _IN_REGISTERS = 1024
 _SHARED_BYTES = 48 * 1024
 _CHANNEL_THREADS = 512
 _WIDE_BLOCK = 1024
+# Columns of a block that sums up gradients of weight and bias; rows beyond which blocks share them.
+_GRADIENT_COLUMNS, _MANY_ROWS = 32, 64 * 1024
 # What a thread takes at a time, the block of a layer norm, and what it has in flight (two vectors
 # of each thread).
 _VECTOR_BYTES = 16
@@ -121,8 +123,19 @@ def layer_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
 
 def layer_norm_backward(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     """Gradients of layer norm and RMS norm."""
-    # The input's gradient; then those of weight and bias, which sum over rows.
-    return (Walk(reads=2, arithmetic=1), Walk(writes=0, arithmetic=0.5, efficiency=0.7))
+    # The input's gradient; then those of weight and bias, which sum over rows: by a block for 32
+    # columns, unless rows are many and such blocks few (``LaunchGammaBetaBackwardCUDAKernel``).
+    x = call.tensors[1]
+    row = prod(integers_of(call.args[2]) or x.shape[-1:])
+    programs: float | None = row / _GRADIENT_COLUMNS
+    if (
+        machine.kind != "cuda"
+        or machine.units is None
+        or (x.numel > _MANY_ROWS * row and row // _GRADIENT_COLUMNS < machine.units // 2)
+    ):
+        programs = None
+    sums = Walk(writes=0, arithmetic=0.5, efficiency=0.7, programs=programs)
+    return (Walk(reads=2, arithmetic=1), sums)
 
 
 def group_norm(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gobrrr.models.architectures import of_architecture
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.target import TargetDevice
 from gobrrr.work.traffic import arithmetic_dtype
@@ -26,9 +27,12 @@ class Pass:
             where there are enough for all.
         indexed: elements whose addresses are computed one by one.
         trips: trips to memory that depend on each other, beyond the first.
+        tail: those of its last block, once all others have ended.
         reread_bytes: of ``bytes_moved``, those that a kernel reads again when it has read all of a
             row: they wait for the first read, and come from the cache.
         slots: instructions of the float32 units.
+        converted: elements of a stream that are loaded or stored one by one, to convert them.
+        issued: instructions of a stream on any unit, beside those.
     """
 
     bytes_moved: float = 0.0
@@ -43,8 +47,14 @@ class Pass:
     trips: int = 0
     reread_bytes: float = 0.0
     slots: float = 0.0
+    converted: float = 0.0
+    issued: float = 0.0
+    tail: int = 0
 
 
+# Instructions of any kind that a multiprocessor issues beside each of its float32 units: 4 warps a
+# cycle, and two instructions of each on Pascal (NVIDIA's white papers of these architectures).
+_ISSUED = {"Pascal": 2.0, "Volta": 2.0, "Turing": 2.0, "Ampere GA100": 2.0}
 # Trips to memory that a kernel makes before its stream runs and after it.
 _TRIPS_AROUND = 3
 
@@ -90,7 +100,24 @@ def seconds_of(work: Pass, device: TargetDevice, c: Coefficients) -> float | Non
         return None
     lost_s = c.overlap_loss * min(arithmetic_s, memory_s)
     around_s = min(work.trips, _TRIPS_AROUND) * c.trip_s
-    return max(max(arithmetic_s, memory_s) + lost_s + around_s, work.trips * c.trip_s)
+    both_s = max(arithmetic_s, memory_s) + lost_s
+    if issued_s := issued_seconds(work, device, c):
+        # In float32, elements of a GELU take as long as those of a ReLU on all five cards in
+        # ``coefficients.KERNELS`` (5.7 ps on an A100): longer traffic hides instructions in full.
+        both_s = max(both_s, issued_s + c.overlap_loss * memory_s)
+    return max(both_s + around_s, work.trips * c.trip_s) + work.tail * c.trip_s
+
+
+def issued_seconds(work: Pass, device: TargetDevice, c: Coefficients) -> float:
+    """Time of what a stream computes beside its FLOPs; 0 where no rate is known."""
+    found = 0.0
+    if work.issued and (rate := device.ceilings.vector_flops_per_s("float32")):
+        # A fused multiply-add is one instruction and two FLOPs.
+        rate *= of_architecture(_ISSUED, device.architecture) or 1.0
+        found += 2 * work.issued / rate
+    if work.converted and (rate := device.ceilings.vector_flops_per_s("int32")):
+        found += work.converted * c.index_instructions / rate
+    return found
 
 
 def arithmetic_seconds(work: Pass, device: TargetDevice, c: Coefficients) -> float | None:

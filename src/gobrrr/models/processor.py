@@ -14,8 +14,8 @@ from math import prod
 from gobrrr.models.attention_time import is_fused_attention
 from gobrrr.models.coefficients import GENERIC
 from gobrrr.models.contraction_shapes import products_of
+from gobrrr.models.element_walks import crosses_rows
 from gobrrr.models.target import TargetDevice
-from gobrrr.models.walks import crosses_rows
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import si
 from gobrrr.work.attention import causal_mask, visible_pairs

@@ -18,8 +18,8 @@ from statistics import median
 
 from gobrrr.devices.datasheet import find_datasheet
 from gobrrr.models.coefficients import family_of
+from gobrrr.models.element_walks import crosses_rows
 from gobrrr.models.residual_table import BORROWED, MEASURED, RELATED, SOURCE
-from gobrrr.models.walks import crosses_rows
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent
 from gobrrr.work.linear_algebra import FACTORISATIONS

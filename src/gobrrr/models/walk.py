@@ -24,7 +24,10 @@ class Walk:
         programs: independent pieces of work; ``None``: enough for every multiprocessor.
         indexed: elements whose addresses are computed one by one.
         trips: trips to memory that depend on each other, beyond the first.
+        tail: trips of its last block, once all others have ended.
         slots: instructions of the float32 units, where they are more than the op's FLOPs.
+        converted: elements of a stream that are loaded or stored one by one, to convert them.
+        issued: instructions of a stream beside those.
     """
 
     reads: float = 1.0
@@ -36,7 +39,10 @@ class Walk:
     trips: int = 0
     cold_reads: float = 1.0
     slots: float = 0.0
+    converted: float = 0.0
+    issued: float = 0.0
     cold_writes: float = 1.0
+    tail: int = 0
 
 
 ONE = (Walk(),)

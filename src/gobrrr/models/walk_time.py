@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from gobrrr.models.coefficients import Coefficients
 from gobrrr.models.kernels import Kernels
-from gobrrr.models.passes import Pass, arithmetic_seconds, seconds_of, traffic_seconds
+from gobrrr.models.passes import (
+    Pass,
+    arithmetic_seconds,
+    issued_seconds,
+    seconds_of,
+    traffic_seconds,
+)
 from gobrrr.models.sectors import sectors_over_bytes
 from gobrrr.models.target import TargetDevice
 from gobrrr.models.walk import Machine
@@ -52,17 +58,20 @@ def time_of_walks(
             special=work.special * min(walk.arithmetic, 1.0),
             dtype=work.compute_dtype, efficiency=walk.efficiency, programs=walk.programs,
             indexed=walk.indexed, trips=walk.trips, slots=walk.slots,
+            converted=walk.converted, issued=walk.issued, tail=walk.tail,
             reread_bytes=read * max(0.0, walk.reads - max(1.0, walk.cold_reads)),
         )  # fmt: skip
         if (whole_s := seconds_of(once, device, c)) is None:
             return None
         seconds += whole_s
         arithmetic_s = arithmetic_seconds(once, device, c) or 0.0
+        arithmetic_s = max(arithmetic_s, issued_seconds(once, device, c))
         traffic_s = traffic_seconds(once, device, c) or 0.0
         compute_s += arithmetic_s
         memory_s += traffic_s
-        trips += walk.trips
+        trips += walk.trips + walk.tail
         waiting_s += max(0.0, walk.trips * c.trip_s - max(arithmetic_s, traffic_s))
+        waiting_s += walk.tail * c.trip_s
     how = "a pass over memory" if len(walks) == 1 else f"{len(walks)} passes over memory"
     if trips:
         chain = "a trip" if trips == 1 else f"{trips:,} dependent trips"

@@ -10,19 +10,20 @@ from math import ceil, gcd, prod
 
 from gobrrr.models import (
     distance_walks,
+    element_walks,
     loss_walks,
     norm_walks,
     ordering_walks,
+    reduction_walks,
     sparse_walks,
     successive_walks,
     window_walks,
 )
-from gobrrr.models.successive_walks import ALONG_COLUMNS, REDUCTION_TRIPS
-from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of, integers_of
+from gobrrr.models.element_walks import fastest, last
+from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
-from gobrrr.work.reductions import REDUCTIONS
-from gobrrr.work.traffic import broadcast, is_sparse, tensors_in
+from gobrrr.work.traffic import broadcast
 from gobrrr.work.traits import Passes, traits_of
 
 # multi_tensor_apply: elements of a chunk and blocks of a launch; tensors by number of lists.
@@ -50,17 +51,11 @@ def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
         return ONE
     passes = traits_of(call.name).passes
     try:
-        found = (_stream if passes is None else _RECIPES[passes])(call, work, machine)
+        found = (element_walks.stream if passes is None else _RECIPES[passes])(call, work, machine)
         return (*_made_contiguous(call, work, machine), *found) if passes in _CONTIGUOUS else found
     except (IndexError, ValueError, TypeError, ZeroDivisionError):
         # A trace that leaves arguments out.
         return ONE
-
-
-def _stream(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    """Element-wise: as fast as memory where every tensor is walked along its rows."""
-    efficiency = machine.strided if crosses_rows(call) else 1.0
-    return (Walk(efficiency=efficiency, indexed=_indexed(call, work)),)
 
 
 def _made_contiguous(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -72,110 +67,10 @@ def _made_contiguous(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, 
     return (
         Walk(
             writes=size / work.bytes_written, arithmetic=0.0,
-            efficiency=1.0 if _last(x) == _fastest(x) else machine.strided,
+            efficiency=1.0 if last(x) == fastest(x) else machine.strided,
             indexed=float(x.numel),
         ),
     )  # fmt: skip
-
-
-def _indexed(call: OpCall, work: Work) -> float:
-    """Elements of an element-wise op that computes addresses one by one; 0 for a plain stream.
-
-    ``gpu_kernel_impl`` (CUDALoops.cuh) takes vectors where every operand is contiguous in the
-    same way, and an offset calculator with integer divisions for broadcast and strided ones.
-    """
-    if entries := [tensors_in((arg,))[-1].numel for arg in call.args if is_sparse(arg)]:
-        return float(max(entries))
-    # A number that lies on the device is an operand like any other; one that the host has is given
-    # to the kernel as an argument.
-    # What is not read (``new_zeros``: its tensor lends a dtype and a device) is no operand.
-    inputs = call.tensors if work.bytes_read != 0 or not call.outputs else ()
-    tensors = [t for t in (*inputs, *(call.outputs or ())) if t.numel > 1 or _on_device(t)]
-    if not tensors:
-        return 0.0
-    widest = max(tensors, key=lambda t: t.numel)
-    if widest.numel <= 1:
-        return 0.0
-    same = all(
-        t.shape == widest.shape and _order(t) == _order(widest) and t.unique_elements == t.numel
-        and _dense(t)
-        for t in tensors
-    )  # fmt: skip
-    if same:
-        return 0.0
-    # One thread for an element of the result: ``glu`` reads two elements of its input for each.
-    return float(max((t.numel for t in call.outputs or ()), default=widest.numel))
-
-
-def _on_device(tensor: TensorSpec) -> bool:
-    return bool(tensor.numel and tensor.device) and not tensor.device.startswith("cpu")
-
-
-def _order(tensor: TensorSpec) -> tuple[int, ...] | None:
-    """Strides of the dimensions that have any, ``None`` for row-major order."""
-    if tensor.strides is None or tensor.is_contiguous:
-        return None
-    return tuple(s for n, s in zip(tensor.shape, tensor.strides) if n > 1)
-
-
-def _dense(tensor: TensorSpec) -> bool:
-    """Whether the elements fill their memory without holes, in any order of dimensions."""
-    if tensor.strides is None:
-        return True
-    expected = 1
-    for stride, n in sorted((s, n) for n, s in zip(tensor.shape, tensor.strides) if n > 1):
-        if stride != expected:
-            return False
-        expected *= n
-    return True
-
-
-def crosses_rows(call: OpCall) -> bool:
-    """Whether a large operand's fastest dimension is not that of the largest one.
-
-    Such a read touches one element of each line of memory; caches give back a part.
-    """
-    tensors = [t for t in (*call.tensors, *(call.outputs or ())) if t.strides and t.numel > 4096]
-    if not tensors:
-        return False
-    widest = max(tensors, key=lambda t: t.numel)
-    fastest = _fastest(widest)
-    for tensor in tensors:
-        if len(tensor.shape) != len(widest.shape) or fastest is None:
-            continue
-        assert tensor.strides is not None
-        stride = tensor.strides[fastest]
-        if stride > 1 and tensor.shape[fastest] > 1 and _fastest(tensor) != fastest:
-            return True
-    # The output of a copy is not in every trace: a copy out of a transposed tensor crosses rows.
-    name = call.name.partition("::")[2]
-    if name in ("clone", "contiguous", "copy_", "_to_copy") and len(tensors) == 1:
-        strides = tensors[0].strides
-        return strides is not None and 0 not in strides and fastest != _last(tensors[0])
-    return False
-
-
-def _fastest(tensor: TensorSpec) -> int | None:
-    if tensor.strides is None:
-        return None
-    wide = [i for i, n in enumerate(tensor.shape) if n > 1 and tensor.strides[i] > 0]
-    return min(wide, key=lambda i: (tensor.strides or ())[i]) if wide else None
-
-
-def _last(tensor: TensorSpec) -> int | None:
-    wide = [i for i, n in enumerate(tensor.shape) if n > 1]
-    return wide[-1] if wide else None
-
-
-def _reduction(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
-    x = max(call.tensors, key=lambda t: t.numel)
-    known = REDUCTIONS.get(call.name.partition("::")[2])
-    at = 1 if known is None else known.dims_at
-    dims = integers_of(call.args[at]) if len(call.args) > at else None
-    rank = len(x.shape)
-    if not dims or rank == 0 or (rank - 1) in [d % rank for d in dims]:
-        return (Walk(trips=REDUCTION_TRIPS),)
-    return (Walk(efficiency=ALONG_COLUMNS, trips=REDUCTION_TRIPS),)
 
 
 def _scan(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
@@ -367,7 +262,7 @@ _RECIPES: dict[Passes, Recipe] = {
     "group_norm_backward": norm_walks.group_norm_backward,
     "batch_norm": norm_walks.batch_norm,
     "batch_norm_backward": norm_walks.batch_norm_backward,
-    "reduction": _reduction,
+    "reduction": reduction_walks.reduction,
     "scan": _scan,
     "window": window_walks.window,
     "resample": window_walks.resample,
