@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gobrrr.models.compiled_host import entering_s
-from gobrrr.models.host_lane import ADDITION_S, PASS, HostCall
+from gobrrr.models.host_lane import ADDITION_S, PASS
 from gobrrr.prediction.costs import CostedOp, OpCost
-from gobrrr.prediction.host_calls import begun, entered, host_calls_of, repeated
+from gobrrr.prediction.host_calls import begun, calls_of_step, entered, host_calls_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import CollectiveCall, StepOp
 from gobrrr.timeline.ops import OpCall
@@ -47,9 +47,10 @@ def test_a_collective_between_begins_no_pass() -> None:
 
 
 def test_lists_on_the_host_begin_once() -> None:
-    call = HostCall(0, OPTIMIZER, before=PASS)
-    assert [each.before for each in repeated(call, 3)] == [PASS, 0, 0]
-    assert repeated(call, 1) == [call]
+    ops = begun(steps(FORWARD, BACKWARD, OPTIMIZER))
+    ops[2] = replace(ops[2], cost=replace(ops[2].cost, host_calls=3))
+    assert [call.before for call in calls_of_step(ops)] == [0, PASS, PASS, 0, 0]
+    assert calls_of_step(ops[:2]) == host_calls_of(ops[:2])
 
 
 @pytest.mark.parametrize("trains", [False, True])

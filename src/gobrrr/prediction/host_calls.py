@@ -31,9 +31,17 @@ def host_calls_of(ops: Sequence[CostedOp]) -> list[HostCall]:
     return found
 
 
-def repeated(call: HostCall, times: int) -> list[HostCall]:
-    """An operator that the host calls so often for its lists of tensors, which begins but once."""
-    return [call, *[replace(call, before=0.0)] * (times - 1)] if times > 1 else [call]
+def calls_of_step(ops: Sequence[CostedOp]) -> list[HostCall]:
+    """All calls of a step: one for each operator, and on the host for each tensor of its lists.
+
+    An operator begins but once, however often it is called.
+    """
+    calls: list[HostCall] = []
+    for costed, call in zip(ops, host_calls_of(ops)):
+        calls.append(call)
+        if costed.cost.host_calls > 1:
+            calls += [replace(call, before=0.0)] * (costed.cost.host_calls - 1)
+    return calls
 
 
 def begun(ops: Sequence[CostedOp]) -> list[CostedOp]:
