@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gobrrr.models.compiled_host import entering_s
+from gobrrr.models.compiled_host import entering
 from gobrrr.models.host_lane import ADDITION_S, PASS, HostCall, Launch
 from gobrrr.prediction.costs import CostedOp, OpCost
 from gobrrr.timeline.data import Phase
 
-# What torch.compile compiles: the optimizer stays eager.
-_COMPILED = (Phase.FORWARD, Phase.BACKWARD)
 # What begins with work of the host that no op stands for.
 _OF_PASSES = (Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -71,7 +69,8 @@ def entered(ops: Sequence[CostedOp], parameters: int) -> list[CostedOp]:
     """
     found = list(ops)
     trains = any(op.op.phase is Phase.BACKWARD for op in ops)
-    each_s = dict(zip(_COMPILED, entering_s(parameters=parameters, trains=trains)))
+    cost = entering(parameters=parameters, trains=trains, records=trains)
+    each_s = {Phase.FORWARD: cost.forward_s, Phase.BACKWARD: cost.backward_s}
     for place in _entries(ops):
         op = found[place]
         found[place] = replace(op, before=op.before + each_s[op.op.phase] / ADDITION_S)
