@@ -7,7 +7,7 @@ made a storage is the one that is read. A view passes on what it is a view of.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
@@ -145,7 +145,7 @@ class _Numbers:
         self._read |= any(maker not in constant for maker in self._host_reads.get(place, ()))
         if op.varies:
             return False
-        return not has_numbers(op.call.args) or (op.varies is False and not self._read)
+        return not list(numbers_in(op.call.args)) or (op.varies is False and not self._read)
 
     def read_by(self, op: OpFact, varies: bool) -> None:
         """What the op reads back, whose input ``varies`` or not.
@@ -159,13 +159,13 @@ class _Numbers:
         self._read |= varies and not truth and not op.varies
 
 
-def has_numbers(args: Iterable[Arg]) -> bool:
-    """Whether a number is among these arguments, or in a list among them."""
-    return any(
-        has_numbers(arg) if isinstance(arg, tuple)
-        else isinstance(arg, (int, float)) and not isinstance(arg, bool)
-        for arg in args
-    )  # fmt: skip
+def numbers_in(args: Iterable[Arg]) -> Iterator[float]:
+    """The numbers among these arguments and in the lists among them."""
+    for arg in args:
+        if isinstance(arg, tuple):
+            yield from numbers_in(arg)
+        elif isinstance(arg, (int, float)) and not isinstance(arg, bool):
+            yield arg
 
 
 def changes_argument(call: OpCall) -> bool:
