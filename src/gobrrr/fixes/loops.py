@@ -49,8 +49,9 @@ def _loops(facts: Facts, flow: Flow | None) -> list[_Loop]:
         if op.source and op.time_s + op.host_s > 0 and not _loads(op.source):
             found[op.source, op.name, starred(op.module), str(op.shapes)].append(place)
     loops = []
-    from_host = _from_host(facts)
-    for (source, _, _, _), places in found.items():
+    often = {key: ps for key, ps in found.items() if _calls(facts, ps) >= _LEAST_REPEATS}
+    from_host = _from_host(facts) if often and flow is not None else {}
+    for (source, _, _, _), places in often.items():
         together = [places] if flow is None else _batches(places, flow, facts, from_host)
         together = [b for b in together if _calls(facts, b) >= _LEAST_REPEATS]
         if together:
