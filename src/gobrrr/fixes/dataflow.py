@@ -84,7 +84,7 @@ def flow_of(facts: Facts) -> Flow | None:
         moved = moves_to_memory(op.call)
         if moved:
             given |= {spec.storage for spec in outputs}
-        changing = changes_argument(op.call) and not moved
+        changing = changes_argument(op.call)
         view = not changing and bool(outputs) and all(spec.storage in given for spec in outputs)
         makers = sorted({owner[s] for s in given if s is not None and s in owner})
         made_from.append(tuple(makers))
@@ -121,7 +121,7 @@ def _never_written(facts: Facts) -> frozenset[int]:
     written = {
         spec.storage
         for op in facts.ops
-        if changes_argument(op.call) and not moves_to_memory(op.call)
+        if changes_argument(op.call)
         for spec in op.call.outputs or op.call.tensors
     }
     return facts.fixed_storages - written
@@ -169,7 +169,9 @@ def numbers_in(args: Iterable[Arg]) -> Iterator[float]:
 
 
 def changes_argument(call: OpCall) -> bool:
-    """Whether the op changes a tensor that it is given."""
+    """Whether the op changes what is in a tensor that it is given."""
+    if moves_to_memory(call):
+        return False
     if is_inplace(call) or call.overload == "out":
         return True
     # (``sum.IntList_out``, ``max.dim_max``.)
