@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import inf, isfinite
 from typing import Any
 
 from benchmarks.prediction_captured.steps import Predicted
@@ -70,7 +69,7 @@ def told(item: Item) -> dict[str, Any]:
     return {
         "step": what, "batch": batch, "recomputed": recomputed, "fitted": row.fitted,
         "measured_s": round(row.measured_s, 5), "predicted_s": round(found.seconds, 5),
-        "low_s": round(found.low_s, 5), "high_s": finite(found.high_s),
+        "low_s": round(found.low_s, 5), "high_s": round(found.high_s, 5),
         "host_s": round(found.host_s, 5),
         "overhead_known_s": round(item.overhead_known.seconds, 5) if item.overhead_known else None,
         "held": found.holds(row.measured_s), "host_bound": found.host_bound,
@@ -91,8 +90,7 @@ def stored(listed: Iterable[Mapping[str, Any]], rows: Iterable[Row]) -> list[Ite
         row = left[(each["step"], each["batch"], each["recomputed"]), each["measured_s"]].pop(0)
         device = row.device if isinstance(row, FsdpRow) else DEVICE
         of_ops = Predicted(
-            each["predicted_s"], each["low_s"],
-            inf if each["high_s"] is None else each["high_s"], each["host_bound"],
+            each["predicted_s"], each["low_s"], each["high_s"], each["host_bound"],
             1e9 * each["peak_gb"], predicted_target(device)[0].memory_bytes, each["host_s"],
             each["attention_s"],
         )  # fmt: skip
@@ -100,8 +98,3 @@ def stored(listed: Iterable[Mapping[str, Any]], rows: Iterable[Row]) -> list[Ite
         known = None if known_s is None else replace(of_ops, seconds=known_s)
         found.append(Item(row, of_ops, known))
     return found
-
-
-def finite(seconds: float) -> float | None:
-    """``None``: no upper end."""
-    return round(seconds, 5) if isfinite(seconds) else None

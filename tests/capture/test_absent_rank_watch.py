@@ -246,6 +246,25 @@ def _in_call(target: Callable[[threading.Event], Any]) -> Iterator[FrameType]:
         thread.join()
 
 
+@pytest.mark.usefixtures("of_rank")
+def test_a_rank_whose_counters_are_gone_still_looks(tmp_path: Path) -> None:
+    class Effort:
+        done: tuple[int, int] | None = (0, 0)
+
+        def read(self) -> tuple[int, int] | None:
+            return self.done
+
+    ranks = Ranks(tmp_path, 1)
+    watch, effort = ranks[0].watch, Effort()
+    watch._effort = effort  # type: ignore[assignment]
+    ranks[0].call = ASLEEP
+    ranks.look_for(3 * LOOK_S)
+    assert watch._slept
+    effort.done = None
+    ranks.look_for(3 * LOOK_S)
+    assert not watch._slept and watch._effort is None
+
+
 def test_sleep_is_no_wait_for_other_ranks() -> None:
     def load(over: threading.Event) -> None:
         while not over.is_set():

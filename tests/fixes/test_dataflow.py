@@ -282,21 +282,24 @@ def test_parameters_are_counted_whatever_their_update_computes_besides():
     momenta = [torch.zeros_like(p) for p in model.parameters()]
     x = torch.randn(2, 3)
 
-    def step(in_place=True):
+    def step(way="in place"):
         model.zero_grad()
         model(x).square().mean().backward()
         with torch.no_grad():
             for p, m in zip(model.parameters(), momenta):
                 m.copy_(0.9 * m + 0.1 * p.grad)
-                if in_place:
+                if way == "in place":
                     p -= 0.01 * m / (m.square().sqrt() + 1.0)
-                else:
+                elif way == "other data":
                     p.data = p - 0.01 * m
+                else:
+                    p.set_(p - 0.01 * m)
 
     because = considered("optimizer_by_hand", facts_of(step, trains=True)).because
     assert "update 12 parameters one by one" in because
-    new = considered("optimizer_by_hand", facts_of(lambda: step(False), trains=True)).because
-    assert "ops update tensors one by one" in new
+    for way in ("other data", "other memory"):
+        new = considered("optimizer_by_hand", facts_of(lambda way=way: step(way), trains=True))
+        assert "ops update tensors one by one" in new.because
 
 
 def test_gradients_are_filled_with_zeros_by_whatever_clears_them():

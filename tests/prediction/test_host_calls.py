@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gobrrr.models.compiled_host import entering_s
-from gobrrr.models.host_lane import ADDITION_S, PASS, HostCall
+from gobrrr.models.compiled_host import Entering, entering
+from gobrrr.models.host_lane import ADDITION_S, PASS
 from gobrrr.prediction.costs import CostedOp, OpCost
-from gobrrr.prediction.host_calls import begun, entered, host_calls_of, repeated
+from gobrrr.prediction.host_calls import begun, calls_of_step, entered, host_calls_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import CollectiveCall, StepOp
 from gobrrr.timeline.ops import OpCall
@@ -21,6 +21,10 @@ ON_GPU = OpCost(CALL, None, None, 1e-6, 0.0, 1, 1, weighted=True)
 
 def steps(*phases: Phase, cost: OpCost = ON_GPU, module: str = "") -> list[CostedOp]:
     return [CostedOp(StepOp(CALL, module=module, phase=phase), cost) for phase in phases]
+
+
+def entering_of(trains: bool) -> Entering:
+    return entering(parameters=10, trains=trains, records=trains)
 
 
 def before(ops: list[CostedOp]) -> list[float]:
@@ -47,26 +51,28 @@ def test_a_collective_between_begins_no_pass() -> None:
 
 
 def test_lists_on_the_host_begin_once() -> None:
-    call = HostCall(0, OPTIMIZER, before=PASS)
-    assert [each.before for each in repeated(call, 3)] == [PASS, 0, 0]
-    assert repeated(call, 1) == [call]
+    ops = begun(steps(FORWARD, BACKWARD, OPTIMIZER))
+    ops[2] = replace(ops[2], cost=replace(ops[2].cost, host_calls=3))
+    assert [call.before for call in calls_of_step(ops)] == [0, PASS, PASS, 0, 0]
+    assert calls_of_step(ops[:2]) == host_calls_of(ops[:2])
 
 
 @pytest.mark.parametrize("trains", [False, True])
 def test_compiled_passes_are_entered(trains: bool) -> None:
     ops = begun(steps(FORWARD, FORWARD, *([BACKWARD, OPTIMIZER] if trains else [])))
     found = before(entered(ops, parameters=10))
-    forward_s, backward_s = entering_s(parameters=10, trains=trains)
-    expected = [forward_s / ADDITION_S, 0.0]
+    cost = entering_of(trains)
+    expected = [cost.forward_s / ADDITION_S, 0.0]
     if trains:
-        expected += [PASS + backward_s / ADDITION_S, PASS]
+        expected += [PASS + cost.backward_s / ADDITION_S, PASS]
     assert found == pytest.approx(expected)
     # Autograd's node and its edges are only there with a backward pass.
-    assert (forward_s > entering_s(parameters=0, trains=False)[0]) is trains
+    assert (cost.forward_s > cost.frame_s) is trains
 
 
 def test_each_micro_batch_enters_its_passes_again() -> None:
-    forward_s, backward_s = entering_s(parameters=10, trains=True)
+    cost = entering_of(trains=True)
+    forward_s, backward_s = cost.forward_s, cost.backward_s
     ops = steps(FORWARD, FORWARD, BACKWARD, BACKWARD, module="0")
     # An update written out is none of the model's passes.
     found = before(entered([*ops, *ops, *steps(FORWARD)], parameters=10))

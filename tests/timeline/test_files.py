@@ -87,3 +87,19 @@ def test_what_is_raised_half_way_leaves_the_older_file(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_bytes() == b"older"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "pathlib.Path.chmod", "pathlib.Path.replace"])
+def test_a_disk_that_fails_leaves_the_older_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "no space")
+
+    path = tmp_path / "kept.json"
+    path.write_bytes(b"older")
+    monkeypatch.setattr(call, fail)
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, b"newer")
+    assert path.read_bytes() == b"older"
+    assert list(tmp_path.iterdir()) == [path]

@@ -212,10 +212,14 @@ class AbsentRankWatch:
     def _note_effort(self) -> None:
         if self._effort is None:
             return
-        now, used = self._clock(), self._effort.read()[0]
+        now, done = self._clock(), self._effort.read()
+        if done is None:
+            # It is said to run, as where the system never told.
+            self._effort, self._slept = None, False
+            return
         if self._ran is not None and now > self._ran[0]:
-            self._slept = used - self._ran[1] < _ASLEEP_BELOW * (now - self._ran[0]) * 1e9
-        self._ran = now, used
+            self._slept = done[0] - self._ran[1] < _ASLEEP_BELOW * (now - self._ran[0]) * 1e9
+        self._ran = now, done[0]
 
 
 def _answer_key(question: Question, rank: int) -> str:

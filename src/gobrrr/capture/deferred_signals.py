@@ -50,8 +50,7 @@ def signals_deferred() -> Iterator[None]:
         # Handlers run in the main thread alone.
         yield
         return
-    handlers = {number: _handler(number) for number in _NUMBERS}
-    handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+    handlers = {n: handler for n in _NUMBERS if (handler := _handler(n)) is not None}
     if not handlers:
         yield
         return

@@ -132,8 +132,11 @@ def by_kernels(timeline: Timeline) -> Timeline:
     ahead of it (copies of the next batch). The first step pays the profiler's start and the last
     has no next: neither has a window.
     """
+    return _between(step_marks(timeline), timeline)
+
+
+def _between(marks: Int64, timeline: Timeline) -> Timeline:
     kernels, host = timeline.kernels, timeline.host
-    marks = step_marks(timeline)
     if not len(kernels) or len(marks) < 2:
         return timeline
     # When work ran says nothing of the step whose code asked for it: of work whose launch was not
@@ -178,7 +181,7 @@ def steps_of_device(timeline: Timeline) -> Timeline:
     took = (kernels.end_ns - kernels.start_ns)[rows]
     if took[launched != ran].sum() <= took[launched == ran].sum():
         return timeline
-    found = by_kernels(timeline)
+    found = _between(marks, timeline)
     return found if found is timeline else replace(found, notices=(*found.notices, RUN_AHEAD))
 
 

@@ -100,11 +100,11 @@ class HostProfiler:
 
     def _queued_so_far(self) -> int:
         if self._effort is not None:
-            try:
-                return self._effort.read()[1]
-            except OSError:
-                # The program has closed the file: no more is known of its waits.
-                self._effort = None
+            done = self._effort.read()
+            if done is not None:
+                return done[1]
+            # No more is known of its waits.
+            self._effort = None
         return self._queued_ns[-1][1] if self._queued_ns else 0
 
     @property

@@ -155,7 +155,8 @@ class RankOfJob:
 def _queued_s() -> float:
     """How long this thread has waited for a processor so far; 0 where the system does not tell."""
     effort = effort_of(threading.get_ident())
-    return 0.0 if effort is None else effort.read()[1] * 1e-9
+    done = None if effort is None else effort.read()
+    return 0.0 if done is None else done[1] * 1e-9
 
 
 def rank_of_job(

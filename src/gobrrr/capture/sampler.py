@@ -209,16 +209,17 @@ class LineSampler:
         if self._own is None:
             self._own = effort_of(threading.get_ident())
         began = time.perf_counter_ns()
-        try:
-            used, queued = self._effort.read()
-            runnable = self._effort.is_runnable()
-        except OSError:
-            # The thread has ended.
+        done, runnable = self._effort.read(), self._effort.is_runnable()
+        if done is None or runnable is None:
             self._effort = None
             return False
-        held = 0 if self._own is None else self._own.read()[1]
+        own = (0, 0) if self._own is None else self._own.read()
         now = time.perf_counter_ns()
-        before, self._seen = self._seen, (now, used, queued, held)
+        if own is None:
+            # Opened anew at the next look, which begins anew.
+            self._own = self._seen = None
+            return False
+        before, self._seen = self._seen, (now, *done, own[1])
         if now - began > LONGEST_LOOK_NS:
             self._seen = None
             return False

@@ -32,19 +32,26 @@ class ThreadEffort:
         self._queue = OwnDescriptor(queue)
         self._state = OwnDescriptor(state)
 
-    def read(self) -> tuple[int, int]:
-        """Processor time, and time on a run queue that is over."""
-        # The second field of schedstat (Documentation/scheduler/sched-stats.rst of Linux).
-        queued = _text(self._queue).split()[1]
-        return time.clock_gettime_ns(self._clock), int(queued)
+    def read(self) -> tuple[int, int] | None:
+        """Processor time, and time on a run queue that is over.
 
-    def is_runnable(self) -> bool:
-        """Whether the thread has a processor or waits for one now.
+        ``None``: the thread has ended, or the program has closed what is not its own.
+        """
+        # The second field of schedstat (Documentation/scheduler/sched-stats.rst of Linux).
+        fields = _text(self._queue).split()
+        try:
+            return (time.clock_gettime_ns(self._clock), int(fields[1])) if fields else None
+        except OSError:
+            return None
+
+    def is_runnable(self) -> bool | None:
+        """Whether the thread has a processor or waits for one now; ``None`` as of ``read``.
 
         A wait on a run queue is counted when it ends: until then the counters stand still.
         """
         # proc_pid_stat(5): the state follows the name, which stands in parentheses.
-        return _text(self._state).rpartition(b")")[2].split()[0] == b"R"
+        text = _text(self._state)
+        return text.rpartition(b")")[2].split()[0] == b"R" if text else None
 
     def __del__(self) -> None:
         self._queue.close()
@@ -52,11 +59,10 @@ class ThreadEffort:
 
 
 def _text(file: OwnDescriptor) -> bytes:
+    """What is in it; nothing where it is gone."""
     found = ctypes.create_string_buffer(128)
     count = _pread()(file.number, found, len(found), 0) if file.is_own() else 0
-    if count <= 0:
-        raise OSError("the thread has ended, or the program has closed what is not its own")
-    return found.raw[:count]
+    return found.raw[: max(0, count)]
 
 
 @functools.cache
@@ -142,12 +148,12 @@ class EffortOfSteps:
     def _idle_so_far(self) -> int | None:
         if self._effort is None:
             return None
-        try:
-            return time.perf_counter_ns() - sum(self._effort.read())
-        except OSError:
-            # The program has closed the files: of this and later steps it is not known.
+        now, done = time.perf_counter_ns(), self._effort.read()
+        if done is None:
+            # Of this and later steps it is not known.
             self._effort = None
             return None
+        return now - sum(done)
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         # Called in the thread that collects. Its turns off the processor are other programs'.

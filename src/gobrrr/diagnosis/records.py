@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 
 from gobrrr.attribution.collectives import CollectiveFigures
 from gobrrr.attribution.device_time import DeviceTimeNs
@@ -21,9 +20,10 @@ def level_rows(ceilings: Ceilings) -> list[LevelRow]:
 
 
 def spread_record(summary: Summary) -> Spread:
-    """A summary in seconds; without an upper end where it has none."""
-    high = summary.high if isfinite(summary.high) else None
-    return Spread(median=summary.median, mean=summary.mean, low=summary.low, high=high, n=summary.n)
+    """A summary in seconds."""
+    return Spread(
+        median=summary.median, mean=summary.mean, low=summary.low, high=summary.high, n=summary.n
+    )  # fmt: skip
 
 
 def device_time_record(figures: DeviceTimeNs) -> DeviceTime:

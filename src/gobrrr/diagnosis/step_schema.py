@@ -8,8 +8,7 @@ from gobrrr.diagnosis.record import Record
 class Spread(Record, kw_only=True):
     """A measured time: median, mean and the interval (95 % of the median), over n samples.
 
-    ``high`` is ``None`` where nothing bounds the time from above: a predicted step that is only a
-    lower bound.
+    ``high`` is ``None`` in older files alone: of a predicted step that was only a lower bound.
     """
 
     median: float

@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from gobrrr.fixes.compiled_part import trained_tensors
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.models.compiled_host import (
-    BACKWARD_S,
     DISPATCH_S,
-    ENTER_S,
     GENERATED_CALL_S,
     GENERATED_GROUP_S,
     GUARDS,
     LIBRARY_CALL_S,
-    PER_GRADIENT_S,
-    RECORD_PER_PARAMETER_S,
-    RECORD_S,
+    entering,
 )
 from gobrrr.timeline.quantities import time_text
 
@@ -106,14 +102,13 @@ def call_cost(
     records = facts.trains or records_gradients(facts)
     calls = sum(op.count for op in libraries)
     own_s = sum(op.fixed_s for op in libraries)
-    record_s, backward_s = scale * RECORD_S, scale * BACKWARD_S * facts.trains
-    enter_s = scale * ENTER_S
-    guards_s = GUARDS * _looked_at_s(facts)
+    entered = entering(
+        parameters=parameters, trains=facts.trains, records=records, graphs=broken
+    )  # fmt: skip
     return CallCost(
-        enter_s=(enter_s * broken + guards_s) * left.guards,
-        autograd_s=(record_s * broken + scale * RECORD_PER_PARAMETER_S * parameters) * records
-        + backward_s * broken,
-        gradients_s=scale * PER_GRADIENT_S * parameters * facts.trains,
+        enter_s=(scale * entered.frame_s + GUARDS * _looked_at_s(facts)) * left.guards,
+        autograd_s=scale * (entered.record_s + entered.engine_s),
+        gradients_s=scale * entered.gradients_s,
         libraries_s=own_s + scale * LIBRARY_CALL_S * calls * left.python,
         generated_s=scale * (GENERATED_CALL_S * generated * left.python
                              + GENERATED_GROUP_S * groups),

@@ -7,7 +7,7 @@ made a storage is the one that is read. A view passes on what it is a view of.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
@@ -84,7 +84,7 @@ def flow_of(facts: Facts) -> Flow | None:
         moved = moves_to_memory(op.call)
         if moved:
             given |= {spec.storage for spec in outputs}
-        changing = changes_argument(op.call) and not moved
+        changing = changes_argument(op.call)
         view = not changing and bool(outputs) and all(spec.storage in given for spec in outputs)
         makers = sorted({owner[s] for s in given if s is not None and s in owner})
         made_from.append(tuple(makers))
@@ -121,7 +121,7 @@ def _never_written(facts: Facts) -> frozenset[int]:
     written = {
         spec.storage
         for op in facts.ops
-        if changes_argument(op.call) and not moves_to_memory(op.call)
+        if changes_argument(op.call)
         for spec in op.call.outputs or op.call.tensors
     }
     return facts.fixed_storages - written
@@ -145,7 +145,7 @@ class _Numbers:
         self._read |= any(maker not in constant for maker in self._host_reads.get(place, ()))
         if op.varies:
             return False
-        return not has_numbers(op.call.args) or (op.varies is False and not self._read)
+        return not list(numbers_in(op.call.args)) or (op.varies is False and not self._read)
 
     def read_by(self, op: OpFact, varies: bool) -> None:
         """What the op reads back, whose input ``varies`` or not.
@@ -159,17 +159,19 @@ class _Numbers:
         self._read |= varies and not truth and not op.varies
 
 
-def has_numbers(args: Iterable[Arg]) -> bool:
-    """Whether a number is among these arguments, or in a list among them."""
-    return any(
-        has_numbers(arg) if isinstance(arg, tuple)
-        else isinstance(arg, (int, float)) and not isinstance(arg, bool)
-        for arg in args
-    )  # fmt: skip
+def numbers_in(args: Iterable[Arg]) -> Iterator[float]:
+    """The numbers among these arguments and in the lists among them."""
+    for arg in args:
+        if isinstance(arg, tuple):
+            yield from numbers_in(arg)
+        elif isinstance(arg, (int, float)) and not isinstance(arg, bool):
+            yield arg
 
 
 def changes_argument(call: OpCall) -> bool:
-    """Whether the op changes a tensor that it is given."""
+    """Whether the op changes what is in a tensor that it is given."""
+    if moves_to_memory(call):
+        return False
     if is_inplace(call) or call.overload == "out":
         return True
     # (``sum.IntList_out``, ``max.dim_max``.)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
-from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, has_numbers, only_for_the_host
+from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, numbers_in, only_for_the_host
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import MEMORY, NUMERICS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.recurrence import places_of_cells
 from gobrrr.fixes.training_by_hand import update_loops
 from gobrrr.timeline.names import FROM, starred
-from gobrrr.timeline.ops import Arg
 from gobrrr.timeline.quantities import time_text
 
 # A loop is a line that runs the same op at least this often in one step.
@@ -50,8 +49,9 @@ def _loops(facts: Facts, flow: Flow | None) -> list[_Loop]:
         if op.source and op.time_s + op.host_s > 0 and not _loads(op.source):
             found[op.source, op.name, starred(op.module), str(op.shapes)].append(place)
     loops = []
-    from_host = _from_host(facts)
-    for (source, _, _, _), places in found.items():
+    often = {key: ps for key, ps in found.items() if _calls(facts, ps) >= _LEAST_REPEATS}
+    from_host = _from_host(facts) if often and flow is not None else {}
+    for (source, _, _, _), places in often.items():
         together = [places] if flow is None else _batches(places, flow, facts, from_host)
         together = [b for b in together if _calls(facts, b) >= _LEAST_REPEATS]
         if together:
@@ -146,24 +146,15 @@ def _from_host(facts: Facts) -> dict[int, int]:
 
 def _told_numbers(facts: Facts) -> frozenset[int]:
     """Ops with a number that is another from turn to turn of a line, and not as a loop counts."""
-    turns: dict[tuple[str, str], list[int]] = defaultdict(list)
+    turns: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(dict)
     for place, op in enumerate(facts.ops):
-        if has_numbers(op.call.args):
-            turns[op.name, op.source].append(place)
+        if numbers := list(numbers_in(op.call.args)):
+            turns[op.name, op.source][place] = numbers
     found: set[int] = set()
     for group in turns.values():
-        numbers = [list(_numbers(facts.ops[place].call.args)) for place in group]
-        if not all(_counts(column) for column in zip(*numbers, strict=False)):
+        if not all(_counts(column) for column in zip(*group.values(), strict=False)):
             found.update(group)
     return frozenset(found)
-
-
-def _numbers(args: Iterable[Arg]) -> Iterator[float]:
-    for arg in args:
-        if isinstance(arg, tuple):
-            yield from _numbers(arg)
-        elif isinstance(arg, (int, float)) and not isinstance(arg, bool):
-            yield arg
 
 
 def _counts(numbers: Sequence[float]) -> bool:

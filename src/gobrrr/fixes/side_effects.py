@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gobrrr.fixes.dataflow import changes_argument
+from gobrrr.fixes.dataflow import changes_argument, moves_to_memory
 from gobrrr.fixes.op_schemas import Schema, schema_of
 from gobrrr.timeline.ops import Arg, OpCall
 
@@ -27,7 +27,8 @@ def acts_besides(call: OpCall) -> bool:
     schema = schema_of(call.name, call.overload)
     if schema is None or "data_dependent_output" in schema.tags:
         return True
-    if schema.changes and not (changes_argument(call) and call.outputs):
+    known = changes_argument(call) or moves_to_memory(call)
+    if schema.changes and not (known and call.outputs):
         return True
     # One without a plain form cannot be followed to who reads it.
     if schema.makes_tensors and call.outputs is None:

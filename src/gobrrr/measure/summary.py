@@ -22,7 +22,7 @@ class Summary:
         median: of the samples.
         mean: of the samples.
         low: lower end of the 95 % interval of the median.
-        high: upper end; infinite where nothing bounds it.
+        high: upper end.
         n: number of samples.
     """
 

@@ -14,6 +14,8 @@ they scale like the time of the smallest dispatch.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 # ``torch.add`` of one element where the constants below were measured.
 DISPATCH_S = 1.34e-6
 # Enter Dynamo's frame, look up the graph, check the guards of the arguments.
@@ -31,14 +33,45 @@ LIBRARY_CALL_S = 1.5e-6
 GENERATED_CALL_S, GENERATED_GROUP_S = 2.5e-6, 1.0e-6
 
 
-def entering_s(*, parameters: int, trains: bool) -> tuple[float, float]:
-    """Before a compiled forward pass and before its backward pass, in seconds of that core.
+@dataclass(frozen=True, slots=True)
+class Entering:
+    """Entering compiled passes, in seconds of that core.
+
+    Attributes:
+        frame_s: Dynamo's frame and the guards of the arguments.
+        record_s: recording the node of autograd; 0 where nothing is recorded.
+        engine_s: running it backward; 0 without a backward pass.
+        gradients_s: handing each gradient to its parameter; likewise.
+    """
+
+    frame_s: float
+    record_s: float
+    engine_s: float
+    gradients_s: float
+
+    @property
+    def forward_s(self) -> float:
+        """Before the forward pass."""
+        return self.frame_s + self.record_s
+
+    @property
+    def backward_s(self) -> float:
+        """Before the backward pass."""
+        return self.engine_s + self.gradients_s
+
+
+def entering(*, parameters: int, trains: bool, records: bool, graphs: int = 1) -> Entering:
+    """What entering a compiled forward pass and its backward pass costs.
 
     Args:
         parameters: how many tensors are trained.
-        trains: whether there is a backward pass; without one nothing is recorded.
+        trains: whether there is a backward pass.
+        records: whether autograd records the forward pass.
+        graphs: that the forward pass is broken into, each entered and recorded by itself.
     """
-    if not trains:
-        return ENTER_S, 0.0
-    record_s = RECORD_S + RECORD_PER_PARAMETER_S * parameters
-    return ENTER_S + record_s, BACKWARD_S + PER_GRADIENT_S * parameters
+    return Entering(
+        ENTER_S * graphs,
+        (RECORD_S * graphs + RECORD_PER_PARAMETER_S * parameters) * records,
+        BACKWARD_S * graphs * trains,
+        PER_GRADIENT_S * parameters * trains,
+    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gobrrr.models.host_lane import HostCall, HostCosts, HostWork, host_work
+from gobrrr.models.host_lane import HostCosts, HostWork, host_work
 from gobrrr.prediction.costs import CostedOp
-from gobrrr.prediction.host_calls import host_calls_of, repeated
+from gobrrr.prediction.host_calls import calls_of_step
 from gobrrr.timeline.quantities import time_text
 
 # Measured over predicted steps that their host decides, of programs that nothing was fitted on
@@ -51,10 +51,7 @@ def host_share(
         step_s: the step as predicted with it.
         exposed_s: of it, what the device waits for.
     """
-    calls: list[HostCall] = []
-    for op, call in zip(ops, host_calls_of(ops)):
-        calls += repeated(call, op.cost.host_calls)
-    work = host_work(calls, costs)
+    work = host_work(calls_of_step(ops), costs)
     device_s = sum(op.device_s for op in ops)
     known = costs.overhead is not None
     low, high = KNOWN_HOST if known else ANY_HOST

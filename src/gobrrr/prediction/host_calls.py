@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gobrrr.models.compiled_host import entering_s
+from gobrrr.models.compiled_host import entering
 from gobrrr.models.host_lane import ADDITION_S, PASS, HostCall, Launch
 from gobrrr.prediction.costs import CostedOp, OpCost
 from gobrrr.timeline.data import Phase
 
-# What torch.compile compiles: the optimizer stays eager.
-_COMPILED = (Phase.FORWARD, Phase.BACKWARD)
 # What begins with work of the host that no op stands for.
 _OF_PASSES = (Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -31,9 +29,17 @@ def host_calls_of(ops: Sequence[CostedOp]) -> list[HostCall]:
     return found
 
 
-def repeated(call: HostCall, times: int) -> list[HostCall]:
-    """An operator that the host calls so often for its lists of tensors, which begins but once."""
-    return [call, *[replace(call, before=0.0)] * (times - 1)] if times > 1 else [call]
+def calls_of_step(ops: Sequence[CostedOp]) -> list[HostCall]:
+    """All calls of a step: one for each operator, and on the host for each tensor of its lists.
+
+    An operator begins but once, however often it is called.
+    """
+    calls: list[HostCall] = []
+    for costed, call in zip(ops, host_calls_of(ops)):
+        calls.append(call)
+        if costed.cost.host_calls > 1:
+            calls += [replace(call, before=0.0)] * (costed.cost.host_calls - 1)
+    return calls
 
 
 def begun(ops: Sequence[CostedOp]) -> list[CostedOp]:
@@ -70,8 +76,9 @@ def entered_at(ops: Sequence[CostedOp], entries: Mapping[int, int]) -> list[Cost
     trains = any(op.op.phase is Phase.BACKWARD for op in ops)
     for place, parameters in entries.items():
         op = found[place]
-        each_s = dict(zip(_COMPILED, entering_s(parameters=parameters, trains=trains)))
-        found[place] = replace(op, before=op.before + each_s[op.op.phase] / ADDITION_S)
+        cost = entering(parameters=parameters, trains=trains, records=trains)
+        entry_s = cost.forward_s if op.op.phase is Phase.FORWARD else cost.backward_s
+        found[place] = replace(op, before=op.before + entry_s / ADDITION_S)
     return found
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.models.host_lane import HostCall, HostCosts, host_seconds
+from gobrrr.models.host_lane import HostCosts, host_seconds
 from gobrrr.models.replay import Replay, ReplayedOps, replay
 from gobrrr.models.stream_replay import SLOWDOWN_BESIDE, StreamCall, replay_streams
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.costs import CostedOp, OpCost
-from gobrrr.prediction.host_calls import host_calls_of, repeated
+from gobrrr.prediction.host_calls import calls_of_step, host_calls_of
 from gobrrr.timeline.data import (
     Collective,
     Device,
@@ -227,13 +227,11 @@ def _one_lane(ops: Sequence[CostedOp], target: TargetDevice, host: HostCosts) ->
 
 def replayed(ops: Sequence[CostedOp], host: HostCosts, slowdown: float = SLOWDOWN_BESIDE) -> Replay:
     """One row for each host call of the ops; one of them at least launches a kernel."""
-    calls: list[HostCall] = []
+    calls = calls_of_step(ops)
     seconds: list[float] = []
-    for costed, call in zip(ops, host_calls_of(ops)):
-        cost = costed.cost
-        calls += repeated(call, cost.host_calls)
-        seconds += [0.0] * (cost.host_calls - 1)
-        seconds.append(cost.device_s)
+    for costed in ops:
+        seconds += [0.0] * (costed.cost.host_calls - 1)
+        seconds.append(costed.cost.device_s)
     if not _in_streams(ops):
         return replay(calls, seconds, host)
     last = np.cumsum([costed.cost.host_calls for costed in ops]) - 1
