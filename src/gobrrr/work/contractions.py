@@ -115,16 +115,20 @@ def addbmm(call: OpCall) -> Work:
 
 
 @formula("aten::mv", fusion=Role.CONTRACTION)
-def mv(call: OpCall) -> Work:
-    """``(m, k) @ (k,)``."""
+def mv(call: OpCall) -> Work | None:
+    """``(m, k) @ (k,)``; the matrix may be sparse."""
+    if any(map(is_sparse, call.args)):
+        return sparse_product(call)
     a, x = need(call, 0), need(call, 1)
     m, k = a.shape
     return matrix_work(call, (a, x), m * k, (m,), 2)
 
 
 @formula("aten::addmv", "aten::addmv_", fusion=Role.CONTRACTION)
-def addmv(call: OpCall) -> Work:
-    """``beta * self + alpha * (m, k) @ (k,)``."""
+def addmv(call: OpCall) -> Work | None:
+    """``beta * self + alpha * (m, k) @ (k,)``; the matrix may be sparse."""
+    if any(map(is_sparse, call.args)):
+        return sparse_product(call)
     bias, a, x = need(call, 0), need(call, 1), need(call, 2)
     m, k = a.shape
     return matrix_work(call, (*_addend(call, bias), a, x), m * k, (m,), 5)
