@@ -104,6 +104,7 @@ class GraphRecorder(OpRecorder):
         if self.ranks is not None:
             self.ranks.order = StreamOrder(self.graph)
         self.optimizer_stepped = False
+        self.updates = 0
         self.recording = True
 
     def end(self) -> None:
@@ -140,8 +141,11 @@ class GraphRecorder(OpRecorder):
         """Write one operator down, unless nothing is being recorded."""
         if not self.recording:
             return
-        self.optimizer_stepped |= place[2] is Phase.OPTIMIZER
-        self._put(StepOp(OpCall(name, args, outputs, overload), *place))
+        module, source, phase = place
+        updates = phase is Phase.OPTIMIZER
+        self.optimizer_stepped |= updates
+        call, update = OpCall(name, args, outputs, overload), self.updates if updates else 0
+        self._put(StepOp(call, module, source, phase, update=update))
         if self.tell is not None and not len(self.graph) % OPS_BETWEEN_TELLING:
             self.tell(len(self.graph))
 
