@@ -103,8 +103,7 @@ class GraphRecorder(OpRecorder):
         self.storages.start_over()
         if self.ranks is not None:
             self.ranks.order = StreamOrder(self.graph)
-        self.optimizer_stepped = False
-        self.updates = 0
+        self.optimizer_stepped, self.updates = False, 0
         self.recording = True
 
     def end(self) -> None:

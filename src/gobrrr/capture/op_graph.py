@@ -218,8 +218,7 @@ def _eagerly(assume: Callable[[str], None] | None) -> Iterator[None]:
 
         def callback(given: Any) -> Any:
             # None and False: what stands outside compiled functions.
-            compiles = given is not None and given is not False
-            if compiles and not _by_operators() and not enters_flex_attention():
+            if given not in (None, False) and not _by_operators() and not enters_flex_attention():
                 assume(COMPILED_EAGERLY)
             return original(given)
 
