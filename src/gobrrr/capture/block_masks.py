@@ -6,7 +6,7 @@ from typing import Any
 
 from gobrrr.capture.stand_ins import real_call, value_of
 
-# Pairs of a query and a key for which a mask function is asked: a second or a few.
+# Pairs of a query and a key for which a mask function is asked: some seconds on one core.
 MOST_PAIRS = 1 << 29
 # Pairs asked at once, so that the answers take little memory.
 PAIRS_AT_ONCE = 1 << 22
