@@ -134,3 +134,41 @@ def test_known_choices_are_not_assumed() -> None:
     graph = capture_op_graph(lambda: step, GPU)
     assert not graph.notices
     assert graph.ops[-1].call.args[3] == 1
+
+
+def test_tokens_that_a_program_only_decides_by_are_not_called_routing() -> None:
+    head = nn.Linear(WIDTH, 100)
+
+    def step() -> Any:
+        x, done = torch.zeros(2, WIDTH), False
+        with torch.no_grad():
+            for _ in range(3):
+                token = head(x).argmax(-1)
+                done = bool((token == 99).all())
+                x = x + token[:, None] if not done else x
+        return x
+
+    (notice,) = capture_op_graph(lambda: step, GPU).notices
+    assert "argmax" in notice and "100 entries" in notice
+    assert "routing" not in notice and "--size-hint" not in notice
+
+
+def test_tokens_that_decide_nothing_are_not_spoken_of() -> None:
+    head = nn.Linear(WIDTH, WIDTH)
+    x = torch.zeros(2, WIDTH)
+    graph = capture_op_graph(lambda: lambda: torch.cat([x, head(x).argmax(-1)[:, None]], 1), GPU)
+    assert not graph.notices
+
+
+def test_routing_is_said_once_of_a_choice() -> None:
+    module = Experts()
+    x = torch.randn(TOKENS, WIDTH)
+
+    def step() -> Any:
+        chosen = module.choose(x)[1]
+        for expert in range(EXPERTS):
+            if (chosen == expert).any():
+                x[torch.where(chosen == expert)[0]].sum()
+
+    spoken = [n for n in capture_op_graph(lambda: step, GPU).notices if "topk" in n]
+    assert len(spoken) == 1 and "balanced routing" in spoken[0]

@@ -104,6 +104,83 @@ def test_a_block_mask_leaves_its_share_of_the_pairs() -> None:
     assert call.args[3] == 10 / 16  # 4 x 4 blocks of 128: 1 + 2 + 3 + 4 on or below the diagonal
 
 
+def blocks_left(mask: Any, n: int) -> tuple[float, tuple[str, ...]]:
+    q = torch.randn(1, 2, n, 16)
+    flex = torch.compile(flex_attention)
+    graph = capture_op_graph(lambda: lambda: flex(q, q, q, block_mask=mask()), GPU)
+    (call,) = [op.call for op in graph.ops if op.call.name == "flex::attention"]
+    share = call.args[3]
+    assert isinstance(share, float)
+    return share, graph.notices
+
+
+def test_a_function_of_indices_says_which_blocks_are_empty() -> None:
+    # 2^24 pairs: more than are followed as values.
+    n, blocks = 4096, 32
+
+    def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
+        return i >= j
+
+    def window(b: Any, h: Any, i: Any, j: Any) -> Any:
+        return (i >= j) & (i - j < 256)
+
+    def second_head(b: Any, h: Any, i: Any, j: Any) -> Any:
+        return (h == 1) & (i >= j)
+
+    half = blocks * (blocks + 1) // 2
+    share, notices = blocks_left(
+        lambda: create_block_mask(causal, None, None, n, n, device="cpu"), n
+    )
+    assert share == half / blocks**2
+    (notice,) = notices
+    assert "one kernel" in notice
+    # A row of blocks has its own, the one before, and some pairs of the one before that.
+    shares = [
+        blocks_left(lambda: create_block_mask(window, None, None, n, n, device="cpu"), n)[0],
+        blocks_left(lambda: create_block_mask(second_head, 1, 2, n, n, device="cpu"), n)[0],
+    ]
+    assert shares == [(3 * blocks - 3) / blocks**2, half / blocks**2 / 2]
+
+
+def test_lengths_that_are_no_multiple_of_a_block_count_their_last_one() -> None:
+    n = 1000  # 8 blocks, the last of 104
+    share, _ = blocks_left(
+        lambda: create_block_mask(lambda b, h, i, j: i >= j, 1, None, n, n, device="cpu"), n
+    )
+    assert share == 36 / 64
+
+
+def test_a_mask_of_data_leaves_all_blocks_and_says_so() -> None:
+    n = 1024
+
+    def mask() -> Any:
+        document = torch.randn(n).argsort()
+        return create_block_mask(
+            lambda b, h, i, j: document[i] == document[j], None, None, n, n, device="cpu"
+        )
+
+    share, notices = blocks_left(mask, n)
+    assert share == 1.0
+    assert any("all of them" in notice for notice in notices)
+
+
+@pytest.mark.parametrize("of", ["nothing", "flex_attention", "the step"])
+def test_flex_attention_says_whether_the_program_compiles_it(
+    of: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    flex = torch.compile(flex_attention) if of == "flex_attention" else flex_attention
+    q = torch.randn(1, 1, 128, 16)
+
+    def step() -> Any:
+        return flex(q, q, q)
+
+    whole = torch.compile(step) if of == "the step" else step
+    said = " ".join(capture_op_graph(lambda: whole, GPU).notices)
+    assert ("without torch.compile" in said) is (of == "nothing")
+    assert ("predicted as eager code" in said) is (of == "the step")
+    assert not any("without torch.compile" in str(each.message) for each in recwarn)
+
+
 def test_operators_are_as_before_after_a_capture() -> None:
     from torch._ops import HigherOrderOperator
 

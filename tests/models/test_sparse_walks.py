@@ -67,6 +67,16 @@ def test_a_product_of_coo_makes_columns_and_turns_them() -> None:
     assert _product(_coo(entries), rows, width).kernels == 7
 
 
+@pytest.mark.parametrize("csr", [False, True])
+def test_a_vector_is_one_column(csr: bool) -> None:
+    rows, entries = 1 << 16, 1 << 22
+    sparse = _csr(rows, entries) if csr else _coo(entries)
+    of_vector = _estimate(OpCall("aten::mv", (sparse, spec(rows)), (spec(rows),)))
+    of_column = _product(sparse, rows, 1)
+    assert of_vector.time_s == pytest.approx(of_column.time_s)
+    assert of_vector.kernels == of_column.kernels
+
+
 def test_dense_products_are_as_they_were() -> None:
     call = aten("mm", spec(64, 64), spec(64, 64), outputs=(spec(64, 64),))
     assert _estimate(call).kernels == 1

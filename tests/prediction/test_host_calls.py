@@ -38,6 +38,14 @@ def test_each_backward_pass_and_each_update_begins_with_work_of_its_own() -> Non
     assert before(ops) == [0] * 7
 
 
+def test_two_optimizers_in_a_row_are_two_updates() -> None:
+    # Gradients set to zero before the first are part of it, and those between of the one before.
+    ops = steps(BACKWARD, *[OPTIMIZER] * 6)
+    numbers = (0, 0, 1, 1, 1, 2, 2)
+    ops = [replace(op, op=replace(op.op, update=n)) for op, n in zip(ops, numbers)]
+    assert before(begun(ops)) == [PASS, PASS, 0, 0, 0, PASS, 0]
+
+
 def test_a_processor_runs_its_passes_on_one_thread() -> None:
     ops = steps(FORWARD, BACKWARD, cost=replace(ON_GPU, weighted=False))
     assert before(begun(ops)) == [0, 0]

@@ -37,6 +37,19 @@ def test_a_dense_side_on_the_left() -> None:
     assert work.vector_flops == 1600
 
 
+def test_a_vector_is_one_column() -> None:
+    vector, out = TensorSpec((50,), "float32"), TensorSpec((10,), "float32")
+    for sparse, places in ((CSR, 888), (COO, 1600)):
+        work = work_of(OpCall("aten::mv", (sparse, vector), (out,)))
+        assert work is not None
+        # 2 * 100; the places and values of 100 entries, 50 elements of the vector
+        assert (work.matrix_flops, work.vector_flops) == (0, 200)
+        assert (work.bytes_read, work.bytes_written) == (places + 400 + 200, 40)
+    added = work_of(OpCall("aten::addmv", (out, CSR, vector), (out,)))
+    assert added is not None
+    assert (added.vector_flops, added.bytes_read) == (200, 1528)
+
+
 def test_what_sparse_formulas_do_not_know_is_unknown_and_no_defect() -> None:
     assert work_of(OpCall("aten::mm", (COO, CSR), (OUT,))) is None
     assert work_of(OpCall("aten::addmm", (COO, DENSE, OUT), (OUT,))) is None

@@ -8,7 +8,7 @@ says so where it decides something.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from functools import lru_cache
 from typing import Any
 
@@ -18,9 +18,36 @@ MOST_ASSUMED = 1 << 24
 _ASSUMPTION = "_gobrrr_assumption"
 
 
+class EvenChoice(str):
+    """The sentence about a choice that a program reads or decides by: a token, the end of a loop.
+
+    ``routing``: the sentence where it says which rows go where, and so the shapes of results.
+    """
+
+    routing: str
+
+    def __new__(cls, sentence: str, routing: str) -> EvenChoice:
+        """Both sentences, without a full stop."""
+        made = super().__new__(cls, sentence)
+        made.routing = routing
+        return made
+
+
 def assumption_of(value: Any) -> str | None:
     """The sentence that a value rests on; ``None`` for a value that is known."""
     return getattr(value, _ASSUMPTION, None)
+
+
+def in_words(assumption: str, said: MutableMapping[str, int], *, rows: bool) -> str:
+    """What to say of an assumption that a program goes on by; ``rows``: to tell rows apart.
+
+    Where a choice's routing is spoken of, it is not said too that the program reads the choice.
+    """
+    if not isinstance(assumption, EvenChoice):
+        return assumption
+    if rows:
+        said.pop(assumption, None)
+    return assumption.routing if rows or assumption.routing in said else assumption
 
 
 def compute(func: Any, args: Any, kwargs: Any) -> Any:
@@ -107,9 +134,16 @@ def spread_evenly(
 
     name = func._schema.name.partition("::")[2]
     of = "" if taken == entries else f"{taken:,} of "
-    sentence = (
+    spread = (
         f"what {name} chooses is assumed to be spread evenly over {of}the {entries:,} entries that "
-        f"it chooses from, which is balanced routing if they are experts ({source}); --size-hint "
-        "sets another number of choices per entry"
+        "it chooses from"
     )
-    return index, make, sentence
+    return (
+        index,
+        make,
+        EvenChoice(
+            f"{spread}, where the program reads it or decides by it ({source})",
+            f"{spread}, as in balanced routing ({source}); --size-hint sets another number of "
+            "choices per entry",
+        ),
+    )

@@ -94,6 +94,8 @@ def quietly() -> Iterator[None]:
         with warnings.catch_warnings():
             # PyTorch's own modules ask for the pointer to compare it, which stand-ins allow.
             warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+            # A compiled step runs as it was written here; where it is not, a notice says so.
+            warnings.filterwarnings("ignore", message="flex_attention called without torch.comp")
             yield
     finally:
         logger.disabled = before

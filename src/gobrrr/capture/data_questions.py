@@ -68,7 +68,7 @@ def result_asked(
         real_args, real_kwargs = values_in_place(args), values_in_place(kwargs)
         rests_on = assumption_under(real_args, real_kwargs)
         real = real_call(func, real_args, real_kwargs)
-        recorder.decided_by(rests_on)
+        recorder.decided_by(rests_on, rows=True)
         return _as_stand_ins(recorder.stand_ins, real, rests_on)
     if func._schema.name in ("aten::equal", "aten::allclose"):
         same = args[0] is args[1] or recorder.conditions.answer(frame, source)
@@ -111,7 +111,7 @@ def offsets_asked(recorder: GraphRecorder, offsets: Any, source: str) -> Arg:
             f"balanced routing ({source})"
         ] += 1
         return recorder.describe(offsets)
-    recorder.decided_by(assumption_of(value))
+    recorder.decided_by(assumption_of(value), rows=True)
     return tuple(ends_of(offsets) or ())
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gobrrr.capture.assumed_values import in_words
 from gobrrr.capture.capture_budget import CaptureBudget
 from gobrrr.capture.capture_errors import note_operator
 from gobrrr.capture.conditions import Conditions
@@ -20,14 +21,20 @@ from gobrrr.capture.followed_values import (
     follow_uniform,
     takes_blank,
 )
-from gobrrr.capture.graph_storages import HOST, TARGET, UNSTATED, Storages
+from gobrrr.capture.graph_storages import HOST, TARGET, Storages
 from gobrrr.capture.grouped_products import has_grouped_kernel, multiply_group_by_group
 from gobrrr.capture.leaf_ops import composite_key, only_calls_others, views_tracked
 from gobrrr.capture.op_arguments import any_packed, describe_value, short_name, signature_of
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.process_groups import NAMESPACES, Ranks
 from gobrrr.capture.result_cache import ResultCache
-from gobrrr.capture.sparse_gradients import coalesced, makes_sparse, parts_of, sparse_result
+from gobrrr.capture.sparse_gradients import (
+    coalesced,
+    makes_sparse,
+    parts_of,
+    products_in_order,
+    sparse_result,
+)
 from gobrrr.capture.stand_ins import StandIns, forget, value_of
 from gobrrr.capture.step_threads import StepThreads
 from gobrrr.capture.target_answers import Switch
@@ -96,7 +103,7 @@ class GraphRecorder(OpRecorder):
         self.storages.start_over()
         if self.ranks is not None:
             self.ranks.order = StreamOrder(self.graph)
-        self.optimizer_stepped = False
+        self.optimizer_stepped, self.updates = False, 0
         self.recording = True
 
     def end(self) -> None:
@@ -133,8 +140,11 @@ class GraphRecorder(OpRecorder):
         """Write one operator down, unless nothing is being recorded."""
         if not self.recording:
             return
-        self.optimizer_stepped |= place[2] is Phase.OPTIMIZER
-        self._put(StepOp(OpCall(name, args, outputs, overload), *place))
+        module, source, phase = place
+        updates = phase is Phase.OPTIMIZER
+        self.optimizer_stepped |= updates
+        call, update = OpCall(name, args, outputs, overload), self.updates if updates else 0
+        self._put(StepOp(call, module, source, phase, update=update))
         if self.tell is not None and not len(self.graph) % OPS_BETWEEN_TELLING:
             self.tell(len(self.graph))
 
@@ -198,10 +208,10 @@ class GraphRecorder(OpRecorder):
         self._guessed_for_good.add(sentence)
         self.assume(sentence)
 
-    def decided_by(self, assumption: str | None) -> None:
-        """The program went on by values that rest on an assumption: it is said."""
+    def decided_by(self, assumption: str | None, *, rows: bool = False) -> None:
+        """It is said what the program goes on by; ``rows``: that tells which rows go where."""
         if assumption is not None:
-            self.assume(assumption)
+            self.assume(in_words(assumption, self.guessed, rows=rows))
 
     def place_outputs(self, found: list[Any], inputs: list[Any], made: bool) -> None:
         """Results lie where the arguments do; what an optimizer makes as a counter, on the host.
@@ -212,15 +222,7 @@ class GraphRecorder(OpRecorder):
             for tensor in found:
                 self.storages.put(tensor, HOST)
             return
-        if self.storages.moving_to is not None:
-            place = self.storages.moving_to
-        elif not inputs:
-            place = UNSTATED
-        else:
-            places = {self.storages.place_of(tensor) for tensor in inputs}
-            place = TARGET if TARGET in places else UNSTATED if UNSTATED in places else HOST
-        for tensor in found:
-            self.storages.place(tensor, place)
+        self.storages.place_results(found, inputs)
 
 
 def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
@@ -233,8 +235,7 @@ def _make_graph_mode(recorder: GraphRecorder, fake_mode: Any = None) -> Any:
     aten = torch.ops.aten
     asks_value = aten._local_scalar_dense.default
     unscale = aten._amp_foreach_non_finite_check_and_unscale_.default
-    # On CUDA they call ``coalesce()`` (s_addmm_out_sparse_dense_cuda).
-    sparse_products = {aten.mm.default, aten.addmm.default, aten._sparse_addmm.default}
+    sparse_products = products_in_order()
     grouped = {getattr(getattr(aten, "_grouped_mm", None), "default", None)}
     asks_device, meta = torch.ops.prim.device.default, torch.device("meta")
     storages, switch = recorder.storages, recorder.switch

@@ -92,6 +92,18 @@ class Storages:
             for part in _held_by(tensor):
                 self.number(part, place)
 
+    def place_results(self, found: list[Any], inputs: list[Any]) -> None:
+        """Results lie where the arguments do, or where a tensor is being copied to."""
+        if self.moving_to is not None:
+            place = self.moving_to
+        elif not inputs:
+            place = UNSTATED
+        else:
+            places = {self.place_of(tensor) for tensor in inputs}
+            place = TARGET if TARGET in places else UNSTATED if UNSTATED in places else HOST
+        for tensor in found:
+            self.place(tensor, place)
+
     def put(self, tensor: Any, place: str) -> None:
         """The program has said where a tensor lies."""
         for inner in tensors_of(tensor):

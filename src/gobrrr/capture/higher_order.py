@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from gobrrr.capture.stand_ins import real_call, value_of
+from gobrrr.capture.block_masks import share_of_blocks
+from gobrrr.capture.compiled_regions import under_compile
+from gobrrr.capture.stand_ins import value_of
 
 
 @contextlib.contextmanager
-def run_plainly(assume: Callable[[str], None]) -> Iterator[None]:
+def run_plainly(assume: Callable[[str], None], *, compiled: bool = False) -> Iterator[None]:
     """Operators with functions among their arguments run these; ``assume`` is told in a sentence
-    what was not known.
+    what was not known. ``compiled``: the whole step is to be.
     """
     from torch._ops import HigherOrderOperator
 
     original = HigherOrderOperator.__call__
 
+    flex = partial(_flex_attention, compiled)
+    plain: dict[str, Callable[..., Any]] = {**_PLAIN, "flex_attention": flex}
+
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        own = _PLAIN.get(self._name)
+        own = plain.get(self._name)
         return original(self, *args, **kwargs) if own is None else own(assume, *args, **kwargs)
 
     HigherOrderOperator.__call__ = call
@@ -100,41 +105,30 @@ def _out_dtype(_: Any, op: Any, output_dtype: Any, *args: Any) -> Any:
 
 
 def _flex_attention(
-    assume: Any, query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any,
-    *_: Any, **__: Any,
+    compiled: bool, assume: Any, query: Any, key: Any, value: Any, score_mod: Any,
+    block_mask: Any, scale: Any, *_: Any, **__: Any,
 ) -> Any:  # fmt: skip
     del score_mod, scale
-    share = _share_of_blocks(block_mask, int(query.shape[-2]), int(key.shape[-2]))
+    share = share_of_blocks(block_mask, int(query.shape[-2]), int(key.shape[-2]))
     if share is None:
-        assume("the blocks of a block mask are not known: flex_attention computes all of them")
+        assume(
+            "which blocks a block mask leaves is not known (its function asks for data, or for too "
+            "many pairs): flex_attention is assumed to compute all of them"
+        )
     assume(
-        "flex_attention is assumed to be compiled to one kernel; what score_mod and mask_mod "
-        "compute is not in the prediction"
+        "flex_attention is predicted as the one kernel that torch.compile makes of it; what "
+        "score_mod and mask_mod compute is not in the prediction"
     )
+    if not compiled and not under_compile():
+        assume(
+            "flex_attention is called without torch.compile: as it is, it computes all scores in "
+            "full, in more time and memory than is predicted"
+        )
     batch = query.shape[0]
     if key.shape[0] != batch:
         key, value = (t.expand(batch, *t.shape[1:]) for t in (key, value))
     out, statistics = _flex_operator()(query, key, value, 1.0 if share is None else share)
     return out, statistics, statistics
-
-
-def _share_of_blocks(mask: Any, queries: int, keys: int) -> float | None:
-    """The share of all blocks that a block mask leaves; ``None`` where it is not known."""
-    partly, wholly = mask[2], mask[4]
-    block = int(mask[-2])
-    count = 0
-    for blocks in (partly, wholly):
-        if blocks is not None:
-            known = value_of(blocks)
-            if known is None:
-                return None
-            count += int(real_call(_sum, (known,), {}))
-    rows = partly.numel()
-    return min(1.0, count / (rows * -(-keys // block))) if queries and rows else 1.0
-
-
-def _sum(blocks: Any) -> int:
-    return int(blocks.sum())
 
 
 @lru_cache(maxsize=1)
@@ -190,6 +184,5 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "scan": _scan,
     "map_impl": _map,
     "associative_scan": _associative_scan,
-    "flex_attention": _flex_attention,
     "out_dtype": _out_dtype,
 }

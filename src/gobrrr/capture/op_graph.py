@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.capture.capture_errors import capture_failure, quietly, user_errors
+from gobrrr.capture.compiled_regions import enters_flex_attention
 from gobrrr.capture.exported_programs import exports_followed
 from gobrrr.capture.graph_recorder import GraphRecorder
 from gobrrr.capture.graph_storages import TARGET, Storages
@@ -139,7 +140,7 @@ def capture_op_graph(
             stack.enter_context(hidden())
             stack.enter_context(modules_applied_plainly())
             stack.enter_context(known_values_read(stand_ins))
-            stack.enter_context(run_plainly(recorder.assume))
+            stack.enter_context(run_plainly(recorder.assume, compiled=options.compiled))
             stack.enter_context(sequences_padded(recorder.assume))
             stack.enter_context(exports_followed(recorder.assume_for_good))
             if target.answers is not None:
@@ -217,7 +218,7 @@ def _eagerly(assume: Callable[[str], None] | None) -> Iterator[None]:
 
         def callback(given: Any) -> Any:
             # None and False: what stands outside compiled functions.
-            if given is not None and given is not False and not _by_operators():
+            if given not in (None, False) and not _by_operators() and not enters_flex_attention():
                 assume(COMPILED_EAGERLY)
             return original(given)
 

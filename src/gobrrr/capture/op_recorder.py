@@ -71,6 +71,8 @@ class OpRecorder:
         self._forward_of: dict[int, tuple[str, str]] = {}
         self._undo: list[Callable[[], None]] = []
         self._mode: Any = None
+        # Steps of optimizers that have begun; what one calls in its own is no other update.
+        self.updates = 0
         # Op -> why it could not be described: a defect of gobrrr, which the program does not feel.
         self.failures: dict[str, str] = {}
 
@@ -172,6 +174,10 @@ class OpRecorder:
         def enters(*_: Any) -> None:
             self._here.optimizers += 1
 
+        def steps(*_: Any) -> None:
+            self.updates += not self._here.optimizers
+            enters()
+
         def leaves(*_: Any) -> None:
             self._here.optimizers = max(0, self._here.optimizers - 1)
 
@@ -180,7 +186,7 @@ class OpRecorder:
             self._undo.append(
                 put_in_place(owner, "zero_grad", _around(owner.zero_grad, enters, leaves))
             )
-        self._undo.append(around_optimizer_steps(before=enters, after=leaves))
+        self._undo.append(around_optimizer_steps(before=steps, after=leaves))
 
     def _track_graphs(self) -> None:
         # Of stand-ins none runs, and the target's kind of device is pretended.

@@ -155,6 +155,19 @@ def _transposed(args: Any) -> Any:
     )
 
 
+def products_in_order() -> frozenset[Any]:
+    """Products that on CUDA call ``coalesce()`` on COO (s_addmm_out_sparse_dense_cuda).
+
+    ``mv`` is ``matmul`` with one column there (``mv_sparse``).
+    """
+    import torch
+
+    aten = torch.ops.aten
+    return frozenset({
+        aten.mm.default, aten.mv.default, aten.addmm.default, aten._sparse_addmm.default,
+    })  # fmt: skip
+
+
 def coalesced(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments with the entries of sparse ones in order."""
     import torch

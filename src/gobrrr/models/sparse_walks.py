@@ -106,7 +106,9 @@ def product(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
         return ONE
     written = float(out.numel * (out.item_size_bytes or 4))
     table = float(dense.unique_bytes or 0)
-    fetched = float(values.numel * out.shape[-1] * (dense.item_size_bytes or 4))
+    # A vector is one column: ``mv`` of COO is ``mm`` of it (``mv_sparse``, native_functions.yaml).
+    width = out.shape[-1] if len(out.shape) > 1 else 1
+    fetched = float(values.numel * width * (dense.item_size_bytes or 4))
     entries = float(values.numel * (values.item_size_bytes or 4))
     kernels = _Kernels(work, machine)
     coo = isinstance(sparse, tuple) and sparse[0] == "sparse_coo"
@@ -117,7 +119,7 @@ def product(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
         kernels.add(short, starts)
         kernels.add(row, short, first=row)
         # The addend is copied, or there is none: zeros.
-        added = written if call.name.endswith("::addmm") else 0.0
+        added = written if call.name.endswith(("::addmm", "::addmv")) else 0.0
         kernels.add(added, written, first=added)
         kernels.add(written, written, efficiency=machine.strided)
         places = short + starts

@@ -43,15 +43,20 @@ def calls_of_step(ops: Sequence[CostedOp]) -> list[HostCall]:
 
 
 def begun(ops: Sequence[CostedOp]) -> list[CostedOp]:
-    """The ops, with what the host does on a GPU before a backward pass and before an update."""
+    """The ops, with what the host does on a GPU before a backward pass and before an update.
+
+    Each optimizer's step is an update, also where several follow each other. Gradients set to zero
+    before the first one belong to it.
+    """
     found = []
     last: Phase | None = None
+    update = 0
     for op in ops:
         if op.op.collective is None:
             phase = op.op.phase
-            if phase is not last and phase in _OF_PASSES:
+            if phase in _OF_PASSES and (phase is not last or 0 < update < op.op.update):
                 op = beginning(op)
-            last = phase
+            last, update = phase, op.op.update
         found.append(op)
     return found
 

@@ -57,6 +57,8 @@ class StepOp:
         read: the number that it gave to the host (``.item()``); ``None`` if it gave none.
         varies: whether it had other arguments (numbers, shapes), or gave another number, in
             another recorded step; ``None`` where no other step tells.
+        update: of a captured op of the optimizer phase, how many optimizer steps had begun by then
+            in the step; 0 before the first and of all other ops.
     """
 
     call: OpCall
@@ -73,6 +75,7 @@ class StepOp:
     collective: CollectiveCall | None = None
     read: bool | int | float | complex | None = None
     varies: bool | None = None
+    update: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,20 +114,16 @@ def addbmm(call: OpCall) -> Work:
     return matrix_work(call, (*_addend(call, bias), x, y), b * m * n * k, (m, n), 5)
 
 
-@formula("aten::mv", fusion=Role.CONTRACTION)
-def mv(call: OpCall) -> Work:
-    """``(m, k) @ (k,)``."""
-    a, x = need(call, 0), need(call, 1)
+@formula("aten::mv", "aten::addmv", "aten::addmv_", fusion=Role.CONTRACTION)
+def mv(call: OpCall) -> Work | None:
+    """``(m, k) @ (k,)``, ``beta * self + alpha * (m, k) @ (k,)``; the matrix may be sparse."""
+    if any(map(is_sparse, call.args)):
+        return sparse_product(call)
+    added = _addend(call, need(call, 0)) if call.name != "aten::mv" else ()
+    first, arity = (0, 2) if call.name == "aten::mv" else (1, 5)
+    a, x = need(call, first), need(call, first + 1)
     m, k = a.shape
-    return matrix_work(call, (a, x), m * k, (m,), 2)
-
-
-@formula("aten::addmv", "aten::addmv_", fusion=Role.CONTRACTION)
-def addmv(call: OpCall) -> Work:
-    """``beta * self + alpha * (m, k) @ (k,)``."""
-    bias, a, x = need(call, 0), need(call, 1), need(call, 2)
-    m, k = a.shape
-    return matrix_work(call, (*_addend(call, bias), a, x), m * k, (m,), 5)
+    return matrix_work(call, (*added, a, x), m * k, (m,), arity)
 
 
 @formula("aten::dot", "aten::vdot", fusion=Role.CONTRACTION)

@@ -7,6 +7,8 @@ and so no work.
 
 from __future__ import annotations
 
+from math import prod
+
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 from gobrrr.work.registry import formula
@@ -23,9 +25,9 @@ def _parts(call: OpCall, index: int) -> list[TensorSpec]:
 def sparse_product(call: OpCall) -> Work | None:
     """``mm``, ``_sparse_mm (a, b)``, ``addmm``, ``_sparse_addmm (self, a, b)``, one side sparse.
 
-    Each entry multiplies a row of the dense side, which is read as often as it is named, at most
-    whole. cuSPARSE multiplies on the vector unit. Two sparse sides: the entries of the result
-    depend on the data.
+    ``mv``, ``addmv``: a vector is one column. Each entry multiplies a row of the dense side, which
+    is read as often as it is named, at most whole. cuSPARSE multiplies on the vector unit. Two
+    sparse sides: the entries of the result depend on the data.
     """
     first = len([arg for arg in call.args[:3] if isinstance(arg, (TensorSpec, tuple))]) - 2
     sides = [(_parts(call, at), tensor_at(call, at)) for at in (first, first + 1)]
@@ -34,7 +36,8 @@ def sparse_product(call: OpCall) -> Work | None:
     if not entries or dense is None or not call.outputs:
         return None
     sparse_is_left = bool(sides[0][0])
-    width = dense.shape[1] if sparse_is_left else dense.shape[0]
+    # Of a vector on the right: 1.
+    width = prod(dense.shape[1:]) if sparse_is_left else dense.shape[0]
     products = entries[-1].numel * width
     gathered = TensorSpec((min(products, dense.unique_elements),), dense.dtype)
     addend = [tensor_at(call, 0)] if first > 0 else []
@@ -88,4 +91,4 @@ def coalesce(call: OpCall) -> Work | None:
     )  # fmt: skip
 
 
-describe("mm addmm addmm_", passes="sparse_product")
+describe("mm addmm addmm_ mv addmv addmv_", passes="sparse_product")
