@@ -430,7 +430,8 @@ def test_a_step_is_explained_by_its_least_known_parts(
     assert 0 < len(source["explained"]) <= 5
     assert any("aten::mm " in text for text in source["explained"])
     assert 0 < len(source["uncertain"]) <= 3
-    assert all("Timing aten::" in text for text in source["uncertain"])
+    # Of ops, and of the host, which a small step waits for.
+    assert all("Timing aten::" in t or "Timing torch.add" in t for t in source["uncertain"])
     assert len(source["least_certain"]) == len(source["uncertain"])
     assert all(text in plain for text in source["least_certain"])
 
