@@ -10,16 +10,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from gobrrr.capture.op_graph import CaptureOptions, CaptureTarget, capture_op_graph  # noqa: E402
-from gobrrr.capture.target_answers import DeviceAnswers  # noqa: E402
-from gobrrr.capture.target_kernels import Abilities  # noqa: E402
+from gobrrr.capture.op_graph import CaptureOptions, capture_op_graph  # noqa: E402
 from gobrrr.timeline.graph import OpGraph  # noqa: E402
 
+from .targets import GPU  # noqa: E402
+
 pytestmark = pytest.mark.torch
-GPU = CaptureTarget(
-    DeviceAnswers("cuda", "A GPU", 80_000_000_000, 132, (9, 0), bfloat16=True),
-    Abilities(frozenset({"float16", "bfloat16"}), frozenset({"float32", "float16", "bfloat16"})),
-)
 TOKENS, WIDTH, EXPERTS, TOP_K = 16, 8, 4, 2
 
 

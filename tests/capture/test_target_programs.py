@@ -9,18 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph  # noqa: E402
-from gobrrr.capture.target_answers import DeviceAnswers  # noqa: E402
-from gobrrr.capture.target_kernels import Abilities  # noqa: E402
+from gobrrr.capture.op_graph import capture_op_graph  # noqa: E402
 from gobrrr.timeline.errors import CaptureError  # noqa: E402
 from gobrrr.timeline.graph import OpGraph  # noqa: E402
 
+from .targets import GPU  # noqa: E402
+
 pytestmark = pytest.mark.torch
-HALVES = frozenset({"float16", "bfloat16"})
-GPU = CaptureTarget(
-    DeviceAnswers("cuda", "A GPU", 80_000_000_000, 132, (9, 0), bfloat16=True),
-    Abilities(HALVES, HALVES | {"float32"}),
-)
 
 
 def names(graph: OpGraph) -> Counter[str]:
