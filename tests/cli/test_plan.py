@@ -216,6 +216,7 @@ def test_what_does_not_fit_is_left_out_with_the_reason(
             "not a positive whole number",
         ),
         (["plan", "X", "--device", "H100-SXM", "--devices", "4", "--memory", "-1GB"], "expected"),
+        (["plan", "X", "--device", "H100-SXM", "--devices", "100000000"], "at the most"),
         (["predict", "X", "--device", "H100-SXM", "--mesh", "dp=-2"], "is at least 1"),
         (["predict", "X", "--device", "H100-SXM", "--mesh", "pp=8"], "the model has 4"),
         (

@@ -203,6 +203,31 @@ def test_a_rank_beside_the_first_shows_its_own_where_no_other_does(
     assert [path.name for path in tmp_path.iterdir()] == ["d.rank1.json"]
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_whose_copy_cannot_be_written_does_not_fail_its_job(
+    pipeline: types.SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    rank: str,
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    (tmp_path / "d.rank1.json").mkdir()
+    asked = tmp_path / ("d.json" if rank == "1" else "d.rank1.json")
+    assert main(["run", "--json", str(asked), "train.py"]) == (0 if rank == "1" else 2)
+    assert ("rank 1: " in capsys.readouterr().err) == (rank == "1")
+
+
+def test_no_copy_of_a_rank_is_written_beside_a_stream(
+    pipeline: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["run", "--json", "/dev/stdout", "train.py"]) == 0
+    assert not Path("/dev/stdout.rank1").exists()
+
+
 @pytest.mark.parametrize("code", [0, 3])
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
 @pytest.mark.parametrize("gone", ["closed", "taken away", "its descriptor closed"])
@@ -341,6 +366,11 @@ def test_launchers_are_put_before_gobrrr(
             ["run", "--json", "d.json", "--stop", "--", "train.py", "--epochs", "3"],
         ),
         (["--nproc-per-node=2"], Target("module", "a.b", ("x",)), ["run", "-m", "a.b", "x"]),
+        (
+            ["--nproc-per-node", "4", "--stop", "--nproc-per-node", "2"],
+            Target("script", "a.py", ()),
+            ["run", "--stop", "--", "a.py"],
+        ),
     ],
 )
 def test_a_job_is_started_by_torchs_own_launcher(

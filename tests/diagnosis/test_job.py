@@ -460,6 +460,33 @@ def test_a_rank_tells_when_it_joined_by_the_clock_of_its_steps(
         assert (notice in told.notices) == bool(why)
 
 
+def test_a_trace_that_cannot_be_written_loses_nobody_the_diagnosis(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = RankRecord(0, "host", steps=[(0, 100)])
+    monkeypatch.setattr(job_records, "record_of", lambda *_, **__: record)
+    rank: Any = _Rank()
+    rank.job, rank.perfetto = None, tmp_path / "gone" / "trace.json"
+    measured: Any = SimpleNamespace(device_timeline=None)
+    own = _rank(data, compute__matrix__below=0.020)
+    told = job_records.diagnosis_of_job(rank, own, None, measured)
+    assert told.notices[0].startswith("No trace of the job was written: ")
+    assert not told.notices[0].endswith("..")
+
+
+def test_kernels_of_a_rank_are_compared_without_its_communication(data: Path) -> None:
+    """On a device the rows of modules hold collectives, which take the others as long."""
+    found = {i: _rank(data, compute__matrix__below=0.060) for i in range(2)}
+    for each, compute_s, network_s in ((found[0], 0.050, 0.012), (found[1], 0.060, 0.002)):
+        for row in (*each.phases, *each.modules):
+            row.compute_s, row.memory_s = compute_s, network_s
+    told = {0: {"backward|net.2": 12e6}, 1: {"backward|net.2": 2e6}}
+    job = _job(found, _compared(1), communication=told).job
+    assert job is not None
+    assert (job.cause, job.phase, job.place) == ("kernels", "backward", "net.2")
+    assert job.excess_s == pytest.approx(0.010)
+
+
 @pytest.mark.parametrize(
     ("exit_", "how"),
     [

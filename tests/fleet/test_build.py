@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -222,6 +223,50 @@ def test_of_two_files_of_a_rank_one_is_a_row_with_an_error(tmp_path: Path) -> No
         assert len(list((out / "steps").rglob("*.parquet"))) == 4
 
 
+def test_traces_recorded_again_take_the_place_of_those_that_are_gone(tmp_path: Path) -> None:
+    out, run = tmp_path / "fleet", tmp_path / "run"
+    first = write_ranks(run, {})
+    (run / "broken.json").write_text("{")
+    assert len(build_fleet([str(run)], out, ONE).errors) == 1
+    for path in (*first, run / "broken.json"):
+        path.unlink()
+    # Once by a name that sorts behind the first, once before it.
+    for name in ("z", "a"):
+        for rank in range(4):
+            rank_trace(rank, 60 if rank == 2 else 0, world=4, group_size=4).write(
+                run, f"{name}-rank{rank}.json"
+            )
+        verdict = build_fleet([str(run)], out, ONE)
+        assert (verdict.read, verdict.files, verdict.errors) == (4, 4, [])
+        assert verdict.runs[0].culprits[0].ranks == [2]
+        for rank in range(4):
+            (run / f"{name}-rank{rank}.json").unlink()
+
+
+def test_a_file_is_the_same_however_its_path_is_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_ranks(tmp_path / "run", {})
+    monkeypatch.chdir(tmp_path)
+    assert build_fleet(["run"], Path("fleet"), ONE).read == 4
+    verdict = build_fleet([str(tmp_path / "run")], Path("fleet"), ONE)
+    assert (verdict.read, verdict.files, verdict.errors) == (0, 4, [])
+
+
+def test_the_second_trace_of_a_rank_is_read_once_the_first_is_another(tmp_path: Path) -> None:
+    out, run = tmp_path / "fleet", tmp_path / "run"
+    write_ranks(run, {})
+    rank_trace(1, world=4, group_size=4).write(run, "another1.json")
+    assert "rank1.json" in build_fleet([str(run)], out, ONE).errors[0]
+    # The one that stayed has become unreadable.
+    (run / "another1.json").write_text("{")
+    build_fleet([str(run)], out, ONE)
+    verdict = build_fleet([str(run)], out, ONE)
+    assert verdict.read == 1
+    (error,) = verdict.errors
+    assert "another1.json" in error.split(":")[0]
+
+
 def test_an_interrupted_folder_is_usable_and_goes_on(tmp_path: Path) -> None:
     write_ranks(tmp_path / "run", {1: 60})
     out = tmp_path / "fleet"
@@ -323,6 +368,28 @@ def test_a_reader_that_dies_takes_no_other_file_along(
     assert [str(p) for p in paths if found[str(p)].error is not None] == [str(paths[1])]
     assert "ended by the system" in (found[str(paths[1])].error or "")
     assert [str(p) for p in paths if found[str(p)].retry] == [str(paths[1])]
+
+
+def test_a_reader_that_dies_while_results_are_taken_ends_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gobrrr.fleet import mapping
+
+    paths = write_ranks(tmp_path / "run", {})
+    real = mapping.read_trace
+
+    def read_trace(path: Path) -> object:
+        if Path(path).name == "rank1.json.gz":
+            os._exit(9)
+        return real(path)
+
+    monkeypatch.setattr(mapping, "read_trace", read_trace)
+    order = [0, 1, 2, 3, 0, 2, 3, 0]
+    found = []
+    for mapped in map_here([task_of(paths[rank], rank) for rank in order], 2):
+        time.sleep(0.2)
+        found.append((mapped.source.rank, mapped.error is None))
+    assert sorted(found) == sorted((rank, rank != 1) for rank in order)
 
 
 def test_remote_traces_are_fetched(tmp_path: Path) -> None:

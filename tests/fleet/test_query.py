@@ -109,3 +109,11 @@ def test_answers_are_json_objects_with_nulls(fleet: Path) -> None:
     answer = ask(fleet, "select rank, null as nothing, 'a,b' as text from ranks where rank = 2")
     assert json.loads(answer_json(answer)) == [{"rank": 2, "nothing": None, "text": "a,b"}]
     assert answer_csv(answer) == 'rank,nothing,text\n2,,"a,b"\n'
+
+
+def test_columns_of_one_name_are_told_apart_in_objects(fleet: Path) -> None:
+    from gobrrr.reports.fleet import answer_json
+
+    answer = ask(fleet, "select a.rank, b.rank from ranks a, ranks b where a.rank < b.rank limit 1")
+    (row,) = json.loads(answer_json(answer))
+    assert list(row) == ["rank", "rank_2"]

@@ -53,6 +53,12 @@ def test_runs_are_told_apart_by_folder_by_name_and_by_key(tmp_path: Path) -> Non
     assert (source.run, source.rank) == ("one", 7)
 
 
+def test_another_file_beside_them_does_not_hide_the_ranks_of_traces(tmp_path: Path) -> None:
+    files(tmp_path, "t/rank0.json.gz", "t/rank1.json.gz", "t/config.json")
+    ranks = [s.rank for s in find_sources([str(tmp_path / "t")], Naming())]
+    assert ranks == [None, 0, 1]
+
+
 def test_only_what_is_called_like_a_trace_is_taken_from_a_folder(tmp_path: Path) -> None:
     files(tmp_path, "t/rank0.json", "t/notes.txt", "t/out/verdict.json")
     (source,) = find_sources([str(tmp_path / "t")], Naming(), outside=tmp_path / "t" / "out")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from gobrrr.attribution.collectives import same_calls
 from gobrrr.attribution.job_clocks import clocks_of
-from gobrrr.attribution.rank_record import Call, RankRecord
+from gobrrr.attribution.rank_record import RankRecord, names_of_steps, timeline_of
 from gobrrr.attribution.rank_spans import STREAMS
 from gobrrr.timeline.files import write_output
 
@@ -66,8 +66,8 @@ def _events(record: RankRecord, title: str, zero: int) -> Iterator[dict[str, Any
     yield {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": title}}
     for thread, name in named.items():
         yield {"ph": "M", "pid": rank, "tid": thread, "name": "thread_name", "args": {"name": name}}
-    for i, (start, end) in enumerate(record.steps):
-        yield _span(rank, _STEPS, f"step {i + 1}", start - zero, end - zero)
+    for name, (start, end) in zip(names_of_steps(record), record.steps):
+        yield _span(rank, _STEPS, name, start - zero, end - zero)
     for name, start, end, thread in record.spans:
         yield _span(rank, thread, name, start - zero, end - zero)
     for call in record.calls:
@@ -98,26 +98,20 @@ def _span(rank: int, thread: int, name: str, start_ns: int, end_ns: int) -> dict
 def _arrows(
     records: Sequence[RankRecord], zeros: Sequence[int], clocks: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    by_kind: list[dict[tuple[Any, ...], list[Call]]] = []
-    for record in records:
-        found: dict[tuple[Any, ...], list[Call]] = defaultdict(list)
-        for call in record.calls:
-            found[record.collectives[call.which]].append(call)
-        by_kind.append(found)
     number = 0
-    for kind in set().union(*by_kind):
-        members = [i for i, found in enumerate(by_kind) if kind in found]
-        lengths = {len(by_kind[i][kind]) for i in members}
-        if len(lengths) != 1 or len({clocks[i] for i in members}) != 1:
+    for found in same_calls([timeline_of(record) for record in records]):
+        # Without a name other kinds of collectives may be meant.
+        if not found.name or len({clocks[i] for i in found.members}) != 1:
             continue
-        for calls in zip(*(by_kind[i][kind] for i in members)):
-            came = [call.start_ns - zeros[i] for i, call in zip(members, calls)]
+        for rows in zip(*(rows.tolist() for rows in found.rows)):
+            calls = [records[i].calls[row] for i, row in zip(found.members, rows)]
+            came = [call.start_ns - zeros[i] for i, call in zip(found.members, calls)]
             last = max(range(len(came)), key=lambda place: came[place])
-            for place, member in enumerate(members):
+            for place, member in enumerate(found.members):
                 if came[last] - came[place] < _LEAST_WAIT_NS:
                     continue
                 number += 1
-                for ph, at, rank in (("s", place, member), ("f", last, members[last])):
+                for ph, at, rank in (("s", place, member), ("f", last, found.members[last])):
                     yield {
                         "ph": ph, "bp": "e", "cat": "waits for", "name": "waits for", "id": number,
                         "pid": records[rank].rank, "tid": _COLLECTIVES, "ts": came[at] / 1e3,

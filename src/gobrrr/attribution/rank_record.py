@@ -15,6 +15,7 @@ from gobrrr.attribution.cpu_network import exposure_of, slept_for, waits_of
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.device_attributed import exposure_of_device
 from gobrrr.attribution.lane import LEAF_OF_OWNER, NETWORK
+from gobrrr.attribution.leaves import COLLECTIVE, LEAVES
 from gobrrr.attribution.rank_spans import stretches_of_device, stretches_of_lane
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.timeline import intervals
@@ -38,7 +39,8 @@ _NOBODY = (PHASE_NAMES[Phase.OTHER], "")
 class Call(msgspec.Struct):
     """One collective: when it began and ended, which (of ``RankRecord.collectives``), for whom.
 
-    ``exposed_ns`` of it had the rank do nothing else: in ``waits``, as (start, end).
+    ``exposed_ns`` of it had the rank do nothing else: in ``waits``, as (start, end). ``number`` is
+    its own in its group; -1: not recorded.
     """
 
     start_ns: int
@@ -49,6 +51,7 @@ class Call(msgspec.Struct):
     exposed_ns: float
     duration_ns: float
     waits: list[tuple[int, int]]
+    number: int = -1
 
 
 class RankRecord(msgspec.Struct):
@@ -61,8 +64,11 @@ class RankRecord(msgspec.Struct):
     ``joined_s``: when it came to where the ranks first meet, in seconds of the same clock,
     without what gobrrr made it wait for and its waits for a processor. ``spans`` are what its host
     did, (name, start, end, thread), where a trace of the job was asked for. ``parts`` are the parts
-    of each step, in ns: by leaf, and kernels by phase (``"kernels|forward"``). ``stretches`` are
-    when it worked on which phase of a step, (phase, start, end).
+    of each step, in ns: by leaf, and kernels by phase (``"kernels|forward"``), without its
+    communication. ``communication`` is how much of that the rows of its diagnosis hold, in ns per
+    step by phase and module (``"backward|net.2"``; empty on a processor, where they hold none).
+    ``stretches`` are when it worked on which phase of a step, (phase, start, end). ``step_names``
+    tell which steps of others are the same; empty: those of the same number.
 
     Of its timed steps, which nothing is attached to: ``ran_ns`` is the processor time of each one's
     thread, ``paused_ns`` that of the garbage collector (both empty on a device, whose host
@@ -89,6 +95,8 @@ class RankRecord(msgspec.Struct):
     ended: str = ""
     queued_ns: list[int] = []
     threads: int | None = None
+    communication: dict[str, float] = {}
+    step_names: list[str] = []
 
 
 def record_of_lane(capture: CpuCapture, result: CpuAttribution, rank: int, host: str) -> RankRecord:
@@ -167,7 +175,38 @@ def record_of_device(
         host,
     )
     record.stretches = stretches_of_device(timeline)
+    record.parts = _parts_of_device(timeline, found)
+    for call in record.calls:
+        who = f"{call.phase}|{call.module}"
+        record.communication[who] = record.communication.get(who, 0.0) + call.exposed_ns
     return record
+
+
+# What stands in the leaves of a device beside its kernels and its communication. What a kernel
+# costs at least is a part of it.
+_BESIDE_KERNELS = (
+    "memory.copies",
+    *(leaf for leaf in LEAVES if leaf.startswith("overhead.") and not leaf.endswith("_fixed_cost")),
+)
+
+
+def _parts_of_device(timeline: Timeline, found: DeviceAttribution) -> dict[str, list[float]]:
+    """What each step consists of beside its communication."""
+    parts = {
+        leaf: [window[leaf] for window in found.attribution.windows] for leaf in _BESIDE_KERNELS
+    }
+    owned, steps = found.owned, len(timeline.steps)
+    pieces, window = intervals.clip_to_windows(owned.start, owned.end, timeline.steps)
+    row = owned.row[pieces.row]
+    # The last stands for kernels whose op is not known.
+    phase = np.append(timeline.host.phase, np.uint8(Phase.OTHER))[timeline.kernels.op[row]]
+    computes = found.attribution.kernels.regime[row] < COLLECTIVE
+    for which, name in PHASE_NAMES.items():
+        of = computes & (phase == which)
+        length = (pieces.end - pieces.start)[of].astype(np.float64)
+        whole = np.bincount(window[of], weights=length, minlength=steps)
+        parts[f"{KERNELS}|{name}"] = [float(ns) for ns in whole]
+    return parts
 
 
 def _record(
@@ -199,6 +238,7 @@ def _record(
             exposed_ns=float(exposure.owned_ns[i]),
             duration_ns=float(exposure.duration_ns[i]),
             waits=slept[i],
+            number=-1 if kernels.call_number is None else int(kernels.call_number[i]),
         )
         for i in range(len(kernels))
     ]
@@ -219,6 +259,11 @@ def _record(
 def _size(found: Collective) -> int | None:
     known = [size for size in (found.bytes_in, found.bytes_out) if size is not None]
     return max(known, default=None)
+
+
+def names_of_steps(record: RankRecord) -> tuple[str, ...]:
+    """By which its steps are those of other ranks."""
+    return tuple(record.step_names or (f"step {i + 1}" for i in range(len(record.steps))))
 
 
 def timeline_of(record: RankRecord, shift_ns: int = 0) -> Timeline:
@@ -242,9 +287,10 @@ def timeline_of(record: RankRecord, shift_ns: int = 0) -> Timeline:
             bytes_moved=np.array([-1 if size is None else size for size in sizes], np.int64),
             collective=np.array([call.which for call in calls], np.int64),
             twin=none,
+            call_number=np.array([call.number for call in calls], np.int64),
         ),
         steps=np.array(record.steps, np.int64).reshape(-1, 2) - shift_ns,
-        step_names=tuple(f"step {i + 1}" for i in range(len(record.steps))),
+        step_names=names_of_steps(record),
         device=Device("", ""),
         rank=record.rank,
         collectives=tuple(

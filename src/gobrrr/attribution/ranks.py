@@ -197,6 +197,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("copies", ("memory.copies",)),
     ("kernels", ("compute.", "memory.device", "memory.unmodelled", "unmodelled",
                  "overhead.kernel_fixed_cost")),
+    ("idle time without a known cause", ("overhead.unexplained",)),
 )  # fmt: skip
 
 

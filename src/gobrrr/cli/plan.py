@@ -73,14 +73,19 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     from gobrrr.capture.op_graph import CaptureOptions
     from gobrrr.capture.workload import load_function
     from gobrrr.measure.progress import shown
-    from gobrrr.prediction.mesh import parse_link, refuse_processor
+    from gobrrr.prediction.mesh import MOST_DEVICES, parse_link, refuse_processor
     from gobrrr.prediction.options import dtype_name
     from gobrrr.prediction.plan import PlanOptions, plan_meshes
     from gobrrr.prediction.targets import predicted_target
     from gobrrr.reports.plan_table import plan_json, plan_text
     from gobrrr.reports.terminal import options_for
+    from gobrrr.timeline.errors import InputError
     from gobrrr.timeline.files import write_output
 
+    if parsed.devices > MOST_DEVICES:
+        raise InputError(
+            f"--devices {parsed.devices:,}: a mesh has {MOST_DEVICES:,} devices at the most"
+        )
     refuse_processor(parsed.device)
     device, host = predicted_target(parsed.device, parsed.host_overhead)
     refuse_processor(device.key, device.kind)

@@ -196,12 +196,13 @@ def job_command(processes: int, own: Sequence[str], target: Target) -> list[str]
     """
     if target.kind == "function":
         raise InputError(f"{NPROC} needs a script: {target.name} is measured in one process")
-    given = list(own)
-    for i, token in enumerate(own):
+    given: list[str] = []
+    tokens = iter(own)
+    for token in tokens:
         if token == NPROC:
-            del given[i : i + 2]
-        elif token.startswith(f"{NPROC}="):
-            del given[i]
+            next(tokens, None)
+        elif not token.startswith(f"{NPROC}="):
+            given.append(token)
     module = ["-m"] if target.kind == "module" else ["--"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", NPROC]
     run = [str(processes), "-m", "gobrrr", "run", *given, *module, target.name, *target.argv]
@@ -299,7 +300,8 @@ def _files_of_rank(parsed: argparse.Namespace, rank: int) -> argparse.Namespace:
     own = argparse.Namespace(**vars(parsed))
     for form in reports.FORMATS:
         path = getattr(parsed, form.option)
-        keep = path is not None and form.option == "json"
+        # Beside /dev/stdout there is no place.
+        keep = path is not None and form.option == "json" and path.parent != Path("/dev")
         setattr(own, form.option, path.with_suffix(f".rank{rank}{path.suffix}") if keep else None)
     return own
 
@@ -381,5 +383,8 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         # A launcher that sees another exit code than the script's ends the ranks that still run.
         Progress(sys.stderr).say(f"no diagnosis of the job; rank 0: {problem}")
     if trouble:
-        raise trouble[0]
+        if not rank:
+            raise trouble[0]
+        # As above; the job's diagnosis is that of rank 0.
+        Progress(sys.stderr).say(f"rank {rank}: {trouble[0]}")
     return 0

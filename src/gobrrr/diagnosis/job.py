@@ -43,6 +43,7 @@ def job_diagnosis(
     joined_s: Mapping[int, float],
     alone: Mapping[int, str] | None = None,
     ended: Mapping[int, str] | None = None,
+    communication: Mapping[int, Mapping[str, float]] | None = None,
 ) -> Diagnosis:
     """One diagnosis of the job.
 
@@ -56,6 +57,7 @@ def job_diagnosis(
         alone: why ranks did not measure the others' steps. If there are any, nobody is named whom
             the others wait for.
         ended: how scripts failed before all was measured.
+        communication: what of it the rows of each hold (``RankRecord.communication``).
     """
     ranks = list(compared.ranks)
     alone = alone or {}
@@ -96,7 +98,7 @@ def job_diagnosis(
         ],
     )
     if slowest is not None:
-        _name_cause(job, slowest, found, compared)
+        _name_cause(job, slowest, found, compared, communication or {})
     name_late_start(job, joined_s, compared)
     diagnosis.job = job
     diagnosis.ranks = [
@@ -160,7 +162,7 @@ def _paused_s(found: Mapping[int, Diagnosis], compared: JobComparison) -> dict[i
 # Which part of the step is longer
 
 
-def _parts(diagnosis: Diagnosis) -> dict[_Part, float]:
+def _parts(diagnosis: Diagnosis, communication: Mapping[str, float]) -> dict[_Part, float]:
     """The step without its communication: leaves of overhead, and kernels by phase; seconds."""
     parts: dict[_Part, float] = {
         (leaf, None): time_s
@@ -170,16 +172,31 @@ def _parts(diagnosis: Diagnosis) -> dict[_Part, float]:
     parts["memory.copies", None] = diagnosis.leaves["memory.copies"]
     for row in diagnosis.phases:
         if row.name in PHASE_NAMES.values():
-            parts[KERNELS, row.name] = row.compute_s + row.memory_s + row.unmodelled_s
+            of_phase = sum(
+                ns for place, ns in communication.items() if place.startswith(f"{row.name}|")
+            )
+            parts[KERNELS, row.name] = _kernels_s(row, of_phase)
     return parts
 
 
+def _kernels_s(row: GroupRow, communication_ns: float) -> float:
+    """What its kernels take, of which so much is communication."""
+    return max(0.0, row.compute_s + row.memory_s + row.unmodelled_s - communication_ns * 1e-9)
+
+
 def _name_cause(
-    job: JobRecord, slowest: int, found: Mapping[int, Diagnosis], compared: JobComparison
+    job: JobRecord,
+    slowest: int,
+    found: Mapping[int, Diagnosis],
+    compared: JobComparison,
+    communication: Mapping[int, Mapping[str, float]],
 ) -> None:
-    own, others = found[slowest], [each for rank, each in found.items() if rank != slowest]
+    own, beside = found[slowest], [rank for rank in found if rank != slowest]
+    others = [found[rank] for rank in beside]
     ahead_s = compared.ahead_ns[compared.ranks.index(slowest)] * 1e-9
-    excess = _excess(_parts(own), [_parts(each) for each in others])
+    held = {rank: communication.get(rank, {}) for rank in found}
+    parts = {rank: _parts(each, held[rank]) for rank, each in found.items()}
+    excess = _excess(parts[slowest], [parts[rank] for rank in beside])
     (cause, phase), most_s = max(excess.items(), key=lambda item: item[1])
     if compared.longer:
         # Step by step, which is surer than figures that stand for all steps.
@@ -199,7 +216,8 @@ def _name_cause(
     job.lost_s, job.busier_s = lost_s, max(ahead_s, 0.0)
     if cause == KERNELS:
         job.phase = phase
-        job.place = _place(_modules(own, phase), [_modules(each, phase) for each in others])
+        modules = {rank: _modules(each, phase, held[rank]) for rank, each in found.items()}
+        job.place = _place(modules[slowest], [modules[rank] for rank in beside])
     else:
         job.phase = _phase_of_overhead(own, others) if cause in _OF_OPS else None
         label = cause.removeprefix("overhead.")
@@ -281,11 +299,14 @@ def _phase_of_overhead(own: Diagnosis, others: Sequence[Diagnosis]) -> str | Non
     return _place(overhead(own), [overhead(each) for each in others])
 
 
-def _modules(diagnosis: Diagnosis, phase: str | None) -> dict[str, float]:
-    def kernels(row: GroupRow) -> float:
-        return row.compute_s + row.memory_s + row.unmodelled_s
-
-    return {row.name: kernels(row) for row in diagnosis.modules if row.phase == phase and row.name}
+def _modules(
+    diagnosis: Diagnosis, phase: str | None, communication: Mapping[str, float]
+) -> dict[str, float]:
+    return {
+        row.name: _kernels_s(row, communication.get(f"{phase}|{row.name}", 0.0))
+        for row in diagnosis.modules
+        if row.phase == phase and row.name
+    }
 
 
 def _lines(diagnosis: Diagnosis, cause: str) -> dict[str, float]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -26,7 +27,7 @@ from gobrrr.diagnosis.lanes import lanes_of
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.storage import decode
 from gobrrr.diagnosis.writing import encode
-from gobrrr.timeline.errors import GobrrrError
+from gobrrr.timeline.errors import GobrrrError, InputError
 from gobrrr.work import work_of
 
 # How long the first rank, whose script has failed, waits for others whose scripts have too: a
@@ -42,7 +43,7 @@ def diagnosis_of_job(
     if job is None:
         if rank.perfetto is not None:
             record = record_of(own, analysis, measured, 0, spans=True)
-            write_trace_of_job(rank.perfetto, [record])
+            _write_trace(rank.perfetto, [record], own)
         return own
     own.source |= {"rank": job.rank, "world_size": job.world_size}
     if job.unknown_hosts:
@@ -104,15 +105,25 @@ def _diagnosis_of_ranks(
     rank: RankOfJob, job: Job, limit_s: float, *, of_ended: Callable[[], bool] = lambda: False
 ) -> Diagnosis | None:
     said, missing = job.results(limit_s, of_ended=of_ended)
+    merged = merge(said, missing, job.world_size)
     if rank.perfetto is not None:
         found = [msgspec.json.decode(said[i], type=RankRecord) for i in sorted(said)]
-        found = [each for each in found if each.steps]
-        if found:
-            write_trace_of_job(rank.perfetto, found)
-    merged = merge(said, missing, job.world_size)
+        _write_trace(rank.perfetto, [each for each in found if each.steps], merged)
     if merged is not None:
         job.reported()
     return merged
+
+
+def _write_trace(path: Path, records: Sequence[RankRecord], told: Diagnosis | None) -> None:
+    """Writes the trace of the job; that it cannot be written loses nobody the diagnosis."""
+    if not records:
+        return
+    try:
+        write_trace_of_job(path, records)
+    except InputError as error:
+        if told is None:
+            raise
+        told.notices.insert(0, f"No trace of the job was written: {error}.")
 
 
 def record_of(
@@ -124,7 +135,7 @@ def record_of(
     spans: bool = False,
 ) -> RankRecord:
     """What one rank tells of its steps, with its diagnosis; ``spans``: and what its host did."""
-    host = socket.gethostname()
+    host = _clock_of_host()
     timeline = measured.device_timeline
     if isinstance(analysis, DeviceAnalysis):
         # With the modules and lines that were recorded.
@@ -148,6 +159,15 @@ def record_of(
     ]
     record.diagnosis = encode(own).decode()
     return record
+
+
+def _clock_of_host() -> str:
+    """Whose clock a process has: machines may share a name, and none shares a boot with another."""
+    name = socket.gethostname()
+    try:
+        return f"{name} {Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+    except OSError:
+        return name
 
 
 def merge(
@@ -180,6 +200,7 @@ def merge(
         joined_s={r.rank: r.joined_s for r in records if r.joined_s is not None},
         alone={r.rank: r.alone for r in records if r.alone},
         ended={r.rank: r.ended for r in records if r.ended},
+        communication={r.rank: r.communication for r in records},
     )
     if not any(record.alone for record in records):
         diagnosis.lanes = lanes_of(

@@ -85,6 +85,8 @@ def _lanes(
         record_of_device(timeline, own, rank.rank, f"rank {rank.rank}")
         for timeline, own, rank in zip(timelines, found, result.ranks)
     ]
+    for record, timeline in zip(records, timelines):
+        record.step_names = list(timeline.step_names)
     clocks = clocks_of(records)
     timed = [timeline_of(record, clock.ahead_ns) for record, clock in zip(records, clocks)]
     if perfetto is not None:

@@ -86,6 +86,7 @@ def build_fleet(
     folder = FleetFolder.create(out)
     with folder.written_alone():
         folder.drop_strays()
+        folder.forget_failures_that_are_gone()
         keys = {source.path: _key(source, options) for source in sources}
         tasks = [
             MapTask(source, options.worker_memory_bytes, options.naming.ranks_per_host)

@@ -47,7 +47,14 @@ def map_here(tasks: Sequence[MapTask], workers: int | None = None) -> Iterator[M
             while (waiting or running) and not suspects:
                 while waiting and len(running) < _TASKS_PER_WORKER * workers:
                     task = waiting.popleft()
-                    running[pool.submit(map_file, task)] = task
+                    try:
+                        running[pool.submit(map_file, task)] = task
+                    except BrokenProcessPool:
+                        # A process has died since: the futures of what it had say so.
+                        waiting.appendleft(task)
+                        break
+                if not running:
+                    break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     task = running.pop(future)
                     try:
@@ -149,5 +156,18 @@ def _ray_results(ray: Any, tasks: Sequence[MapTask]) -> Iterator[MappedFile]:
             task = running.pop(reference)
             try:
                 yield ray.get(reference)
-            except ray.exceptions.RayError:
+            except _deaths(ray):
                 yield _ended(task)
+            except ray.exceptions.RayError as error:
+                yield MappedFile(
+                    task.source,
+                    error=f"{task.source.path}: Ray could not run the task that reads it "
+                    f"({type(error).__name__}); are gobrrr and Ray of one version on all nodes?",
+                    retry=True,
+                )
+
+
+def _deaths(ray: Any) -> tuple[type[BaseException], ...]:
+    """What Ray raises where the process of a task, or its machine, is gone."""
+    names = ("WorkerCrashedError", "OutOfMemoryError", "NodeDiedError", "LocalRayletDiedError")
+    return tuple(getattr(ray.exceptions, name) for name in names if hasattr(ray.exceptions, name))

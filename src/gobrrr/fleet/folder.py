@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from gobrrr.fleet.mapping import MappedFile
 from gobrrr.fleet.schema import FILES, FORMAT_VERSION, MAPPED, MERGED
+from gobrrr.fleet.sources import is_remote
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import write_atomically
 
@@ -153,12 +154,17 @@ class FleetFolder:
         row = self._rows.get(path)
         if row is None or row.key != key:
             return False
-        return row.error is None or row.retry is False
+        if row.error is None:
+            return True
+        # One that was refused beside another of its rank, if that is not there any more.
+        held = row.rank is None or self._of_rank(row.run, row.rank) is not None
+        return row.retry is False and held
 
     def add(self, mapped: MappedFile, key: str) -> None:
         """Takes the tables of a file, in place of those that it had.
 
         Of two files of one rank the first by path stays; the other becomes a row with an error.
+        One that is not there any more makes room for what was recorded after it.
         """
         source = mapped.source
         self._forget(source.path)
@@ -182,6 +188,9 @@ class FleetFolder:
             retry=mapped.retry,
         )
         rival = self._holder(row)
+        if rival is not None and not _is_there(rival.path):
+            self._forget(rival.path)
+            rival = None
         if rival is not None and rival.path < row.path:
             row = _second(row, rival)
         elif rival is not None:
@@ -196,10 +205,17 @@ class FleetFolder:
 
     def _holder(self, row: FileRow) -> FileRow | None:
         """The file whose tables are those of the same rank."""
-        if row.error is not None:
-            return None
-        same = (each for each in self._rows.values() if each.run == row.run)
-        return next((e for e in same if e.error is None and e.rank == row.rank), None)
+        return None if row.error is not None else self._of_rank(row.run, row.rank)
+
+    def _of_rank(self, run: str, rank: int | None) -> FileRow | None:
+        same = (each for each in self._rows.values() if (each.run, each.rank) == (run, rank))
+        return next((each for each in same if each.error is None), None)
+
+    def forget_failures_that_are_gone(self) -> None:
+        """Drops what is said of files that could not be read and that nobody has any more."""
+        for row in self.rows:
+            if row.error is not None and not _is_there(row.path):
+                del self._rows[row.path]
 
     def _forget(self, path: str) -> None:
         row = self._rows.pop(path, None)
@@ -258,6 +274,12 @@ class FleetFolder:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
         write_atomically(path, sink.getvalue().to_pybytes(), durable=False)
+
+
+def _is_there(path: str) -> bool:
+    """Whether a file still exists where it was; of a store of files: taken to be."""
+    # Paths were once listed as they were given, and so depend on where that was.
+    return is_remote(path) or (Path(path).is_absolute() and Path(path).exists())
 
 
 def _second(row: FileRow, first: FileRow) -> FileRow:

@@ -96,13 +96,16 @@ def find_sources(
     by_run: dict[str, list[str]] = defaultdict(list)
     for path in sorted(found):
         by_run[_run_of(path, common, naming)].append(path)
-    sources = []
+    # Absolute: a folder is added to from wherever its user is. Names of runs and hosts are looked
+    # for in what was given.
+    sources: dict[str, SourceFile] = {}
     for run, paths in by_run.items():
         ranks = _ranks_of_paths(paths)
         for i, path in enumerate(paths):
             size, version = found[path]
-            sources.append(SourceFile(path, size, version, run, host_of(path), ranks[i]))
-    return tuple(sorted(sources, key=lambda source: source.path))
+            own = _absolute(path)
+            sources[own] = SourceFile(own, size, version, run, host_of(path), ranks[i])
+    return tuple(sources[path] for path in sorted(sources))
 
 
 def _ranks_of_paths(paths: Sequence[str]) -> Sequence[int | None]:
@@ -115,7 +118,12 @@ def _ranks_of_paths(paths: Sequence[str]) -> Sequence[int | None]:
         ranks = ranks_of_names(["/".join(PurePosixPath(path).parts[-depth:]) for path in paths])
         if ranks is not None:
             return ranks
-    return [0] if len(paths) == 1 else [None] * len(paths)
+    if len(paths) == 1:
+        return [0]
+    # Beside what else lies there.
+    by_rank = [path for path in paths if "rank" in PurePosixPath(path).name.lower()]
+    ranks = ranks_of_names([PurePosixPath(path).name for path in by_rank]) if by_rank else None
+    return [dict(zip(by_rank, ranks or ())).get(path) for path in paths]
 
 
 def _inside(path: str, folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,13 @@ def diagnose_trace(
     from gobrrr.capture.trace_ranks import read_traces
     from gobrrr.diagnosis.ranks import diagnose_ranks
 
-    timelines = read_traces(files)
+    try:
+        timelines = read_traces(files)
+    except BrokenProcessPool:
+        raise InputError(
+            f"a process that read one of the {len(files)} traces was ended by the system, most "
+            "likely because memory ran out; give fewer at once, or gobrrr fleet, which bounds it"
+        ) from None
     for timeline in timelines:
         if len(timeline.kernels) == 0:
             raise no_work(timeline.source)

@@ -259,8 +259,21 @@ def _cell(value: Any) -> str:
 
 def answer_json(answer: Answer) -> str:
     """A list of objects, one for each row."""
-    rows = [dict(zip(answer.columns, row)) for row in answer.rows]
+    columns = _distinct(answer.columns)
+    rows = [dict(zip(columns, row)) for row in answer.rows]
     return msgspec.json.encode(rows, enc_hook=str).decode() + "\n"
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """The names of columns, numbered where one stands twice: an object has each once."""
+    found: list[str] = []
+    for name in columns:
+        number, own = 1, name
+        while own in found:
+            number += 1
+            own = f"{name}_{number}"
+        found.append(own)
+    return found
 
 
 def answer_csv(answer: Answer) -> str:
