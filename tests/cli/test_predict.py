@@ -101,6 +101,18 @@ def program(tmp_path: Path) -> str:
 
 
 @pytest.mark.torch
+def test_a_file_that_reads_its_arguments_where_it_is_imported_gets_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.py"
+    read = "import argparse\nargparse.ArgumentParser().parse_args()\n"
+    path.write_text(read + PROGRAM)
+    monkeypatch.setattr("sys.argv", ["gobrrr", "predict", f"{path}:make_step"])
+    assert main(["predict", f"{path}:make_step", "--device", "H100-SXM"]) == 0
+    assert "train.py:make_step" in capsys.readouterr().out
+
+
+@pytest.mark.torch
 def test_a_number_where_a_tensor_was_meant_is_explained(
     capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -13,6 +13,7 @@ from gobrrr.capture.compiler_counters import graphs_compiled  # noqa: E402
 from gobrrr.capture.workload import Workload  # noqa: E402
 from gobrrr.fixes.attention_graphs import fuse_attention_in_graph  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
+from gobrrr.fixes.cuda_graph import _with_own_results  # noqa: E402
 from gobrrr.fixes.gradients import counting_checkpoints  # noqa: E402
 from gobrrr.fixes.programs import Program, as_program, with_setting  # noqa: E402
 from gobrrr.fixes.scripts import compile_in_place  # noqa: E402
@@ -115,6 +116,56 @@ def test_a_script_s_loader_gets_workers_unless_it_has_some():
         assert DataLoader(data).num_workers >= 1
         assert DataLoader(data, num_workers=1).num_workers == 1
     assert DataLoader(data).num_workers == 0
+
+
+def test_a_loader_is_pinned_where_it_is_not():
+    data = TensorDataset(torch.zeros(4, 1))
+    fix = BY_NAME["pinned_memory"]
+    before = fix.changes_made()
+    with fix.in_script():
+        assert DataLoader(data, pin_memory=False).pin_memory
+        assert fix.changes_made() == before + 1
+        assert DataLoader(data, pin_memory=True).pin_memory
+        # By position: data, batch size, shuffle, samplers, workers, collate function, pinned.
+        given = (data, 1, False, None, None, 0, None, False)
+        assert not DataLoader(*given).pin_memory
+        assert fix.changes_made() == before + 1
+
+
+def test_a_scripts_own_autocast_is_off_again_after_it():
+    model = nn.Linear(8, 8)
+    with BY_NAME["bf16_autocast"].in_script():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(2, 8)).sum()
+        assert not torch.is_autocast_enabled("cpu")
+        loss.backward()
+        assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_module_that_another_fix_compiles_keeps_its_compiler():
+    model = nn.Sequential(nn.Linear(4, 4))
+    made = []
+
+    def backend(graph, inputs):
+        made.append(graph)
+        return graph.forward
+
+    with BY_NAME["fused_attention"].in_script():
+        compile_in_place(model, backend=backend)
+        model(torch.ones(1, 4))
+    assert made
+
+
+def test_a_replayed_graph_keeps_its_hands_off_other_inputs_and_earlier_results():
+    buffer = torch.zeros(2, 3)
+
+    def graphed(x):
+        return buffer.copy_(x)
+
+    call = _with_own_results(graphed, lambda x: x + 1, (torch.zeros(2, 3),))
+    first, second = call(torch.ones(2, 3)), call(torch.zeros(2, 3))
+    assert first.sum() == 6 and second.sum() == 0
+    assert call(torch.ones(1, 3)).tolist() == [[2.0] * 3]
 
 
 def test_a_script_under_autocast_gets_float32_back():

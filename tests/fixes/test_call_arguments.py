@@ -64,6 +64,19 @@ def test_functions_of_the_script_itself_are_not_given_arguments(name, source):
     assert result.text is None and "which the script defines itself" in result.notes[0]
 
 
+def test_a_method_of_the_name_of_something_else_is_not_given_the_argument():
+    source = (
+        "import torch\nfrom data import generate\nrows = generate(9)\nout = model.generate(ids)\n"
+    )
+    text = write("generate_cache", source=source).text
+    assert "rows = generate(9)" in text and "model.generate(ids, use_cache=True)" in text
+    result = write("generate_cache", source=source + "more = corpus.generate(9)\n")
+    assert result.text is None and "cannot be edited" in result.notes[0]
+    # Several optimizers have one method.
+    source = "import torch\none.zero_grad(set_to_none=False)\ntwo.zero_grad(set_to_none=False)\n"
+    assert write("set_to_none", source=source).text.count("set_to_none=True") == 2
+
+
 LOADED = """import torch
 from torch.utils.data import DataLoader, Subset
 x, y = make()

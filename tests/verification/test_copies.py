@@ -67,6 +67,19 @@ def test_a_loss_that_regularises_the_model_regularises_the_copy(
         assert torch.equal(mine, copied)
 
 
+def test_the_copy_of_an_optimizer_with_a_scheduler_changes_the_copied_weights_alone() -> None:
+    work = workload(lambda _: lambda out: out.square().mean())
+    torch.optim.lr_scheduler.StepLR(work.optimizer, 1)
+    # As training leaves them.
+    for parameter in work.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = [parameter.clone() for parameter in work.model.parameters()]
+    copy = private_copy(work)
+    copy.step()
+    assert all(map(torch.equal, work.model.parameters(), before))
+    assert not any(map(torch.equal, copy.model.parameters(), before))
+
+
 @pytest.mark.parametrize("loss_of", [by_model, by_partial, by_global, by_partial_of_a_global])
 def test_a_loss_that_reads_the_model_leaves_no_gradients_in_it(
     loss_of: Callable[[Any], Callable[..., Any]],

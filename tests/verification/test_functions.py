@@ -19,6 +19,9 @@ from gobrrr.verification.programs import ProgramTrials
 pytestmark = pytest.mark.torch
 
 BENCH = """
+import argparse
+# As scripts do that were not written to be imported.
+argparse.ArgumentParser().parse_args()
 import torch
 import gobrrr
 
@@ -32,6 +35,9 @@ def chain():
 
 def broken():
     raise OSError("no data here")
+
+def leaving():
+    raise SystemExit(3)
 """
 FIXES = """
 import os, signal, time
@@ -132,6 +138,12 @@ def test_a_hang_is_ended(folder: Path, registry: str) -> None:
 def test_a_function_that_raises_is_said(folder: Path, registry: str) -> None:
     trials = ProgramTrials(Target("function", f"{folder / 'bench.py'}:broken", (), registry))
     with trials, pytest.raises(InputError, match="no data here"):
+        trials.measure_null(0.2)
+
+
+def test_a_function_that_leaves_is_said(folder: Path, registry: str) -> None:
+    trials = ProgramTrials(Target("function", f"{folder / 'bench.py'}:leaving", (), registry))
+    with trials, pytest.raises(InputError, match=r"ended with sys.exit\(3\)"):
         trials.measure_null(0.2)
 
 

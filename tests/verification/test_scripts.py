@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -382,6 +383,49 @@ def test_the_recorder_sees_what_the_script_computes_and_leaves_no_trace() -> Non
     # Two gradients and three losses.
     assert same.passed and same.compared == 5 and same.error == 0
     assert not compare(Expected(one, one, "the first run"), other).passed
+
+
+def test_gradients_that_a_closure_computes_are_compared() -> None:
+    import torch
+
+    set_seeds()
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=1)
+    recorder = Recorder()
+    recorder.install()
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(torch.ones(1, 3)).square().mean()
+        loss.backward()
+        return loss
+
+    try:
+        for _ in range(3):
+            optimizer.step(closure)
+            recorder.boundary("optimizer")
+    finally:
+        recorder.remove()
+    assert len(recorder.gradients) == 2
+
+
+def test_outputs_are_compared_where_the_program_marks_its_steps_and_has_no_optimizer() -> None:
+    import torch
+
+    from gobrrr.capture.steps import EXPLICIT
+
+    model = torch.nn.Linear(3, 2)
+    recorder = Recorder()
+    watcher: Any = SimpleNamespace(outermost=lambda: model)
+    recorder.watcher = watcher
+    recorder.install()
+    try:
+        for _ in range(4):
+            model(torch.ones(1, 3))
+            recorder.boundary(EXPLICIT)
+    finally:
+        recorder.remove()
+    assert recorder.complete and len(recorder.outputs) == 3
 
 
 def test_sketches_keep_relative_errors_and_leave_the_random_state() -> None:

@@ -42,6 +42,33 @@ def workload(trains: bool) -> Workload:
     return Workload(model, torch.ones(2, 6), loss=lambda y: y.square().mean(), optimizer=optimizer)
 
 
+def test_a_module_with_a_setting_is_the_model_in_all_else() -> None:
+    model = Gated().eval()
+    (one,) = (fix for fix in FIXES if fix.name == "one_thread")
+    applied = with_fixes(model, [one], torch.ones(2, 6))
+    assert applied is not model and not applied.training
+    assert applied.up is model.up
+    with pytest.raises(AttributeError, match="nothing_of_it"):
+        applied.nothing_of_it  # noqa: B018
+
+
+def test_the_rows_of_attention_stay_contiguous_in_each_step_and_outside_of_none() -> None:
+    from torch.nn import functional
+
+    (layout,) = (fix for fix in FIXES if fix.name == "attention_layout")
+    original, seen = functional.scaled_dot_product_attention, []
+
+    class Strided(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            seen.append(functional.scaled_dot_product_attention is original)
+            return functional.scaled_dot_product_attention(x.mT, x.mT, x.mT)
+
+    applied = with_fixes(Strided().eval(), [layout], torch.ones(1, 2, 4, 8))
+    applied(torch.ones(1, 2, 4, 8))
+    assert seen == [False]
+    assert functional.scaled_dot_product_attention is original
+
+
 def python_calls(step: Callable[[], Any]) -> int:
     """Python functions entered by a warm step, the fewest of several: collections enter others."""
     for _ in range(3):

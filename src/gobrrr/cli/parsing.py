@@ -7,6 +7,7 @@ import difflib
 import importlib.util
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -83,6 +84,11 @@ def _filled(text: str) -> str:
         each if "\n " in each else textwrap.fill(each, COLUMNS, break_on_hyphens=False)
         for each in paragraphs
     )
+
+
+def without_arguments(target: str) -> None:
+    """The process's arguments as ``file.py`` of ``file.py:function`` sees them: there are none."""
+    sys.argv = [target.rpartition(":")[0] or target]
 
 
 def require_torch(command: str) -> None:

@@ -12,6 +12,7 @@ from gobrrr.cli.parsing import (
     output_path,
     positive,
     require_torch,
+    without_arguments,
 )
 
 DESCRIPTION = """Predict a training step on every mesh that so many devices can form.
@@ -98,6 +99,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         microbatches=parsed.microbatches,
         capture=capture,
     )
+    without_arguments(parsed.target)
     with shown(None) as tell:
         plan = plan_meshes(lambda: load_function(parsed.target), device, host, options, tell)
     name = Path(parsed.target).name

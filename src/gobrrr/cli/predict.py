@@ -16,6 +16,7 @@ from gobrrr.cli.parsing import (
     output_path,
     positive,
     require_torch,
+    without_arguments,
 )
 from gobrrr.cli.predict_checks import ALL, files_of, refuse_what_has_no_effect
 from gobrrr.timeline.errors import InputError
@@ -178,6 +179,7 @@ def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
     from gobrrr.timeline.files import write_output
 
     name = Path(parsed.target).name
+    without_arguments(parsed.target)
     refused: list[tuple[str, str]] = []
     found = predict_function(
         parsed.target, devices, _options(parsed), name=name,
@@ -283,6 +285,7 @@ def _one_row(
     from gobrrr.pipeline.predict import predict_function, predict_made
 
     if program:
+        without_arguments(program)
         found = predict_function(program, devices, _options(parsed), name=Path(program).name)
     else:
         written = parse_op(op)

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Literal
 
 from gobrrr import reports
 from gobrrr.cli.lost_device import Ending
-from gobrrr.cli.parsing import add_report_options, natural, output_path, positive, require_torch
+from gobrrr.cli.parsing import (
+    add_report_options,
+    natural,
+    output_path,
+    positive,
+    require_torch,
+    without_arguments,
+)
 from gobrrr.cli.progress import Progress
 from gobrrr.timeline.errors import InputError, UserCodeError
 
@@ -277,6 +284,7 @@ def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress
     from gobrrr.cli.output import show, write_files
     from gobrrr.pipeline.live import diagnose
 
+    without_arguments(target.name)
     diagnosis = diagnose(
         load_function(target.name),
         steps=parsed.steps,

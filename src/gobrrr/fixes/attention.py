@@ -226,7 +226,8 @@ def _in_script() -> Iterator[None]:
         if hasattr(module, "set_attn_implementation"):
             module.set_attn_implementation("sdpa")
             changed("fused_attention")
-        elif is_module(module):
+        elif is_module(module) and getattr(module, "_compiled_call_impl", None) is None:
+            # One that another fix compiles keeps its compiler.
             compile_in_place(module, backend=fuse_attention_in_graph)
 
     with before_first_call(change):

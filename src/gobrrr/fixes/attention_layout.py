@@ -24,6 +24,7 @@ from gobrrr.fixes.fix import (
     RuledOut,
     prospect_or_not,
 )
+from gobrrr.fixes.programs import with_setting
 from gobrrr.fixes.scripts import attribute
 from gobrrr.fixes.spread import KERNELS
 from gobrrr.timeline.quantities import time_text
@@ -55,8 +56,7 @@ def _with_contiguous_rows() -> Iterator[None]:
 
 @contextmanager
 def _apply(work: Workload) -> Iterator[Workload]:
-    with _with_contiguous_rows():
-        yield work
+    yield with_setting(work, _with_contiguous_rows)
 
 
 def _consider(facts: Facts) -> Considered:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -97,11 +97,17 @@ def _casts(facts: Facts, ops: list[OpFact]) -> tuple[int, float]:
     return (2 * count, 2 * moved) if facts.trains else (count, moved)
 
 
-def _autocast(dtype: str) -> AbstractContextManager[Any]:
+def _kind_of_device() -> str:
     import torch
 
     kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    kind = "cpu" if kind is None else kind.type
+    return "cpu" if kind is None else str(kind.type)
+
+
+def _autocast(dtype: str) -> AbstractContextManager[Any]:
+    import torch
+
+    kind = _kind_of_device()
     if not torch.is_autocast_enabled(kind):
         changed(f"autocast {dtype}")
     setting: AbstractContextManager[Any] = torch.autocast(kind, dtype=getattr(torch, dtype))
@@ -127,17 +133,21 @@ class _OneContext(threading.local):
         self._left_by: ExitStack | None = None
         self._with_gradients = False
 
-    def enter(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Before an outermost call."""
+    def enter(self, make: Callable[[], AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
+        """Before an outermost call, which is made inside of what is returned."""
         import torch
 
         gradients = torch.is_grad_enabled()
         if gradients != self._with_gradients:
             self.leave()
+        if self._left_by is None and torch.is_autocast_enabled(_kind_of_device()):
+            # The script's own is left before the backward pass, and ours would turn it on again.
+            return make()
         if self._left_by is None:
             self._left_by = ExitStack()
             self._left_by.enter_context(make())
             self._with_gradients = gradients
+        return nullcontext()
 
     def leave(self) -> None:
         """Before anything that goes back through the graph, or changes weights."""
@@ -156,8 +166,8 @@ def _in_script(dtype: str) -> Iterator[None]:
     def call(module: Any, original: Any, args: Any, kwargs: Any) -> Any:
         if next(module.parameters(), None) is None:
             return original(module, *args, **kwargs)
-        one.enter(partial(_autocast, dtype))
-        result = original(module, *args, **kwargs)
+        with one.enter(partial(_autocast, dtype)):
+            result = original(module, *args, **kwargs)
         # The script goes on in float32, where a loss belongs.
         return map_tensors(result, lambda t: t.float() if t.dtype == low else t)
 

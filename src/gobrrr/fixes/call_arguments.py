@@ -30,6 +30,7 @@ class SetKeyword(cst.CSTTransformer):
         self.seen = self.made = 0
         self.once = True
         self.unclear = self.left_out = False
+        self._called_on: set[str] = set()
 
     def leave_Call(  # noqa: N802 - LibCST's name
         self, original_node: cst.Call, updated_node: cst.Call
@@ -39,10 +40,15 @@ class SetKeyword(cst.CSTTransformer):
         if not (
             self.names.are(original_node.func, edit.home, edit.calls)
             if edit.home
-            else last_name(updated_node.func) in edit.calls
+            else m.matches(updated_node.func, m.Attribute())
+            and last_name(updated_node.func) in edit.calls
         ):
             return updated_node
         self.seen += 1
+        if edit.one_owner:
+            self._called_on.add(cst.Module([]).code_for_node(original_node.func))
+            # Whose method each of several is, is not known.
+            self.unclear = self.unclear or len(self._called_on) > 1
         old = updated_node.args
         positional = sum(arg.keyword is None for arg in old)
         given = {arg.keyword.value: arg.value for arg in old if arg.keyword is not None}

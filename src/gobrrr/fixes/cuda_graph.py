@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from gobrrr.capture.nested import map_tensors
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.facts import Facts
@@ -36,6 +37,11 @@ def _consider(facts: Facts) -> Considered:
         return nothing
     if facts.counters.get("reads_of_one_value", 0):
         return RuledOut("the step reads values back, which a CUDA graph cannot capture")
+    if facts.is_script and facts.trains:
+        return RuledOut(
+            "in a script only passes without gradients are captured: apply it in the script, to "
+            "the module"
+        )
     held_s = facts.leaf_s(*_LEAVES)
     launch_s = facts.rate("launch.latency") or 0.0
     saved_s = held_s - launch_s
@@ -57,7 +63,35 @@ def _apply(work: Workload) -> Iterator[Workload]:
     inputs = program.inputs if isinstance(program.inputs, (tuple, list)) else (program.inputs,)
     # Copies the inputs into the graph's own, replays, and keeps autograd working.
     changed("cuda_graph")
-    yield replace(program, model=torch.cuda.make_graphed_callables(program.model, tuple(inputs)))
+    forward = program.model.forward
+    model = torch.cuda.make_graphed_callables(program.model, tuple(inputs))
+    model.forward = _with_own_results(model.forward, forward, inputs)
+    yield replace(program, model=model)
+
+
+def _layout(inputs: Sequence[Any]) -> list[Any]:
+    return [
+        (given.shape, given.dtype, given.device) if hasattr(given, "shape") else type(given)
+        for given in inputs
+    ]
+
+
+def _with_own_results(graphed: Any, forward: Any, example: Sequence[Any]) -> Any:
+    """A graph that is replayed for inputs like those that it was captured with.
+
+    Others would be broadcast into its own. Each replay writes to the same memory, so results are
+    copied: a caller may keep them.
+    """
+    import torch
+
+    wanted = _layout(example)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or _layout(args) != wanted:
+            return forward(*args, **kwargs)
+        return map_tensors(graphed(*args), torch.Tensor.clone)
+
+    return call
 
 
 @contextmanager
@@ -68,12 +102,14 @@ def _in_script() -> Iterator[None]:
 
     def call(module: Any, original: Any, args: Any, kwargs: Any) -> Any:
         shapes = tuple(getattr(arg, "shape", None) for arg in args)
-        if kwargs or None in shapes or next(module.parameters(), None) is None:
+        records = torch.is_grad_enabled()
+        if records or kwargs or None in shapes or next(module.parameters(), None) is None:
             return original(module, *args, **kwargs)
         key = hash((id(module), shapes, module.training))
         if key not in graphed:
             changed("cuda_graph")
-            graphed[key] = torch.cuda.make_graphed_callables(module.forward, args)
+            made = torch.cuda.make_graphed_callables(module.forward, args)
+            graphed[key] = _with_own_results(made, module.forward, args)
         return graphed[key](*args)
 
     with around_outermost_calls(call):
@@ -86,7 +122,8 @@ CUDA_GRAPH = Fix(
     leaves=_LEAVES,
     may_change=(MEMORY, FIRST_STEP),
     consider=_consider,
-    snippet="model = torch.cuda.make_graphed_callables(model, (example_input,))",
+    snippet="model = torch.cuda.make_graphed_callables(model, (example_input,))\n"
+    "output = model(batch).clone()  # the next call writes to the same memory",
     apply=_apply,
     in_script=_in_script,
     changes_made=changes_of("cuda_graph"),

@@ -21,6 +21,7 @@ from gobrrr.fixes.fix import (
     too_little,
 )
 from gobrrr.fixes.scripts import attribute
+from gobrrr.fixes.threads import PROCESSORS
 from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.quantities import time_text
 
@@ -116,10 +117,12 @@ def _pinned() -> Iterator[None]:
     original, to = DataLoader.__init__, torch.Tensor.to
 
     @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        changed("pinned_memory", not kwargs.get("pin_memory"))
-        kwargs.setdefault("pin_memory", True)
-        original(self, *args, **kwargs)
+    def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        # It is the eighth parameter, after dataset and six others.
+        if len(args) <= 6 and not kwargs.get("pin_memory"):
+            changed("pinned_memory")
+            kwargs["pin_memory"] = True
+        original(self, dataset, *args, **kwargs)
 
     @functools.wraps(to)
     def to_device(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -144,7 +147,7 @@ LOADER_WORKERS = Fix(
     in_source=(
         Keyword(
             ("DataLoader",),
-            (("num_workers", f"min({MOST_WORKERS}, len(os.sched_getaffinity(0)))"),),
+            (("num_workers", f"min({MOST_WORKERS}, {PROCESSORS})"),),
             unless="num_workers",
             place=5,
             # Each worker would repeat what an iterable data set yields: the trial passes it over.

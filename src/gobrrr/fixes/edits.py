@@ -22,6 +22,7 @@ class Keyword:
         note: what the user has to know of a script where ``lasting`` was left out.
         home: the package that it comes from; empty for methods, which are told by name alone.
         inherited: whether classes made of it are changed with it.
+        one_owner: whether methods of the name of several objects are left as they are.
     """
 
     calls: tuple[str, ...]
@@ -35,6 +36,7 @@ class Keyword:
     note: str = ""
     home: str = ""
     inherited: bool = False
+    one_owner: bool = False
 
 
 @dataclass(frozen=True, slots=True)

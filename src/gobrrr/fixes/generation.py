@@ -57,6 +57,6 @@ GENERATE_CACHE = Fix(
     apply=_apply,
     in_script=_with_cache,
     changes_made=changes_of("generate_cache"),
-    in_source=(Keyword(("generate",), (("use_cache", "True"),)),),
+    in_source=(Keyword(("generate",), (("use_cache", "True"),), one_owner=True),),
     effect=UNBOUNDED,
 )

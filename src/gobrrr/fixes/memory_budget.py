@@ -35,7 +35,7 @@ from gobrrr.fixes.fix import (
     Prospect,
     RuledOut,
 )
-from gobrrr.fixes.programs import as_program
+from gobrrr.fixes.programs import as_program, with_setting
 from gobrrr.fixes.scripts import before_first_call, compile_in_place
 from gobrrr.timeline.quantities import percent, time_text
 
@@ -124,8 +124,7 @@ def _fix(budget: float) -> Fix:
         # The loss stays as it is, as in the snippet.
         changed = replace(program, model=torch.compile(program.model))
         # Read when the forward pass is compiled, which the first call does, not this one.
-        with _kept(budget):
-            yield changed
+        yield with_setting(changed, lambda: _kept(budget))
 
     @contextmanager
     def in_script() -> Iterator[None]:

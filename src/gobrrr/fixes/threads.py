@@ -26,6 +26,10 @@ from gobrrr.timeline.quantities import count, time_text
 # Share of the ideal that more threads reach on matrix products and large elementwise ops:
 # 2 threads against 1 on Zen 4, torch 2.13: 1.95x and 1.3x (memory) to 1.9x (cache).
 _MATRIX, _MEMORY = 0.95, 0.5
+# How many processors there are, as a script says it; macOS tells nobody which of them it may use.
+PROCESSORS = (
+    "len(os.sched_getaffinity(0))" if hasattr(os, "sched_getaffinity") else "(os.cpu_count() or 1)"
+)
 
 
 def _consider_all(facts: Facts) -> Considered:
@@ -147,7 +151,7 @@ def _fix(name: str, title: str, consider: Callable[[Facts], Considered], wanted:
 
 ALL_THREADS = _fix(
     "all_threads", "Use all processors for each op", _consider_all, usable_processors,
-    "import os", "torch.set_num_threads(len(os.sched_getaffinity(0)))",
+    "import os", f"torch.set_num_threads({PROCESSORS})",
 )  # fmt: skip
 ONE_THREAD = _fix(
     "one_thread", "Use one thread: ops are too small to parallelise", _consider_one, lambda: 1,

@@ -54,11 +54,18 @@ def main(descriptor: int) -> None:
     _end_with_parent()
     parent = Parent(Connection(descriptor))
     spec = parent.spec()
+    if spec.target.is_function:
+        # What reads arguments where it is imported gets none, as from a shell.
+        sys.argv = [spec.target.name.rpartition(":")[0]]
     try:
         module, _, name = spec.job.partition(":")
         getattr(import_module(module), name)(spec, parent)
     except EOFError:
         return
+    except SystemExit as leaving:
+        parent.tell(
+            Failed(f"{spec.target.name} ended with sys.exit({leaving.code!r})", by_user=True)
+        )
     except UserCodeError as error:
         cause = f": {error.__cause__}" if error.__cause__ is not None else ""
         waits = NO_INPUT if isinstance(error.__cause__, EOFError) else ""

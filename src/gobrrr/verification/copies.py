@@ -62,9 +62,14 @@ def private_copy(workload: Workload) -> Workload:
 
 
 def _complete(original: Any, made: Any, memo: dict[int, Any]) -> None:
-    """What a copy of an optimizer lacks: ``Optimizer.__getstate__`` leaves a subclass's own out."""
+    """What a copy of an optimizer lacks: ``Optimizer.__getstate__`` leaves a subclass's own out.
+
+    Functions in the place of methods stay with the original: a learning-rate scheduler's ``step``
+    is bound to the optimizer that it was made for.
+    """
     for name, value in vars(original).items() if original is not None else ():
-        if name not in vars(made):
+        replaced = callable(value) and hasattr(type(original), name)
+        if name not in vars(made) and not replaced:
             setattr(made, name, copy.deepcopy(value, memo))
 
 

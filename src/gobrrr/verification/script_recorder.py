@@ -12,7 +12,7 @@ from typing import Any
 
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
-from gobrrr.capture.steps import MODULE, StepWatcher
+from gobrrr.capture.steps import StepWatcher
 from gobrrr.verification.copies import random_states, tensors_in
 from gobrrr.verification.messages import Computed, Sketch
 from gobrrr.verification.records import difference, fingerprint, sketch, sketch_all
@@ -77,7 +77,8 @@ class Recorder:
             return
         reference = self.watcher.outermost if self.watcher is not None else None
         module = reference() if reference is not None else None
-        if source != MODULE or module is None or module is self._hooked:
+        # Without an optimizer, whatever marks the steps: outputs are all there is to compare.
+        if self._optimizers or module is None or module is self._hooked:
             return
         self._drop_hook()
 
@@ -125,6 +126,11 @@ class Recorder:
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         number = self._number(optimizer)
         self._steps[number] = self._steps.get(number, 0) + 1
+        if self._steps[number] == 1:
+            # Of a step that was given a closure, which computes them.
+            for name, parameter in _parameters(optimizer, number):
+                if name not in self.gradients and parameter.grad is not None:
+                    self.gradients[name] = sketch(parameter.grad)
         self.random = self.random or fingerprint(random_states())
         if self._steps[number] == RECORDED_STEPS:
             for name, parameter in _parameters(optimizer, number):

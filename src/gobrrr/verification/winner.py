@@ -60,6 +60,14 @@ def _module_with(program: Program) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.model = program.model
+            self.training = program.model.training
+
+        def __getattr__(self, name: str) -> Any:
+            # What else the model can do, without the settings.
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattr__("model"), name)
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             with ExitStack() as stack:
