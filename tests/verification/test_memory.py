@@ -145,6 +145,8 @@ def test_the_memory_budget_holds_while_it_is_applied() -> None:
     import torch
     from torch._functorch import config
 
+    from gobrrr.fixes.programs import as_program
+
     usual = config.activation_memory_budget
     work = Workload(
         torch.nn.Linear(4, 4), torch.ones(2, 4), lambda y: y.sum(),
@@ -152,8 +154,11 @@ def test_the_memory_budget_holds_while_it_is_applied() -> None:
     )  # fmt: skip
     for budget, change in zip(BUDGETS, MEMORY_BUDGET_FIXES):
         assert change.apply is not None and change.in_script is not None
-        with change.apply(work):
-            assert config.activation_memory_budget == budget
+        with change.apply(work) as changed:
+            assert config.activation_memory_budget == usual
+            (setting,) = as_program(changed).around_step
+            with setting():
+                assert config.activation_memory_budget == budget
         with change.in_script():
             assert config.activation_memory_budget == budget
         assert config.activation_memory_budget == usual

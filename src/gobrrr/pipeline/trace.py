@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,8 @@ def diagnose_trace(
     if len(files) == 1:
         return _diagnose_one(steps_of_device(read_trace(files[0])), files[0], ceilings, perfetto)
     # Not above: one trace is read in a fraction of a second, and has no use for process pools.
+    from concurrent.futures.process import BrokenProcessPool
+
     from gobrrr.capture.trace_ranks import read_traces
     from gobrrr.diagnosis.ranks import diagnose_ranks
 
