@@ -348,9 +348,9 @@ def test_processes_find_what_one_finds(tmp_path: Path) -> None:
     assert two.worker_bytes > 1 << 20
 
 
-def test_a_reader_that_dies_takes_no_other_file_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Traces of four ranks; the process that reads that of rank 1 dies."""
     from gobrrr.fleet import mapping
 
     paths = write_ranks(tmp_path / "run", {})
@@ -362,31 +362,22 @@ def test_a_reader_that_dies_takes_no_other_file_along(
         return real(path)
 
     monkeypatch.setattr(mapping, "read_trace", read_trace)
-    tasks = [task_of(path, rank) for rank, path in enumerate(paths)]
+    return paths
+
+
+def test_a_reader_that_dies_takes_no_other_file_along(deadly: list[Path]) -> None:
+    tasks = [task_of(path, rank) for rank, path in enumerate(deadly)]
     found = {mapped.source.path: mapped for mapped in map_here(tasks, 2)}
     assert len(found) == 4
-    assert [str(p) for p in paths if found[str(p)].error is not None] == [str(paths[1])]
-    assert "ended by the system" in (found[str(paths[1])].error or "")
-    assert [str(p) for p in paths if found[str(p)].retry] == [str(paths[1])]
+    assert [str(p) for p in deadly if found[str(p)].error is not None] == [str(deadly[1])]
+    assert "ended by the system" in (found[str(deadly[1])].error or "")
+    assert [str(p) for p in deadly if found[str(p)].retry] == [str(deadly[1])]
 
 
-def test_a_reader_that_dies_while_results_are_taken_ends_no_other_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from gobrrr.fleet import mapping
-
-    paths = write_ranks(tmp_path / "run", {})
-    real = mapping.read_trace
-
-    def read_trace(path: Path) -> object:
-        if Path(path).name == "rank1.json.gz":
-            os._exit(9)
-        return real(path)
-
-    monkeypatch.setattr(mapping, "read_trace", read_trace)
+def test_a_reader_that_dies_while_results_are_taken_ends_no_other_file(deadly: list[Path]) -> None:
     order = [0, 1, 2, 3, 0, 2, 3, 0]
     found = []
-    for mapped in map_here([task_of(paths[rank], rank) for rank in order], 2):
+    for mapped in map_here([task_of(deadly[rank], rank) for rank in order], 2):
         time.sleep(0.2)
         found.append((mapped.source.rank, mapped.error is None))
     assert sorted(found) == sorted((rank, rank != 1) for rank in order)

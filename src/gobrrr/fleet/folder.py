@@ -187,7 +187,7 @@ class FleetFolder:
             notices=list(mapped.notices),
             retry=mapped.retry,
         )
-        rival = self._holder(row)
+        rival = self._of_rank(row.run, row.rank) if row.error is None else None
         if rival is not None and not _is_there(rival.path):
             self._forget(rival.path)
             rival = None
@@ -203,11 +203,8 @@ class FleetFolder:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, data, durable=False)
 
-    def _holder(self, row: FileRow) -> FileRow | None:
-        """The file whose tables are those of the same rank."""
-        return None if row.error is not None else self._of_rank(row.run, row.rank)
-
     def _of_rank(self, run: str, rank: int | None) -> FileRow | None:
+        """The file whose tables are those of a rank."""
         same = (each for each in self._rows.values() if (each.run, each.rank) == (run, rank))
         return next((each for each in same if each.error is None), None)
 
