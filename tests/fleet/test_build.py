@@ -158,13 +158,16 @@ def test_bad_files_are_rows_beside_the_good_ones(tmp_path: Path) -> None:
 
 
 def test_files_too_large_for_a_worker_are_read_again_with_more_memory(tmp_path: Path) -> None:
-    write_ranks(tmp_path / "run", {1: 60})
+    (tmp_path / "run").mkdir()
+    for rank in range(4):
+        trace = rank_trace(rank, 60 if rank == 1 else 0, world=4, group_size=4)
+        # Well above the limit, which is well above what a reader takes for a file of one byte.
+        trace.top["padding"] = "x" * (16 << 20)
+        trace.write(tmp_path / "run", f"rank{rank}.json")
     (tmp_path / "run" / "rank9.json").write_text("{")
     patterns, out = [str(tmp_path / "run")], tmp_path / "fleet"
-    # What reading imports the first time is in memory before the limit is.
-    map_file(task_of(tmp_path / "run" / "rank9.json"))
     with pytest.raises(InputError, match="none of the 5 files could be read"):
-        build_fleet(patterns, out, FleetOptions(workers=1, worker_memory_bytes=4096))
+        build_fleet(patterns, out, FleetOptions(workers=1, worker_memory_bytes=8 << 20))
     verdict = build_fleet(patterns, out, ONE)
     assert (verdict.read, len(verdict.errors), verdict.runs[0].ranks) == (4, 1, 4)
     assert build_fleet(patterns, out, ONE).read == 0
