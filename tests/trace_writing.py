@@ -82,6 +82,7 @@ def rank_trace(
     world: int = 2,
     group_size: int = 2,
     group: str = "default",
+    group_ranks: str | None = None,
 ) -> WrittenTrace:
     """Two steps: data loading for ``late_us``, 100 us of compute, then an all-reduce.
 
@@ -90,6 +91,8 @@ def rank_trace(
     info = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": world}}
     trace = WrittenTrace(**info)
     comms = {**COMMS, "Group size": group_size, "Process Group Name": group}
+    if group_ranks is not None:
+        comms["Process Group Ranks"] = group_ranks
     for step in range(2):
         base = 1000 * step
         trace.note(f"ProfilerStep#{step}", base, 900)

@@ -42,6 +42,19 @@ def test_what_a_handler_raises_comes_after_the_block_and_reaches_the_program() -
     assert signal.getsignal(signal.SIGALRM) is raises
 
 
+def test_a_handler_that_raises_keeps_no_other_from_being_called() -> None:
+    heard = []
+    signal.signal(signal.SIGALRM, raises)
+    former = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    try:
+        with pytest.raises(OverError), signals_deferred():
+            signal.raise_signal(signal.SIGALRM)
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    assert heard == [signal.SIGUSR1]
+
+
 def test_ctrl_c_does_not_wait() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), signals_deferred():

@@ -50,6 +50,39 @@ def test_what_jobs_left_whose_ranks_are_all_dead_is_removed(tmp_path: Path) -> N
     assert all(each.exists() for each in (alive, of_another, elsewhere, todays, just_made, own))
 
 
+def start(folder: Path, rank: int) -> RanksOfHost:
+    own = Presence.of_this_process(rank, 2, "train.py")
+    return RanksOfHost(FolderBoard(folder), own, Place(size=None, rank=None, start=""))
+
+
+def test_messages_of_a_killed_job_are_not_those_of_the_next_from_the_same_shell(
+    tmp_path: Path,
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    folder = left_by(tmp_path / "gobrrr-job-0-own", ended.pid)
+    board = FolderBoard(folder)
+    assert board.claim("claimed")
+    board.post("result/0", b"of the killed one")
+    one = start(folder, 0)
+    assert one.first
+    assert board.read("result/0") is None
+    assert one.dead() == set()
+    # Nobody removes what a rank of this job has left.
+    one.say("result/0", b"mine")
+    other = start(folder, 1)
+    assert not other.first
+    assert board.read("result/0") == b"mine"
+    assert set(other.there()) == {0, 1}
+
+
+def test_a_rank_that_died_at_once_is_dead_to_those_that_come_later(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    folder = left_by(tmp_path / "gobrrr-job-0-own", ended.pid)
+    assert start(folder, 1).dead() == {"0"}
+
+
 LEAVES = """
 import os, signal, sys
 from gobrrr.measure.ending import ends_first

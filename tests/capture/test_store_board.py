@@ -87,7 +87,7 @@ def test_an_error_now_and_then_cuts_no_rank_off(tmp_path: Path, error: Exception
     store = FailingStore(error, error)
     job = Job({"RANK": "1", "WORLD_SIZE": "2"}, folder=tmp_path, find_store=lambda: store)
     job.publish(b"found")
-    assert store.messages["gobrrr/result/1"] == b"found"
+    assert StoreBoard(store).read("result/1") == b"found"
     store.errors.append(error)
     assert job.read("result/1") == b"found"
     store.errors += [error, error]
@@ -98,7 +98,7 @@ def test_an_error_now_and_then_cuts_no_rank_off(tmp_path: Path, error: Exception
 def test_a_message_that_is_lost_with_its_connection_is_sent_again() -> None:
     store = LosingStore()
     StoreBoard(store).post("key", b"message")
-    assert store.messages == {"gobrrr/key": b"message"}
+    assert StoreBoard(store).read("key") == b"message"
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -241,6 +241,15 @@ def test_a_program_that_waits_at_its_store_does_not_hold_messages_up(server: Any
     assert program.is_alive()
     _client(server.port).set("comes after the messages", b"")
     program.join()
+
+
+@pytest.mark.torch
+def test_a_message_may_be_larger_than_torch_sends_at_once(server: Any) -> None:
+    message = bytes(range(256)) * (20 << 12)
+    board = StoreBoard(_client(server.port))
+    for sent in (message, message[: 4 << 20], b""):
+        board.post("key", sent)
+        assert board.read("key") == sent
 
 
 @pytest.mark.torch

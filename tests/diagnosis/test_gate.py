@@ -122,6 +122,9 @@ def test_no_verdict_is_not_the_expected_one(now: Diagnosis) -> None:
     assert over_limits(now, Limits(regime="compute")) == [
         "regime: no verdict could be drawn, expected compute"
     ]
+    assert over_limits(now, Limits(max_overhead=0.9)) == [
+        "overhead: no verdict could be drawn, at most 90.0 % allowed"
+    ]
 
 
 def test_a_limit_that_makes_no_sense_is_refused() -> None:

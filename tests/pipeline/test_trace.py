@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import gobrrr
+from gobrrr.capture.traces import read_trace
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports.html import report_html
 from gobrrr.reports.markdown import report_markdown
@@ -112,6 +113,31 @@ def test_ranks_whose_clocks_nothing_ties_together_are_no_lanes(tmp_path: Path) -
     paths.append(rank_trace(1, group="another").write(tmp_path, "rank1.json"))
     assert gobrrr.diagnose_trace(paths, perfetto=tmp_path / "out.json").lanes is None
     assert "its clock against that of rank 0 is unknown" in (tmp_path / "out.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "titles"),
+    [
+        (("[0, 1]", "[2, 3]"), {"group tp (ranks 0-1)", "group tp (ranks 2-3)"}),
+        (("[0, 1, ..., 63]", "[64, 65, ..., 127]"),
+         {"tp (ranks 0, 1, ..., 63)", "tp (ranks 64, 65, ..., 127)"}),
+        (("[]", "[]"), {"tp"}),
+    ],
+)  # fmt: skip
+def test_groups_of_one_name_are_told_apart_by_their_ranks(
+    tmp_path: Path, ranks: tuple[str, str], titles: set[str]
+) -> None:
+    paths = [
+        rank_trace(rank, world=128, group="tp", group_ranks=members).write(
+            tmp_path, f"rank{rank}.json"
+        )
+        for rank, members in zip((0, 2), ranks)
+    ]
+    said = {one.group for path in paths for one in read_trace(path).collectives}
+    assert said == titles
+    found = gobrrr.diagnose_trace(paths).collectives
+    assert len(found) == len(titles)
+    assert {row.skew_s is None for row in found} == {len(titles) == 2}
 
 
 def test_a_single_trace_lists_its_collectives(tmp_path: Path) -> None:

@@ -103,6 +103,8 @@ class Accelerator:
     def __exit__(self, *raised: object) -> None:
         self._mode.__exit__(*raised)
         self._stack.close()
+        # References that are left at the end of the process each print what they cannot do then.
+        self._live.clear()
 
     @staticmethod
     def _restore(theirs: Callable[[str], bool]) -> None:

@@ -103,3 +103,18 @@ def test_a_disk_that_fails_leaves_the_older_file(
         write_atomically(path, b"newer")
     assert path.read_bytes() == b"older"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it without setting it")
+def test_a_new_file_has_the_mode_that_the_umask_leaves_which_nobody_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Setting it, even for a moment, would change files that other threads make meanwhile."""
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            patched.delattr(os, "umask")
+            write_atomically(tmp_path / "file", b"data")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640

@@ -16,7 +16,11 @@ from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.device_attributed import exposure_of_device
 from gobrrr.attribution.lane import LEAF_OF_OWNER, NETWORK
 from gobrrr.attribution.leaves import COLLECTIVE, LEAVES
-from gobrrr.attribution.rank_spans import stretches_of_device, stretches_of_lane
+from gobrrr.attribution.rank_spans import (
+    phase_of_kernels,
+    stretches_of_device,
+    stretches_of_lane,
+)
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import (
@@ -198,8 +202,7 @@ def _parts_of_device(timeline: Timeline, found: DeviceAttribution) -> dict[str, 
     owned, steps = found.owned, len(timeline.steps)
     pieces, window = intervals.clip_to_windows(owned.start, owned.end, timeline.steps)
     row = owned.row[pieces.row]
-    # The last stands for kernels whose op is not known.
-    phase = np.append(timeline.host.phase, np.uint8(Phase.OTHER))[timeline.kernels.op[row]]
+    phase = phase_of_kernels(timeline)[row]
     computes = found.attribution.kernels.regime[row] < COLLECTIVE
     for which, name in PHASE_NAMES.items():
         of = computes & (phase == which)

@@ -54,10 +54,15 @@ def stretches_of_device(timeline: Timeline) -> list[Stretch]:
     """When a device ran kernels of which phase, on any stream; collectives are not among them."""
     kernels = timeline.kernels
     row = np.flatnonzero(kernels.kind != KernelKind.COLLECTIVE)
-    # The last stands for kernels whose op is not known.
-    phase = np.append(timeline.host.phase, np.uint8(Phase.OTHER))[kernels.op[row]]
+    phase = phase_of_kernels(timeline)[row]
     shift = np.full(len(timeline.steps), timeline.base_ns or 0, np.int64)
     return _stretches(kernels.start_ns[row], kernels.end_ns[row], phase, timeline.steps, shift)
+
+
+def phase_of_kernels(timeline: Timeline) -> UInt8:
+    """The phase of each kernel of a device, that of its op."""
+    # The last stands for kernels whose op is not known.
+    return np.append(timeline.host.phase, np.uint8(Phase.OTHER))[timeline.kernels.op]
 
 
 def _stretches(

@@ -188,15 +188,8 @@ def own_rank() -> int | None:
 
 
 def group_titles() -> dict[str, str]:
-    """What each process group is called in a report, by the name that collectives give.
-
-    ``world`` for the default group, ``dp (ranks 0-3)`` for one of a mesh's dimension, ``group 3
-    (ranks 0, 2)`` for others. The ranks tell groups of one dimension apart.
-    """
-    return {
-        name: "world" if described == _DEFAULT else _title(name, ranks, described)
-        for name, ranks, described in _groups()
-    }
+    """What each process group is called in a report, by the name that collectives give."""
+    return {name: group_title(name, ranks, described) for name, ranks, described in _groups()}
 
 
 # What torch calls the default group, groups of a mesh's dimensions, and those nobody described.
@@ -223,7 +216,19 @@ def _groups() -> list[tuple[str, tuple[int, ...], str]]:
     return found
 
 
-def _title(name: str, ranks: tuple[int, ...], described: str) -> str:
+def group_title(name: str, ranks: Sequence[int], described: str) -> str:
+    """What a process group is called in a report.
+
+    ``world`` for the default group, ``dp (ranks 0-3)`` for one of a mesh's dimension, ``group 3
+    (ranks 0, 2)`` for others. The ranks tell groups of one dimension apart.
+
+    Args:
+        name: torch's own of it.
+        ranks: its members, ascending, one at least.
+        described: as torch describes it (``default_pg``, ``mesh_dp``); empty if it does not.
+    """
+    if described == _DEFAULT:
+        return "world"
     title = f"group {name}" if described in _UNDESCRIBED else described.removeprefix(_OF_MESH)
     steps = {later - earlier for earlier, later in itertools.pairwise(ranks)}
     if steps == {1}:

@@ -44,7 +44,8 @@ def _handler(number: int) -> Any:
 def signals_deferred() -> Iterator[None]:
     """The program's handlers of these signals are called when the block is left.
 
-    What they raise (a time limit that is over) then reaches the program, and not the block.
+    What they raise (a time limit that is over) then reaches the program, and not the block. All
+    are called; of several errors the last reaches the program, with the others as its context.
     """
     if threading.current_thread() is not threading.main_thread():
         # Handlers run in the main thread alone.
@@ -66,5 +67,7 @@ def signals_deferred() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number, frame in came:
-            handlers[number](number, frame)
+        with contextlib.ExitStack() as calls:
+            # A stack calls the last first.
+            for number, frame in reversed(came):
+                calls.callback(handlers[number], number, frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import queue
 import socket
@@ -29,6 +30,8 @@ _MOST_SAID = 120
 # How long one message may take. torch's client waits for an answer without a limit where the host
 # of the store has vanished, because nothing closes the connection.
 STORE_LIMIT_S = 20.0
+# torch's server ends the connection of one that sends it more than 8 MiB at once.
+_PART_BYTES = 4 << 20
 # Before a message is tried again, by a new connection.
 _PAUSES_S = (0.1, 1.0)
 # How long a connection may take to be made.
@@ -117,23 +120,33 @@ class StoreBoard:
 
     def post(self, key: str, message: bytes) -> None:
         """See ``Board``."""
-        name = f"gobrrr/{key}"
+        names = _names_of_parts(key, max(1, math.ceil(len(message) / _PART_BYTES)))
+        parts = [message[i * _PART_BYTES : (i + 1) * _PART_BYTES] for i in range(len(names))]
+        # Those that come are there before the one that says how many they are.
+        parts[0] = b"%d\n" % len(parts) + parts[0]
 
         def leave(client: Any) -> None:
-            client.set(name, message)
+            for name, part in reversed([*zip(names, parts)]):
+                client.set(name, part)
             # The client of torch returns from `set` once it has sent, and what is sent is lost with
             # its connection; the answer to this one comes after the message was taken.
-            if not client.check([name]):
+            if not client.check(names):
                 raise RuntimeError("a message did not arrive")
 
         self._ask(leave)
 
     def read(self, key: str) -> bytes | None:
         """See ``Board``."""
-        name = f"gobrrr/{key}"
-        found: bytes | None = self._ask(
-            lambda client: bytes(client.get(name)) if client.check([name]) else None
-        )
+        (first,) = _names_of_parts(key, 1)
+
+        def take(client: Any) -> bytes | None:
+            if not client.check([first]):
+                return None
+            count, _, part = bytes(client.get(first)).partition(b"\n")
+            more = _names_of_parts(key, int(count))[1:]
+            return part + b"".join(bytes(client.get(name)) for name in more)
+
+        found: bytes | None = self._ask(take)
         return found
 
     def _ask(self, call: Callable[[Any], Any]) -> Any:
@@ -166,6 +179,10 @@ class StoreBoard:
             # torch makes no new connection for one that was lost.
             self._client = None
             raise
+
+
+def _names_of_parts(key: str, count: int) -> list[str]:
+    return [f"gobrrr/{key}", *(f"gobrrr/{key}#{i}" for i in range(1, count))]
 
 
 class _NoAnswerError(Exception):

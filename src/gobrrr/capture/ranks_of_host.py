@@ -7,8 +7,9 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,8 @@ _OLD_S = 86400.0
 class Presence(msgspec.Struct, frozen=True):
     """What a rank says of itself when it starts.
 
-    ``numbers``: the namespace that its ``pid`` is one of; containers share the name of their host.
+    ``numbers``: the namespace that its ``pid`` is one of, and since when its machine runs:
+    containers share the name of their host, and machines may have one.
     """
 
     rank: int
@@ -61,7 +63,9 @@ class RanksOfHost:
         self.board = board
         self.size = place.size
         self._own = own
-        self.say(f"local/{own.rank}", msgspec.json.encode(own))
+        with _alone_in(board.folder):
+            self._remove_what_was_left_here()
+            self.say(f"local/{own.rank}", msgspec.json.encode(own))
         if place.size is not None and place.rank is not None:
             self.first = place.rank == 0
         else:
@@ -113,6 +117,18 @@ class RanksOfHost:
         if self.board.names("local") <= gone and len(gone) >= (self.size or 0):
             shutil.rmtree(self.board.folder, ignore_errors=True)
 
+    def _remove_what_was_left_here(self) -> None:
+        """What ranks left who were killed before this job was started from the same shell.
+
+        That shell is all that tells jobs started by hand apart. A rank that came here twice is of
+        two jobs, and none of the former lives.
+        """
+        there = self.there()
+        if self._own.rank in there and all(each.is_dead for each in there.values()):
+            for path in self.board.folder.iterdir():
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def _remove_what_others_left(self) -> None:
         """Folders of this user's jobs whose ranks all died before the last could remove them.
 
@@ -128,6 +144,23 @@ class RanksOfHost:
                 there = _there(FolderBoard(folder))
                 if there and all(each.is_dead for each in there.values()):
                     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Without the other ranks of this host, where the system can lock a folder."""
+    try:
+        locks = import_module("fcntl")
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):  # A file system that has no locks.
+            locks.flock(handle, locks.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _there(board: FolderBoard) -> dict[int, Presence]:
@@ -156,7 +189,8 @@ def poll(condition: Callable[[], bool], limit_s: float) -> bool:
 @cache
 def _namespace_of_pids() -> str:
     try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{Path('/proc/self/ns/pid').readlink()} {boot}"
     except OSError:
         return ""
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.capture.collective_calls import group_title
 from gobrrr.capture.trace_args import DTYPES, parse_call
 from gobrrr.capture.trace_columns import TraceColumns
 from gobrrr.timeline.data import Collective
@@ -66,7 +67,7 @@ def _around(number: Int64, launch: Int64, enclosing: Int64, value: NDArray[Any])
 
 
 def _recorded(key: tuple[Any, ...]) -> Collective:
-    name, elements_in, elements_out, dtype, size, group = key
+    name, elements_in, elements_out, dtype, size, group, ranks, described = key
     known = _SCALAR_TYPES.get(str(dtype), DTYPES.get(str(dtype), ""))
     item = ITEM_SIZE_BYTES.get(known)
     return Collective(
@@ -75,8 +76,23 @@ def _recorded(key: tuple[Any, ...]) -> Collective:
         bytes_out=_times(elements_out, item),
         dtype=known,
         group_size=size if isinstance(size, int) and size > 0 else None,
-        group=None if group in (None, -1) else str(group),
+        group=_group(group, ranks, described),
     )
+
+
+def _group(name: Any, ranks: Any, described: Any) -> str | None:
+    """A process group, apart from others of its name: groups of one dimension of a mesh share one.
+
+    ``ranks``: as PyTorch writes them, ``[0, 1, 2, 3]``; of many only the first and last.
+    """
+    if name in (None, -1):
+        return None
+    listed = str(ranks or "").strip("[] ")
+    try:
+        numbers = [int(rank) for rank in listed.split(",")]
+    except ValueError:
+        return f"{name} (ranks {listed})" if listed else str(name)
+    return group_title(str(name), numbers, str(described or ""))
 
 
 def _times(count: Any, item: int | None) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,6 @@ Int64 = NDArray[np.int64]
 # Between the raw arguments of an operator: no JSON contains it.
 _BETWEEN = b"\0"
 _NO_ARGUMENTS = Args()
-_OF_COLLECTIVE = attrgetter(
-    "collective", "elements_in", "elements_out", "dtype", "group_size", "group"
-)
 
 
 class _Routes(dict[str, Callable[[Event], None]]):
@@ -295,8 +291,15 @@ def _collectives(columns: TraceColumns, arguments: list[Any]) -> NDArray[np.int3
     if names.count(None) < len(names):
         known = columns.collectives
         rows = [row for row, name in enumerate(names) if name]
-        number[rows] = [known[_OF_COLLECTIVE(arguments[row])] for row in rows]
+        number[rows] = [known[_of_collective(arguments[row])] for row in rows]
     return number
+
+
+def _of_collective(args: Any) -> tuple[Any, ...]:
+    return (
+        args.collective, args.elements_in, args.elements_out, args.dtype, args.group_size,
+        args.group, args.group_ranks, args.group_described,
+    )  # fmt: skip
 
 
 def _call_numbers(

@@ -48,6 +48,8 @@ class OpArgs(msgspec.Struct, gc=False):
     elements_out: Scalar = msgspec.field(default=None, name="Out msg nelems")
     group_size: Scalar = msgspec.field(default=None, name="Group size")
     group: Scalar = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Scalar = msgspec.field(default=None, name="Process Group Ranks")
+    group_described: Scalar = msgspec.field(default=None, name="Process Group Description")
     # Of a collective within its process group, the same on all ranks (kineto writes it as "Seq").
     call_number: Scalar = msgspec.field(default=-1, name="Seq")
     dtype: Scalar = None

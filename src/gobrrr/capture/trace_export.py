@@ -228,8 +228,8 @@ _ARGUMENT_KEYS = frozenset(
      "Fwd thread id", "Call stack", "Python id", "Python parent id", "Python module id",
      "Record function id", "Ev Idx", "Bytes", "Device Id", "Device Type", "Total Allocated",
      "Total Reserved", "Collective name", "In msg nelems", "Out msg nelems", "dtype",
-     "Group size", "Process Group Name", "Rank", "kernel_backend", "num_warps", "num_stages",
-     "graph id", "graph node id", "finished", "sort_index", "labels")
+     "Group size", "Process Group Name", "Process Group Ranks", "Seq", "Rank", "kernel_backend",
+     "num_warps", "num_stages", "graph id", "graph node id", "finished", "sort_index", "labels")
 )  # fmt: skip
 # Metadata events say how to lay a trace out; names of processes may hold a host or a command.
 _LAYOUT_EVENTS = frozenset(("process_sort_index", "thread_sort_index", "process_labels"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gobrrr.capture.trace_steps import MARKED
 from gobrrr.capture.traces import read_trace
+from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 
@@ -32,13 +33,14 @@ def read_traces(
 
     Args:
         paths: one file per rank.
-        processes: how many to read with at once; by default one per file, at most one per core.
+        processes: how many to read with at once; by default one per file, at most one per processor
+            that this process may use.
 
     Raises:
         InputError: a file cannot be read, two are of one rank, or they are not of one run.
     """
     files = [Path(path) for path in paths]
-    workers = min(len(files), processes or os.cpu_count() or 1)
+    workers = min(len(files), processes or usable_processors())
     if workers > 1 and "fork" in multiprocessing.get_all_start_methods():
         # fork: a script without a main guard would run again in every spawned process. Reading
         # uses no threads, and the children only read.

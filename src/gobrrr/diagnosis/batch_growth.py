@@ -21,6 +21,8 @@ from gobrrr.timeline.quantities import multiple, percent
 
 # Two estimates of the overhead agree within this share of the step.
 AGREEMENT = 0.10
+# A smaller share of the step changes nothing that is said of it.
+_WORTH_SAYING = 0.02
 # Idle time of a device that kernels can grow into: it waits for the host, not the host for it.
 _HIDES = ("overhead.python", "overhead.dispatch", "overhead.launch")
 
@@ -81,10 +83,11 @@ def side_of(analysis: Analysis) -> Side:
 def compare_growth(
     single: Side, doubled: Side, once_ns: Sequence[int], twice_ns: Sequence[int]
 ) -> BatchDoubling:
-    """Growth measured against growth expected from each op's work.
+    """Growth measured against growth expected from each op's work; both sides ran the same ops.
 
     Expected: a kernel grows by the ratio of its roofs (weights and optimizers have the same roof
-    at both sizes and do not grow); overhead does not grow. With kernels K, expected growth g and
+    at both sizes and do not grow), one without a known roof as it was measured to, which says
+    nothing of it; overhead does not grow. With kernels K, expected growth g and
     measured growth G, the kernels that would explain G are K G / g, and the rest of the step is
     the overhead that the test sees. What kernels of a device grow into its idle time, behind the
     host's work, is no growth of the step.
@@ -94,7 +97,8 @@ def compare_growth(
     scale = step_s / single.step_s
     rows = _growth_rows(single, doubled)
     kernels_s = sum(row.time_s for row in rows) * scale
-    kernels_grow_s = sum((row.expected_s or row.time_s) - row.time_s for row in rows) * scale
+    unknown_s = sum(row.time_s for row in rows if row.expected_s is None) * scale
+    kernels_grow_s = sum(_grown_s(row) - row.time_s for row in rows) * scale
     hidden_s = min(max(kernels_grow_s, 0.0), single.hidden_s * scale)
     expected_growth_s = kernels_grow_s - hidden_s
     growth_s = twice.median - once.median
@@ -111,14 +115,14 @@ def compare_growth(
     work_ratio = _work_ratio(single, doubled)
     expected_s = step_s + expected_growth_s
     says = "This agrees" if agrees else "This disagrees"
+    grew = "is unknown" if work_ratio is None else f"grew {multiple(work_ratio)}"
+    measured = ""
+    if unknown_s > _WORTH_SAYING * step_s:
+        measured = f" ({percent(unknown_s / step_s)} of the step is kernels of unknown work, "
+        measured += "taken to grow as measured)"
     sentence = (
-        f"2x the batch took {multiple(ratio)} the time; "
-        + (
-            f"the work grew {multiple(work_ratio)}"
-            if work_ratio is not None
-            else "the work is unknown"
-        )
-        + f", which predicts {multiple(expected_s / step_s)}. {says} with the split: by this test "
+        f"2x the batch took {multiple(ratio)} the time; the work {grew}, which predicts "
+        f"{multiple(expected_s / step_s)}{measured}. {says} with the split: by this test "
         f"{percent(overhead_s / step_s)} of the step does not grow with the data; in the split "
         f"{percent(split_overhead_s / step_s)} is overhead."
     )
@@ -129,18 +133,25 @@ def compare_growth(
     )  # fmt: skip
 
 
+def same_ops(single: Side, doubled: Side) -> bool:
+    """Whether both sizes ran the same ops in one order, so that each can be compared."""
+    return [call.name for call in single.calls] == [call.name for call in doubled.calls]
+
+
+def _grown_s(row: GrowthRow) -> float:
+    return row.doubled_s if row.expected_s is None else row.expected_s
+
+
 def _growth_rows(single: Side, doubled: Side) -> list[GrowthRow]:
-    same = [call.name for call in single.calls] == [call.name for call in doubled.calls]
     totals: dict[Any, list[Any]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0, False])
     for i in np.flatnonzero(single.has_kernel).tolist():
         call = single.calls[i]
         entry = totals[call.name, describe_shapes(call)]
         kernel_ns, roof_1 = float(single.kernel_ns[i]), float(single.roof_ns[i])
-        after = same and bool(doubled.has_kernel[i])
-        roof_2 = float(doubled.roof_ns[i]) if after else np.nan
+        roof_2 = float(doubled.roof_ns[i]) if doubled.has_kernel[i] else np.nan
         known = roof_1 > 0 and not np.isnan(roof_2)
         entry[0] += kernel_ns * 1e-9
-        entry[1] += float(doubled.kernel_ns[i]) * 1e-9 if after else 0.0
+        entry[1] += float(doubled.kernel_ns[i]) * 1e-9
         entry[2] += kernel_ns * (roof_2 / roof_1 if known else 1.0) * 1e-9
         entry[3] += 1
         entry[4] |= not known
@@ -157,5 +168,6 @@ def _growth_rows(single: Side, doubled: Side) -> list[GrowthRow]:
 
 
 def _work_ratio(single: Side, doubled: Side) -> float | None:
-    once, twice = np.nansum(single.roof_ns), np.nansum(doubled.roof_ns)
+    known = ~(np.isnan(single.roof_ns) | np.isnan(doubled.roof_ns))
+    once, twice = single.roof_ns[known].sum(), doubled.roof_ns[known].sum()
     return float(twice / once) if once > 0 else None

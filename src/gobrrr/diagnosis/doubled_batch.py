@@ -10,7 +10,7 @@ from gobrrr.capture.function import measure_step
 from gobrrr.capture.measurements import Measurements, Plan
 from gobrrr.capture.workload import Workload, modules_of
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.diagnosis.batch_growth import compare_growth, side_of
+from gobrrr.diagnosis.batch_growth import compare_growth, same_ops, side_of
 from gobrrr.diagnosis.schema import BatchDoubling
 from gobrrr.measure import time_in_turns
 from gobrrr.measure.progress import Progress
@@ -59,4 +59,7 @@ def double_batch(
         once_ns, twice_ns = time_in_turns(work.step, doubled.step, lengths_of=own_clock)
     except GobrrrError as error:
         return f"No batch test: on twice the data {error}."
-    return compare_growth(side_of(analysis), side_of(grown), once_ns, twice_ns)
+    single, twice = side_of(analysis), side_of(grown)
+    if not same_ops(single, twice):
+        return "No batch test: on twice the data other ops ran, so that none can be compared."
+    return compare_growth(single, twice, once_ns, twice_ns)

@@ -77,19 +77,23 @@ def over_limits(diagnosis: Diagnosis, limits: Limits) -> list[str]:
     if limits.regime is not None and diagnosis.regime != limits.regime:
         found = diagnosis.regime or "no verdict could be drawn"
         breaches.append(f"regime: {found}, expected {limits.regime}")
-    if limits.max_overhead is not None and diagnosis.accounted_s > 0:
-        share = diagnosis.split.overhead_s / diagnosis.accounted_s
-        if not share <= limits.max_overhead:
-            breaches.append(
-                f"overhead: {percent(share, 1)} of the step, at most "
-                f"{percent(limits.max_overhead, 1)} allowed"
-            )
+    if limits.max_overhead is not None:
+        breaches += _too_much_overhead(diagnosis, limits.max_overhead)
     if limits.max_step_s is not None and not diagnosis.step_s <= limits.max_step_s:
         scale, most = TimeScale.of(diagnosis.step_s), limits.max_step_s
         breaches.append(
             f"step: {scale.text(diagnosis.step_s)}, at most {scale.number(most)} allowed"
         )
     return breaches
+
+
+def _too_much_overhead(diagnosis: Diagnosis, most: float) -> list[str]:
+    allowed = f"at most {percent(most, 1)} allowed"
+    # Without a verdict something contradicts the parts of the step, which may be its overhead.
+    if diagnosis.regime is None or not diagnosis.accounted_s > 0:
+        return [f"overhead: no verdict could be drawn, {allowed}"]
+    share = diagnosis.split.overhead_s / diagnosis.accounted_s
+    return [] if share <= most else [f"overhead: {percent(share, 1)} of the step, {allowed}"]
 
 
 @dataclass(frozen=True, slots=True)

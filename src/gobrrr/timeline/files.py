@@ -99,7 +99,10 @@ def _printed_to(path: Path) -> int | None:
 
 
 def _umask() -> int:
-    # The only portable way to read it is to set it; called before any thread is started by us.
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
+    # Elsewhere it is read by setting it: a file that another thread makes meanwhile is private.
     current = os.umask(0o077)
     os.umask(current)
     return current
