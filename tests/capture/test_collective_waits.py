@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.capture.collective_calls import _title, collective_of, group_titles, process_groups
+from gobrrr.capture.collective_calls import collective_of, group_titles, process_groups
 from gobrrr.capture.collective_waits import BACKWARD_RANGE, WAIT_RANGE, ranges_around_waits
+from gobrrr.capture.group_names import group_title
 from gobrrr.capture.profile import HostProfiler
 
 torch = pytest.importorskip("torch")
@@ -69,11 +70,11 @@ def test_a_program_of_one_process_is_left_as_it_is() -> None:
 
 
 def test_a_group_is_called_by_what_it_is() -> None:
-    assert _title("3", (0, 1, 2, 3), "mesh_dp") == "dp (ranks 0-3)"
-    assert _title("4", (1, 3), "mesh_tp") == "tp (ranks 1, 3)"
-    assert _title("5", tuple(range(1, 64, 4)), "mesh_dp") == "dp (every 4 ranks, 1-61)"
-    assert _title("6", (0, 2), "undefined") == "group 6 (ranks 0, 2)"
+    assert group_title("3", (0, 1, 2, 3), "mesh_dp") == "dp (ranks 0-3)"
+    assert group_title("4", (1, 3), "mesh_tp") == "tp (ranks 1, 3)"
+    assert group_title("5", tuple(range(1, 64, 4)), "mesh_dp") == "dp (every 4 ranks, 1-61)"
+    assert group_title("6", (0, 2), "undefined") == "group 6 (ranks 0, 2)"
     odd = (0, 1, *range(5, 20, 2))
     # Two groups of one dimension never have one name.
-    assert _title("7", odd, "mesh_ep") == "ep (group 7, 10 ranks)"
-    assert _title("8", (2,), "") == "group 8 (rank 2)"
+    assert group_title("7", odd, "mesh_ep") == "ep (group 7, 10 ranks)"
+    assert group_title("8", (2,), "") == "group 8 (rank 2)"

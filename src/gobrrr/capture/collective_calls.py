@@ -7,7 +7,6 @@ backward DDP sleeps until its buckets have arrived.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.collective_waits import BACKWARD_RANGE, WAIT_RANGE
+from gobrrr.capture.group_names import DEFAULT_GROUP, group_title
 from gobrrr.capture.joined_group import joined_distributed
 from gobrrr.capture.profile import RawEvents
 from gobrrr.timeline import intervals
@@ -192,12 +192,6 @@ def group_titles() -> dict[str, str]:
     return {name: group_title(name, ranks, described) for name, ranks, described in _groups()}
 
 
-# What torch calls the default group, groups of a mesh's dimensions, and those nobody described.
-_DEFAULT, _OF_MESH, _UNDESCRIBED = "default_pg", "mesh_", ("", "undefined")
-# More ranks that follow no rule are not listed.
-_MOST_LISTED = 8
-
-
 def _groups() -> list[tuple[str, tuple[int, ...], str]]:
     """Of each process group the name, the ranks and its description."""
     distributed = joined_distributed()
@@ -211,32 +205,6 @@ def _groups() -> list[tuple[str, tuple[int, ...], str]]:
             # Versions of torch before 2.3 have no descriptions.
             described = str(getattr(group, "group_desc", ""))
             if group is world.default_pg:
-                described = _DEFAULT
+                described = DEFAULT_GROUP
             found.append((str(name), tuple(sorted(ranks)), described))
     return found
-
-
-def group_title(name: str, ranks: Sequence[int], described: str) -> str:
-    """What a process group is called in a report.
-
-    ``world`` for the default group, ``dp (ranks 0-3)`` for one of a mesh's dimension, ``group 3
-    (ranks 0, 2)`` for others. The ranks tell groups of one dimension apart.
-
-    Args:
-        name: torch's own of it.
-        ranks: its members, ascending, one at least.
-        described: as torch describes it (``default_pg``, ``mesh_dp``); empty if it does not.
-    """
-    if described == _DEFAULT:
-        return "world"
-    title = f"group {name}" if described in _UNDESCRIBED else described.removeprefix(_OF_MESH)
-    steps = {later - earlier for earlier, later in itertools.pairwise(ranks)}
-    if steps == {1}:
-        return f"{title} (ranks {ranks[0]}-{ranks[-1]})"
-    if len(ranks) <= _MOST_LISTED:
-        return f"{title} (rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))})"
-    if len(steps) == 1:
-        return f"{title} (every {steps.pop()} ranks, {ranks[0]}-{ranks[-1]})"
-    # Not told apart by its ranks, but by its name.
-    apart = "" if described in _UNDESCRIBED else f"group {name}, "
-    return f"{title} ({apart}{len(ranks)} ranks)"

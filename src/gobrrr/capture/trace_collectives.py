@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.collective_calls import group_title
+from gobrrr.capture.group_names import group_title
 from gobrrr.capture.trace_args import DTYPES, parse_call
 from gobrrr.capture.trace_columns import TraceColumns
 from gobrrr.timeline.data import Collective
