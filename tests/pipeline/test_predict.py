@@ -64,6 +64,27 @@ def test_small_steps_are_overhead_and_large_ones_are_not() -> None:
     assert large.step_s > 2 * 2 * 8192**3 / 66.9e12
 
 
+def test_a_host_that_decides_the_step_is_not_called_hidden() -> None:
+    """One that takes as good as no longer than the device: nothing of it is seen."""
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8))).eval()
+        x = torch.empty(1, 4096)
+
+    def step() -> object:
+        with torch.no_grad():
+            for part in model:
+                part(x).relu()
+        return None
+
+    found = predict(step, "H100-SXM")
+    ratio = found.source["host_s"] / found.step_s
+    assert 0.9 < ratio < 0.99
+    assert found.source["host_bound"]
+    said = " ".join(found.notices)
+    assert "per step, longer than the device's" in said
+    assert "per step, hidden behind the device" not in said
+
+
 def test_what_the_host_is_taken_to_cost_is_said() -> None:
     found = predict(training(8192, 8192), "H100-SXM")
     (said,) = (notice for notice in found.notices if notice.startswith("Assumed host time: "))

@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import gobrrr  # noqa: E402
+from gobrrr.diagnosis.verdict import verdict_of  # noqa: E402
 from gobrrr.pipeline.predict import predict  # noqa: E402
 from gobrrr.reports.mesh_tables import mesh_text  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
@@ -125,6 +126,25 @@ def test_a_sharded_stage_holds_and_updates_shards_of_its_own_layers(foreach: boo
     }
     # Four layers of a weight and a bias on each stage, a unit each.
     assert {("fsdp", "all_gather", 4), ("fsdp", "reduce_scatter", 4)} <= asked
+
+
+def test_waits_for_other_stages_are_not_called_communication() -> None:
+    found = predict(training(), "H100-SXM", mesh="pp=2", microbatches=2)
+    pipeline = found.source["mesh"]["pipeline"]
+    network_s = found.leaves["memory.network"] + found.leaves["memory.network_wait"]
+    for waited_s, waits in ((0.9 * network_s, True), (0.1 * network_s, False)):
+        pipeline["bubble_s"] = [waited_s, 0.0]
+        found.regime = "memory"
+        found.leaves |= dict.fromkeys((leaf for leaf in found.leaves if "device" in leaf), 0.0)
+        said = verdict_of(found)
+        assert ("waiting for other stages of the pipeline" in said) is waits
+        assert ("with more microbatches (here 2)" in said) is waits
+        assert ("a faster link" in said) is not waits
+
+
+def test_a_stage_has_no_energy_of_the_tokens_of_all() -> None:
+    assert predict(training(), "H100-SXM", mesh="dp=2").energy is not None
+    assert predict(training(), "H100-SXM", mesh="pp=2", microbatches=2).energy is None
 
 
 def test_the_report_says_what_its_stages_wait() -> None:

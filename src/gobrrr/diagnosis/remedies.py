@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gobrrr.attribution.leaves import LEAVES
 from gobrrr.diagnosis.fix_schema import FAILED, SAME, SLOWER
+from gobrrr.diagnosis.pipelines import shorter_waits
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.models.operator_limits import LIMITS
 from gobrrr.timeline.names import COMPILED_REGION, COMPILED_REGIONS, NO_LINES, short_source
@@ -249,7 +250,7 @@ def _used_again(diagnosis: Diagnosis) -> str:
 
 
 def _hidden_communication(diagnosis: Diagnosis) -> str:
-    return (
+    return shorter_waits(diagnosis) or (
         "overlapping or reducing communication helps: overlap with compute, other bucket sizes, "
         "smaller gradients or activations, a faster link"
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gobrrr.attribution.leaves import top_levels
 from gobrrr.diagnosis.out_of_proportion import KINDS
+from gobrrr.diagnosis.pipelines import waits_for_stages
 from gobrrr.diagnosis.remedies import line_of, remedy_of, remedy_of_part
 from gobrrr.diagnosis.schema import Diagnosis, OpRow, Split
 from gobrrr.models.operator_limits import LIMITS
@@ -230,10 +231,12 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
     part = _main_part(diagnosis, regime)
     if part is not None:
         time_s = sum(diagnosis.leaves[leaf] for leaf in _PARTS[part])
-        what = (
-            "exposed collectives" if part == "network" else "exposed copies between host and device"
-        )
-        return f"{what} take {percent(time_s / step_s)}"
+        share = percent(time_s / step_s)
+        if part != "network":
+            return f"exposed copies between host and device take {share}"
+        if waits_for_stages(diagnosis):
+            return f"waiting for other stages of the pipeline, with exposed sends, takes {share}"
+        return f"exposed collectives take {share}"
     largest = rows[0]
     text = _many_shapes(rows, step_s)
     if not text:

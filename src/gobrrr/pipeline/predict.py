@@ -154,7 +154,8 @@ def predict_made(
                 continue
             step, ops, source = done
             diagnosis = assemble(step, source=source, environment=describe_environment())
-            if options.mesh is None or options.mesh.mesh.tp == 1:
+            # Of a model that several devices share, one device's energy is not that of its tokens.
+            if options.mesh is None or options.mesh.mesh.tp == options.mesh.mesh.pp == 1:
                 diagnosis.energy = energy_record(ops, diagnosis.step_s, device)
             if not options.compile and options.mesh is None:
                 add_predicted_fusion(diagnosis, ops, graphs[key], device)

@@ -57,7 +57,7 @@ def host_share(
     low, high = KNOWN_HOST if known else ANY_HOST
     low_s, high_s = low * work.total_s, high * work.total_s
     bound = device_s < work.total_s
-    sentences = [_assumed(work, costs, step_s, exposed_s)]
+    sentences = [_assumed(work, costs, step_s, exposed_s, bound)]
     if bound:
         # A host that reads results waits for the device too.
         least = "" if work.total_s >= _ALL * step_s else "at least "
@@ -78,7 +78,7 @@ def host_share(
     return HostShare(work.total_s, exposed_s, low_s, high_s, bound, tuple(sentences))
 
 
-def _assumed(work: HostWork, costs: HostCosts, step_s: float, exposed_s: float) -> str:
+def _assumed(work: HostWork, costs: HostCosts, step_s: float, exposed_s: float, bound: bool) -> str:
     parts = [
         f"{_counted(work.launching, 'op')} with kernels at {time_text(work.plain_s)} on average"
     ]
@@ -92,6 +92,8 @@ def _assumed(work: HostWork, costs: HostCosts, step_s: float, exposed_s: float) 
         parts.append(f"what comes before each pass and update {time_text(work.passes_s)}")
     if work.total_s >= _ALL * step_s:
         hidden = "as long as the step"
+    elif bound:
+        hidden = "longer than the device's"
     elif exposed_s >= _ALL * work.total_s:
         hidden = "none of it hidden behind the device"
     elif exposed_s > 0:

@@ -325,13 +325,14 @@ def _of_shards(facts: ModelFacts, mesh: Mesh, own: Wrapping) -> str:
 
 def _of_buckets(facts: ModelFacts, own: Wrapping) -> str:
     buckets = buckets_under(own, facts)
-    sizes = "25 MiB, the first of 1 MiB"
+    sizes = "25 MiB (the first at 1 MiB)"
     if own.bucket_bytes is not None:
         sizes = binary_size(own.bucket_bytes)
     back = "" if own.bucket_views else " and back"
     return (
-        f"DDP: {len(buckets)} gradient buckets of {sizes}, reduced during the "
-        f"backward pass; each gradient is copied into its bucket{back}."
+        f"DDP: {len(buckets)} gradient buckets, each closed at {sizes} or larger with a larger "
+        "gradient, reduced during the backward pass; each gradient is copied into its "
+        f"bucket{back}."
     )
 
 

@@ -34,6 +34,8 @@ USUAL_PER_HOST = 8
 # A card for each device, as DGX H100 has them (NVIDIA DGX H100 user guide: 8 ConnectX-7).
 USUAL_CARD_BYTES_PER_S = 400e9 / 8
 BEST = 5
+# Reasons that are told where no mesh fits.
+_REASONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ def plan_meshes(
         except InputError as error:
             if degree == 1:
                 raise
-            left_out.append(LeftOut(f"tp={degree}", str(error).removeprefix(f"tp={degree}: ")))
+            reason = str(error).removeprefix(f"tp={degree}: ")
+            left_out.append(LeftOut(f"tp={degree}", reason, len(of_degree)))
             done += len(of_degree)
             continue
         if degree == 1:
@@ -141,8 +144,10 @@ def plan_meshes(
             else:
                 found.append(one)
     if not found:
-        why = "; ".join(f"{each.mesh}: {each.reason}" for each in left_out[:2])
-        raise InputError(f"the step fits no mesh of {options.devices} {device.key}: {why}")
+        why = "; ".join(f"{each.mesh}: {each.reason}" for each in left_out[:_REASONS])
+        more = sum(each.meshes for each in left_out[_REASONS:])
+        others = f"; and {more} more" if more else ""
+        raise InputError(f"the step fits no mesh of {options.devices} {device.key}: {why}{others}")
     found.sort(key=lambda each: -each.row.batches_per_s)
     full = [in_full(each, device, host) for each in found[: BEST + 1]]
     full.sort(key=lambda row: -row.batches_per_s)

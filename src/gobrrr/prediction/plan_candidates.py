@@ -98,10 +98,11 @@ class PlannedMesh:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A mesh that the step cannot run on, and why."""
+    """A mesh that the step cannot run on, and why; ``meshes``: how many it stands for."""
 
     mesh: str
     reason: str
+    meshes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from gobrrr.prediction.mesh_step import Communication
 from gobrrr.prediction.plan import Plan
 from gobrrr.prediction.plan_candidates import LeftOut, PlannedMesh
 from gobrrr.reports.plain_table import plain_lines
@@ -24,10 +25,10 @@ def plan_text(plan: Plan, name: str, width: int = 80) -> str:
     """The best meshes with their split and memory, why the next is slower, what was left out."""
     tried = len(plan.best) + len(plan.others)
     hosts = "1 host" if plan.hosts == 1 else f"{plan.hosts} hosts"
+    left_out = sum(each.meshes for each in plan.left_out)
     said = (
         f"{name} on {plan.devices} {plan.device} in {hosts}: "
-        f"{f'{tried} meshes fit' if tried != 1 else '1 mesh fits'}, "
-        f"{len(plan.left_out)} {'does' if len(plan.left_out) == 1 else 'do'} not"
+        f"{f'{tried} meshes fit' if tried != 1 else '1 mesh fits'}, {left_out} left out"
     )
     lines = [*_wrapped([said], width)]
     lines += [*_wrapped([f"! {notice}" for notice in plan.notices], width), ""]
@@ -131,7 +132,7 @@ def _details(row: PlannedMesh) -> list[str]:
     memory = row.memory.by_kind()
     held = ", ".join(f"{name} {si(size, 'B')}" for name, size in memory.items() if size)
     exposed = [
-        f"{time_text(each.exposed_s)} {each.kind.replace('_', ' ')} in {each.group} ({each.phase})"
+        f"{time_text(each.exposed_s)} {_what(each)} in {each.group} ({each.phase})"
         for each in row.communication
         if each.exposed_s > 0
     ]
@@ -148,6 +149,11 @@ def _details(row: PlannedMesh) -> list[str]:
     return [*found, f"{row.slower_because}."] if row.slower_because else found
 
 
+def _what(found: Communication) -> str:
+    """A stage waits for the others where it would send or receive."""
+    return "waits and sends" if found.kind == "send" else found.kind.replace("_", " ")
+
+
 def _reasons(left_out: Sequence[LeftOut]) -> list[str]:
     # Meshes that are left out for the same reason share a line.
     meshes: dict[str, list[str]] = {}
@@ -155,7 +161,8 @@ def _reasons(left_out: Sequence[LeftOut]) -> list[str]:
         meshes.setdefault(each.reason, []).append(each.mesh)
     told = list(meshes.items())[:_REASONS]
     shown = [f"{'; '.join(those)}: {reason}" for reason, those in told]
-    more = len(left_out) - sum(len(those) for _, those in told)
+    shown_of = {reason for reason, _ in told}
+    more = sum(each.meshes for each in left_out if each.reason not in shown_of)
     return [*shown, f"and {more} more (--json PATH lists all)"] if more else shown
 
 
