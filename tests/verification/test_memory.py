@@ -147,6 +147,15 @@ def test_the_memory_budget_holds_while_it_is_applied() -> None:
 
     from gobrrr.fixes.programs import as_program
 
+    class Reads(torch.nn.Linear):
+        def __init__(self, seen: list[float]) -> None:
+            super().__init__(4, 4)
+            self.seen = seen
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen.append(config.activation_memory_budget)
+            return super().forward(x)
+
     usual = config.activation_memory_budget
     work = Workload(
         torch.nn.Linear(4, 4), torch.ones(2, 4), lambda y: y.sum(),
@@ -156,9 +165,12 @@ def test_the_memory_budget_holds_while_it_is_applied() -> None:
         assert change.apply is not None and change.in_script is not None
         with change.apply(work) as changed:
             assert config.activation_memory_budget == usual
-            (setting,) = as_program(changed).around_step
-            with setting():
-                assert config.activation_memory_budget == budget
+            seen: list[float] = []
+            # What is compiled reads it where the model is first called, in a step or before one.
+            model = replace(as_program(changed), model=Reads(seen))
+            model.forward()
+            model.step()
+            assert seen == [budget, budget]
         with change.in_script():
             assert config.activation_memory_budget == budget
         assert config.activation_memory_budget == usual

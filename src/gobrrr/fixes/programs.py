@@ -7,7 +7,7 @@ autocast, inference mode) puts it around each step rather than around the trial.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -33,10 +33,10 @@ class Program(Workload):
     plain_call: bool = False
 
     def forward(self) -> Any:
-        """The model's output under the forward settings."""
-        if not self.around_forward:
+        """The model's output under all settings: what compiles it on its first call reads them."""
+        if not (self.around_step or self.around_forward):
             return super().forward()
-        with _entered(self.around_forward):
+        with _entered((*self.around_step, *self.around_forward)):
             return super().forward()
 
     def step(self) -> Any:
@@ -47,11 +47,10 @@ class Program(Workload):
             # As short as what the user runs: contexts would cost a small compiled step percents.
             return super().step()
         with _entered(self.around_step):
-            if self.plain_call:
-                return self.forward()
-            if not self.trains:
-                with torch.no_grad():
-                    return self.forward()
+            if self.plain_call or not self.trains:
+                recorded = nullcontext() if self.plain_call else torch.no_grad()
+                with recorded, _entered(self.around_forward):
+                    return super().forward()
             self.optimizer.zero_grad()
             with _entered(self.around_forward):
                 output = super().forward()
