@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gobrrr.capture.traces import read_trace
+from gobrrr.timeline.errors import InputError
 from trace_writing import WrittenTrace
 
 
@@ -87,3 +90,30 @@ def test_the_whole_trace_begins_with_its_first_host_event(tmp_path: Path) -> Non
     trace.op("aten::empty", 5, 5)
     trace.launch("k", 100, 120, 30, correlation=1)
     assert read_trace(trace.write(tmp_path)).steps.tolist() == [[5000, 150_000]]
+
+
+def test_marks_of_another_thread_are_not_those_of_the_step(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    for step in range(2):
+        trace.note(f"ProfilerStep#{step}", 100 * step, 90)
+        trace.note(f"ProfilerStep#{step}", 100 * step + 40, 90, tid=99)
+        trace.launch("a", 100 * step + 10, 100 * step + 20, 30, correlation=step)
+    assert read_trace(trace.write(tmp_path)).steps.tolist() == [[0, 100_000], [100_000, 150_000]]
+
+
+def test_what_the_last_step_leaves_out_is_said(tmp_path: Path) -> None:
+    for length, said in ((55, False), (5500, True)):
+        trace = WrittenTrace()
+        trace.note("ProfilerStep#1", 0, length)
+        trace.launch("a", 10, 20, 34, correlation=1)
+        timeline = read_trace(trace.write(tmp_path))
+        notices = " ".join(timeline.notices)
+        assert timeline.steps.tolist() == [[0, 54_000]]
+        assert ("5.45 ms of its mark after that are in no step" in notices) is said
+
+
+def test_a_recording_without_any_length_is_refused(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    trace.kernel("a", 10, 0, 1)
+    with pytest.raises(InputError, match="nothing that was recorded takes any time"):
+        read_trace(trace.write(tmp_path))

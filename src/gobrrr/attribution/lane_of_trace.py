@@ -16,7 +16,7 @@ from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import nearest
 from gobrrr.timeline.ops import OpCall
-from gobrrr.work import is_composite
+from gobrrr.work import has_formula, is_composite
 from gobrrr.work.estimate import Work
 
 Int64 = NDArray[np.int64]
@@ -61,7 +61,12 @@ def lane_of_trace(timeline: Timeline, work_of: WorkOf) -> TraceLane:
     composite = np.array([*(is_composite(call.name) for call in timeline.calls), False], bool)
     works = is_op & on_lane & (state[host.call] == _WORK)
     works &= ~composite[host.call] | ~_encloses(parent, works)
-    works |= is_op & on_lane & (state[host.call] == _UNKNOWN) & ~_encloses(parent, is_op)
+    # Recorded without shapes, an operator that has a formula is a kernel whatever helpers it calls.
+    sizeless = np.array(
+        [*(has_formula(call.name) and not call.tensors for call in timeline.calls), False], bool
+    )
+    whole = (sizeless & ~composite)[host.call] & ~_encloses(parent, works)
+    works |= is_op & on_lane & (state[host.call] == _UNKNOWN) & (whole | ~_encloses(parent, is_op))
     around = np.append(nearest(parent, works), -1)[parent]
     rows = np.flatnonzero(works & (around < 0))
     columns = (host.call, host.name, host.module, host.source, host.phase)

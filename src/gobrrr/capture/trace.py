@@ -28,12 +28,15 @@ from gobrrr.timeline.data import (
     Phase,
     Timeline,
 )
+from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import time_text
 
 Int64 = NDArray[np.int64]
+# A smaller share of the last mark behind its last kernel is the end of any step.
+_WORTH_SAYING = 0.05
 NO_STACKS = "No Python stacks in this trace: record with with_stack=True to get source lines."
 
 
@@ -89,12 +92,23 @@ def read(path: str | os.PathLike[str]) -> Timeline:
     )  # fmt: skip
     step_thread = _step_thread(spans, names)
     steps = find_steps(spans, kernels, names, step_thread)
+    if len(kernels) + len(spans) and not np.ptp(steps.windows):
+        raise InputError(f"{path}: nothing that was recorded takes any time")
     recorded = _recorded(columns, kind, program)
     kernels = replace(kernels, twin=repeated_by(kernels))
-    if (early := int((kernels.twin >= 0).sum())) > 0:
+    early = kernels.twin >= 0
+    if early.any():
+        took = time_text(float((kernels.end_ns - kernels.start_ns)[early].sum()) * 1e-9)
         notices.append(
-            f"{early} kernels were launched before the recording began; they are given the work of "
-            "the same kernels, in the same order, in a later step."
+            f"{early.sum()} kernels were launched before the recording began; they are given the "
+            "work of the same kernels, in the same order, in a later step, and count in the step "
+            f"in which they ran ({took}), which is longer by that."
+        )
+    last = int(steps.windows[-1, 1] - steps.windows[-1, 0])
+    if steps.cut_ns > _WORTH_SAYING * (last + steps.cut_ns):
+        notices.append(
+            f"The last step ends with its last kernel: {time_text(steps.cut_ns * 1e-9)} of its "
+            "mark after that are in no step."
         )
     return Timeline(
         names=names,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,15 @@ MARKED = "marked by the profiler"
 
 @dataclass(frozen=True)
 class Steps:
-    """Windows as an (n, 2) array of ns, their names, and how they were found."""
+    """Windows as an (n, 2) array of ns, their names, and how they were found.
+
+    ``cut_ns``: how much of the last mark lies behind the last kernel, and so in no window.
+    """
 
     windows: Int64
     names: tuple[str, ...]
     how: str
+    cut_ns: int = 0
 
 
 def find_steps(
@@ -40,10 +44,13 @@ def find_steps(
     kernel.
     """
     marked = _marks(host, names, STEP_PREFIX)
+    # Of several processes or loops in one recording, the steps of the one that is diagnosed.
+    marked = marked[host.thread[marked] == step_thread]
     if len(marked):
         starts, labels = _distinct(host.start_ns[marked], [names[host.name[r]] for r in marked])
         ends = int(host.end_ns[marked].max())
-        return _tile(starts, labels, kernels, ends, MARKED)
+        steps = _tile(starts, labels, kernels, ends, MARKED)
+        return replace(steps, cut_ns=max(0, ends - int(steps.windows[-1, 1])))
     found = _after_optimizers(host, kernels, names)
     if found is None:
         found = _repetition(host, kernels, step_thread)

@@ -106,7 +106,11 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         close=close,
         mfu=None if wrong else mfu,
         mfu_dtype=mfu_dtype,
-        speed_of_light_s=speed_of_light(leaves, step.ceilings) if modelled and not wrong else None,
+        speed_of_light_s=(
+            speed_of_light(leaves, step.ceilings, min(mfu or 0.0, 1.0) * step_s)
+            if modelled and not wrong
+            else None
+        ),
         coverage=coverage,
         # Only a measurement can be faster than the ceilings allow.
         above_ceiling=above_ceiling_rows(ops, shares) if step.step.time.n else [],
@@ -216,11 +220,18 @@ def mfu_of(
     return (None if rate is None else sum(by_dtype.values()) / rate / step_s), dtype
 
 
-def speed_of_light(leaves_s: dict[str, float], ceilings: Ceilings | None) -> float | None:
-    """The step if nothing but the roofs were left, in seconds; ``None`` without ceilings."""
+def speed_of_light(
+    leaves_s: dict[str, float], ceilings: Ceilings | None, at_peak_s: float
+) -> float | None:
+    """The step if nothing but the roofs were left, in seconds; ``None`` without ceilings.
+
+    ``at_peak_s``: what the step's matrix products take at the peak, which is the least too. Leaves
+    hold less where such kernels run beside each other on several streams.
+    """
     if ceilings is None:
         return None
-    return sum(time_s for name, time_s in leaves_s.items() if name.endswith(".roof"))
+    roofs_s = sum(time_s for name, time_s in leaves_s.items() if name.endswith(".roof"))
+    return max(roofs_s, at_peak_s)
 
 
 def idle_rows(gaps: Sequence[IdleGap]) -> list[IdleRow]:

@@ -140,9 +140,11 @@ def _tried(diagnosis: Diagnosis) -> list[str]:
 def _little_to_win(diagnosis: Diagnosis, levels: tuple[str, ...]) -> list[str]:
     """The most that is to be saved of the other levels alone: what these take."""
     sums, step_s = top_levels(diagnosis.leaves), diagnosis.accounted_s
+    # What kernels of unknown work are bound by may be either.
+    unknown = sums["unmodelled"] >= LITTLE * step_s
     little = [
         (level, percent(sums[level] / step_s))
-        for level in ("compute", "memory", "overhead")
+        for level in (("overhead",) if unknown else ("compute", "memory", "overhead"))
         if step_s and level not in levels and sums[level] < LITTLE * step_s
     ]
     if not little:

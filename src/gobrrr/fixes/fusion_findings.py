@@ -232,11 +232,11 @@ def _result_of(call: OpCall, storage: int) -> tuple[TensorSpec, ...] | None:
         own = tensors[0]
         return (_with_storage(own, own.storage if own.storage is not None else storage),)
     name = call.name.partition("::")[2]
-    if name in ("mm", "bmm"):
-        a, b = tensors[0], tensors[1]
-        return (TensorSpec((*a.shape[:-1], b.shape[-1]), a.dtype, None, storage),)
-    if name in ("addmm", "baddbmm") and len(tensors) > 2:
-        a, b = tensors[1], tensors[2]
+    if name in ("mm", "bmm", "addmm", "baddbmm"):
+        a, b = ([*tensors, None, None][1:3]) if "add" in name else ([*tensors, None][:2])
+        # A trace holds what was recorded, of a nested tensor for one no sizes.
+        if a is None or b is None or min(len(a.shape), len(b.shape)) < 2:
+            return None
         return (TensorSpec((*a.shape[:-1], b.shape[-1]), a.dtype, None, storage),)
     if "norm" in name or "softmax" in name:
         return (_with_storage(tensors[0], storage),)
