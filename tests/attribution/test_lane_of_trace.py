@@ -49,6 +49,23 @@ def test_operators_that_do_work_are_the_kernels(tmp_path: Path) -> None:
     assert any("CPU work" in notice for notice in lane.capture.timeline.notices)
 
 
+def test_without_shapes_an_operator_with_a_formula_is_the_kernel(tmp_path: Path) -> None:
+    """As torch records by default: what an operator does inside must not make it dispatch."""
+    trace = WrittenTrace()
+    trace.note("ProfilerStep#1", 0, 200)
+    trace.op("aten::matmul", 10, 90)
+    trace.op("aten::mm", 15, 80)
+    trace.op("aten::resize_", 20, 1)
+    trace.op("aten::sum", 110, 40)
+    trace.op("aten::as_strided", 112, 1)
+    lane, found = attributed(trace, tmp_path)
+    assert names_of(lane) == ["aten::mm", "aten::sum"]
+    leaves = {k: v / 1000 for k, v in found.attribution.leaves_ns.items() if v}
+    assert leaves["compute.unmodelled"] == 80
+    assert leaves["memory.unmodelled"] == 40
+    assert leaves["overhead.dispatch"] == 10
+
+
 def test_operators_of_other_threads_are_outside(tmp_path: Path) -> None:
     trace = WrittenTrace()
     trace.note("ProfilerStep#1", 0, 100)

@@ -13,7 +13,7 @@ from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.attribution.leaves import UNMODELLED, KernelShares
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
-from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble
+from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble, speed_of_light
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.tables import coverage_of
 from gobrrr.timeline.data import WHOLE_TRACE, Timeline
@@ -74,6 +74,14 @@ def test_unprofiled_times_are_the_step_and_name_its_slow_ones(timeline: Timeline
     assert sum(found.leaves.values()) == pytest.approx(base)
     assert [(slow.index, slow.time_s) for slow in found.step.slow_steps] == [(3, samples[3])]
     assert found.step.profiled_time_s == pytest.approx(base)
+
+
+def test_the_speed_of_light_is_no_less_than_the_products_at_their_peak() -> None:
+    """Kernels beside each other on several streams share the time, and not the arithmetic."""
+    leaves = {"compute.matrix.roof": 1e-3, "compute.matrix.below": 2e-3, "memory.device.roof": 1e-3}
+    assert speed_of_light(leaves, ceilings(), 0.0) == pytest.approx(2e-3)
+    assert speed_of_light(leaves, ceilings(), 2.5e-3) == pytest.approx(2.5e-3)
+    assert speed_of_light(leaves, None, 2.5e-3) is None
 
 
 def test_without_ceilings_there_is_no_speed_of_light(timeline: Timeline) -> None:

@@ -98,3 +98,14 @@ def test_places_of_one_line_are_one_finding() -> None:
     assert found.prediction is not None
     assert found.prediction.expected_s == pytest.approx(3 * 101e-6)
     assert "in each of 3 places" in found.because
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((4, 4),), ((4,), (4, 4)), ()])
+def test_products_whose_sizes_were_not_recorded_whole_break_nothing(
+    shapes: tuple[tuple[int, ...], ...],
+) -> None:
+    """PyTorch writes no sizes of nested tensors, and a recording may be damaged."""
+    for name in ("mm", "bmm", "addmm", "baddbmm"):
+        specs = tuple(TensorSpec(shape, "float32") for shape in shapes)
+        product = OpFact(OpCall(f"aten::{name}", specs), kernel_s=1e-4, phase="forward")
+        assert fusion_findings([product, measured("cos", [1], 2)], CEILINGS, 1e-3) == []
