@@ -286,3 +286,14 @@ def test_an_op_of_many_shapes_is_named_as_a_whole(made, data):
     assert "aten::mm takes 80 % of the step, on 40 different shapes." in verdict_of(diagnosis)
     diagnosis.ops[0].time_s = 0.2
     assert "aten::mm (0,8)x(8,8) alone takes 20 % of the step" in verdict_of(diagnosis)
+
+
+@pytest.mark.parametrize(("unmodelled_s", "said"), [(0.0, True), (0.4, False)])
+def test_of_kernels_that_nothing_is_known_of_nothing_is_promised(made, unmodelled_s, said):
+    """They may be compute or memory: what these take is then not known."""
+    found = made(
+        {"overhead.dispatch": 0.6 - 0.5 * unmodelled_s, "compute.vector.below": 0.03,
+         "unmodelled": unmodelled_s}
+    )  # fmt: skip
+    found.regime = "overhead"
+    assert ("would save no more" in verdict_of(found)) is said

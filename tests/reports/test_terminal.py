@@ -24,6 +24,7 @@ from gobrrr.diagnosis.schema import (
 )
 from gobrrr.reports import TABLES
 from gobrrr.reports.markdown import report_markdown
+from gobrrr.reports.tables import tables_named
 from gobrrr.reports.terminal import Options, options_for, print_report, report_text
 from gobrrr.timeline.step_kinds import SeenSteps
 
@@ -323,3 +324,12 @@ def test_tokens_per_second_are_those_of_the_time_beside_them(minimal: Diagnosis)
     # The interval is the median's, which the mean may lie outside of.
     assert "100.0 ms per step (100.0 to 400.0, 24 steps; mean 200.0" in usual
     assert "200.0 ms per step (24 steps; median 100.0, 100.0 to 400.0; " in varying
+
+
+def test_phases_that_stand_for_modules_are_told_once(training: Diagnosis) -> None:
+    named = replace(training)
+    titles = [table.title for table in tables_named(("module", "phase"), named, 9)]
+    assert len(titles) == 2
+    unknown = replace(training, modules=[])
+    (table,) = tables_named(("module", "phase"), unknown, 9)
+    assert table.title == titles[1]

@@ -10,7 +10,7 @@ from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.rank_tables import job_line, rank_tables
-from gobrrr.reports.tables import TextTable, table_named, time_scale
+from gobrrr.reports.tables import TextTable, tables_named, time_scale
 from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import share
 
@@ -70,8 +70,7 @@ def report_markdown(
         lines += [f"{_escape(line)}\n" for line in said]
         if diagnosis.fixes.snippet:
             lines += ["```python", diagnosis.fixes.snippet, "```", ""]
-    tables = [table_named(name, diagnosis, top) for name in by]
-    tables += rank_tables(diagnosis, top)
+    tables = [*tables_named(by, diagnosis, top), *rank_tables(diagnosis, top)]
     for table in tables:
         if table.rows:
             lines += [*_table(table), ""]

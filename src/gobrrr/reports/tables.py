@@ -287,6 +287,12 @@ def _table(
     return TextTable(title, columns, shown, max(0, len(items) - top))
 
 
+def tables_named(names: Sequence[str], diagnosis: Diagnosis, top: int) -> list[TextTable]:
+    """Those of them that have rows, each once: modules are phases where none is known."""
+    tables = {table.title: table for table in (table_named(n, diagnosis, top) for n in names)}
+    return [table for table in tables.values() if table.rows]
+
+
 def table_named(name: str, diagnosis: Diagnosis, top: int) -> TextTable:
     """One of ``reports.TABLES``, of at most ``top`` rows. Raises ``KeyError`` for another name."""
     entry = {table.name: table for table in reports.TABLES}[name]

@@ -24,7 +24,7 @@ from gobrrr.reports import sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, ruled_out_lines, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
 from gobrrr.reports.rank_tables import job_line, rank_tables
-from gobrrr.reports.tables import TextTable, table_named, time_scale
+from gobrrr.reports.tables import TextTable, tables_named, time_scale
 from gobrrr.timeline.names import plain_name
 from gobrrr.timeline.quantities import share
 
@@ -146,11 +146,9 @@ def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
         sentences.speed_of_light, sentences.device_time, sentences.energy, sentences.least_certain,
     )  # fmt: skip
     _print_lines(console, [sentence(diagnosis) for sentence in below])
-    for name in options.by:
-        table = table_named(name, diagnosis, options.top)
-        if table.rows:
-            console.print()
-            draw_table(table, console, options)
+    for table in tables_named(options.by, diagnosis, options.top):
+        console.print()
+        draw_table(table, console, options)
     _draw_ranks(diagnosis, console, options)
     _draw_findings(diagnosis, console, options)
     if diagnosis.fixes is not None:
