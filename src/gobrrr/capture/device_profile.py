@@ -30,8 +30,14 @@ RUN_AHEAD = (
     "The host ran ahead by a step or more: steps are divided where the device begins them, and the "
     "first and the last recorded one are left out."
 )
+TOO_FEW_TO_DIVIDE = (
+    "The host ran ahead by a step or more, and too few steps were recorded to divide them where "
+    "the device begins them: their lengths are those of the host's marks. Record four or more."
+)
 # Steps between two synchronisations.
 STEPS_TOGETHER = 4
+# Of fewer marked steps the first and the last, which have no window, would be most.
+LEAST_DIVIDED = 4
 
 
 class StepsOnDevice:
@@ -173,7 +179,7 @@ def steps_of_device(timeline: Timeline) -> Timeline:
     window of the code that launched it. The others stay as they are marked.
     """
     kernels, marks = timeline.kernels, step_marks(timeline)
-    if timeline.steps_how != MARKED or not len(kernels) or len(marks) < 4:
+    if timeline.steps_how != MARKED or not len(kernels):
         return timeline
     rows = np.flatnonzero(kernels.launch >= 0)
     launched = np.searchsorted(marks, timeline.host.start_ns[kernels.launch[rows]], side="right")
@@ -181,6 +187,8 @@ def steps_of_device(timeline: Timeline) -> Timeline:
     took = (kernels.end_ns - kernels.start_ns)[rows]
     if took[launched != ran].sum() <= took[launched == ran].sum():
         return timeline
+    if len(marks) < LEAST_DIVIDED:
+        return replace(timeline, notices=(*timeline.notices, TOO_FEW_TO_DIVIDE))
     found = _between(marks, timeline)
     return found if found is timeline else replace(found, notices=(*found.notices, RUN_AHEAD))
 
