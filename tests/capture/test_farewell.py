@@ -35,9 +35,14 @@ TOLD = "told its script was ended by SIGTERM\n"
 
 
 def leave(body: str) -> subprocess.CompletedProcess[str]:
+    # A signal in the very moment in which the thread that watches begins may come a little later.
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     return subprocess.run(
-        [sys.executable, "-c", f"{SETUP}\nwith farewell.heard_before_it_leaves(told):\n{lines}"],
+        [
+            sys.executable,
+            "-c",
+            f"{SETUP}\nwith farewell.heard_before_it_leaves(told):\n    time.sleep(0.1)\n{lines}",
+        ],
         capture_output=True,
         text=True,
         timeout=120,
