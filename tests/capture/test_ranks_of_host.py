@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import msgspec
+from filelock import FileLock
 
 from gobrrr.capture.job_boards import FolderBoard
 from gobrrr.capture.job_hosts import Place
@@ -81,6 +82,14 @@ def test_a_rank_that_died_at_once_is_dead_to_those_that_come_later(tmp_path: Pat
     ended.wait()
     folder = left_by(tmp_path / "gobrrr-job-0-own", ended.pid)
     assert start(folder, 1).dead() == {"0"}
+
+
+def test_a_rank_that_keeps_the_lock_stops_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "gobrrr-job-0-own"
+    start(folder, 0)
+    with FileLock(folder / ".lock"):
+        other = start(folder, 1)
+    assert set(other.there()) == {0, 1}
 
 
 LEAVES = """

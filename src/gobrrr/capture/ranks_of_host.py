@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,7 @@ from gobrrr.capture.job_boards import JOB_FOLDER, BoardLostError, FolderBoard
 from gobrrr.capture.job_hosts import Place
 
 _POLL_FROM_S, _POLL_TO_S = 0.0005, 0.02
-# Between claiming to be the first and saying so.
+# Between claiming to be the first and saying so; for the lock of those that come.
 _CLAIM_LIMIT_S = 1.0
 # What nobody has written to for a day is left behind.
 _OLD_S = 86400.0
@@ -125,7 +124,8 @@ class RanksOfHost:
         """
         there = self.there()
         if self._own.rank in there and all(each.is_dead for each in there.values()):
-            for path in self.board.folder.iterdir():
+            # Those with a dot are no messages: the lock is one.
+            for path in self.board.folder.glob("[!.]*"):
                 with contextlib.suppress(OSError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -148,19 +148,15 @@ class RanksOfHost:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Without the other ranks of this host, where the system can lock a folder."""
-    try:
-        locks = import_module("fcntl")
-        handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
+    """Without the other ranks of this host, unless one keeps the lock or there can be none."""
+    # Not at the top: it brings asyncio, and only jobs need it.
+    from filelock import FileLock
+
+    with contextlib.ExitStack() as held:
+        # A lock that is kept too long is an OSError too.
+        with contextlib.suppress(OSError, NotImplementedError):
+            held.enter_context(FileLock(folder / ".lock").acquire(timeout=_CLAIM_LIMIT_S))
         yield
-        return
-    try:
-        with contextlib.suppress(OSError):  # A file system that has no locks.
-            locks.flock(handle, locks.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _there(board: FolderBoard) -> dict[int, Presence]:

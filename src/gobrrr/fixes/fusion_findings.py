@@ -233,10 +233,11 @@ def _result_of(call: OpCall, storage: int) -> tuple[TensorSpec, ...] | None:
         return (_with_storage(own, own.storage if own.storage is not None else storage),)
     name = call.name.partition("::")[2]
     if name in ("mm", "bmm", "addmm", "baddbmm"):
-        a, b = ([*tensors, None, None][1:3]) if "add" in name else ([*tensors, None][:2])
+        factors = tensors[1:3] if "add" in name else tensors[:2]
         # A trace holds what was recorded, of a nested tensor for one no sizes.
-        if a is None or b is None or min(len(a.shape), len(b.shape)) < 2:
+        if len(factors) < 2 or min(len(factor.shape) for factor in factors) < 2:
             return None
+        a, b = factors
         return (TensorSpec((*a.shape[:-1], b.shape[-1]), a.dtype, None, storage),)
     if "norm" in name or "softmax" in name:
         return (_with_storage(tensors[0], storage),)

@@ -7,7 +7,7 @@ autocast, inference mode) puts it around each step rather than around the trial.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -46,11 +46,12 @@ class Program(Workload):
         if not (self.around_step or self.around_forward or self.plain_call):
             # As short as what the user runs: contexts would cost a small compiled step percents.
             return super().step()
+        if self.plain_call:
+            return self.forward()
+        if not self.trains:
+            with torch.no_grad():
+                return self.forward()
         with _entered(self.around_step):
-            if self.plain_call or not self.trains:
-                recorded = nullcontext() if self.plain_call else torch.no_grad()
-                with recorded, _entered(self.around_forward):
-                    return super().forward()
             self.optimizer.zero_grad()
             with _entered(self.around_forward):
                 output = super().forward()
