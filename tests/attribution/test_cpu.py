@@ -219,5 +219,7 @@ def test_page_faults_are_as_many_as_timed_steps_have() -> None:
     recorded = np.array([30.0, 0.0, 10.0])
     # The allocator of a timed step gives back less: the same ops, a quarter of the faults.
     assert faults_of_timed_steps(recorded, 10.0).tolist() == [7.5, 0.0, 2.5]
-    assert faults_of_timed_steps(recorded, 400.0).tolist() == recorded.tolist()
+    # Or more, as far as the ops that were seen to bring in memory may be all that do.
+    assert faults_of_timed_steps(recorded, 60.0).tolist() == [45.0, 0.0, 15.0]
+    assert faults_of_timed_steps(recorded, 400.0).tolist() == [90.0, 0.0, 30.0]
     assert faults_of_timed_steps(recorded, None).tolist() == recorded.tolist()

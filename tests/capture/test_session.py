@@ -104,12 +104,12 @@ def test_every_phase_gets_its_steps_and_no_other() -> None:
     clock = FakeClock()
     session, profilers = make(Plan(warmup=2, steps=4, profiled=3), clock)
     phases = run(session, clock, [10] * 17)
-    # 2 warm-up, 1 recorded + 1 let pass, 2 timed, 1 + 3 profiled, 1 + 2 sampled, 2 timed.
+    # 2 warm-up, 2 timed, 1 recorded + 1 let pass, 1 + 3 profiled, 1 + 2 sampled, 2 timed.
     assert (
         phases
         == [WARMUP] * 2
-        + [RECORD] * 2
         + [TIME] * 2
+        + [RECORD] * 2
         + [PROFILE] * 4
         + [SAMPLE] * 3
         + [TIME] * 2
@@ -124,8 +124,8 @@ def test_every_phase_gets_its_steps_and_no_other() -> None:
 def test_two_steps_are_recorded_where_two_are_to_be_compared() -> None:
     clock = FakeClock()
     session, _ = make(Plan(warmup=2, steps=4, profiled=3, recorded=2), clock)
-    phases = run(session, clock, [10] * 7)
-    assert phases == [WARMUP] * 2 + [RECORD] * 3 + [TIME] * 2
+    phases = run(session, clock, [10] * 9)
+    assert phases == [WARMUP] * 2 + [TIME] * 2 + [RECORD] * 3 + [PROFILE] * 2
     assert len(session.result.recorded_steps) == 2
 
 
@@ -361,7 +361,7 @@ def test_a_program_that_ends_while_timed_has_the_load_of_its_unfinished_block(
     monkeypatch.setattr("gobrrr.measure.load.SystemLoadCounters", BusyMachine)
     clock = FakeClock()
     session, _ = make(Plan(warmup=1, steps=12), clock)
-    run(session, clock, [10] * 6)
+    run(session, clock, [10] * 4)
     assert session.phase == TIME and session.result.disturbance is None
     session.salvage()
     assert "other programs took 50 %" in str(session.result.disturbance)
@@ -373,14 +373,14 @@ def test_a_device_says_how_long_the_steps_of_an_unfinished_block_took(gone: bool
     clock = FakeClock()
     session, _ = make(Plan(warmup=1, steps=12), clock)
     session._find_device = lambda: FakeDevice(clock, gone)
-    run(session, clock, [10] * 6)
+    run(session, clock, [10] * 4)
     # The host's own clock says when they were issued.
     assert session.phase == TIME and session.result.all_plain_ns == [10 * MS] * 3
     for _ in range(2):
         session.salvage()
         assert session.result.all_plain_ns == ([] if gone else [5 * MS] * 3)
     assert len(session.result.notices) == gone
-    assert session.result.plain_windows[0] == ([] if gone else [3, 4, 5])
+    assert session.result.plain_windows[0] == ([] if gone else [1, 2, 3])
 
 
 def test_of_two_disturbed_blocks_the_worse_is_told() -> None:

@@ -25,6 +25,9 @@ from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 from gobrrr.work.generated_cpp import work_of_cpp_kernel
 
+# Faults of timed steps are spread over the ops that had them while recorded, so much more at most.
+MOST_MORE = 3.0
+
 
 @dataclass(frozen=True)
 class CpuAnalysis:
@@ -110,6 +113,10 @@ def attribute_measurements(
         works, calls, faults = works_of_mean_step(recorded, works, kind)
     faults = faults_of_timed_steps(faults, kind.page_faults, calls)
     step_faults = faults_of_step(faults, calls)
+    fault_ns = (ceilings.value("page_fault") or 0.0) * 1e9
+    if kind.fault_ns is not None:
+        # What these steps themselves tell, less what giving the page back takes of it.
+        fault_ns = max(0.0, kind.fault_ns - release_ns_per_fault)
     result = attribute_cpu(
         capture,
         works,
@@ -118,7 +125,7 @@ def attribute_measurements(
         basis=MEAN if kind.varying else MEDIAN,
         calls=calls,
         fixed_ns=fixed.time_ns,
-        fault_ns=faults * (ceilings.value("page_fault") or 0.0) * 1e9,
+        fault_ns=faults * fault_ns,
         cost=cost,
         release_ns=release_ns_per_fault * step_faults,
         generated={name: work_of_cpp_kernel(source) for name, source in measured.generated.items()},
@@ -138,9 +145,11 @@ def faults_of_timed_steps(
 
     The recorded step tells which ops bring in fresh memory; how much of it a step brings in at all
     is counted while it is timed (``None``: it was not). While a step is recorded the allocator
-    gives back memory that it would otherwise use again.
+    gives back memory that it would otherwise use again, or keeps what it would otherwise give
+    back: then the ops seen to bring in memory bring in more of it, up to ``MOST_MORE`` times, since
+    others may be those that do.
     """
     total = faults_of_step(recorded, calls)
-    if timed is None or total <= timed:
+    if timed is None or total <= 0:
         return recorded
-    return recorded * (timed / total)
+    return recorded * min(timed / total, MOST_MORE)

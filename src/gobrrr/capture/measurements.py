@@ -40,7 +40,8 @@ MANY_OPS = 10_000
 MOST_OPS_PROFILED = 150_000
 # Events that one profiling run may hold: kineto keeps about 4 kB for each until it is read.
 EVENTS_PER_PROFILE = 150_000
-FIRST_BLOCK_MOST_STEPS = 10
+# Steps that are timed before anything is attached: ten, and of short ones up to twenty.
+FIRST_BLOCK_STEPS, FIRST_BLOCK_MOST_STEPS, FIRST_BLOCK_S = 10, 20, 0.3
 # Steps with more ops than this fill gigabytes: an op is up to five events of torch's profiler, and
 # an event 1.5 kB until it is read.
 MOST_OPS_OF_PROFILER = 60_000
@@ -115,6 +116,8 @@ class StepKind:
         wall: what the wall time goes to; ``None`` where that cannot be told.
         seen: all such steps, not the timed ones alone; ``None`` where that cannot be told.
         page_faults: of such a step when nothing is attached to it; ``None`` if not counted.
+        fault_ns: what one of them costs, by timed steps that have more and fewer; ``None`` where
+            these do not tell.
         window_counts: how much each profiled step of a device counts in a mean over the sizes of
             the timed ones, 1 on average; empty where all are alike.
     """
@@ -126,6 +129,7 @@ class StepKind:
     wall: WallTime | None = None
     seen: SeenSteps | None = None
     page_faults: float | None = None
+    fault_ns: float | None = None
     window_counts: tuple[float, ...] = ()
 
 
@@ -273,7 +277,8 @@ def plain_steps_planned(plan: Plan, step_s: float, varying: bool) -> tuple[int, 
         total = 2 * plain_steps_wanted(step_s)
         if varying:
             total = max(total, min(VARYING_TIMED, int(VARYING_TIMED_S / step_s)))
-    first = min(FIRST_BLOCK_MOST_STEPS, (total + 1) // 2)
+    first = max(FIRST_BLOCK_STEPS, min(FIRST_BLOCK_MOST_STEPS, int(FIRST_BLOCK_S / step_s)))
+    first = min(first, (total + 1) // 2)
     return first, max(1, total - first)
 
 

@@ -13,6 +13,7 @@ from statistics import mean, median
 import numpy as np
 
 from gobrrr.capture.measurements import Measurements, RecordedStep, StepKind
+from gobrrr.capture.page_faults import block_faults
 from gobrrr.capture.repeated_ops import with_varying
 from gobrrr.capture.step_kinds import (
     Sorted,
@@ -39,6 +40,12 @@ def same_steps(measured: Measurements) -> Measurements:
     if not any(found.own[i] for i in places):
         return measured
     plain_ns, plain_windows = _plain(measured, found)
+    notices = measured.notices
+    # Of a device the steps' buffers are its own.
+    faults = block_faults(found, *plain_windows) if measured.device_timeline is None else None
+    if faults is not None and faults.moved:
+        plain_ns, plain_windows = [plain_ns[0], []], [plain_windows[0], []]
+        notices = [*notices, faults.notice(len(plain_ns[0]))]
     timed = [*plain_windows[0], *plain_windows[1]]
     profiled = [
         (raw, window)
@@ -66,6 +73,7 @@ def same_steps(measured: Measurements) -> Measurements:
         else None,
         seen=seen_steps(found) if timeline is None else None,
         page_faults=_faults(found, timed),
+        fault_ns=None if faults is None else faults.fault_ns,
         window_counts=window_counts,
     )
     sampled = [
@@ -82,6 +90,7 @@ def same_steps(measured: Measurements) -> Measurements:
         recorded=recorded,
         sampled=sampled or measured.sampled,
         device_timeline=timeline,
+        notices=notices,
         kind=kind,
     )
 

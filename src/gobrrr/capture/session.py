@@ -1,4 +1,8 @@
-"""The measurement itself, driven by step boundaries: warm up, record, time, profile, sample, time.
+"""The measurement itself, driven by step boundaries: warm up, time, record, profile, sample, time.
+
+The first timed steps come before anything was attached to the program: what a recorder and a
+profiler allocate moves the top of the heap, and pages that the program alone gives back and faults
+in again at every step may then stay.
 
 One state machine for every kind of target. A script calls ``boundary`` from hooks, a function from
 a plain loop. Each phase is a whole number of steps; what a phase costs is never in another's time.
@@ -100,7 +104,7 @@ class Session:
         self._agreed_s: float | None = None
         self._ops, self._varying, self._may_sample = 0, False, True
         self._log.begin(self.result)
-        self._after_recording: Callable[[], None] = lambda: self._enter_timing(0)
+        self._after_recording: Callable[[], None] = self._profile_recorded
         self._after_profiling: Callable[[], None] = self._record_more_or_time
         self._after_sampling: Callable[[], None] = lambda: self._enter_timing(1)
         self._after_timing: Callable[[], None] = self._complete
@@ -229,8 +233,7 @@ class Session:
         if agreed["more"]:
             self._wanted = max(self._warm_up.wanted, len(self.result.warmup_ns) + 1)
             return
-        self._device = self._find_device()
-        self._start_recording()
+        self._enter_timing(0)
 
     def _start_recording(self) -> None:
         self._enter(RECORD, 1)
@@ -285,20 +288,27 @@ class Session:
             return
         self._timed.end(self.result)
         if self._block == 0:
-            own = {"step_s": self._measured_s(), "ops": float(len(self.result.recorded or ()))}
-            agreed = self._agree(TIME, {**own, "varying": float(self._log.varying())})
-            self._agreed_s, self._ops = agreed["step_s"], int(agreed["ops"])
-            self._varying = bool(agreed["varying"])
-            if self._ops > MOST_OPS_OF_PROFILER and self._device is None:
-                self._time_through_dispatcher(
-                    f"{self._ops:,} ops per step are more than torch's profiler can hold in memory"
-                )
-            self._profiled_wanted = profiled_steps_planned(
-                self._plan, self._step_s(), self._ops, self._varying
-            )
-            self._start_profiling(PROFILE, self._profiled_wanted + self._discarded())
+            own = {"step_s": self._measured_s(), "varying": float(self._log.varying())}
+            agreed = self._agree(TIME, own)
+            self._agreed_s, self._varying = agreed["step_s"], bool(agreed["varying"])
+            self._start_recording()
         else:
             self._after_timing()
+
+    def _profile_recorded(self) -> None:
+        """Profile steps of so many ops as were recorded."""
+        self._device = self._device or self._find_device()
+        self._ops = int(
+            self._agree(PROFILE, {"ops": float(len(self.result.recorded or ()))})["ops"]
+        )
+        if self._ops > MOST_OPS_OF_PROFILER and self._device is None:
+            self._time_through_dispatcher(
+                f"{self._ops:,} ops per step are more than torch's profiler can hold in memory"
+            )
+        self._profiled_wanted = profiled_steps_planned(
+            self._plan, self._step_s(), self._ops, self._varying
+        )
+        self._start_profiling(PROFILE, self._profiled_wanted + self._discarded())
 
     def _complete(self) -> None:
         """What is missing of the steps that turned out to be the usual ones; then the lines."""
