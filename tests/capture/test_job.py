@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.job import Job, job_of, rank_of
+from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.job_boards import StoreBoard, folder_of
+from gobrrr.capture.launcher import rank_of
 from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.timeline.errors import InputError
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from gobrrr.capture.job import rank_of
+from gobrrr.capture.launcher import rank_of
 from gobrrr.capture.own_descriptor import OwnDescriptor
 from gobrrr.capture.own_thread import OwnThread
 from gobrrr.capture.script import ScriptExit

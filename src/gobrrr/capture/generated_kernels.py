@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gobrrr.work.generated_cpp import kernel_name
-
 _SWITCH = "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE"
 _KERNEL = re.compile(r"cpp_pybinding\(\[.*?\], r?'''(.*?)'''", re.DOTALL)
 
@@ -24,6 +22,10 @@ def generated_kernel_sources() -> dict[str, str]:
     """
     loaded = sys.modules.get("torch._inductor.codecache")
     modules = getattr(getattr(loaded, "PyCodeCache", None), "modules", ())
+    if not modules:
+        return {}
+    from gobrrr.work.generated_cpp import kernel_name
+
     found: dict[str, str] = {}
     ambiguous: set[str] = set()
     for module in modules:

@@ -358,18 +358,6 @@ def _late(board: Board, key: str, rank: int, limit_s: float) -> str:
     return f"rank {rank} did not reach {same} within {whole_seconds(limit_s)}"
 
 
-def rank_of(environment: Mapping[str, str]) -> int:
-    """Which rank of a job this process is; 0 for a process on its own."""
-    rank = environment.get("RANK", "")
-    return int(rank) if rank.isdecimal() and job_size(environment) > 1 else 0
-
-
-def job_size(environment: Mapping[str, str]) -> int:
-    """How many processes the job of this one has; 1 for a process on its own."""
-    size = environment.get("WORLD_SIZE", "")
-    return int(size) if size.isdecimal() and environment.get("RANK", "") else 1
-
-
 def job_of(environment: Mapping[str, str], program: str) -> Job | None:
     """The job that the launcher's environment tells of; ``None`` for a process on its own.
 

@@ -7,17 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median, stdev
+from typing import TYPE_CHECKING
 
-from gobrrr.capture.collective_calls import group_titles, own_rank, process_groups
-from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
 from gobrrr.measure.load import Load
-from gobrrr.timeline.data import Timeline
-from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.quantities import time_text
 from gobrrr.timeline.step_kinds import SeenSteps, StepWindow, WallTime
+
+if TYPE_CHECKING:
+    from gobrrr.capture.profile import RawEvents
+    from gobrrr.timeline.data import Timeline
+    from gobrrr.timeline.graph import StepOp
 
 PROFILED_STEPS = 7
 # Of the ranks of a job at the least, if a step is no longer than ``LONG_STEP_S``.
@@ -194,6 +196,8 @@ class Measurements:
 
     def see_groups(self) -> None:
         """Keep who is in which process group now."""
+        from gobrrr.capture.collective_calls import group_titles, own_rank, process_groups
+
         self.groups |= process_groups()
         self.group_titles |= group_titles()
         self.own_rank = own_rank()

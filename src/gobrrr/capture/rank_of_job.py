@@ -7,17 +7,19 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
-from gobrrr.capture.absent_rank_watch import AbsentRankWatch
-from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.measurements import Agree
 from gobrrr.capture.replacement import put_in_place
 from gobrrr.capture.script import FINISHED, ScriptExit
 from gobrrr.capture.thread_effort import effort_of
 from gobrrr.measure.ending import ends_first
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from gobrrr.capture.absent_rank_watch import AbsentRankWatch
+    from gobrrr.capture.job import Job
 
 # How long the first rank of a host may take to measure what the machine can do.
 _CEILINGS_LIMIT_S = 300.0
@@ -92,6 +94,9 @@ class RankOfJob:
         if self.job is None:
             yield
             return
+        # A process on its own brings nothing of it into the program's heap.
+        from gobrrr.capture.absent_rank_watch import AbsentRankWatch
+
         how = "its script was stopped"
         self._watch = AbsentRankWatch(self.job)
         self._watch.start()
@@ -148,6 +153,8 @@ class RankOfJob:
     def tell(self, record: msgspec.Struct) -> None:
         """Leave what was found, for the first rank."""
         if self.job is not None:
+            import msgspec
+
             self.told = True
             self.job.publish(msgspec.json.encode(record))
 
@@ -167,4 +174,8 @@ def rank_of_job(
     Raises:
         InputError: the environment contradicts itself.
     """
+    if not environment.get("RANK") or not environment.get("WORLD_SIZE"):
+        return RankOfJob(None, perfetto)
+    from gobrrr.capture.job import job_of
+
     return RankOfJob(job_of(environment, program), perfetto)

@@ -26,12 +26,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from gobrrr.capture.own_thread import OwnThread
-from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.source_lines import blamed_line
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
 from gobrrr.timeline.names import UNASKED_LINE
+
+if TYPE_CHECKING:
+    from gobrrr.capture.profile import RawEvents
 
 INTERVAL_S = 0.0005
 # How long the main thread may keep the interpreter's lock once the sampler wants it; Python's

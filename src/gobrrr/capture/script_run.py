@@ -7,10 +7,10 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.deferred_signals import signals_deferred
-from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.farewell import heard_before_it_leaves, told_to_its_end
 from gobrrr.capture.fused_optimizers import has_fused
 from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
@@ -93,6 +93,16 @@ def measure_script(
     return ScriptEnd(ended, run.problem, run.too_few_steps, ran_on)
 
 
+def _device_in_use() -> Any:
+    """The GPU, if the program has put something on it (``device_profile``); ``None`` on a CPU."""
+    accelerator = getattr(sys.modules.get("torch"), "accelerator", None)
+    if accelerator is None or not accelerator.is_available():
+        return None
+    from gobrrr.capture.device_profile import device_in_use
+
+    return device_in_use()
+
+
 class _Run:
     """Connects the step watcher to the session, and concludes when the session is done."""
 
@@ -112,7 +122,7 @@ class _Run:
         self.session = Session(
             plan,
             on_phase=progress,
-            find_device=device_in_use,
+            find_device=_device_in_use,
             agree=rank.agree,
             calls=calls,
             on_settled=self.watcher.settle,

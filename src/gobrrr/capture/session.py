@@ -14,10 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.call_watch import CallWatch
-from gobrrr.capture.dispatch_profile import DispatchProfiler
 from gobrrr.capture.generated_kernels import generated_kernel_sources
 from gobrrr.capture.measurements import (
     BY_DISPATCH,
@@ -37,20 +36,45 @@ from gobrrr.capture.measurements import (
     steps_for_mean,
     unrecorded_notice,
 )
-from gobrrr.capture.op_recorder import OpRecorder
-from gobrrr.capture.profile import HostProfiler
-from gobrrr.capture.profiling import Profiling
-from gobrrr.capture.sampler import LineSampler
 from gobrrr.capture.thread_effort import EffortOfSteps
 from gobrrr.capture.timed_block import TimedBlock
-from gobrrr.capture.unrecorded import ops_of_profile
 from gobrrr.capture.warm_up import WarmUp
 from gobrrr.capture.window_log import WindowLog
 from gobrrr.timeline.step_kinds import PLAIN, PROFILED, RECORDED, WARM
 
+if TYPE_CHECKING:
+    from gobrrr.capture.profiling import Profiling
+
 WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
     "warm-up", "recording ops", "timing", "profiling", "sampling lines", "done",
 )  # fmt: skip
+
+
+# Imported when they are first used: what they bring would be in the program's heap before that.
+
+
+def _recorder(roots: Any) -> Any:
+    from gobrrr.capture.op_recorder import OpRecorder
+
+    return OpRecorder(roots)
+
+
+def _host_profiler() -> Any:
+    from gobrrr.capture.profile import HostProfiler
+
+    return HostProfiler()
+
+
+def _dispatch_profiler() -> Any:
+    from gobrrr.capture.dispatch_profile import DispatchProfiler
+
+    return DispatchProfiler()
+
+
+def _sampler(thread: int) -> Any:
+    from gobrrr.capture.sampler import LineSampler
+
+    return LineSampler(thread)
 
 
 class Session:
@@ -68,9 +92,9 @@ class Session:
         clock: Callable[[], int] = time.perf_counter_ns,
         on_phase: Callable[[str, int, int], None] = lambda phase, done, wanted: None,
         modules: dict[str, Any] | None = None,
-        make_recorder: Callable[[Any], Any] = OpRecorder,
-        make_profiler: Callable[[], Any] = HostProfiler,
-        make_sampler: Callable[[int], Any] = LineSampler,
+        make_recorder: Callable[[Any], Any] = _recorder,
+        make_profiler: Callable[[], Any] = _host_profiler,
+        make_sampler: Callable[[int], Any] = _sampler,
         find_device: Callable[[], Any] = lambda: None,
         agree: Agree | None = None,
         calls: CallWatch | None = None,
@@ -350,18 +374,20 @@ class Session:
         return steps_discarded(self._step_s(), self._ops, device=self._device is not None)
 
     def _start_profiling(self, phase: str, wanted: int, *, own_profiler: bool = False) -> None:
+        from gobrrr.capture.profiling import Profiling
+
         self._enter(phase, wanted)
         self.result.see_groups()
         try:
             make = self._device.make_profiler if self._device else self._make_profiler
-            if make is not DispatchProfiler:
+            if make is not _dispatch_profiler:
                 self._log.refuse_second_profiler(own_profiler)
             self._profiling = Profiling(make())
             self._profiling.start()
         except RuntimeError as error:
             if self._device is None and not self.result.by_dispatch:
                 self._time_through_dispatcher(f"{error}, and only one can run at a time")
-                self._profiling = Profiling(DispatchProfiler())
+                self._profiling = Profiling(_dispatch_profiler())
                 self._profiling.start()
             else:
                 self._profiling = None
@@ -374,7 +400,7 @@ class Session:
     def _time_through_dispatcher(self, why: str) -> None:
         self.result.notices.append(f"{why[0].upper()}{why[1:]}: {BY_DISPATCH}")
         self.result.by_dispatch = True
-        self._make_profiler = DispatchProfiler
+        self._make_profiler = _dispatch_profiler
 
     def _profile_ended(self) -> None:
         if self._profiling is None or self._profiling.interrupted:
@@ -406,5 +432,7 @@ class Session:
             self._start_profiling(PROFILE, more + first)
             return
         if self.result.unrecorded:
+            from gobrrr.capture.unrecorded import ops_of_profile
+
             self.result.recorded = ops_of_profile(self.result.profiled[-1])
         self._after_profiling()

@@ -19,6 +19,7 @@ from typing import Any
 
 from gobrrr.capture.call_watch import CallWatch, in_backward
 from gobrrr.capture.cycle import CycleFinder
+from gobrrr.capture.import_hook import when_imported
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 
@@ -122,8 +123,13 @@ class StepWatcher:
         self._keys: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
-        """Start watching. ``remove`` undoes everything."""
+        """Start watching, what is torch's once it is there. ``remove`` undoes everything."""
         _active.append(self)
+        self._undo["import"] = when_imported("torch", self._watch_torch)
+
+    def _watch_torch(self) -> None:
+        if self not in _active:
+            return
         self._calls.install()
         self._watch_optimizers()
         self._watch_profilers()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.compiler_counters import graphs_compiled
@@ -15,8 +15,10 @@ from gobrrr.capture.measurements import (
 )
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.step_kinds import Sorted, differ, sort_windows
-from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.step_kinds import Call, Mark, StepWindow
+
+if TYPE_CHECKING:
+    from gobrrr.timeline.graph import StepOp
 
 # The program's modules are known after this many steps: from then on each has hooks of its own.
 STEPS_TO_SETTLE = 3

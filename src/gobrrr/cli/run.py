@@ -174,13 +174,9 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if parsed.nproc_per_node is not None:
         return _run_job(parsed.nproc_per_node, own, target)
     progress = Progress(None if parsed.quiet else sys.stderr)
-    if parsed.threads is not None:
-        import torch
-
-        torch.set_num_threads(parsed.threads)
     if parsed.compare_compiled and target.kind != "function":
         raise InputError("--compare-compiled needs a function: gobrrr run bench.py:make_step")
-    from gobrrr.capture.job import job_size
+    from gobrrr.capture.launcher import job_size
 
     if target.kind == "function" and job_size(os.environ) > 1:
         raise InputError(
@@ -284,6 +280,10 @@ def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress
     from gobrrr.cli.output import show, write_files
     from gobrrr.pipeline.live import diagnose
 
+    if parsed.threads is not None:
+        import torch
+
+        torch.set_num_threads(parsed.threads)
     without_arguments(target.name)
     diagnosis = diagnose(
         load_function(target.name),
@@ -326,8 +326,7 @@ def _with_paths(
 
 
 def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
-    from gobrrr.capture.job import job_size, rank_of
-    from gobrrr.cli.output import show_again, show_now, write_files
+    from gobrrr.capture.launcher import job_size, rank_of
     from gobrrr.pipeline.script import diagnose_script
 
     trouble: list[InputError] = []
@@ -343,6 +342,8 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
 
     def write_now(diagnosis: Diagnosis, shown: bool) -> None:
         # Long before the script ends, and whatever becomes of it.
+        from gobrrr.cli.output import show_now, write_files
+
         saved = parsed
         try:
             write_files(diagnosis, places)
@@ -361,6 +362,7 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         steps=parsed.steps,
         warmup=parsed.warmup,
         stop=parsed.stop,
+        threads=parsed.threads,
         refresh_ceilings=parsed.refresh_ceilings,
         perfetto=places.perfetto,
         progress=progress,
@@ -368,6 +370,8 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
     )
     progress.end()
     if outcome.diagnosis is not None and not rank and outcome.ran_on:
+        from gobrrr.cli.output import show_again
+
         show_again(outcome.diagnosis, stream)
     ended_badly = outcome.exit.interrupted or outcome.exit.raised or outcome.exit.code
     for error in trouble if ended_badly else ():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from gobrrr.devices.backends import backend_of, gpus_here, identify
+from gobrrr.devices.cache import cache_folder
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.devices.native import compiler
@@ -119,13 +120,6 @@ def _read(path: Path) -> Ceilings | None:
     except (OSError, CeilingsFileError):
         # Not there, or damaged: it is measured and written anew.
         return None
-
-
-def cache_folder() -> Path:
-    """Where gobrrr keeps files between runs: ``gobrrr`` in the user's cache folder."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("gobrrr", appauthor=False)
 
 
 def cache_path(device: DeviceIdentity, torch_version: str, threads: int) -> Path:

@@ -6,23 +6,26 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from gobrrr.attribution.device_run import Analysis
 from gobrrr.capture.compiler_counters import compiler_counters
+from gobrrr.capture.import_hook import when_imported
 from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
 from gobrrr.capture.program_modes import outside_the_program
 from gobrrr.capture.rank_of_job import rank_of_job
 from gobrrr.capture.script import Script, ScriptExit, load_module, load_script
 from gobrrr.capture.script_run import measure_script
 from gobrrr.capture.steps import StepWatcher
-from gobrrr.devices import ceilings_beforehand
-from gobrrr.diagnosis.job_records import diagnosis_of_job, diagnosis_of_others
-from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.devices.beforehand import measure_beforehand
 from gobrrr.measure.progress import Progress, silent
-from gobrrr.pipeline.measured import diagnose_measured
 from gobrrr.timeline.errors import InputError
 
-OnAnalysis = Callable[[Diagnosis, Analysis, StepWatcher], None]
+# What diagnoses is imported once the steps were measured: until then the program's heap is its own.
+if TYPE_CHECKING:
+    from gobrrr.attribution.device_run import Analysis
+    from gobrrr.diagnosis.schema import Diagnosis
+
+OnAnalysis: TypeAlias = "Callable[[Diagnosis, Analysis, StepWatcher], None]"
 
 
 @dataclass
@@ -49,6 +52,7 @@ def diagnose_script(
     warmup: int | None = None,
     recorded: int = 1,
     stop: bool = False,
+    threads: int | None = None,
     if_raised: bool = True,
     refresh_ceilings: bool = False,
     perfetto: Path | None = None,
@@ -60,6 +64,7 @@ def diagnose_script(
 
     ``on_diagnosis`` is called when the measured steps are over (with ``if_raised`` also where it
     raises before), with whether this process shows it; the script then runs on (``stop`` ends it).
+    ``threads`` are set as soon as the script imports torch.
     ``on_analysis`` gets what lies behind it, while the script's objects live. All ranks of a job
     measure the same steps; the first's diagnosis and ``perfetto`` are of all. Raises InputError.
     """
@@ -69,12 +74,15 @@ def diagnose_script(
     rank = rank_of_job(os.environ, Path(target).name, perfetto)
     # Before the script runs: measured while it does, they would be another program's.
     with rank.machine_to_itself():
-        known = ceilings_beforehand(refresh=refresh_ceilings, progress=progress)
-    anew = refresh_ceilings and known is None
+        known = measure_beforehand(refresh=refresh_ceilings, threads=threads, progress=progress)
+    anew = refresh_ceilings and not known
     source = {"kind": "module" if is_module else "script", "name": Path(target).name}
     diagnoses: list[Diagnosis] = []
 
     def conclude(measured: Measurements, watcher: StepWatcher) -> None:
+        from gobrrr.diagnosis.job_records import diagnosis_of_job
+        from gobrrr.pipeline.measured import diagnose_measured
+
         # The script may have set the threads since, or may be inside modes of its own here.
         with outside_the_program():
             done = diagnose_measured(measured, source, None, progress, refresh=anew)
@@ -85,10 +93,23 @@ def diagnose_script(
         on_analysis(diagnoses[0], done.analysis, watcher)
 
     plan = Plan(warmup, steps, of_ranks=rank.job is not None, recorded=recorded)
+
+    def set_threads() -> None:
+        import torch
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+
+    forget = when_imported("torch", set_threads)
     with rank.in_script():
         ended = measure_script(
             script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised
         )
-        found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
+        found = diagnoses[0] if diagnoses else None
+        if found is None and rank.job is not None:
+            from gobrrr.diagnosis.job_records import diagnosis_of_others
+
+            found = diagnosis_of_others(rank, ended, on_diagnosis)
+    forget()
     ran_on = ended.ran_on and bool(diagnoses)
     return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ran_on)
