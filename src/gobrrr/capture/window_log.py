@@ -14,7 +14,7 @@ from gobrrr.capture.measurements import (
     RecordedStep,
 )
 from gobrrr.capture.process_counters import minor_faults
-from gobrrr.capture.step_kinds import Sorted, differ, sort_windows
+from gobrrr.capture.step_kinds import Sorted, StepSorter, differ
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.step_kinds import Call, Mark, StepWindow
 
@@ -45,6 +45,7 @@ class WindowLog:
     def begin(self, result: Measurements) -> None:
         """Forget all; what is noted from here on goes into ``result``."""
         self._result = result
+        self._sorter = StepSorter(result.windows)
         self._retries = 0
         self._uneven = False
         if self._calls is not None:
@@ -99,7 +100,7 @@ class WindowLog:
 
     def sorted(self) -> Sorted:
         """The steps so far, told apart."""
-        return sort_windows(self._result.windows)
+        return self._sorter.sorted()
 
     def varying(self) -> bool:
         """Whether the steps differ in size, by those so far."""
