@@ -133,6 +133,7 @@ class StepKind:
 class Measurements:
     """What a session has gathered so far.
 
+    ``step_is``: what a step was taken to be, and how many ran, as a sentence; empty if unknown.
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
     ``efforts`` are what their thread did in timed steps, by window, in those too that turned out
     to have something beside the step.
@@ -157,6 +158,7 @@ class Measurements:
     """
 
     source: str = ""
+    step_is: str = ""
     warmup_ns: list[int] = field(default_factory=list)
     plain_ns: list[list[int]] = field(default_factory=lambda: [[], []])
     efforts: dict[int, StepEffort] = field(default_factory=dict)

@@ -43,7 +43,7 @@ EXAMPLES = """examples:
 
 A training step ends where an optimizer's step returns. Without an optimizer, a step
 is one call of the outermost module. "with gobrrr.step():" around the body of the
-script's loop marks the steps explicitly.
+script's loop marks the steps explicitly, and --step says which of them is meant.
 """
 
 NPROC = "--nproc-per-node"
@@ -72,6 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--steps", type=positive, metavar="N", help="number of steps to time")
     group.add_argument(
         "--warmup", type=natural, metavar="N", help="number of steps to skip before measuring"
+    )
+    group.add_argument(
+        "--step",
+        default="",
+        metavar="WHAT",
+        help='what ends a step: "optimizer", "call" (of the outermost module), or a module, by its '
+        "class or variable",
     )
     group.add_argument("--stop", action="store_true", help="end the script once it is diagnosed")
     group.add_argument("--threads", type=positive, metavar="N", help="torch.set_num_threads(N)")
@@ -178,6 +185,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         import torch
 
         torch.set_num_threads(parsed.threads)
+    if parsed.step and target.kind == "function":
+        raise InputError("--step needs a script: a step of a function is one call of it")
     if parsed.compare_compiled and target.kind != "function":
         raise InputError("--compare-compiled needs a function: gobrrr run bench.py:make_step")
     from gobrrr.capture.job import job_size
@@ -361,6 +370,7 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         steps=parsed.steps,
         warmup=parsed.warmup,
         stop=parsed.stop,
+        step=parsed.step,
         refresh_ceilings=parsed.refresh_ceilings,
         perfetto=places.perfetto,
         progress=progress,

@@ -50,6 +50,7 @@ def diagnose_script(
     recorded: int = 1,
     stop: bool = False,
     if_raised: bool = True,
+    step: str = "",
     refresh_ceilings: bool = False,
     perfetto: Path | None = None,
     progress: Progress = silent,
@@ -60,6 +61,7 @@ def diagnose_script(
 
     ``on_diagnosis`` is called when the measured steps are over (with ``if_raised`` also where it
     raises before), with whether this process shows it; the script then runs on (``stop`` ends it).
+    ``step``: what a step is, as ``measure_script`` takes it.
     ``on_analysis`` gets what lies behind it, while the script's objects live. All ranks of a job
     measure the same steps; the first's diagnosis and ``perfetto`` are of all. Raises InputError.
     """
@@ -87,8 +89,9 @@ def diagnose_script(
     plan = Plan(warmup, steps, of_ranks=rank.job is not None, recorded=recorded)
     with rank.in_script():
         ended = measure_script(
-            script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised
-        )
+            script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised,
+            step=step,
+        )  # fmt: skip
         found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
     ran_on = ended.ran_on and bool(diagnoses)
     return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ran_on)
