@@ -72,7 +72,7 @@ FEWEST_STEPS = 2
 # How many steps are recorded where they differ in size, and how many are profiled.
 VARYING_RECORDED, VARYING_PROFILED = 6, 14
 # A mean over steps of different sizes takes these many, if they take no longer than this.
-VARYING_TIMED, VARYING_TIMED_S = 100, 20.0
+VARYING_TIMED, VARYING_TIMED_S, MOST_TIMED = 100, 20.0, 1_000_000
 # ... and more of them, within those seconds, until the standard error of the mean is below this.
 MEAN_ERROR = 0.03
 # Steps that are let go by because something else was beside them, before one is taken as it is.
@@ -309,7 +309,24 @@ def steps_for_mean(plan: Plan, measured: Measurements) -> int:
         return 0
     middle_ns = mean(lengths_ns)
     wanted = math.ceil((stdev(lengths_ns) / middle_ns / MEAN_ERROR) ** 2)
-    return max(0, min(wanted, int(VARYING_TIMED_S * 1e9 / middle_ns)) - len(lengths_ns))
+    most = min(wanted, int(VARYING_TIMED_S * 1e9 / middle_ns)) - len(lengths_ns)
+    return max(0, min(most, steps_affordable(plan, measured)))
+
+
+def steps_affordable(plan: Plan, measured: Measurements) -> int:
+    """How many more steps are timed at the most, if they are as the latest: they may have grown.
+
+    Ranks of a job take as many as they have agreed on.
+
+    >>> grown = Measurements(plain_ns=[[5_000_000] * 100, [200_000_000] * 6])
+    >>> steps_affordable(Plan(), grown), steps_affordable(Plan(steps=900), grown)
+    (91, 900)
+    """
+    lengths_ns = measured.all_plain_ns
+    if plan.steps is not None or plan.of_ranks or len(lengths_ns) < FEWEST_STEPS:
+        return plan.steps or MOST_TIMED
+    left_ns = VARYING_TIMED_S * 1e9 - sum(lengths_ns)
+    return max(0, int(left_ns / max(1, median(lengths_ns[-STEADY_STEPS:]))))
 
 
 def profiled_of_ranks_wanted(step_s: float) -> int:

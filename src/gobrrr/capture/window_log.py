@@ -37,7 +37,6 @@ class WindowLog:
         self._calls = calls
         self._wanted = recorded
         self._on_settled = on_settled
-        self._boundaries = 0
         self._faults = 0
         self._graphs = graphs_compiled()
         self.begin(Measurements())
@@ -45,6 +44,7 @@ class WindowLog:
     def begin(self, result: Measurements) -> None:
         """Forget all; what is noted from here on goes into ``result``."""
         self._result = result
+        self._boundaries = 0
         self._sorter = StepSorter(result.windows)
         self._retries = 0
         self._uneven = False
