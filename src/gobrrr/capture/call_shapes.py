@@ -76,8 +76,8 @@ class _Shapes:
             slots = [
                 slot
                 for base in kind.__mro__
-                for slot in vars(base).values()
-                if type(slot) is MemberDescriptorType
+                for name, slot in vars(base).items()
+                if type(slot) is MemberDescriptorType and name != "__dict__"
             ]
             held = list(attributes(value).values())
             for slot in slots:

@@ -66,7 +66,7 @@ class CallWatch:
         self._open: tuple[int, CallKey, int] | None = None
         self._keys: dict[tuple[Any, ...], CallKey] = {}
         self._roots: dict[int, weakref.ref[Any]] = {}
-        self._hooked: set[int] = set()
+        self._hooked: dict[int, weakref.ref[Any]] = {}
         self._late: dict[int, int] = {}
         self._undo: list[Callable[[], None]] = []
         self._unhook: list[Callable[[], None]] = []
@@ -150,7 +150,7 @@ class CallWatch:
         if self._settled:
             return
         self._settled = True
-        for module in (*self._alive(), *self._held()):
+        for module in (*self.alive(), *self._held()):
             self._hook(module)
 
     def unsettle(self) -> None:
@@ -163,14 +163,15 @@ class CallWatch:
 
     def module(self, number: int) -> Any:
         """The module with that ``id``; ``None`` if it is not one of those that were found."""
-        reference = self._roots.get(number)
+        reference = self._hooked.get(number) or self._roots.get(number)
         return None if reference is None else reference()
 
     def name_of(self, value: object) -> str:
         """What the program calls an object where its steps run; empty if nothing is known."""
         return _names_of_variables(sys._getframe(1)).get(id(value), "")
 
-    def _alive(self) -> list[Any]:
+    def alive(self) -> list[Any]:
+        """The modules that were found, those that are still there."""
         return [found for found in (ref() for ref in self._roots.values()) if found is not None]
 
     def _held(self) -> list[Any]:
@@ -188,7 +189,7 @@ class CallWatch:
             for _, value in _variables(sys._getframe(1))
             if issubclass(type(value), torch.nn.Module) and id(value) not in self._roots
         ]
-        parts = [part for module in (*held, *self._alive()) for part in _parts_of(module)]
+        parts = [part for module in (*held, *self.alive()) for part in _parts_of(module)]
         within = {id(part) for part in parts}
         return list({id(module): module for module in held if id(module) not in within}.values())
 
@@ -213,7 +214,7 @@ class CallWatch:
         The only one is ``""``; several have the names that the program has for them where its steps
         run, or that its main module has, else those of their classes.
         """
-        alive = self._alive()
+        alive = self.alive()
         within = {id(part) for root in alive for part in _parts_of(root)}
         roots = [
             root
@@ -305,7 +306,7 @@ class CallWatch:
 
         # A module of TorchScript takes no hooks, and a class of the user's may do anything: such a
         # one goes unseen.
-        self._hooked.add(id(module))
+        self._hooked[id(module)] = weakref.ref(module)
         with contextlib.suppress(Exception):
             self._unhook.append(watch_module(module, before, after))
 

@@ -32,6 +32,10 @@ NO_STEP = (
     "the script ran no step that gobrrr can detect: no optimizer step, no nn.Module call, no "
     "gobrrr.step() block. Put `with gobrrr.step():` around the body of its loop."
 )
+NO_SUCH_STEP = (
+    "the script ran no step that --step {} names; modules that it called from outside any other: "
+    "{}."
+)
 SEVERAL_THREADS = (
     "the script's steps end in several threads, by turns or few in each, and gobrrr follows the "
     "loop of one. Put `with gobrrr.step():` around the body of one loop: of the thread that hands "
@@ -265,6 +269,10 @@ class _Run:
         if self.concluded:
             return
         measured = self.session.result
+        if not measured.source and self._step:
+            called = ", ".join(sorted(self.watcher.modules_called())) or "none"
+            self.problem = NO_SUCH_STEP.format(self._step, called)
+            return
         if not measured.source and not self.watcher.thread_changes:
             others_ns = family_ns() - self._others_ns
             # Of a job the other ranks would count.

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -42,7 +42,6 @@ OPTIMIZER_STEP, MODULE_CALL = "optimizer", "call"
 # A module that is called so much less often, and takes so much more time in all, is the step's.
 _SELDOM, _HEAVIER, _FEWEST_HEAVY = 4, 1.2, 3
 _LOOK_EVERY = 16
-_MOST_PLACES = 512
 
 _active: list[StepWatcher] = []
 
@@ -141,7 +140,8 @@ class StepWatcher:
         # Steps that have ended, and steps of optimizers, whatever came of them.
         self.ended: Counter[str] = Counter()
         self.optimizer_steps = 0
-        self._places: deque[Place] = deque(maxlen=_MOST_PLACES)
+        # Of a whole cycle, once there is one.
+        self._places: list[Place] = []
         self.turns: Turns | None = None
 
     def install(self) -> None:
@@ -184,6 +184,10 @@ class StepWatcher:
             for key in self._known_cycle
         ]
 
+    def modules_called(self) -> set[str]:
+        """The modules that the program calls from outside any other."""
+        return {self._named(module) for module in self._calls.alive()}
+
     def _named(self, value: Any) -> str:
         """``Adam `opt```: its class, and what the program calls it."""
         name, kind = self._calls.name_of(value), type(value).__name__
@@ -197,8 +201,10 @@ class StepWatcher:
             self.optimizer_steps += 1
             if self._known_cycle != (key,):
                 self.optimizers.add(optimizer)
-            if not self._known_cycle:
+            if 1 < len(self._known_cycle) != len(self._places):
                 self._places.append(place_of(sys._getframe(1)))
+                if len(self._known_cycle) == len(self._places):
+                    self.turns = turns_of(self._places)
             self._ended(OPTIMIZER, key)
 
         self._undo[OPTIMIZER] = around_optimizer_steps(after=after_step)
@@ -224,6 +230,11 @@ class StepWatcher:
     def _watch_modules(self) -> None:
         # Stays only until the step's outermost module is known; that instance gets a hook.
         self._undo["module call"] = self._calls.discover(self._outermost_ended)
+
+    def _find_anew(self) -> None:
+        self._calls.unsettle()
+        if "module call" not in self._undo:
+            self._watch_modules()
 
     def settle(self) -> None:
         """The modules that the program calls are known: each has hooks of its own from here on."""
@@ -289,6 +300,7 @@ class StepWatcher:
         self._forget_hooked()
         self._fewest_elsewhere = max(_FEWEST_ELSEWHERE, 2 * calls)
         self._hook_instance(module)
+        self._find_anew()
         self._restart_pending = True
 
     def _hook_instance(self, module: Any) -> None:
@@ -357,9 +369,7 @@ class StepWatcher:
             self._restart_pending = self._source != ""
             if self._source == MODULE:
                 # What it trains may be another module than those that were called until now.
-                self._calls.unsettle()
-                if "module call" not in self._undo:
-                    self._watch_modules()
+                self._find_anew()
             self._source = source
             self._known_cycle = ()
             if source != MODULE:
@@ -377,9 +387,7 @@ class StepWatcher:
             if finder.cycle != self._known_cycle:
                 self._restart_pending = self._restart_pending or bool(self._known_cycle)
                 self._known_cycle = finder.cycle
-                events = len(finder.cycle)
-                if source == OPTIMIZER and events > 1:
-                    self.turns = turns_of([*self._places][-events:])
+                self._places, self.turns = [], None
             if not ends:
                 self.unfinished += 1
                 return
