@@ -13,7 +13,7 @@ from gobrrr.capture.profile import RawEvents
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
-from gobrrr.measure.load import Load
+from gobrrr.measure.load import MOSTLY_WAITED, Load
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.quantities import time_text
@@ -210,12 +210,18 @@ class Measurements:
         self.stolen = max(self.stolen, load.stolen_share)
 
     @property
+    def mostly_waited(self) -> bool:
+        """Whether it waited for a processor so long that a line says where it was interrupted."""
+        return self.severity > MOSTLY_WAITED
+
+    @property
     def load_notices(self) -> list[str]:
         """What to say of the machine: that something else used it, or nothing."""
         if not self.disturbance:
             return []
         cause = self.disturbance[0].upper() + self.disturbance[1:]
-        return [f"{cause}: times are too long by an unknown amount."]
+        lines = ", and no line of Python is blamed" if self.mostly_waited else ""
+        return [f"{cause}: times are too long by an unknown amount{lines}."]
 
     @property
     def plain_ended_s(self) -> list[float]:
