@@ -8,8 +8,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from gobrrr.attribution import cpu_causes
 from gobrrr.attribution.cpu import OtherKernel
 from gobrrr.attribution.cpu_attributed import _notices
+from gobrrr.attribution.leaves import IdleGap
+from gobrrr.capture.measurements import Measurements
 from gobrrr.devices.ceilings import Ceilings
 
 
@@ -39,3 +42,20 @@ def test_ops_that_other_steps_ran_are_not_forgotten() -> None:
 @pytest.mark.parametrize(("matched", "said"), [(1.0, 0), (0.5, 1)])
 def test_a_step_whose_ops_were_found_is_not_doubted(matched: float, said: int) -> None:
     assert len(notices((object(),), (), matched)) == said
+
+
+@pytest.mark.parametrize(("severity", "line"), [(0.4, "train.py:9 in f"), (0.6, None)])
+def test_no_line_of_python_is_blamed_for_waiting_for_a_processor(
+    severity: float, line: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gaps = [
+        IdleGap(5.0, "overhead.python", "train.py:9 in f"),
+        IdleGap(3.0, "overhead.dispatch", "train.py:8 in f"),
+    ]
+    monkeypatch.setattr(cpu_causes, "causes_of_lane", lambda *given: gaps)
+    monkeypatch.setattr(cpu_causes, "_sampled_steps", lambda *given: [])
+    measured = Measurements(disturbance="other programs took 90 %", severity=severity)
+    analysis = SimpleNamespace(capture=None, result=None)
+    found = cpu_causes.causes_of_overhead(measured, analysis)  # type: ignore[arg-type]
+    assert [gap.source for gap in found] == [line, "train.py:8 in f"]
+    assert ("no line of Python is blamed" in measured.load_notices[0]) == (line is None)

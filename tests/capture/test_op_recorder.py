@@ -526,3 +526,31 @@ def test_composites_of_nested_tensors_without_sizes_run_their_own_kernels(infere
     assert [part.shape for part in reshaped.unbind()] == [(2, 3, 2, 2), (2, 5, 2, 2)]
     # A dense product in the same program is still what it calls.
     assert seen.count("aten::matmul") == 2 and "aten::mm" in seen
+
+
+def test_modules_that_another_keeps_in_a_list_have_the_name_of_their_class() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.Softmax(-1)(self.inner(x) * 2)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = [Block() for _ in range(3)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    net = Net()
+    with OpRecorder({"": net}) as recorder:
+        net(torch.ones(2, 4))
+    named = [(op.call.name, op.module) for op in recorder.stop()]
+    assert named.count(("aten::addmm", "Net.Block.inner")) == 3
+    # A module without parameters that is made on the way is a part of the one that makes it.
+    assert {module for name, module in named if "softmax" in name} == {"Net.Block"}

@@ -391,3 +391,13 @@ def test_of_two_disturbed_blocks_the_worse_is_told() -> None:
         found.note(load)
     assert found.disturbance == much.disturbance()
     assert found.severity == pytest.approx(0.6)
+
+
+def test_steps_that_grow_are_timed_for_a_limited_time() -> None:
+    clock = FakeClock()
+    session, _ = make(Plan(), clock)
+    # 5 ms are 400 steps of timing; then a step takes 200 ms.
+    run(session, clock, [5] * 60 + [200] * 300)
+    assert session.done
+    assert sum(session.result.all_plain_ns) <= 21_000 * MS
+    assert len(session.result.all_plain_ns) > 90

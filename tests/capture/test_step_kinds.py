@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -9,11 +11,11 @@ import pytest
 
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.same_steps import same_steps, seen_steps
+from gobrrr.capture.step_forms import runs_of
 from gobrrr.capture.step_kinds import (
     LinesOf,
     differ,
     is_one_token,
-    runs_of,
     shares_by_size,
     sort_windows,
 )
@@ -425,3 +427,57 @@ def test_all_steps_are_counted_and_what_stood_between_them_is_none_of_their_time
     assert seen.attached_mean_s == pytest.approx((18 + 12) / 2 * 1e-3)
     # Nothing but a recorded step says nothing of the program's own time.
     assert seen_steps(sort_windows(Loop().step(*plain(), phase=RECORDED).windows)) is None
+
+
+def lines_run(windows: list[StepWindow]) -> int:
+    """Lines of Python that telling these windows apart takes."""
+    count = 0
+
+    def trace(frame, event, arg):  # type: ignore[no-untyped-def]
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        sort_windows(windows)
+    finally:
+        sys.settrace(None)
+    return count
+
+
+@pytest.mark.parametrize("modules", [1, 2, 7])
+def test_telling_steps_apart_is_linear_in_their_calls(modules: int) -> None:
+    def loop(calls: int) -> list[StepWindow]:
+        chance, made = random.Random(0), Loop()
+        for _ in range(24):
+            called = [
+                (key(4, instance=chance.randrange(modules)), 0.01)
+                for _ in range(chance.randint(calls * 9 // 10, calls))
+            ]
+            made.step(*called, (None, 1.0))
+        return made.windows
+
+    few, many = lines_run(loop(100)), lines_run(loop(400))
+    assert many < 4 * 1.5 * few
+
+
+def test_groups_of_calls_that_are_repeated_are_one_step_of_other_length() -> None:
+    policy, value = key(4, instance=0), key(4, instance=1)
+    loop = Loop()
+    for turns in (7, 3, 9, 5, 4, 8, 6, 2) * 3:
+        loop.step(*[(policy, 1.0), (value, 1.0)] * turns, (None, 1.0))
+    found = sort_windows(loop.windows)
+    assert found.varying and all(found.pure(i) for i in range(24))
+    assert found.pattern == (policy.alike, value.alike)
+
+
+def test_steps_that_call_modules_in_ever_another_order_are_all_steps() -> None:
+    chance, loop = random.Random(0), Loop()
+    for i in range(30):
+        loop.step(
+            *[(key(4, instance=chance.randrange(9)), 1.0) for _ in range(20)],
+            *[(EVAL, 5.0)] * (i % 10 == 9),
+        )
+    found = sort_windows(loop.windows)
+    assert found.varying and all(found.own) and not any(found.extras)

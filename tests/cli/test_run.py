@@ -17,8 +17,9 @@ import pytest
 
 import gobrrr
 from gobrrr.cli import main
+from gobrrr.cli.launcher import run_launcher
 from gobrrr.cli.progress import Progress
-from gobrrr.cli.run import Target, add_arguments, job_command, run_launcher, split_target
+from gobrrr.cli.run import Target, add_arguments, job_command, split_target
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 PARSER = argparse.ArgumentParser()
@@ -405,7 +406,7 @@ def test_a_launcher_is_asked_to_end_when_gobrrr_is() -> None:
     def ended(launcher: str) -> int:
         # A process of its own: what signals do in that of the tests is theirs.
         program = (
-            "import signal, sys; from gobrrr.cli.run import run_launcher; "
+            "import signal, sys; from gobrrr.cli.launcher import run_launcher; "
             "before = signal.getsignal(signal.SIGTERM); "
             f"code = run_launcher([sys.executable, '-c', {launcher!r}]); "
             "sys.exit(code if signal.getsignal(signal.SIGTERM) == before else 99)"
@@ -425,7 +426,7 @@ def test_a_launcher_is_asked_to_end_when_gobrrr_is() -> None:
 def test_an_interrupted_launcher_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gobrrr.cli.run.LAUNCHER_ENDS_IN_S", 0.2)
+    monkeypatch.setattr("gobrrr.cli.launcher.LAUNCHER_ENDS_IN_S", 0.2)
     ended = tmp_path / "ended"
     # Only gobrrr is interrupted; the launcher takes its time once it is asked.
     code = (

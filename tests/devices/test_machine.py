@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gobrrr.devices import Ceiling, Ceilings, DeviceIdentity, ceilings_for_this_machine, machine
+from gobrrr.devices.ceilings import BUSY
+from gobrrr.measure.load import Load
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -136,3 +141,41 @@ def test_ceilings_that_lack_what_had_no_memory_are_not_kept(
     assert "will be measured again next time" in first.notices[-1]
     assert ceilings_for_this_machine().value("matrix.float32") == 2.0
     assert ceilings_for_this_machine().value("matrix.float32") == 2.0
+
+
+def test_what_was_measured_on_a_busy_machine_does_not_stay(
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def busy(device: DeviceIdentity, threads: int, progress: machine.Progress) -> Ceilings:
+        found = measurements(device, threads, progress)
+        return replace(found, notices=(f"{BUSY}: not at all idle",))
+
+    monkeypatch.setattr(machine, "_measure", busy)
+    assert ceilings_for_this_machine().busy
+    # Other ranks of a job take it, and so does who asks again at once.
+    ceilings_for_this_machine()
+    assert measurements.count == 1
+    (file,) = (tmp_path / "cache" / "gobrrr").rglob("*.json")
+    old = time.time() - 2 * 3600
+    os.utime(file, (old, old))
+    ceilings_for_this_machine()
+    assert measurements.count == 2
+    # Of an idle machine the age does not matter.
+    monkeypatch.setattr(machine, "_measure", measurements)
+    ceilings_for_this_machine(refresh=True)
+    os.utime(file, (old, old))
+    ceilings_for_this_machine()
+    assert measurements.count == 3
+
+
+@pytest.mark.parametrize(("waited", "said"), [(0.6, True), (0.4, False)])
+def test_a_machine_that_others_had_most_of_the_time_is_said_to_have_been_busy(
+    waited: float, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Load(10.0, 1.0 - waited, waited, waited, 1)
+    monkeypatch.setattr(machine, "LoadWatch", lambda: SimpleNamespace(so_far=lambda: load))
+    measure = lambda *given: Ceilings("a processor", {}, ())  # noqa: E731
+    monkeypatch.setattr(machine, "backend_of", lambda kind: SimpleNamespace(measure=measure))
+    device = SimpleNamespace(kind="cpu")
+    found = machine._measure(device, 1, lambda *told: None)  # type: ignore[arg-type]
+    assert found.busy == said

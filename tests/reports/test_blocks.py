@@ -29,6 +29,7 @@ def row(name: str, time_s: float = 1.0, *, phase: str = "forward", **more: objec
         (["layer1.0.conv1", "layer2.0.conv1"], ["layer1.0.conv1", "layer2.0.conv1"]),
         (["a.0.b.0.c", "a.0.b.1.c", "a.1.b.0.c", "a.1.b.1.c"], ["a.*.b.*.c x4"]),
         (["Layer_0.Attention_0", "Layer_13.Attention_13"], ["Layer_*.Attention_* x2"]),
+        (["Block.a", "Block#2.a", "Block#11.a", "Head"], ["Block.a x3", "Head"]),
         (["", "(after the last op)"], ["", "(after the last op)"]),
         ([], []),
     ],

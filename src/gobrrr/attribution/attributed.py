@@ -74,6 +74,7 @@ class StepTimes:
         profiled_steps: how many were attributed.
         whole_trace: nothing told where steps begin: the time is that of the whole recording.
         kind: what a step is, where more is known than its ops say.
+        what: what a step was taken to be, as a sentence; empty where nothing chose it.
         varying: the steps differ in size: the leaves are means.
         tokens: that one step makes.
         fused_optimizer: its optimizers have an implementation for all tensors in one kernel;
@@ -95,6 +96,7 @@ class StepTimes:
     profiled_steps: int = 0
     whole_trace: bool = False
     kind: str = ""
+    what: str = ""
     varying: bool = False
     tokens: int | None = None
     fused_optimizer: bool | None = None

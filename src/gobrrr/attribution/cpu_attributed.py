@@ -80,6 +80,7 @@ def attributed_cpu(
             kernel_scale=reconciled.scale,
             profiled_steps=len(measured.profiled),
             kind=measured.kind.name,
+            what=measured.step_is,
             varying=measured.kind.varying,
             tokens=measured.kind.tokens,
             fused_optimizer=measured.fused_optimizer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +30,12 @@ from gobrrr.timeline.data import HostKind
 
 def causes_of_overhead(measured: Measurements, analysis: CpuAnalysis) -> list[IdleGap]:
     """Overhead by cause and source line, ns per step; lines of Python from samples."""
-    return causes_of_lane(analysis.capture, analysis.result, _sampled_steps(measured, analysis))
+    sampled = _sampled_steps(measured, analysis)
+    gaps = causes_of_lane(analysis.capture, analysis.result, sampled)
+    if not measured.mostly_waited:
+        return gaps
+    python = LEAF_OF_OWNER[PYTHON]
+    return [replace(gap, source=None) if gap.leaf == python else gap for gap in gaps]
 
 
 def causes_of_lane(

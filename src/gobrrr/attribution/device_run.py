@@ -139,6 +139,7 @@ def analyse_device(
     times = replace(
         attributed.step,
         kind=kind.name,
+        what=measured.step_is,
         tokens=kind.tokens,
         fused_optimizer=measured.fused_optimizer,
         wall=kind.wall,

@@ -15,10 +15,11 @@ import time
 import weakref
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture.call_shapes import attributes, shapes_of
 from gobrrr.capture.compiler_counters import compiler_counters
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.program_profilers import ProgramProfilers
@@ -26,8 +27,6 @@ from gobrrr.capture.sampler import MainThreadAsker
 from gobrrr.capture.source_lines import is_user_file, user_line
 from gobrrr.timeline.step_kinds import Call, CallKey, Mark
 
-# Tensors of a call that are looked at; a structure with more is told apart by the first of them.
-_MOST_TENSORS = 16
 _LINE_INTERVAL_S = 0.02
 
 
@@ -36,6 +35,20 @@ def in_backward() -> bool:
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+def in_data_loader() -> bool:
+    """Whether this thread is inside a data loader's iterator: what runs there makes a batch."""
+    import torch
+
+    # ``DataLoader.__iter__`` of every kind returns one of this class.
+    code = torch.utils.data.dataloader._BaseDataLoaderIter.__next__.__code__
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class CallWatch:
@@ -53,10 +66,13 @@ class CallWatch:
         self._open: tuple[int, CallKey, int] | None = None
         self._keys: dict[tuple[Any, ...], CallKey] = {}
         self._roots: dict[int, weakref.ref[Any]] = {}
-        self._hooked: set[int] = set()
+        self._hooked: dict[int, weakref.ref[Any]] = {}
         self._late: dict[int, int] = {}
         self._undo: list[Callable[[], None]] = []
+        self._unhook: list[Callable[[], None]] = []
         self._settled = False
+        # By the ``id`` of a module that is called from outside any other: calls, nanoseconds.
+        self.spent: dict[int, list[int]] = {}
         self._lines: _LineNotes | None = None
         self.profilers = ProgramProfilers()
 
@@ -70,8 +86,8 @@ class CallWatch:
     def remove(self) -> None:
         """Leave no hook behind."""
         self._settled = True
-        while self._undo:
-            self._undo.pop()()
+        while self._undo or self._unhook:
+            (self._unhook or self._undo).pop()()
         if self._lines is not None:
             self._lines.stop()
 
@@ -92,7 +108,8 @@ class CallWatch:
 
         def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
             # torch.compile(module) takes the bound __call__ of that moment, and then traces this.
-            if torch.compiler.is_compiling() or not present or in_backward():
+            idle = torch.compiler.is_compiling() or not present
+            if idle or in_backward() or in_data_loader():
                 return original(module, *args, **kwargs)
             module_class.__call__ = original
             unhooked = self._unhooked(module)
@@ -133,10 +150,28 @@ class CallWatch:
         if self._settled:
             return
         self._settled = True
-        for module in (*self._alive(), *self._held()):
+        for module in (*self.alive(), *self._held()):
             self._hook(module)
 
-    def _alive(self) -> list[Any]:
+    def unsettle(self) -> None:
+        """The program has come to another part: modules are to be found anew."""
+        while self._unhook:
+            self._unhook.pop()()
+        self._settled = False
+        for known in (self._hooked, self._late, self._keys, self.spent):
+            known.clear()
+
+    def module(self, number: int) -> Any:
+        """The module with that ``id``; ``None`` if it is not one of those that were found."""
+        reference = self._hooked.get(number) or self._roots.get(number)
+        return None if reference is None else reference()
+
+    def name_of(self, value: object) -> str:
+        """What the program calls an object where its steps run; empty if nothing is known."""
+        return _names_of_variables(sys._getframe(1)).get(id(value), "")
+
+    def alive(self) -> list[Any]:
+        """The modules that were found, those that are still there."""
         return [found for found in (ref() for ref in self._roots.values()) if found is not None]
 
     def _held(self) -> list[Any]:
@@ -154,7 +189,7 @@ class CallWatch:
             for _, value in _variables(sys._getframe(1))
             if issubclass(type(value), torch.nn.Module) and id(value) not in self._roots
         ]
-        parts = [part for module in (*held, *self._alive()) for part in _parts_of(module)]
+        parts = [part for module in (*held, *self.alive()) for part in _parts_of(module)]
         within = {id(part) for part in parts}
         return list({id(module): module for module in held if id(module) not in within}.values())
 
@@ -179,7 +214,7 @@ class CallWatch:
         The only one is ``""``; several have the names that the program has for them where its steps
         run, or that its main module has, else those of their classes.
         """
-        alive = self._alive()
+        alive = self.alive()
         within = {id(part) for root in alive for part in _parts_of(root)}
         roots = [
             root
@@ -204,7 +239,7 @@ class CallWatch:
 
     def began(self, module: Any, args: Any, kwargs: Any) -> None:
         """An outermost call begins."""
-        if self._open is None and threading.get_ident() == self._thread:
+        if self._open is None and threading.get_ident() == self._thread and not in_data_loader():
             # A class of the user's may do anything when asked: such a call goes unseen.
             with contextlib.suppress(Exception):
                 self._open = (id(module), self._key(module, args, kwargs), self._clock())
@@ -217,13 +252,16 @@ class CallWatch:
         if self._open is not None and self._open[0] == module:
             _, key, begin_ns = self._open
             self._open = None
-            self._calls.append(Call(key, begin_ns, self._clock()))
+            end_ns = self._clock()
+            self._calls.append(Call(key, begin_ns, end_ns))
+            spent = self.spent.setdefault(module, [0, 0])
+            spent[0] += 1
+            spent[1] += end_ns - begin_ns
 
     def _key(self, module: Any, args: Any, kwargs: Any) -> CallKey:
         import torch
 
-        shapes: list[tuple[int, ...]] = []
-        tokens = _shapes_of((*args, *kwargs.values()), shapes)
+        shapes, tokens = shapes_of((*args, *kwargs.values()))
         gradients = torch.is_grad_enabled()
         if tokens and not gradients and shapes[:1] and shapes[0][1:] == (1,):
             # One token of each sequence. Masks and caches are as long as all that came before, and
@@ -268,9 +306,9 @@ class CallWatch:
 
         # A module of TorchScript takes no hooks, and a class of the user's may do anything: such a
         # one goes unseen.
-        self._hooked.add(id(module))
+        self._hooked[id(module)] = weakref.ref(module)
         with contextlib.suppress(Exception):
-            self._undo.append(watch_module(module, before, after))
+            self._unhook.append(watch_module(module, before, after))
 
     # Marks
 
@@ -297,15 +335,6 @@ class CallWatch:
         self._undo.append(undo)
 
 
-def _attributes(owner: object) -> Mapping[str, Any]:
-    """What an object holds, asked without running any code of its class."""
-    try:
-        held: Mapping[str, Any] = object.__getattribute__(owner, "__dict__")
-    except AttributeError:
-        return {}
-    return held
-
-
 def _parts_of(module: Any) -> list[Any]:
     """The modules inside a module."""
     return [part for part in module.modules() if part is not module]
@@ -330,7 +359,7 @@ def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     scopes: list[Any] = []
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
-            held = _attributes(frame.f_locals.get("self"))
+            held = attributes(frame.f_locals.get("self"))
             modules = held.get("_modules")
             # A class that is no module may call anything so.
             own = (held, modules) if isinstance(modules, dict) else (held,)
@@ -340,30 +369,6 @@ def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     for scope in (main, *scopes):
         # A copy: another thread of the program may set a variable meanwhile.
         yield from list(scope.items())
-
-
-def _shapes_of(values: Any, shapes: list[tuple[int, ...]]) -> bool:
-    """Collects the shapes of tensors, also in lists and dictionaries; are the first integers?"""
-    import torch
-
-    tokens = False
-    for value in values:
-        if len(shapes) >= _MOST_TENSORS:
-            break
-        if isinstance(value, torch.Tensor):
-            # A nested tensor has no shape to give, and a subclass may do anything when asked.
-            with contextlib.suppress(Exception):
-                if not shapes:
-                    tokens = not value.dtype.is_floating_point
-                sizes = tuple(value.shape)
-                # Nor has a jagged one: one of its sizes is a symbol.
-                if all(type(n) is int for n in sizes):
-                    shapes.append(sizes)
-        elif type(value) in (list, tuple):
-            tokens |= _shapes_of(value, shapes)
-        elif type(value) is dict:
-            tokens |= _shapes_of(value.values(), shapes)
-    return tokens
 
 
 class _LineNotes:

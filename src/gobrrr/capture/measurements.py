@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
-from gobrrr.measure.load import Load
+from gobrrr.measure.load import MOSTLY_WAITED, Load
 from gobrrr.timeline.quantities import time_text
 from gobrrr.timeline.step_kinds import SeenSteps, StepWindow, WallTime
 
@@ -75,7 +75,7 @@ FEWEST_STEPS = 2
 # How many steps are recorded where they differ in size, and how many are profiled.
 VARYING_RECORDED, VARYING_PROFILED = 6, 14
 # A mean over steps of different sizes takes these many, if they take no longer than this.
-VARYING_TIMED, VARYING_TIMED_S = 100, 20.0
+VARYING_TIMED, VARYING_TIMED_S, MOST_TIMED = 100, 20.0, 1_000_000
 # ... and more of them, within those seconds, until the standard error of the mean is below this.
 MEAN_ERROR = 0.03
 # Steps that are let go by because something else was beside them, before one is taken as it is.
@@ -139,6 +139,7 @@ class StepKind:
 class Measurements:
     """What a session has gathered so far.
 
+    ``step_is``: what a step was taken to be, and how many ran, as a sentence; empty if unknown.
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
     ``efforts`` are what their thread did in timed steps, by window, in those too that turned out
     to have something beside the step.
@@ -163,6 +164,7 @@ class Measurements:
     """
 
     source: str = ""
+    step_is: str = ""
     warmup_ns: list[int] = field(default_factory=list)
     plain_ns: list[list[int]] = field(default_factory=lambda: [[], []])
     efforts: dict[int, StepEffort] = field(default_factory=dict)
@@ -216,12 +218,18 @@ class Measurements:
         self.stolen = max(self.stolen, load.stolen_share)
 
     @property
+    def mostly_waited(self) -> bool:
+        """Whether it waited for a processor so long that a line says where it was interrupted."""
+        return self.severity > MOSTLY_WAITED
+
+    @property
     def load_notices(self) -> list[str]:
         """What to say of the machine: that something else used it, or nothing."""
         if not self.disturbance:
             return []
         cause = self.disturbance[0].upper() + self.disturbance[1:]
-        return [f"{cause}: times are too long by an unknown amount."]
+        lines = ", and no line of Python is blamed" if self.mostly_waited else ""
+        return [f"{cause}: times are too long by an unknown amount{lines}."]
 
     @property
     def plain_ended_s(self) -> list[float]:
@@ -316,7 +324,24 @@ def steps_for_mean(plan: Plan, measured: Measurements) -> int:
         return 0
     middle_ns = mean(lengths_ns)
     wanted = math.ceil((stdev(lengths_ns) / middle_ns / MEAN_ERROR) ** 2)
-    return max(0, min(wanted, int(VARYING_TIMED_S * 1e9 / middle_ns)) - len(lengths_ns))
+    most = min(wanted, int(VARYING_TIMED_S * 1e9 / middle_ns)) - len(lengths_ns)
+    return max(0, min(most, steps_affordable(plan, measured)))
+
+
+def steps_affordable(plan: Plan, measured: Measurements) -> int:
+    """How many more steps are timed at the most, if they are as the latest: they may have grown.
+
+    Ranks of a job take as many as they have agreed on.
+
+    >>> grown = Measurements(plain_ns=[[5_000_000] * 100, [200_000_000] * 6])
+    >>> steps_affordable(Plan(), grown), steps_affordable(Plan(steps=900), grown)
+    (91, 900)
+    """
+    lengths_ns = measured.all_plain_ns
+    if plan.steps is not None or plan.of_ranks or len(lengths_ns) < FEWEST_STEPS:
+        return plan.steps or MOST_TIMED
+    left_ns = VARYING_TIMED_S * 1e9 - sum(lengths_ns)
+    return max(0, int(left_ns / max(1, median(lengths_ns[-STEADY_STEPS:]))))
 
 
 def profiled_of_ranks_wanted(step_s: float) -> int:

@@ -154,11 +154,15 @@ class OpRecorder:
             stack = self._here.modules
             name = self._names.get(id(module))
             if name is None:
-                if not stack:
-                    try:
+                try:
+                    # Inside another, which keeps it where PyTorch does not look (a list): all of
+                    # its class have one name.
+                    if not stack:
                         self._name_tree(module)
-                    except Exception as error:  # a class of the user's may do anything when asked
-                        self.failed(f"the names of {type(module).__name__}", error)
+                    elif next(module.parameters(), None) is not None:
+                        self._name_tree(module, f"{stack[-1]}.{type(module).__name__}")
+                except Exception as error:  # a class of the user's may do anything when asked
+                    self.failed(f"the names of {type(module).__name__}", error)
                 name = self._names.get(id(module), stack[-1] if stack else type(module).__name__)
             stack.append(name)
             try:

@@ -34,7 +34,7 @@ ENOUGH_PURE = 6
 def same_steps(measured: Measurements) -> Measurements:
     """The measurements of the usual steps, what they are, and what else the wall time goes to."""
     found = with_slow_steps(
-        sort_windows(measured.windows), measured.lines_between, taken_away=measured.taken_away
+        sort_windows(measured.windows), measured.lines_between, taken_away=measured.mostly_waited
     )
     places = [*measured.plain_windows[0], *measured.plain_windows[1]]
     if not any(found.own[i] for i in places):

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from gobrrr.capture.call_watch import CallWatch
@@ -18,7 +19,9 @@ from gobrrr.capture.measurements import FEWEST_STEPS, STEADY_STEPS, Measurements
 from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.capture.script import Script, ScriptExit, StopScript, run_script
 from gobrrr.capture.session import DONE, PROFILE, SAMPLE, Session
+from gobrrr.capture.step_words import optimizer_steps, phrase, sentence
 from gobrrr.capture.steps import MODULE, StepWatcher, TrainingCalls
+from gobrrr.capture.training_signs import AwaitedTraining, OptimizersMade
 from gobrrr.measure.load import family_ns
 from gobrrr.timeline.errors import GobrrrError, UserCodeError
 from gobrrr.timeline.quantities import time_text
@@ -28,6 +31,10 @@ OnMeasured = Callable[[Measurements, StepWatcher], None]
 NO_STEP = (
     "the script ran no step that gobrrr can detect: no optimizer step, no nn.Module call, no "
     "gobrrr.step() block. Put `with gobrrr.step():` around the body of its loop."
+)
+NO_SUCH_STEP = (
+    "the script ran no step that --step {} names; modules that it called from outside any other: "
+    "{}."
 )
 SEVERAL_THREADS = (
     "the script's steps end in several threads, by turns or few in each, and gobrrr follows the "
@@ -71,15 +78,17 @@ def measure_script(
     *,
     stop: bool,
     if_raised: bool = True,
+    step: str = "",
 ) -> ScriptEnd:
     """Run a script to its end and measure its steps on the way.
 
     ``on_measured`` is called once, inside the script's loop; the script then runs on at full speed
     (``stop`` ends it there; with ``if_raised`` it is called once more where the script has raised
     before that, with what there is). A ``GobrrrError`` that it raises is the problem: the script is
-    not to blame, and runs on. ``rank``: what the process is in a job.
+    not to blame, and runs on. ``rank``: what the process is in a job. ``step``: what a step is
+    (``optimizer``, ``call``, the name of a module), where the user says it.
     """
-    run = _Run(plan, on_measured, stop, progress, rank or RankOfJob(None))
+    run = _Run(plan, on_measured, stop, progress, rank or RankOfJob(None), step, script.code)
     run.watcher.install()
     try:
         with kernels_built_to_be_seen(), heard_before_it_leaves(run.leave):
@@ -113,12 +122,16 @@ class _Run:
         stop: bool,
         progress: Callable[[str, int, int], None],
         rank: RankOfJob,
+        step: str,
+        code: CodeType,
     ) -> None:
         self._on_measured = on_measured
         self._stop = stop
+        self._progress = progress
         self._rank = rank
         calls = CallWatch()
-        self.watcher = StepWatcher(self._on_boundary, calls)
+        self.watcher = StepWatcher(self._on_boundary, calls, step)
+        self._step = step
         self.session = Session(
             plan,
             on_phase=progress,
@@ -136,6 +149,11 @@ class _Run:
         self._alone = rank.job is None
         self._ended = False
         self._training = TrainingCalls()
+        optimizers = OptimizersMade()
+        self._unwatch = optimizers.watch()
+        self._awaited = AwaitedTraining(optimizers, code, stops=stop)
+        # What was measured of calls, and what these are, while an optimizer's step is awaited.
+        self._provisional: tuple[Measurements, str] | None = None
 
     def _on_boundary(self, source: str, restarted: bool) -> None:
         with signals_deferred():
@@ -144,7 +162,8 @@ class _Run:
     def _boundary(self, source: str, restarted: bool) -> None:
         self._measures = True
         try:
-            if source == MODULE and not self._alone and self._training.unfinished():
+            alone = self._alone or self._step
+            if source == MODULE and not alone and self._training.unfinished():
                 return
             self._step_ended(source, restarted)
         except Exception as error:  # ours, not the script's, which runs on
@@ -188,12 +207,18 @@ class _Run:
         import torch
 
         moved, self.watcher.moved = self.watcher.moved, False
-        if restarted and not self.session.done:
+        if restarted and not self.concluded:
             self.session.restart()
         elif moved and not self.session.done:
             self.session.thread_changed()
         self.session.boundary(source)
         if not self.session.done:
+            return
+        if source == MODULE and self._alone and not self._step and self._awaited.goes_on():
+            if self._provisional is None or self._provisional[0] is not self.session.result:
+                self._provisional = self.session.result, phrase(self.watcher)
+                self._progress("waiting for an optimizer's first step", 0, 0)
+            self.watcher.forget_calls()
             return
         # What gobrrr does now would be in the trace of a profiler of the program's. Of a job the
         # other ranks wait for what this one has found.
@@ -210,6 +235,7 @@ class _Run:
         if self._ended:
             return
         self._ended = True
+        self._unwatch()
         self.watcher.remove()
         # What came after the last phase is no part of what was measured.
         if not self.session.done:
@@ -253,6 +279,10 @@ class _Run:
         if self.concluded:
             return
         measured = self.session.result
+        if not measured.source and self._step:
+            called = ", ".join(sorted(self.watcher.modules_called())) or "none"
+            self.problem = NO_SUCH_STEP.format(self._step, called)
+            return
         if not measured.source and not self.watcher.thread_changes:
             others_ns = family_ns() - self._others_ns
             # Of a job the other ranks would count.
@@ -276,6 +306,10 @@ class _Run:
             )
             self._conclude()
             return
+        if self._provisional is not None:
+            # Too few steps of an optimizer came after the calls that were measured.
+            self._conclude(self._provisional[0])
+            return
         if self.watcher.thread_changes > min(timed, ENOUGH):
             self.problem = SEVERAL_THREADS
             return
@@ -288,10 +322,26 @@ class _Run:
             f"About {ENOUGH + max(0, warm_up - USUAL_WARM_UP)} are enough."
         )
 
-    def _conclude(self) -> None:
+    def _step_is(self, measured: Measurements) -> str:
+        """What a step was taken to be: the first thing that a report says."""
+        watcher, provisional = self.watcher, self._provisional
+        calls = provisional is not None and measured is provisional[0]
+        said = provisional[1] if provisional is not None and calls else phrase(watcher)
+        source = MODULE if calls else watcher.source
+        later = ""
+        if source == MODULE and watcher.optimizer_steps and not self._step:
+            later = f"{optimizer_steps(watcher.optimizer_steps)} came later"
+        elif provisional is not None and not calls:
+            calls_said = provisional[1].removeprefix("one call of ")
+            later = f"{watcher.ended[MODULE]:,} calls of {calls_said} came before"
+        return sentence(said, watcher.ended[source], later)
+
+    def _conclude(self, of_calls: Measurements | None = None) -> None:
         self.concluded = True
-        measured = self.session.result
-        if self.session.phase == DONE and not (measured.profiled or measured.device_timeline):
+        measured = of_calls or self.session.result
+        measured.step_is = self._step_is(measured)
+        done = of_calls is not None or self.session.phase == DONE
+        if done and not (measured.profiled or measured.device_timeline):
             self.problem = " ".join(measured.notices) or "no step could be profiled"
             return
         # torch's optimizers that have one take it as an argument.

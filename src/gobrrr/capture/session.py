@@ -32,6 +32,7 @@ from gobrrr.capture.measurements import (
     fills_profile,
     plain_steps_planned,
     profiled_steps_planned,
+    steps_affordable,
     steps_discarded,
     steps_for_mean,
     unrecorded_notice,
@@ -108,8 +109,7 @@ class Session:
         self._modules = modules
         self._make_recorder = make_recorder
         self._given_profiler = make_profiler
-        self._make_sampler = make_sampler
-        self._find_device = find_device
+        self._make_sampler, self._find_device = make_sampler, find_device
         self._device: Any = None
         self._profiling: Profiling | None = None
         self._recorder: Any = None
@@ -308,7 +308,7 @@ class Session:
         self.result.plain_windows[self._block].append(self._log.last)
         assert self._timed is not None
         self._timed.mark()
-        if self._steps_in_phase < self._wanted:
+        if self._steps_in_phase < self._wanted and steps_affordable(self._plan, self.result):
             return
         self._timed.end(self.result)
         if self._block == 0:

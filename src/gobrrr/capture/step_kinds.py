@@ -3,7 +3,8 @@
 Work and time of a figure have to come from the same steps. A step is what nearly every window
 does; what only some windows do beside it is no part of it. Windows that do the same thing on
 tensors of other shapes are of another kind, unless no shape is the usual one: then steps vary, and
-a figure is a mean over all of them.
+a figure is a mean over all of them. All this is linear in the calls of the windows: it is done
+between the user's steps, of which one may call a module thousands of times.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from statistics import median
+from typing import Any
 
+import numpy as np
+
+from gobrrr.capture.step_forms import Alike, Form, Forming
 from gobrrr.timeline.step_kinds import (
     PLAIN,
     CallKey,
+    Mark,
     StepWindow,
 )
 
@@ -24,14 +30,17 @@ from gobrrr.timeline.step_kinds import (
 NEARLY_ALL = 0.9
 # A shape that fewer steps than these have is not the usual one.
 USUAL = 0.5
+# What fewer windows than these contain is not what a step does.
+COMMON = 0.25
 # A gap that is longer than usual by this share of a step, and by this much, is not the step's.
 LONG_GAP, LONG_GAP_NS = 1.0, 1_000_000
 # Steps whose events differ in number by more than this do different things.
 UNEVEN = 1.02
 _MOST_PATTERNS = 50
+# Calls that are compared with a pattern's to find the step, each time that it is looked for.
+_MOST_COMPARED = 2_000_000
 BETWEEN = "between steps"
 
-Alike = tuple[int, bool, bool]
 # The user's lines that were seen between two moments, and how often each.
 LinesOf = Callable[[int, int], Counter[str]]
 
@@ -78,57 +87,92 @@ class Sorted:
         return self.own[index] and not self.extras[index]
 
 
-def runs_of(window: StepWindow) -> tuple[Alike, ...]:
-    """The calls of a window, those that are repeated at once as one."""
-    return tuple(alike for alike, _ in groupby(call.key.alike for call in window.calls))
+class StepSorter:
+    """Tells windows apart as they come, however often it is asked."""
+
+    def __init__(self, windows: Sequence[StepWindow]) -> None:
+        self._windows = windows
+        self._forms: list[Form] = []
+        self._forming = Forming()
+        self._found: Sorted | None = None
+
+    def sorted(self) -> Sorted:
+        """The windows so far, told apart."""
+        new = self._windows[len(self._forms) :]
+        if new or self._found is None:
+            self._forms += [self._forming.form_of(window) for window in new]
+            self._found = _sorted(self._forms)
+        return self._found
 
 
 def sort_windows(windows: Sequence[StepWindow]) -> Sorted:
     """Finds out what the step is, which windows contain it, and what else they contain."""
-    windows = tuple(windows)
-    runs = [runs_of(window) for window in windows]
-    pattern = _step_of(runs)
-    exact = [i for i, found in enumerate(runs) if found == pattern]
-    shapes = Counter(windows[i].keys for i in exact)
-    shape, often = max(shapes.items(), key=lambda item: item[1]) if shapes else ((), 0)
+    return StepSorter(windows).sorted()
+
+
+def _sorted(forms: Sequence[Form]) -> Sorted:
+    windows = tuple(form.window for form in forms)
+    pattern = _step_of([form.runs for form in forms])
+    if pattern is None:
+        return _ever_other(forms)
+    exact = [form for form in forms if form.runs == pattern]
+    shapes = Counter(form.keys for form in exact)
+    codes, often = max(shapes.items(), key=lambda item: item[1]) if shapes else ((), 0)
     varying = bool(pattern) and often < USUAL * max(1, len(exact))
-    if varying:
-        shape = ()
-    own, chosen = [], []
-    for window in windows:
-        places = _places(window, shape, pattern, varying)
-        own.append(places is not None)
-        chosen.append(places if places is not None else ())
-    typical = _usual_gaps(windows, own, chosen)
+    shape: tuple[CallKey, ...] = ()
+    if exact and not varying:
+        shape = next(form.window.keys for form in exact if form.keys == codes)
+    found = [_places(form, codes, pattern, varying) for form in forms]
+    own = [places is not None for places in found]
+    chosen = [places or () for places in found]
+    pure = _plain_and_pure(forms, own, chosen)
+    typical = _usual_gaps(forms, chosen, pure)
     # Of steps that differ in size a long gap says nothing.
-    usual_ns = _usual_step_ns(windows, own, chosen)
+    usual_ns = float(median(windows[i].length_ns for i in pure)) if pure else 0.0
     least = float("inf") if varying else max(LONG_GAP * usual_ns, LONG_GAP_NS)
     extras = tuple(
-        tuple(_extras(window, places, typical, least, pattern)) if contains else ()
-        for window, contains, places in zip(windows, own, chosen)
+        tuple(_extras(form, places, typical, least, pattern)) if contains else ()
+        for form, contains, places in zip(forms, own, chosen)
     )
     other = tuple(
-        "" if contains else _name_of_other(window, shape, pattern)
-        for window, contains in zip(windows, own)
+        "" if contains else _name_of_other(form, shape, pattern)
+        for form, contains in zip(forms, own)
     )
     return Sorted(windows, tuple(own), other, extras, varying, pattern, shape)
 
 
-def _step_of(runs: Sequence[tuple[Alike, ...]]) -> tuple[Alike, ...]:
-    """The longest pattern that nearly all windows contain, else the most common one."""
+def _ever_other(forms: Sequence[Form]) -> Sorted:
+    """Windows that call modules in ever another order: a step is all that one calls."""
+    trains = [any(gradients for _, _, gradients in form.runs) for form in forms]
+    own = tuple(train or not any(trains) for train in trains)
+    other = tuple("" if contains else "evaluation" for contains in own)
+    windows = tuple(form.window for form in forms)
+    return Sorted(windows, own, other, ((),) * len(forms), True, (), ())
+
+
+def _step_of(runs: Sequence[tuple[Alike, ...]]) -> tuple[Alike, ...] | None:
+    """The longest pattern that nearly all windows contain, else the most common one.
+
+    ``None``: no pattern is common.
+    """
     counts = Counter(runs)
     if not counts:
         return ()
-    candidates = [pattern for pattern, _ in counts.most_common(_MOST_PATTERNS)]
+    # Of calls in ever another order few are tried, and of these the shortest.
+    most = max(1, min(_MOST_PATTERNS, _MOST_COMPARED // max(1, sum(map(len, counts)))))
+    usual = counts.most_common()
+    if most < len(usual):
+        usual.sort(key=lambda item: (-item[1], len(item[0])))
+    candidates = [pattern for pattern, _ in usual[:most]]
     wanted = NEARLY_ALL * len(runs)
-    common = [
-        pattern
+    contained = {
+        pattern: sum(n for found, n in counts.items() if _places_in(found, pattern) is not None)
         for pattern in candidates
-        if sum(n for found, n in counts.items() if _places_in(found, pattern) is not None) >= wanted
-    ]
+    }
+    common = [pattern for pattern, often in contained.items() if often >= wanted]
     if common:
         return max(common, key=lambda pattern: (len(pattern), counts[pattern]))
-    return candidates[0]
+    return candidates[0] if contained[candidates[0]] >= COMMON * len(runs) else None
 
 
 def _places_in(whole: Sequence[object], part: Sequence[object]) -> tuple[int, ...] | None:
@@ -136,6 +180,10 @@ def _places_in(whole: Sequence[object], part: Sequence[object]) -> tuple[int, ..
 
     As late as possible, because a step is what comes before a window's end.
     """
+    if whole == part:
+        return tuple(range(len(whole)))
+    if len(part) > len(whole):
+        return None
     places = []
     at = len(whole)
     for wanted in reversed(part):
@@ -149,89 +197,78 @@ def _places_in(whole: Sequence[object], part: Sequence[object]) -> tuple[int, ..
 
 
 def _places(
-    window: StepWindow, shape: tuple[CallKey, ...], pattern: tuple[Alike, ...], varying: bool
+    form: Form, shape: tuple[int, ...], pattern: tuple[Alike, ...], varying: bool
 ) -> tuple[int, ...] | None:
     """Which calls of a window are its step's; ``None``: it does not contain the step."""
     if not varying:
-        return _places_in(window.keys, shape)
-    alike = [call.key.alike for call in window.calls]
-    starts = [i for i, key in enumerate(alike) if i == 0 or alike[i - 1] != key]
-    chosen = _places_in([alike[i] for i in starts], pattern)
+        return _places_in(form.keys, shape)
+    chosen = _places_in(form.runs, pattern)
     if chosen is None:
         return None
-    ends = [*starts[1:], len(alike)]
-    return tuple(i for run in chosen for i in range(starts[run], ends[run]))
+    return tuple(sorted(place for run in chosen for place in form.members[run]))
 
 
-def _gaps(window: StepWindow, places: Sequence[int]) -> list[tuple[int, int]]:
-    """Stretches before, between and after the step's calls."""
-    edges = [window.begin_ns]
-    for place in places:
-        edges += [window.calls[place].begin_ns, window.calls[place].end_ns]
-    edges.append(window.end_ns)
-    return [(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
-
-
-def _slot(index: int, count: int) -> int:
+def _slots(count: int) -> Any:
     """Gaps before the step, after it, and between its calls, which may differ in number."""
-    return 0 if index == 0 else 2 if index == count - 1 else 1
+    slots = np.ones(count, np.int64)
+    slots[-1], slots[0] = 2, 0
+    return slots
 
 
 def _plain_and_pure(
-    windows: Sequence[StepWindow], own: Sequence[bool], chosen: Sequence[tuple[int, ...]]
+    forms: Sequence[Form], own: Sequence[bool], chosen: Sequence[tuple[int, ...]]
 ) -> list[int]:
     found = [
         i
-        for i, window in enumerate(windows)
-        if own[i] and len(chosen[i]) == len(window.calls) and window.phase == PLAIN
+        for i, form in enumerate(forms)
+        if own[i] and len(chosen[i]) == len(form.keys) and form.window.phase == PLAIN
     ]
-    return found or [i for i in range(len(windows)) if own[i]]
+    return found or [i for i in range(len(forms)) if own[i]]
 
 
 def _usual_gaps(
-    windows: Sequence[StepWindow], own: Sequence[bool], chosen: Sequence[tuple[int, ...]]
-) -> dict[int, float]:
-    lengths: dict[int, list[int]] = defaultdict(list)
-    for i in _plain_and_pure(windows, own, chosen):
-        gaps = _gaps(windows[i], chosen[i])
-        for at, (begin, end) in enumerate(gaps):
-            lengths[_slot(at, len(gaps))].append(end - begin)
-    return {slot: float(median(values)) for slot, values in lengths.items()}
-
-
-def _usual_step_ns(
-    windows: Sequence[StepWindow], own: Sequence[bool], chosen: Sequence[tuple[int, ...]]
-) -> float:
-    lengths = [windows[i].length_ns for i in _plain_and_pure(windows, own, chosen)]
-    return float(median(lengths)) if lengths else 0.0
+    forms: Sequence[Form], chosen: Sequence[tuple[int, ...]], pure: Sequence[int]
+) -> list[float]:
+    """By slot, in nanoseconds; 0 where there is none."""
+    if not pure:
+        return [0.0, 0.0, 0.0]
+    gaps = [forms[i].gaps(chosen[i]) for i in pure]
+    lengths = np.concatenate([gap[:, 1] - gap[:, 0] for gap in gaps])
+    slots = np.concatenate([_slots(len(gap)) for gap in gaps])
+    by_slot = [lengths[slots == slot] for slot in range(3)]
+    return [float(np.median(found)) if len(found) else 0.0 for found in by_slot]
 
 
 def _extras(
-    window: StepWindow,
+    form: Form,
     places: Sequence[int],
-    typical: dict[int, float],
+    typical: Sequence[float],
     least_ns: float,
     pattern: Sequence[Alike],
 ) -> list[Extra]:
     """What of a window's gaps is more than a step's own; unnamed from ``least_ns`` on."""
-    found = []
-    gaps = _gaps(window, places)
+    window = form.window
+    gaps = form.gaps(places)
     if window.attached:
         # What gobrrr does makes them longer.
         least_ns = float("inf")
+    marks_of: dict[int, list[Mark]] = defaultdict(list)
+    for mark in window.marks:
+        at = max(0, int(np.searchsorted(gaps[:, 0], mark.begin_ns, side="right")) - 1)
+        if gaps[at, 0] <= mark.begin_ns and mark.end_ns <= gaps[at, 1]:
+            marks_of[at].append(mark)
+    edges = np.array([-1, *places, len(form.keys)])
+    beside = np.diff(edges) > 1
+    excesses = gaps[:, 1] - gaps[:, 0] - np.array(typical)[_slots(len(gaps))]
     # Without a call nothing tells a long step from a step with something beside it, save a mark.
-    for at, (begin, end) in enumerate(gaps):
-        others = [
-            call
-            for place, call in enumerate(window.calls)
-            if place not in places and begin <= call.begin_ns and call.end_ns <= end
-        ]
-        marks = [mark for mark in window.marks if begin <= mark.begin_ns and mark.end_ns <= end]
-        excess = end - begin - typical.get(_slot(at, len(gaps)), 0.0)
-        if excess <= 0 or (not others and not marks and (excess < least_ns or not places)):
-            continue
-        marked_ns = float(sum(mark.end_ns - mark.begin_ns for mark in marks))
-        for mark in marks:
+    looked_at = beside | ((excesses >= least_ns) & bool(places))
+    looked_at[list(marks_of)] = True
+    found = []
+    for at in np.flatnonzero(looked_at & (excesses > 0)).tolist():
+        excess, (begin, end) = float(excesses[at]), gaps[at].tolist()
+        others = window.calls[edges[at] + 1 : edges[at + 1]]
+        marked_ns = float(sum(mark.end_ns - mark.begin_ns for mark in marks_of[at]))
+        for mark in marks_of[at]:
             length_ns = mark.end_ns - mark.begin_ns
             scale = min(1.0, excess / marked_ns) if marked_ns else 0.0
             found.append(
@@ -260,14 +297,12 @@ def name_of_calls(keys: Sequence[CallKey], pattern: Sequence[Alike]) -> str:
     return f"calls of {', '.join(names[:2])}"
 
 
-def _name_of_other(
-    window: StepWindow, shape: tuple[CallKey, ...], pattern: tuple[Alike, ...]
-) -> str:
+def _name_of_other(form: Form, shape: tuple[CallKey, ...], pattern: tuple[Alike, ...]) -> str:
     """What a window without the usual step is: the same on other shapes, or something else."""
-    keys = window.keys
+    keys = form.window.keys
     if is_one_token(shape) and keys and keys[-1].tokens and keys[-1].shapes[0][-1:] > (1,):
         return "prefill"
-    if keys and pattern and _places_in(runs_of(window), pattern) is not None:
+    if keys and pattern and _places_in(form.runs, pattern) is not None:
         shapes = " ".join("x".join(map(str, s)) for s in keys[-1].shapes[:1])
         return f"steps of other shapes ({shapes})" if len(keys) == len(shape) else "longer steps"
     if keys and _evaluates(keys, pattern):

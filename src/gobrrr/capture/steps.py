@@ -10,16 +10,19 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from typing import Any
 
-from gobrrr.capture.call_watch import CallWatch, in_backward
+from gobrrr.capture.call_watch import CallWatch, in_backward, in_data_loader
 from gobrrr.capture.cycle import CycleFinder
 from gobrrr.capture.import_hook import when_imported
+from gobrrr.capture.loop_turns import Place, Turns, place_of, turns_of
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 
@@ -34,6 +37,12 @@ _SEARCHES = 3
 # Calls without gradients that may come before an optimizer's first step, in an evaluation that one
 # rank alone makes. After so many the program only has an optimizer, and infers.
 _MOST_EVALUATED = 256
+
+# What a step may be said to be, by the user: these, or the name of a module.
+OPTIMIZER_STEP, MODULE_CALL = "optimizer", "call"
+# A module that is called so much less often, and takes so much more time in all, is the step's.
+_SELDOM, _HEAVIER, _FEWEST_HEAVY = 4, 1.2, 3
+_LOOK_EVERY = 16
 
 _active: list[StepWatcher] = []
 
@@ -100,12 +109,19 @@ class StepWatcher:
     """
 
     def __init__(
-        self, on_boundary: Callable[[str, bool], None], calls: CallWatch | None = None
+        self,
+        on_boundary: Callable[[str, bool], None],
+        calls: CallWatch | None = None,
+        step: str = "",
     ) -> None:
         self._on_boundary = on_boundary
+        self._only = {"": "", OPTIMIZER_STEP: OPTIMIZER}.get(step, MODULE)
+        self._name = "" if step in ("", OPTIMIZER_STEP, MODULE_CALL) else step
+        self._looked_into: weakref.WeakSet[Any] = weakref.WeakSet()
         self._calls = calls or CallWatch()
         self._source = ""
-        self._cycles = {MODULE: CycleFinder(), OPTIMIZER: CycleFinder(repeats=2)}
+        modules = CycleFinder(repeats=1) if self._name else CycleFinder()
+        self._cycles = {MODULE: modules, OPTIMIZER: CycleFinder(repeats=2)}
         self._known_cycle: tuple[Any, ...] = ()
         self._thread = 0
         self._undo: dict[str, Callable[[], None]] = {}
@@ -113,6 +129,7 @@ class StepWatcher:
         self._hooked: weakref.ref[Any] | None = None
         self._takes_no_hook: weakref.ref[Any] | None = None
         self._of_hooked = self._elsewhere = 0
+        self._fewest_elsewhere = _FEWEST_ELSEWHERE
         self.thread_changes = 0
         self.moved = False
         self._owner: Callable[[], threading.Thread | None] = lambda: None
@@ -121,6 +138,12 @@ class StepWatcher:
         self.outermost: weakref.ref[Any] | None = None
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._keys: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+        # Steps that have ended, and steps of optimizers, whatever came of them.
+        self.ended: Counter[str] = Counter()
+        self.optimizer_steps = 0
+        # Of a whole cycle, once there is one.
+        self._places: list[Place] = []
+        self.turns: Turns | None = None
 
     def install(self) -> None:
         """Start watching, what is torch's once it is there. ``remove`` undoes everything."""
@@ -153,13 +176,41 @@ class StepWatcher:
         """What ends its steps, as ``PRECEDENCE`` names it; empty before the first has ended."""
         return self._source
 
+    def module_name(self) -> str:
+        """The module whose calls are the steps, as ``_named`` gives it; empty if unknown."""
+        reference = self._hooked or self.outermost
+        module = None if reference is None else reference()
+        return "" if module is None else self._named(module)
+
+    def optimizers_of_step(self) -> list[str]:
+        """The same of the optimizers that step in a step, in order."""
+        by_key = {self._keys.get(optimizer): optimizer for optimizer in list(self._keys)}
+        return [
+            self._named(by_key[key]) if key in by_key else key[0].__name__
+            for key in self._known_cycle
+        ]
+
+    def modules_called(self) -> set[str]:
+        """The modules that the program calls from outside any other."""
+        return {self._named(module) for module in self._calls.alive()}
+
+    def _named(self, value: Any) -> str:
+        """``Adam `opt```: its class, and what the program calls it."""
+        name, kind = self._calls.name_of(value), type(value).__name__
+        return f"{kind} `{name}`" if name else kind
+
     # Sources
 
     def _watch_optimizers(self) -> None:
         def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             key = self._key_of(optimizer)
+            self.optimizer_steps += 1
             if self._known_cycle != (key,):
                 self.optimizers.add(optimizer)
+            if 1 < len(self._known_cycle) != len(self._places):
+                self._places.append(place_of(sys._getframe(1)))
+                if len(self._known_cycle) == len(self._places):
+                    self.turns = turns_of(self._places)
             self._ended(OPTIMIZER, key)
 
         self._undo[OPTIMIZER] = around_optimizer_steps(after=after_step)
@@ -186,6 +237,11 @@ class StepWatcher:
         # Stays only until the step's outermost module is known; that instance gets a hook.
         self._undo["module call"] = self._calls.discover(self._outermost_ended)
 
+    def _find_anew(self) -> None:
+        self._calls.unsettle()
+        if "module call" not in self._undo:
+            self._watch_modules()
+
     def settle(self) -> None:
         """The modules that the program calls are known: each has hooks of its own from here on."""
         self._calls.settle()
@@ -196,13 +252,18 @@ class StepWatcher:
 
     def _outermost_ended(self, module: Any) -> None:
         self.outermost = weakref.ref(module)
+        if self._only == OPTIMIZER:
+            return
+        if self._name:
+            self._look_for_named(module)
+            return
         if self._source in ("", MODULE) and self._hooked is None:
             self._ended(MODULE, id(module))
             if self._known_cycle and self._source == MODULE:
                 self._hook_instance(module)
         elif self._source == MODULE and self._hooked is not None and self._hooked() is not module:
             self._elsewhere += 1
-            if self._elsewhere >= max(_FEWEST_ELSEWHERE, self._of_hooked):
+            if self._elsewhere >= max(self._fewest_elsewhere, self._of_hooked):
                 self._forget_hooked()
 
     def _forget_hooked(self) -> None:
@@ -212,6 +273,42 @@ class StepWatcher:
         self._of_hooked = self._elsewhere = 0
         self._cycles[MODULE] = CycleFinder()
 
+    def _look_for_named(self, module: Any) -> None:
+        """Watch the modules that the user has named, which are this one or parts of it."""
+        if module in self._looked_into:
+            return
+        self._looked_into.add(module)
+        own = self._calls.name_of(module)
+        for path, part in [(own, module), *list(module.named_modules())[1:]]:
+            if self._name in (path, path.rpartition(".")[2], type(part).__name__):
+                self._hooked = self._hooked or weakref.ref(part)
+                after = partial(self._named_ended, part)
+                undo = watch_module(part, after=lambda *_, after=after: after())
+                self._undo[f"module hook {id(part)}"] = undo
+
+    def _named_ended(self, module: Any) -> None:
+        self._hooked = weakref.ref(module)
+        self._ended(MODULE, self._name)
+
+    def _heavier(self) -> Any:
+        """A module that takes more time than the one whose calls are the steps, in few calls."""
+        spent, hooked = self._calls.spent, self._hooked and self._hooked()
+        hopeless = self._takes_no_hook and id(self._takes_no_hook())
+        calls, own_ns = spent.get(id(hooked), (0, 0))
+        for number, (times, time_ns) in spent.items():
+            seldom = _FEWEST_HEAVY <= times <= calls / _SELDOM
+            if seldom and time_ns > _HEAVIER * own_ns and number != hopeless:
+                return self._calls.module(number)
+        return None
+
+    def _turn_to(self, module: Any, calls: int) -> None:
+        """The calls of this module are the steps from here on; between them come so many others."""
+        self._forget_hooked()
+        self._fewest_elsewhere = max(_FEWEST_ELSEWHERE, 2 * calls)
+        self._hook_instance(module)
+        self._find_anew()
+        self._restart_pending = True
+
     def _hook_instance(self, module: Any) -> None:
         if self._takes_no_hook is not None and self._takes_no_hook() is module:
             return
@@ -220,6 +317,10 @@ class StepWatcher:
             self._of_hooked += 1
             self._elsewhere = 0
             self._ended(MODULE, id(called))
+            if self._of_hooked % _LOOK_EVERY == 0 and self._source == MODULE:
+                heavier = self._heavier()
+                if heavier is not None:
+                    self._turn_to(heavier, self._calls.spent[id(called)][0])
 
         try:
             unhook = watch_module(module, after=after_forward)
@@ -252,9 +353,11 @@ class StepWatcher:
         self._thread, self._owner = thread, weakref.ref(threading.current_thread())
 
     def _ended(self, source: str, event: Any) -> None:
-        if in_backward():
+        if self._only not in ("", source) or in_backward():
             # No loop of the user's turns here, and a profiler that is started inside autograd's
             # engine ends with the node that runs.
+            return
+        if source == MODULE and in_data_loader():
             return
         # The usual step of a script with one optimizer: a few microseconds that it would notice.
         alone = self._known_cycle == (event,) and source == self._source
@@ -262,6 +365,7 @@ class StepWatcher:
             # The finder hears of it too: this may be the beginning of a longer cycle.
             self._cycles[source].push(event)
             self.unfinished = 0
+            self.ended[source] += 1
             self._on_boundary(source, False)
             return
         weaker = self._source and PRECEDENCE.index(source) < PRECEDENCE.index(self._source)
@@ -269,12 +373,16 @@ class StepWatcher:
             return
         if source != self._source:
             self._restart_pending = self._source != ""
+            if self._source == MODULE:
+                # What it trains may be another module than those that were called until now.
+                self._find_anew()
             self._source = source
             self._known_cycle = ()
             if source != MODULE:
                 if self._calls.settled:
                     self._drop("module call")
                 self._drop("module hook")
+                self._hooked = None
         # Python's own number of a thread is free for the next one as soon as it has ended.
         thread = threading.get_native_id()
         if thread != self._thread:
@@ -285,9 +393,11 @@ class StepWatcher:
             if finder.cycle != self._known_cycle:
                 self._restart_pending = self._restart_pending or bool(self._known_cycle)
                 self._known_cycle = finder.cycle
+                self._places, self.turns = [], None
             if not ends:
                 self.unfinished += 1
                 return
         self.unfinished = 0
         restarted, self._restart_pending = self._restart_pending, False
+        self.ended[source] = 1 if restarted else self.ended[source] + 1
         self._on_boundary(source, restarted)

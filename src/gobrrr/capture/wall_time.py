@@ -8,14 +8,13 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import mean, median_low
 
+from gobrrr.capture.step_forms import Alike, runs_of
 from gobrrr.capture.step_kinds import (
     BETWEEN,
-    Alike,
     Extra,
     LinesOf,
     Sorted,
     name_of_calls,
-    runs_of,
 )
 from gobrrr.timeline.step_kinds import PLAIN, StepWindow, WallPart, WallTime
 

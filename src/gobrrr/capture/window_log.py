@@ -14,7 +14,7 @@ from gobrrr.capture.measurements import (
     RecordedStep,
 )
 from gobrrr.capture.process_counters import minor_faults
-from gobrrr.capture.step_kinds import Sorted, differ, sort_windows
+from gobrrr.capture.step_kinds import Sorted, StepSorter, differ
 from gobrrr.timeline.step_kinds import Call, Mark, StepWindow
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ class WindowLog:
         self._calls = calls
         self._wanted = recorded
         self._on_settled = on_settled
-        self._boundaries = 0
         self._faults = 0
         self._graphs = graphs_compiled()
         self.begin(Measurements())
@@ -47,6 +46,8 @@ class WindowLog:
     def begin(self, result: Measurements) -> None:
         """Forget all; what is noted from here on goes into ``result``."""
         self._result = result
+        self._boundaries = 0
+        self._sorter = StepSorter(result.windows)
         self._retries = 0
         self._uneven = False
         if self._calls is not None:
@@ -101,7 +102,7 @@ class WindowLog:
 
     def sorted(self) -> Sorted:
         """The steps so far, told apart."""
-        return sort_windows(self._result.windows)
+        return self._sorter.sorted()
 
     def varying(self) -> bool:
         """Whether the steps differ in size, by those so far."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gobrrr import reports
+from gobrrr.cli.launcher import run_launcher
 from gobrrr.cli.lost_device import Ending
 from gobrrr.cli.parsing import (
     add_report_options,
@@ -43,12 +42,10 @@ EXAMPLES = """examples:
 
 A training step ends where an optimizer's step returns. Without an optimizer, a step
 is one call of the outermost module. "with gobrrr.step():" around the body of the
-script's loop marks the steps explicitly.
+script's loop marks the steps explicitly, and --step says which of them is meant.
 """
 
 NPROC = "--nproc-per-node"
-# After an interrupt that the launcher may not have seen; then it is asked to end.
-LAUNCHER_ENDS_IN_S = 5.0
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 
 
@@ -72,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--steps", type=positive, metavar="N", help="number of steps to time")
     group.add_argument(
         "--warmup", type=natural, metavar="N", help="number of steps to skip before measuring"
+    )
+    group.add_argument(
+        "--step",
+        default="",
+        metavar="WHAT",
+        help='what ends a step: "optimizer", "call" (of the outermost module), or a module, by its '
+        "class or variable",
     )
     group.add_argument("--stop", action="store_true", help="end the script once it is diagnosed")
     group.add_argument("--threads", type=positive, metavar="N", help="torch.set_num_threads(N)")
@@ -174,6 +178,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if parsed.nproc_per_node is not None:
         return _run_job(parsed.nproc_per_node, own, target)
     progress = Progress(None if parsed.quiet else sys.stderr)
+    if parsed.step and target.kind == "function":
+        raise InputError("--step needs a script: a step of a function is one call of it")
     if parsed.compare_compiled and target.kind != "function":
         raise InputError("--compare-compiled needs a function: gobrrr run bench.py:make_step")
     from gobrrr.capture.launcher import job_size
@@ -224,55 +230,6 @@ def _run_job(processes: int, own: Sequence[str], target: Target) -> int:
         memory_bytes=identify_processor().memory_bytes,
     )
     return run_launcher(command)
-
-
-def run_launcher(command: Sequence[str]) -> int:
-    """Runs a launcher to its end and returns its exit code, 128 + n if signal n ended it.
-
-    A request to end (SIGTERM) is the launcher's, which ends the ranks: a scheduler or ``timeout``
-    asks this process alone, and the ranks would go on without anybody who waits for them.
-    """
-    # Not above: this starts other programs, and reads none of torch.
-    import subprocess
-
-    asked = told = False
-    job: subprocess.Popen[bytes] | None = None
-
-    def tell() -> None:
-        # Once: a second one may end a launcher that is about to end by itself.
-        nonlocal told
-        if job is not None and not told:
-            told = True
-            job.terminate()
-
-    def pass_on(number: int, frame: object) -> None:
-        nonlocal asked
-        asked = True
-        tell()
-
-    before = signal.getsignal(signal.SIGTERM)
-    # Python lets no other thread set what a signal does, nor set again what is not Python's.
-    heard = threading.current_thread() is threading.main_thread() and before is not None
-    if heard:
-        signal.signal(signal.SIGTERM, pass_on)
-    try:
-        job = subprocess.Popen(command)
-        if asked:
-            tell()
-        code = job.wait()
-    except KeyboardInterrupt:
-        # A terminal interrupts the launcher too, which ends its ranks before itself.
-        if job is not None:
-            try:
-                job.wait(LAUNCHER_ENDS_IN_S)
-            except subprocess.TimeoutExpired:
-                job.terminate()
-                job.wait()
-        raise
-    finally:
-        if heard:
-            signal.signal(signal.SIGTERM, before)
-    return code if code >= 0 else 128 - code
 
 
 def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
@@ -363,6 +320,7 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         warmup=parsed.warmup,
         stop=parsed.stop,
         threads=parsed.threads,
+        step=parsed.step,
         refresh_ceilings=parsed.refresh_ceilings,
         perfetto=places.perfetto,
         progress=progress,

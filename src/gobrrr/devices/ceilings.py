@@ -9,6 +9,8 @@ from typing import Literal
 How = Literal["measured", "datasheet", "given"]
 # Told (parts done, parts in all, what comes next) while ceilings are measured.
 Progress = Callable[[int, int, str], None]
+# How a notice begins that says so.
+BUSY = "the machine was busy while its ceilings were measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,11 @@ class Ceilings:
     notices: tuple[str, ...] = field(default=())
     # Whether some are missing only because memory was taken: another time they can be measured.
     short_of_memory: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs had the machine while they were measured."""
+        return any(notice.startswith(BUSY) for notice in self.notices)
 
     def value(self, name: str) -> float | None:
         """The ceiling's value in its unit; ``None`` if there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -12,16 +13,20 @@ from typing import Literal
 
 from gobrrr.devices.backends import backend_of, gpus_here, identify
 from gobrrr.devices.cache import cache_folder
-from gobrrr.devices.ceilings import Ceilings, Progress
+from gobrrr.devices.ceilings import BUSY, Ceilings, Progress
 from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.devices.native import compiler
 from gobrrr.devices.storage import CeilingsFileError, ceilings_from_file, save_ceilings
+from gobrrr.measure.load import MOSTLY_WAITED, LoadWatch
 from gobrrr.timeline.data import Device
 
 # Changes when a probe does, so that old files are measured anew.
 CEILINGS_VERSION = 6
 
 _LOCK_WAIT_S = 180.0
+# What was measured while others had the processors is a way to get by: for a job's other ranks, and
+# for whoever asks again at once on a machine that is never idle.
+_BUSY_COUNTS_FOR_S = 3600.0
 
 
 def ceilings_for_this_machine(
@@ -107,7 +112,12 @@ def this_device() -> Device:
 
 
 def _measure(device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
-    return backend_of(device.kind).measure(device, threads, progress)
+    watch = LoadWatch()
+    ceilings = backend_of(device.kind).measure(device, threads, progress)
+    if device.kind != "cpu" or ceilings.busy or watch.so_far().severity <= MOSTLY_WAITED:
+        return ceilings
+    said = f"{BUSY} (its threads waited most of the time): they are measured again in an hour"
+    return replace(ceilings, notices=(*ceilings.notices, said))
 
 
 def _silent(done: int, total: int, what: str) -> None:
@@ -116,7 +126,9 @@ def _silent(done: int, total: int, what: str) -> None:
 
 def _read(path: Path) -> Ceilings | None:
     try:
-        return ceilings_from_file(path)
+        found = ceilings_from_file(path)
+        old = time.time() - path.stat().st_mtime > _BUSY_COUNTS_FOR_S
+        return None if found.busy and old else found
     except (OSError, CeilingsFileError):
         # Not there, or damaged: it is measured and written anew.
         return None

@@ -167,6 +167,7 @@ def _step_record(step: StepTimes, ops: Sequence[AttributedOp]) -> StepRecord:
         samples_s=list(step.samples_s),
         ended_s=list(step.ended_s),
         profiled_steps=step.profiled_steps,
+        what=step.what,
         varying=step.varying,
         tokens=step.tokens,
         fused_optimizer=step.fused_optimizer,

@@ -88,6 +88,7 @@ class StepRecord(Record, kw_only=True):
     ``basis`` is the figure of ``time_s`` that the leaves sum to: ``median`` of the unprofiled
     steps, or ``mean`` over the windows of a trace (leaves are means over windows).
     ``kind`` says what a step is: ``training step``, ``step``, ``decode step (...)``, ``trace``.
+    ``what`` says what ended one and how many ran, of a program whose steps were found.
     ``varying``: steps differ in size; figures are means over them. ``tokens``: that one step makes.
     ``fused_optimizer``: an optimizer of the program has a fused implementation; ``None``: unknown.
     ``ended_s`` is when each of ``samples_s`` ended, in seconds on the ``time.perf_counter`` of the
@@ -97,6 +98,7 @@ class StepRecord(Record, kw_only=True):
 
     time_s: Spread
     kind: str = "step"
+    what: str = ""
     basis: str = "median"
     profiled_time_s: float | None = None
     profiler_cost_s: float | None = None

@@ -15,6 +15,8 @@ TOLERANCE = 0.05
 # A program that had no processor for a larger share of the time that it wanted one, because others
 # or a hypervisor had it, was taken apart by the system: where its time went says nothing of it.
 TAKEN_AWAY = 0.75
+# Where it waited for more than this share, what a line was seen at is where it was interrupted.
+MOSTLY_WAITED = 0.5
 # Threads that wait for one another spin while one of them has no processor, which counts as time
 # that they used: beside others that take this share, what tells is how long some thread waited.
 OTHERS_HELD = 0.2

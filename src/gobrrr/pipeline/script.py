@@ -54,6 +54,7 @@ def diagnose_script(
     stop: bool = False,
     threads: int | None = None,
     if_raised: bool = True,
+    step: str = "",
     refresh_ceilings: bool = False,
     perfetto: Path | None = None,
     progress: Progress = silent,
@@ -65,6 +66,7 @@ def diagnose_script(
     ``on_diagnosis`` is called when the measured steps are over (with ``if_raised`` also where it
     raises before), with whether this process shows it; the script then runs on (``stop`` ends it).
     ``threads`` are set as soon as the script imports torch.
+    ``step``: what a step is, as ``measure_script`` takes it.
     ``on_analysis`` gets what lies behind it, while the script's objects live. All ranks of a job
     measure the same steps; the first's diagnosis and ``perfetto`` are of all. Raises InputError.
     """
@@ -103,8 +105,9 @@ def diagnose_script(
     forget = when_imported("torch", set_threads)
     with rank.in_script():
         ended = measure_script(
-            script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised
-        )
+            script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised,
+            step=step,
+        )  # fmt: skip
         found = diagnoses[0] if diagnoses else None
         if found is None and rank.job is not None:
             from gobrrr.diagnosis.job_records import diagnosis_of_others

@@ -15,6 +15,8 @@ from gobrrr.diagnosis.schema import GroupRow
 
 # Traces number modules by class: Qwen2DecoderLayer_13.Qwen2Attention_13.
 _NUMBERED_CLASS = re.compile(r"_\d+(?=\.|\Z)")
+# Modules of one class that the program keeps in a list, and calls one by one: Block, Block#2.
+_OF_ONE_CLASS = re.compile(r"#\d+(?=\.|\Z)")
 _NUMBER = re.compile(r"\d+\Z")
 
 
@@ -23,7 +25,8 @@ def join_blocks(rows: Sequence[GroupRow]) -> list[GroupRow]:
 
     A number in a path is a block's if the same path follows it under another number too
     (``blocks.0.attn`` and ``blocks.1.attn``); the layers of a ``Sequential`` (``mlp.0``,
-    ``mlp.2``) are different things and stay apart.
+    ``mlp.2``) are different things and stay apart. Modules without a name of their own are told by
+    their class (``Block``, ``Block#2``) and the same.
     """
     containers = _repeated_containers({row.name for row in rows})
     groups: dict[tuple[str, str | None], list[GroupRow]] = defaultdict(list)
@@ -50,7 +53,7 @@ def _pattern(name: str, containers: set[str]) -> str:
         "*" if _NUMBER.match(part) and ".".join(parts[:i]) in containers else part
         for i, part in enumerate(parts)
     ]
-    return _NUMBERED_CLASS.sub("_*", ".".join(shown))
+    return _OF_ONE_CLASS.sub("", _NUMBERED_CLASS.sub("_*", ".".join(shown)))
 
 
 def _sum(pattern: str, members: Sequence[GroupRow]) -> GroupRow:

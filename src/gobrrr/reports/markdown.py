@@ -33,6 +33,8 @@ def report_markdown(
     scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
     lines = [f"### {_escape(sentences.title(diagnosis))}", ""]
     lines += [_escape(sentences.step_time(diagnosis)), ""]
+    if what := sentences.what_a_step_is(diagnosis):
+        lines += [_escape(what), ""]
     if diagnosis.verdict:
         lines += [f"**{_escape(plain_name(diagnosis.verdict, 4000))}**", ""]
     lines += [f"> {_escape(plain_name(notice, 2000))}" for notice in diagnosis.notices]

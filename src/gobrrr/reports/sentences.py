@@ -113,6 +113,11 @@ def step_time(diagnosis: Diagnosis) -> str:
     return f"{scale.text(headline_s)} per step ({text})"
 
 
+def what_a_step_is(diagnosis: Diagnosis) -> str:
+    """``A step is one step of the optimizer (Adam `opt`), 66 of them.``; empty if nobody chose."""
+    return plain_name(diagnosis.step.what, 2000)
+
+
 def no_verdict(diagnosis: Diagnosis) -> str:
     """Why there is no verdict; empty where there is one, or nothing is said of it."""
     if diagnosis.regime is not None or not diagnosis.notices:

@@ -97,7 +97,8 @@ def gist_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
     def draw(console: Console) -> None:
         console.print(Text(sentences.title(diagnosis), style="bold"))
         console.print(Text(sentences.step_time(diagnosis)))
-        _print_lines(console, [sentences.wall_time(diagnosis)])
+        first = (sentences.what_a_step_is, sentences.wall_time)
+        _print_lines(console, [sentence(diagnosis) for sentence in first])
         if diagnosis.verdict:
             console.print(_verdict(diagnosis))
         elif why := sentences.no_verdict(diagnosis):
@@ -133,7 +134,9 @@ def drawn(draw: Callable[[Console], None], options: Options) -> str:
 def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
     console.print(Text(sentences.title(diagnosis), style="bold"))
     console.print(Text(sentences.step_time(diagnosis)))
-    beside = (sentences.seen_steps, sentences.wall_time, sentences.slow_steps)
+    beside = (
+        sentences.what_a_step_is, sentences.seen_steps, sentences.wall_time, sentences.slow_steps,
+    )  # fmt: skip
     _print_lines(console, [sentence(diagnosis) for sentence in beside])
     if diagnosis.verdict:
         console.print()

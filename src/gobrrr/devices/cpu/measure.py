@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
+from gobrrr.devices.ceilings import BUSY, Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.cpu.compute import (
     GEMM_DTYPES,
     GemmSweep,
@@ -212,7 +212,7 @@ def _disturbed(seen: dict[str, list[float]]) -> Iterator[str]:
         values = seen.get(name, [])
         if len(values) > 1 and min(values) < (1 - _STEADY) * max(values):
             yield (
-                f"the machine was busy while its ceilings were measured ({words} varied by "
+                f"{BUSY} ({words} varied by "
                 f"{percent(1 - min(values) / max(values))}): measure again when it is idle, with "
                 "gobrrr ceilings --refresh"
             )

@@ -123,6 +123,7 @@ class Page:
     regime: str
     close: bool
     step_time: str
+    what_a_step_is: str
     seen_steps: str
     wall_time: str
     slow_steps: str
@@ -168,6 +169,7 @@ def page_of(diagnosis: Diagnosis) -> Page:
         regime=regime_class(diagnosis.regime or ""),
         close=diagnosis.close,
         step_time=sentences.step_time(diagnosis),
+        what_a_step_is=sentences.what_a_step_is(diagnosis),
         seen_steps=sentences.seen_steps(diagnosis),
         wall_time=sentences.wall_time(diagnosis),
         slow_steps=sentences.slow_steps(diagnosis),
