@@ -38,8 +38,8 @@ STARTING = 10
 # more no more ops than these: reading events takes longer than recording them.
 MANY_OPS = 10_000
 MOST_OPS_PROFILED = 150_000
-# Events that one profiling run may hold: kineto keeps about 4 kB for each until it is read.
-EVENTS_PER_PROFILE = 150_000
+# Events that one profiling run may hold: kineto keeps about 1.5 kB for each until it is read.
+EVENTS_PER_PROFILE = 75_000
 FIRST_BLOCK_MOST_STEPS = 10
 # Steps with more ops than this fill gigabytes: an op is up to five events of torch's profiler, and
 # an event 1.5 kB until it is read.

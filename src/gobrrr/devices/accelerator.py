@@ -221,9 +221,7 @@ def profiler_event_ns(kind: str, activity: str, repeats: int = 5, calls: int = 3
         off = min(loop() for _ in range(repeats))
         activities = [torch.profiler.ProfilerActivity.CPU]
         activities.append(getattr(torch.profiler.ProfilerActivity, activity))
-        with profiler_of_torch(
-            activities=activities, record_shapes=True, only_exported=True
-        ):
+        with profiler_of_torch(activities=activities, record_shapes=True, only_exported=True):
             loop()
             on = min(loop() for _ in range(repeats))
     return max(0.0, (on - off) / (2 * calls))
