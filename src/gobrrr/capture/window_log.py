@@ -115,7 +115,7 @@ class WindowLog:
         found = self.sorted()
         if not found.pure(self.last):
             self._retries += 1
-            return self._retries <= MOST_RETRIES
+            return self._retries <= _retries(affordable)
         few = self._recorded(found) < self._wanted
         return affordable and (few or self._lacks_sizes(found))
 
@@ -134,7 +134,7 @@ class WindowLog:
 
     def lacks_recorded(self, affordable: bool) -> bool:
         """Whether too few of the recorded steps are usual ones, and another try is worth it."""
-        if self._retries > MOST_RETRIES or self._result.unrecorded:
+        if self._retries > _retries(affordable) or self._result.unrecorded:
             return False
         found = self.sorted()
         return not self._recorded(found) or (affordable and self._lacks_sizes(found))
@@ -161,3 +161,8 @@ class WindowLog:
 
     def _recorded(self, found: Sorted) -> int:
         return sum(found.pure(step.window) for step in self._result.recorded_steps)
+
+
+def _retries(affordable: bool) -> int:
+    # Of steps that are long to record one more shows whether any is without the rest.
+    return MOST_RETRIES if affordable else 1
