@@ -52,6 +52,9 @@ UNRECORDED_ON_GPU = (
     "The ops of this step could not be recorded ({}): its kernels have the shapes that torch's "
     "profiler saw, but no lines and no modules."
 )
+TOO_LONG_BETWEEN = (
+    "what the program does between its steps is more than torch's profiler can hold in memory"
+)
 BY_DISPATCH = (
     "ops were timed through the dispatcher instead, which separates autograd's time from Python's "
     "less precisely."

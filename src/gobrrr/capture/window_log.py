@@ -9,15 +9,20 @@ from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.compiler_counters import graphs_compiled
 from gobrrr.capture.measurements import (
     MOST_RETRIES,
+    TOO_LONG_BETWEEN,
     VARYING_RECORDED,
     Measurements,
     RecordedStep,
 )
 from gobrrr.capture.process_counters import minor_faults
+from gobrrr.capture.profiling import Profiling
 from gobrrr.capture.step_kinds import Sorted, differ, sort_windows
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.step_kinds import Call, Mark, StepWindow
 
+# A step is no longer profiled once it takes so much longer than the others, and so many seconds: a
+# million events, at the most.
+MUCH_LONGER, LONGEST_S = 4.0, 1.0
 # The program's modules are known after this many steps: from then on each has hooks of its own.
 STEPS_TO_SETTLE = 3
 
@@ -45,7 +50,7 @@ class WindowLog:
     def begin(self, result: Measurements) -> None:
         """Forget all; what is noted from here on goes into ``result``."""
         self._result = result
-        self._retries = 0
+        self._retries = self._cut = 0
         self._uneven = False
         if self._calls is not None:
             result.lines_between = self._calls.lines_between
@@ -58,6 +63,21 @@ class WindowLog:
         """
         if seen or (self._calls is not None and self._calls.profilers.expected()):
             raise RuntimeError("the program runs a profiler of its own")
+
+    def profiling(self, profiler: Any, step_s: float) -> Profiling:
+        """Steps of about this length under a profiler; between calls it is seen if one is not."""
+        made = Profiling(profiler, max(MUCH_LONGER * step_s, LONGEST_S))
+        if self._calls is not None:
+            self._calls.after_call = made.look
+        return made
+
+    def cut_again(self, profiling: Profiling | None) -> str:
+        """Why steps are not to be profiled any more, of which this profile has none whole.
+
+        ``""`` the first time: something long may be beside this one alone.
+        """
+        self._cut += profiling is not None and profiling.cut
+        return TOO_LONG_BETWEEN if self._cut > 1 else ""
 
     def ended(self, begin_ns: int | None, end_ns: int, phase: str) -> None:
         """A window ends; one whose begin was not seen (``None``) is not kept."""
