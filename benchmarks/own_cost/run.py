@@ -12,6 +12,7 @@ blocks of steps in turns within one process.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,9 @@ TIMED, STEPS, QUICK_TIMED, QUICK_STEPS = 120, 260, 20, 60
 WIDTHS, QUICK_WIDTHS = (256, 1024), (64,)
 BLOCKS, QUICK_BLOCKS = 300, 4
 MANY_OPS, QUICK_OPS = 200_000, 500
+# Ops a step and steps of a script of many small ops, and events of one profile.
+SMALL_OPS, QUICK_SMALL_OPS = (20_000, 95), (500, 60)
+EVENTS, QUICK_EVENTS = 200_000, 2_000
 # With --quick the demo is diagnosed from as few steps as that takes.
 FEWEST = ("--warmup", "1", "--steps", "2")
 
@@ -93,6 +97,32 @@ def many_ops(what: str, ops: int) -> dict[str, float | str]:
     return found
 
 
+def whole_run(*program: str) -> dict[str, float]:
+    """Processor seconds and bytes of a program by itself, and of all of ``gobrrr run`` of it."""
+    found: dict[str, float] = {}
+    for name, command in (("alone", ()), ("watched", ("-m", "gobrrr", "run", "--quiet", "--stop"))):
+        child = subprocess.Popen(
+            [sys.executable, *command, *program],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        _, status, used = os.wait4(child.pid, 0)
+        if status:
+            raise SystemExit(f"{program[0]} failed {name}")
+        found |= {
+            f"{name}_s": used.ru_utime + used.ru_stime,
+            f"{name}_bytes": used.ru_maxrss * 1024,
+        }
+    return found
+
+
+def profile_events(events: int) -> dict[str, float]:
+    """Seconds and bytes per 100,000 events of a profile, in a process of its own."""
+    command = [sys.executable, str(LOOP.with_name("events.py")), str(events)]
+    found: dict[str, float] = json.loads(subprocess.check_output(command, text=True))
+    return found
+
+
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--pairs", type=int, default=8)
@@ -129,9 +159,16 @@ def main() -> None:
         "rows": rows,
         "many_ops": many_ops("diagnose", ops),
         "many_ops_predicted": many_ops("predict", ops),
+        "small_ops": whole_run(
+            str(LOOP.with_name("small_ops.py")),
+            *map(str, QUICK_SMALL_OPS if quick else SMALL_OPS),
+        ),
+        "per_100000_events": profile_events(QUICK_EVENTS if quick else EVENTS),
         "demo_s": demo_seconds(20, *FEWEST) if quick else demo_seconds(60),
     }
-    print(result["many_ops"], result["many_ops_predicted"], result["demo_s"])
+    for name, figures in result.items():
+        if name not in ("unit", "rows"):
+            print(name, figures)
     record.write(result)
 
 

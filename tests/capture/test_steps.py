@@ -328,3 +328,24 @@ def test_an_optimizer_is_looked_for_a_few_times(monkeypatch: pytest.MonkeyPatch)
     calls = TrainingCalls()
     assert not any(calls.unfinished() for _ in range(20))
     assert len(searches) < 20
+
+
+def test_what_watches_calls_hears_at_once_that_an_optimizer_steps() -> None:
+    heard: list[str] = []
+    watcher = StepWatcher(lambda source, restarted: None)
+    watcher.on_other_steps = lambda: heard.append(watcher.source)
+    watcher.install()
+    try:
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(2))
+        assert heard == []
+        optimizer.step()
+        # Its first step is known to be one only when the next has ended.
+        assert heard == ["module"]
+        for _ in range(3):
+            optimizer.step()
+        assert heard == ["module"]
+    finally:
+        watcher.remove()

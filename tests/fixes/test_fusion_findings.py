@@ -109,3 +109,18 @@ def test_products_whose_sizes_were_not_recorded_whole_break_nothing(
         specs = tuple(TensorSpec(shape, "float32") for shape in shapes)
         product = OpFact(OpCall(f"aten::{name}", specs), kernel_s=1e-4, phase="forward")
         assert fusion_findings([product, measured("cos", [1], 2)], CEILINGS, 1e-3) == []
+
+
+def test_long_steps_are_looked_through_in_parts_and_find_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Pairs with something else between, so that each part holds whole ones.
+    ops = [
+        measured(name, [1 + 4 * i + k], 2 + 4 * i + k)
+        for i in range(12)
+        for k, name in enumerate(("cos", "sin"))
+    ]
+    whole = fusion_findings(ops, CEILINGS, 1e-2)
+    assert whole
+    monkeypatch.setattr("gobrrr.fixes.fusion_findings.OPS_TOGETHER", 6)
+    assert fusion_findings(ops, CEILINGS, 1e-2) == whole

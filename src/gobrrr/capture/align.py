@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 
 import numpy as np
-from numpy.typing import NDArray
 
-# Steps that differ by more insertions and deletions than this are no longer compared in full.
-MOST_EDITS = 1000
-# Beyond this, what differs in the middle is left unmatched rather than searched in n^2.
-MOST_DIFFERENT = 4000
+from gobrrr.timeline.data import Int64
+
+# The fewest insertions and deletions are searched for in full up to so many ...
+MOST_EDITS = 32
+# ... or more, of short steps: up to so many comparisons, one for each op and edit at most.
+MOST_STEPS = 1_000_000
+# Ops in a row (powers of two) that say where two steps go on alike.
+WIDTHS = (32, 8, 2)
+
+# Start in the names seen, start in those recorded, length.
+Run = tuple[int, int, int]
 
 # PyTorch works in place where nothing else can tell, but never while a dispatch mode watches:
 # autograd sums gradients (``can_accumulate_inplace`` in torch/csrc/autograd/input_buffer.cpp), and
@@ -36,52 +41,117 @@ def recorded_as(name: str) -> str:
     return RECORDED_AS.get(name, name)
 
 
-def match(seen: Sequence[str], recorded: Sequence[str]) -> NDArray[np.int64]:
-    """For each name seen: the position of the recorded op that it is, -1 for none."""
-    seen = [recorded_as(name) for name in seen]
-    recorded = [recorded_as(name) for name in recorded]
-    found = np.full(len(seen), -1, np.int64)
-    common = min(len(seen), len(recorded))
-    head = 0
-    while head < common and seen[head] == recorded[head]:
-        head += 1
-    tail = 0
-    while tail < common - head and seen[-1 - tail] == recorded[-1 - tail]:
-        tail += 1
-    found[:head] = np.arange(head)
-    if tail:
-        found[len(seen) - tail :] = np.arange(len(recorded) - tail, len(recorded))
-    middle_seen = seen[head : len(seen) - tail]
-    middle_recorded = recorded[head : len(recorded) - tail]
-    for a, b, size in _common_runs(middle_seen, middle_recorded):
-        found[head + a : head + a + size] = np.arange(head + b, head + b + size)
+def match(seen: Sequence[str], recorded: Sequence[str]) -> Int64:
+    """For each name seen: the position of the recorded op that it is, -1 for none.
+
+    The layers of a network repeat the same ops: the longest run that both sides have may be one
+    layer off, so what counts is the fewest insertions and deletions. Where these are many, as in
+    long steps of which one has more turns of a loop, they are the fewest to the next place where
+    both go on alike: the time is linear in the ops, whatever differs.
+    """
+    number: dict[str, int] = {}
+    one, other = (
+        np.array([number.setdefault(recorded_as(name), len(number)) for name in names], np.int64)
+        for names in (seen, recorded)
+    )
+    found = np.full(len(one), -1, np.int64)
+    for a, b, size in _common_runs(one, other, MOST_STEPS // max(1, len(one) + len(other)), WIDTHS):
+        found[a : a + size] = np.arange(b, b + size)
     return found
 
 
-def _common_runs(seen: list[str], recorded: list[str]) -> list[tuple[int, int, int]]:
-    """Runs (start in ``seen``, start in ``recorded``, length) of a longest common subsequence.
+def _common_runs(seen: Int64, recorded: Int64, edits: int, widths: Sequence[int]) -> list[Run]:
+    """Runs (start in ``seen``, start in ``recorded``, length) of a common subsequence.
 
-    The layers of a network repeat the same ops: the longest run that both sides have may be one
-    layer off, so what counts is the fewest insertions and deletions.
+    ``edits``: so many are looked for exactly; beyond, at words of these ``widths``.
     """
-    runs = _fewest_edits(seen, recorded)
-    if runs is not None:
-        return runs
-    if max(len(seen), len(recorded)) > MOST_DIFFERENT:
+    head = _alike(seen, recorded)
+    tail = _alike(seen[head:][::-1], recorded[head:][::-1])
+    n, m = len(seen) - tail, len(recorded) - tail
+    runs = [(0, 0, head)]
+    if head < n and head < m:
+        one, other = seen[head:n], recorded[head:m]
+        middle = _fewest_edits(one.tolist(), other.tolist(), max(MOST_EDITS, edits))
+        if middle is None:
+            middle = _by_words(one, other, widths)
+        runs += [(head + a, head + b, size) for a, b, size in middle]
+    return [run for run in (*runs, (n, m, tail)) if run[2]]
+
+
+def _alike(one: Int64, other: Int64) -> int:
+    """How long both begin alike."""
+    length, looked = min(len(one), len(other)), 16
+    begin = 0
+    # In growing parts: a short beginning is not paid for with the length of the rest.
+    while begin < length:
+        end = min(begin + looked, length)
+        differ = one[begin:end] != other[begin:end]
+        if differ.any():
+            return begin + int(differ.argmax())
+        begin, looked = end, 2 * looked
+    return length
+
+
+def _by_words(seen: Int64, recorded: Int64, widths: Sequence[int]) -> list[Run]:
+    """Runs that begin where both have the same word next; what lies between has shorter ones."""
+    if not widths:
         return []
-    blocks = SequenceMatcher(None, seen, recorded, autojunk=False).get_matching_blocks()
-    return [(block.a, block.b, block.size) for block in blocks]
+    width, shorter = widths[0], widths[1:]
+    one, other = _words(seen, recorded, width)
+    runs: list[Run] = []
+    a = b = 0
+    while True:
+        next_a, next_b = _next_word(one[a:], other[b:]) or (len(seen) - a, len(recorded) - b)
+        between = _common_runs(seen[a : a + next_a], recorded[b : b + next_b], 0, shorter)
+        runs += [(a + x, b + y, size) for x, y, size in between]
+        a, b = a + next_a, b + next_b
+        if (size := _alike(seen[a:], recorded[b:])) == 0:
+            return runs
+        runs.append((a, b, size))
+        a, b = a + size, b + size
 
 
-def _fewest_edits(seen: list[str], recorded: list[str]) -> list[tuple[int, int, int]] | None:
+def _words(seen: Int64, recorded: Int64, width: int) -> tuple[Int64, Int64]:
+    """A number for the word of ``width`` (a power of two) that begins at each place."""
+    sides = (seen, recorded)
+    length = 1
+    while length < width:
+        pairs = [side[:-length] * (2**31) + side[length:] for side in sides]
+        numbers = np.unique(np.concatenate(pairs), return_inverse=True)[1].astype(np.int64)
+        sides = (numbers[: len(pairs[0])], numbers[len(pairs[0]) :])
+        length *= 2
+    return sides
+
+
+def _next_word(seen: Int64, recorded: Int64) -> tuple[int, int] | None:
+    """The places of the next word that both have, the fewest places away; ``None``: there is none.
+
+    In growing windows: what a search costs is in proportion to what it passes.
+    """
+    window = 64
+    while len(seen) and len(recorded):
+        one, first_one = np.unique(seen[:window], return_index=True)
+        other, first_other = np.unique(recorded[:window], return_index=True)
+        _, x, y = np.intersect1d(one, other, assume_unique=True, return_indices=True)
+        if len(x):
+            places = first_one[x] + first_other[y]
+            nearest = int(places.argmin())
+            return int(first_one[x[nearest]]), int(first_other[y[nearest]])
+        if window >= max(len(seen), len(recorded)):
+            return None
+        window *= 2
+    return None
+
+
+def _fewest_edits(seen: list[int], recorded: list[int], most: int) -> list[Run] | None:
     """Myers, "An O(ND) difference algorithm and its variations" (1986), the greedy form.
 
-    ``None`` if more than ``MOST_EDITS`` are needed.
+    ``None`` if more than ``most`` are needed.
     """
     n, m = len(seen), len(recorded)
     furthest = {1: 0}
     history = []
-    for edits in range(min(n + m, MOST_EDITS) + 1):
+    for edits in range(min(n + m, most) + 1):
         history.append(dict(furthest))
         for diagonal in range(-edits, edits + 1, 2):
             x = _entered(furthest, diagonal, edits)
@@ -103,7 +173,7 @@ def _entered(furthest: dict[int, int], diagonal: int, edits: int) -> int:
     return below + 1
 
 
-def _walk_back(history: list[dict[int, int]], n: int, m: int) -> list[tuple[int, int, int]]:
+def _walk_back(history: list[dict[int, int]], n: int, m: int) -> list[Run]:
     runs = []
     x, y = n, m
     for edits in range(len(history) - 1, -1, -1):

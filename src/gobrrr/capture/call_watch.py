@@ -75,6 +75,8 @@ class CallWatch:
         self.spent: dict[int, list[int]] = {}
         self._lines: _LineNotes | None = None
         self.profilers = ProgramProfilers()
+        # Called after each call of the program's modules.
+        self.after_call: Callable[[], None] = lambda: None
 
     def install(self) -> None:
         """Begin to watch, in this thread."""
@@ -247,6 +249,7 @@ class CallWatch:
     def ended(self, module: Any) -> None:
         """The call of a module ends."""
         self._ended(id(module))
+        self.after_call()
 
     def _ended(self, module: int) -> None:
         if self._open is not None and self._open[0] == module:

@@ -20,7 +20,7 @@ from gobrrr.capture.profile import HostProfiler, ProfilerCost, RawEvents
 from gobrrr.capture.program_modes import outside_the_program
 from gobrrr.capture.tiny_calls import CannotShrinkError, TinyCall, replaced_by_program, tiny_call
 from gobrrr.devices.accelerator import profiler_runs
-from gobrrr.timeline.data import Phase
+from gobrrr.timeline.data import Int64, Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall, TensorSpec
@@ -29,8 +29,9 @@ from gobrrr.work import work_of
 REPLAYS = 7
 # Replays stop after these seconds, but not before this many: the median of one is no median.
 REPLAY_BUDGET_S, FEWEST_REPLAYS = 3.0, 3
-# A sequence of more ops than this repeats itself: its first part calibrates the rest.
-MOST_CALLS = 12_000
+# A sequence of more ops than these repeats itself: stretches of it, from its forward pass to its
+# optimizer, calibrate the rest.
+STRETCHES, STRETCH = 24, 500
 
 _ONE = TensorSpec((1,), "float32", (1,), device="cpu")
 _ONE_BY_ONE = TensorSpec((1, 1), "float32", (1, 1), device="cpu")
@@ -79,7 +80,7 @@ def calibrate_fixed_costs(
     chosen = np.flatnonzero(wanted)
     calls: list[tuple[int, TinyCall]] = []
     with outside_the_program():
-        for index in chosen[:MOST_CALLS].tolist():
+        for index in _replayed(ops, chosen).tolist():
             made = makers.call_for(ops[index])
             if made is not None:
                 calls.append((index, made))
@@ -107,6 +108,22 @@ def calibrate_fixed_costs(
             known = medians.get((call.name, call.args), medians.get(call.name))
             per_op[index] = typical if known is None else known
     return FixedCosts(per_op, makers.failed, estimated, makers.stand_ins)
+
+
+def _replayed(ops: Sequence[StepOp], chosen: Int64) -> Int64:
+    """Of the ops to time, those that are called: all, or stretches of them and the first of each
+    name that is in none.
+    """
+    if len(chosen) <= STRETCHES * STRETCH:
+        return chosen
+    begins = np.linspace(0, len(chosen) - STRETCH, STRETCHES).astype(np.int64)
+    stretches = chosen[(begins[:, None] + np.arange(STRETCH)).ravel()]
+    seen = {ops[index].call.name for index in stretches.tolist()}
+    others: dict[str, int] = {}
+    for index in chosen.tolist():
+        if (name := ops[index].call.name) not in seen:
+            others.setdefault(name, index)
+    return np.union1d(stretches, np.array([*others.values()], np.int64))
 
 
 class _Makers:

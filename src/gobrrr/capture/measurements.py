@@ -40,8 +40,8 @@ STARTING = 10
 # more no more ops than these: reading events takes longer than recording them.
 MANY_OPS = 10_000
 MOST_OPS_PROFILED = 150_000
-# Events that one profiling run may hold: kineto keeps about 4 kB for each until it is read.
-EVENTS_PER_PROFILE = 150_000
+# Events that one profiling run may hold: kineto keeps about 1.5 kB for each until it is read.
+EVENTS_PER_PROFILE = 75_000
 # Steps that are timed before anything is attached: ten, and of short ones up to twenty.
 FIRST_BLOCK_STEPS, FIRST_BLOCK_MOST_STEPS, FIRST_BLOCK_S = 10, 20, 0.3
 # Steps with more ops than this fill gigabytes: an op is up to five events of torch's profiler, and
@@ -54,6 +54,9 @@ UNRECORDED = (
 UNRECORDED_ON_GPU = (
     "The ops of this step could not be recorded ({}): its kernels have the shapes that torch's "
     "profiler saw, but no lines and no modules."
+)
+TOO_LONG_BETWEEN = (
+    "what the program does between its steps is more than torch's profiler can hold in memory"
 )
 BY_DISPATCH = (
     "ops were timed through the dispatcher instead, which separates autograd's time from Python's "

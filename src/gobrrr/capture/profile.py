@@ -69,6 +69,7 @@ class HostProfiler:
         self._end_ranges: Callable[[], None] = lambda: None
         self._lives_on: Callable[[], None] = lambda: None
         self._ended = False
+        self._thread = threading.get_ident()
 
     def start(self) -> None:
         """Begin profiling. Raises RuntimeError if another profiler is running."""
@@ -110,7 +111,13 @@ class HostProfiler:
     @property
     def interrupted(self) -> bool:
         """Whether the program has ended this profiler, by starting and stopping one of its own."""
-        return self._profile is not None and profiler_runs() is False
+        return self._profile is not None and not self._ended and profiler_runs() is False
+
+    def cut(self) -> bool:
+        """End within a step, whose events are lost; ``False`` from a thread that cannot."""
+        if threading.get_ident() == self._thread:
+            self._end()
+        return self._ended
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":

@@ -141,6 +141,7 @@ class _Run:
             on_settled=self.watcher.settle,
         )
         calls.profilers.before_start = self._profiler_starts
+        self.watcher.on_other_steps = self.session.abandon
         self._measures = False
         self.concluded = False
         self.problem: str | None = None

@@ -101,15 +101,12 @@ class Session:
         calls: CallWatch | None = None,
         on_settled: Callable[[], None] = lambda: None,
     ) -> None:
-        self._plan = plan
-        self._agree = agree or (lambda what, own: own)
+        self._plan, self._agree = plan, agree or (lambda what, own: own)
         self._log = WindowLog(calls, on_settled, plan.recorded)
-        self._clock = clock
-        self._on_phase = on_phase
-        self._modules = modules
-        self._make_recorder = make_recorder
-        self._given_profiler = make_profiler
-        self._make_sampler, self._find_device = make_sampler, find_device
+        self._clock, self._on_phase = clock, on_phase
+        self._modules, self._make_recorder = modules, make_recorder
+        self._given_profiler, self._make_sampler = make_profiler, make_sampler
+        self._find_device = find_device
         self._device: Any = None
         self._profiling: Profiling | None = None
         self._recorder: Any = None
@@ -117,8 +114,7 @@ class Session:
 
     def _begin(self) -> None:
         self.result = Measurements()
-        self._make_profiler = self._given_profiler
-        self.phase = WARMUP
+        self._make_profiler, self.phase = self._given_profiler, WARMUP
         self._warm_up = WarmUp(self._plan, self.result.warmup_ns)
         self._wanted = self._warm_up.wanted
         self._steps_in_phase = self._block = self._profiled_wanted = 0
@@ -322,17 +318,17 @@ class Session:
     def _profile_recorded(self) -> None:
         """Profile steps of so many ops as were recorded."""
         self._device = self._device or self._find_device()
-        self._ops = int(
-            self._agree(PROFILE, {"ops": float(len(self.result.recorded or ()))})["ops"]
-        )
+        own = {"ops": float(len(self.result.recorded or ()))}
+        self._ops = int(self._agree(PROFILE, own)["ops"])
         if self._ops > MOST_OPS_OF_PROFILER and self._device is None:
             self._time_through_dispatcher(
                 f"{self._ops:,} ops per step are more than torch's profiler can hold in memory"
             )
-        self._profiled_wanted = profiled_steps_planned(
-            self._plan, self._step_s(), self._ops, self._varying
-        )
+        self._profiled_wanted = self._profiled_planned()
         self._start_profiling(PROFILE, self._profiled_wanted + self._discarded())
+
+    def _profiled_planned(self) -> int:
+        return profiled_steps_planned(self._plan, self._step_s(), self._ops, self._varying)
 
     def _complete(self) -> None:
         """What is missing of the steps that turned out to be the usual ones; then the lines."""
@@ -342,8 +338,9 @@ class Session:
                 self._start_recording()
                 return
             if self._any(PROFILE, self._log.lacks_profiled()):
-                self._profiled_wanted = len(self.result.profiled) + PROFILED_STEPS
-                self._start_profiling(PROFILE, PROFILED_STEPS + self._discarded())
+                more = min(PROFILED_STEPS, self._profiled_planned())
+                self._profiled_wanted = len(self.result.profiled) + more
+                self._start_profiling(PROFILE, more + self._discarded())
                 return
         self._after_sampling = self._time_more
         self._sample_or(self._time_more, not self._log.knows_lines())
@@ -374,20 +371,18 @@ class Session:
         return steps_discarded(self._step_s(), self._ops, device=self._device is not None)
 
     def _start_profiling(self, phase: str, wanted: int, *, own_profiler: bool = False) -> None:
-        from gobrrr.capture.profiling import Profiling
-
         self._enter(phase, wanted)
         self.result.see_groups()
         try:
             make = self._device.make_profiler if self._device else self._make_profiler
             if make is not _dispatch_profiler:
                 self._log.refuse_second_profiler(own_profiler)
-            self._profiling = Profiling(make())
+            self._profiling = self._log.profiling(make(), self._step_s())
             self._profiling.start()
         except RuntimeError as error:
             if self._device is None and not self.result.by_dispatch:
                 self._time_through_dispatcher(f"{error}, and only one can run at a time")
-                self._profiling = Profiling(_dispatch_profiler())
+                self._profiling = self._log.profiling(_dispatch_profiler(), self._step_s())
                 self._profiling.start()
             else:
                 self._profiling = None
@@ -408,9 +403,9 @@ class Session:
             self._start_profiling(PROFILE, self._profiled_wanted + 1, own_profiler=True)
             return
         self._profiling.mark(self._log.last)
-        first = self._discarded()
-        full = fills_profile(self._steps_in_phase + 1, self._ops)
-        if self._steps_in_phase < self._wanted and not (full and self._steps_in_phase > first):
+        full = self._profiling.cut or fills_profile(self._steps_in_phase + 1, self._ops)
+        some = self._profiling.cut or self._steps_in_phase > self._discarded()
+        if self._steps_in_phase < self._wanted and not (full and some):
             return
         if self._device is None:
             self._take_profiled(cut=full)
@@ -423,10 +418,13 @@ class Session:
         """The steps in a row that were profiled are over; ``cut``: perhaps before all wanted."""
         profiling, self._profiling, first = self._profiling, None, self._discarded()
         taken = profiling.put_into(self.result, first) if profiling is not None else 0
+        why = "" if taken else self._log.cut_again(profiling)
         if self.phase == SAMPLE:
-            again = cut and not taken
+            again = cut and not (taken or why)
             self._start_profiling(SAMPLE, self._wanted) if again else self._after_sampling()
             return
+        if why:
+            self._time_through_dispatcher(why)
         more = self._profiled_wanted - len(self.result.profiled)
         if more > 0 and cut:
             self._start_profiling(PROFILE, more + first)

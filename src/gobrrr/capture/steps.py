@@ -126,6 +126,8 @@ class StepWatcher:
         self._thread = 0
         self._undo: dict[str, Callable[[], None]] = {}
         self._restart_pending = False
+        # Called where steps turn out to be others, which may be known long before the first ends.
+        self.on_other_steps: Callable[[], None] = lambda: None
         self._hooked: weakref.ref[Any] | None = None
         self._takes_no_hook: weakref.ref[Any] | None = None
         self._of_hooked = self._elsewhere = 0
@@ -373,6 +375,8 @@ class StepWatcher:
             return
         if source != self._source:
             self._restart_pending = self._source != ""
+            if self._restart_pending:
+                self.on_other_steps()
             if self._source == MODULE:
                 # What it trains may be another module than those that were called until now.
                 self._find_anew()

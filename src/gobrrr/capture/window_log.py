@@ -9,17 +9,22 @@ from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.compiler_counters import graphs_compiled
 from gobrrr.capture.measurements import (
     MOST_RETRIES,
+    TOO_LONG_BETWEEN,
     VARYING_RECORDED,
     Measurements,
     RecordedStep,
 )
 from gobrrr.capture.process_counters import minor_faults
+from gobrrr.capture.profiling import Profiling
 from gobrrr.capture.step_kinds import Sorted, StepSorter, differ
 from gobrrr.timeline.step_kinds import Call, Mark, StepWindow
 
 if TYPE_CHECKING:
     from gobrrr.timeline.graph import StepOp
 
+# A step is no longer profiled once it takes so much longer than the others, and so many seconds:
+# some hundred thousand events.
+MUCH_LONGER, LONGEST_S = 4.0, 0.5
 # The program's modules are known after this many steps: from then on each has hooks of its own.
 STEPS_TO_SETTLE = 3
 
@@ -48,7 +53,7 @@ class WindowLog:
         self._result = result
         self._boundaries = 0
         self._sorter = StepSorter(result.windows)
-        self._retries = 0
+        self._retries = self._cut = 0
         self._uneven = False
         if self._calls is not None:
             result.lines_between = self._calls.lines_between
@@ -61,6 +66,21 @@ class WindowLog:
         """
         if seen or (self._calls is not None and self._calls.profilers.expected()):
             raise RuntimeError("the program runs a profiler of its own")
+
+    def profiling(self, profiler: Any, step_s: float) -> Profiling:
+        """Steps of about this length under a profiler; between calls it is seen if one is not."""
+        made = Profiling(profiler, max(MUCH_LONGER * step_s, LONGEST_S))
+        if self._calls is not None:
+            self._calls.after_call = made.look
+        return made
+
+    def cut_again(self, profiling: Profiling | None) -> str:
+        """Why steps are not to be profiled any more, of which this profile has none whole.
+
+        ``""`` the first time: something long may be beside this one alone.
+        """
+        self._cut += profiling is not None and profiling.cut
+        return TOO_LONG_BETWEEN if self._cut > 1 else ""
 
     def ended(self, begin_ns: int | None, end_ns: int, phase: str) -> None:
         """A window ends; one whose begin was not seen (``None``) is not kept."""
@@ -118,7 +138,7 @@ class WindowLog:
         found = self.sorted()
         if not found.pure(self.last):
             self._retries += 1
-            return self._retries <= MOST_RETRIES
+            return self._retries <= _retries(affordable)
         few = self._recorded(found) < self._wanted
         return affordable and (few or self._lacks_sizes(found))
 
@@ -137,7 +157,7 @@ class WindowLog:
 
     def lacks_recorded(self, affordable: bool) -> bool:
         """Whether too few of the recorded steps are usual ones, and another try is worth it."""
-        if self._retries > MOST_RETRIES or self._result.unrecorded:
+        if self._retries > _retries(affordable) or self._result.unrecorded:
             return False
         found = self.sorted()
         return not self._recorded(found) or (affordable and self._lacks_sizes(found))
@@ -164,3 +184,8 @@ class WindowLog:
 
     def _recorded(self, found: Sorted) -> int:
         return sum(found.pure(step.window) for step in self._result.recorded_steps)
+
+
+def _retries(affordable: bool) -> int:
+    # Of steps that are long to record one more shows whether any is without the rest.
+    return MOST_RETRIES if affordable else 1

@@ -101,7 +101,9 @@ class TraceProfiler:
         # What ran before is no part of the first step.
         wait_for(self._kind)
         activities = [ProfilerActivity.CPU, device]
-        self._profile = profiler_of_torch(activities=activities, record_shapes=True)
+        self._profile = profiler_of_torch(
+            activities=activities, record_shapes=True, only_exported=True
+        )
         self._profile.start()
         self._enter()
 
@@ -219,7 +221,7 @@ def profiler_event_ns(kind: str, activity: str, repeats: int = 5, calls: int = 3
         off = min(loop() for _ in range(repeats))
         activities = [torch.profiler.ProfilerActivity.CPU]
         activities.append(getattr(torch.profiler.ProfilerActivity, activity))
-        with profiler_of_torch(activities=activities, record_shapes=True):
+        with profiler_of_torch(activities=activities, record_shapes=True, only_exported=True):
             loop()
             on = min(loop() for _ in range(repeats))
     return max(0.0, (on - off) / (2 * calls))

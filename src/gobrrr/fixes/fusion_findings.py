@@ -11,7 +11,7 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import Finding, Prediction
 from gobrrr.fixes.facts import OpFact
 from gobrrr.fixes.fusion import placed
-from gobrrr.models.dataflow import Dataflow, link
+from gobrrr.models.dataflow import link
 from gobrrr.models.opportunities import (
     ATTENTION,
     Opportunity,
@@ -27,6 +27,8 @@ from gobrrr.work.traffic import broadcast, is_inplace, promote
 LEAST_SHARE = 0.01
 MOST_FINDINGS = 8
 _LEAVES = ["memory.device.roof", "memory.device.below"]
+# Operators that are grouped at once: which group depends on which is kept for each pair of groups.
+OPS_TOGETHER = 8_000
 # Results that a trace's operator may read: a norm reads its input three kernels later.
 _RECENT = 6
 _OPTIMIZER_NAMES = ("_foreach_", "_fused_")
@@ -57,13 +59,18 @@ def fusion_findings(
         return []
     ops = [op for op in ops if not _of_optimizer(op)]
     known = ops if linked else with_guessed_storages(ops)
-    flow = link([placed(op) for op in known], kept)
-    found = [
-        pattern
-        for pattern in patterns(find_opportunities(flow, ceilings, multiprocessors=multiprocessors))
-        if len(pattern.first.ops) > 1
+    opportunities: list[Opportunity] = []
+    for begin in range(0, len(known), OPS_TOGETHER):
+        # What a later part reads is read by nothing here, and so is kept.
+        flow = link([placed(op) for op in known[begin : begin + OPS_TOGETHER]], kept)
+        opportunities += [
+            replace(found, members=tuple(begin + flow.ops[m].index for m in found.members))
+            for found in find_opportunities(flow, ceilings, multiprocessors=multiprocessors)
+            if len(found.ops) > 1
+        ]
+    findings = [
+        f for pattern in patterns(opportunities) if (f := _finding(pattern, ops, step_s, linked))
     ]
-    findings = [f for pattern in found if (f := _finding(pattern, flow, ops, step_s, linked))]
     findings.sort(key=lambda f: -_expected_s(f))
     shown = [f for f in findings if _expected_s(f) >= LEAST_SHARE * step_s][:MOST_FINDINGS]
     rest = _together(findings[len(shown) :], step_s)
@@ -112,12 +119,12 @@ def _updates(name: str) -> bool:
 
 
 def _finding(
-    pattern: Pattern, flow: Dataflow, ops: Sequence[OpFact], step_s: float, linked: bool
+    pattern: Pattern, ops: Sequence[OpFact], step_s: float, linked: bool
 ) -> Finding | None:
     low = expected = high = 0.0
     for place in pattern.places:
-        kernel_s = sum(ops[flow.ops[m].index].kernel_s for m in place.members)
-        fixed_s = sum(ops[flow.ops[m].index].fixed_s for m in place.members)
+        kernel_s = sum(ops[m].kernel_s for m in place.members)
+        fixed_s = sum(ops[m].fixed_s for m in place.members)
         one_fixed_s = fixed_s / len(place.members)
         now, fused = place.time_now_s, place.time_fused_s
         if now is None or fused is None or now <= 0:

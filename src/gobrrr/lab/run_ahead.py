@@ -163,7 +163,8 @@ def _record(setting: Setting, size: str) -> Excerpt:
         setting.synchronise()
 
     loop()
-    with profiler_of_torch(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profiler_of_torch(activities=activities, only_exported=True) as recorded:
         loop()
     with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
         path = Path(folder) / "trace.json"

@@ -185,12 +185,17 @@ def _cold(accesses: Sequence[_Accesses | None], capacity_bytes: int) -> list[flo
 def _missed_of(accesses: Sequence[_Accesses | None], ceilings: Ceilings) -> list[MissedBytes]:
     capacities = [v.capacity_bytes for v in ceilings.levels if v.capacity_bytes is not None]
     per_level = [_missed(accesses, capacity) for capacity in capacities]
-    return [tuple(missed) for missed in zip(*per_level)] if per_level else [()] * len(accesses)
+    if not per_level:
+        return [()] * len(accesses)
+    # Steps of very many ops repeat few: one object for each distinct one.
+    known: dict[MissedBytes, MissedBytes] = {}
+    return [known.setdefault(missed, missed) for missed in zip(*per_level)]
 
 
 def _missed(accesses: Sequence[_Accesses | None], capacity_bytes: int) -> list[tuple[float, float]]:
     cache = _Cache(capacity_bytes)
     result: list[tuple[float, float]] = []
+    known: dict[tuple[int, int], tuple[float, float]] = {}
     for last in (False, True):
         for call in accesses:
             read = written = 0
@@ -208,7 +213,8 @@ def _missed(accesses: Sequence[_Accesses | None], capacity_bytes: int) -> list[t
                         if size > capacity_bytes and not call.in_place:
                             written += size
             if last:
-                result.append((float(read), float(written)))
+                pair = (read, written)
+                result.append(known.setdefault(pair, (float(read), float(written))))
     return result
 
 
