@@ -77,7 +77,20 @@ def look():
     with before_first_call(lambda module: None):
         yield
 
-FIXES = [fix(f) for f in (no_sleep, crash, hoard, look)]
+def install():
+    from gobrrr.fixes.changes import changed, changes_of
+    changed("install")
+    yield
+
+def counted(function):
+    from dataclasses import replace
+    from gobrrr.fixes.changes import changes_of
+    return replace(fix(function), changes_made=changes_of(function.__name__))
+
+def nothing():
+    yield
+
+FIXES = [*(fix(f) for f in (no_sleep, crash, hoard, look)), counted(install), counted(nothing)]
 """
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.05)
 
@@ -153,6 +166,13 @@ def test_the_modules_that_a_change_came_upon_are_counted(
     trial = ProgramTrials(teach, turns=known).verify(named(target, "look"), budget_s=1.0)
     # Not the activation, which has no parameters.
     assert trial.modules == 2
+
+
+def test_what_is_changed_before_the_script_starts_counts(target: Target, null: ProgramNull) -> None:
+    known = ProgramNull(QUIET, null.original, null.repeated)
+    trials = ProgramTrials(target, turns=known)
+    assert trials.verify(named(target, "install"), budget_s=0.5).verdict != "not_applied"
+    assert trials.verify(named(target, "nothing"), budget_s=0.5).verdict == "not_applied"
 
 
 def alternated(changed: Computed) -> Alternated:

@@ -12,6 +12,7 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     ALLOCATOR,
     MEMORY,
+    SAME_OPS,
     Considered,
     Fix,
     RuledOut,
@@ -108,6 +109,7 @@ def _preload_fix(name: str, library: str, package: str) -> Fix:
         snippet=" ".join(f"{k}={v}" for k, v in _preloaded(library, package).items())
         + " python ...",
         environment=_preloaded(library, package),
+        effect=SAME_OPS,
         claims=(ALLOCATOR,),
         judged_with=ALLOCATORS,
     )
@@ -121,6 +123,7 @@ GLIBC_TUNABLES = Fix(
     consider=_tunables,
     snippet=" ".join(f"{k}={v}" for k, v in _TUNABLES.items()) + " python ...",
     environment=_TUNABLES,
+    effect=SAME_OPS,
     claims=(ALLOCATOR,),
     judged_with=ALLOCATORS,
 )

@@ -192,10 +192,12 @@ def _take_turns_of_script(spec: Spec, parent: Parent) -> None:
     _set_threads(spec.target)
     fixes = find_fixes(spec.fixes, spec.target.registry)
     _set_limit(spec.target)
+    # What a fix changes where it is installed counts: a number of threads, before any step.
+    changes = Changes(fixes)
     with ExitStack() as installed:
         enter_in_script(fixes, installed)
         recorder = Recorder()
-        turns = ScriptTurns(parent, recorder, Changes(fixes), step_source=spec.step_source)
+        turns = ScriptTurns(parent, recorder, changes, step_source=spec.step_source)
         watcher = StepWatcher(turns.boundary)
         recorder.watcher = watcher
         set_seeds()
