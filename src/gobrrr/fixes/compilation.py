@@ -107,8 +107,23 @@ def cannot_compile(facts: Facts) -> RuledOut | None:
         what = "Triton" if facts.on_gpu else "C++ compiler (g++ or clang++)"
         return RuledOut(f"no {what} on this machine: torch.compile cannot build kernels")
     if facts.compiled:
-        return RuledOut("the program uses torch.compile already")
+        return RuledOut(_compiled_already(facts))
     return None
+
+
+def _compiled_already(facts: Facts) -> str:
+    """Why nothing more is compiled, with what its compiler met."""
+    again, breaks = (int(facts.counters.get(n, 0.0)) for n in ("recompilations", "graph_breaks"))
+    met = [
+        text
+        for number, text in (
+            (again, f"compiled anew {again} times (see TORCH_LOGS=recompiles)"),
+            (breaks, f"{breaks} graph breaks (see TORCH_LOGS=graph_breaks)"),
+        )
+        if number
+    ]
+    met_too = f"; what it leaves: {', '.join(met)}" if met else ""
+    return f"the program uses torch.compile already{met_too}"
 
 
 def compiled_overhead(
