@@ -255,6 +255,26 @@ def test_a_script_that_is_not_deterministic_is_incomparable(target: Target) -> N
     assert "not deterministic" in null.not_deterministic
 
 
+def test_a_script_without_seeds_repeats_itself(tmp_path: Path) -> None:
+    script = tmp_path / "unseeded.py"
+    script.write_text(
+        "import random, numpy, torch\n"
+        "from numpy.random import default_rng\n"
+        "draws = default_rng(), numpy.random.default_rng()\n"
+        "assert draws[0].random() != draws[1].random()\n"
+        "model = torch.nn.Linear(8, 8)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(100_000):\n"
+        "    given = draws[0].random() + numpy.random.rand() + random.random()\n"
+        "    optimizer.zero_grad()\n"
+        "    model(given + torch.randn(4, 8)).square().mean().backward()\n"
+        "    optimizer.step()\n"
+    )
+    null = null_of(Target("script", str(script), threads=1))
+    assert null.trouble == "" and null.not_deterministic == ""
+    assert null.original is not None and null.original.draws
+
+
 def test_modules_of_torchscript_leave_nothing_to_compare(tmp_path: Path) -> None:
     served = tmp_path / "served.py"
     served.write_text(

@@ -23,7 +23,7 @@ from gobrrr.measure.process_memory import peak_memory_bytes
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.verification.child import Parent, find_fixes
-from gobrrr.verification.copies import set_seeds
+from gobrrr.verification.copies import seeded_generators, set_seeds
 from gobrrr.verification.memory import MemoryRecord, set_limit
 from gobrrr.verification.messages import (
     Ended,
@@ -200,6 +200,7 @@ def _take_turns_of_script(spec: Spec, parent: Parent) -> None:
         turns = ScriptTurns(parent, recorder, changes, step_source=spec.step_source)
         watcher = StepWatcher(turns.boundary)
         recorder.watcher = watcher
+        installed.enter_context(seeded_generators())
         set_seeds()
         installed.callback(recorder.remove)
         recorder.install()
