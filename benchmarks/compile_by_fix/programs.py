@@ -1,8 +1,10 @@
-"""Ten programs of ``torch.nn``'s own modules and ten with a forward of their own.
+"""Ten programs of ``torch.nn``'s own modules, ten with a forward of their own, three of scripts.
 
 ``OWN_MODULES``: the model's forward is torch's (``nn.Sequential``, ``nn.Linear``,
-``nn.TransformerEncoderLayer``, ...). ``OWN_FORWARDS``: the author wrote it. Every function gives
-``(model, inputs, training)``, built anew from seed 0.
+``nn.TransformerEncoderLayer``, ...). ``OWN_FORWARDS``: the author wrote it. ``IN_SCRIPTS``: what a
+script without an optimizer calls, so that the fix has to come upon it from outside, and its calls
+have to be seen as steps. Every function gives ``(model, inputs, training)``, built anew from seed
+0.
 """
 
 from __future__ import annotations
@@ -184,7 +186,26 @@ def distances() -> Made:
     return _Distances().eval(), torch.randn(220, 16), False
 
 
+def pointwise_convolutions() -> Made:
+    parts = [
+        part
+        for _ in range(6)
+        for part in (nn.Conv2d(16, 16, 1), nn.Hardswish(), nn.BatchNorm2d(16))
+    ]
+    return nn.Sequential(*parts).eval(), torch.randn(8, 16, 64, 64), False
+
+
+def layers_in_a_row() -> Made:
+    return _chain(96, 8, nn.GELU).eval(), torch.randn(128, 96), False
+
+
+def encoder_at_inference() -> Made:
+    layer = nn.TransformerEncoderLayer(48, 4, 96, dropout=0.1, batch_first=True)
+    return nn.TransformerEncoder(layer, 2).eval(), torch.randn(4, 32, 48), False
+
+
 OWN_MODULES = (sequential_small, sequential_training, linear_alone, activations, convolutions,
                encoder_layer, encoder, norms, bags, groups)  # fmt: skip
 OWN_FORWARDS = (gated, gated_training, pointwise, cell, rms_norms, rms_norms_training, attention,
                 residual, statistics, distances)  # fmt: skip
+IN_SCRIPTS = (pointwise_convolutions, layers_in_a_row, encoder_at_inference)

@@ -2,9 +2,10 @@
 
     PYTHONPATH=. python benchmarks/compile_by_fix/run.py --out FILE
 
-Ten programs whose forward is torch's own (``nn.Sequential``, ``nn.Linear``, ...) and ten with their
-own. Each runs in fresh processes that take turns, timed by a clock of this benchmark: one as it
-is, three with the fix ``compile`` applied as ``FixResult.apply`` does, and three with
+Ten programs whose forward is torch's own (``nn.Sequential``, ``nn.Linear``, ...), ten with their
+own, and three that a script calls without an optimizer. Each runs in fresh processes that take
+turns, timed by a clock of this benchmark: one as it is, three with the fix ``compile`` applied as
+``FixResult.apply`` does (in a script: installed before it, its calls watched), and three with
 ``torch.compile`` by hand. A side's figure is the median of its processes, with an interval over
 processes and rounds (``sides.py``); ``processes_differ_by`` is what processes of one side, which
 run the same code, differ by. A process by fix and one by hand are started together, so that
@@ -34,7 +35,11 @@ from benchmarks.compile_by_fix.sides import PROCESSES, ROUNDS, in_turns, measure
 from benchmarks.fixes.again import Process, start  # noqa: E402
 
 VARIANTS = {"original": "original", "by fix": "fixes:compile", "by hand": "mode:default"}
+GROUPS = ("OWN_MODULES", "OWN_FORWARDS", "IN_SCRIPTS")
+IN_SCRIPT = "script:compile"
 WITHIN = 0.10
+# Steps of a script without which no trial of it can be.
+FEWEST_STEPS = 3
 # With --quick: it has to run, no more.
 QUICK, QUICK_PROCESSES, QUICK_ROUNDS = ("activations",), 1, 2
 
@@ -54,12 +59,16 @@ def main() -> int:
         known = {p["name"]: p for p in json.loads(arguments.out.read_text())["programs"]}
     wanted = set(filter(None, arguments.only.split(","))) or set(QUICK if arguments.quick else ())
     programs = _programs()
-    for group in ("OWN_MODULES", "OWN_FORWARDS"):
+    for group in GROUPS:
         for make in getattr(programs, group):
             name = make.__name__
             if name not in wanted if wanted else name in known:
                 continue
-            known[name] = {"name": name, "group": group.lower(), **_compared(name, arguments.quick)}
+            known[name] = {
+                "name": name,
+                "group": group.lower(),
+                **_compared(name, group, arguments.quick),
+            }
             _write(record, known, arguments.note)
             ratios = known[name]["ratios"]
             speedups = {k: round(r["median"], 2) for k, r in ratios.items()}
@@ -107,18 +116,38 @@ def _serve(name: str, variant: str) -> None:
     atexit.register(
         lambda: print(compiler_counters().get("compiled_graphs", 0.0), file=sys.stderr, flush=True)
     )
-    serve(make, variant)
+    if variant != IN_SCRIPT:
+        serve(make, variant)
+        return
+    from gobrrr.capture.steps import StepWatcher
+    from gobrrr.fixes.compilation import COMPILE_FIXES
+
+    install, seen = COMPILE_FIXES[0].in_script, [0]
+    assert install is not None
+
+    def ended(source: str, restarted: bool) -> None:
+        seen[0] += 1
+
+    watcher = StepWatcher(ended)
+    with install():
+        watcher.install()
+        try:
+            serve(make, "original")
+        finally:
+            watcher.remove()
+    assert seen[0] > FEWEST_STEPS, f"only {seen[0]} calls were seen as steps"
 
 
-def _compared(name: str, quick: bool) -> dict[str, Any]:
+def _compared(name: str, group: str, quick: bool) -> dict[str, Any]:
     processes, rounds = (QUICK_PROCESSES, QUICK_ROUNDS) if quick else (PROCESSES, ROUNDS)
     wanted = ["original", *("by fix", "by hand") * processes]
     command = [str(Path(__file__)), "--child", name]
+    variants = VARIANTS | ({"by fix": IN_SCRIPT} if group == "IN_SCRIPTS" else {})
     running: dict[str, list[Process]] = {}
     problems: dict[str, str] = {}
     # Two at a time: compilers take a processor each, and nothing is timed yet.
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda label: start([*command, VARIANTS[label]], {}), wanted))
+        made = list(pool.map(lambda label: start([*command, variants[label]], {}), wanted))
     for label, process in zip(wanted, made, strict=True):
         if isinstance(process, str):
             problems[label] = process
@@ -146,7 +175,7 @@ def _graphs(process: Process) -> float | None:
 
 def _write(record: Record, known: dict[str, Any], note: str) -> dict[str, Any]:
     groups: dict[str, Any] = {}
-    for group in ("own_modules", "own_forwards"):
+    for group in map(str.lower, GROUPS):
         of_group = [p for p in known.values() if p["group"] == group]
         speeds = {
             p["name"]: p["by_fix_over_by_hand"] for p in of_group if "by_fix_over_by_hand" in p

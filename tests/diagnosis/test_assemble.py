@@ -13,8 +13,8 @@ from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.attribution.leaves import UNMODELLED, KernelShares
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
-from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble, speed_of_light
-from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble, hardly_modelled, speed_of_light
+from gobrrr.diagnosis.schema import NO_VERDICT, Coverage, Diagnosis, UnmodelledOp
 from gobrrr.diagnosis.tables import coverage_of
 from gobrrr.timeline.data import WHOLE_TRACE, Timeline
 from gobrrr.timeline.graph import StepOp
@@ -99,6 +99,28 @@ def test_a_step_that_is_mostly_unmodelled_has_no_speed_of_light(timeline: Timeli
     unknown = replace(step, ops=tuple(replace(op, work=None, roof=None) for op in step.ops))
     assert diagnosed(unknown).speed_of_light_s is None
     assert diagnosed(unknown).mfu is None
+
+
+@pytest.mark.parametrize(
+    ("fraction", "lost_s", "known", "told"),
+    [
+        (0.06, 0.8, True, True),
+        (0.5, 0.6, True, False),
+        # Kernels are little of the step; without ceilings nothing of any step is known.
+        (0.06, 0.3, True, False),
+        (0.0, 0.9, False, False),
+    ],
+)
+def test_a_step_of_which_next_to_nothing_is_known_has_no_verdict(
+    timeline: Timeline, fraction: float, lost_s: float, known: bool, told: bool
+) -> None:
+    step = attributed(timeline, ceilings() if known else None)
+    missing = UnmodelledOp(op="my::op", time_s=lost_s, reason="no formula")
+    coverage = Coverage(modelled_time_fraction=fraction, unmodelled=[missing])
+    said = hardly_modelled(coverage, step, 1.0)
+    assert bool(said) == told
+    assert all("6 % of the kernel time" in text and NO_VERDICT in text for text in said)
+    assert all("no formula" in text for text in said)
 
 
 def test_a_step_is_training_if_anything_of_it_runs_backward(timeline: Timeline) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,13 +12,15 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from gobrrr.capture.compiler_counters import graphs_compiled  # noqa: E402
+from gobrrr.capture.module_hooks import watch_module  # noqa: E402
+from gobrrr.capture.steps import StepWatcher  # noqa: E402
 from gobrrr.capture.workload import Workload  # noqa: E402
 from gobrrr.fixes.attention_graphs import fuse_attention_in_graph  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
 from gobrrr.fixes.cuda_graph import _with_own_results  # noqa: E402
 from gobrrr.fixes.gradients import counting_checkpoints  # noqa: E402
 from gobrrr.fixes.programs import Program, as_program, with_setting  # noqa: E402
-from gobrrr.fixes.scripts import compile_in_place  # noqa: E402
+from gobrrr.fixes.scripts import before_first_call, compile_in_place  # noqa: E402
 from gobrrr.verification.copies import StepFunction  # noqa: E402
 from gobrrr.verification.trial import Changes  # noqa: E402
 
@@ -346,6 +350,49 @@ def test_compiling_in_place_compiles_modules_of_torch_s_own(model):
     compile_in_place(model, backend="eager")
     torch.testing.assert_close(model(*inputs), expected)
     assert graphs_compiled() == before + 1
+    torch._dynamo.reset()
+
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def forward(self, x):
+        return self.inner(x) + 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), 1),
+        Own(),
+    ],
+    ids=["Sequential", "TransformerEncoder", "own forward"],
+)
+def test_calls_of_a_script_s_compiled_module_are_seen(model):
+    inputs = (torch.randn(2, 3, 4),)
+    torch._dynamo.reset()
+    ends, outputs = [], []
+    compiling = before_first_call(partial(compile_in_place, backend="eager"))
+    watcher = StepWatcher(lambda source, restarted: ends.append(source))
+    before = graphs_compiled()
+    with compiling:
+        watcher.install()
+        try:
+            for call in range(8):
+                if call == 4:
+                    unwatch = watch_module(model, after=lambda *call: outputs.append(call[2]))
+                model(*inputs)
+        finally:
+            watcher.remove()
+    unwatch()
+    assert graphs_compiled() > before
+    # A step is known from its third repetition on.
+    assert len(ends) >= 5 and len(outputs) == 4
+    # What is copied or saved of it is as it was.
+    assert "forward" not in vars(model)
     torch._dynamo.reset()
 
 

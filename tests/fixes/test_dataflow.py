@@ -438,3 +438,26 @@ def test_what_puts_the_slices_together_again_goes_with_their_loop():
     alone = tuple(op for op in facts.ops if op is not gather)
     without = considered("vectorise_loop", replace(facts, ops=alone))
     assert found.expected_s - without.expected_s == pytest.approx(cost_s(gather))
+
+
+def test_what_a_function_returns_is_not_read_for_nothing():
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+
+    def logs():
+        print(f"{(x * y).square().mean().item():.3f}", end="")
+        return x + y
+
+    def returns():
+        return x + y, {"loss": (x * y).square().mean().item()}
+
+    def returns_percent():
+        return x + y, [100 * (x * y).square().mean().item()]
+
+    def decides():
+        if (x * y).square().mean() > 0:
+            return x + y
+        return x
+
+    assert "values that are only read back" in considered("remove_syncs", facts_of(logs)).because
+    for step in (returns, returns_percent, decides):
+        assert isinstance(considered("remove_syncs", facts_of(step)), RuledOut)

@@ -42,13 +42,67 @@ def test_two_cosines_save_half_of_their_time_and_one_fixed_cost() -> None:
     assert prediction is not None
     # 16 MiB become 8 MiB: half of the 200 us measured, and 1 us of dispatch.
     assert prediction.expected_s == pytest.approx(101e-6)
-    # At the ceilings: 8 MiB at 100 GB/s. At most: all but the fused roof.
+    # At the ceilings: 8 MiB at 100 GB/s. At most: as fast as the fastest of them is now.
     assert prediction.low_s == pytest.approx(2 * N * 4 / 1e11)
-    assert prediction.high_s == pytest.approx(200e-6 - 2 * N * 4 / 1e11 + 1e-6)
+    assert prediction.high_s == pytest.approx(101e-6)
     assert prediction.speedup == pytest.approx(1e-3 / (1e-3 - 101e-6))
     assert "16.8 MB; one kernel would move 8.39 MB" in found.because
     # 8 bytes per element at 100 GB/s: 80 FLOPs at 1 TFLOP/s.
     assert "memory-bound up to 80 FLOPs per element and has 16" in found.because
+
+
+def test_one_kernel_is_no_faster_than_the_best_of_its_operators() -> None:
+    # 8 MiB at 100 GB/s are 83.9 us: the first runs at 84 % of its roof, the second at 8.4 %.
+    ops = [measured("cos", [1], 2), measured("cos", [2], 3, kernel_s=1e-3)]
+    (found,) = fusion_findings(ops, CEILINGS, 1e-2)
+    assert found.prediction is not None
+    assert found.prediction.expected_s == pytest.approx(1.1e-3 / 2 + 1e-6)
+    assert found.prediction.high_s == pytest.approx(1.1e-3 - 100e-6 + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["bernoulli_", "normal_", "uniform_"])
+def test_random_numbers_are_not_saved_as_bytes_on_a_processor(name: str) -> None:
+    drawn = measured(name, [1], 1, kernel_s=38e-3)
+    ops = [drawn, measured("div_", [1], 1, kernel_s=800e-6), measured("mul", [0, 1], 2,
+           kernel_s=900e-6)]  # fmt: skip
+    (found,) = fusion_findings(ops, CEILINGS, 40e-3, on_cpu=True)
+    assert found.prediction is not None
+    # Of 1.7 ms for five tensors moved: two are left, and what was drawn is read.
+    assert found.prediction.expected_s == pytest.approx(1.7e-3 * (1 - 3 / 5) + 2e-6)
+    # At the very best what is drawn is not moved either: a tensor at 100 GB/s.
+    assert found.prediction.high_s < 1.7e-3 + N * 4 / 1e11 + 3e-6
+    # A device computes them faster than it moves them.
+    (on_device,) = fusion_findings(ops, CEILINGS, 40e-3)
+    assert on_device.prediction is not None
+    assert on_device.prediction.expected_s > 20e-3
+
+
+def test_functions_of_unknown_rate_are_saved_no_more_than_their_bytes_on_a_processor() -> None:
+    ops = [measured("erfinv", [1], 2, kernel_s=5e-3), measured("mul", [2, 3], 4)]
+    (found,) = fusion_findings(ops, CEILINGS, 6e-3, on_cpu=True)
+    assert found.prediction is not None
+    # Five tensors of 4 MiB become three; of the function no more than its two.
+    two_s = 2 * N * 4 / 1e11
+    assert found.prediction.expected_s == pytest.approx((two_s + 100e-6) * 2 / 5 + 1e-6)
+
+
+def test_what_follows_a_product_is_saved_and_no_part_of_the_product() -> None:
+    sizes = [TensorSpec((1024, 1024), "float32", (1024, 1), s, "", 0) for s in (1, 2, 3, 4)]
+    product = OpCall("aten::mm", (sizes[0], sizes[1]), (sizes[2],))
+    relu = OpCall("aten::relu", (sizes[2],), (sizes[3],))
+    rows = {
+        "vector.float32": CEILINGS.rows["vector.float32"],
+        "matrix.float32": Ceiling("matrix.float32", 1e11, "FLOP/s", "given", ""),
+    }
+    ceilings = Ceilings("device", rows, CEILINGS.levels)
+    ops = [
+        OpFact(product, kernel_s=50e-3, phase="forward"),
+        OpFact(relu, kernel_s=1e-3, phase="forward"),
+    ]
+    (found,) = fusion_findings(ops, ceilings, 60e-3)
+    assert found.prediction is not None
+    assert found.prediction.expected_s == pytest.approx(1e-3, rel=0.02)
+    assert found.prediction.high_s < 1.2e-3
 
 
 def test_nothing_is_found_without_ceilings_in_optimizers_or_below_a_hundredth() -> None:

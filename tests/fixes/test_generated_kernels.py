@@ -46,6 +46,24 @@ def test_functions_take_as_long_in_a_fused_kernel():
     assert fast_s == pytest.approx(0.01 / 0.9)
 
 
+def drawn(name, size=40e6):
+    work = Work(0.0, size, 0, round(size), round(size), "float32", "elementwise")
+    made = op(name, reads=((1, size),), writes=((1, size),))
+    return type(made)(made.call, work, kernel_s=0.4, phase="forward")
+
+
+@pytest.mark.parametrize(("name", "times"), [("aten::bernoulli_", 0.75), ("aten::uniform_", 2.5)])
+def test_random_numbers_take_as_long_as_the_generator_of_generated_code(name, times):
+    chain = [drawn(name), pointwise("aten::mul", [1], [2])]
+    slow_s, expected_s, fast_s = generated(facts(chain)).after_s
+    assert expected_s == pytest.approx(times * 0.4)
+    assert slow_s > expected_s > fast_s > 0.2
+    alone_s = generated(facts(chain[:1])).after_s[1]
+    assert alone_s == pytest.approx(times * 0.4)
+    # A GPU computes them faster than it moves them.
+    assert generated(facts(chain, device_kind="cuda")).after_s[1] < 0.1
+
+
 def test_page_faults_within_a_function_s_kernel_are_no_arithmetic():
     chain = [
         special("aten::sin", [1], [2], page_faults_s=0.05),

@@ -9,6 +9,7 @@ import pytest
 from gobrrr.diagnosis.schema import Finding, FixSummary, Prediction, Ratio, Verification
 from gobrrr.diagnosis.storage import load
 from gobrrr.reports.fix_table import fix_table, summary_lines
+from gobrrr.reports.html import report_html
 from gobrrr.reports.markdown import render
 from gobrrr.reports.terminal import report_text
 
@@ -175,3 +176,25 @@ def test_what_counts_as_a_speedup_is_said_of_a_quiet_null(diagnosis, high, count
     diagnosis.fixes.null = Ratio(median=1.0, low=0.992, high=high)
     (line,) = [line for line in summary_lines(diagnosis) if "against itself" in line]
     assert line.endswith(f"; only a speedup {counts} counts.")
+
+
+@pytest.mark.parametrize(
+    ("low", "expected", "high", "told"),
+    [
+        (0.1, 0.3, 0.4, True),
+        (-0.1, 0.2, 0.4, True),
+        # More may be lost than is expected to be won; as wide as the step; surely slower.
+        (-0.3, 0.2, 0.4, False),
+        (-0.1, 0.5, 0.95, False),
+        (-0.4, -0.3, -0.1, True),
+    ],
+)
+def test_a_prediction_that_cannot_be_missed_tells_nothing(diagnosis, low, expected, high, told):
+    step_s = diagnosis.accounted_s
+    prediction = Prediction(
+        low_s=low * step_s, expected_s=expected * step_s, high_s=high * step_s, speedup=1.5
+    )
+    diagnosis.findings[1].prediction = prediction
+    assert ("cannot tell" in report_text(diagnosis)) != told
+    assert ("cannot tell" in report_html(diagnosis)) != told
+    assert diagnosis.findings[1].prediction.high_s == high * step_s

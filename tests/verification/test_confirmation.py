@@ -1,9 +1,12 @@
 """What two measurements of a won trial are worth together, and what a busy machine hides."""
 
+from dataclasses import replace
+
 import pytest
 
 from gobrrr.diagnosis.fix_schema import Ratio, Verification
-from gobrrr.fixes.fix import THREADS, Fix, RuledOut
+from gobrrr.fixes.catalogue import FIXES
+from gobrrr.fixes.fix import SAME_OPS, SAME_WORK, THREADS, Fix, RuledOut
 from gobrrr.measure.load import Load
 from gobrrr.measure.summary import Interval
 from gobrrr.verification.alternation import Alternated, SideFailed
@@ -102,11 +105,35 @@ def test_a_ratio_above_the_times_of_its_turns_breaks_even_at_no_step():
     def steps(after_s):
         timed = Timed((1.0,) * 12, (after_s,) * 12)
         measured = Measured(timed, Interval(1.3, 1.2, 1.4), (1.0, 3.0), processes=6)
-        trial = trial_of(["a"], measured, Numerics("passed", ""), QUIET, None)
+        trial = trial_of([fix("a")], measured, Numerics("passed", ""), QUIET, None)
         assert trial.verdict == "faster"
         return trial.break_even_steps
 
     assert [steps(0.5), steps(1.0), steps(1.1)] == [4, None, None]
+
+
+@pytest.mark.parametrize(
+    ("numerics", "same_ops", "verdict"),
+    [
+        ("passed", True, "faster"),
+        # What changes the program may have lost work, and what computes something else is no win.
+        ("passed", False, "eliminated_work"),
+        ("failed", True, "failed"),
+    ],
+)
+def test_a_roof_that_the_same_ops_beat_is_in_doubt(numerics, same_ops, verdict):
+    effect = SAME_OPS if same_ops else SAME_WORK
+    measured = Measured(Timed((1.5,) * 12, (1.0,) * 12), Interval(1.5, 1.4, 1.6), (1.0, 1.0))
+    trial = trial_of(
+        [replace(fix("a"), effect=effect)], measured, Numerics(numerics, ""), QUIET, 1.1
+    )
+    assert trial.verdict == verdict
+    assert ["in doubt" in notice for notice in trial.notices] == [True] * (verdict == "faster")
+
+
+def test_allocators_and_loaders_run_the_same_ops():
+    names = {fix.name for fix in FIXES if not fix.effect.drops}
+    assert names == {"glibc_tunables", "jemalloc", "tcmalloc", "loader_workers", "pinned_memory"}
 
 
 def test_a_second_verdict_stands_where_it_is_not_faster():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gobrrr.capture.workload import Workload
+from gobrrr.fixes.fix import NUMERICS, RANDOMNESS, Fix, RuledOut
 from gobrrr.verification.copies import private_copy
 from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
 from gobrrr.verification.numerics import Numerics, compare, relative_error
@@ -221,3 +223,64 @@ def test_a_wrong_backward_is_found() -> None:
     broken.model[3].register_forward_pre_hook(lambda m, args: (Wrong.apply(args[0]),))
     found = compare(expect(work, original), evaluate(broken))
     assert found.verdict == "failed" and "gradient" in found.worst
+
+
+REORDERS = Fix("layout", "", (), (NUMERICS, RANDOMNESS), lambda facts: RuledOut("a test"), "")
+
+
+@pytest.mark.parametrize(
+    ("draws", "fixes", "verdict"),
+    [
+        (True, (REORDERS,), "incomparable"),
+        # Nothing is drawn, or whatever is drawn goes to the same elements.
+        (False, (REORDERS,), "failed"),
+        (True, (), "failed"),
+    ],
+)
+def test_errors_say_nothing_where_random_numbers_go_to_other_elements(
+    draws: bool, fixes: Sequence[Fix], verdict: str
+) -> None:
+    original = made(outputs={"y": tensor(1.0, 2.0)}, draws=draws)
+    other = replace(original, outputs={"y": tensor(2.0, 1.0)})
+    found = compare(Expected(original, original, "the original"), other, 1e-2, fixes)
+    assert found.verdict == verdict
+    assert ("random numbers that cannot be matched" in found.reason) == (verdict != "failed")
+
+
+def test_what_is_not_finite_is_wrong_whatever_is_drawn() -> None:
+    original = made(outputs={"y": tensor(1.0, 2.0)}, draws=True)
+    wrong = replace(original, outputs={"y": tensor(float("nan"), 1.0)})
+    found = compare(Expected(original, original, "the original"), wrong, 1e-2, (REORDERS,))
+    assert found.verdict == "failed"
+
+
+def chosen(logits: Any, *tokens: int) -> Evaluation:
+    import torch
+
+    outputs = {"logits": logits, "tokens": torch.tensor([tokens])}
+    return made(outputs=outputs, integers=frozenset({"tokens"}))
+
+
+def test_other_tokens_behind_logits_that_agree_are_no_error() -> None:
+    original = chosen(tensor(1.0, 0.999), 5, 7, 9)
+    near = tensor(0.999, 1.0)
+    assert judged(original, chosen(near, 5, 7, 9)).passed
+    for changed in (chosen(near, 5, 2, 400), chosen(near, 5, 2)):
+        found = judged(original, changed)
+        assert found.verdict == "incomparable" and "tokens" in found.reason
+        assert found.compared == 1
+    # What is computed on the way is wrong: so are the tokens.
+    assert judged(original, chosen(tensor(0.0, 1.0), 5, 2, 400)).verdict == "failed"
+
+
+def test_calls_are_compared_until_one_is_given_other_tokens() -> None:
+    def calls(given: tuple[str, ...], *values: float) -> Evaluation:
+        names = (f"call {number}.logits" for number in (1, 2, 3))
+        return made(outputs=dict(zip(names, map(tensor, values))), given=given)
+
+    original = calls(("a", "b", "c"), 1.0, 2.0, 3.0)
+    found = judged(original, calls(("a", "b", "z"), 1.0, 2.0, 90.0))
+    assert (found.verdict, found.compared) == ("incomparable", 2)
+    assert judged(original, calls(("a", "b", "c"), 1.0, 2.0, 90.0)).verdict == "failed"
+    # Wrong before the choice.
+    assert judged(original, calls(("a", "b", "z"), 1.0, 9.0, 90.0)).verdict == "failed"

@@ -77,7 +77,20 @@ def look():
     with before_first_call(lambda module: None):
         yield
 
-FIXES = [fix(f) for f in (no_sleep, crash, hoard, look)]
+def install():
+    from gobrrr.fixes.changes import changed, changes_of
+    changed("install")
+    yield
+
+def counted(function):
+    from dataclasses import replace
+    from gobrrr.fixes.changes import changes_of
+    return replace(fix(function), changes_made=changes_of(function.__name__))
+
+def nothing():
+    yield
+
+FIXES = [*(fix(f) for f in (no_sleep, crash, hoard, look)), counted(install), counted(nothing)]
 """
 QUIET = Null(Interval(1.0, 0.99, 1.01), True, 0.05)
 
@@ -153,6 +166,13 @@ def test_the_modules_that_a_change_came_upon_are_counted(
     trial = ProgramTrials(teach, turns=known).verify(named(target, "look"), budget_s=1.0)
     # Not the activation, which has no parameters.
     assert trial.modules == 2
+
+
+def test_what_is_changed_before_the_script_starts_counts(target: Target, null: ProgramNull) -> None:
+    known = ProgramNull(QUIET, null.original, null.repeated)
+    trials = ProgramTrials(target, turns=known)
+    assert trials.verify(named(target, "install"), budget_s=0.5).verdict != "not_applied"
+    assert trials.verify(named(target, "nothing"), budget_s=0.5).verdict == "not_applied"
 
 
 def alternated(changed: Computed) -> Alternated:
@@ -233,6 +253,26 @@ def test_a_script_that_is_not_deterministic_is_incomparable(target: Target) -> N
     random = Target("script", target.name, ("--random",), target.registry, threads=1)
     null = null_of(random)
     assert "not deterministic" in null.not_deterministic
+
+
+def test_a_script_without_seeds_repeats_itself(tmp_path: Path) -> None:
+    script = tmp_path / "unseeded.py"
+    script.write_text(
+        "import random, numpy, torch\n"
+        "from numpy.random import default_rng\n"
+        "draws = default_rng(), numpy.random.default_rng()\n"
+        "assert draws[0].random() != draws[1].random()\n"
+        "model = torch.nn.Linear(8, 8)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(100_000):\n"
+        "    given = draws[0].random() + numpy.random.rand() + random.random()\n"
+        "    optimizer.zero_grad()\n"
+        "    model(given + torch.randn(4, 8)).square().mean().backward()\n"
+        "    optimizer.step()\n"
+    )
+    null = null_of(Target("script", str(script), threads=1))
+    assert null.trouble == "" and null.not_deterministic == ""
+    assert null.original is not None and null.original.draws
 
 
 def test_modules_of_torchscript_leave_nothing_to_compare(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ TAKEN_AWAY = (
 SLOW_STEP = 1.5
 # Under this share of kernel time, sums over the modelled kernels would pass for the whole.
 MOSTLY_MODELLED = 0.9
+# Under this share what is known of the kernels says nothing of them, where they are most of a step.
+HARDLY_MODELLED, MOST_OF_STEP = 0.1, 0.5
 
 
 @uncollected()
@@ -94,6 +96,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     ]
     if step.step.taken_away:
         wrong.append(TAKEN_AWAY)
+    wrong += hardly_modelled(coverage, step, step_s)
     regime, close = (None, False) if wrong else regime_of(leaves)
     diagnosis = Diagnosis(
         environment=environment,
@@ -199,6 +202,21 @@ def slow_steps(samples_s: Sequence[float]) -> list[SlowStep]:
 def _mostly_modelled(coverage: Coverage) -> bool:
     fraction = coverage.modelled_time_fraction
     return fraction is not None and fraction >= MOSTLY_MODELLED
+
+
+def hardly_modelled(coverage: Coverage, step: Attributed, step_s: float) -> list[str]:
+    """A sentence where next to nothing is known of what the step does; without ceilings none."""
+    fraction = coverage.modelled_time_fraction
+    lost_s = sum(op.time_s for op in coverage.unmodelled)
+    if fraction is None or step.ceilings is None or fraction >= HARDLY_MODELLED:
+        return []
+    if lost_s < MOST_OF_STEP * step_s:
+        return []
+    why = ", ".join(dict.fromkeys(op.reason for op in coverage.unmodelled if op.reason))
+    return [
+        f"Only {percent(fraction)} of the kernel time is of ops whose work and ceilings are known"
+        f"{f' ({why})' if why else ''}, so {NO_VERDICT} and no prediction."
+    ]
 
 
 def mfu_of(

@@ -15,6 +15,15 @@ class Prediction(Record, kw_only=True):
     high_s: float
     speedup: float
 
+    def tells(self, step_s: float) -> bool:
+        """Whether it says anything of a step of this many seconds.
+
+        Not where its interval is as wide as the step, and not where more may be lost than is
+        expected to be won.
+        """
+        risk = self.high_s > 0 and -self.low_s > max(self.expected_s, 0.0)
+        return self.high_s - self.low_s < step_s and not risk
+
 
 class Ratio(Record, kw_only=True):
     """A measured speedup with its interval."""

@@ -94,8 +94,8 @@ def line_of(diagnosis: Diagnosis, cause: str, time_s: float) -> tuple[str, float
 
 
 def is_compiled(diagnosis: Diagnosis) -> bool:
-    """Whether compiled code ran in the diagnosed step."""
-    if diagnosis.counters.get(COMPILED_REGIONS):
+    """Whether the program compiles: all of the diagnosed step, a part of it, or what it gave up."""
+    if diagnosis.counters.get(COMPILED_REGIONS) or diagnosis.counters.get("compiled_graphs"):
         return True
     timeline = diagnosis.timeline
     if timeline is None:

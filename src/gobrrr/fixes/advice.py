@@ -36,6 +36,11 @@ def _consider_syncs(facts: Facts) -> Considered:
     # device then waits for is gone, up to the time that the host waited.
     idle_s = facts.leaf_s(*(f"overhead.{cause}" for cause in _AFTER_A_WAIT))
     saved_s = max(held_s, min(idle_s, waits_s))
+    # Host and device then work beside each other, and the step takes as long as the longer of the
+    # two does: what is saved is the shorter at most, and no more than they do not overlap now.
+    host_s = max(facts.step_s - waits_s, 0.0)
+    device_s = max(facts.step_s - _device_idles_s(facts), 0.0)
+    saved_s = max(min(saved_s, host_s, device_s, facts.step_s - max(host_s, device_s)), 0.0)
     sources = [i.source for i in facts.idle if i.cause == "synchronisation" and i.source]
     sources += lines_of(facts.named(READ_OF_ONE_VALUE))
     return prospect_or_not(
@@ -47,10 +52,20 @@ def _consider_syncs(facts: Facts) -> Considered:
     )  # fmt: skip
 
 
+def _device_idles_s(facts: Facts) -> float:
+    """Overhead per step in which no kernel runs."""
+    return facts.leaf_s("overhead") - facts.leaf_s(
+        "overhead.kernel_fixed_cost", "overhead.kernel_gap"
+    )
+
+
 def _reads_on_cpu(facts: Facts, count: int) -> Considered:
     """A CPU waits for no queue: what it takes to compute, read and print the values."""
     flow = flow_of(facts)
     printed = [] if flow is None else [facts.ops[p] for p in only_for_the_host(facts, flow)]
+    if printed and all(op.name == READ_OF_ONE_VALUE for op in printed):
+        # Nothing is computed for them: what was there is looked at.
+        printed = []
     if not count and not printed:
         return RuledOut("no value is read back to the host")
     saved_s = sum(map(cost_s, printed))

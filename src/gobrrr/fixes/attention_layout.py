@@ -18,6 +18,7 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     MEMORY,
     NUMERICS,
+    RANDOMNESS,
     UNBOUNDED,
     Considered,
     Fix,
@@ -89,7 +90,7 @@ ATTENTION_LAYOUT = Fix(
     title="Contiguous queries, keys and values",
     leaves=("memory.device.roof", "memory.device.below", "memory.page_faults",
             "compute.matrix.below", "compute.vector.below", "overhead.dispatch"),
-    may_change=(NUMERICS, MEMORY),
+    may_change=(NUMERICS, MEMORY, RANDOMNESS),
     consider=_consider,
     snippet="q, k, v = q.contiguous(), k.contiguous(), v.contiguous()\n"
             "out = F.scaled_dot_product_attention(q, k, v)",

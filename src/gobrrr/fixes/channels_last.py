@@ -13,7 +13,7 @@ from gobrrr.capture.workload import Workload
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import BeforeLoop, on_inputs
 from gobrrr.fixes.facts import Facts, OpFact
-from gobrrr.fixes.fix import NUMERICS, Considered, Fix, RuledOut, prospect_or_not
+from gobrrr.fixes.fix import NUMERICS, RANDOMNESS, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.fusion import seconds_to_move
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.fixes.scripts import before_first_call
@@ -120,7 +120,8 @@ CHANNELS_LAST = Fix(
     title="Channels-last convolutions",
     leaves=("compute.matrix.below", "memory.device.below", "memory.device.roof",
             "compute.vector.below"),
-    may_change=(NUMERICS,),
+    # Masks of dropout are drawn in the order of memory.
+    may_change=(NUMERICS, RANDOMNESS),
     consider=_consider,
     snippet=(
         "model = model.to(memory_format=torch.channels_last)\n"

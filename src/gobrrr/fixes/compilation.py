@@ -21,6 +21,7 @@ from gobrrr.fixes.fix import (
     FIRST_STEP,
     MEMORY,
     NUMERICS,
+    RANDOMNESS,
     Considered,
     Effect,
     Fix,
@@ -106,8 +107,23 @@ def cannot_compile(facts: Facts) -> RuledOut | None:
         what = "Triton" if facts.on_gpu else "C++ compiler (g++ or clang++)"
         return RuledOut(f"no {what} on this machine: torch.compile cannot build kernels")
     if facts.compiled:
-        return RuledOut("the program uses torch.compile already")
+        return RuledOut(_compiled_already(facts))
     return None
+
+
+def _compiled_already(facts: Facts) -> str:
+    """Why nothing more is compiled, with what its compiler met."""
+    again, breaks = (int(facts.counters.get(n, 0.0)) for n in ("recompilations", "graph_breaks"))
+    met = [
+        text
+        for number, text in (
+            (again, f"compiled anew {again} times (see TORCH_LOGS=recompiles)"),
+            (breaks, f"{breaks} graph breaks (see TORCH_LOGS=graph_breaks)"),
+        )
+        if number
+    ]
+    met_too = f"; what it leaves: {', '.join(met)}" if met else ""
+    return f"the program uses torch.compile already{met_too}"
 
 
 def compiled_overhead(
@@ -262,7 +278,7 @@ def _fix(mode: Mode) -> Fix:
         leaves=("overhead.python", "overhead.dispatch", "overhead.launch",
                 "overhead.kernel_fixed_cost", "memory.device.below", "memory.device.roof",
                 "memory.page_faults", "compute.vector.below"),
-        may_change=(NUMERICS, MEMORY, FIRST_STEP),
+        may_change=(NUMERICS, MEMORY, FIRST_STEP, RANDOMNESS),
         consider=lambda facts: consider_mode(mode, facts),
         snippet=mode.code,
         apply=apply,

@@ -14,6 +14,7 @@ from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     MEMORY,
     RANDOMNESS,
+    SAME_OPS,
     Considered,
     Fix,
     RuledOut,
@@ -144,6 +145,7 @@ LOADER_WORKERS = Fix(
     snippet="DataLoader(dataset, ..., num_workers=4, persistent_workers=True)",
     in_script=_workers,
     changes_made=changes_of("loader_workers"),
+    effect=SAME_OPS,
     in_source=(
         Keyword(
             ("DataLoader",),
@@ -177,4 +179,5 @@ PINNED_MEMORY = Fix(
     ),
     in_script=_pinned,
     changes_made=changes_of("pinned_memory"),
+    effect=SAME_OPS,
 )

@@ -216,9 +216,13 @@ def only_for_the_host(facts: Facts, flow: Flow) -> frozenset[int]:
         if op.phase in ("backward", "optimizer"):
             # An optimizer reads its own count of steps.
             continue
+        if place in returned:
+            continue
+        # A truth decides what runs next: that is no log.
+        if op.name == READ_OF_ONE_VALUE and any(spec.dtype == "bool" for spec in op.call.tensors):
+            continue
         if op.name == READ_OF_ONE_VALUE or (
             flow.reads[place]
-            and place not in returned
             and place not in flow.writes_outside
             and all(reader in found for reader, _ in flow.reads[place])
         ):

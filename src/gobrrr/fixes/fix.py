@@ -51,6 +51,9 @@ class Effect:
         fuses: neighbouring ops become one kernel, in which each value moves once.
         bytes_left: share of today's bytes that ops still move (16 bits for 32: 0.5).
         matrix_dtype: what float32 matrix products are computed in; empty: in float32.
+        drops: whether it could leave work out; not where the very same ops run as before, with
+            another allocator or other processes beside them. Then a step that is shorter than its
+            roofs says that a roof is too high.
         bounded: whether the step's work as it is bounds the changed step at all. Not where the fix
             takes work away and says so, nor where the ceilings are other ones afterwards.
     """
@@ -58,10 +61,11 @@ class Effect:
     fuses: bool = False
     bytes_left: float = 1.0
     matrix_dtype: str = ""
+    drops: bool = True
     bounded: bool = True
 
 
-SAME_WORK, UNBOUNDED = Effect(), Effect(bounded=False)
+SAME_WORK, SAME_OPS, UNBOUNDED = Effect(), Effect(drops=False), Effect(bounded=False)
 # What only one fix at a time can decide (``Fix.claims``).
 CODE, KEPT_ACTIVATIONS, PRECISION, WEIGHTS, THREADS, ALLOCATOR, OPTIMIZER = (
     "code", "kept activations", "precision", "weights", "threads", "allocator", "optimizer",

@@ -14,6 +14,8 @@ from gobrrr.fixes.fusion import placed
 from gobrrr.models.dataflow import link
 from gobrrr.models.opportunities import (
     ATTENTION,
+    BYTES,
+    OTHERWISE,
     Opportunity,
     Pattern,
     find_opportunities,
@@ -42,6 +44,7 @@ def fusion_findings(
     linked: bool = True,
     kept: Collection[int] = (),
     multiprocessors: int | None = None,
+    on_cpu: bool = False,
 ) -> list[Finding]:
     """What fusing would save, the most first; groups that come in several layers are one finding.
 
@@ -54,6 +57,7 @@ def fusion_findings(
             needs the result too is unknown (the low end of the prediction says that it does).
         kept: storages whose content outlives the step, where that is known.
         multiprocessors: of the device.
+        on_cpu: whether it is a processor.
     """
     if ceilings is None:
         return []
@@ -65,7 +69,9 @@ def fusion_findings(
         flow = link([placed(op) for op in known[begin : begin + OPS_TOGETHER]], kept)
         opportunities += [
             replace(found, members=tuple(begin + flow.ops[m].index for m in found.members))
-            for found in find_opportunities(flow, ceilings, multiprocessors=multiprocessors)
+            for found in find_opportunities(
+                flow, ceilings, multiprocessors=multiprocessors, on_cpu=on_cpu
+            )
             if len(found.ops) > 1
         ]
     findings = [
@@ -123,18 +129,16 @@ def _finding(
 ) -> Finding | None:
     low = expected = high = 0.0
     for place in pattern.places:
-        kernel_s = sum(ops[m].kernel_s for m in place.members)
-        fixed_s = sum(ops[m].fixed_s for m in place.members)
-        one_fixed_s = fixed_s / len(place.members)
-        now, fused = place.time_now_s, place.time_fused_s
-        if now is None or fused is None or now <= 0:
+        members = [ops[m] for m in place.members]
+        fixed_s = sum(op.fixed_s for op in members)
+        one_fixed_s = fixed_s / len(members)
+        if place.saved_s is None:
             return None
         gone_fixed_s = fixed_s - one_fixed_s
-        # As fast relative to its roof as its operators are now.
-        expected += kernel_s * max(0.0, 1 - fused / now) + gone_fixed_s
-        high += max(0.0, kernel_s - fused) + gone_fixed_s
-        # At the ceilings no more than the bytes are saved.
-        low += min(kernel_s, max(0.0, now - fused)) if linked else 0.0
+        least_saved_s, saved_s, most_saved_s = _saved_s(place, [op.kernel_s for op in members])
+        low += least_saved_s if linked else 0.0
+        expected += saved_s + gone_fixed_s
+        high += most_saved_s + gone_fixed_s
     low, high = min(low, expected), max(high, expected)
     if expected <= 0:
         return None
@@ -146,6 +150,32 @@ def _finding(
         sources=list(dict.fromkeys(s for place in pattern.places for s in place.sources))[:5],
         leaves=_LEAVES,
     )
+
+
+def _saved_s(place: Opportunity, kernels_s: Sequence[float]) -> tuple[float, float, float]:
+    """Seconds of its operators' kernels that one kernel saves: low, expected, high.
+
+    Time that is neither FLOPs nor bytes is not saved by moving fewer of these: of an operator whose
+    time something else decides, at the very best what its bytes take at the ceilings.
+    """
+    each = list(zip(kernels_s, place.moving_s, place.decided, strict=True))
+    at_ceiling = [(min(kernel_s, least_s), least_s) for kernel_s, least_s, _ in each]
+    expected = [
+        (kernel_s, least_s) if by == BYTES else of_bytes
+        for (kernel_s, least_s, by), of_bytes in zip(each, at_ceiling)
+        if by != OTHERWISE
+    ]
+    movable_s, moving_s = (sum(column) for column in zip(*expected)) if expected else (0.0, 0.0)
+    left_s = place.moving_fused_s
+    # As fast relative to its roof as its operators are now; at best as the best of them is.
+    saved_s = movable_s * max(0.0, 1 - left_s / moving_s) if moving_s > 0 else 0.0
+    reached = [min(least_s / s, 1.0) for s, least_s, by in each if by == BYTES and s > 0]
+    best = max(reached, default=1.0)
+    others_s = sum(s for (s, _), (_, _, by) in zip(at_ceiling, each) if by == OTHERWISE)
+    most_s = movable_s + others_s - left_s / best if best > 0 else 0.0
+    # At the ceilings no more than the bytes are saved.
+    least_saved_s = min(saved_s, max(0.0, place.saved_s or 0.0), max(0.0, moving_s - left_s))
+    return least_saved_s, saved_s, max(saved_s, most_s)
 
 
 def _title(first: Opportunity) -> str:

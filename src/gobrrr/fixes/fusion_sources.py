@@ -40,7 +40,7 @@ def add_cpu_fusion(
             fixed_ns = float(shares.fixed_ns[row])
             kernel_ns = float(shares.owned_ns[row]) - fixed_ns
         ops.append(_fact(op.call, op, kernel_ns * 1e-9, fixed_ns * 1e-9))
-    _add(diagnosis, fusion_findings(ops, ceilings, diagnosis.accounted_s))
+    _add(diagnosis, fusion_findings(ops, ceilings, diagnosis.accounted_s, on_cpu=True))
 
 
 def add_recorded_fusion(diagnosis: Diagnosis, ran: RecordedDevice | RecordedLane) -> None:
@@ -56,6 +56,7 @@ def add_recorded_fusion(diagnosis: Diagnosis, ran: RecordedDevice | RecordedLane
         diagnosis.accounted_s,
         linked=False,
         multiprocessors=ran.step.device.multiprocessors,
+        on_cpu=isinstance(ran, RecordedLane),
     )
     _add(diagnosis, found)
 
@@ -93,6 +94,7 @@ def add_predicted_fusion(
         diagnosis.accounted_s,
         kept=graph.kept,
         multiprocessors=device.multiprocessors,
+        on_cpu=device.kind == "cpu",
     )
     _add(diagnosis, found)
 

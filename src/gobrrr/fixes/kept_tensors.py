@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
 from gobrrr.capture.op_arguments import describe_tensor
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.replacement import put_in_place
@@ -26,6 +27,8 @@ _READS = frozenset(
 # Buffers beyond this (caches of keys and values) are not taken for fixed: room for a second copy of
 # them may not be there.
 _MOST_COPIED_BYTES = 256 << 20
+# Containers in containers that a step's result is looked through.
+_DEEPEST = 4
 # How many ops had run before, and the tensor that the host read, or (false) that a backward pass
 # begins at: of its graph every op is needed, even where no op reads its result.
 _Read = tuple[int, TensorSpec, bool]
@@ -74,8 +77,36 @@ def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
             owner.update(dict.fromkeys(_written(call), place))
     # Memory of what lives is no other's: who made it last, made what is in it.
     kept += [(owner[spec.storage], spec) for spec in _alive(owner)]
+    kept += _read_for(result, recorder)
     del result
     return replace(facts, returned=tuple(kept), host_reads=tuple(read))
+
+
+def _read_for(result: Any, recorder: OpRecorder) -> list[tuple[int, TensorSpec]]:
+    """The reads of single values that the step's result is made of, with what each read.
+
+    All of them where it holds a number that none of them gave: arithmetic may have made it of them.
+    """
+    numbers = set(_numbers_in(result, 0))
+    reads = [
+        (place, op.call.tensors[0], op.read)
+        for place, op in enumerate(recorder.ops)
+        if op.call.name == READ_OF_ONE_VALUE and op.call.tensors
+    ]
+    every = bool(numbers - {value for *_, value in reads})
+    return [(place, spec) for place, spec, value in reads if every or value in numbers]
+
+
+def _numbers_in(value: Any, depth: int) -> Iterator[float]:
+    """Python's numbers in nested containers."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, Mapping) and depth < _DEEPEST:
+        for item in value.values():
+            yield from _numbers_in(item, depth + 1)
+    elif isinstance(value, (list, tuple)) and depth < _DEEPEST:
+        for item in value:
+            yield from _numbers_in(item, depth + 1)
 
 
 def _copies(modules: Sequence[Any]) -> list[tuple[Any, Any]]:

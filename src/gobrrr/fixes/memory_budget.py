@@ -29,6 +29,7 @@ from gobrrr.fixes.fix import (
     KEPT_ACTIVATIONS,
     MEMORY,
     NUMERICS,
+    RANDOMNESS,
     Considered,
     Effect,
     Fix,
@@ -135,7 +136,7 @@ def _fix(budget: float) -> Fix:
         name=name_of(budget),
         title=f"torch.compile with {percent(budget)} of the activations kept",
         leaves=("memory.device.roof", "memory.page_faults"),
-        may_change=(NUMERICS, MEMORY, FIRST_STEP),
+        may_change=(NUMERICS, MEMORY, FIRST_STEP, RANDOMNESS),
         consider=lambda facts: _consider(budget, facts),
         snippet=(
             f"torch._functorch.config.{_SETTING} = {budget:g}\nmodel = torch.compile(model)"

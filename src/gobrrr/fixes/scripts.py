@@ -109,16 +109,23 @@ def compile_in_place(module: Any, **arguments: Any) -> None:
 
     ``module.compile()`` compiles nothing where ``forward`` is torch.nn's own (``Sequential``,
     ``Linear``): Dynamo passes such code over unless a frame outside torch calls it, as the one does
-    that ``torch.compile`` puts around the module.
+    that ``torch.compile`` puts around the module. Hooks on the module itself, such as those that
+    tell where a step ends, stay outside of what is compiled, as with ``module.compile()``.
     """
     import torch
 
     if compiles_by_method(module):
         module.compile(**arguments)
         return
-    call = module._call_impl
+    call, forward, own = module._call_impl, module.forward, vars(module)
+    compiled = torch.compile(lambda *args, **kwargs: forward(*args, **kwargs), **arguments)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
+        # Only while it is called: a copy of the module, or what is saved of it, is not compiled.
+        own["forward"] = compiled
+        try:
+            return call(*args, **kwargs)
+        finally:
+            own.pop("forward", None)
 
-    module._compiled_call_impl = torch.compile(run, **arguments)
+    module._compiled_call_impl = run

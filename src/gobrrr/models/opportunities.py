@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.models.dataflow import Dataflow, FlowOp
 from gobrrr.models.fusion import FusedGroup, flops_until_compute_bound, fuse, measure_group
-from gobrrr.models.roof import roof_of
+from gobrrr.models.operator_limits import roof_of_op
+from gobrrr.models.roof import MEMORY, Roof, roof_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.ops import TensorSpec
 from gobrrr.work.estimate import Work
+from gobrrr.work.random_numbers import DRAWS
 from gobrrr.work.traits import Role
 
 CHAIN = "pointwise chain"
@@ -22,6 +25,10 @@ SCALE_SHIFT_GATE = "normalisation with scale, shift and gate"
 EPILOGUE = "pointwise epilogue of a matrix product"
 PROLOGUE = "pointwise prologue of a matrix product"
 ATTENTION = "unfused attention"
+# How much of an operator's time is that of its bytes: all of it, as fast or slow as it is; what
+# these take at the ceilings, beside functions that no rate is known of; none, where something else
+# takes longer (arithmetic, random numbers, a library).
+BYTES, PARTLY, OTHERWISE = range(3)
 # Operators that may stand between the softmax of an attention and its two products.
 _LONGEST_PATH = 8
 
@@ -46,6 +53,10 @@ class Opportunity:
         flops_per_element: what it computes for each of them.
         free_flops_per_element: FLOPs per element up to which it stays memory-bound on the device;
             ``None`` without ceilings.
+        moving_s: what each operator's bytes take at the ceilings, in the order of ``members``.
+        decided: how much of its time bytes decide (``BYTES``, ``PARTLY``, ``OTHERWISE``), likewise.
+        moving_fused_s: what is left of ``moving_s`` in the one kernel, without a library's own, and
+            with what is made by an operator that something else than bytes decides.
     """
 
     kind: str
@@ -62,6 +73,9 @@ class Opportunity:
     elements: int
     flops_per_element: float
     free_flops_per_element: float | None
+    moving_s: tuple[float, ...] = ()
+    decided: tuple[int, ...] = ()
+    moving_fused_s: float = 0.0
 
     @property
     def saved_s(self) -> float | None:
@@ -102,6 +116,7 @@ def find_opportunities(
     *,
     fixed_s: float = 0.0,
     multiprocessors: int | None = None,
+    on_cpu: bool = False,
 ) -> list[Opportunity]:
     """All groups worth fusing, those that save the most first; no operator is in two of them.
 
@@ -113,11 +128,14 @@ def find_opportunities(
         ceilings: of the device; without them there are bytes and no times.
         fixed_s: time of a kernel (on a CPU: an operator) that does nothing.
         multiprocessors: of the device; see ``fuse``.
+        on_cpu: whether it is a processor, which computes random numbers and functions slower than
+            it moves them.
     """
     found: list[Opportunity] = []
     taken: set[int] = set()
+    made = partial(_opportunity, flow, ceilings, fixed_s, on_cpu)
     for group in attentions(flow):
-        found += _opportunity(flow, ATTENTION, group, ceilings, fixed_s)
+        found += made(ATTENTION, group)
         taken |= set(group.members)
     for group in fuse(flow, multiprocessors=multiprocessors):
         if taken & set(group.members):
@@ -129,9 +147,9 @@ def find_opportunities(
         if ridden is not None:
             kind, group = ridden
             taken |= set(group.members)
-            found += _opportunity(flow, kind, group, ceilings, fixed_s)
+            found += made(kind, group)
         elif len(ops) > 1:
-            found += _opportunity(flow, _kind_of(ops), group, ceilings, fixed_s)
+            found += made(_kind_of(ops), group)
     found = [o for o in found if o.bytes_fused < o.bytes_now]
     found.sort(key=lambda o: (-(o.saved_s or 0.0), o.bytes_fused - o.bytes_now))
     return found
@@ -148,24 +166,44 @@ def patterns(opportunities: Iterable[Opportunity]) -> list[Pattern]:
 
 
 def _opportunity(
-    flow: Dataflow, kind: str, group: FusedGroup, ceilings: Ceilings | None, fixed_s: float
+    flow: Dataflow,
+    ceilings: Ceilings | None,
+    fixed_s: float,
+    on_cpu: bool,
+    kind: str,
+    group: FusedGroup,
 ) -> list[Opportunity]:
     if group.work is None or group.bytes_now is None or group.bytes_fused is None:
         return []
     ops = [flow.ops[m] for m in group.members]
     elements = max(1, group.elements)
     now = fused = free = None
+    moving: tuple[float, ...] = ()
+    decided: tuple[int, ...] = ()
+    moving_fused_s = 0.0
     if ceilings is not None:
-        works = {id(op.work): op.work for op in ops}
         roof_by = {
-            number: None if work is None else roof_of(work, ceilings)
-            for number, work in works.items()
+            id(op.call): None if op.work is None else roof_of_op(op.call, op.work, ceilings)
+            for op in ops
         }
-        roofs = [roof_by[id(op.work)] for op in ops]
-        known = [r.time_s + fixed_s for r in roofs if r is not None]
+        roofs = [roof for op in ops if (roof := roof_by[id(op.call)]) is not None]
         one = roof_of(group.work, ceilings)
-        if len(known) == len(ops) and one is not None:
-            now, fused = sum(known), one.time_s + fixed_s
+        if len(roofs) == len(ops) and one is not None:
+            moving = tuple(roof.memory_s for roof in roofs)
+            decided = tuple(
+                _decided(op, roof, kind, on_cpu=on_cpu) for op, roof in zip(ops, roofs, strict=True)
+            )
+            # What has a rate of its own goes on at it, fused or not.
+            limits_s = sum(roof.time_s for roof in roofs if roof.limit)
+            arithmetic_s = sum(r.vector_s for r, by in zip(roofs, decided) if by is not OTHERWISE)
+            others_s = sum(
+                roof.memory_s if op.role is not Role.CONTRACTION else -roof.memory_s
+                for op, roof, by in zip(ops, roofs, decided)
+                if by is OTHERWISE
+            )
+            moving_fused_s = max(one.memory_s + others_s, arithmetic_s)
+            now = sum(roof.time_s + fixed_s for roof in roofs)
+            fused = max(one.time_s, limits_s) + fixed_s
         free = _free_flops(group, elements, ceilings)
     return [
         Opportunity(
@@ -183,8 +221,23 @@ def _opportunity(
             elements=elements,
             flops_per_element=(group.work.vector_flops or 0.0) / elements,
             free_flops_per_element=free,
+            moving_s=moving,
+            decided=decided,
+            moving_fused_s=moving_fused_s,
         )
     ]
+
+
+def _decided(op: FlowOp, roof: Roof, kind: str, *, on_cpu: bool) -> int:
+    """How much of an operator's time is that of the bytes that it moves."""
+    if roof.regime != MEMORY or roof.limit:
+        return OTHERWISE
+    if op.role is Role.CONTRACTION and kind != ATTENTION:
+        # What a library takes beyond its roof does not go with what stands beside it.
+        return OTHERWISE
+    if on_cpu and op.call.name.partition("::")[2] in DRAWS:
+        return OTHERWISE
+    return PARTLY if on_cpu and op.work is not None and op.work.special else BYTES
 
 
 def _free_flops(group: FusedGroup, elements: int, ceilings: Ceilings) -> float | None:

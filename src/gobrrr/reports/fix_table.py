@@ -14,6 +14,9 @@ from gobrrr.reports.tables import Column, Row, TextTable, time_scale
 from gobrrr.timeline.names import plain_name, short_source
 from gobrrr.timeline.quantities import count, multiple_range, whole_seconds
 
+# In the place of a prediction whose interval cannot be missed.
+CANNOT_TELL = "cannot tell"
+
 TOO_NOISY = "too noisy"
 _UNTRIED, _ADVICE = "not tried", "advice"
 _HELPS = "Would help, with the saving per step"
@@ -129,7 +132,8 @@ def _row(finding: Finding, diagnosis: Diagnosis, ambiguous: bool) -> Row:
     scale = time_scale(diagnosis)
     predicted = measured = speedup = ""
     if finding.prediction is not None:
-        predicted = scale.number(finding.prediction.expected_s)
+        told = finding.prediction.tells(diagnosis.accounted_s)
+        predicted = scale.number(finding.prediction.expected_s) if told else CANNOT_TELL
     verdict = _ADVICE if finding.advice else _UNTRIED
     tried = finding.verification
     if tried is not None:

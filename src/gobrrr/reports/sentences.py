@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import NO_VERDICT, Diagnosis, Finding
-from gobrrr.reports.fix_table import trial_line
+from gobrrr.reports.fix_table import CANNOT_TELL, trial_line
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import PARTS, Part, cause_label
 from gobrrr.timeline.names import op_name, plain_name, short_source
@@ -372,11 +372,10 @@ def finding_lines(finding: Finding, diagnosis: Diagnosis) -> tuple[str, str, lis
     scale = time_scale(diagnosis)
     saving = UNKNOWN
     if finding.prediction is not None:
-        p = finding.prediction
-        saving = (
-            f"{scale.text(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)}), "
-            f"{multiple(p.speedup)}"
-        )
+        p, saving = finding.prediction, CANNOT_TELL
+        if p.tells(diagnosis.accounted_s):
+            span = f"({scale.number(p.low_s)} to {scale.number(p.high_s)})"
+            saving = f"{scale.text(p.expected_s)} {span}, {multiple(p.speedup)}"
     lines = [plain_name(finding.because)] if finding.because else []
     if lines and finding.title not in (None, "", finding.fix):
         # Under a title the name by which tables and --only know it.

@@ -91,7 +91,10 @@ class ProgramBench:
         null = self._trials.measure_null(budget_s)
         if self._trials.turns is not None and self._trials.turns.not_deterministic:
             # Known now; what it means for each fix is said with its trial.
-            self._progress("two plain runs differ, so no fix can be compared", 0, 0)
+            self._progress(
+                "two plain runs differ, so no fix can be compared: what it draws has to be seeded "
+                "(torch.manual_seed(0), random.Random(0), a seed that is not the time)", 0, 0,
+            )  # fmt: skip
         return null
 
     def verify(

@@ -84,6 +84,9 @@ def find_fixes(names: Sequence[str], registry: str = REGISTRY) -> list[Any]:
 
     Raises GobrrrError if there is no such fix.
     """
+    if not names:
+        # The unchanged program loads nothing that it would not load by itself.
+        return []
     place, _, attribute = registry.rpartition(":")
     if place.endswith(".py"):
         known = run_path(place)[attribute]

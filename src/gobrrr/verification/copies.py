@@ -6,9 +6,11 @@ import copy
 import random
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
+from itertools import count
 from typing import Any
 
 from gobrrr.capture.snapshot import Snapshot
@@ -191,6 +193,30 @@ def set_seeds(seed: int = SEED) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(seed)
+
+
+@contextmanager
+def seeded_generators(seed: int = SEED) -> Iterator[None]:
+    """Generators that NumPy makes without a seed have one, another for each.
+
+    ``set_seeds`` reaches those alone that a process has from its start.
+    """
+    generators = getattr(sys.modules.get("numpy"), "random", None)
+    original = getattr(generators, "default_rng", None)
+    if generators is None or original is None:
+        yield
+        return
+    numbers = count(seed)
+
+    @wraps(original)
+    def default_rng(seed: Any = None) -> Any:
+        return original(next(numbers) if seed is None else seed)
+
+    generators.default_rng = default_rng
+    try:
+        yield
+    finally:
+        generators.default_rng = original
 
 
 def random_states() -> tuple[Any, ...]:

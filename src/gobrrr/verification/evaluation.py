@@ -35,6 +35,8 @@ class Evaluation:
         moved: all parameters' movement over the steps, by parameter.
         draws: whether the first step drew random numbers.
         random_after: the generators after the first step.
+        integers: outputs that are no measures but choices: indices, tokens, masks.
+        given: what each of the calls whose outputs are kept was given of these, where it was seen.
     """
 
     outputs: Mapping[str, Any]
@@ -43,6 +45,8 @@ class Evaluation:
     moved: Mapping[str, Any]
     draws: bool
     random_after: tuple[Any, ...] = field(repr=False, default=())
+    integers: frozenset[str] = frozenset()
+    given: tuple[str, ...] = ()
 
 
 def evaluate(
@@ -90,7 +94,8 @@ def evaluate(
     moved = {}
     if workload.trains:
         moved = {name: _kept(p).double() - start[name].double() for name, p in parameters.items()}
-    return Evaluation(outputs, gradients, tuple(losses), moved, before != after, after)
+    integers = frozenset(name for name, tensor in outputs.items() if is_integral(tensor))
+    return Evaluation(outputs, gradients, tuple(losses), moved, before != after, after, integers)
 
 
 def named_parameters(module: Any, optimizer: Any) -> dict[str, Any]:
@@ -159,6 +164,16 @@ def expect(
     if not all(is_finite(t) for t in reference.outputs.values()):
         return Expected(original, original, own.name, "the float64 reference is not finite")
     return Expected(original, reference, name)
+
+
+def call_name(number: int) -> str:
+    """What the outputs of a script's call are kept under, by its number from 1."""
+    return f"call {number}"
+
+
+def is_integral(tensor: Any) -> bool:
+    """Whether it holds integers or truth values, of which none is nearly another."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized)
 
 
 def is_finite(tensor: Any) -> bool:

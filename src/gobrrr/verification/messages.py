@@ -68,10 +68,11 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class Sketch(msgspec.Struct, frozen=True):
-    """A tensor's shape, and float64 sums of its elements (``records``)."""
+    """A tensor's shape, float64 sums of its elements (``records``), and whether of integers."""
 
     shape: tuple[int, ...]
     values: bytes
+    integral: bool = False
 
 
 class Computed(msgspec.Struct, frozen=True):
@@ -83,6 +84,7 @@ class Computed(msgspec.Struct, frozen=True):
     losses: tuple[float, ...] = ()
     random: str = ""
     draws: bool = True
+    given: tuple[str, ...] = ()
 
 
 class Go(msgspec.Struct, tag=True):

@@ -288,13 +288,13 @@ class ProgramTrials:
             # As far apart as two plain runs are is no fault of the fix.
             expected = Expected(plain.repeated, plain.original, "the plain run")
             changed = read_record(got.ready[AFTER].computed)
-            numerics = compare(expected, changed, self.tolerance)
+            numerics = compare(expected, changed, self.tolerance, fixes)
             if numerics.verdict == INCOMPARABLE:
                 left_s = max(start_limit_s - (time.monotonic() - begun), 30.0)
                 numerics = self._with_eager_randomness(fixes, expected, left_s) or numerics
         notices = () if got.measured.processes > 1 else ("timed in one pair of processes only",)
         return trial_of(
-            names, got.measured, numerics, plain.null, speed_of_light_s, notices,
+            fixes, got.measured, numerics, plain.null, speed_of_light_s, notices,
             got.ready[AFTER].idle,
         )  # fmt: skip
 
@@ -305,5 +305,5 @@ class ProgramTrials:
         record = record_of_one_run(self._start(fixes, eager_random=True), limit_s)
         if record is None:
             return None
-        again = compare(expected, record, self.tolerance)
+        again = compare(expected, record, self.tolerance, fixes)
         return None if again.verdict == INCOMPARABLE else again

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gobrrr.verification.evaluation import Evaluation
+from gobrrr.verification.evaluation import Evaluation, is_integral
 from gobrrr.verification.messages import Computed, Sketch
 
 BUCKETS = 256
@@ -34,7 +34,7 @@ def sketch(tensor: Any) -> Sketch:
             padded = torch.nn.functional.pad(flat * _signs(count), (0, -count % BUCKETS))
             # Neighbours go to different buckets.
             flat = padded.view(-1, BUCKETS).sum(0) * (BUCKETS / count) ** 0.5
-    return Sketch(tuple(tensor.shape), flat.numpy().tobytes())
+    return Sketch(tuple(tensor.shape), flat.numpy().tobytes(), is_integral(tensor))
 
 
 def _signs(count: int) -> Any:
@@ -70,7 +70,7 @@ def record_of(evaluation: Evaluation) -> Computed:
     return Computed(
         sketch_all(evaluation.outputs), sketch_all(evaluation.gradients),
         sketch_all(evaluation.moved), tuple(evaluation.losses),
-        fingerprint(evaluation.random_after), evaluation.draws,
+        fingerprint(evaluation.random_after), evaluation.draws, evaluation.given,
     )  # fmt: skip
 
 
@@ -84,10 +84,15 @@ def fingerprint(states: tuple[Any, ...]) -> str:
 def read_record(made: Computed) -> Evaluation:
     """The inverse, with sketches for tensors: their names carry the shapes."""
 
+    def named(name: str, item: Sketch) -> str:
+        return f"{name} {item.shape}"
+
     def tensors(sketches: Mapping[str, Sketch]) -> dict[str, Any]:
-        return {f"{name} {item.shape}": read_sketch(item) for name, item in sketches.items()}
+        return {named(name, item): read_sketch(item) for name, item in sketches.items()}
 
     return Evaluation(
         outputs=tensors(made.outputs), gradients=tensors(made.gradients), losses=made.losses,
         moved=tensors(made.moved), draws=made.draws, random_after=(made.random,),
+        integers=frozenset(named(*pair) for pair in made.outputs.items() if pair[1].integral),
+        given=made.given,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.verification.copies import random_states, tensors_in
+from gobrrr.verification.evaluation import call_name
 from gobrrr.verification.messages import Computed, Sketch
 from gobrrr.verification.records import difference, fingerprint, sketch, sketch_all
 
@@ -31,7 +32,9 @@ class Recorder:
         self.gradients: dict[str, Sketch] = {}
         self.start: dict[str, Sketch] = {}
         self.moved: dict[str, Sketch] = {}
-        self.random = ""
+        # The generators after each of these steps; and what each call was given of integers.
+        self.states: list[str] = []
+        self.given: list[str] = []
         self._optimizers: list[Any] = []
         self._steps: dict[int, int] = {}
         self._calls = 0
@@ -82,24 +85,32 @@ class Recorder:
             return
         self._drop_hook()
 
+        def note(called: Any, args: Any, kwargs: Any) -> None:
+            if self._calls < RECORDED_STEPS:
+                found = sketch_all(tensors_in((args, kwargs)))
+                chosen = {name: item for name, item in found.items() if item.integral}
+                self.given.append(fingerprint(tuple(chosen.items())))
+
         def keep(called: Any, args: Any, result: Any) -> None:
             if self._calls < RECORDED_STEPS:
-                found = tensors_in(result, f"call {self._calls + 1}")
-                self.outputs.update(sketch_all(found))
-                self.random = self.random or fingerprint(random_states())
+                self.outputs.update(sketch_all(tensors_in(result, call_name(self._calls + 1))))
+                self.states.append(fingerprint(random_states()))
             self._calls += 1
 
         # A module of TorchScript takes no hook, and a class of the user's may do anything: what
         # such a one returns stays unseen.
         with contextlib.suppress(Exception):
-            self._unwatch = watch_module(module, after=keep)
+            self._unwatch = watch_module(module, note, keep)
             self._hooked = module
 
     def record(self) -> Computed:
         """As ``records.read_record`` reads it."""
+        # Of one step alone nobody knows whether it draws.
+        draws = len(self.states) < 2 or len(set(self.states)) > 1
         return Computed(
-            self.outputs, self.gradients, self.moved, tuple(self.losses), self.random, draws=True
-        )
+            self.outputs, self.gradients, self.moved, tuple(self.losses),
+            next(iter(self.states), ""), draws, tuple(self.given),
+        )  # fmt: skip
 
     def _drop_hook(self) -> None:
         if self._hooked is not None:
@@ -131,7 +142,8 @@ class Recorder:
             for name, parameter in _parameters(optimizer, number):
                 if name not in self.gradients and parameter.grad is not None:
                     self.gradients[name] = sketch(parameter.grad)
-        self.random = self.random or fingerprint(random_states())
+        if len(self.states) < RECORDED_STEPS:
+            self.states.append(fingerprint(random_states()))
         if self._steps[number] == RECORDED_STEPS:
             for name, parameter in _parameters(optimizer, number):
                 if name in self.start:

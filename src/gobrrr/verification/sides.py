@@ -23,7 +23,7 @@ from gobrrr.measure.process_memory import peak_memory_bytes
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.verification.child import Parent, find_fixes
-from gobrrr.verification.copies import set_seeds
+from gobrrr.verification.copies import seeded_generators, set_seeds
 from gobrrr.verification.memory import MemoryRecord, set_limit
 from gobrrr.verification.messages import (
     Ended,
@@ -192,12 +192,15 @@ def _take_turns_of_script(spec: Spec, parent: Parent) -> None:
     _set_threads(spec.target)
     fixes = find_fixes(spec.fixes, spec.target.registry)
     _set_limit(spec.target)
+    # What a fix changes where it is installed counts: a number of threads, before any step.
+    changes = Changes(fixes)
     with ExitStack() as installed:
         enter_in_script(fixes, installed)
         recorder = Recorder()
-        turns = ScriptTurns(parent, recorder, Changes(fixes), step_source=spec.step_source)
+        turns = ScriptTurns(parent, recorder, changes, step_source=spec.step_source)
         watcher = StepWatcher(turns.boundary)
         recorder.watcher = watcher
+        installed.enter_context(seeded_generators())
         set_seeds()
         installed.callback(recorder.remove)
         recorder.install()

@@ -241,6 +241,11 @@ def hidden_by(null: Null) -> Undecided:
     return hidden
 
 
+def beats(timed: Timed, light_s: float) -> bool:
+    """Whether the changed step is faster than the speed of light."""
+    return timed.after_s < light_s * (1 - LIGHT_TOLERANCE)
+
+
 def judge(
     timed: Timed,
     null: Null,
@@ -249,22 +254,25 @@ def judge(
     *,
     repeats: bool = False,
     processes: int = 0,
+    drops: bool = True,
 ) -> tuple[str, str]:
     """(verdict, reason) of a timed pair whose numerics have passed.
 
     ``repeats``: a trial that was proved is measured again, for which few pairs are enough.
     ``processes``: of so many pairs of fresh processes the ratio's interval covers the medians.
+    ``drops``: whether the change could have left work out (``fixes.fix.Effect``).
 
     Faster means that the whole interval lies above what ``measure.noise.reach_of`` gives for the
     null: its own interval where it is quiet, and more where it is noisy; a smaller change cannot be
     told. What processes differ by is drawn anew with each pair of them: where ``FEWEST_PAIRS``
     agree on a side it is no chance, whatever the null (six by chance: one time in 32). A step
-    shorter than the unavoidable work at the ceilings has lost some of that work.
+    shorter than the unavoidable work at the ceilings has lost some of that work, where the change
+    could lose any; otherwise the ceilings are too low.
     """
     ratio = ratio or timed.ratio
     span = multiple_range(ratio)
     light = speed_of_light_s
-    if light is not None and timed.after_s < light * (1 - LIGHT_TOLERANCE):
+    if light is not None and drops and beats(timed, light):
         return ELIMINATED_WORK, (
             f"{time_text(timed.after_s)} per step is below the {time_text(light)} that the step's "
             "work takes at this machine's ceilings: work was eliminated, not sped up"

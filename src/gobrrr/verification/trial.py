@@ -10,8 +10,9 @@ from typing import Any
 from gobrrr.diagnosis.fix_schema import FAILED, FASTER, NOT_APPLIED, Ratio, Verification
 from gobrrr.fixes.fix import Fix
 from gobrrr.measure.summary import Interval
+from gobrrr.timeline.quantities import time_text
 from gobrrr.verification.numerics import Numerics
-from gobrrr.verification.timing import Null, Timed, judge
+from gobrrr.verification.timing import Null, Timed, beats, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Measured:
 
 
 def trial_of(
-    fixes: Sequence[str],
+    fixes: Sequence[Fix],
     measured: Measured,
     numerics: Numerics,
     null: Null,
@@ -53,15 +54,23 @@ def trial_of(
 
     ``idle`` are fixes that changed nothing: then the times differ by chance, and are not told.
     """
-    timed = measured.timed
+    timed, names = measured.timed, [fix.name for fix in fixes]
+    drops = any(fix.effect.drops for fix in fixes)
     verdict, reason = judge(
-        timed, null, speed_of_light_s, measured.ratio, processes=measured.processes
+        timed, null, speed_of_light_s, measured.ratio, processes=measured.processes, drops=drops
     )
     if not numerics.passed:
         verdict, reason = numerics.verdict, numerics.reason
+    elif not drops and speed_of_light_s is not None and beats(timed, speed_of_light_s):
+        notices = (
+            *notices,
+            f"{time_text(timed.after_s)} per step is below the {time_text(speed_of_light_s)} that "
+            "the step's work takes at the ceilings measured here, and the same ops ran: a ceiling "
+            "is in doubt, not the change",
+        )
     if idle and verdict != FAILED:
         return Verification(
-            fixes=list(fixes), verdict=NOT_APPLIED, numerics=numerics.as_record(),
+            fixes=names, verdict=NOT_APPLIED, numerics=numerics.as_record(),
             reason=f"{' and '.join(idle)} had no effect: no place was found here to change",
             modules=measured.modules, notices=list(notices),
         )  # fmt: skip
@@ -69,7 +78,7 @@ def trial_of(
     pays = break_even(compile_s, timed.before_s, timed.after_s) if verdict == FASTER else None
     before_bytes, after_bytes = measured.step_memory_bytes
     return Verification(
-        fixes=list(fixes), verdict=verdict, reason=reason, speedup=ratio_of(measured.ratio),
+        fixes=names, verdict=verdict, reason=reason, speedup=ratio_of(measured.ratio),
         before_s=timed.before_s, after_s=timed.after_s, first_call_s=measured.first_call_s,
         compile_s=compile_s,
         break_even_steps=pays,

@@ -216,7 +216,7 @@ def _tried(
         applied.callback(write_settings, inside, switched)
         apply_s = time.perf_counter() - begun
         evaluation = evaluated(workload, new, pieces)
-        numerics = compare(expected, evaluation, tolerance)
+        numerics = compare(expected, evaluation, tolerance, fixes)
         idle = changes.idle()
         first_call_s = apply_s + sum(pieces[: 2 if len(pieces) > 1 else 1])
         known: dict[str, Any] = {"first_call_s": first_call_s, "notices": list(notices)}
@@ -249,7 +249,7 @@ def _tried(
         timed, timed.ratio, (baseline.first_steps_s, apply_s + sum(pieces)), first_call_s, peak,
         memory,
     )  # fmt: skip
-    return trial_of(names, measured, numerics, null, speed_of_light_s, notices, idle)
+    return trial_of(fixes, measured, numerics, null, speed_of_light_s, notices, idle)
 
 
 def apply_all(workload: Workload, fixes: Sequence[Fix], stack: ExitStack) -> Workload:
@@ -363,7 +363,7 @@ def _with_eager_randomness(
     try:
         with config.patch(fallback_random=True), ExitStack() as applied:
             new = apply_all(private_copy(baseline.workload), fixes, applied)
-            found = compare(expected, evaluated(baseline.workload, new, []), tolerance)
+            found = compare(expected, evaluated(baseline.workload, new, []), tolerance, fixes)
     except Exception:
         return None
     if found.verdict == INCOMPARABLE:

@@ -10,7 +10,7 @@ from typing import Any
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, Finding, RankRow
 from gobrrr.reports import sentences
 from gobrrr.reports.compare import counter_label, counter_text
-from gobrrr.reports.fix_table import verdict_word
+from gobrrr.reports.fix_table import CANNOT_TELL, verdict_word
 from gobrrr.reports.html.lanes import LanesView, lanes_view
 from gobrrr.reports.html.waterfall import Fall, percent_of, waterfall_of
 from gobrrr.reports.memory_table import memory_lines, memory_table
@@ -293,6 +293,8 @@ def _figures(diagnosis: Diagnosis, scale: TimeScale) -> tuple[Figure, ...]:
 
 def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> FindingView:
     p, tried = finding.prediction, finding.verification
+    if p is not None and not p.tells(step_s):
+        p = None
     verified = verdict = ""
     if tried is not None:
         ratio = tried.speedup
@@ -305,6 +307,8 @@ def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> F
         title=plain_name(finding.title or finding.fix),
         because=plain_name(finding.because, 2000),
         predicted=UNKNOWN
+        if finding.prediction is None
+        else CANNOT_TELL
         if p is None
         else f"{scale.text(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)})",
         predicted_speedup="" if p is None else multiple(p.speedup),
