@@ -273,7 +273,7 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
         names = ", ".join(most_common_failures(fixed, analysis.capture.recorded))
         ops = "1 op" if fixed.estimated == 1 else f"{fixed.estimated:,} ops"
         notices.append(
-            f"The fixed cost of {ops} is estimated{which}: running such an op on other data "
+            f"The fixed cost of {ops} is estimated ({names}): running such an op on other data "
             "may be unsafe, so a simpler one of its kind was timed instead."
             if names
             else f"The fixed cost of {ops} is estimated: none of its kind could be timed."
