@@ -20,8 +20,8 @@ from gobrrr.capture.step_kinds import Sorted, differ, sort_windows
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.step_kinds import Call, Mark, StepWindow
 
-# A step is no longer profiled once it takes so much longer than the others, and so many seconds: some
-# hundred thousand events.
+# A step is no longer profiled once it takes so much longer than the others, and so many seconds:
+# some hundred thousand events.
 MUCH_LONGER, LONGEST_S = 4.0, 0.5
 # The program's modules are known after this many steps: from then on each has hooks of its own.
 STEPS_TO_SETTLE = 3
