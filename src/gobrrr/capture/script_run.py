@@ -205,7 +205,7 @@ class _Run:
         import torch
 
         moved, self.watcher.moved = self.watcher.moved, False
-        if restarted and not self.concluded:
+        if restarted and (not self.session.done or self._provisional is not None):
             self.session.restart()
         elif moved and not self.session.done:
             self.session.thread_changed()
