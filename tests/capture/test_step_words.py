@@ -177,3 +177,15 @@ def test_modules_are_found_anew_where_an_optimizer_takes_over() -> None:
     finally:
         watcher.remove()
     assert not head._forward_hooks and not features._forward_hooks
+
+
+def test_steps_that_come_after_the_diagnosis_are_said_to_have_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training_signs, "RUNNING_WAITS_S", 0.0)
+    _, found = measured(MADE_LATER, tmp_path)
+    assert found is not None and found.source == "module"
+    assert "60 optimizer steps came after the diagnosis" in capsys.readouterr().err
+    from torch.optim import optimizer as home
+
+    assert not home._global_optimizer_post_hooks

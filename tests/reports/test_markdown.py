@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports import TABLES
+from gobrrr.reports.html import report_html
 from gobrrr.reports.markdown import report_markdown
+from gobrrr.reports.terminal import gist_text, report_text
 
 
 def test_training_step(training: Diagnosis, same_as_snapshot: Callable[[str, str], None]) -> None:
@@ -44,3 +46,15 @@ def test_markup_in_names_is_escaped(training: Diagnosis) -> None:
     assert "<script>" not in text
     assert r"\<script\>" in text and r"\*\*bold\*\* \@all" in text
     assert text.count("<details>") == text.count("\n</details>") == 2
+
+
+def test_every_report_says_first_what_a_step_was_taken_to_be(training: Diagnosis) -> None:
+    said = "A step is a cycle of 6 steps, which is 2 turns of the loop at a_b.py:9, 40 of them."
+    diagnosis = replace(training, step=replace(training.step, what=said))
+    lines = report_markdown(diagnosis).splitlines()
+    assert lines.index(said.replace("_", "\\_")) < lines.index("") + 4
+    text = report_text(diagnosis)
+    assert said in " ".join(text.split()) and text.index("A step is") < text.index("overhead")
+    assert said in report_html(diagnosis)
+    assert gist_text(diagnosis).count("A step is") == 1
+    assert "A step is" not in report_text(training)

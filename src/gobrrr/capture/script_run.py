@@ -16,6 +16,7 @@ from gobrrr.capture.farewell import heard_before_it_leaves, told_to_its_end
 from gobrrr.capture.fused_optimizers import has_fused
 from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
 from gobrrr.capture.measurements import FEWEST_STEPS, STEADY_STEPS, Measurements, Plan
+from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.capture.script import Script, ScriptExit, StopScript, run_script
 from gobrrr.capture.session import DONE, PROFILE, SAMPLE, Session
@@ -35,6 +36,10 @@ NO_STEP = (
 NO_SUCH_STEP = (
     "the script ran no step that --step {} names; modules that it called from outside any other: "
     "{}."
+)
+LATER = (
+    "gobrrr: {} came after the diagnosis, which is of calls of a module: --step optimizer waits "
+    "for them."
 )
 SEVERAL_THREADS = (
     "the script's steps end in several threads, by turns or few in each, and gobrrr follows the "
@@ -153,6 +158,8 @@ class _Run:
         optimizers = OptimizersMade()
         self._unwatch = optimizers.watch()
         self._awaited = AwaitedTraining(optimizers, code, stops=stop)
+        self._later = 0
+        self._unwatch_later: Callable[[], None] = lambda: None
         # What was measured of calls, and what these are, while an optimizer's step is awaited.
         self._provisional: tuple[Measurements, str] | None = None
 
@@ -208,7 +215,7 @@ class _Run:
         import torch
 
         moved, self.watcher.moved = self.watcher.moved, False
-        if restarted and not self.concluded:
+        if restarted and (not self.session.done or self._provisional is not None):
             self.session.restart()
         elif moved and not self.session.done:
             self.session.thread_changed()
@@ -230,6 +237,12 @@ class _Run:
             self._conclude()
             if self._stop:
                 raise StopScript
+            if source == MODULE and self._awaited.expected and not self._step:
+                # It was awaited for long enough, and may come yet.
+                self._unwatch_later = around_optimizer_steps(after=self._steps_later)
+
+    def _steps_later(self, *_: Any) -> None:
+        self._later += 1
 
     def end(self) -> None:
         """No step comes any more; what was measured stays readable."""
@@ -237,6 +250,9 @@ class _Run:
             return
         self._ended = True
         self._unwatch()
+        self._unwatch_later()
+        if self._later:
+            print(LATER.format(optimizer_steps(self._later)), file=sys.stderr, flush=True)
         self.watcher.remove()
         # What came after the last phase is no part of what was measured.
         if not self.session.done:
@@ -341,6 +357,8 @@ class _Run:
         self.concluded = True
         measured = of_calls or self.session.result
         measured.step_is = self._step_is(measured)
+        if self._provisional is not None and measured is self._provisional[0]:
+            self.watcher.fall_back_to_calls()
         done = of_calls is not None or self.session.phase == DONE
         if done and not (measured.profiled or measured.device_timeline):
             self.problem = " ".join(measured.notices) or "no step could be profiled"

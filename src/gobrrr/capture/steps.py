@@ -192,6 +192,10 @@ class StepWatcher:
             for key in self._known_cycle
         ]
 
+    def fall_back_to_calls(self) -> None:
+        """What was measured is calls of a module: too few steps of anything else came."""
+        self._source = MODULE
+
     def modules_called(self) -> set[str]:
         """The modules that the program calls from outside any other."""
         return {self._named(module) for module in self._calls.alive()}
@@ -319,10 +323,9 @@ class StepWatcher:
             self._of_hooked += 1
             self._elsewhere = 0
             self._ended(MODULE, id(called))
-            if self._of_hooked % _LOOK_EVERY == 0 and self._source == MODULE:
-                heavier = self._heavier()
-                if heavier is not None:
-                    self._turn_to(heavier, self._calls.spent[id(called)][0])
+            due = self._of_hooked % _LOOK_EVERY == 0 and self._source == MODULE
+            if due and (heavier := self._heavier()) is not None:
+                self._turn_to(heavier, self._calls.spent[id(called)][0])
 
         try:
             unhook = watch_module(module, after=after_forward)

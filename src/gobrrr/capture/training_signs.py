@@ -76,12 +76,17 @@ class AwaitedTraining:
         self._until_s: float | None = None
         self._trains: bool | None = None
 
+    @property
+    def expected(self) -> bool:
+        """Whether an optimizer's step may come, as far as it was asked."""
+        return bool(self._trains or self._made.alive())
+
     def goes_on(self) -> bool:
         """Whether to wait, asked at a call's end."""
         if self._until_s is None:
             self._until_s = self._clock() + self._wait_s
             self._trains = names_training(self._code)
-        return bool(self._trains or self._made.alive()) and self._clock() < self._until_s
+        return self.expected and self._clock() < self._until_s
 
 
 def names_training(main: CodeType) -> bool:

@@ -319,7 +319,8 @@ class _Side:
         if while_timed:
             raise EndOfSteps
         sentence = (
-            f"{self._name} ended after {ended.steps} steps: too few to be timed, let it run longer"
+            f"{self._name} ended after {ended.steps} steps: too few to be timed, let it run "
+            "longer, or put `with gobrrr.step():` around what is a step, if it is something shorter"
             if ended.steps
             else f"{self._name} ran no step that gobrrr can detect: put `with gobrrr.step():` "
             "around the body of its loop"
