@@ -2,7 +2,7 @@
 
 Modules that are called so are found while the program warms up (``discover``), and from ``settle``
 on watched by hooks of their own: a few microseconds for a call, nothing for the modules
-inside it. ``torch.save`` is watched too, and a thread notes every 20 ms which line of the user's
+inside it. A thread notes every 20 ms which line of the user's
 runs, for what stands between steps and calls no module.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 from gobrrr.capture.compiler_counters import compiler_counters
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.program_profilers import ProgramProfilers
+from gobrrr.capture.program_watch import ProgramWatch
 from gobrrr.capture.sampler import MainThreadAsker
 from gobrrr.capture.source_lines import is_user_file, user_line
 from gobrrr.timeline.step_kinds import Call, CallKey, Mark
@@ -59,17 +60,19 @@ class CallWatch:
         self._settled = False
         self._lines: _LineNotes | None = None
         self.profilers = ProgramProfilers()
+        self.program = ProgramWatch(clock, self._marked)
 
     def install(self) -> None:
         """Begin to watch, in this thread."""
         self._thread = threading.get_ident()
-        self._watch_saving()
-        self._lines = _LineNotes(self._clock)
+        self.program.install()
+        self._lines = _LineNotes(self._clock, self.program)
         self._lines.start()
 
     def remove(self) -> None:
         """Leave no hook behind."""
         self._settled = True
+        self.program.remove()
         while self._undo:
             self._undo.pop()()
         if self._lines is not None:
@@ -274,27 +277,9 @@ class CallWatch:
 
     # Marks
 
-    def _watch_saving(self) -> None:
-        import torch
-
-        original = torch.save
-
-        def watched_save(*args: Any, **kwargs: Any) -> Any:
-            begin_ns = self._clock()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                if threading.get_ident() == self._thread:
-                    line = user_line(sys._getframe(1)) or ""
-                    self._marks.append(Mark("checkpointing", begin_ns, self._clock(), line))
-
-        torch.save = watched_save
-
-        def undo() -> None:
-            if torch.save is watched_save:
-                torch.save = original
-
-        self._undo.append(undo)
+    def _marked(self, mark: Mark) -> None:
+        if threading.get_ident() == self._thread:
+            self._marks.append(mark)
 
 
 def _attributes(owner: object) -> Mapping[str, Any]:
@@ -369,11 +354,12 @@ def _shapes_of(values: Any, shapes: list[tuple[int, ...]]) -> bool:
 class _LineNotes:
     """Asks the main thread now and then which line of the user's runs (see ``sampler``)."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], program: ProgramWatch) -> None:
         self._clock = clock
+        self._program = program
         self._times: list[int] = []
         self._noted: list[str] = []
-        self._asker = MainThreadAsker(_LINE_INTERVAL_S, self._note)
+        self._asker = MainThreadAsker(_LINE_INTERVAL_S, self._note, program.threads.look)
 
     def start(self) -> None:
         """Begin; only the main thread can be asked."""
@@ -391,3 +377,4 @@ class _LineNotes:
     def _note(self, frame: FrameType, asked_ns: int) -> None:
         self._times.append(self._clock())
         self._noted.append(user_line(frame) or "")
+        self._program.note(frame, self._times[-1])

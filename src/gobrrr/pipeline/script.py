@@ -15,6 +15,7 @@ from gobrrr.capture.rank_of_job import rank_of_job
 from gobrrr.capture.script import Script, ScriptExit, load_module, load_script
 from gobrrr.capture.script_run import measure_script
 from gobrrr.capture.steps import StepWatcher
+from gobrrr.causes.naming import name_causes
 from gobrrr.devices import ceilings_beforehand
 from gobrrr.diagnosis.job_records import diagnosis_of_job, diagnosis_of_others
 from gobrrr.diagnosis.schema import Diagnosis
@@ -29,8 +30,7 @@ OnAnalysis = Callable[[Diagnosis, Analysis, StepWatcher], None]
 class ScriptOutcome:
     """How the script ended, and its diagnosis or the reason why there is none.
 
-    ``too_few_steps``: fewer than the plan needs, which is the reason. ``ran_on``: the diagnosis was
-    made long before the script ended.
+    ``too_few_steps``: fewer than the plan needs. ``ran_on``: it was diagnosed long before its end.
     """
 
     exit: ScriptExit
@@ -78,6 +78,7 @@ def diagnose_script(
         # The script may have set the threads since, or may be inside modes of its own here.
         with outside_the_program():
             done = diagnose_measured(measured, source, None, progress, refresh=anew)
+            name_causes(done.diagnosis, done.analysis, done.measured, watcher)
         # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
         done.diagnosis.counters |= compiler_counters()
         diagnoses.append(diagnosis_of_job(rank, done.diagnosis, done.analysis, measured))
@@ -90,5 +91,5 @@ def diagnose_script(
             script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised
         )
         found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
-    ran_on = ended.ran_on and bool(diagnoses)
-    return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ran_on)
+    told = ended.problem, ended.too_few_steps, ended.ran_on and bool(diagnoses)
+    return ScriptOutcome(ended.exit, found, *told)

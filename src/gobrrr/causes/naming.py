@@ -1,0 +1,121 @@
+"""The known causes of a diagnosed step, as findings: what is there, the most wall time first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gobrrr.attribution.device_run import Analysis
+from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.steps import StepWatcher
+from gobrrr.capture.workload import Workload
+from gobrrr.causes import catalogue
+from gobrrr.causes.cause import Cause, Found
+from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.verdict import verdict_of
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.gather import facts_of, facts_of_record, with_objects
+
+# A cause that takes less of the wall time is not told, unless it warns.
+LEAST_OF_WALL = 0.03
+
+
+def name_causes(
+    diagnosis: Diagnosis,
+    analysis: Analysis | None = None,
+    measured: Measurements | None = None,
+    of: object = None,
+) -> None:
+    """Adds the causes that are there to the diagnosis, and the largest to its verdict.
+
+    Of a recording there is the diagnosis alone; of a run what was measured. ``of``: the watcher of
+    a script, for its objects, or a workload; any other program has none that are known.
+    """
+    if measured is None:
+        facts = facts_of_record(diagnosis)
+    else:
+        work = of if isinstance(of, Workload) else None
+        scripted = isinstance(of, StepWatcher)
+        facts = facts_of(
+            diagnosis, analysis, workload=work, is_script=scripted, times_dispatch=False
+        )
+        facts = with_objects(facts, of) if isinstance(of, StepWatcher) else facts
+        facts = replace(facts, program=measured.program(measured.windows))
+    found = causes_of(facts, trusted=diagnosis.regime is not None)
+    if found:
+        diagnosis.findings += found
+        diagnosis.verdict = verdict_of(diagnosis)
+
+
+def causes_of(facts: Facts, *, trusted: bool = True) -> list[Finding]:
+    """One finding for each cause that is there, the largest share of the wall time first.
+
+    ``trusted``: the times are the program's; otherwise its causes are told without savings.
+    """
+    findings = [
+        _finding(cause, found, facts, trusted)
+        for cause in catalogue.CAUSES
+        if (found := cause.find(facts)) is not None and _is_told(cause, found, facts)
+    ]
+    return sorted(findings, key=_weight)
+
+
+def _weight(finding: Finding) -> float:
+    return -(finding.cause_share or 0.0)
+
+
+def _share(found: Found, facts: Facts) -> float | None:
+    """Of the wall time, what the cause takes."""
+    if found.share is not None or found.expected_s is None or facts.step_s <= 0:
+        return found.share
+    return min(found.expected_s / facts.step_s, 1.0) * facts.steps_share
+
+
+def _is_told(cause: Cause, found: Found, facts: Facts) -> bool:
+    share = _share(found, facts)
+    return cause.warns or share is None or share >= LEAST_OF_WALL
+
+
+def _finding(cause: Cause, found: Found, facts: Facts, trusted: bool) -> Finding:
+    share = _share(found, facts)
+    remedy = cause.remedy
+    verify = ""
+    if cause.verified_by:
+        verify = f"gobrrr fix --only {cause.verified_by}"
+    return Finding(
+        fix=cause.name,
+        title=f"{cause.title[:1].upper()}{cause.title[1:]}",
+        prediction=_prediction(found, facts) if trusted else None,
+        because=f"{found.evidence}.",
+        sources=list(found.sources),
+        advice=True,
+        words=list(cause.words),
+        remedy=remedy,
+        verify=verify,
+        cause_share=share,
+        of_wall=_of_wall(found, share) if trusted else None,
+    )
+
+
+def _prediction(found: Found, facts: Facts) -> Prediction | None:
+    if found.per_wall or found.expected_s is None or facts.step_s <= 0:
+        return None
+    # Nothing saves the whole step.
+    most_s = 0.999 * facts.step_s
+    expected_s = min(found.expected_s, most_s)
+    low_s = expected_s if found.low_s is None else min(found.low_s, expected_s)
+    high_s = expected_s if found.high_s is None else max(found.high_s, expected_s)
+    return Prediction(
+        low_s=low_s,
+        expected_s=expected_s,
+        high_s=min(high_s, facts.step_s),
+        speedup=facts.step_s / (facts.step_s - expected_s),
+    )
+
+
+def _of_wall(found: Found, share: float | None) -> Portion | None:
+    if not found.per_wall or share is None:
+        return None
+    low = share if found.share_low is None else found.share_low
+    high = share if found.share_high is None else found.share_high
+    return Portion(low=low, expected=share, high=high)

@@ -1,0 +1,109 @@
+"""What is known of a script's data loaders and of the data sets behind them."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from typing import Any
+
+from gobrrr.fixes.facts import LoaderFact
+
+# Data sets are looked into this far: a subset of a subset of one.
+_MOST_NESTED = 4
+_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_KW", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX")
+
+
+def describe_loader(loader: Any) -> LoaderFact:
+    """What a ``DataLoader`` was asked to do."""
+    return _fact(
+        loader.dataset,
+        loader.collate_fn,
+        workers=int(loader.num_workers),
+        pins=bool(loader.pin_memory),
+        batch_size=loader.batch_size,
+        persistent=bool(loader.persistent_workers),
+        drops_last=bool(loader.drop_last),
+    )
+
+
+def describe_iterator(iterator: Any) -> LoaderFact:
+    """What the ``DataLoader`` behind one of its iterators was asked to do."""
+    persistent = getattr(iterator, "_persistent_workers", None)
+    return _fact(
+        getattr(iterator, "_dataset", None),
+        getattr(iterator, "_collate_fn", None),
+        workers=int(iterator._num_workers),
+        pins=bool(iterator._pin_memory),
+        batch_size=getattr(getattr(iterator, "_index_sampler", None), "batch_size", None),
+        # Without workers there are none that could.
+        persistent=False if persistent is None else bool(persistent),
+        drops_last=bool(getattr(iterator, "_drop_last", False)),
+    )
+
+
+def _fact(dataset: Any, collate: Any, **asked: Any) -> LoaderFact:
+    from torch.utils.data._utils.collate import default_collate, default_convert
+
+    innermost = _innermost(dataset)
+    return LoaderFact(
+        collates=collate not in (None, default_collate, default_convert),
+        dataset=type(dataset).__name__,
+        length=_length(dataset),
+        in_memory=_in_memory(innermost),
+        only_indexes=_only_indexes(innermost),
+        fetches_batches=callable(getattr(type(innermost), "__getitems__", None)),
+        **asked,
+    )
+
+
+def _innermost(dataset: Any) -> Any:
+    """What a subset is a subset of."""
+    for _ in range(_MOST_NESTED):
+        inner = vars(dataset).get("dataset") if hasattr(dataset, "__dict__") else None
+        if type(dataset).__name__ != "Subset" or inner is None:
+            break
+        dataset = inner
+    return dataset
+
+
+def _length(dataset: Any) -> int | None:
+    """Of a data set of torch's, or one whose length is a plain method; a user's may do anything."""
+    try:
+        return len(dataset)
+    except Exception:
+        return None
+
+
+def _in_memory(dataset: Any) -> bool:
+    """Whether it holds, as tensors or arrays, as many rows as it has samples."""
+    length = _length(dataset)
+    held = vars(dataset) if hasattr(dataset, "__dict__") else {}
+    values = [
+        value
+        for each in held.values()
+        for value in (each if type(each) in (tuple, list) and len(each) < 16 else (each,))
+    ]
+    return length is not None and any(_rows(value) == length for value in values)
+
+
+def _rows(value: Any) -> int | None:
+    """How many rows a tensor or an array in memory has; ``None`` of anything else."""
+    import numpy as np
+    import torch
+
+    kind = type(value)
+    if not issubclass(kind, (torch.Tensor, np.ndarray)) or issubclass(kind, np.memmap):
+        return None
+    return int(value.shape[0]) if len(value.shape) else None
+
+
+def _only_indexes(dataset: Any) -> bool:
+    """Whether a sample is fetched without a call: what it holds is indexed and no more."""
+    from torch.utils.data import TensorDataset
+
+    if type(dataset) is TensorDataset:
+        return True
+    method = getattr(type(dataset), "__getitem__", None)
+    if not inspect.isfunction(method):
+        return False
+    return not any(each.opname in _CALLS for each in dis.get_instructions(method))
