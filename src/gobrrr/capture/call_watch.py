@@ -377,4 +377,6 @@ class _LineNotes:
     def _note(self, frame: FrameType, asked_ns: int) -> None:
         self._times.append(self._clock())
         self._noted.append(user_line(frame) or "")
-        self._program.note(frame, self._times[-1])
+        # A call of C that takes long answers once, at its end.
+        late_ns = max(0, self._times[-1] - asked_ns)
+        self._program.note(frame, self._times[-1], round(_LINE_INTERVAL_S * 1e9) + late_ns)

@@ -10,7 +10,7 @@ from statistics import mean, median, stdev
 
 from gobrrr.capture.collective_calls import group_titles, own_rank, process_groups
 from gobrrr.capture.profile import RawEvents
-from gobrrr.capture.program_facts import ProgramFacts
+from gobrrr.capture.program_facts import MadeFact, ProgramFacts
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
@@ -153,6 +153,7 @@ class Measurements:
     ``module_classes``: the class of each module that the recorded ops name, by its path.
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
+    ``made``: tensors that the recorded steps made of Python's objects.
     ``program`` tells what was noted beside the steps in the windows that it is given.
     ``groups``: ranks of each process group while steps are profiled; a script may leave them then.
     ``group_titles``: what each is called in a report. ``own_rank``: of this process among them.
@@ -184,6 +185,7 @@ class Measurements:
     recorded_steps: list[RecordedStep] = field(default_factory=list)
     module_classes: dict[str, str] = field(default_factory=dict)
     lines_between: LinesOf = lambda *_: Counter()
+    made: list[MadeFact] = field(default_factory=list)
     program: Callable[[Sequence[StepWindow]], ProgramFacts] = lambda windows: ProgramFacts()
     kind: StepKind = field(default_factory=StepKind)
     fused_optimizer: bool | None = None

@@ -1,8 +1,8 @@
 """What every live run knows of a program beside its steps: what known causes are found by.
 
-Gathered while the program runs, within a few microseconds a step; shares are of the wall time of
-the windows to which nothing of gobrrr's was attached. A fact that a cause needs and that is not
-here is a field more, noted in ``program_watch``.
+Gathered while the program runs, within a few microseconds a step. Shares are of the wall time of
+the windows to which nothing of gobrrr's was attached (plain windows here), the first left out. A
+fact that a cause needs and that is not here is a field more, noted in ``program_watch``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CollectionsFact:
-    """Garbage collections of one generation (0, 1, 2; 2: of all objects).
+    """Garbage collections of one generation that took longer than ``program_watch.LONG_NS``.
 
     Attributes:
-        generation: as ``gc`` counts them.
+        generation: as ``gc`` counts them; 2: of all objects.
         count: of those in plain windows.
         total_s: that these took.
         longest_s: of them.
         share: of the wall time of plain windows.
+        lines: the user's that long ones began at, the most time first.
     """
 
     generation: int
@@ -28,6 +29,7 @@ class CollectionsFact:
     total_s: float
     longest_s: float
     share: float
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class NoteFact:
         within: the packages further out that had called the line, ``torch.utils.data`` for a data
             set's; empty: none.
         count: how often, in plain windows.
-        share: of all notes in plain windows.
+        share: of their wall time: a question that was answered late counts for as long.
     """
 
     line: str
@@ -49,6 +51,25 @@ class NoteFact:
     within: str
     count: int
     share: float
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFact:
+    """A tensor that was made of Python's objects, in a step that was recorded.
+
+    Attributes:
+        function: ``tensor`` or ``as_tensor``.
+        line: the user's.
+        given: ``list of arrays``, ``tensor``, ...
+        elements: of the tensor.
+        seconds: that it took.
+    """
+
+    function: str
+    line: str
+    given: str
+    elements: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +142,12 @@ class ProgramFacts:
         plain_s: wall time of the windows that shares are of, seconds.
         windows: how many these are.
         collections: by generation, those that happened.
-        tracked_objects: that the collector looks through; ``frozen_objects``: that it does not.
         notes: the user's lines by what they were calling, the most first; ``notes_taken``: of all.
         modes: of ``anomaly``, ``autograd_profiler``, ``deterministic``, ``no_grad``: the share of
             notes at which it was on.
         flags: settings as they are after the measured steps (``cudnn_benchmark``).
+        made: tensors made of Python's objects in the recorded steps; ``recorded`` is how many.
+        loaded: the libraries of ``program_watch.LIBRARIES`` that the program has imported.
         marks: named stretches. Their share of the wall time includes what a step would have taken.
         calls: outermost calls of modules by how they were called.
         threads: other Python threads.
@@ -139,12 +161,13 @@ class ProgramFacts:
     plain_s: float = 0.0
     windows: int = 0
     collections: tuple[CollectionsFact, ...] = ()
-    tracked_objects: int = 0
-    frozen_objects: int = 0
     notes: tuple[NoteFact, ...] = ()
     notes_taken: int = 0
     modes: Mapping[str, float] = field(default_factory=dict)
     flags: Mapping[str, bool] = field(default_factory=dict)
+    made: tuple[MadeFact, ...] = ()
+    recorded: int = 0
+    loaded: tuple[str, ...] = ()
     marks: tuple[MarkFact, ...] = ()
     calls: tuple[CallFact, ...] = ()
     threads: tuple[ThreadFact, ...] = ()

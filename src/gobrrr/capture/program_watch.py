@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gobrrr.capture.loader_watch import watch_loader_workers
 from gobrrr.capture.other_python_threads import OtherThreads
@@ -23,16 +23,28 @@ from gobrrr.capture.program_facts import (
     ProgramFacts,
 )
 from gobrrr.capture.saving_watch import watch_saving
-from gobrrr.capture.source_lines import format_line, is_user_file
-from gobrrr.timeline.step_kinds import PLAIN, CallKey, Mark, StepWindow
+from gobrrr.capture.source_lines import format_line, is_user_file, user_line
+from gobrrr.timeline.step_kinds import CallKey, Mark, StepWindow
 
-# Collections shorter than this are counted with the others of their generation, and not kept.
-_MOST_COLLECTIONS = 50_000
+_MOST_COLLECTIONS, _MOST_LINES = 50_000, 3
+# Shorter collections look through young objects alone, and are not kept.
+LONG_NS = 300_000
+# Libraries that known causes are about.
+LIBRARIES = ("tokenizers", "PIL", "cv2", "tqdm", "wandb", "tensorboard", "transformers")
 _MOST_FRAMES = 60
 _VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM", "TORCHELASTIC_RUN_ID",
-    "LOCAL_RANK", "WORLD_SIZE", "OMP_WAIT_POLICY", "CUDA_LAUNCH_BLOCKING",
+    "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "OMP_WAIT_POLICY", "CUDA_LAUNCH_BLOCKING",
 )  # fmt: skip
+
+
+class _Note(NamedTuple):
+    """Where the main thread was, in which modes, and how much time that stands for."""
+
+    time_ns: int
+    stands_for_ns: int
+    place: tuple[str, str, str]
+    modes: tuple[str, ...]
 
 
 class ProgramWatch:
@@ -47,11 +59,10 @@ class ProgramWatch:
         self._clock = clock
         self._mark = mark
         self._undo: list[Callable[[], None]] = []
-        # (begin, end, generation), in order.
-        self._collections: list[tuple[int, int, int]] = []
+        # (begin, end, generation, line), in order.
+        self._collections: list[tuple[int, int, int, str]] = []
         self._collecting_ns = 0
-        # (time, line, callee, within, modes), in order.
-        self._notes: list[tuple[int, str, str, str, tuple[str, ...]]] = []
+        self._notes: list[_Note] = []
         self.threads = OtherThreads()
 
     def install(self) -> None:
@@ -67,36 +78,39 @@ class ProgramWatch:
             with contextlib.suppress(ValueError):
                 self._undo.pop()()
 
-    def note(self, frame: FrameType, now_ns: int) -> None:
-        """Where the main thread is, and in which modes."""
-        line, callee, within = _place(frame)
-        self._notes.append((now_ns, line, callee, within, _modes()))
+    def note(self, frame: FrameType, now_ns: int, stands_for_ns: int) -> None:
+        """Where the main thread is, and in which modes; how much time that stands for."""
+        self._notes.append(_Note(now_ns, stands_for_ns, _place(frame), _modes()))
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             self._collecting_ns = self._clock()
         elif self._collecting_ns and len(self._collections) < _MOST_COLLECTIONS:
-            self._collections.append((self._collecting_ns, self._clock(), info["generation"]))
+            begin_ns, now = self._collecting_ns, self._clock()
             self._collecting_ns = 0
+            if now - begin_ns >= LONG_NS:
+                line = user_line(sys._getframe(1)) or ""
+                self._collections.append((begin_ns, now, info["generation"], line))
 
     def facts(self, windows: Sequence[StepWindow]) -> ProgramFacts:
         """What was noted in windows, and what the process says of itself now."""
         import torch
 
-        plain = _Stretches([w for w in windows if w.phase == PLAIN])
-        inside = [note for note in self._notes if plain.holds(note[0])]
-        modes = Counter(mode for note in inside for mode in note[4])
+        # What a program does once, it does in its first window.
+        alone = [w for w in windows[1:] if not w.attached and not w.compiles]
+        plain = _Stretches(alone)
+        inside = [note for note in self._notes if plain.holds(note.time_ns)]
+        modes = Counter(mode for note in inside for mode in note.modes)
         limit = getattr(sys.modules.get("torch._dynamo.config"), "recompile_limit", None)
         return ProgramFacts(
             plain_s=plain.total_ns * 1e-9,
             windows=len(plain.windows),
             collections=_collections(self._collections, plain),
-            tracked_objects=len(gc.get_objects()),
-            frozen_objects=gc.get_freeze_count(),
             notes=_notes_of(inside),
             notes_taken=len(inside),
             modes={mode: n / len(inside) for mode, n in modes.items()},
             flags=_flags(torch),
+            loaded=tuple(name for name in LIBRARIES if name in sys.modules),
             marks=_marks_of(plain),
             calls=_calls_of(plain),
             threads=self.threads.facts(),
@@ -127,25 +141,33 @@ class _Stretches:
 
 
 def _collections(
-    found: Iterable[tuple[int, int, int]], plain: _Stretches
+    found: Iterable[tuple[int, int, int, str]], plain: _Stretches
 ) -> tuple[CollectionsFact, ...]:
     lengths: dict[int, list[int]] = defaultdict(list)
-    for begin_ns, end_ns, generation in found:
+    lines: dict[int, Counter[str]] = defaultdict(Counter)
+    for begin_ns, end_ns, generation, line in found:
         if plain.holds(begin_ns):
             lengths[generation].append(end_ns - begin_ns)
+            if line:
+                lines[generation][line] += end_ns - begin_ns
     return tuple(
         CollectionsFact(
-            generation, len(each), sum(each) * 1e-9, max(each) * 1e-9, plain.share(sum(each))
+            generation, len(each), sum(each) * 1e-9, max(each) * 1e-9, plain.share(sum(each)),
+            tuple(line for line, _ in lines[generation].most_common(_MOST_LINES)),
         )
         for generation, each in sorted(lengths.items())
+    )  # fmt: skip
+
+
+def _notes_of(notes: Sequence[_Note]) -> tuple[NoteFact, ...]:
+    counts = Counter(note.place for note in notes)
+    stands_for: Counter[tuple[str, str, str]] = Counter()
+    for note in notes:
+        stands_for[note.place] += note.stands_for_ns
+    total_ns = stands_for.total()
+    return tuple(
+        NoteFact(*place, counts[place], ns / total_ns) for place, ns in stands_for.most_common()
     )
-
-
-def _notes_of(
-    notes: Sequence[tuple[int, str, str, str, tuple[str, ...]]],
-) -> tuple[NoteFact, ...]:
-    counts = Counter(note[1:4] for note in notes)
-    return tuple(NoteFact(*place, n, n / len(notes)) for place, n in counts.most_common())
 
 
 def _marks_of(plain: _Stretches) -> tuple[MarkFact, ...]:

@@ -244,6 +244,7 @@ class Session:
         if self._recorder is not None:
             self._log.keep(self._recorder.stop())
             self.result.module_classes |= getattr(self._recorder, "classes", {})
+            self.result.made += getattr(self._recorder, "made", [])
             for name, why in getattr(self._recorder, "failures", {}).items():
                 self.result.notices.append(f"{name} could not be recorded in full ({why}).")
             self._recorder = None

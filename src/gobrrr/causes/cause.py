@@ -20,9 +20,8 @@ class Found:
         low_s: what the remedy saves at the least, seconds of a step; ``expected_s`` and ``high_s``
             likewise.
         share: of the wall time, what the cause takes; ``None``: what is saved of the steps is.
-        share_low: of the wall time, what the remedy saves at the least; ``None``: unknown.
-        share_high: at the most; ``None``: ``share``.
-        per_wall: the cause takes wall time outside the steps, and its saving is of the wall time.
+        wall_low: of the wall time, what the remedy saves at the least, where that is not of the
+            steps that are diagnosed alone; ``wall_expected`` and ``wall_high`` likewise.
     """
 
     evidence: str
@@ -31,9 +30,9 @@ class Found:
     expected_s: float | None = None
     high_s: float | None = None
     share: float | None = None
-    share_low: float | None = None
-    share_high: float | None = None
-    per_wall: bool = False
+    wall_low: float | None = None
+    wall_expected: float | None = None
+    wall_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,17 @@ def saves(
 
 
 def saves_of_wall(
-    evidence: str, sources: tuple[str, ...], low: float, expected: float, high: float
+    evidence: str,
+    sources: tuple[str, ...],
+    low: float,
+    expected: float,
+    high: float,
+    takes: float | None = None,
 ) -> Found:
-    """Evidence with a saving of the wall time, outside the steps; shares of it."""
+    """Evidence with a saving of the wall time, as shares of it; ``takes``: by default ``high``."""
     high = min(max(high, 0.0), 1.0)
     expected = min(max(expected, 0.0), high)
     return Found(
-        evidence, sources, share=expected, share_low=min(max(low, 0.0), expected),
-        share_high=high, per_wall=True,
+        evidence, sources, share=high if takes is None else min(takes, 1.0),
+        wall_low=min(max(low, 0.0), expected), wall_expected=expected, wall_high=high,
     )  # fmt: skip

@@ -40,7 +40,12 @@ def name_causes(
             diagnosis, analysis, workload=work, is_script=scripted, times_dispatch=False
         )
         facts = with_objects(facts, of) if isinstance(of, StepWatcher) else facts
-        facts = replace(facts, program=measured.program(measured.windows))
+        program = replace(
+            measured.program(measured.windows),
+            made=tuple(measured.made),
+            recorded=len(measured.recorded_steps),
+        )
+        facts = replace(facts, program=program)
     found = causes_of(facts, trusted=diagnosis.regime is not None)
     if found:
         diagnosis.findings += found
@@ -48,40 +53,35 @@ def name_causes(
 
 
 def causes_of(facts: Facts, *, trusted: bool = True) -> list[Finding]:
-    """One finding for each cause that is there, the largest share of the wall time first.
+    """One finding for each cause that is there, the largest saving of the wall time first.
 
     ``trusted``: the times are the program's; otherwise its causes are told without savings.
     """
-    findings = [
-        _finding(cause, found, facts, trusted)
+    told = [
+        (cause, found)
         for cause in catalogue.CAUSES
         if (found := cause.find(facts)) is not None and _is_told(cause, found, facts)
     ]
-    return sorted(findings, key=_weight)
+    told.sort(key=lambda pair: -(_saved(pair[1], facts) or 0.0))
+    return [_finding(cause, found, facts, trusted) for cause, found in told]
 
 
-def _weight(finding: Finding) -> float:
-    return -(finding.cause_share or 0.0)
-
-
-def _share(found: Found, facts: Facts) -> float | None:
-    """Of the wall time, what the cause takes."""
-    if found.share is not None or found.expected_s is None or facts.step_s <= 0:
-        return found.share
+def _saved(found: Found, facts: Facts) -> float | None:
+    """Of the wall time, what the remedy saves; ``None``: unknown."""
+    if found.wall_expected is not None:
+        return found.wall_expected
+    if found.expected_s is None or facts.step_s <= 0:
+        return None
     return min(found.expected_s / facts.step_s, 1.0) * facts.steps_share
 
 
 def _is_told(cause: Cause, found: Found, facts: Facts) -> bool:
-    share = _share(found, facts)
-    return cause.warns or share is None or share >= LEAST_OF_WALL
+    saved = _saved(found, facts)
+    return cause.warns or saved is None or saved >= LEAST_OF_WALL
 
 
 def _finding(cause: Cause, found: Found, facts: Facts, trusted: bool) -> Finding:
-    share = _share(found, facts)
-    remedy = cause.remedy
-    verify = ""
-    if cause.verified_by:
-        verify = f"gobrrr fix --only {cause.verified_by}"
+    share = _saved(found, facts) if found.share is None else found.share
     return Finding(
         fix=cause.name,
         title=f"{cause.title[:1].upper()}{cause.title[1:]}",
@@ -90,15 +90,15 @@ def _finding(cause: Cause, found: Found, facts: Facts, trusted: bool) -> Finding
         sources=list(found.sources),
         advice=True,
         words=list(cause.words),
-        remedy=remedy,
-        verify=verify,
+        remedy=cause.remedy,
+        verify=f"gobrrr fix --only {cause.verified_by}" if cause.verified_by else "",
         cause_share=share,
-        of_wall=_of_wall(found, share) if trusted else None,
+        of_wall=_of_wall(found) if trusted else None,
     )
 
 
 def _prediction(found: Found, facts: Facts) -> Prediction | None:
-    if found.per_wall or found.expected_s is None or facts.step_s <= 0:
+    if found.wall_expected is not None or found.expected_s is None or facts.step_s <= 0:
         return None
     # Nothing saves the whole step.
     most_s = 0.999 * facts.step_s
@@ -113,9 +113,10 @@ def _prediction(found: Found, facts: Facts) -> Prediction | None:
     )
 
 
-def _of_wall(found: Found, share: float | None) -> Portion | None:
-    if not found.per_wall or share is None:
+def _of_wall(found: Found) -> Portion | None:
+    expected = found.wall_expected
+    if expected is None:
         return None
-    low = share if found.share_low is None else found.share_low
-    high = share if found.share_high is None else found.share_high
-    return Portion(low=low, expected=share, high=high)
+    low = expected if found.wall_low is None else found.wall_low
+    high = expected if found.wall_high is None else found.wall_high
+    return Portion(low=low, expected=expected, high=high)

@@ -15,14 +15,16 @@ def _find(facts: Facts) -> Found | None:
     program = facts.program
     if program is None:
         return None
-    starts, ends = program.marked(STARTING_WORKERS), program.marked(ENDING_WORKERS)
+    starts = [mark for mark in program.marked(STARTING_WORKERS) if mark.count >= _FEWEST]
     times = sum(mark.count for mark in starts)
-    if times < _FEWEST or not any(one.workers and not one.persistent for one in facts.loaders):
+    if not times:
         return None
-    share = sum(mark.share for mark in starts) + sum(mark.share for mark in ends)
+    # Workers of loaders that are begun once, and end once, are in none of these.
+    ends = [mark for mark in program.marked(ENDING_WORKERS) if mark.count >= _FEWEST]
+    share = sum(mark.share for mark in (*starts, *ends))
     each_s = sum(mark.total_s for mark in (*starts, *ends)) / times
-    # With workers that live on, an epoch still waits for its first batch: one worker loads it.
-    waits = min(0.5 * share, times * _batch_s(facts) / max(program.plain_s, 1e-9))
+    # With workers that live on an epoch still waits for its first batch.
+    waits = min(0.5 * share, times * facts.leaf_s("overhead.data_loading") / program.plain_s)
     return saves_of_wall(
         f"the workers of a DataLoader were started {count(times)} times in "
         f"{count(program.windows)} steps; each start, with the wait for the first batch and the "
@@ -30,11 +32,6 @@ def _find(facts: Facts) -> Found | None:
         tuple(dict.fromkeys(mark.source for mark in starts if mark.source)),
         0.5 * (share - waits), share - waits, share,
     )  # fmt: skip
-
-
-def _batch_s(facts: Facts) -> float:
-    """What one batch may take a worker: unknown, no more than what steps wait for data."""
-    return facts.leaf_s("overhead.data_loading")
 
 
 STARTED_WORKERS = Cause(

@@ -163,6 +163,7 @@ class LoaderFact:
         only_indexes: fetching a sample calls nothing: it indexes what the data set holds.
         fetches_batches: the data set fetches a batch at once (``__getitems__``).
         drops_last: the ragged last batch.
+        tokenizes: with a tokenizer that has threads of its own (``tokenizers``).
     """
 
     workers: int
@@ -176,6 +177,7 @@ class LoaderFact:
     only_indexes: bool = False
     fetches_batches: bool = False
     drops_last: bool = False
+    tokenizes: bool = False
 
 
 class AttentionCall(NamedTuple):

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import dis
 import inspect
+import types
 from typing import Any
 
 from gobrrr.fixes.facts import LoaderFact
 
 # Data sets are looked into this far: a subset of a subset of one.
 _MOST_NESTED = 4
-_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_KW", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX")
+_METHODS = ("__getitem__", "__iter__", "__call__")
+_EMPTY = types.CellType()
+# A list of fewer tensors holds columns rather than samples.
+_MOST_TENSORS = 16
+# What makes a tensor or a number of what is held, and computes nothing.
+_PLAIN = frozenset(
+    ("torch", "np", "numpy", "int", "float", "bool", "tuple", "tensor", "as_tensor", "from_numpy",
+     "long", "int64", "float32", "item", "dtype", "unsqueeze", "squeeze", "view", "reshape")
+)  # fmt: skip
 
 
 def describe_loader(loader: Any) -> LoaderFact:
@@ -51,6 +59,7 @@ def _fact(dataset: Any, collate: Any, **asked: Any) -> LoaderFact:
         length=_length(dataset),
         in_memory=_in_memory(innermost),
         only_indexes=_only_indexes(innermost),
+        tokenizes=any(map(_is_tokenizer, _reached(dataset, collate))),
         fetches_batches=callable(getattr(type(innermost), "__getitems__", None)),
         **asked,
     )
@@ -66,6 +75,26 @@ def _innermost(dataset: Any) -> Any:
     return dataset
 
 
+def _reached(*owners: Any) -> list[Any]:
+    """What data sets and functions that make batches hold: attributes, closures, globals."""
+    found: list[Any] = []
+    for owner in owners:
+        found += list(vars(owner).values()) if hasattr(owner, "__dict__") else []
+        methods = (getattr(type(owner), name, None) for name in _METHODS)
+        for function in (owner, *methods):
+            if inspect.isfunction(function):
+                found += [
+                    cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY
+                ]
+                found += [function.__globals__.get(name) for name in function.__code__.co_names]
+    return found
+
+
+def _is_tokenizer(value: Any) -> bool:
+    home = type(value).__module__ or ""
+    return home.startswith(("tokenizers", "transformers.tokenization"))
+
+
 def _length(dataset: Any) -> int | None:
     """Of a data set of torch's, or one whose length is a plain method; a user's may do anything."""
     try:
@@ -78,12 +107,18 @@ def _in_memory(dataset: Any) -> bool:
     """Whether it holds, as tensors or arrays, as many rows as it has samples."""
     length = _length(dataset)
     held = vars(dataset) if hasattr(dataset, "__dict__") else {}
-    values = [
-        value
-        for each in held.values()
-        for value in (each if type(each) in (tuple, list) and len(each) < 16 else (each,))
-    ]
-    return length is not None and any(_rows(value) == length for value in values)
+    if length is None:
+        return False
+    for each in held.values():
+        if type(each) in (list, tuple):
+            # A list of as many samples, or a few tensors that hold all of them.
+            if len(each) == length and length and _rows(each[0]) is not None:
+                return True
+            if len(each) < _MOST_TENSORS and any(_rows(value) == length for value in each):
+                return True
+        elif _rows(each) == length:
+            return True
+    return False
 
 
 def _rows(value: Any) -> int | None:
@@ -98,12 +133,16 @@ def _rows(value: Any) -> int | None:
 
 
 def _only_indexes(dataset: Any) -> bool:
-    """Whether a sample is fetched without a call: what it holds is indexed and no more."""
+    """Whether a sample is what the data set holds at an index, and no more is computed for it.
+
+    By the names that its ``__getitem__`` reads: attributes that cannot be called, and ``_PLAIN``.
+    """
     from torch.utils.data import TensorDataset
 
     if type(dataset) is TensorDataset:
         return True
     method = getattr(type(dataset), "__getitem__", None)
-    if not inspect.isfunction(method):
+    if not inspect.isfunction(method) or not hasattr(dataset, "__dict__"):
         return False
-    return not any(each.opname in _CALLS for each in dis.get_instructions(method))
+    held = {name for name, value in vars(dataset).items() if not callable(value)}
+    return set(method.__code__.co_names) <= held | _PLAIN
