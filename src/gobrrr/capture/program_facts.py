@@ -40,6 +40,8 @@ class NoteFact:
         line: ``train.py:31 in main``, the innermost of the user's.
         callee: the function of a library that it was calling (``PIL.Image.open``); empty: none that
             is Python.
+        inner: the module of the innermost function that is not of Python's own library, below the
+            line (``PIL.ImageFile``, also where a loop calls it through others); empty: none is.
         within: the packages further out that had called the line, ``torch.utils.data`` for a data
             set's; empty: none.
         count: how often, in plain windows.
@@ -48,6 +50,7 @@ class NoteFact:
 
     line: str
     callee: str
+    inner: str
     within: str
     count: int
     share: float
@@ -141,6 +144,8 @@ class ProgramFacts:
     Attributes:
         plain_s: wall time of the windows that shares are of, seconds.
         windows: how many these are.
+        slept: share of the timed steps in which their thread neither ran nor waited for a
+            processor; ``None``: unknown.
         collections: by generation, those that happened.
         notes: the user's lines by what they were calling, the most first; ``notes_taken``: of all.
         modes: of ``anomaly``, ``autograd_profiler``, ``deterministic``, ``no_grad``: the share of
@@ -160,6 +165,7 @@ class ProgramFacts:
 
     plain_s: float = 0.0
     windows: int = 0
+    slept: float | None = None
     collections: tuple[CollectionsFact, ...] = ()
     notes: tuple[NoteFact, ...] = ()
     notes_taken: int = 0

@@ -43,7 +43,7 @@ class _Note(NamedTuple):
 
     time_ns: int
     stands_for_ns: int
-    place: tuple[str, str, str]
+    place: tuple[str, str, str, str]
     modes: tuple[str, ...]
 
 
@@ -161,7 +161,7 @@ def _collections(
 
 def _notes_of(notes: Sequence[_Note]) -> tuple[NoteFact, ...]:
     counts = Counter(note.place for note in notes)
-    stands_for: Counter[tuple[str, str, str]] = Counter()
+    stands_for: Counter[tuple[str, str, str, str]] = Counter()
     for note in notes:
         stands_for[note.place] += note.stands_for_ns
     total_ns = stands_for.total()
@@ -197,16 +197,20 @@ def _calls_of(plain: _Stretches) -> tuple[CallFact, ...]:
     return tuple(sorted(found, key=lambda call: -call.total_s))
 
 
-def _place(frame: FrameType) -> tuple[str, str, str]:
+def _place(frame: FrameType) -> tuple[str, str, str, str]:
     """The innermost line of the user's, what it calls of a library, and what called it."""
     called: FrameType | None = None
+    inner = ""
     at: FrameType | None = frame
     for _ in range(_MOST_FRAMES):
         if at is None or is_user_file(at.f_code.co_filename):
             break
+        module = _module_of(at)
+        if not inner and module.partition(".")[0] not in sys.stdlib_module_names:
+            inner = module
         called, at = at, at.f_back
     if at is None or not is_user_file(at.f_code.co_filename):
-        return "", "" if called is None else _name_of(frame), ""
+        return "", "" if called is None else _name_of(frame), inner, ""
     line = format_line(at.f_code.co_filename, at.f_lineno, at.f_code.co_name)
     outer = at.f_back
     for _ in range(_MOST_FRAMES):
@@ -214,7 +218,7 @@ def _place(frame: FrameType) -> tuple[str, str, str]:
             break
         outer = outer.f_back
     within = "" if outer is None else _module_of(outer)
-    return line, "" if called is None else _name_of(called), within
+    return line, "" if called is None else _name_of(called), inner, within
 
 
 def _module_of(frame: FrameType) -> str:

@@ -21,11 +21,12 @@ def _told(facts: Facts, *, by_hand: bool) -> Found | None:
     times, total_s = sum(each.count for each in found), sum(each.total_s for each in found)
     share = sum(each.share for each in found)
     what = "gc.collect() is called" if by_hand else "Python's garbage collector scans the heap"
+    rare = ", in few steps, which a median does not show" if times < 0.5 * program.windows else ""
     longest_s = max(each.longest_s for each in found)
     return saves_of_wall(
         f"{what} {count(times)} times in {count(program.windows)} steps, each time for "
         f"{time_text(total_s / times)} (the longest {time_text(longest_s)}): {percent(share)} of "
-        "the wall time, in few steps, which a median does not show",
+        f"the wall time{rare}",
         lines[:3], 0.7 * share, share, share,
     )  # fmt: skip
 

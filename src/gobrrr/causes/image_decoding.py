@@ -18,10 +18,11 @@ _CALLS = re.compile(r"\b(imread|imdecode|decode_(jpeg|png|image)|Image\.open|rea
 def _decodes(note: NoteFact) -> bool:
     if not note.line:
         return False
-    return starts_with(note.callee, *_DECODERS) or bool(_CALLS.search(text_of(note.line)))
+    return starts_with(note.inner, *_DECODERS) or bool(_CALLS.search(text_of(note.line)))
 
 
-def _find(facts: Facts) -> Found | None:
+def find(facts: Facts) -> Found | None:
+    """That images are decoded in the main process, for a share of the wall time."""
     found = noted(facts, _decodes)
     if found is None or any(loader.workers for loader in facts.loaders):
         return None
@@ -37,7 +38,7 @@ IMAGE_DECODING = Cause(
     title="images are decoded in the main process (num_workers)",
     words=("image decoding", "PIL slow DataLoader", "num_workers", "cache decoded images",
            "torchvision.io.decode_jpeg"),
-    find=_find,
+    find=find,
     remedy="DataLoader(..., num_workers=4, persistent_workers=True), or images decoded once "
     "and kept",
     verified_by="loader_workers",

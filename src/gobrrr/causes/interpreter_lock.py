@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.cause import Cause, Found, saves_of_wall
 from gobrrr.fixes.facts import Facts
-from gobrrr.timeline.quantities import percent, time_text
+from gobrrr.timeline.quantities import percent
 
 # A thread that computes for less of the time is in nobody's way.
 _BUSY = 0.1
-# Where the steps' own thread is asleep for less of the step, nothing shows that it waits.
+# Where the steps' own thread sleeps for less of the time, nothing shows that it waits.
 _WAITS = 0.03
 
 
@@ -16,19 +16,21 @@ def _find(facts: Facts) -> Found | None:
     program = facts.program
     threads = () if program is None else program.threads
     busy = [thread for thread in threads if thread.busy >= _BUSY]
-    # What a thread waits for the lock it sleeps, in the midst of whatever line or op.
-    asleep_s = facts.leaf_s("overhead.asleep")
-    host_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.asleep")
-    if not busy or asleep_s < _WAITS * facts.step_s:
+    # A thread that waits for the lock sleeps, in the midst of whatever line or op.
+    slept = 0.0 if program is None or program.slept is None else program.slept
+    # Where it sleeps at a line of its own (a queue, a timer, other ranks), that says why.
+    known_s = facts.leaf_s("overhead.asleep", "overhead.data_loading", "memory.network",
+                           "memory.network_wait")  # fmt: skip
+    slept -= known_s / facts.step_s
+    if not busy or slept < _WAITS:
         return None
-    taken = min(1.0, sum(thread.busy for thread in busy))
-    high_s = min(taken * facts.step_s, host_s)
-    return saves(
-        f"the thread {busy[0].name} runs Python for {percent(busy[0].busy)} of the time, and holds "
-        f"the interpreter's lock meanwhile; the thread of the steps sleeps {time_text(asleep_s)} "
-        "of each step",
+    high = min(slept, sum(thread.busy for thread in busy))
+    return saves_of_wall(
+        f"the thread {busy[0].name} computes for {percent(busy[0].busy)} of the time and holds the "
+        f"interpreter's lock while it runs Python; the thread of the steps sleeps for "
+        f"{percent(slept)} of the time",
         tuple(dict.fromkeys(thread.line for thread in busy))[:3],
-        0.0, min(asleep_s, high_s), high_s,
+        0.0, 0.7 * high, high,
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def _histogram(note: NoteFact) -> bool:
 
 
 def _bar(note: NoteFact) -> bool:
-    return starts_with(note.callee, *_BARS)
+    return starts_with(note.inner, *_BARS)
 
 
 def _logged(note: NoteFact) -> bool:

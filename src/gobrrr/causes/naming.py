@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import mean
 
 from gobrrr.attribution.device_run import Analysis
 from gobrrr.capture.measurements import Measurements
@@ -44,12 +45,22 @@ def name_causes(
             measured.program(measured.windows),
             made=tuple(measured.made),
             recorded=len(measured.recorded_steps),
+            slept=_slept(measured),
         )
         facts = replace(facts, program=program)
     found = causes_of(facts, trusted=diagnosis.regime is not None)
     if found:
         diagnosis.findings += found
         diagnosis.verdict = verdict_of(diagnosis)
+
+
+def _slept(measured: Measurements) -> float | None:
+    """Share of the timed steps that their thread slept; ``None``: unknown."""
+    lengths_ns = measured.all_plain_ns
+    slept_ns = measured.slept_ns
+    if not slept_ns or not lengths_ns:
+        return None
+    return min(1.0, mean(slept_ns) / mean(lengths_ns))
 
 
 def causes_of(facts: Facts, *, trusted: bool = True) -> list[Finding]:

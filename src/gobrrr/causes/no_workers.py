@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gobrrr.causes import image_decoding
 from gobrrr.causes.cause import Cause, Found, saves
 from gobrrr.causes.sample_by_sample import is_fetched_by_sample
 from gobrrr.fixes.data_loading import LOADER_WORKERS
@@ -10,11 +11,17 @@ from gobrrr.fixes.fix import Prospect
 
 # Where the loading takes less of the step, nobody would call the loader its cause.
 _DOMINATES = 0.25
+# Of the wall time: images that take as much are the cause.
+_OF_DECODING = 0.1
 
 
 def _find(facts: Facts) -> Found | None:
     loading_s = facts.leaf_s("overhead.data_loading")
     if loading_s < _DOMINATES * facts.step_s or is_fetched_by_sample(facts):
+        return None
+    decodes = image_decoding.find(facts)
+    if decodes is not None and (decodes.wall_expected or 0.0) >= _OF_DECODING:
+        # Named by what it is.
         return None
     found = LOADER_WORKERS.considered(facts)
     if not isinstance(found, Prospect) or found.expected_s <= 0:

@@ -8,13 +8,19 @@ from gobrrr.timeline.quantities import percent, time_text
 
 # Of a smaller batch there is little to be saved.
 _SMALLEST_BATCH = 4
+# Of the step; a loader that takes less is in nobody's way.
+_WORTH_IT = 0.1
 
 
 def _is_one(loader: LoaderFact) -> bool:
     return (
-        loader.in_memory and loader.only_indexes and not loader.fetches_batches
-        and not loader.collates and (loader.batch_size or 0) >= _SMALLEST_BATCH
-    )  # fmt: skip
+        not loader.workers
+        and loader.in_memory
+        and loader.only_indexes
+        and not loader.fetches_batches
+        and not loader.collates
+        and (loader.batch_size or 0) >= _SMALLEST_BATCH
+    )
 
 
 def is_fetched_by_sample(facts: Facts) -> bool:
@@ -24,7 +30,7 @@ def is_fetched_by_sample(facts: Facts) -> bool:
 
 def _find(facts: Facts) -> Found | None:
     loading_s = facts.leaf_s("overhead.data_loading")
-    if loading_s <= 0 or not is_fetched_by_sample(facts):
+    if loading_s < _WORTH_IT * facts.step_s or not is_fetched_by_sample(facts):
         return None
     loader = max(facts.loaders, key=lambda one: one.batch_size or 0)
     batch = loader.batch_size or 1
