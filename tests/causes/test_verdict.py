@@ -7,6 +7,7 @@ import re
 import pytest
 
 from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
+from gobrrr.diagnosis.known_causes import name_ranks_of_causes
 from gobrrr.diagnosis.storage import load
 from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.reports.cause_lines import cause_saving, with_remedy
@@ -84,3 +85,15 @@ def test_what_is_saved_outside_the_steps_is_of_the_wall_time():
     assert cause_saving(half, "?") == "50 % (30 % to 60 %)"
     assert cause_saving(cause(cause_share=0.25), "?") == "25 %"
     assert cause_saving(cause(), "?") != "25 %"
+
+
+def test_a_cause_of_one_rank_is_told_with_its_rank(data):
+    ranks = {rank: load(data / "training.json") for rank in range(3)}
+    everywhere = {"fix": "progress_bar", "title": "A progress bar is drawn"}
+    for diagnosis in ranks.values():
+        diagnosis.findings = [cause(cause_share=0.1, **everywhere)]
+    ranks[1].findings.insert(0, cause(cause_share=0.4))
+    name_ranks_of_causes(ranks, shown=2)
+    titles = [finding.title for finding in ranks[2].findings]
+    assert titles == [f"{TITLE}, on rank 1 alone", "A progress bar is drawn"]
+    assert "on rank 1 alone, 40 % of the wall time" in verdict_of(ranks[2])

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median, stdev
+from typing import Any
 
 from gobrrr.capture.collective_calls import group_titles, own_rank, process_groups
 from gobrrr.capture.profile import RawEvents
@@ -198,6 +199,13 @@ class Measurements:
         self.groups |= process_groups()
         self.group_titles |= group_titles()
         self.own_rank = own_rank()
+
+    def see_recorder(self, recorder: Any) -> None:
+        """Keep what a recorder of ops knows beside the ops, as far as it is one that does."""
+        self.module_classes |= getattr(recorder, "classes", {})
+        self.made += getattr(recorder, "made", [])
+        for name, why in getattr(recorder, "failures", {}).items():
+            self.notices.append(f"{name} could not be recorded in full ({why}).")
 
     def not_profiled(self, why: str) -> None:
         """Keep why no profiler could be started, for whoever asks and for whoever reads."""

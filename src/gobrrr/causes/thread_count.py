@@ -5,7 +5,7 @@ from __future__ import annotations
 from gobrrr.causes.cause import Cause, Found, saves
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Prospect
-from gobrrr.fixes.threads import ALL_THREADS
+from gobrrr.fixes.threads import ALL_THREADS, taking_turns_s
 from gobrrr.timeline.quantities import count, percent, time_text
 
 
@@ -21,9 +21,7 @@ def _too_many(facts: Facts) -> Found | None:
     threads = facts.threads * ranks
     if facts.on_gpu or threads <= facts.processors or facts.threads < 2:
         return None
-    shared_s = facts.leaf_s("compute", "memory.device", "memory.page_faults", "unmodelled")
-    # Threads in turn on the same processors: an op ends with the last of them.
-    high_s = shared_s * (1 - facts.processors / threads)
+    shared_s, high_s = taking_turns_s(facts, threads)
     each = f" in each of {count(ranks)} processes" if ranks > 1 else ""
     return saves(
         f"torch spreads ops over {count(facts.threads)} threads{each}, on {facts.processors} "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gobrrr.diagnosis.schema import Diagnosis
+from collections.abc import Mapping
+
+from gobrrr.diagnosis.schema import Diagnosis, Finding
 from gobrrr.timeline.names import short_source
 from gobrrr.timeline.quantities import percent
 
@@ -44,3 +46,27 @@ def is_headline(diagnosis: Diagnosis) -> bool:
     """Whether the largest known cause takes most of the wall time, outside the steps."""
     first = next((finding for finding in diagnosis.findings if finding.is_cause), None)
     return first is not None and first.of_wall is not None and first.of_wall.expected > HEADLINE
+
+
+def name_ranks_of_causes(found: Mapping[int, Diagnosis], shown: int) -> None:
+    """Says of the causes of the rank that is shown where others lack them, and adds theirs.
+
+    ``found``: the diagnosis of each rank.
+    """
+    ranks: dict[str, list[int]] = {}
+    first: dict[str, Finding] = {}
+    for rank, diagnosis in sorted(found.items(), key=lambda item: (item[0] != shown, item[0])):
+        for finding in diagnosis.findings:
+            if finding.is_cause:
+                ranks.setdefault(finding.fix, []).append(rank)
+                first.setdefault(finding.fix, finding)
+    for name, finding in first.items():
+        if len(ranks[name]) < len(found):
+            among = ", ".join(map(str, sorted(ranks[name])))
+            plural = "s" if len(ranks[name]) > 1 else ""
+            finding.title = f"{finding.title or name}, on rank{plural} {among} alone"
+    findings = found[shown].findings
+    own = [finding for finding in findings if finding.is_cause]
+    others = [finding for name, finding in first.items() if shown not in ranks[name]]
+    told = sorted((*own, *others), key=lambda finding: -(finding.cause_share or 0.0))
+    found[shown].findings = [*(f for f in findings if not f.is_cause), *told]
