@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import gobrrr
@@ -40,3 +42,14 @@ def test_a_cause_from_outside_is_one_object(monkeypatch):
     without = gobrrr.diagnose(lambda: torch.cos(x), progress=False, batch_test=False)
     assert [f for f in without.findings if f.fix == "sines"] == []
     assert "Known cause" not in without.verdict
+
+
+def test_a_rule_that_fails_costs_nobody_the_diagnosis(monkeypatch):
+    def fails(facts):
+        raise ZeroDivisionError("of a stranger")
+
+    monkeypatch.setattr(catalogue, "CAUSES", (replace(MINE, find=fails), MINE))
+    x = torch.ones(1 << 18)
+    found = gobrrr.diagnose(lambda: torch.sin(x), progress=False, batch_test=False)
+    assert "sines" in [finding.fix for finding in found.findings]
+    assert any("sines" in notice and "ZeroDivisionError" in notice for notice in found.notices)

@@ -21,6 +21,7 @@ _LOGGERS = (
 )  # fmt: skip
 _SYNCED = re.compile(r"\bf(data)?sync\s*\(|\bos\.sync\s*\(")
 _HISTOGRAM = re.compile(r"hist(ogram(dd)?|c)?\s*\(")
+_READS = re.compile(r"\.(item|cpu|numpy|tolist)\s*\(")
 # Not ``torch.log``.
 _WRITES = re.compile(
     r"\b(print|write(lines|row|rows)?|flush|dump|savetxt|log_metrics|log_dict|add_scalars?)\s*\("
@@ -49,9 +50,14 @@ def _logged(note: NoteFact) -> bool:
     return starts_with(note.callee, *_LOGGERS) or bool(_WRITES.search(text_of(note.line)))
 
 
+def _waits(note: NoteFact, facts: Facts) -> bool:
+    """Whether a line reads a value of a device's, and waits for it rather than writes."""
+    return facts.on_gpu and bool(_READS.search(text_of(note.line)))
+
+
 def _finder(what: str, wanted: Callable[[NoteFact], bool]) -> Callable[[Facts], Found | None]:
     def find(facts: Facts) -> Found | None:
-        found = noted(facts, wanted)
+        found = noted(facts, lambda note: wanted(note) and not _waits(note, facts))
         if found is None or facts.program is None:
             return None
         return saves_of_wall(

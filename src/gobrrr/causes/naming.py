@@ -48,7 +48,7 @@ def name_causes(
             slept=_slept(measured),
         )
         facts = replace(facts, program=program)
-    found = causes_of(facts, trusted=diagnosis.regime is not None)
+    found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
     if found:
         diagnosis.findings += found
         diagnosis.verdict = verdict_of(diagnosis)
@@ -63,16 +63,28 @@ def _slept(measured: Measurements) -> float | None:
     return min(1.0, mean(slept_ns) / mean(lengths_ns))
 
 
-def causes_of(facts: Facts, *, trusted: bool = True) -> list[Finding]:
+def causes_of(
+    facts: Facts, *, trusted: bool = True, failures: list[str] | None = None
+) -> list[Finding]:
     """One finding for each cause that is there, the largest saving of the wall time first.
 
     ``trusted``: the times are the program's; otherwise its causes are told without savings.
+    ``failures`` gets a sentence for each cause whose own code fails; without it that raises.
     """
-    told = [
-        (cause, found)
-        for cause in catalogue.CAUSES
-        if (found := cause.find(facts)) is not None and _is_told(cause, found, facts)
-    ]
+    told = []
+    for cause in catalogue.CAUSES:
+        try:
+            found = cause.find(facts)
+        except Exception as error:  # the diagnosis does without it, and says so
+            if failures is None:
+                raise
+            failures.append(
+                f"Whether {cause.name} is a cause here could not be told, by a defect of its rule "
+                f"({type(error).__name__}: {error})."
+            )
+            continue
+        if found is not None and _is_told(cause, found, facts):
+            told.append((cause, found))
     told.sort(key=lambda pair: -(_saved(pair[1], facts) or 0.0))
     return [_finding(cause, found, facts, trusted) for cause, found in told]
 
