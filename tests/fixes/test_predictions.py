@@ -303,6 +303,11 @@ def test_more_threads_share_what_is_not_overhead():
     # Half of 0.6 s, at 95 %.
     assert consider("all_threads", given).expected_s == pytest.approx(0.285)
     assert "already" in consider("all_threads", replace(given, threads=2)).reason
+    # Sixteen threads on two processors take turns: of what they share 7/8 is lost at the most.
+    turns = consider("all_threads", replace(given, threads=16))
+    shared_s = given.leaf_s("compute", "memory.device")
+    assert turns.high_s == pytest.approx(shared_s * 7 / 8)
+    assert turns.low_s == 0 and "take turns" in turns.because
 
 
 def test_recomputation_shows_in_the_matrix_work_of_the_backward_pass():

@@ -2,7 +2,7 @@
 
 Modules that are called so are found while the program warms up (``discover``), and from ``settle``
 on watched by hooks of their own: a few microseconds for a call, nothing for the modules
-inside it. ``torch.save`` is watched too, and a thread notes every 20 ms which line of the user's
+inside it. A thread notes every 20 ms which line of the user's
 runs, for what stands between steps and calls no module.
 """
 
@@ -23,6 +23,7 @@ from gobrrr.capture.call_shapes import attributes, shapes_of
 from gobrrr.capture.compiler_counters import compiler_counters
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.program_profilers import ProgramProfilers
+from gobrrr.capture.program_watch import ProgramWatch
 from gobrrr.capture.sampler import MainThreadAsker
 from gobrrr.capture.source_lines import is_user_file, user_line
 from gobrrr.timeline.step_kinds import Call, CallKey, Mark
@@ -77,17 +78,19 @@ class CallWatch:
         self.profilers = ProgramProfilers()
         # Called after each call of the program's modules.
         self.after_call: Callable[[], None] = lambda: None
+        self.program = ProgramWatch(clock, self._marked)
 
     def install(self) -> None:
         """Begin to watch, in this thread."""
         self._thread = threading.get_ident()
-        self._watch_saving()
-        self._lines = _LineNotes(self._clock)
+        self.program.install()
+        self._lines = _LineNotes(self._clock, self.program)
         self._lines.start()
 
     def remove(self) -> None:
         """Leave no hook behind."""
         self._settled = True
+        self.program.remove()
         while self._undo or self._unhook:
             (self._unhook or self._undo).pop()()
         if self._lines is not None:
@@ -315,27 +318,9 @@ class CallWatch:
 
     # Marks
 
-    def _watch_saving(self) -> None:
-        import torch
-
-        original = torch.save
-
-        def watched_save(*args: Any, **kwargs: Any) -> Any:
-            begin_ns = self._clock()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                if threading.get_ident() == self._thread:
-                    line = user_line(sys._getframe(1)) or ""
-                    self._marks.append(Mark("checkpointing", begin_ns, self._clock(), line))
-
-        torch.save = watched_save
-
-        def undo() -> None:
-            if torch.save is watched_save:
-                torch.save = original
-
-        self._undo.append(undo)
+    def _marked(self, mark: Mark) -> None:
+        if threading.get_ident() == self._thread:
+            self._marks.append(mark)
 
 
 def _parts_of(module: Any) -> list[Any]:
@@ -377,11 +362,12 @@ def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
 class _LineNotes:
     """Asks the main thread now and then which line of the user's runs (see ``sampler``)."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], program: ProgramWatch) -> None:
         self._clock = clock
+        self._program = program
         self._times: list[int] = []
         self._noted: list[str] = []
-        self._asker = MainThreadAsker(_LINE_INTERVAL_S, self._note)
+        self._asker = MainThreadAsker(_LINE_INTERVAL_S, self._note, program.threads.look)
 
     def start(self) -> None:
         """Begin; only the main thread can be asked."""
@@ -399,3 +385,6 @@ class _LineNotes:
     def _note(self, frame: FrameType, asked_ns: int) -> None:
         self._times.append(self._clock())
         self._noted.append(user_line(frame) or "")
+        # A call of C that takes long answers once, at its end.
+        late_ns = max(0, self._times[-1] - asked_ns)
+        self._program.note(frame, self._times[-1], round(_LINE_INTERVAL_S * 1e9) + late_ns)

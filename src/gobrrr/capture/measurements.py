@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.program_facts import MadeFact, ProgramFacts
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
@@ -162,6 +163,8 @@ class Measurements:
     ``module_classes``: the class of each module that the recorded ops name, by its path.
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
+    ``made``: tensors that the recorded steps made of Python's objects.
+    ``program`` tells what was noted beside the steps in the windows that it is given.
     ``groups``: ranks of each process group while steps are profiled; a script may leave them then.
     ``group_titles``: what each is called in a report. ``own_rank``: of this process among them.
     """
@@ -193,6 +196,8 @@ class Measurements:
     recorded_steps: list[RecordedStep] = field(default_factory=list)
     module_classes: dict[str, str] = field(default_factory=dict)
     lines_between: LinesOf = lambda *_: Counter()
+    made: list[MadeFact] = field(default_factory=list)
+    program: Callable[[Sequence[StepWindow]], ProgramFacts] = lambda windows: ProgramFacts()
     kind: StepKind = field(default_factory=StepKind)
     fused_optimizer: bool | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -206,6 +211,13 @@ class Measurements:
         self.groups |= process_groups()
         self.group_titles |= group_titles()
         self.own_rank = own_rank()
+
+    def see_recorder(self, recorder: Any) -> None:
+        """Keep what a recorder of ops knows beside the ops, as far as it is one that does."""
+        self.module_classes |= getattr(recorder, "classes", {})
+        self.made += getattr(recorder, "made", [])
+        for name, why in getattr(recorder, "failures", {}).items():
+            self.notices.append(f"{name} could not be recorded in full ({why}).")
 
     def not_profiled(self, why: str) -> None:
         """Keep why no profiler could be started, for whoever asks and for whoever reads."""

@@ -26,8 +26,10 @@ from gobrrr.capture.op_arguments import (
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 from gobrrr.capture.private_names import lacking
 from gobrrr.capture.process_counters import minor_faults
+from gobrrr.capture.program_facts import MadeFact
 from gobrrr.capture.replacement import put_in_place
 from gobrrr.capture.source_lines import blamed_line
+from gobrrr.capture.tensor_making import watch_tensor_making
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import StepOp
@@ -75,6 +77,8 @@ class OpRecorder:
         self.updates = 0
         # Op -> why it could not be described: a defect of gobrrr, which the program does not feel.
         self.failures: dict[str, str] = {}
+        # Tensors made of Python's objects.
+        self.made: list[MadeFact] = []
 
     @property
     def ops(self) -> list[StepOp]:
@@ -101,6 +105,8 @@ class OpRecorder:
         self._track_modules()
         self._track_optimizers()
         self._track_graphs()
+        if self._on_devices:
+            self._undo.append(watch_tensor_making(self.made))
 
     def _make_mode(self) -> Any:
         return leaf_op_mode(self._record)

@@ -266,9 +266,7 @@ class Session:
     def _record_ended(self) -> None:
         if self._recorder is not None:
             self._log.keep(self._recorder.stop())
-            self.result.module_classes |= getattr(self._recorder, "classes", {})
-            for name, why in getattr(self._recorder, "failures", {}).items():
-                self.result.notices.append(f"{name} could not be recorded in full ({why}).")
+            self.result.see_recorder(self._recorder)
             self._recorder = None
             if self._any(RECORD, self._log.wants_more_recorded(self._affords_more())):
                 self._start_recording()

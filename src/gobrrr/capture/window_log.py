@@ -57,6 +57,7 @@ class WindowLog:
         self._uneven = False
         if self._calls is not None:
             result.lines_between = self._calls.lines_between
+            result.program = self._calls.program.facts
 
     def refuse_second_profiler(self, seen: bool) -> None:
         """Raise RuntimeError if the program has a profiler of its own: only one can run at a time.

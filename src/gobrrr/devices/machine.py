@@ -17,7 +17,7 @@ from gobrrr.devices.ceilings import BUSY, Ceilings, Progress
 from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.devices.native import compiler
 from gobrrr.devices.storage import CeilingsFileError, ceilings_from_file, save_ceilings
-from gobrrr.measure.load import MOSTLY_WAITED, LoadWatch
+from gobrrr.measure.load import MOSTLY_WAITED, LoadWatch, usable_processors
 from gobrrr.timeline.data import Device
 
 # Changes when a probe does, so that old files are measured anew.
@@ -84,13 +84,16 @@ def ceilings_for_this_machine(
 
 
 def load_ceilings(*, refresh: bool, progress: Callable[[str, int, int], None]) -> Ceilings:
-    """Ceilings of this machine for the threads torch uses now: cached, or measured."""
+    """Ceilings of this machine for the threads torch uses now: cached, or measured.
+
+    More threads than processors only take turns: what the processors can do is the ceiling.
+    """
     import torch
 
     return ceilings_for_this_machine(
         kind="cpu",
         refresh=refresh,
-        threads=torch.get_num_threads(),
+        threads=min(torch.get_num_threads(), usable_processors()),
         progress=lambda done, total, what: progress(f"ceilings: {what}", done, total),
     )
 

@@ -25,6 +25,14 @@ class Prediction(Record, kw_only=True):
         return self.high_s - self.low_s < step_s and not risk
 
 
+class Portion(Record, kw_only=True):
+    """A share of the wall time that a remedy saves, with its interval."""
+
+    low: float
+    expected: float
+    high: float
+
+
 class Ratio(Record, kw_only=True):
     """A measured speedup with its interval."""
 
@@ -92,6 +100,10 @@ class Finding(Record, kw_only=True):
     ``leaves`` are those that it takes time from, so that a report can point from one to the other.
     ``advice``: a change that only the user can make, which is predicted and never tried.
     ``precision``: what it computes in instead of the program's own type; empty: it keeps that.
+    ``remedy``, of a known cause: the change as a user would write it, and ``words`` that people
+    search for; ``verify``: the command that tries it (empty: none does); ``cause_share``: of the
+    wall time, what it takes (``None``: unknown); ``of_wall``: what is saved of the wall time where
+    that is outside the steps.
     ``saving_s``: seconds of the step after a search: what was measured, where that tells, otherwise
     what is predicted; ``None`` before.
     """
@@ -106,6 +118,16 @@ class Finding(Record, kw_only=True):
     advice: bool = False
     precision: str = ""
     saving_s: float | None = None
+    words: list[str] = []
+    remedy: str = ""
+    verify: str = ""
+    cause_share: float | None = None
+    of_wall: Portion | None = None
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether it is a known cause, which names what happens rather than a change alone."""
+        return bool(self.words)
 
     @property
     def worth_s(self) -> float | None:

@@ -14,6 +14,7 @@ from gobrrr.attribution.job import MATTERS_FROM, JobComparison
 from gobrrr.attribution.leaves import LEAVES
 from gobrrr.attribution.rank_record import KERNELS
 from gobrrr.diagnosis.job_notices import different_work, name_late_start, notices_of_job
+from gobrrr.diagnosis.known_causes import name_ranks_of_causes
 from gobrrr.diagnosis.records import collective_rows, seconds
 from gobrrr.diagnosis.schema import Diagnosis, ExposedRow, GroupRow, JobRecord, RankRow
 from gobrrr.diagnosis.verdict import split_of, verdict_of
@@ -113,6 +114,7 @@ def job_diagnosis(
         )
         for i, rank in enumerate(ranks)
     ]
+    name_ranks_of_causes(found, shown)
     diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), job.sentence)))
     diagnosis.notices = [
         *notices_of_job(job, shown, alone), *different_work(found), *diagnosis.notices

@@ -20,6 +20,7 @@ from gobrrr.diagnosis.fix_schema import Finding as Finding
 from gobrrr.diagnosis.fix_schema import FixSummary as FixSummary
 from gobrrr.diagnosis.fix_schema import MemoryCurve as MemoryCurve
 from gobrrr.diagnosis.fix_schema import MemoryPoint as MemoryPoint
+from gobrrr.diagnosis.fix_schema import Portion as Portion
 from gobrrr.diagnosis.fix_schema import Prediction as Prediction
 from gobrrr.diagnosis.fix_schema import Ratio as Ratio
 from gobrrr.diagnosis.fix_schema import Verification as Verification

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from gobrrr.attribution.leaves import top_levels
+from gobrrr.diagnosis.known_causes import is_headline, known_causes
 from gobrrr.diagnosis.out_of_proportion import KINDS
 from gobrrr.diagnosis.pipelines import waits_for_stages
 from gobrrr.diagnosis.remedies import line_of, remedy_of, remedy_of_part
@@ -75,8 +76,9 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     Empty where the diagnosis has no regime. What was tried is in it once findings have come in.
     """
     regime = diagnosis.regime
+    causes = known_causes(diagnosis)
     if regime is None:
-        return ""
+        return " ".join(causes)
     sums = top_levels(diagnosis.leaves)
     step_s = diagnosis.accounted_s
     share = sums[regime] / step_s if step_s else 0.0
@@ -88,7 +90,11 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     first += _sides_told(diagnosis, regime)
     detail = _detail(diagnosis, regime)
     join = ". " if regime in ("compute", "memory") and not moves else ": "
-    sentences = [f"{first}{join}{detail}." if detail else f"{first}."]
+    apart = join == ". " or not detail
+    sentences = [f"{first}." if apart else f"{first}{join}{detail}."]
+    # Where most of the wall time is no part of a step, that comes first.
+    sentences = [*causes, *sentences] if is_headline(diagnosis) else [*sentences, *causes]
+    sentences += [f"{detail}."] if detail and apart else []
     second = sorted(sums, key=lambda name: -sums[name])[1]
     if diagnosis.close:
         sentences.append(

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gobrrr.capture.program_facts import ProgramFacts
 from gobrrr.timeline.ops import OpCall, TensorSpec
+from gobrrr.timeline.step_kinds import WallTime
 from gobrrr.work.estimate import Work
 
 # A fix that cannot save this share of the step is not tried: no measurement here could tell it
@@ -125,6 +127,7 @@ class IdleFact:
     cause: str
     time_s: float
     source: str | None = None
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +149,35 @@ class OptimizerFact:
 
 @dataclass(frozen=True, slots=True)
 class LoaderFact:
-    """A ``DataLoader`` that the step's loop draws from."""
+    """A ``DataLoader`` that the step's loop draws from.
+
+    Attributes:
+        workers: processes.
+        pins: its memory.
+        batch_size: ``None`` where a batch sampler or the data set makes batches.
+        persistent: its workers outlive an epoch; ``None``: unknown.
+        collates: its own way (a ``collate_fn`` that is not torch's).
+        dataset: class of the data set.
+        length: of the data set, in samples; ``None``: unknown.
+        in_memory: the data set holds all of its samples as tensors or arrays.
+        only_indexes: fetching a sample calls nothing: it indexes what the data set holds.
+        fetches_batches: the data set fetches a batch at once (``__getitems__``).
+        drops_last: the ragged last batch.
+        tokenizes: with a tokenizer that has threads of its own (``tokenizers``).
+    """
 
     workers: int
     pins: bool
     batch_size: int | None = None
+    persistent: bool | None = None
+    collates: bool = False
+    dataset: str = ""
+    length: int | None = None
+    in_memory: bool = False
+    only_indexes: bool = False
+    fetches_batches: bool = False
+    drops_last: bool = False
+    tokenizes: bool = False
 
 
 class AttentionCall(NamedTuple):
@@ -202,6 +229,10 @@ class Facts:
         graphs_kept: lines that go back through a graph and keep it for another time.
         attention_calls: lines that call ``scaled_dot_product_attention``, each way once.
         workload: the program's parts, where gobrrr has them.
+        wall: what the wall time goes to beside the steps; ``None``: unknown.
+        mean_s: of all steps that were seen, seconds; ``None``: unknown.
+        slow_s: the lengths of steps that took much longer than the median.
+        program: what is known of the program beside its steps; ``None`` of a recording.
     """
 
     step_s: float
@@ -251,6 +282,10 @@ class Facts:
     graphs_kept: tuple[str, ...] = ()
     attention_calls: tuple[AttentionCall, ...] = ()
     workload: Any = None
+    wall: WallTime | None = None
+    mean_s: float | None = None
+    slow_s: tuple[float, ...] = ()
+    program: ProgramFacts | None = None
 
     def leaf_s(self, *names: str) -> float:
         """Sum of the leaves whose names are, or start with, one of ``names``."""
@@ -263,6 +298,11 @@ class Facts:
     def rate(self, name: str) -> float | None:
         """A ceiling's value; ``None`` if there is none."""
         return self.ceilings.get(name)
+
+    @property
+    def steps_share(self) -> float:
+        """Of the wall time, what the steps take; 1 where nothing else is known."""
+        return 1.0 if self.wall is None else self.wall.steps_share
 
     @property
     def autograd_nodes(self) -> int | None:

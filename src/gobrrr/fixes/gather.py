@@ -24,7 +24,8 @@ from gobrrr.devices.allocator import VARIABLES
 from gobrrr.devices.host_costs import dispatch_now_s
 from gobrrr.diagnosis.remedies import is_compiled
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
-from gobrrr.fixes.facts import Facts, IdleFact, LoaderFact, OpFact, OptimizerFact
+from gobrrr.fixes.facts import Facts, IdleFact, OpFact, OptimizerFact
+from gobrrr.fixes.loaders import describe_iterator, describe_loader
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.parametrizations import parametrized
 from gobrrr.fixes.programs import Program, is_module
@@ -45,42 +46,55 @@ def facts_of(
     workload: Workload | None = None,
     is_script: bool = False,
     can_restart: bool = False,
+    times_dispatch: bool = True,
 ) -> Facts:
     """Facts of one diagnosed step; with ``analysis`` op by op in order, otherwise from its rows.
 
     A step on a GPU whose profiled ops are not the recorded ones has its ops by groups that are
-    alike, with the shapes that the profiler saw.
+    alike, with the shapes that the profiler saw. ``times_dispatch``: run an operator for a moment.
     """
     import torch
 
-    phases = {row.phase for row in diagnosis.ops}
-    facts = Facts(
-        step_s=diagnosis.accounted_s,
-        leaves=dict(diagnosis.leaves),
-        ops=_ops_of(diagnosis, analysis),
-        in_order=isinstance(analysis, CpuAnalysis) or (analysis is not None and analysis.in_order),
-        idle=tuple(IdleFact(row.cause, row.time_s, row.source) for row in diagnosis.idle),
-        counters=dict(diagnosis.counters),
-        ceilings={row.name: row.value for row in diagnosis.device.ceilings},
-        device_kind=diagnosis.device.kind,
-        device_name=diagnosis.device.name,
-        memory_bytes=diagnosis.device.memory_bytes,
+    facts = replace(
+        facts_of_record(diagnosis, analysis),
         instruction_sets=identify("cpu").isa if diagnosis.device.kind == "cpu" else (),
-        dispatch_s=dispatch_now_s(torch, diagnosis.accounted_s),
+        dispatch_s=dispatch_now_s(torch, diagnosis.accounted_s) if times_dispatch else None,
         threads=torch.get_num_threads(),
         processors=usable_processors(),
         torch_version=str(torch.__version__),
         has_compiler=has_compiler(diagnosis.device.kind),
         has_memory_budget=has_setting(),
-        trains="backward" in phases or "training" in diagnosis.step.kind,
-        compiled=is_compiled(diagnosis),
         is_script=is_script,
         can_restart=can_restart,
         environment={n: os.environ[n] for n in VARIABLES if os.environ.get(n)},
+    )
+    return facts if workload is None else with_program(facts, workload)
+
+
+def facts_of_record(diagnosis: Diagnosis, analysis: Analysis | None = None) -> Facts:
+    """What a diagnosis alone says, of a step that may have run elsewhere; needs no torch."""
+    phases = {row.phase for row in diagnosis.ops}
+    return Facts(
+        step_s=diagnosis.accounted_s,
+        leaves=dict(diagnosis.leaves),
+        ops=_ops_of(diagnosis, analysis),
+        in_order=isinstance(analysis, CpuAnalysis) or (analysis is not None and analysis.in_order),
+        idle=tuple(IdleFact(row.cause, row.time_s, row.source, row.detail)
+                   for row in diagnosis.idle),
+        wall=diagnosis.wall,
+        mean_s=diagnosis.step.time_s.mean if diagnosis.step.seen is None
+        else diagnosis.step.seen.mean_s,
+        slow_s=tuple(slow.time_s for slow in diagnosis.step.slow_steps),
+        counters=dict(diagnosis.counters),
+        ceilings={row.name: row.value for row in diagnosis.device.ceilings},
+        device_kind=diagnosis.device.kind,
+        device_name=diagnosis.device.name,
+        memory_bytes=diagnosis.device.memory_bytes,
+        trains="backward" in phases or "training" in diagnosis.step.kind,
+        compiled=is_compiled(diagnosis),
         module_classes={row.name: row.module_class for row in diagnosis.modules
                         if row.module_class is not None},
     )  # fmt: skip
-    return facts if workload is None else with_program(facts, workload)
 
 
 def _ops_of(diagnosis: Diagnosis, analysis: Analysis | None) -> tuple[OpFact, ...]:
@@ -316,17 +330,6 @@ def _takes_sparse(optimizer: Any) -> bool:
     return not any(group.get(name) for group in optimizer.param_groups for name in moving)
 
 
-def describe_loader(loader: Any) -> LoaderFact:
-    """What a ``DataLoader`` was asked to do."""
-    return LoaderFact(int(loader.num_workers), bool(loader.pin_memory), loader.batch_size)
-
-
-def describe_iterator(iterator: Any) -> LoaderFact:
-    """What the ``DataLoader`` behind one of its iterators was asked to do."""
-    batch = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
-    return LoaderFact(int(iterator._num_workers), bool(iterator._pin_memory), batch)
-
-
 def _channels_last(inputs: Any) -> bool:
     import torch
 
@@ -347,7 +350,7 @@ def with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
     # A loop holds the loader's iterator; the loader itself may be gone. Of each object only the
     # type is read: ``isinstance`` asks for its ``__class__``, and a proxy's may warn or raise.
     alive = gc.get_objects()
-    loaders = [describe_loader(o) for o in alive if type(o) is DataLoader]
+    loaders = [describe_loader(o) for o in alive if issubclass(type(o), DataLoader)]
     loaders += [describe_iterator(o) for o in alive if issubclass(type(o), _BaseDataLoaderIter)]
     facts = with_unused_gradients(facts, parameters, list(watcher.optimizers))
     trains = facts.trains or bool(optimizers)

@@ -35,7 +35,14 @@ PROCESSORS = (
 def _consider_all(facts: Facts) -> Considered:
     if facts.on_gpu:
         return RuledOut("the step runs on a GPU")
-    if facts.threads >= facts.processors:
+    if facts.threads > facts.processors:
+        shared_s, most_s = taking_turns_s(facts, facts.threads)
+        return prospect_or_not(
+            facts, 0.0, 0.5 * most_s, most_s,
+            f"torch's {facts.threads} threads take turns on {facts.processors} processors in "
+            f"{time_text(shared_s)} of kernels",
+        )  # fmt: skip
+    if facts.threads == facts.processors:
         return RuledOut(f"all {facts.processors} processors are in use already")
     more = facts.processors / facts.threads
     compute_s = facts.leaf_s("compute")
@@ -48,6 +55,15 @@ def _consider_all(facts: Facts) -> Considered:
         f"{time_text(compute_s)} of compute and {time_text(memory_s)} of memory time can be "
         "spread over all of them",
     )  # fmt: skip
+
+
+def taking_turns_s(facts: Facts, threads: int) -> tuple[float, float]:
+    """Seconds of kernels that threads in excess of the processors share, and the most they lose.
+
+    An op ends with the last of its threads, which waits for the turns of the others.
+    """
+    shared_s = facts.leaf_s("compute", "memory.device", "memory.page_faults", "unmodelled")
+    return shared_s, shared_s * (1 - facts.processors / threads)
 
 
 def _consider_one(facts: Facts) -> Considered:

@@ -12,6 +12,7 @@ from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
 from gobrrr.capture.measurements import FEWEST_STEPS, Plan
 from gobrrr.capture.snapshot import state_put_back
 from gobrrr.capture.workload import Workload, as_workload, modules_of, reached_by, title_of
+from gobrrr.causes.naming import name_causes
 from gobrrr.devices import ceilings_beforehand
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.doubled_batch import double_batch
@@ -87,10 +88,11 @@ def diagnose_work(
     *,
     refresh: bool = False,
 ) -> Diagnosed:
-    """Diagnose one step's callable or workload as it is: its state moves on with the steps."""
+    """Diagnose a step's callable or workload, whose state moves on; given ceilings are new."""
     step: Callable[[], Any] = work.step if isinstance(work, Workload) else work
     measured = measure_step(step, plan, modules=modules_of(work), progress=progress)
     source = {"kind": "function", "name": name or title_of(work)}
-    # Ceilings that were measured beforehand are new.
     anew = refresh and ceilings is None
-    return diagnose_measured(measured, source, ceilings, progress, refresh=anew)
+    done = diagnose_measured(measured, source, ceilings, progress, refresh=anew)
+    name_causes(done.diagnosis, done.analysis, done.measured, work)
+    return done

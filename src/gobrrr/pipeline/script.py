@@ -32,8 +32,7 @@ OnAnalysis: TypeAlias = "Callable[[Diagnosis, Analysis, StepWatcher], None]"
 class ScriptOutcome:
     """How the script ended, and its diagnosis or the reason why there is none.
 
-    ``too_few_steps``: fewer than the plan needs, which is the reason. ``ran_on``: the diagnosis was
-    made long before the script ended.
+    ``too_few_steps``: fewer than the plan needs. ``ran_on``: it was diagnosed long before its end.
     """
 
     exit: ScriptExit
@@ -82,12 +81,14 @@ def diagnose_script(
     diagnoses: list[Diagnosis] = []
 
     def conclude(measured: Measurements, watcher: StepWatcher) -> None:
+        from gobrrr.causes.naming import name_causes
         from gobrrr.diagnosis.job_records import diagnosis_of_job
         from gobrrr.pipeline.measured import diagnose_measured
 
         # The script may have set the threads since, or may be inside modes of its own here.
         with outside_the_program():
             done = diagnose_measured(measured, source, None, progress, refresh=anew)
+            name_causes(done.diagnosis, done.analysis, done.measured, watcher)
         # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
         done.diagnosis.counters |= compiler_counters()
         diagnoses.append(diagnosis_of_job(rank, done.diagnosis, done.analysis, measured))

@@ -10,6 +10,7 @@ from typing import Any
 from gobrrr.attribution.recorded import no_work, recorded_step
 from gobrrr.capture.device_profile import steps_of_device
 from gobrrr.capture.traces import read_trace
+from gobrrr.causes.naming import name_causes
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.diagnosis.assemble import assemble
@@ -77,6 +78,7 @@ def _diagnose_one(
     ran = recorded_step(timeline, known)
     diagnosis = assemble(ran.step, source=source, environment=recorded_environment(timeline))
     add_recorded_fusion(diagnosis, ran)
+    name_causes(diagnosis)
     if perfetto is not None:
         from gobrrr.capture.trace_export import write_with_tracks
 
@@ -85,6 +87,5 @@ def _diagnose_one(
 
 
 def _ceilings_of(timeline: Timeline, given: Ceilings | None) -> Ceilings | None:
-    if given is not None or not timeline.device.name:
-        return given
-    return ceilings_from_datasheet(timeline.device.name)
+    name = timeline.device.name
+    return ceilings_from_datasheet(name) if given is None and name else given

@@ -19,6 +19,7 @@ CANNOT_TELL = "cannot tell"
 
 TOO_NOISY = "too noisy"
 _UNTRIED, _ADVICE = "not tried", "advice"
+_CAUSES = "Known causes, with what they take of the wall time"
 _HELPS = "Would help, with the saving per step"
 _PRECISION = "Would help at lower precision (in the best set only with --allow precision)"
 _NO_GAIN = "Tried, no gain"
@@ -40,7 +41,7 @@ def fix_table(diagnosis: Diagnosis) -> TextTable:
         Column("", number=False),
     )
     scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
-    findings = by_saving(diagnosis.findings)
+    findings = by_saving(found for found in diagnosis.findings if not found.is_cause)
     count = Counter(finding.fix for finding in findings)
     rows = tuple(_row(finding, diagnosis, count[finding.fix] > 1) for finding in findings)
     title = f"Fixes: {scale.unit} saved of the step's {scale.text(step_s)}, predicted and measured"
@@ -64,13 +65,14 @@ def finding_groups(diagnosis: Diagnosis) -> list[tuple[str, list[Finding]]]:
     because what came of its trial should be told.
     """
     groups: dict[str, list[Finding]] = {
+        _CAUSES: [finding for finding in diagnosis.findings if finding.is_cause],
         _HELPS: [],
         _PRECISION: [],
         _NO_GAIN: [],
         _COSTS: [],
         _TOGETHER: [],
     }
-    for finding in by_saving(diagnosis.findings):
+    for finding in by_saving(found for found in diagnosis.findings if not found.is_cause):
         helps = _PRECISION if finding.precision else _HELPS
         if finding.worth_s is not None:
             tried = finding.verification is not None and finding.saving_s is not None
@@ -78,7 +80,7 @@ def finding_groups(diagnosis: Diagnosis) -> list[tuple[str, list[Finding]]]:
             groups[helps if finding.worth_s > 0 else without].append(finding)
         else:
             groups[helps if finding.verification is None else _TOGETHER].append(finding)
-    shown = [_HELPS, _PRECISION] if diagnosis.fixes is None else list(groups)
+    shown = [_CAUSES, _HELPS, _PRECISION] if diagnosis.fixes is None else list(groups)
     return [(heading, groups[heading]) for heading in shown if groups[heading]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import NO_VERDICT, Diagnosis, Finding
+from gobrrr.reports.cause_lines import cause_lines, cause_saving
 from gobrrr.reports.fix_table import CANNOT_TELL, trial_line
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import PARTS, Part, cause_label
@@ -380,6 +381,9 @@ def finding_lines(finding: Finding, diagnosis: Diagnosis) -> tuple[str, str, lis
     if lines and finding.title not in (None, "", finding.fix):
         # Under a title the name by which tables and --only know it.
         lines = [plain_name(f"{finding.fix}: {finding.because}")]
+    if finding.is_cause:
+        saving = cause_saving(finding, saving)
+        lines += cause_lines(finding)
     if finding.verification is not None:
         null = None if diagnosis.fixes is None else diagnosis.fixes.null
         lines.append(f"tried: {trial_line(finding.verification, null, finding.precision)}")

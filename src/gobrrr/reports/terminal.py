@@ -101,7 +101,7 @@ def gist_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
         _print_lines(console, [sentence(diagnosis) for sentence in first])
         if diagnosis.verdict:
             console.print(_verdict(diagnosis))
-        elif why := sentences.no_verdict(diagnosis):
+        if why := sentences.no_verdict(diagnosis):
             console.print(hanging("!", why, "yellow"))
         console.print(Text("The full report is above, where the program was diagnosed."))
 

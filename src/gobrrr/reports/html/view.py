@@ -9,6 +9,7 @@ from typing import Any
 
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, Finding, RankRow
 from gobrrr.reports import sentences
+from gobrrr.reports.cause_lines import with_remedy
 from gobrrr.reports.compare import counter_label, counter_text
 from gobrrr.reports.fix_table import CANNOT_TELL, verdict_word
 from gobrrr.reports.html.lanes import LanesView, lanes_view
@@ -305,7 +306,7 @@ def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> F
     return FindingView(
         index=index,
         title=plain_name(finding.title or finding.fix),
-        because=plain_name(finding.because, 2000),
+        because=plain_name(with_remedy(finding), 2000),
         predicted=UNKNOWN
         if finding.prediction is None
         else CANNOT_TELL

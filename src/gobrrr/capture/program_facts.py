@@ -1,0 +1,192 @@
+"""What every live run knows of a program beside its steps: what known causes are found by.
+
+Gathered while the program runs, within a few microseconds a step. Shares are of the wall time of
+the windows to which nothing of gobrrr's was attached (plain windows here), the first left out. A
+fact that a cause needs and that is not here is a field more, noted in ``program_watch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionsFact:
+    """Garbage collections of one generation that took longer than ``program_watch.LONG_NS``.
+
+    Attributes:
+        generation: as ``gc`` counts them; 2: of all objects.
+        count: of those in plain windows.
+        total_s: that these took.
+        longest_s: of them.
+        share: of the wall time of plain windows.
+        lines: the user's that long ones began at, the most time first.
+    """
+
+    generation: int
+    count: int
+    total_s: float
+    longest_s: float
+    share: float
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoteFact:
+    """A line of the user's that was running when the main thread was asked (every 20 ms).
+
+    Attributes:
+        line: ``train.py:31 in main``, the innermost of the user's.
+        callee: the function of a library that it was calling (``PIL.Image.open``); empty: none that
+            is Python.
+        inner: the module of the innermost function that is not of Python's own library, below the
+            line (``PIL.ImageFile``, also where a loop calls it through others); empty: none is.
+        within: the packages further out that had called the line, ``torch.utils.data`` for a data
+            set's; empty: none.
+        count: how often, in plain windows.
+        share: of their wall time: a question that was answered late counts for as long.
+    """
+
+    line: str
+    callee: str
+    inner: str
+    within: str
+    count: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFact:
+    """A tensor that was made of Python's objects, in a step that was recorded.
+
+    Attributes:
+        function: ``tensor`` or ``as_tensor``.
+        line: the user's.
+        given: ``list of arrays``, ``tensor``, ...
+        elements: of the tensor.
+        seconds: that it took.
+    """
+
+    function: str
+    line: str
+    given: str
+    elements: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MarkFact:
+    """A named stretch of the program (``starting loader workers``): how often, how long, where."""
+
+    name: str
+    source: str
+    count: int
+    total_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallFact:
+    """Outermost calls of modules that are alike: how often, how long, with which modes.
+
+    ``index``: which module, by order of first appearance.
+    """
+
+    module: str
+    index: int
+    training: bool
+    gradients: bool
+    source: str
+    count: int
+    total_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadFact:
+    """A Python thread of the program's beside the one of its steps.
+
+    Attributes:
+        name: that it was given.
+        line: the user's line in which it was seen most; where it began if it was never seen.
+        busy: its processor time as a share of the time that it was watched.
+    """
+
+    name: str
+    line: str
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompilationFact:
+    """A compilation of torch.compile's.
+
+    Attributes:
+        function: its name.
+        line: ``train.py:31 in forward``, where the function begins.
+        reason: the guard that failed, where it was compiled before.
+        seconds: that it took; ``None`` if unknown.
+        failed: why it gave up; empty: it did not.
+    """
+
+    function: str
+    line: str
+    reason: str = ""
+    seconds: float | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """What is known of a program beside its steps.
+
+    Attributes:
+        plain_s: wall time of the windows that shares are of, seconds.
+        windows: how many these are.
+        slept: share of the timed steps in which their thread neither ran nor waited for a
+            processor; ``None``: unknown.
+        collections: by generation, those that happened.
+        notes: the user's lines by what they were calling, the most first; ``notes_taken``: of all.
+        modes: of ``anomaly``, ``autograd_profiler``, ``deterministic``, ``no_grad``: the share of
+            notes at which it was on.
+        flags: settings as they are after the measured steps (``cudnn_benchmark``).
+        made: tensors made of Python's objects in the recorded steps; ``recorded`` is how many.
+        loaded: the libraries of ``program_watch.LIBRARIES`` that the program has imported.
+        marks: named stretches. Their share of the wall time includes what a step would have taken.
+        calls: outermost calls of modules by how they were called.
+        threads: other Python threads.
+        compilations: of torch.compile, oldest first.
+        recompile_limit: how many versions of a function torch.compile makes; ``None``: unknown.
+        interop_threads: of torch.
+        environment: variables that decide about threads, tokenizers and launchers.
+        max_rss_bytes: the most memory that the process held; ``None``: unknown.
+    """
+
+    plain_s: float = 0.0
+    windows: int = 0
+    slept: float | None = None
+    collections: tuple[CollectionsFact, ...] = ()
+    notes: tuple[NoteFact, ...] = ()
+    notes_taken: int = 0
+    modes: Mapping[str, float] = field(default_factory=dict)
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    made: tuple[MadeFact, ...] = ()
+    recorded: int = 0
+    loaded: tuple[str, ...] = ()
+    marks: tuple[MarkFact, ...] = ()
+    calls: tuple[CallFact, ...] = ()
+    threads: tuple[ThreadFact, ...] = ()
+    compilations: tuple[CompilationFact, ...] = ()
+    recompile_limit: int | None = None
+    interop_threads: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    max_rss_bytes: int | None = None
+
+    def marked(self, name: str) -> tuple[MarkFact, ...]:
+        """The stretches of that name, the most time first."""
+        return tuple(mark for mark in self.marks if mark.name == name)
+
+    def collected(self, generation: int) -> CollectionsFact | None:
+        """Collections of a generation; ``None``: there was none."""
+        return next((c for c in self.collections if c.generation == generation), None)

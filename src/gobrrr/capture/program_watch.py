@@ -1,0 +1,290 @@
+"""Notes, while a program runs, what ``program_facts`` holds: collections, loaders, lines, modes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+from gobrrr.capture.loader_watch import watch_loader_workers
+from gobrrr.capture.other_python_threads import OtherThreads
+from gobrrr.capture.program_facts import (
+    CallFact,
+    CollectionsFact,
+    CompilationFact,
+    MarkFact,
+    NoteFact,
+    ProgramFacts,
+)
+from gobrrr.capture.saving_watch import watch_saving
+from gobrrr.capture.source_lines import format_line, is_user_file, user_line
+from gobrrr.timeline.step_kinds import CallKey, Mark, StepWindow
+
+_MOST_COLLECTIONS, _MOST_LINES = 50_000, 3
+# Shorter collections look through young objects alone, and are not kept.
+LONG_NS = 300_000
+# Libraries that known causes are about.
+LIBRARIES = ("tokenizers", "PIL", "cv2", "tqdm", "wandb", "tensorboard", "transformers")
+_MOST_FRAMES = 60
+_VARIABLES = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM", "TORCHELASTIC_RUN_ID",
+    "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "OMP_WAIT_POLICY", "CUDA_LAUNCH_BLOCKING",
+)  # fmt: skip
+
+
+class _Note(NamedTuple):
+    """Where the main thread was, in which modes, and how much time that stands for."""
+
+    time_ns: int
+    stands_for_ns: int
+    place: tuple[str, str, str, str]
+    modes: tuple[str, ...]
+
+
+class ProgramWatch:
+    """Notes between ``install`` and ``remove``; ``facts`` tells what came of it.
+
+    Args:
+        clock: that of the windows.
+        mark: is given each named stretch.
+    """
+
+    def __init__(self, clock: Callable[[], int], mark: Callable[[Mark], None]) -> None:
+        self._clock = clock
+        self._mark = mark
+        self._undo: list[Callable[[], None]] = []
+        # (begin, end, generation, line), in order.
+        self._collections: list[tuple[int, int, int, str]] = []
+        self._collecting_ns = 0
+        self._notes: list[_Note] = []
+        self.threads = OtherThreads()
+
+    def install(self) -> None:
+        """Begin."""
+        gc.callbacks.append(self._on_gc)
+        self._undo.append(lambda: gc.callbacks.remove(self._on_gc))
+        self._undo.append(watch_saving(self._clock, self._mark))
+        self._undo.append(watch_loader_workers(self._clock, self._mark))
+
+    def remove(self) -> None:
+        """Leave nothing behind; what was noted stays."""
+        while self._undo:
+            with contextlib.suppress(ValueError):
+                self._undo.pop()()
+
+    def note(self, frame: FrameType, now_ns: int, stands_for_ns: int) -> None:
+        """Where the main thread is, and in which modes; how much time that stands for."""
+        self._notes.append(_Note(now_ns, stands_for_ns, _place(frame), _modes()))
+
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting_ns = self._clock()
+        elif self._collecting_ns and len(self._collections) < _MOST_COLLECTIONS:
+            begin_ns, now = self._collecting_ns, self._clock()
+            self._collecting_ns = 0
+            if now - begin_ns >= LONG_NS:
+                line = user_line(sys._getframe(1)) or ""
+                self._collections.append((begin_ns, now, info["generation"], line))
+
+    def facts(self, windows: Sequence[StepWindow]) -> ProgramFacts:
+        """What was noted in windows, and what the process says of itself now."""
+        import torch
+
+        # What a program does once, it does in its first window.
+        alone = [w for w in windows[1:] if not w.attached and not w.compiles]
+        plain = _Stretches(alone)
+        inside = [note for note in self._notes if plain.holds(note.time_ns)]
+        modes = Counter(mode for note in inside for mode in note.modes)
+        limit = getattr(sys.modules.get("torch._dynamo.config"), "recompile_limit", None)
+        return ProgramFacts(
+            plain_s=plain.total_ns * 1e-9,
+            windows=len(plain.windows),
+            collections=_collections(self._collections, plain),
+            notes=_notes_of(inside),
+            notes_taken=len(inside),
+            modes={mode: n / len(inside) for mode, n in modes.items()},
+            flags=_flags(torch),
+            loaded=tuple(name for name in LIBRARIES if name in sys.modules),
+            marks=_marks_of(plain),
+            calls=_calls_of(plain),
+            threads=self.threads.facts(),
+            compilations=compilations(),
+            recompile_limit=limit if isinstance(limit, int) else None,
+            interop_threads=torch.get_num_interop_threads(),
+            environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+            max_rss_bytes=_max_rss_bytes(),
+        )
+
+
+class _Stretches:
+    """Windows in order of time, and what lies in them."""
+
+    def __init__(self, windows: Sequence[StepWindow]) -> None:
+        self.windows = sorted(windows, key=lambda window: window.begin_ns)
+        self._begins = [window.begin_ns for window in self.windows]
+        self.total_ns = sum(window.length_ns for window in self.windows)
+
+    def holds(self, time_ns: int) -> bool:
+        """Whether a moment is in one of them."""
+        at = bisect_right(self._begins, time_ns) - 1
+        return at >= 0 and time_ns <= self.windows[at].end_ns
+
+    def share(self, ns: float) -> float:
+        """Of their wall time."""
+        return ns / self.total_ns if self.total_ns else 0.0
+
+
+def _collections(
+    found: Iterable[tuple[int, int, int, str]], plain: _Stretches
+) -> tuple[CollectionsFact, ...]:
+    lengths: dict[int, list[int]] = defaultdict(list)
+    lines: dict[int, Counter[str]] = defaultdict(Counter)
+    for begin_ns, end_ns, generation, line in found:
+        if plain.holds(begin_ns):
+            lengths[generation].append(end_ns - begin_ns)
+            if line:
+                lines[generation][line] += end_ns - begin_ns
+    return tuple(
+        CollectionsFact(
+            generation, len(each), sum(each) * 1e-9, max(each) * 1e-9, plain.share(sum(each)),
+            tuple(line for line, _ in lines[generation].most_common(_MOST_LINES)),
+        )
+        for generation, each in sorted(lengths.items())
+    )  # fmt: skip
+
+
+def _notes_of(notes: Sequence[_Note]) -> tuple[NoteFact, ...]:
+    counts = Counter(note.place for note in notes)
+    stands_for: Counter[tuple[str, str, str, str]] = Counter()
+    for note in notes:
+        stands_for[note.place] += note.stands_for_ns
+    total_ns = stands_for.total()
+    return tuple(
+        NoteFact(*place, counts[place], ns / total_ns) for place, ns in stands_for.most_common()
+    )
+
+
+def _marks_of(plain: _Stretches) -> tuple[MarkFact, ...]:
+    lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for window in plain.windows:
+        for mark in window.marks:
+            lengths[mark.name, mark.source].append(mark.end_ns - mark.begin_ns)
+    found = [
+        MarkFact(name, source, len(each), sum(each) * 1e-9, plain.share(sum(each)))
+        for (name, source), each in lengths.items()
+    ]
+    return tuple(sorted(found, key=lambda mark: -mark.total_s))
+
+
+def _calls_of(plain: _Stretches) -> tuple[CallFact, ...]:
+    lengths: dict[tuple[str, int, bool, bool], list[int]] = defaultdict(list)
+    sources: dict[tuple[str, int, bool, bool], CallKey] = {}
+    for window in plain.windows:
+        for call in window.calls:
+            key = call.key.module, call.key.instance, call.key.training, call.key.gradients
+            lengths[key].append(call.end_ns - call.begin_ns)
+            sources.setdefault(key, call.key)
+    found = [
+        CallFact(*key, sources[key].source, len(each), sum(each) * 1e-9, plain.share(sum(each)))
+        for key, each in lengths.items()
+    ]
+    return tuple(sorted(found, key=lambda call: -call.total_s))
+
+
+def _place(frame: FrameType) -> tuple[str, str, str, str]:
+    """The innermost line of the user's, what it calls of a library, and what called it."""
+    called: FrameType | None = None
+    inner = ""
+    at: FrameType | None = frame
+    for _ in range(_MOST_FRAMES):
+        if at is None or is_user_file(at.f_code.co_filename):
+            break
+        module = _module_of(at)
+        if not inner and module.partition(".")[0] not in sys.stdlib_module_names:
+            inner = module
+        called, at = at, at.f_back
+    if at is None or not is_user_file(at.f_code.co_filename):
+        return "", "" if called is None else _name_of(frame), inner, ""
+    line = format_line(at.f_code.co_filename, at.f_lineno, at.f_code.co_name)
+    outer = at.f_back
+    for _ in range(_MOST_FRAMES):
+        if outer is None or not is_user_file(outer.f_code.co_filename):
+            break
+        outer = outer.f_back
+    within = "" if outer is None else _module_of(outer)
+    return line, "" if called is None else _name_of(called), inner, within
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _name_of(frame: FrameType) -> str:
+    return f"{_module_of(frame)}.{frame.f_code.co_name}"
+
+
+def _modes() -> tuple[str, ...]:
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return ()
+    found = []
+    if torch.is_anomaly_enabled():
+        found.append("anomaly")
+    if torch.autograd._profiler_enabled():
+        found.append("autograd_profiler")
+    if torch.are_deterministic_algorithms_enabled():
+        found.append("deterministic")
+    if not torch.is_grad_enabled():
+        found.append("no_grad")
+    return tuple(found)
+
+
+def _flags(torch: Any) -> dict[str, bool]:
+    """Settings of torch that decide about time, as they are now."""
+    return {
+        "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+        "cudnn_deterministic": bool(torch.backends.cudnn.deterministic),
+        "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
+        "anomaly": bool(torch.is_anomaly_enabled()),
+        "gc_enabled": gc.isenabled(),
+    }
+
+
+def compilations() -> tuple[CompilationFact, ...]:
+    """What torch.compile did in this process, oldest first; nothing where it was never loaded."""
+    loaded = sys.modules.get("torch._dynamo.utils")
+    get = getattr(loaded, "get_compilation_metrics", None)
+    if get is None:
+        return ()
+    found = []
+    for each in get():
+        name, file = getattr(each, "co_name", None), getattr(each, "co_filename", None)
+        first = getattr(each, "co_firstlineno", None)
+        if name is None or file is None:
+            continue
+        found.append(
+            CompilationFact(
+                function=name,
+                line=format_line(file, first or 0, name),
+                reason=str(getattr(each, "recompile_reason", None) or ""),
+                seconds=getattr(each, "entire_frame_compile_time_s", None),
+                failed=str(getattr(each, "fail_reason", None) or ""),
+            )
+        )
+    return tuple(found)
+
+
+def _max_rss_bytes() -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Kilobytes, but on macOS.
+    return int(most if sys.platform == "darwin" else most * 1024)

@@ -1,0 +1,43 @@
+"""Every cause, in the order in which causes of equal weight are told."""
+
+from __future__ import annotations
+
+from gobrrr.causes.cause import Cause
+from gobrrr.causes.collector import COLLECTED_BY_HAND, COLLECTOR
+from gobrrr.causes.evaluation_gradients import EVALUATION_GRADIENTS
+from gobrrr.causes.image_decoding import IMAGE_DECODING
+from gobrrr.causes.interpreter_lock import INTERPRETER_LOCK
+from gobrrr.causes.logging_each_step import (
+    FSYNC_EACH_STEP,
+    HISTOGRAMS_EACH_STEP,
+    LOGGING_EACH_STEP,
+    PROGRESS_BAR,
+)
+from gobrrr.causes.made_of_lists import TENSOR_OF_ARRAYS, TENSOR_OF_TENSOR
+from gobrrr.causes.no_workers import NO_WORKERS
+from gobrrr.causes.sample_by_sample import SAMPLE_BY_SAMPLE
+from gobrrr.causes.started_workers import STARTED_WORKERS
+from gobrrr.causes.thread_count import MORE_THREADS, ONE_THREAD_BY_LAUNCHER
+from gobrrr.causes.tokenizer_forks import TOKENIZER_FORKS
+from gobrrr.causes.workers_in_memory import WORKERS_IN_MEMORY
+
+CAUSES: tuple[Cause, ...] = (
+    MORE_THREADS,
+    ONE_THREAD_BY_LAUNCHER,
+    STARTED_WORKERS,
+    WORKERS_IN_MEMORY,
+    SAMPLE_BY_SAMPLE,
+    IMAGE_DECODING,
+    NO_WORKERS,
+    TOKENIZER_FORKS,
+    TENSOR_OF_ARRAYS,
+    TENSOR_OF_TENSOR,
+    COLLECTOR,
+    COLLECTED_BY_HAND,
+    INTERPRETER_LOCK,
+    FSYNC_EACH_STEP,
+    HISTOGRAMS_EACH_STEP,
+    LOGGING_EACH_STEP,
+    PROGRESS_BAR,
+    EVALUATION_GRADIENTS,
+)

@@ -1,0 +1,41 @@
+"""Evaluation that records gradients nobody goes back through: ``torch.no_grad``."""
+
+from __future__ import annotations
+
+from gobrrr.causes.cause import Cause, Found, saves_of_wall
+from gobrrr.fixes.facts import Facts
+from gobrrr.timeline.quantities import count, percent
+
+# Recording what a backward pass would need: from nothing to about a third of such a forward pass
+# (fresh memory for each activation, nodes of autograd).
+_LOW, _EXPECTED, _HIGH = 0.0, 0.15, 0.35
+
+
+def _find(facts: Facts) -> Found | None:
+    program = facts.program
+    if program is None or not facts.trains:
+        return None
+    trained = {(call.module, call.index) for call in program.calls if call.training}
+    found = [
+        call
+        for call in program.calls
+        if call.gradients and not call.training and (call.module, call.index) in trained
+    ]
+    if not found:
+        return None
+    share = min(1.0, sum(call.share for call in found))
+    return saves_of_wall(
+        f"{count(sum(call.count for call in found))} calls of {found[0].module} in eval mode "
+        f"record gradients, and no step goes back through them: {percent(share)} of the wall time",
+        tuple(dict.fromkeys(call.source for call in found if call.source)),
+        _LOW * share, _EXPECTED * share, _HIGH * share, share,
+    )  # fmt: skip
+
+
+EVALUATION_GRADIENTS = Cause(
+    name="evaluation_with_gradients",
+    title="evaluation records gradients that nobody uses (torch.no_grad)",
+    words=("torch.no_grad", "inference_mode", "validation out of memory", "eval() no_grad"),
+    find=_find,
+    remedy="with torch.no_grad(): around the evaluation (model.eval() alone does not do it)",
+)

@@ -1,0 +1,66 @@
+"""Tensors that are made of lists of arrays or of tensors, and of tensors: element by element."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from gobrrr.capture.program_facts import MadeFact
+from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.fixes.facts import Facts
+from gobrrr.timeline.quantities import count, percent, time_text
+
+# What stacking the same numbers takes: bytes at the rate of a copy in cache or memory, and a call.
+_STACKED_BYTES_PER_S, _PER_CALL_S = 1e9, 20e-6
+
+
+def _find_made(facts: Facts, given: tuple[str, ...], how: str, within_s: float) -> Found | None:
+    program = facts.program
+    if program is None or not program.recorded:
+        return None
+    made = [each for each in program.made if each.given in given and each.line]
+    if not made:
+        return None
+    by_line: dict[str, list[MadeFact]] = defaultdict(list)
+    for each in made:
+        by_line[each.line].append(each)
+    lines = sorted(by_line, key=lambda line: -sum(each.seconds for each in by_line[line]))
+    taken_s = sum(each.seconds for each in made) / program.recorded
+    elements = sum(each.elements for each in made) / program.recorded
+    calls = len(made) / program.recorded
+    left_s = 4 * elements / _STACKED_BYTES_PER_S + calls * _PER_CALL_S
+    # A recorded step is no timed one: it is longer, and so is this.
+    high_s = min(taken_s, within_s)
+    return saves(
+        f"torch.{made[0].function} of a {made[0].given} {how}: {count(round(elements))} elements "
+        f"a step take {time_text(taken_s)} ({percent(min(1.0, taken_s / facts.step_s))} of the "
+        f"step), and copying them about {time_text(left_s)}",
+        tuple(lines[:3]), 0.6 * (high_s - left_s), high_s - left_s, high_s,
+    )  # fmt: skip
+
+
+def _of_lists(facts: Facts) -> Found | None:
+    # No kernel runs meanwhile.
+    within_s = facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
+    given = ("list of arrays", "list of tensors")
+    return _find_made(facts, given, "walks every number in Python", within_s)
+
+
+def _of_tensors(facts: Facts) -> Found | None:
+    return _find_made(facts, ("tensor",), "copies what is a tensor already", facts.step_s)
+
+
+TENSOR_OF_ARRAYS = Cause(
+    name="tensor_of_arrays",
+    title="a tensor is made of a list of arrays, number by number (np.stack)",
+    words=("creating a tensor from a list of numpy.ndarrays is extremely slow", "np.stack",
+           "torch.tensor slow", "torch.from_numpy"),
+    find=_of_lists,
+    remedy="torch.from_numpy(np.stack(arrays)); torch.stack(tensors) of tensors",
+)  # fmt: skip
+TENSOR_OF_TENSOR = Cause(
+    name="tensor_of_tensor",
+    title="torch.tensor(x) copies what is a tensor already (detach, as_tensor)",
+    words=("to copy construct from a tensor", "sourceTensor.clone().detach()", "torch.as_tensor"),
+    find=_of_tensors,
+    remedy="x.detach() or torch.as_tensor(x); x.detach().clone() if a copy is wanted",
+)

@@ -1,0 +1,145 @@
+"""The known causes of a diagnosed step, as findings: what is there, the most wall time first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import mean
+
+from gobrrr.attribution.device_run import Analysis
+from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.steps import StepWatcher
+from gobrrr.capture.workload import Workload
+from gobrrr.causes import catalogue
+from gobrrr.causes.cause import Cause, Found
+from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.verdict import verdict_of
+from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.gather import facts_of, facts_of_record, with_objects
+
+# A cause that takes less of the wall time is not told, unless it warns.
+LEAST_OF_WALL = 0.03
+
+
+def name_causes(
+    diagnosis: Diagnosis,
+    analysis: Analysis | None = None,
+    measured: Measurements | None = None,
+    of: object = None,
+) -> None:
+    """Adds the causes that are there to the diagnosis, and the largest to its verdict.
+
+    Of a recording there is the diagnosis alone; of a run what was measured. ``of``: the watcher of
+    a script, for its objects, or a workload; any other program has none that are known.
+    """
+    if measured is None:
+        facts = facts_of_record(diagnosis)
+    else:
+        work = of if isinstance(of, Workload) else None
+        scripted = isinstance(of, StepWatcher)
+        facts = facts_of(
+            diagnosis, analysis, workload=work, is_script=scripted, times_dispatch=False
+        )
+        facts = with_objects(facts, of) if isinstance(of, StepWatcher) else facts
+        program = replace(
+            measured.program(measured.windows),
+            made=tuple(measured.made),
+            recorded=len(measured.recorded_steps),
+            slept=_slept(measured),
+        )
+        facts = replace(facts, program=program)
+    found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
+    if found:
+        diagnosis.findings += found
+        diagnosis.verdict = verdict_of(diagnosis)
+
+
+def _slept(measured: Measurements) -> float | None:
+    """Share of the timed steps that their thread slept; ``None``: unknown."""
+    lengths_ns = measured.all_plain_ns
+    slept_ns = measured.slept_ns
+    if not slept_ns or not lengths_ns:
+        return None
+    return min(1.0, mean(slept_ns) / mean(lengths_ns))
+
+
+def causes_of(
+    facts: Facts, *, trusted: bool = True, failures: list[str] | None = None
+) -> list[Finding]:
+    """One finding for each cause that is there, the largest saving of the wall time first.
+
+    ``trusted``: the times are the program's; otherwise its causes are told without savings.
+    ``failures`` gets a sentence for each cause whose own code fails; without it that raises.
+    """
+    told = []
+    for cause in catalogue.CAUSES:
+        try:
+            found = cause.find(facts)
+        except Exception as error:  # the diagnosis does without it, and says so
+            if failures is None:
+                raise
+            failures.append(
+                f"Whether {cause.name} is a cause here could not be told, by a defect of its rule "
+                f"({type(error).__name__}: {error})."
+            )
+            continue
+        if found is not None and _is_told(cause, found, facts):
+            told.append((cause, found))
+    told.sort(key=lambda pair: -(_saved(pair[1], facts) or 0.0))
+    return [_finding(cause, found, facts, trusted) for cause, found in told]
+
+
+def _saved(found: Found, facts: Facts) -> float | None:
+    """Of the wall time, what the remedy saves; ``None``: unknown."""
+    if found.wall_expected is not None:
+        return found.wall_expected
+    if found.expected_s is None or facts.step_s <= 0:
+        return None
+    return min(found.expected_s / facts.step_s, 1.0) * facts.steps_share
+
+
+def _is_told(cause: Cause, found: Found, facts: Facts) -> bool:
+    saved = _saved(found, facts)
+    return cause.warns or saved is None or saved >= LEAST_OF_WALL
+
+
+def _finding(cause: Cause, found: Found, facts: Facts, trusted: bool) -> Finding:
+    share = _saved(found, facts) if found.share is None else found.share
+    return Finding(
+        fix=cause.name,
+        title=f"{cause.title[:1].upper()}{cause.title[1:]}",
+        prediction=_prediction(found, facts) if trusted else None,
+        because=f"{found.evidence}.",
+        sources=list(found.sources),
+        advice=True,
+        words=list(cause.words),
+        remedy=cause.remedy,
+        verify=f"gobrrr fix --only {cause.verified_by}" if cause.verified_by else "",
+        cause_share=share,
+        of_wall=_of_wall(found) if trusted else None,
+    )
+
+
+def _prediction(found: Found, facts: Facts) -> Prediction | None:
+    if found.wall_expected is not None or found.expected_s is None or facts.step_s <= 0:
+        return None
+    # Nothing saves the whole step.
+    most_s = 0.999 * facts.step_s
+    expected_s = min(found.expected_s, most_s)
+    low_s = expected_s if found.low_s is None else min(found.low_s, expected_s)
+    high_s = expected_s if found.high_s is None else max(found.high_s, expected_s)
+    return Prediction(
+        low_s=low_s,
+        expected_s=expected_s,
+        high_s=min(high_s, facts.step_s),
+        speedup=facts.step_s / (facts.step_s - expected_s),
+    )
+
+
+def _of_wall(found: Found) -> Portion | None:
+    expected = found.wall_expected
+    if expected is None:
+        return None
+    low = expected if found.wall_low is None else found.wall_low
+    high = expected if found.wall_high is None else found.wall_high
+    return Portion(low=low, expected=expected, high=high)

@@ -1,0 +1,39 @@
+"""Loader workers that hand over what the main process could index itself: fewer of them."""
+
+from __future__ import annotations
+
+from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.fixes.facts import Facts
+from gobrrr.timeline.quantities import count, percent, time_text
+
+# Fetching a sample by index and stacking it: torch 2.13, an EPYC (Zen 4) and a Xeon, TensorDataset
+# of two columns. Upper figure of both.
+_PER_SAMPLE_S = 15e-6
+
+
+def _find(facts: Facts) -> Found | None:
+    loading_s = facts.leaf_s("overhead.data_loading")
+    loaders = [one for one in facts.loaders if one.workers]
+    if loading_s <= 0 or not loaders or not all(o.in_memory and o.only_indexes for o in loaders):
+        return None
+    loader = max(loaders, key=lambda one: one.workers)
+    here_s = (loader.batch_size or 1) * _PER_SAMPLE_S
+    if here_s >= loading_s:
+        return None
+    return saves(
+        f"{count(loader.workers)} workers index {loader.dataset}, whose samples are in memory, and "
+        f"hand each batch over through shared memory; each step waits {time_text(loading_s)} for "
+        f"it ({percent(loading_s / facts.step_s)}), and indexing in the main process takes about "
+        f"{time_text(here_s)}",
+        tuple(i.source for i in facts.idle if i.cause == "data_loading" and i.source)[:3],
+        0.0, loading_s - here_s, loading_s,
+    )  # fmt: skip
+
+
+WORKERS_IN_MEMORY = Cause(
+    name="workers_for_memory",
+    title="loader workers fetch what is in memory already (num_workers=0)",
+    words=("num_workers=0 faster", "DataLoader workers slower", "TensorDataset num_workers"),
+    find=_find,
+    remedy="DataLoader(..., num_workers=0), or index the tensors by batch",
+)

@@ -1,0 +1,21 @@
+"""Histograms of all parameters in each step, or now and then."""
+
+import sys
+
+import torch
+from torch import nn
+
+SOUND = "--sound" in sys.argv
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(160):
+    loss = model(torch.randn(32, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if not SOUND or step % 80 == 0:
+        for parameter in model.parameters():
+            for _ in range(10):
+                torch.histc(parameter.detach(), 64)  # here

@@ -1,0 +1,215 @@
+"""Each cause on made-up facts: there with its bound, and not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixes.facts import facts
+from gobrrr.capture.loader_watch import ENDING_WORKERS, STARTING_WORKERS
+from gobrrr.capture.program_facts import (
+    CallFact,
+    CollectionsFact,
+    MadeFact,
+    MarkFact,
+    NoteFact,
+    ProgramFacts,
+    ThreadFact,
+)
+from gobrrr.causes import catalogue
+from gobrrr.causes.naming import LEAST_OF_WALL, causes_of
+from gobrrr.fixes.facts import IdleFact, LoaderFact
+from gobrrr.timeline.step_kinds import WallTime
+
+LINE = "train.py:7 in <module>"
+LOADING = {"overhead.data_loading": 0.6, "compute.matrix.roof": 0.4}
+IDLE = (IdleFact("data_loading", 0.6, LINE),)
+IN_MEMORY = {"in_memory": True, "only_indexes": True, "dataset": "TensorDataset"}
+
+
+def program(**more):
+    return ProgramFacts(**({"plain_s": 10.0, "windows": 100, "notes_taken": 100} | more))
+
+
+def note(share, line=LINE, callee="", inner="", within=""):
+    return NoteFact(line, callee, inner, within, round(100 * share), share)
+
+
+def call(training, gradients, share=0.3, index=0):
+    return CallFact("Net", index, training, gradients, LINE, 10, 3.0, share)
+
+
+def torchrun(ranks):
+    return {
+        "TORCHELASTIC_RUN_ID": "x", "OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(ranks)
+    }  # fmt: skip
+
+
+PRESENT = {
+    "workers_each_epoch": {
+        "program": program(
+            marks=(
+                MarkFact(STARTING_WORKERS, LINE, 25, 3.0, 0.3),
+                MarkFact(ENDING_WORKERS, LINE, 25, 1.0, 0.1),
+            )
+        )
+    },
+    "workers_for_memory": {
+        "leaves": LOADING, "idle": IDLE, "loaders": (LoaderFact(2, False, 16, **IN_MEMORY),)
+    },
+    "sample_by_sample": {
+        "leaves": LOADING, "idle": IDLE, "loaders": (LoaderFact(0, False, 256, **IN_MEMORY),)
+    },
+    "no_loader_workers": {
+        "leaves": LOADING, "idle": IDLE, "loaders": (LoaderFact(0, False, 16),), "processors": 8
+    },
+    "image_decoding": {
+        "loaders": (LoaderFact(0, False, 16),),
+        "program": program(notes=(note(0.4, inner="PIL.ImageFile"),)),
+    },
+    "tokenizer_forks": {
+        "leaves": LOADING, "idle": IDLE, "loaders": (LoaderFact(2, False, 16, tokenizes=True),),
+        "program": program(),
+    },
+    "tensor_of_arrays": {
+        "leaves": {"overhead.python": 0.8},
+        "program": program(
+            made=(MadeFact("tensor", LINE, "list of arrays", 1000, 0.5),), recorded=1
+        ),
+    },
+    "tensor_of_tensor": {
+        "program": program(made=(MadeFact("tensor", LINE, "tensor", 1000, 0.5),), recorded=1)
+    },
+    "garbage_collector": {
+        "program": program(collections=(CollectionsFact(2, 10, 3.0, 0.4, 0.3, (LINE,)),))
+    },
+    "more_threads_than_cores": {
+        "leaves": {"compute.matrix.below": 0.9}, "threads": 16, "processors": 2
+    },
+    "one_thread_by_launcher": {
+        "leaves": {"compute.matrix.roof": 0.9}, "threads": 1, "processors": 8,
+        "program": program(environment=torchrun(2)),
+    },
+    "interpreter_lock": {
+        "program": program(threads=(ThreadFact("featurizer", LINE, 0.7),), slept=0.4)
+    },
+    "progress_bar": {"program": program(notes=(note(0.2, inner="tqdm.std"),))},
+    "logging_each_step": {"program": program(notes=(note(0.2, callee="logging.info"),))},
+    "evaluation_with_gradients": {
+        "trains": True, "program": program(calls=(call(True, True), call(False, True)))
+    },
+}  # fmt: skip
+# The same without what makes it the cause.
+ABSENT = {
+    "workers_each_epoch": {
+        "program": program(marks=(MarkFact(STARTING_WORKERS, LINE, 1, 3.0, 0.3),))
+    },
+    "workers_for_memory": {
+        "leaves": LOADING,
+        "loaders": (LoaderFact(2, False, 16, in_memory=True, only_indexes=False),),
+    },
+    "sample_by_sample": {
+        "leaves": {"overhead.data_loading": 0.2, "compute.matrix.roof": 0.8},
+        "loaders": (LoaderFact(0, False, None, **IN_MEMORY),),
+    },
+    "no_loader_workers": {
+        "leaves": {"overhead.data_loading": 0.1, "compute.matrix.roof": 0.9},
+        "loaders": (LoaderFact(0, False, 16),), "processors": 8,
+    },
+    "image_decoding": {"program": program(notes=(note(0.01, inner="PIL.ImageFile"),))},
+    "tokenizer_forks": {
+        "leaves": LOADING, "loaders": (LoaderFact(2, False, 16, tokenizes=True),),
+        "program": program(environment={"TOKENIZERS_PARALLELISM": "false"}),
+    },
+    "tensor_of_arrays": {
+        "leaves": {"overhead.python": 0.8},
+        "program": program(
+            made=(MadeFact("tensor", LINE, "list of numbers", 1000, 0.5),), recorded=1
+        ),
+    },
+    "tensor_of_tensor": {
+        "program": program(made=(MadeFact("as_tensor", LINE, "array", 1000, 0.5),), recorded=1)
+    },
+    "garbage_collector": {
+        "program": program(collections=(CollectionsFact(2, 1, 0.1, 0.1, 0.01, (LINE,)),))
+    },
+    "more_threads_than_cores": {
+        "leaves": {"compute.matrix.below": 0.9}, "threads": 2, "processors": 2
+    },
+    # Each rank has a processor of its own, and no more.
+    "one_thread_by_launcher": {
+        "leaves": {"compute.matrix.roof": 0.9}, "threads": 1, "processors": 2,
+        "program": program(environment=torchrun(2)),
+    },
+    # The steps' thread sleeps because it waits for data.
+    "interpreter_lock": {
+        "leaves": LOADING,
+        "program": program(threads=(ThreadFact("featurizer", LINE, 0.7),), slept=0.6),
+    },
+    # A bar that waits for a loader.
+    "progress_bar": {
+        "program": program(
+            notes=(note(0.9, callee="tqdm.std.__iter__", inner="torch.utils.data.dataloader"),)
+        )
+    },
+    "logging_each_step": {
+        "program": program(notes=(note(0.2, callee="logging.info", within="torch.utils.data.x"),))
+    },
+    "evaluation_with_gradients": {
+        "trains": True, "program": program(calls=(call(True, True), call(False, False)))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_it_is_told_with_a_bound(name):
+    (finding,) = causes_of(facts(**PRESENT[name]))
+    assert finding.fix == name
+    assert finding.words and finding.remedy and finding.because.endswith(".")
+    saved = finding.of_wall or finding.prediction
+    if name != "tokenizer_forks":
+        low, high = (saved.low, saved.high) if finding.of_wall else (saved.low_s, saved.high_s)
+        assert 0 <= low <= high <= 1.0
+        assert 0 < finding.cause_share <= 1.0
+    if "threads" not in PRESENT[name]:
+        assert finding.sources == [LINE]
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_it_is_not_told_where_it_is_not(name):
+    assert [finding.fix for finding in causes_of(facts(**ABSENT[name]))] == []
+
+
+def test_without_a_cause_nothing_is_told():
+    assert causes_of(facts(leaves={"compute.matrix.roof": 1.0}, program=program())) == []
+    assert causes_of(facts(leaves={"compute.matrix.roof": 1.0})) == []
+
+
+def test_the_largest_saving_comes_first():
+    """Of the wall time: what is saved of a step counts as far as steps are the wall time."""
+    marks = (MarkFact(STARTING_WORKERS, LINE, 25, 4.0, 0.4),)
+    arrays = (MadeFact("tensor", LINE, "list of arrays", 1000, 0.5),)
+    known = program(marks=marks, made=arrays, recorded=1)
+    both = {"leaves": {"overhead.python": 0.8}, "program": known}
+    assert [f.fix for f in causes_of(facts(**both))] == ["tensor_of_arrays", "workers_each_epoch"]
+    wall = WallTime(0.5, (), 100)
+    assert [f.fix for f in causes_of(facts(**both, wall=wall))] == [
+        "workers_each_epoch", "tensor_of_arrays"
+    ]  # fmt: skip
+
+
+def test_what_saves_little_is_left_out():
+    small = program(marks=(MarkFact(STARTING_WORKERS, LINE, 25, 0.1, 0.9 * LEAST_OF_WALL),))
+    assert causes_of(facts(program=small)) == []
+
+
+def test_times_of_a_busy_machine_give_no_saving():
+    (finding,) = causes_of(facts(**PRESENT["sample_by_sample"]), trusted=False)
+    assert finding.prediction is None and finding.of_wall is None
+    assert finding.sources == [LINE]
+
+
+def test_names_are_unique_and_told_in_full():
+    names = [cause.name for cause in catalogue.CAUSES]
+    assert len(set(names)) == len(names)
+    for cause in catalogue.CAUSES:
+        assert cause.words and cause.title and cause.remedy, cause.name

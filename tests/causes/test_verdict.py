@@ -1,0 +1,99 @@
+"""Where the verdict names a cause: within three sentences, first where it is most of the time."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
+from gobrrr.diagnosis.known_causes import name_ranks_of_causes
+from gobrrr.diagnosis.storage import load
+from gobrrr.diagnosis.verdict import verdict_of
+from gobrrr.reports.cause_lines import cause_saving, with_remedy
+from gobrrr.reports.terminal import report_text
+
+TITLE = "Garbage collection scans a large heap (gc.freeze)"
+
+
+def cause(**more):
+    given = {"fix": "garbage_collector", "prediction": None, "because": "It is.", "title": TITLE,
+             "sources": ["train.py:7 in main"], "words": ["gc.freeze"], "remedy": "gc.freeze()",
+             "advice": True}  # fmt: skip
+    return Finding(**(given | more))
+
+
+def sentences(diagnosis):
+    return re.split(r"(?<=\.) (?=[A-Z])", verdict_of(diagnosis))
+
+
+@pytest.fixture
+def found(data):
+    return load(data / "training.json")
+
+
+@pytest.mark.parametrize("regime", ["compute", "memory", "overhead"])
+def test_it_is_within_three_sentences(found, regime):
+    found.regime = regime
+    found.findings = [cause(cause_share=0.3)]
+    named = "Known cause: garbage collection scans a large heap (gc.freeze), 30 % of the wall time"
+    first = sentences(found)[:3]
+    assert any(named in sentence and "train.py:7" in sentence for sentence in first), first
+
+
+def test_of_most_of_the_wall_time_it_comes_first(found):
+    half = cause(cause_share=0.6, of_wall=Portion(low=0.3, expected=0.55, high=0.6))
+    found.findings = [half]
+    assert sentences(found)[0].startswith("Known cause: garbage collection")
+    of_the_step = Prediction(low_s=0.0, expected_s=0.1, high_s=0.2, speedup=2.0)
+    found.findings = [cause(cause_share=0.6, prediction=of_the_step)]
+    assert not sentences(found)[0].startswith("Known cause")
+
+
+def test_without_a_regime_it_is_still_named(found):
+    found.regime, found.findings = None, [cause(cause_share=0.3)]
+    assert verdict_of(found).startswith("Known cause: garbage collection")
+    found.findings = []
+    assert verdict_of(found) == ""
+
+
+def test_further_ones_are_named_where_they_are_large(found):
+    other = {"fix": "progress_bar", "title": "A progress bar is drawn"}
+    found.findings = [cause(cause_share=0.4), cause(cause_share=0.3, **other)]
+    assert "Also: a progress bar is drawn (train.py:7)." in verdict_of(found)
+    found.findings[1].cause_share = 0.05
+    assert "progress bar" not in verdict_of(found)
+
+
+def test_a_name_keeps_its_capitals(found):
+    found.findings = [cause(title="MFU counts what is computed twice", cause_share=0.2)]
+    assert "Known cause: MFU counts" in verdict_of(found)
+
+
+def test_the_report_has_place_remedy_and_words(found):
+    found.findings = [cause(cause_share=0.3, verify="gobrrr fix --only x")]
+    text = report_text(found)
+    assert "Known causes, with what they take of the wall time" in text
+    for line in ("at: train.py:7", "remedy: gc.freeze()", "try: gobrrr fix --only x",
+                 "search for: gc.freeze"):  # fmt: skip
+        assert line in text
+    assert "gc.freeze()" in with_remedy(found.findings[0])
+
+
+def test_what_is_saved_outside_the_steps_is_of_the_wall_time():
+    half = cause(cause_share=0.6, of_wall=Portion(low=0.3, expected=0.5, high=0.6))
+    assert cause_saving(half, "?") == "50 % (30 % to 60 %)"
+    assert cause_saving(cause(cause_share=0.25), "?") == "25 %"
+    assert cause_saving(cause(), "?") != "25 %"
+
+
+def test_a_cause_of_one_rank_is_told_with_its_rank(data):
+    ranks = {rank: load(data / "training.json") for rank in range(3)}
+    everywhere = {"fix": "progress_bar", "title": "A progress bar is drawn"}
+    for diagnosis in ranks.values():
+        diagnosis.findings = [cause(cause_share=0.1, **everywhere)]
+    ranks[1].findings.insert(0, cause(cause_share=0.4))
+    name_ranks_of_causes(ranks, shown=2)
+    titles = [finding.title for finding in ranks[2].findings]
+    assert titles == [f"{TITLE}, on rank 1 alone", "A progress bar is drawn"]
+    assert "on rank 1 alone, 40 % of the wall time" in verdict_of(ranks[2])
