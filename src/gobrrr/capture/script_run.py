@@ -15,6 +15,7 @@ from gobrrr.capture.deferred_signals import signals_deferred
 from gobrrr.capture.farewell import heard_before_it_leaves, told_to_its_end
 from gobrrr.capture.fused_optimizers import has_fused
 from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
+from gobrrr.capture.import_hook import when_imported
 from gobrrr.capture.measurements import FEWEST_STEPS, STEADY_STEPS, Measurements, Plan
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 from gobrrr.capture.rank_of_job import RankOfJob
@@ -84,6 +85,7 @@ def measure_script(
     stop: bool,
     if_raised: bool = True,
     step: str = "",
+    threads: int | None = None,
 ) -> ScriptEnd:
     """Run a script to its end and measure its steps on the way.
 
@@ -91,8 +93,10 @@ def measure_script(
     (``stop`` ends it there; with ``if_raised`` it is called once more where the script has raised
     before that, with what there is). A ``GobrrrError`` that it raises is the problem: the script is
     not to blame, and runs on. ``rank``: what the process is in a job. ``step``: what a step is
-    (``optimizer``, ``call``, the name of a module), where the user says it.
+    (``optimizer``, ``call``, the name of a module), where the user says it. ``threads`` of torch
+    are set as soon as the script imports it.
     """
+    forget = when_imported("torch", lambda: _set_threads(threads))
     run = _Run(plan, on_measured, stop, progress, rank or RankOfJob(None), step, script.code)
     run.watcher.install()
     try:
@@ -103,8 +107,16 @@ def measure_script(
             with told_to_its_end():
                 run.is_over(ended, if_raised)
     finally:
+        forget()
         run.end()
     return ScriptEnd(ended, run.problem, run.too_few_steps, ran_on)
+
+
+def _set_threads(threads: int | None) -> None:
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 def _device_in_use() -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from gobrrr.capture.import_hook import when_imported
 from gobrrr.capture.replacement import put_in_place
 from gobrrr.capture.source_lines import is_user_file
 
@@ -34,7 +35,17 @@ class OptimizersMade:
         self._made: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def watch(self) -> Callable[[], None]:
-        """Begin; returns what ends it."""
+        """Begin, as soon as the program has imported torch; returns what ends it."""
+        undo: list[Callable[[], None]] = []
+        undo.append(when_imported("torch", lambda: undo.append(self._watch())))
+
+        def end() -> None:
+            while undo:
+                undo.pop()()
+
+        return end
+
+    def _watch(self) -> Callable[[], None]:
         import torch
 
         home = torch.optim.Optimizer

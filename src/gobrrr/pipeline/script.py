@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from gobrrr.capture.compiler_counters import compiler_counters
-from gobrrr.capture.import_hook import when_imported
 from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
 from gobrrr.capture.program_modes import outside_the_program
 from gobrrr.capture.rank_of_job import rank_of_job
@@ -64,8 +63,7 @@ def diagnose_script(
 
     ``on_diagnosis`` is called when the measured steps are over (with ``if_raised`` also where it
     raises before), with whether this process shows it; the script then runs on (``stop`` ends it).
-    ``threads`` are set as soon as the script imports torch.
-    ``step``: what a step is, as ``measure_script`` takes it.
+    ``step`` and ``threads`` are as ``measure_script`` takes them.
     ``on_analysis`` gets what lies behind it, while the script's objects live. All ranks of a job
     measure the same steps; the first's diagnosis and ``perfetto`` are of all. Raises InputError.
     """
@@ -96,24 +94,13 @@ def diagnose_script(
         on_analysis(diagnoses[0], done.analysis, watcher)
 
     plan = Plan(warmup, steps, of_ranks=rank.job is not None, recorded=recorded)
-
-    def set_threads() -> None:
-        import torch
-
-        if threads is not None:
-            torch.set_num_threads(threads)
-
-    forget = when_imported("torch", set_threads)
     with rank.in_script():
         ended = measure_script(
             script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised,
-            step=step,
+            step=step, threads=threads,
         )  # fmt: skip
-        found = diagnoses[0] if diagnoses else None
-        if found is None and rank.job is not None:
-            from gobrrr.diagnosis.job_records import diagnosis_of_others
+        from gobrrr.diagnosis.job_records import diagnosis_of_others
 
-            found = diagnosis_of_others(rank, ended, on_diagnosis)
-    forget()
+        found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
     ran_on = ended.ran_on and bool(diagnoses)
     return ScriptOutcome(ended.exit, found, ended.problem, ended.too_few_steps, ran_on)
