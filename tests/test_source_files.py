@@ -9,7 +9,7 @@ import gobrrr
 ROOT = Path(gobrrr.__file__).parent
 # One noun a file: more than this is several.
 MOST_LINES = 700
-# What diagnoses is imported by each journey when it is due: before that a program's heap is its own.
+# Each journey imports what diagnoses when it is due: until then a program's heap is its own.
 MOST_LINES_OF_PIPELINE = 815
 
 
