@@ -149,7 +149,8 @@ def examined(
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         try:
-            row["alone"] = alone(key, rounds, folder)
+            if rounds:
+                row["alone"] = alone(key, rounds, folder)
             diagnosis, report, row["run"] = diagnosed(key, "program", folder, *more)
             row["told"] = score_program(key, diagnosis, report)
             diagnosis, _, row["run_sound"] = diagnosed(key, "sound", folder, *more)
@@ -173,18 +174,20 @@ def line(row: dict[str, Any]) -> str:
     said += [f"FALSE on sound: {what}" for what in row["sound"]["false"]]
     if "fix" in row:
         said.append(f"fix {row['fix']['verdict']}")
-    return f"{row['program']}: {row['alone']['wall_ratio']:.2f}x; {', '.join(said)}"
+    if "alone" in row:
+        said.insert(0, f"{row['alone']['wall_ratio']:.2f}x alone")
+    return f"{row['program']}: {', '.join(said)}"
 
 
 def main() -> int:
     options = parser(__doc__)
     options.add_argument("--only", default="", help="names of programs, separated by commas")
-    options.add_argument("--rounds", type=int, default=ROUNDS, help="runs alone of each")
+    options.add_argument("--rounds", type=int, default=ROUNDS, help="runs alone of each; 0: none")
     given = options.parse_args()
     keys = read_keys()
     names = [name for name in given.only.split(",") if name] or list(keys)
     if given.quick:
-        names, given.rounds = list(QUICK), 1
+        names, given.rounds = list(QUICK), 0
     record = Record("causes", given, "numpy", "transformers", "tokenizers", "pillow")
     causes = all_causes(keys)
     rows: list[dict[str, Any]] = []

@@ -24,7 +24,7 @@ class Reverb(nn.Module):
 
 
 def clip():
-    audio = torch.randn(FRAMES, 128, 32)
+    audio = torch.randn(FRAMES, 64, 32)
     audio[SILENT_FROM:] = 0.0
     return audio
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-STEPS, EVERY = 150, 50
+STEPS, EVERY = 250, 50
 
 
 class Summary:

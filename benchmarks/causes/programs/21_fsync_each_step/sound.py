@@ -7,37 +7,41 @@ from pathlib import Path
 import torch
 from torch import nn
 
-STEPS = 500
+STEPS = 2_500
 
 
 class Journal:
-    def __init__(self):
-        self.file = open(Path(tempfile.mkdtemp()) / "journal.bin", "wb")
+    """A file for each tensor of the model, always the newest."""
 
-    def write(self, model, loss):
-        self.file.seek(0)
-        for parameter in model.parameters():
-            self.file.write(parameter.detach().numpy().tobytes())
-        self.file.write(str(loss.item()).encode())
-        self.file.flush()
+    def __init__(self, model):
+        folder = Path(tempfile.mkdtemp())
+        self.files = {name: open(folder / name, "wb") for name, _ in model.named_parameters()}
+
+    def write(self, model):
+        for name, parameter in model.named_parameters():
+            file = self.files[name]
+            file.seek(0)
+            file.write(parameter.detach().numpy().tobytes())
+            file.flush()
 
     def sync(self):
-        os.fsync(self.file.fileno())
+        for file in self.files.values():
+            os.fsync(file.fileno())
 
 
 def main():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(256, 1_024), nn.ReLU(), nn.Linear(1_024, 64))
+    model = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 32))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    journal = Journal()
+    journal = Journal(model)
     for step in range(STEPS):
-        values = torch.randn(256, 256)
-        loss = (model(values) - values[:, :64]).square().mean()
+        values = torch.randn(64, 128)
+        loss = (model(values) - values[:, :32]).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        journal.write(model, loss)
-        if step % 100 == 0:
+        journal.write(model)
+        if step % 500 == 0:
             print(step, loss.item())
     journal.sync()
 

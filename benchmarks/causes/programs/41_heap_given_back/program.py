@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-STEPS = 110
+STEPS = 260
 
 
 class Smooth(nn.Module):
@@ -22,7 +22,7 @@ def main():
     model = nn.Sequential(*[Smooth() for _ in range(5)])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step in range(STEPS):
-        values = torch.ones(80_000, 128).mul_(0.01 * (step % 7))
+        values = torch.ones(30_000, 128).mul_(0.01 * (step % 7))
         loss = (model(values) - 0.5).square().mean()
         optimizer.zero_grad()
         loss.backward()
