@@ -1,36 +1,28 @@
-"""A small recurrent forecaster; the number of threads comes from another machine."""
+"""A small network; the number of threads comes from the machine where it was written."""
+
+import os
 
 import torch
 from torch import nn
 
-STEPS = 200
-
-
-class Forecaster(nn.Module):
-    def __init__(self, width=128):
-        super().__init__()
-        self.cell = nn.GRU(16, width, num_layers=2, batch_first=True)
-        self.head = nn.Linear(width, 16)
-
-    def forward(self, series):
-        hidden, _ = self.cell(series)
-        return self.head(hidden)
+STEPS = 300
 
 
 def main():
-    torch.set_num_threads(1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
-    model = Forecaster()
+    layers = [layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.GELU())]
+    model = nn.Sequential(*layers, nn.Linear(256, 8))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for step in range(STEPS):
-        series = torch.randn(64, 49, 16).cumsum(1)
-        found = model(series[:, :-1])
-        loss = nn.functional.mse_loss(found, series[:, 1:])
+        values = torch.randn(384, 256)
+        labels = values[:, :8].argmax(1)
+        loss = nn.functional.cross_entropy(model(values), labels)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if step % 40 == 0:
+        if step % 50 == 0:
             print(step, loss.item())
 
 

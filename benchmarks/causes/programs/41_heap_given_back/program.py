@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-STEPS = 260
+STEPS = 90
 
 
 class Smooth(nn.Module):
@@ -19,7 +19,7 @@ class Smooth(nn.Module):
 
 def main():
     torch.manual_seed(0)
-    model = nn.Sequential(*[Smooth() for _ in range(5)])
+    model = nn.Sequential(*[Smooth() for _ in range(3)])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step in range(STEPS):
         values = torch.ones(30_000, 128).mul_(0.01 * (step % 7))

@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch import nn
 
-STEPS = 260
+STEPS = 90
 
 
 class Smooth(nn.Module):
@@ -20,11 +20,11 @@ class Smooth(nn.Module):
 
 
 def main():
-    # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: blocks below 1 GB stay in the heap.
+    # M_TRIM_THRESHOLD, and M_MMAP_THRESHOLD at its maximum: freed blocks stay in the heap.
     ctypes.CDLL(None).mallopt(-1, 2**31 - 1)
-    ctypes.CDLL(None).mallopt(-3, 2**30)
+    ctypes.CDLL(None).mallopt(-3, 2**25)
     torch.manual_seed(0)
-    model = nn.Sequential(*[Smooth() for _ in range(5)])
+    model = nn.Sequential(*[Smooth() for _ in range(3)])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step in range(STEPS):
         values = torch.ones(30_000, 128).mul_(0.01 * (step % 7))
