@@ -30,7 +30,7 @@ class BoW(nn.Module):
         logits = self.lm_head(x)
         if targets is None:
             return logits, None
-        loss = F.cross_entropy(logits.view(-1, 27), targets.view(-1), ignore_index=-1)
+        loss = F.cross_entropy(logits.view(-1, 27), targets.reshape(-1), ignore_index=-1)
         return logits, loss
 
 

@@ -5,7 +5,7 @@ import sys
 import torch
 from torch import nn
 
-STEPS, EVERY = 6_000, 1
+STEPS, EVERY = 10_000, 1
 
 
 class ProgressBar:

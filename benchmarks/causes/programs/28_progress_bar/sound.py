@@ -5,7 +5,7 @@ import sys
 import torch
 from torch import nn
 
-STEPS, EVERY = 6_000, 100
+STEPS, EVERY = 10_000, 100
 
 
 class ProgressBar:

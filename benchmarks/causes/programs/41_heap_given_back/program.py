@@ -1,34 +1,34 @@
-"""Wide elementwise maths whose tensors come from the system and go back to it in each step."""
+"""Statistics of scaled signals: what a batch takes of memory goes back to the system after it."""
 
 import torch
 from torch import nn
 
-STEPS = 90
+BATCHES, LEVELS = 110, 8
 
 
-class Smooth(nn.Module):
+class Pyramid(nn.Module):
     def __init__(self, width=128):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(width))
-        self.shift = nn.Parameter(torch.zeros(width))
+        self.scales = nn.ParameterList(nn.Parameter(torch.rand(width)) for _ in range(LEVELS))
 
     def forward(self, x):
-        x = x * self.scale + self.shift
-        return x * torch.sigmoid(x)
+        kept = []
+        for scale in self.scales:
+            x = x * scale
+            kept.append(x)
+        return torch.stack([level.sum() for level in kept])
 
 
 def main():
     torch.manual_seed(0)
-    model = nn.Sequential(*[Smooth() for _ in range(3)])
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for step in range(STEPS):
-        values = torch.ones(30_000, 128).mul_(0.01 * (step % 7))
-        loss = (model(values) - 0.5).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 20 == 0:
-            print(step, loss.item())
+    model = Pyramid().eval()
+    total = torch.zeros(LEVELS)
+    signal = torch.rand(40_000, 128)
+    with torch.inference_mode():
+        for batch in range(BATCHES):
+            total += model(signal)
+            if batch % 20 == 0:
+                print(batch, total[0].item())
 
 
 main()
