@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS = 1_500
+STEPS = 3_000
 
 
 class Block(nn.Module):
@@ -24,7 +24,7 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)
-    body = nn.Sequential(*[Block() for _ in range(2)], nn.Linear(16, 1))
+    body = nn.Sequential(*[Block() for _ in range(1)], nn.Linear(16, 1))
     model = DistributedDataParallel(body, find_unused_parameters=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(STEPS):
