@@ -15,11 +15,12 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from gobrrr.timeline.files import write_atomically
 
@@ -30,6 +31,7 @@ PACKAGE = ROOT / "src" / "gobrrr"
 SHARED = ROOT.parent / "shared"
 # The exit status of a benchmark that needs what is not here (that of a skipped test in Automake).
 SKIPPED = 77
+Item = TypeVar("Item")
 
 
 def parser(description: str | None, shared: str = "") -> argparse.ArgumentParser:
@@ -55,6 +57,25 @@ def parser(description: str | None, shared: str = "") -> argparse.ArgumentParser
             help=f"where the data are (default: ../shared/{shared})",
         )
     return made
+
+
+def in_parallel(
+    examine: Callable[[Item], dict[str, Any]], items: Sequence[Item]
+) -> Iterator[dict[str, Any]]:
+    """What each item gives, as they come; one at a time on each processor, pinned to it.
+
+    What runs in a process of one thread then has a processor of its own.
+    """
+    free = sorted(os.sched_getaffinity(0))
+    taken = iter(free)
+
+    def pin() -> None:
+        # Of this thread, and of the processes that it starts.
+        os.sched_setaffinity(0, {next(taken)})
+
+    with ThreadPoolExecutor(len(free), initializer=pin) as pool:
+        for done in as_completed([pool.submit(examine, item) for item in items]):
+            yield done.result()
 
 
 def skip(why: str) -> NoReturn:

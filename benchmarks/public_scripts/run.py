@@ -7,7 +7,8 @@ Nothing is fetched: each script of ``scripts/`` was written after a public one, 
 names, with made-up data. Each runs alone, with a clock of its own, before and after ``gobrrr run``
 has it: the length of a step comes from processes in which gobrrr was not. ``found``: the step is of
 the right kind and within 10 % of that; ``first_line``: the report's beginning says what a step was
-taken to be. The script's exit status under gobrrr has to be 0.
+taken to be. The script's exit status under gobrrr has to be 0. As many scripts run at a time as
+there are processors, each pinned to one.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import Record, parser
+from benchmarks.command import Record, in_parallel, parser
 from benchmarks.public_scripts.keys import CALL, EXPLICIT, OPTIMIZER, Key, read_keys
 
 LIMIT_S = 300.0
@@ -80,9 +82,8 @@ def alone(key: Key, folder: Path) -> dict[str, Any]:
 
 
 def said_first(report: str) -> str:
-    """The first line of a report that is not empty and no heading."""
-    lines = (line.strip() for line in report.splitlines())
-    return next((line for line in lines if line and set(line) - set("=-─━ ")), "")
+    """The first paragraph of a report: what was measured, how long it took, what a step is."""
+    return " ".join(report.strip().partition("\n\n")[0].split())
 
 
 def has_any(words: Iterable[str], text: str) -> bool:
@@ -182,18 +183,22 @@ def main() -> int:
     record = Record("public_scripts", given, "transformers", "accelerate", "diffusers")
     rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
+    chosen: list[Key] = []
     for name in names:
         if missing := lacking(keys[name]):
             left_out[name] = f"needs {', '.join(missing)}"
             print(f"{name}: left out, {left_out[name]}", flush=True)
             continue
-        rows.append(examined(keys[name], given.quick))
-        told = rows[-1].get("told")
-        said = rows[-1].get("error") or (
+        chosen.append(keys[name])
+    for row in in_parallel(partial(examined, stop=given.quick), chosen):
+        rows.append(row)
+        name, told = row["script"], row.get("told")
+        said = row.get("error") or (
             f"{told['kind']}, {told['ratio']:.2f} of its length alone; "
             f"{'found' if told['found'] else 'NOT found'}"
         )
         print(f"{name}: {said}", flush=True)
+        rows.sort(key=lambda row: row["script"])
         record.write({"summary": summary(rows), "left_out": left_out, "rows": rows})
     failed = [row for row in rows if "error" in row]
     if failed:
