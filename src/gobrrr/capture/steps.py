@@ -41,8 +41,7 @@ _MOST_EVALUATED = 256
 # What a step may be said to be, by the user: these, or the name of a module.
 OPTIMIZER_STEP, MODULE_CALL = "optimizer", "call"
 # A module that is called so much less often, and takes so much more time in all, is the step's.
-_SELDOM, _HEAVIER, _FEWEST_HEAVY = 4, 1.2, 3
-_LOOK_EVERY = 16
+_SELDOM, _HEAVIER, _FEWEST_HEAVY, _LOOK_EVERY = 4, 1.2, 3, 16
 
 _active: list[StepWatcher] = []
 
