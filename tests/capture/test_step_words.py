@@ -49,7 +49,7 @@ for batch in torch.utils.data.DataLoader(Data(), batch_size=8): calls(1)
 BY_HAND = """
 scale, model = nn.Identity(), nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)])
 with torch.no_grad():
-    for _ in range(60):
+    for _ in range(150):
         batch = torch.stack([scale(torch.ones(256)) for _ in range(24)])
         model(batch.repeat(8, 1))
 """

@@ -21,6 +21,7 @@ from typing import Any
 
 from gobrrr.capture.call_shapes import attributes, shapes_of
 from gobrrr.capture.compiler_counters import compiler_counters
+from gobrrr.capture.data_calls import in_data_loader
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.program_profilers import ProgramProfilers
 from gobrrr.capture.program_watch import ProgramWatch
@@ -29,6 +30,8 @@ from gobrrr.capture.source_lines import is_user_file, user_line
 from gobrrr.timeline.step_kinds import Call, CallKey, Mark
 
 _LINE_INTERVAL_S = 0.02
+# Times as long as the shortest call of the same module.
+_LONG_CALL = 10
 
 
 def in_backward() -> bool:
@@ -36,20 +39,6 @@ def in_backward() -> bool:
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)
-
-
-def in_data_loader() -> bool:
-    """Whether this thread is inside a data loader's iterator: what runs there makes a batch."""
-    import torch
-
-    # ``DataLoader.__iter__`` of every kind returns one of this class.
-    code = torch.utils.data.dataloader._BaseDataLoaderIter.__next__.__code__
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is code:
-            return True
-        frame = frame.f_back
-    return False
 
 
 class CallWatch:
@@ -72,8 +61,9 @@ class CallWatch:
         self._undo: list[Callable[[], None]] = []
         self._unhook: list[Callable[[], None]] = []
         self._settled = False
-        # By the ``id`` of a module that is called from outside any other: calls, nanoseconds.
-        self.spent: dict[int, list[int]] = {}
+        # By the ``id`` of a module that is called from outside any other: calls, nanoseconds in
+        # all and of the shortest.
+        self.spent: dict[int, tuple[int, int, int]] = {}
         self._lines: _LineNotes | None = None
         self.profilers = ProgramProfilers()
         # Called after each call of the program's modules.
@@ -260,9 +250,14 @@ class CallWatch:
             self._open = None
             end_ns = self._clock()
             self._calls.append(Call(key, begin_ns, end_ns))
-            spent = self.spent.setdefault(module, [0, 0])
-            spent[0] += 1
-            spent[1] += end_ns - begin_ns
+            self._spend(module, end_ns - begin_ns)
+
+    def _spend(self, module: int, time_ns: int) -> None:
+        calls, whole_ns, least_ns = self.spent.get(module, (0, 0, time_ns))
+        least_ns = min(least_ns, time_ns)
+        # Of a call in which the processor was taken away no more than a long one takes.
+        whole_ns += min(time_ns, _LONG_CALL * least_ns)
+        self.spent[module] = calls + 1, whole_ns, least_ns
 
     def _key(self, module: Any, args: Any, kwargs: Any) -> CallKey:
         import torch

@@ -19,8 +19,9 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from gobrrr.capture.call_watch import CallWatch, in_backward, in_data_loader
+from gobrrr.capture.call_watch import CallWatch, in_backward
 from gobrrr.capture.cycle import CycleFinder
+from gobrrr.capture.data_calls import in_data_loader
 from gobrrr.capture.import_hook import when_imported
 from gobrrr.capture.loop_turns import Place, Turns, place_of, turns_of
 from gobrrr.capture.module_hooks import watch_module
@@ -41,8 +42,7 @@ _MOST_EVALUATED = 256
 # What a step may be said to be, by the user: these, or the name of a module.
 OPTIMIZER_STEP, MODULE_CALL = "optimizer", "call"
 # A module that is called so much less often, and takes so much more time in all, is the step's.
-_SELDOM, _HEAVIER, _FEWEST_HEAVY = 4, 1.2, 3
-_LOOK_EVERY = 16
+_SELDOM, _HEAVIER, _FEWEST_HEAVY, _LOOK_EVERY = 4, 1.2, 3, 16
 
 _active: list[StepWatcher] = []
 
@@ -300,8 +300,8 @@ class StepWatcher:
         """A module that takes more time than the one whose calls are the steps, in few calls."""
         spent, hooked = self._calls.spent, self._hooked and self._hooked()
         hopeless = self._takes_no_hook and id(self._takes_no_hook())
-        calls, own_ns = spent.get(id(hooked), (0, 0))
-        for number, (times, time_ns) in spent.items():
+        calls, own_ns, _ = spent.get(id(hooked), (0, 0, 0))
+        for number, (times, time_ns, _) in spent.items():
             seldom = _FEWEST_HEAVY <= times <= calls / _SELDOM
             if seldom and time_ns > _HEAVIER * own_ns and number != hopeless:
                 return self._calls.module(number)
