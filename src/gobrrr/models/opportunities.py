@@ -25,9 +25,8 @@ SCALE_SHIFT_GATE = "normalisation with scale, shift and gate"
 EPILOGUE = "pointwise epilogue of a matrix product"
 PROLOGUE = "pointwise prologue of a matrix product"
 ATTENTION = "unfused attention"
-# How much of an operator's time is that of its bytes: all of it, as fast or slow as it is; what
-# these take at the ceilings, beside functions that no rate is known of; none, where something else
-# takes longer (arithmetic, random numbers, a library).
+# How much of an operator's time is that of its bytes: all of it; what these take at the ceilings,
+# beside functions of unknown rate; none beside arithmetic, random numbers, a library.
 BYTES, PARTLY, OTHERWISE = range(3)
 # Operators that may stand between the softmax of an attention and its two products.
 _LONGEST_PATH = 8
@@ -128,8 +127,7 @@ def find_opportunities(
         ceilings: of the device; without them there are bytes and no times.
         fixed_s: time of a kernel (on a CPU: an operator) that does nothing.
         multiprocessors: of the device; see ``fuse``.
-        on_cpu: whether it is a processor, which computes random numbers and functions slower than
-            it moves them.
+        on_cpu: whether it is a processor, which draws random numbers slower than it moves them.
     """
     found: list[Opportunity] = []
     taken: set[int] = set()
@@ -178,9 +176,7 @@ def _opportunity(
     ops = [flow.ops[m] for m in group.members]
     elements = max(1, group.elements)
     now = fused = free = None
-    moving: tuple[float, ...] = ()
-    decided: tuple[int, ...] = ()
-    moving_fused_s = 0.0
+    moving, decided, moving_fused_s = tuple[float, ...](), tuple[int, ...](), 0.0
     if ceilings is not None:
         roof_by = {
             id(op.call): None if op.work is None else roof_of_op(op.call, op.work, ceilings)
@@ -190,16 +186,14 @@ def _opportunity(
         one = roof_of(group.work, ceilings)
         if len(roofs) == len(ops) and one is not None:
             moving = tuple(roof.memory_s for roof in roofs)
-            decided = tuple(
-                _decided(op, roof, kind, on_cpu=on_cpu) for op, roof in zip(ops, roofs, strict=True)
-            )
+            decided = tuple(_decided(op, roof, kind, on_cpu) for op, roof in zip(ops, roofs))
             # What has a rate of its own goes on at it, fused or not.
             limits_s = sum(roof.time_s for roof in roofs if roof.limit)
-            arithmetic_s = sum(r.vector_s for r, by in zip(roofs, decided) if by is not OTHERWISE)
+            arithmetic_s = sum(r.vector_s for r, by in zip(roofs, decided) if by != OTHERWISE)
             others_s = sum(
                 roof.memory_s if op.role is not Role.CONTRACTION else -roof.memory_s
                 for op, roof, by in zip(ops, roofs, decided)
-                if by is OTHERWISE
+                if by == OTHERWISE
             )
             moving_fused_s = max(one.memory_s + others_s, arithmetic_s)
             now = sum(roof.time_s + fixed_s for roof in roofs)
@@ -228,7 +222,7 @@ def _opportunity(
     ]
 
 
-def _decided(op: FlowOp, roof: Roof, kind: str, *, on_cpu: bool) -> int:
+def _decided(op: FlowOp, roof: Roof, kind: str, on_cpu: bool) -> int:
     """How much of an operator's time is that of the bytes that it moves."""
     if roof.regime != MEMORY or roof.limit:
         return OTHERWISE

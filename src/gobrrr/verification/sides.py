@@ -200,12 +200,13 @@ def _take_turns_of_script(spec: Spec, parent: Parent) -> None:
         turns = ScriptTurns(parent, recorder, changes, step_source=spec.step_source)
         watcher = StepWatcher(turns.boundary)
         recorder.watcher = watcher
-        installed.enter_context(seeded_generators())
-        set_seeds()
         installed.callback(recorder.remove)
         recorder.install()
         installed.callback(watcher.remove)
         watcher.install()
+        # Last: only what is loaded by now has generators to seed.
+        installed.enter_context(seeded_generators())
+        set_seeds()
         turns.start()
         ended = run_script(script, list(spec.target.argv))
     parent.tell(

@@ -294,8 +294,10 @@ def _figures(diagnosis: Diagnosis, scale: TimeScale) -> tuple[Figure, ...]:
 
 def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> FindingView:
     p, tried = finding.prediction, finding.verification
-    if p is not None and not p.tells(step_s):
-        p = None
+    predicted, p = UNKNOWN if p is None else CANNOT_TELL, p if p and p.tells(step_s) else None
+    if p is not None:
+        low, high = scale.number(p.low_s), scale.number(p.high_s)
+        predicted = f"{scale.text(p.expected_s)} ({low} to {high})"
     verified = verdict = ""
     if tried is not None:
         ratio = tried.speedup
@@ -307,11 +309,7 @@ def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> F
         index=index,
         title=plain_name(finding.title or finding.fix),
         because=plain_name(with_remedy(finding), 2000),
-        predicted=UNKNOWN
-        if finding.prediction is None
-        else CANNOT_TELL
-        if p is None
-        else f"{scale.text(p.expected_s)} ({scale.number(p.low_s)} to {scale.number(p.high_s)})",
+        predicted=predicted,
         predicted_speedup="" if p is None else multiple(p.speedup),
         low=0.0 if p is None else percent_of(p.low_s, step_s),
         expected=0.0 if p is None else percent_of(p.expected_s, step_s),
