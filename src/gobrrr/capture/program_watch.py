@@ -67,6 +67,9 @@ class ProgramWatch:
 
     def install(self) -> None:
         """Begin."""
+        # Whose a file is, is asked in the midst of the program's imports, where Python 3.11 cannot
+        # begin another: the first answer imports what the interpreter was built with.
+        is_user_file(os.__file__)
         gc.callbacks.append(self._on_gc)
         self._undo.append(lambda: gc.callbacks.remove(self._on_gc))
         self._undo.append(watch_saving(self._clock, self._mark))
