@@ -62,7 +62,7 @@ def _of_run(
         recorded=len(measured.recorded_steps),
         slept=_slept(measured),
     )
-    return replace(facts, program=program)
+    return replace(facts, program=program, loaders=facts.loaders or program.loaders)
 
 
 def _slept(measured: Measurements) -> float | None:

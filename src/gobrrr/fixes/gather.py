@@ -16,6 +16,7 @@ import numpy as np
 from gobrrr.attribution.attributed import Attributed
 from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
+from gobrrr.capture.loaders import describe_iterator, describe_loader
 from gobrrr.capture.nested import nested_tensors
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload
@@ -24,7 +25,6 @@ from gobrrr.devices.allocator import VARIABLES
 from gobrrr.devices.host_costs import dispatch_now_s
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.facts import Facts, OpFact, OptimizerFact
-from gobrrr.fixes.loaders import describe_iterator, describe_loader
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.parametrizations import parametrized
 from gobrrr.fixes.programs import Program, is_module
