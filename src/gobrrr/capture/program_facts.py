@@ -76,6 +76,39 @@ class MadeFact:
 
 
 @dataclass(frozen=True, slots=True)
+class LoaderFact:
+    """A ``DataLoader`` that the step's loop draws from.
+
+    Attributes:
+        workers: processes.
+        pins: its memory.
+        batch_size: ``None`` where a batch sampler or the data set makes batches.
+        persistent: its workers outlive an epoch; ``None``: unknown.
+        collates: its own way (a ``collate_fn`` that is not torch's).
+        dataset: class of the data set.
+        length: of the data set, in samples; ``None``: unknown.
+        in_memory: the data set holds all of its samples as tensors or arrays.
+        only_indexes: fetching a sample calls nothing: it indexes what the data set holds.
+        fetches_batches: the data set fetches a batch at once (``__getitems__``).
+        drops_last: the ragged last batch.
+        tokenizes: with a tokenizer that has threads of its own (``tokenizers``).
+    """
+
+    workers: int
+    pins: bool
+    batch_size: int | None = None
+    persistent: bool | None = None
+    collates: bool = False
+    dataset: str = ""
+    length: int | None = None
+    in_memory: bool = False
+    only_indexes: bool = False
+    fetches_batches: bool = False
+    drops_last: bool = False
+    tokenizes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MarkFact:
     """A named stretch of the program (``starting loader workers``): how often, how long, where."""
 
@@ -152,6 +185,7 @@ class ProgramFacts:
             notes at which it was on.
         flags: settings as they are after the measured steps (``cudnn_benchmark``).
         made: tensors made of Python's objects in the recorded steps; ``recorded`` is how many.
+        loaders: that the program has gone through.
         loaded: the libraries of ``program_watch.LIBRARIES`` that the program has imported.
         marks: named stretches. Their share of the wall time includes what a step would have taken.
         calls: outermost calls of modules by how they were called.
@@ -173,6 +207,7 @@ class ProgramFacts:
     flags: Mapping[str, bool] = field(default_factory=dict)
     made: tuple[MadeFact, ...] = ()
     recorded: int = 0
+    loaders: tuple[LoaderFact, ...] = ()
     loaded: tuple[str, ...] = ()
     marks: tuple[MarkFact, ...] = ()
     calls: tuple[CallFact, ...] = ()

@@ -18,6 +18,7 @@ from gobrrr.capture.program_facts import (
     CallFact,
     CollectionsFact,
     CompilationFact,
+    LoaderFact,
     MarkFact,
     NoteFact,
     ProgramFacts,
@@ -62,15 +63,19 @@ class ProgramWatch:
         # (begin, end, generation, line), in order.
         self._collections: list[tuple[int, int, int, str]] = []
         self._collecting_ns = 0
+        self._loaders: dict[LoaderFact, None] = {}
         self._notes: list[_Note] = []
         self.threads = OtherThreads()
 
     def install(self) -> None:
         """Begin."""
+        # Whose a file is, is asked in the midst of the program's imports, where Python 3.11 cannot
+        # begin another: the first answer imports what the interpreter was built with.
+        is_user_file(os.__file__)
         gc.callbacks.append(self._on_gc)
         self._undo.append(lambda: gc.callbacks.remove(self._on_gc))
         self._undo.append(watch_saving(self._clock, self._mark))
-        self._undo.append(watch_loader_workers(self._clock, self._mark))
+        self._undo.append(watch_loader_workers(self._clock, self._mark, self._loaders))
 
     def remove(self) -> None:
         """Leave nothing behind; what was noted stays."""
@@ -110,6 +115,7 @@ class ProgramWatch:
             notes_taken=len(inside),
             modes={mode: n / len(inside) for mode, n in modes.items()},
             flags=_flags(torch),
+            loaders=tuple(self._loaders),
             loaded=tuple(name for name in LIBRARIES if name in sys.modules),
             marks=_marks_of(plain),
             calls=_calls_of(plain),

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import mean
+from typing import TYPE_CHECKING
 
-from gobrrr.attribution.device_run import Analysis
-from gobrrr.capture.measurements import Measurements
-from gobrrr.capture.steps import StepWatcher
-from gobrrr.capture.workload import Workload
 from gobrrr.causes import catalogue
 from gobrrr.causes.cause import Cause, Found
 from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.gather import facts_of, facts_of_record, with_objects
+from gobrrr.fixes.record_facts import facts_of_record
+
+if TYPE_CHECKING:
+    from gobrrr.attribution.device_run import Analysis
+    from gobrrr.capture.measurements import Measurements
 
 # A cause that takes less of the wall time is not told, unless it warns.
 LEAST_OF_WALL = 0.03
@@ -32,26 +33,36 @@ def name_causes(
     Of a recording there is the diagnosis alone; of a run what was measured. ``of``: the watcher of
     a script, for its objects, or a workload; any other program has none that are known.
     """
-    if measured is None:
-        facts = facts_of_record(diagnosis)
-    else:
-        work = of if isinstance(of, Workload) else None
-        scripted = isinstance(of, StepWatcher)
-        facts = facts_of(
-            diagnosis, analysis, workload=work, is_script=scripted, times_dispatch=False
-        )
-        facts = with_objects(facts, of) if isinstance(of, StepWatcher) else facts
-        program = replace(
-            measured.program(measured.windows),
-            made=tuple(measured.made),
-            recorded=len(measured.recorded_steps),
-            slept=_slept(measured),
-        )
-        facts = replace(facts, program=program)
+    facts = (
+        facts_of_record(diagnosis)
+        if measured is None
+        else _of_run(diagnosis, analysis, measured, of)
+    )
     found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
     if found:
         diagnosis.findings += found
         diagnosis.verdict = verdict_of(diagnosis)
+
+
+def _of_run(
+    diagnosis: Diagnosis, analysis: Analysis | None, measured: Measurements, of: object
+) -> Facts:
+    # Not above: a trace is read in a fraction of a second, and has no use for it.
+    from gobrrr.capture.steps import StepWatcher
+    from gobrrr.capture.workload import Workload
+    from gobrrr.fixes.gather import facts_of, with_objects
+
+    work = of if isinstance(of, Workload) else None
+    scripted = isinstance(of, StepWatcher)
+    facts = facts_of(diagnosis, analysis, workload=work, is_script=scripted, times_dispatch=False)
+    facts = with_objects(facts, of) if isinstance(of, StepWatcher) else facts
+    program = replace(
+        measured.program(measured.windows),
+        made=tuple(measured.made),
+        recorded=len(measured.recorded_steps),
+        slept=_slept(measured),
+    )
+    return replace(facts, program=program, loaders=facts.loaders or program.loaders)
 
 
 def _slept(measured: Measurements) -> float | None:

@@ -27,7 +27,7 @@ def _find(facts: Facts) -> Found | None:
     if not isinstance(found, Prospect) or found.expected_s <= 0:
         return None
     high_s = min(found.high_s, loading_s)
-    return saves(found.because, found.sources, found.low_s, found.expected_s, high_s)
+    return saves(found.because, found.sources[:3], found.low_s, found.expected_s, high_s)
 
 
 NO_WORKERS = Cause(

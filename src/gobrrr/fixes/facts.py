@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gobrrr.capture.program_facts import LoaderFact as LoaderFact
 from gobrrr.capture.program_facts import ProgramFacts
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.timeline.step_kinds import WallTime
@@ -145,39 +146,6 @@ class OptimizerFact:
     foreach: bool | None = None
     of_torch: bool = True
     takes_sparse: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderFact:
-    """A ``DataLoader`` that the step's loop draws from.
-
-    Attributes:
-        workers: processes.
-        pins: its memory.
-        batch_size: ``None`` where a batch sampler or the data set makes batches.
-        persistent: its workers outlive an epoch; ``None``: unknown.
-        collates: its own way (a ``collate_fn`` that is not torch's).
-        dataset: class of the data set.
-        length: of the data set, in samples; ``None``: unknown.
-        in_memory: the data set holds all of its samples as tensors or arrays.
-        only_indexes: fetching a sample calls nothing: it indexes what the data set holds.
-        fetches_batches: the data set fetches a batch at once (``__getitems__``).
-        drops_last: the ragged last batch.
-        tokenizes: with a tokenizer that has threads of its own (``tokenizers``).
-    """
-
-    workers: int
-    pins: bool
-    batch_size: int | None = None
-    persistent: bool | None = None
-    collates: bool = False
-    dataset: str = ""
-    length: int | None = None
-    in_memory: bool = False
-    only_indexes: bool = False
-    fetches_batches: bool = False
-    drops_last: bool = False
-    tokenizes: bool = False
 
 
 class AttentionCall(NamedTuple):

@@ -9,32 +9,30 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import Any
 
 import numpy as np
 
 from gobrrr.attribution.attributed import Attributed
 from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
+from gobrrr.capture.loaders import describe_iterator, describe_loader
 from gobrrr.capture.nested import nested_tensors
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload
 from gobrrr.devices import identify
 from gobrrr.devices.allocator import VARIABLES
 from gobrrr.devices.host_costs import dispatch_now_s
-from gobrrr.diagnosis.remedies import is_compiled
-from gobrrr.diagnosis.schema import Diagnosis, OpRow
-from gobrrr.fixes.facts import Facts, IdleFact, OpFact, OptimizerFact
-from gobrrr.fixes.loaders import describe_iterator, describe_loader
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.fixes.facts import Facts, OpFact, OptimizerFact
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.parametrizations import parametrized
 from gobrrr.fixes.programs import Program, is_module
+from gobrrr.fixes.record_facts import facts_of_record, ops_of_rows
 from gobrrr.fixes.scripts import compiles_by_method, is_of_torch
 from gobrrr.fixes.seen_modules import modules_of_step
 from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.data import PHASE_NAMES
-from gobrrr.timeline.ops import OpCall
-from gobrrr.work.estimate import OpClass, Work
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 
@@ -56,7 +54,8 @@ def facts_of(
     import torch
 
     facts = replace(
-        facts_of_record(diagnosis, analysis),
+        facts_of_record(diagnosis, _ops_of(diagnosis, analysis)),
+        in_order=isinstance(analysis, CpuAnalysis) or (analysis is not None and analysis.in_order),
         instruction_sets=identify("cpu").isa if diagnosis.device.kind == "cpu" else (),
         dispatch_s=dispatch_now_s(torch, diagnosis.accounted_s) if times_dispatch else None,
         threads=torch.get_num_threads(),
@@ -71,37 +70,11 @@ def facts_of(
     return facts if workload is None else with_program(facts, workload)
 
 
-def facts_of_record(diagnosis: Diagnosis, analysis: Analysis | None = None) -> Facts:
-    """What a diagnosis alone says, of a step that may have run elsewhere; needs no torch."""
-    phases = {row.phase for row in diagnosis.ops}
-    return Facts(
-        step_s=diagnosis.accounted_s,
-        leaves=dict(diagnosis.leaves),
-        ops=_ops_of(diagnosis, analysis),
-        in_order=isinstance(analysis, CpuAnalysis) or (analysis is not None and analysis.in_order),
-        idle=tuple(IdleFact(row.cause, row.time_s, row.source, row.detail)
-                   for row in diagnosis.idle),
-        wall=diagnosis.wall,
-        mean_s=diagnosis.step.time_s.mean if diagnosis.step.seen is None
-        else diagnosis.step.seen.mean_s,
-        slow_s=tuple(slow.time_s for slow in diagnosis.step.slow_steps),
-        counters=dict(diagnosis.counters),
-        ceilings={row.name: row.value for row in diagnosis.device.ceilings},
-        device_kind=diagnosis.device.kind,
-        device_name=diagnosis.device.name,
-        memory_bytes=diagnosis.device.memory_bytes,
-        trains="backward" in phases or "training" in diagnosis.step.kind,
-        compiled=is_compiled(diagnosis),
-        module_classes={row.name: row.module_class for row in diagnosis.modules
-                        if row.module_class is not None},
-    )  # fmt: skip
-
-
 def _ops_of(diagnosis: Diagnosis, analysis: Analysis | None) -> tuple[OpFact, ...]:
     if isinstance(analysis, CpuAnalysis):
         return _ops_in_order(analysis)
     if analysis is None:
-        return _ops_of_rows(diagnosis.ops)
+        return ops_of_rows(diagnosis.ops)
     return _ops_on_device(analysis) if analysis.in_order else _ops_by_groups(analysis.attributed)
 
 
@@ -160,31 +133,6 @@ def _with_shares(fact: OpFact, shares: Any, row: int) -> OpFact:
         below_s=float(below_s) if known else None,
         page_faults_s=float(faults_s),
     )
-
-
-def _ops_of_rows(rows: Iterable[OpRow]) -> tuple[OpFact, ...]:
-    return tuple(
-        OpFact(
-            call=OpCall(row.name), work=_work_of_row(row), count=row.count, kernel_s=row.kernel_s,
-            fixed_s=row.fixed_s, roof_s=row.roof_s, below_s=row.below_s,
-            page_faults_s=row.page_faults_s, module=row.module or "", source=row.source or "",
-            phase=row.phase or "",
-        )
-        for row in rows
-    )  # fmt: skip
-
-
-def _work_of_row(row: OpRow) -> Work | None:
-    """What a row of the diagnosis says of its calls' work: how many bytes, not which."""
-    if row.op_class not in get_args(OpClass):
-        return None
-    matrix = row.unit == "matrix"
-    moved = None if row.bytes is None else round(row.bytes)
-    return Work(
-        matrix_flops=row.flops if matrix else 0.0, vector_flops=0.0 if matrix else row.flops,
-        bytes_read=moved, bytes_written=None if moved is None else 0, unique_bytes=moved,
-        compute_dtype=row.dtype or "", op_class=cast(OpClass, row.op_class),
-    )  # fmt: skip
 
 
 def has_compiler(device_kind: str) -> bool:

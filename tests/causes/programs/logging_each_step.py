@@ -21,5 +21,5 @@ for step in range(160):
     loss.backward()
     optimizer.step()
     if not SOUND or step % 80 == 0:
-        for value in range(200):
+        for value in range(1 if SOUND else 200):
             log.info("step %d value %d loss %s", step, value, loss)  # here

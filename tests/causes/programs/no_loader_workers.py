@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 SOUND = "--sound" in sys.argv
 torch.set_num_threads(1)
 torch.manual_seed(0)
+COUNT = 64 if SOUND else 12_800
 
 
 class Sequences(Dataset):
@@ -16,8 +17,7 @@ class Sequences(Dataset):
         return 480
 
     def __getitem__(self, i):
-        values = [(i * k) % 97 / 97 for k in range(64 if SOUND else 12_800)]  # here
-        return torch.tensor(values[:64])
+        return torch.tensor([i * k % 97 for k in range(COUNT)][:64]) / 97  # here
 
 
 model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(60)))

@@ -6,7 +6,7 @@ import inspect
 import types
 from typing import Any
 
-from gobrrr.fixes.facts import LoaderFact
+from gobrrr.capture.program_facts import LoaderFact
 
 # Data sets are looked into this far: a subset of a subset of one.
 _MOST_NESTED = 4
