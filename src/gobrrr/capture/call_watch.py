@@ -60,7 +60,7 @@ class CallWatch:
         self._settled = False
         self._lines: _LineNotes | None = None
         self.profilers = ProgramProfilers()
-        self.program = ProgramWatch(clock, self._marked)
+        self.program = ProgramWatch(clock, self._marked, self._alive)
 
     def install(self) -> None:
         """Begin to watch, in this thread."""
@@ -100,6 +100,7 @@ class CallWatch:
             module_class.__call__ = original
             unhooked = self._unhooked(module)
             if unhooked:
+                self.program.padding.look(args, kwargs, sys._getframe(1))
                 self.began(module, args, kwargs)
             try:
                 return original(module, *args, **kwargs)
@@ -234,7 +235,8 @@ class CallWatch:
             del shapes[1:]
         # A frozen module of TorchScript has no mode; it evaluates.
         training = bool(getattr(module, "training", False))
-        raw = (id(module), training, gradients, tokens, *shapes)
+        synced = bool(getattr(module, "require_backward_grad_sync", True))
+        raw = (id(module), training, gradients, tokens, synced, *shapes)
         key = self._keys.get(raw)
         if key is None:
             instance = self._instance(module)
@@ -245,6 +247,7 @@ class CallWatch:
                 gradients=gradients,
                 shapes=tuple(shapes),
                 tokens=tokens,
+                synced=synced,
                 source=user_line(sys._getframe(2)) or "",
             )
         return key

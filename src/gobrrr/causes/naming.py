@@ -54,6 +54,20 @@ def name_causes(
         diagnosis.verdict = verdict_of(diagnosis)
 
 
+def name_causes_of_job(diagnosis: Diagnosis) -> None:
+    """Adds what shows only once the ranks of a job have been compared."""
+    if diagnosis.job is None:
+        return
+    known = {finding.fix for finding in diagnosis.findings}
+    facts = facts_of_record(diagnosis)
+    found = causes_of(facts, trusted=diagnosis.regime is not None)
+    new = [finding for finding in found if finding.fix not in known]
+    if new:
+        diagnosis.findings += new
+        sentence = diagnosis.job.sentence
+        diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), sentence)))
+
+
 def _slept(measured: Measurements) -> float | None:
     """Share of the timed steps that their thread slept; ``None``: unknown."""
     lengths_ns = measured.all_plain_ns

@@ -192,6 +192,14 @@ class AttentionCall(NamedTuple):
     strided: bool = False
 
 
+class RankFact(NamedTuple):
+    """A rank of a job: its step and what it waits for others in it, seconds; ``None``: unknown."""
+
+    rank: int
+    step_s: float
+    wait_s: float | None
+
+
 @dataclass(frozen=True)
 class Facts:
     """One diagnosed step.
@@ -232,6 +240,9 @@ class Facts:
         wall: what the wall time goes to beside the steps; ``None``: unknown.
         mean_s: of all steps that were seen, seconds; ``None``: unknown.
         slow_s: the lengths of steps that took much longer than the median.
+        varying: steps differ in size.
+        ranks: of a job whose ranks were compared, and which of them the others wait for
+            (``slowest_rank``); known once all have told.
         program: what is known of the program beside its steps; ``None`` of a recording.
     """
 
@@ -285,6 +296,9 @@ class Facts:
     wall: WallTime | None = None
     mean_s: float | None = None
     slow_s: tuple[float, ...] = ()
+    varying: bool = False
+    ranks: tuple[RankFact, ...] = ()
+    slowest_rank: int | None = None
     program: ProgramFacts | None = None
 
     def leaf_s(self, *names: str) -> float:

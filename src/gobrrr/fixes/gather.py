@@ -24,7 +24,7 @@ from gobrrr.devices.allocator import VARIABLES
 from gobrrr.devices.host_costs import dispatch_now_s
 from gobrrr.diagnosis.remedies import is_compiled
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
-from gobrrr.fixes.facts import Facts, IdleFact, OpFact, OptimizerFact
+from gobrrr.fixes.facts import Facts, IdleFact, OpFact, OptimizerFact, RankFact
 from gobrrr.fixes.loaders import describe_iterator, describe_loader
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.parametrizations import parametrized
@@ -84,6 +84,9 @@ def facts_of_record(diagnosis: Diagnosis, analysis: Analysis | None = None) -> F
         wall=diagnosis.wall,
         mean_s=diagnosis.step.time_s.mean if diagnosis.step.seen is None
         else diagnosis.step.seen.mean_s,
+        varying=diagnosis.step.varying,
+        ranks=tuple(RankFact(row.rank, row.step_s, row.wait_s) for row in diagnosis.ranks or ()),
+        slowest_rank=None if diagnosis.job is None else diagnosis.job.slowest,
         slow_s=tuple(slow.time_s for slow in diagnosis.step.slow_steps),
         counters=dict(diagnosis.counters),
         ceilings={row.name: row.value for row in diagnosis.device.ceilings},

@@ -15,7 +15,7 @@ from gobrrr.capture.rank_of_job import rank_of_job
 from gobrrr.capture.script import Script, ScriptExit, load_module, load_script
 from gobrrr.capture.script_run import measure_script
 from gobrrr.capture.steps import StepWatcher
-from gobrrr.causes.naming import name_causes
+from gobrrr.causes.naming import name_causes, name_causes_of_job
 from gobrrr.devices import ceilings_beforehand
 from gobrrr.diagnosis.job_records import diagnosis_of_job, diagnosis_of_others
 from gobrrr.diagnosis.schema import Diagnosis
@@ -82,6 +82,7 @@ def diagnose_script(
         # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
         done.diagnosis.counters |= compiler_counters()
         diagnoses.append(diagnosis_of_job(rank, done.diagnosis, done.analysis, measured))
+        name_causes_of_job(diagnoses[0])
         on_diagnosis(diagnoses[0], rank.reports)
         on_analysis(diagnoses[0], done.analysis, watcher)
 

@@ -1,0 +1,111 @@
+"""Gradients that ranks average more often than they need, and parameters that are looked for."""
+
+from __future__ import annotations
+
+import linecache
+import re
+
+from gobrrr.causes.cause import Cause, Found, saves, saves_of_wall
+from gobrrr.causes.noted import noted, place_of, text_of
+from gobrrr.fixes.facts import Facts
+from gobrrr.timeline.quantities import count, percent, si, time_text
+
+_BACKWARD = re.compile(r"\bbackward\s*\(")
+_FINDS = re.compile(r"find_unused_parameters\s*=\s*True")
+_INNER = "torch.nn.parallel.distributed"
+
+
+def _backwards(facts: Facts) -> int:
+    """Backward passes before an update, each after a forward pass of its own."""
+    most = passes = 0
+    before = ""
+    for op in facts.ops:
+        if op.phase == "optimizer":
+            passes = 0
+        elif op.phase == "backward" and before != "backward":
+            passes += 1
+        if op.phase in ("forward", "backward", "optimizer"):
+            before = op.phase
+        most = max(most, passes)
+    return most
+
+
+def _no_sync(facts: Facts) -> Found | None:
+    program = facts.program
+    if program is None or not program.data_parallel or not program.windows:
+        return None
+    calls = sum(
+        call.count
+        for call in program.calls
+        if call.module == "DistributedDataParallel" and call.gradients and call.synced
+    )
+    times = min(round(calls / program.windows), _backwards(facts))
+    exposed_s = facts.leaf_s("memory.network", "memory.network_wait")
+    if times < 2 or exposed_s <= 0:
+        return None
+    moved = program.data_parallel[0].parameter_bytes
+    saved_s = exposed_s * (times - 1) / times
+    return saves(
+        f"each of {count(times)} backward passes before an update averages all gradients "
+        f"({si(moved, 'B')}) over the ranks, where the last alone need do it: "
+        f"{time_text(exposed_s)} of the step is communication that nothing hides "
+        f"({percent(exposed_s / facts.step_s)}), and {times - 1} of {times} parts of it are saved",
+        _lines_of_backward(facts), 0.5 * saved_s, 0.9 * saved_s, saved_s,
+    )  # fmt: skip
+
+
+def _lines_of_backward(facts: Facts) -> tuple[str, ...]:
+    program = facts.program
+    noted_lines = [] if program is None else [note.line for note in program.notes]
+    idle_lines = [idle.source for idle in facts.idle if idle.source]
+    found = [line for line in (*noted_lines, *idle_lines) if _BACKWARD.search(text_of(line))]
+    return tuple(dict.fromkeys(found))[:3]
+
+
+def _unused(facts: Facts) -> Found | None:
+    program = facts.program
+    if program is None:
+        return None
+    # Where some are without a gradient, it has to look for them.
+    looks = [one for one in program.data_parallel if one.find_unused and one.unused_bytes == 0]
+    found = noted(facts, lambda note: note.inner == _INNER)
+    if not looks or found is None:
+        return None
+    return saves_of_wall(
+        f"DistributedDataParallel walks the graph of {looks[0].module} in each step for parameters "
+        f"without a gradient, and there are none: {percent(found.share)} of the wall time is its "
+        "own",
+        _lines_with(facts, _FINDS) or found.lines, 0.3 * found.low, 0.7 * found.share, found.high,
+        found.share,
+    )  # fmt: skip
+
+
+def _lines_with(facts: Facts, wanted: re.Pattern[str]) -> tuple[str, ...]:
+    """Lines of the files that the program's lines are in."""
+    program = facts.program
+    own = [] if program is None else [note.line for note in program.notes]
+    paths = dict.fromkeys(where.path for line in own if (where := place_of(line)) is not None)
+    return tuple(
+        f"{path}:{number} in <module>"
+        for path in paths
+        for number, text in enumerate(linecache.getlines(path), 1)
+        if wanted.search(text)
+    )[:3]
+
+
+NO_SYNC = Cause(
+    name="no_sync",
+    title="gradients are averaged over ranks after every micro-batch (no_sync under accumulation)",
+    words=("no_sync", "gradient accumulation", "all-reduce", "DistributedDataParallel slow",
+           "set_requires_gradient_sync"),
+    find=_no_sync,
+    remedy="with model.no_sync(): around the forward and backward passes of all micro-batches but "
+    "the last (accelerator.accumulate; set_requires_gradient_sync(False) of fully_shard)",
+)  # fmt: skip
+FIND_UNUSED_PARAMETERS = Cause(
+    name="find_unused_parameters",
+    title="each step looks for unused parameters that do not exist (find_unused_parameters)",
+    words=("find_unused_parameters", "extra traversal of the autograd graph", "static_graph"),
+    find=_unused,
+    remedy="DistributedDataParallel(model) without find_unused_parameters=True",
+)
