@@ -6,41 +6,38 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# Of the FLOPs of a backward pass, what is recomputed at the most: of three parts one. More of them
-# with nodes of autograd are those of a gradient that is differentiated again.
-_MOST_OF_BACKWARD = 0.5
+# Of the ops of a backward pass that record gradients, those that the forward pass has too: all but
+# a few where it is computed again, few where a gradient is to be differentiated.
+_OF_FORWARD = 0.9
+# What keeps tensors for the backward pass; the forward pass that is not to be kept has none.
+_KEEPING = ("aten::detach", "aten::alias")
 
 
 class SeenOp(NamedTuple):
-    """What tells a recomputed op: ``nodes`` of autograd that it makes, its work in FLOPs."""
+    """What tells a recomputed op. ``records``: gradients were recorded while it ran."""
 
     name: str
     shapes: tuple[tuple[int, ...], ...]
-    source: str
     phase: str
-    nodes: int | None
-    flops: float = 0.0
+    records: bool
 
 
 def recomputed(ops: Sequence[SeenOp]) -> frozenset[int]:
     """Places of the ops in the backward pass that repeat ops of the forward pass.
 
-    They make nodes of autograd, which a backward pass that nobody goes back through does not, and
-    the forward pass has the same op at the same line with the same shapes. Views among them make
-    nothing; ops without a node (dropout's masks) that stand between two of them are left out.
+    A backward pass records no gradients, unless it computes something again or is itself to be
+    differentiated (``create_graph``); in the latter it has ops of its own.
     """
-    forward = Counter(_key(op) for op in ops if op.phase == "forward")
-    backward_flops = sum(op.flops for op in ops if op.phase == "backward")
+    left = Counter((op.name, op.shapes) for op in ops if op.phase == "forward")
+    recording = [
+        place
+        for place, op in enumerate(ops)
+        if op.phase == "backward" and op.records and op.name not in _KEEPING
+    ]
     found: set[int] = set()
-    left = Counter(forward)
-    for place, op in enumerate(ops):
-        if op.phase == "backward" and op.nodes and left[_key(op)] > 0:
-            left[_key(op)] -= 1
+    for place in recording:
+        key = ops[place].name, ops[place].shapes
+        if left[key] > 0:
+            left[key] -= 1
             found.add(place)
-    if sum(ops[place].flops for place in found) > _MOST_OF_BACKWARD * backward_flops:
-        return frozenset()
-    return frozenset(found)
-
-
-def _key(op: SeenOp) -> tuple[str, tuple[tuple[int, ...], ...], str]:
-    return op.name, op.shapes, op.source
+    return frozenset(found) if len(found) >= _OF_FORWARD * len(recording) else frozenset()

@@ -20,10 +20,7 @@ _DEFINITION = re.compile(r"^\s*(def|class|import|from|#)\b")
 
 def recomputed_ops(facts: Facts) -> list[OpFact]:
     """The ops of the backward pass that repeat those of the forward pass."""
-    seen = [
-        SeenOp(op.name, op.shapes, op.source, op.phase, op.nodes, op.matrix_flops or 0.0)
-        for op in facts.ops
-    ]
+    seen = [SeenOp(op.name, op.shapes, op.phase, op.records) for op in facts.ops]
     return [facts.ops[place] for place in sorted(recomputed(seen))] if facts.in_order else []
 
 

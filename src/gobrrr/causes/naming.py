@@ -41,8 +41,10 @@ def name_causes(
             diagnosis, analysis, workload=work, is_script=scripted, times_dispatch=False
         )
         facts = with_objects(facts, of) if isinstance(of, StepWatcher) else facts
+        program = measured.program(measured.windows)
         program = replace(
-            measured.program(measured.windows),
+            program,
+            padding=(*program.padding, *measured.padding),
             made=tuple(measured.made),
             recorded=len(measured.recorded_steps),
             slept=_slept(measured),

@@ -218,10 +218,8 @@ def computed_again(ops: Sequence[AttributedOp]) -> ComputedAgain:
             SeenOp(
                 item.op.call.name,
                 tuple(spec.shape for spec in item.op.call.tensors),
-                item.op.source,
                 PHASE_NAMES[item.op.phase],
-                item.op.nodes,
-                _matrix_flops(item),
+                item.op.records,
             )
             for item in ops
         ]

@@ -34,6 +34,7 @@ class OpFact:
         nodes: of autograd that it makes for a backward pass; ``None`` where not recorded.
         varies: whether it had other arguments (numbers, shapes), or read another number back, in
             another recorded step; ``None`` where no other step tells.
+        records: whether gradients were recorded while it ran in a backward pass.
     """
 
     call: OpCall
@@ -50,6 +51,7 @@ class OpFact:
     phase: str = ""
     nodes: int | None = None
     varies: bool | None = None
+    records: bool = False
 
     @property
     def name(self) -> str:
@@ -242,7 +244,8 @@ class Facts:
         slow_s: the lengths of steps that took much longer than the median.
         varying: steps differ in size.
         ranks: of a job whose ranks were compared, and which of them the others wait for
-            (``slowest_rank``); known once all have told.
+            (``slowest_rank``); known once all have told. ``uneven_s``: how much longer per step
+            the rank with the most to do runs than the ranks do in the mean, whichever it is.
         program: what is known of the program beside its steps; ``None`` of a recording.
     """
 
@@ -299,6 +302,7 @@ class Facts:
     varying: bool = False
     ranks: tuple[RankFact, ...] = ()
     slowest_rank: int | None = None
+    uneven_s: float | None = None
     program: ProgramFacts | None = None
 
     def leaf_s(self, *names: str) -> float:
