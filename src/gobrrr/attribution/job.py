@@ -74,8 +74,8 @@ class JobComparison:
         runs_longer_ns: by how much longer than the others each runs on a processor in timed steps,
             the median of differences as in ``ahead_ns`` (empty: not known).
         uneven_ns: by how much longer the rank with the most to do runs on a processor in a timed
-            step than the ranks do in the mean: the mean over steps, whichever rank it is (``None``:
-            not known).
+            step than the ranks do in the mean, beyond what it does in most steps: the mean over
+            steps, whichever rank it is (``None``: not known).
         queued_ns: how long each waits for a processor in a profiled step, the median (empty: not
             known).
         pauses_ns: of each rank, the garbage collector's time per timed step: the mean, because it
@@ -319,7 +319,9 @@ def _uneven_ns(records: Sequence[RankRecord]) -> float | None:
     if len(records) < 2 or steps < _FEWEST_STEPS:
         return None
     ran = np.array([record.ran_ns[:steps] for record in records], np.float64)
-    return float(np.mean(ran.max(axis=0) - ran.mean(axis=0)))
+    beyond = ran - ran.mean(axis=0)
+    beyond -= np.median(beyond, axis=1, keepdims=True)
+    return float(np.mean(beyond.max(axis=0)))
 
 
 def _ran_in_pairs(records: Sequence[RankRecord], rank: int) -> Float64:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 
 from gobrrr.attribution.recomputed import SeenOp, recomputed
 from gobrrr.causes.cause import Cause, Found, saves
-from gobrrr.causes.noted import place_of
+from gobrrr.causes.source_text import lines_with
 from gobrrr.fixes.dataflow import cost_s
-from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.timeline.quantities import percent, si, time_text
 
 # Of the memory, what the program may hold with all activations kept: other batches are larger.
 _FITS = 0.6
 _CALL = re.compile(r"\b(\w*checkpoint(_sequential|_wrapper)?|gradient_checkpointing\w*)\s*\(")
-_DEFINITION = re.compile(r"^\s*(def|class|import|from|#)\b")
 
 
 def recomputed_ops(facts: Facts) -> list[OpFact]:
@@ -42,24 +40,13 @@ def _find(facts: Facts) -> Found | None:
         f"{time_text(again_s)} of the step ({percent(again_s / facts.step_s)}), "
         f"{percent(flops / max(all_flops, 1.0))} of its matrix products; kept, their results take "
         f"{si(kept, 'B')} at most beside {si(held, 'B')} of {si(memory, 'B')}",
-        _lines(facts), 0.4 * again_s, 0.85 * again_s, again_s,
+        _lines(facts, again), 0.4 * again_s, 0.85 * again_s, again_s,
     )  # fmt: skip
 
 
-def _lines(facts: Facts) -> tuple[str, ...]:
+def _lines(facts: Facts, again: list[OpFact]) -> tuple[str, ...]:
     """Where the files of the step's lines call a checkpoint; the recomputed lines otherwise."""
-    again = recomputed_ops(facts)
-    own = dict.fromkeys(op.source for op in facts.ops if op.source)
-    paths = dict.fromkeys(where.path for line in own if (where := place_of(line)) is not None)
-    found = [
-        f"{path}:{number}"
-        for path in paths
-        for number, text in enumerate(linecache.getlines(path), 1)
-        if _CALL.search(text) and not _DEFINITION.search(text)
-    ]
-    by_number = {f"{w.path}:{w.number}": line for line in own if (w := place_of(line)) is not None}
-    told = [by_number.get(line, f"{line} in <checkpoint>") for line in found]
-    return tuple(told[:3]) or tuple(dict.fromkeys(op.source for op in again if op.source))[:3]
+    return lines_with(_CALL, (op.source for op in facts.ops)) or lines_of(again)
 
 
 ACTIVATION_CHECKPOINTING = Cause(

@@ -20,6 +20,7 @@ from gobrrr.causes.loop_over_modules import LOOP_OVER_MODULES
 from gobrrr.causes.made_of_lists import TENSOR_OF_ARRAYS, TENSOR_OF_TENSOR
 from gobrrr.causes.no_workers import NO_WORKERS
 from gobrrr.causes.padding import PADDING
+from gobrrr.causes.per_sample_loop import PER_SAMPLE_LOOP
 from gobrrr.causes.sample_by_sample import SAMPLE_BY_SAMPLE
 from gobrrr.causes.started_workers import STARTED_WORKERS
 from gobrrr.causes.sync_in_loop import SYNC_IN_LOOP
@@ -45,6 +46,7 @@ CAUSES: tuple[Cause, ...] = (
     PADDING,
     CONCATENATED_CACHE,
     LOOP_OVER_MODULES,
+    PER_SAMPLE_LOOP,
     ACTIVATION_CHECKPOINTING,
     NO_SYNC,
     FIND_UNUSED_PARAMETERS,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 
 from gobrrr.causes.cause import Cause, Found, saves, saves_of_wall
-from gobrrr.causes.noted import noted, place_of, text_of
+from gobrrr.causes.noted import noted, text_of
+from gobrrr.causes.source_text import lines_with
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, si, time_text
 
@@ -67,30 +67,17 @@ def _unused(facts: Facts) -> Found | None:
     if program is None:
         return None
     # Where some are without a gradient, it has to look for them.
-    looks = [one for one in program.data_parallel if one.find_unused and one.unused_bytes == 0]
+    wraps = [one for one in program.data_parallel if one.find_unused and one.unused_bytes == 0]
     found = noted(facts, lambda note: note.inner == _INNER)
-    if not looks or found is None:
+    if not wraps or found is None:
         return None
+    lines = lines_with(_FINDS, (note.line for note in program.notes)) or found.lines
     return saves_of_wall(
-        f"DistributedDataParallel walks the graph of {looks[0].module} in each step for parameters "
+        f"DistributedDataParallel walks the graph of {wraps[0].module} in each step for parameters "
         f"without a gradient, and there are none: {percent(found.share)} of the wall time is its "
         "own",
-        _lines_with(facts, _FINDS) or found.lines, 0.3 * found.low, 0.7 * found.share, found.high,
-        found.share,
+        lines, 0.3 * found.low, 0.7 * found.share, found.high, found.share,
     )  # fmt: skip
-
-
-def _lines_with(facts: Facts, wanted: re.Pattern[str]) -> tuple[str, ...]:
-    """Lines of the files that the program's lines are in."""
-    program = facts.program
-    own = [] if program is None else [note.line for note in program.notes]
-    paths = dict.fromkeys(where.path for line in own if (where := place_of(line)) is not None)
-    return tuple(
-        f"{path}:{number} in <module>"
-        for path in paths
-        for number, text in enumerate(linecache.getlines(path), 1)
-        if wanted.search(text)
-    )[:3]
 
 
 NO_SYNC = Cause(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import linecache
 import re
-from functools import lru_cache
 
 from gobrrr.capture.program_facts import MadeFact, NoteFact
 from gobrrr.causes.cause import Cause, Found, saves
 from gobrrr.causes.noted import noted, place_of
+from gobrrr.causes.source_text import statement_at
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, time_text
 
@@ -58,26 +57,11 @@ def _makes(note: NoteFact, line: str) -> bool:
     where, made = place_of(note.line), place_of(line)
     if where is None or made is None or where.path != made.path:
         return False
-    first, last = _statement(made.path, made.number)
+    first, last = statement_at(made.path, made.number)
     if first <= where.number <= last:
         return True
     text = linecache.getline(where.path, where.number)
     return where.function == made.function and bool(_COMPREHENSION.search(text))
-
-
-@lru_cache(maxsize=64)
-def _statement(path: str, number: int) -> tuple[int, int]:
-    """The lines of the smallest statement that a line is in; the line alone where none is read."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError):
-        return number, number
-    spans = [
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt) and node.lineno <= number <= (node.end_lineno or 0)
-    ]
-    return min(spans, key=lambda span: span[1] - span[0], default=(number, number))
 
 
 TENSOR_FROM_PYTHON = Cause(

@@ -60,6 +60,32 @@ def _loops(facts: Facts, flow: Flow | None) -> list[_Loop]:
     return loops
 
 
+def repeated_products(facts: Facts) -> list[tuple[int, ...]]:
+    """Places of the matrix products that one module repeats on what was there before the first.
+
+    Nothing that a later one is given came from the host meanwhile, which may have read what an
+    earlier one made; and they are one forward pass, with no backward pass in between.
+    """
+    flow = flow_of(facts)
+    if flow is None:
+        return []
+    from_host = _from_host(facts)
+    found = []
+    for loop in _loops(facts, flow):
+        ops = [facts.ops[place] for place in loop.places]
+        first, last = loop.places[0], loop.places[-1]
+        if (
+            len({op.module for op in ops}) == 1
+            and ops[0].module
+            and all(op.matrix_flops for op in ops)
+            and loop.batches == 1
+            and all(from_host.get(place, -1) <= first for place in loop.places)
+            and not any(op.phase == "backward" for op in facts.ops[first:last])
+        ):
+            found.append(loop.places)
+    return found
+
+
 def _advice_of_its_own(facts: Facts, flow: Flow | None) -> Collection[int]:
     """What is constant, only printed, of a recurrent cell, or updates parameters."""
     updates = update_loops(facts)
