@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gobrrr.capture.program_facts import DataParallelFact
@@ -31,7 +31,14 @@ def data_parallel(modules: Iterable[Any]) -> tuple[DataParallelFact, ...]:
                 find_unused=bool(module.find_unused_parameters),
                 unused_bytes=int(unused) if unused is not None else None,
                 parameter_bytes=int(logged.get("total_parameter_size_bytes", 0)),
+                buckets=_buckets(logged),
                 world_size=int(logged.get("world_size", 1)),
             )
         )
     return tuple(found)
+
+
+def _buckets(logged: Mapping[str, Any]) -> int:
+    """How many there are: their sizes stand in one text, those made anew after the first step."""
+    sizes = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
+    return len(str(sizes).split(","))

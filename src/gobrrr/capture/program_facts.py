@@ -130,6 +130,7 @@ class DataParallelFact:
         find_unused: it looks for parameters without a gradient in each step.
         unused_bytes: of such parameters; ``None``: unknown.
         parameter_bytes: of all.
+        buckets: in which their gradients are averaged.
         world_size: ranks.
     """
 
@@ -137,6 +138,7 @@ class DataParallelFact:
     find_unused: bool
     unused_bytes: int | None
     parameter_bytes: int
+    buckets: int
     world_size: int
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gobrrr.causes.cause import Cause, Found, saves, saves_of_wall
+from gobrrr.causes.cause import Cause, Found, saves
 from gobrrr.causes.noted import noted, text_of
 from gobrrr.causes.source_text import lines_with
 from gobrrr.fixes.facts import Facts
@@ -12,6 +12,8 @@ from gobrrr.timeline.quantities import count, percent, si, time_text
 
 _BACKWARD = re.compile(r"\bbackward\s*\(")
 _FINDS = re.compile(r"find_unused_parameters\s*=\s*True")
+# Bytes: up to here an all-reduce takes as long as one of nothing, about (gloo and NCCL).
+_SMALL_BUCKET = 1 << 20
 _INNER = "torch.nn.parallel.distributed"
 
 
@@ -68,15 +70,26 @@ def _unused(facts: Facts) -> Found | None:
         return None
     # Where some are without a gradient, it has to look for them.
     wraps = [one for one in program.data_parallel if one.find_unused and one.unused_bytes == 0]
-    found = noted(facts, lambda note: note.inner == _INNER)
-    if not wraps or found is None:
+    if not wraps:
         return None
-    lines = lines_with(_FINDS, (note.line for note in program.notes)) or found.lines
-    return saves_of_wall(
-        f"DistributedDataParallel walks the graph of {wraps[0].module} in each step for parameters "
-        f"without a gradient, and there are none: {percent(found.share)} of the wall time is its "
-        "own",
-        lines, 0.3 * found.low, 0.7 * found.share, found.high, found.share,
+    looks = noted(facts, lambda note: note.inner == _INNER)
+    walks_s = 0.0 if looks is None else looks.share * program.plain_s / max(1, program.windows)
+    wrap = wraps[0]
+    # Which parameters were used is averaged like one more bucket, of a few bytes: where buckets
+    # are small, and all wait for the link alone, it takes as long as one.
+    small = wrap.parameter_bytes / wrap.buckets <= _SMALL_BUCKET
+    network_s = facts.leaf_s("memory.network", "memory.network_wait") if small else 0.0
+    one_more_s = network_s / (wrap.buckets + 1)
+    high_s = min(walks_s + one_more_s, facts.step_s)
+    if high_s <= 0:
+        return None
+    return saves(
+        f"DistributedDataParallel walks the graph of {wrap.module} in each step for parameters "
+        f"without a gradient, and there are none ({time_text(walks_s)}); the ranks then tell each "
+        f"other which were used, beside {count(wrap.buckets)} buckets of gradients "
+        f"({time_text(one_more_s)} at most)",
+        lines_with(_FINDS, (note.line for note in program.notes)),
+        0.0, 0.7 * walks_s + 0.5 * one_more_s, high_s,
     )  # fmt: skip
 
 

@@ -70,20 +70,20 @@ def repeated_products(facts: Facts) -> list[tuple[int, ...]]:
     if flow is None:
         return []
     from_host = _from_host(facts)
-    found = []
+    by_module: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for loop in _loops(facts, flow):
-        ops = [facts.ops[place] for place in loop.places]
-        first, last = loop.places[0], loop.places[-1]
-        if (
-            len({op.module for op in ops}) == 1
-            and ops[0].module
-            and all(op.matrix_flops for op in ops)
-            and loop.batches == 1
-            and all(from_host.get(place, -1) <= first for place in loop.places)
-            and not any(op.phase == "backward" for op in facts.ops[first:last])
-        ):
-            found.append(loop.places)
-    return found
+        for place in loop.places:
+            op = facts.ops[place]
+            if op.matrix_flops and op.module:
+                by_module[loop.source, op.name, op.module].append(place)
+    return [
+        tuple(places)
+        for places in by_module.values()
+        if len(places) >= _LEAST_REPEATS
+        and len(_batches(places, flow, facts, from_host)) == 1
+        and all(from_host.get(place, -1) <= places[0] for place in places)
+        and not any(op.phase == "backward" for op in facts.ops[places[0] : places[-1]])
+    ]
 
 
 def _advice_of_its_own(facts: Facts, flow: Flow | None) -> Collection[int]:
