@@ -19,7 +19,8 @@ def _find(facts: Facts) -> Found | None:
     fewer = 1 - 1 / often
     host_s = sum(op.host_s + op.fixed_s for op in ops) * fewer
     below_s = sum(op.below_s or 0.0 for op in ops)
-    named = min(modules, key=len) or "a module"
+    first = facts.ops[loops[0][0]].module
+    named = f"{facts.module_classes.get(first, 'module')} {first}"
     products: list[OpFact] = [facts.ops[place] for places in loops for place in places]
     return saves(
         f"{named} is called {count(often)} times in a step, on inputs that are all there before "
