@@ -182,6 +182,20 @@ def test_what_a_rank_runs_longer_and_its_pauses_are_of_timed_steps() -> None:
     assert (untold.runs_longer_ns, untold.pauses_ns) == ((), ())
 
 
+def test_work_that_differs_from_step_to_step_is_no_rank_s() -> None:
+    """Whichever has the most to do: 10 us more than the mean of both in two steps of three."""
+    first = _record(0, [40_000] * 4, [35_000] * 4)
+    second = _record(1, [40_000] * 4, [35_000] * 4)
+    first.ran_ns = [30_000, 50_000, 30_000] * 4
+    second.ran_ns = [30_000, 30_000, 50_000] * 4
+    assert compare_records([first, second], 2).uneven_ns == pytest.approx(2 / 3 * 10_000)
+    # One that has more to do in every step is slow, and its work is not uneven.
+    second.ran_ns = [ran_ns + 10_000 for ran_ns in first.ran_ns]
+    assert compare_records([first, second], 2).uneven_ns == 0.0
+    second.ran_ns = []
+    assert compare_records([first, second], 2).uneven_ns is None
+
+
 def test_timed_steps_tell_a_slow_rank_that_few_profiled_ones_do_not() -> None:
     """Five of six profiled steps are longer; of the timed steps, which are others, all are."""
     fast = _record(0, [40_000, 41_000, 42_000, 43_000, 44_000, 61_000], [35_000] * 6)

@@ -123,7 +123,7 @@ ABSENT = {
     "tensor_of_arrays": {
         "leaves": {"overhead.python": 0.8},
         "program": program(
-            made=(MadeFact("tensor", LINE, "list of numbers", 1000, 0.5),), recorded=1
+            made=(MadeFact("tensor", LINE, "list of numbers", 900, 0.5),), recorded=1
         ),
     },
     "tensor_of_tensor": {

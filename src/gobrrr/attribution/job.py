@@ -73,6 +73,9 @@ class JobComparison:
             less than half of the first of ``longer``: the most of that is no work.
         runs_longer_ns: by how much longer than the others each runs on a processor in timed steps,
             the median of differences as in ``ahead_ns`` (empty: not known).
+        uneven_ns: by how much longer the rank with the most to do runs on a processor in a timed
+            step than the ranks do in the mean, beyond what it does in most steps: the mean over
+            steps, whichever rank it is (``None``: not known).
         queued_ns: how long each waits for a processor in a profiled step, the median (empty: not
             known).
         pauses_ns: of each rank, the garbage collector's time per timed step: the mean, because it
@@ -96,6 +99,7 @@ class JobComparison:
     longer: tuple[tuple[str, float], ...] = ()
     idle_in_it: bool = False
     runs_longer_ns: tuple[float, ...] = ()
+    uneven_ns: float | None = None
     queued_ns: tuple[float, ...] = ()
     pauses_ns: tuple[float, ...] = ()
     matched: tuple[Matched, ...] = ()
@@ -167,6 +171,7 @@ def compare_records(records: Sequence[RankRecord], world_size: int) -> JobCompar
         longer=longer,
         idle_in_it=idle_in_it,
         runs_longer_ns=tuple(shift for shift, _ in runs),
+        uneven_ns=_uneven_ns(records),
         queued_ns=tuple(map(median, queued)) if all(queued) else (),
         pauses_ns=tuple(map(fmean, pauses)) if all(pauses) else (),
         exposed=_exposed(records, waited),
@@ -306,6 +311,17 @@ def _runs_longer(records: Sequence[RankRecord]) -> tuple[tuple[float, float], ..
         return ()
     ran = np.array([record.ran_ns[:steps] for record in records], np.float64)
     return tuple(_ahead(ran, i) for i in range(len(ran)))
+
+
+def _uneven_ns(records: Sequence[RankRecord]) -> float | None:
+    """``JobComparison.uneven_ns``."""
+    steps = min((len(record.ran_ns) for record in records), default=0)
+    if len(records) < 2 or steps < _FEWEST_STEPS:
+        return None
+    ran = np.array([record.ran_ns[:steps] for record in records], np.float64)
+    beyond = ran - ran.mean(axis=0)
+    beyond -= np.median(beyond, axis=1, keepdims=True)
+    return float(np.mean(beyond.max(axis=0)))
 
 
 def _ran_in_pairs(records: Sequence[RankRecord], rank: int) -> Float64:

@@ -68,7 +68,7 @@ class CallWatch:
         self.profilers = ProgramProfilers()
         # Called after each call of the program's modules.
         self.after_call: Callable[[], None] = lambda: None
-        self.program = ProgramWatch(clock, self._marked)
+        self.program = ProgramWatch(clock, self._marked, self.alive)
 
     def install(self) -> None:
         """Begin to watch, in this thread."""
@@ -109,6 +109,7 @@ class CallWatch:
             module_class.__call__ = original
             unhooked = self._unhooked(module)
             if unhooked:
+                self.program.padding.look(args, kwargs, sys._getframe(1))
                 self.began(module, args, kwargs)
             try:
                 return original(module, *args, **kwargs)
@@ -270,7 +271,8 @@ class CallWatch:
             del shapes[1:]
         # A frozen module of TorchScript has no mode; it evaluates.
         training = bool(getattr(module, "training", False))
-        raw = (id(module), training, gradients, tokens, *shapes)
+        synced = bool(getattr(module, "require_backward_grad_sync", True))
+        raw = (id(module), training, gradients, tokens, synced, *shapes)
         key = self._keys.get(raw)
         if key is None:
             instance = self._instance(module)
@@ -281,6 +283,7 @@ class CallWatch:
                 gradients=gradients,
                 shapes=tuple(shapes),
                 tokens=tokens,
+                synced=synced,
                 source=user_line(sys._getframe(2)) or "",
             )
         return key

@@ -24,6 +24,7 @@ from gobrrr.capture.op_arguments import (
     signature_of,
 )
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
+from gobrrr.capture.padding_watch import PaddingWatch
 from gobrrr.capture.private_names import lacking
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.program_facts import MadeFact
@@ -79,6 +80,7 @@ class OpRecorder:
         self.failures: dict[str, str] = {}
         # Tensors made of Python's objects.
         self.made: list[MadeFact] = []
+        self.padding = PaddingWatch()
 
     @property
     def ops(self) -> list[StepOp]:
@@ -158,6 +160,8 @@ class OpRecorder:
             if is_compiling() or self._mode is None:
                 return original(module, *args, **kwargs)
             stack = self._here.modules
+            if not stack and self._on_devices:
+                self.padding.look(args, kwargs, sys._getframe(1))
             name = self._names.get(id(module))
             if name is None:
                 try:
@@ -294,9 +298,13 @@ class OpRecorder:
     ) -> None:
         """Keep one op."""
         thread, nodes = threading.get_native_id(), self._here.nodes
+        records = place[2] is Phase.BACKWARD and _grad_enabled()
         self._ops.append(
-            StepOp(call, *place, thread, page_faults, nodes, start_ns, end_ns, read=read)
-        )
+            StepOp(
+                call, *place, thread, page_faults, nodes, start_ns, end_ns, read=read,
+                records=records,
+            )
+        )  # fmt: skip
 
 
 def _around(original: Any, enters: Callable[[], None], leaves: Callable[[], None]) -> Any:

@@ -123,7 +123,8 @@ class MarkFact:
 class CallFact:
     """Outermost calls of modules that are alike: how often, how long, with which modes.
 
-    ``index``: which module, by order of first appearance.
+    ``index``: which module, by order of first appearance. ``synced``: its gradients are averaged
+    over ranks in the backward pass (not inside ``no_sync``; true of a module without ranks).
     """
 
     module: str
@@ -134,6 +135,44 @@ class CallFact:
     count: int
     total_s: float
     share: float
+    synced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingFact:
+    """Padding among the arguments of an outermost call of a module.
+
+    Attributes:
+        given: what says so, ``mask`` or ``tokens`` that end in one value repeated.
+        source: the user's line of the call.
+        padded: positions that are padding, of ``total``.
+    """
+
+    given: str
+    source: str
+    padded: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallelFact:
+    """A ``DistributedDataParallel``.
+
+    Attributes:
+        module: class of the module that it wraps.
+        find_unused: it looks for parameters without a gradient in each step.
+        unused_bytes: of such parameters; ``None``: unknown.
+        parameter_bytes: of all.
+        buckets: in which their gradients are averaged.
+        world_size: ranks.
+    """
+
+    module: str
+    find_unused: bool
+    unused_bytes: int | None
+    parameter_bytes: int
+    buckets: int
+    world_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +228,8 @@ class ProgramFacts:
         loaded: the libraries of ``program_watch.LIBRARIES`` that the program has imported.
         marks: named stretches. Their share of the wall time includes what a step would have taken.
         calls: outermost calls of modules by how they were called.
+        padding: of the first calls of modules, where their arguments say.
+        data_parallel: the modules whose gradients are averaged over ranks.
         threads: other Python threads.
         compilations: of torch.compile, oldest first.
         recompile_limit: how many versions of a function torch.compile makes; ``None``: unknown.
@@ -211,6 +252,8 @@ class ProgramFacts:
     loaded: tuple[str, ...] = ()
     marks: tuple[MarkFact, ...] = ()
     calls: tuple[CallFact, ...] = ()
+    padding: tuple[PaddingFact, ...] = ()
+    data_parallel: tuple[DataParallelFact, ...] = ()
     threads: tuple[ThreadFact, ...] = ()
     compilations: tuple[CompilationFact, ...] = ()
     recompile_limit: int | None = None

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from gobrrr.capture.loader_watch import watch_loader_workers
 from gobrrr.capture.other_python_threads import OtherThreads
+from gobrrr.capture.padding_watch import PaddingWatch
+from gobrrr.capture.parallel_facts import data_parallel
 from gobrrr.capture.program_facts import (
     CallFact,
     CollectionsFact,
@@ -54,9 +56,15 @@ class ProgramWatch:
     Args:
         clock: that of the windows.
         mark: is given each named stretch.
+        modules: those that were called from outside any other.
     """
 
-    def __init__(self, clock: Callable[[], int], mark: Callable[[Mark], None]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        mark: Callable[[Mark], None],
+        modules: Callable[[], Sequence[Any]] = tuple,
+    ) -> None:
         self._clock = clock
         self._mark = mark
         self._undo: list[Callable[[], None]] = []
@@ -65,7 +73,9 @@ class ProgramWatch:
         self._collecting_ns = 0
         self._loaders: dict[LoaderFact, None] = {}
         self._notes: list[_Note] = []
+        self._modules = modules
         self.threads = OtherThreads()
+        self.padding = PaddingWatch()
 
     def install(self) -> None:
         """Begin."""
@@ -119,6 +129,8 @@ class ProgramWatch:
             loaded=tuple(name for name in LIBRARIES if name in sys.modules),
             marks=_marks_of(plain),
             calls=_calls_of(plain),
+            padding=tuple(self.padding.seen),
+            data_parallel=data_parallel(self._modules()),
             threads=self.threads.facts(),
             compilations=compilations(),
             recompile_limit=limit if isinstance(limit, int) else None,
@@ -189,17 +201,19 @@ def _marks_of(plain: _Stretches) -> tuple[MarkFact, ...]:
 
 
 def _calls_of(plain: _Stretches) -> tuple[CallFact, ...]:
-    lengths: dict[tuple[str, int, bool, bool], list[int]] = defaultdict(list)
-    sources: dict[tuple[str, int, bool, bool], CallKey] = {}
+    lengths: dict[tuple[str, int, bool, bool, bool], list[int]] = defaultdict(list)
+    sources: dict[tuple[str, int, bool, bool, bool], CallKey] = {}
     for window in plain.windows:
         for call in window.calls:
-            key = call.key.module, call.key.instance, call.key.training, call.key.gradients
+            made = call.key
+            key = made.module, made.instance, made.training, made.gradients, made.synced
             lengths[key].append(call.end_ns - call.begin_ns)
             sources.setdefault(key, call.key)
     found = [
-        CallFact(*key, sources[key].source, len(each), sum(each) * 1e-9, plain.share(sum(each)))
+        CallFact(*key[:4], sources[key].source, len(each), sum(each) * 1e-9,
+                 plain.share(sum(each)), key[4])
         for key, each in lengths.items()
-    ]
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda call: -call.total_s))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from gobrrr.causes.activation_checkpointing import ACTIVATION_CHECKPOINTING
 from gobrrr.causes.cause import Cause
 from gobrrr.causes.collector import COLLECTED_BY_HAND, COLLECTOR
+from gobrrr.causes.concatenated_cache import CONCATENATED_CACHE
+from gobrrr.causes.data_parallel import FIND_UNUSED_PARAMETERS, NO_SYNC
 from gobrrr.causes.evaluation_gradients import EVALUATION_GRADIENTS
 from gobrrr.causes.image_decoding import IMAGE_DECODING
 from gobrrr.causes.interpreter_lock import INTERPRETER_LOCK
@@ -13,12 +16,18 @@ from gobrrr.causes.logging_each_step import (
     LOGGING_EACH_STEP,
     PROGRESS_BAR,
 )
+from gobrrr.causes.loop_over_modules import LOOP_OVER_MODULES
 from gobrrr.causes.made_of_lists import TENSOR_OF_ARRAYS, TENSOR_OF_TENSOR
 from gobrrr.causes.no_workers import NO_WORKERS
+from gobrrr.causes.padding import PADDING
+from gobrrr.causes.per_sample_loop import PER_SAMPLE_LOOP
 from gobrrr.causes.sample_by_sample import SAMPLE_BY_SAMPLE
 from gobrrr.causes.started_workers import STARTED_WORKERS
+from gobrrr.causes.sync_in_loop import SYNC_IN_LOOP
+from gobrrr.causes.tensor_from_python import TENSOR_FROM_PYTHON
 from gobrrr.causes.thread_count import MORE_THREADS, ONE_THREAD_BY_LAUNCHER
 from gobrrr.causes.tokenizer_forks import TOKENIZER_FORKS
+from gobrrr.causes.unequal_work import UNEQUAL_WORK
 from gobrrr.causes.workers_in_memory import WORKERS_IN_MEMORY
 
 CAUSES: tuple[Cause, ...] = (
@@ -32,6 +41,16 @@ CAUSES: tuple[Cause, ...] = (
     TOKENIZER_FORKS,
     TENSOR_OF_ARRAYS,
     TENSOR_OF_TENSOR,
+    TENSOR_FROM_PYTHON,
+    SYNC_IN_LOOP,
+    PADDING,
+    CONCATENATED_CACHE,
+    LOOP_OVER_MODULES,
+    PER_SAMPLE_LOOP,
+    ACTIVATION_CHECKPOINTING,
+    NO_SYNC,
+    FIND_UNUSED_PARAMETERS,
+    UNEQUAL_WORK,
     COLLECTOR,
     COLLECTED_BY_HAND,
     INTERPRETER_LOCK,

@@ -56,13 +56,29 @@ def _of_run(
     scripted = isinstance(of, StepWatcher)
     facts = facts_of(diagnosis, analysis, workload=work, is_script=scripted, times_dispatch=False)
     facts = with_objects(facts, of) if isinstance(of, StepWatcher) else facts
+    program = measured.program(measured.windows)
     program = replace(
-        measured.program(measured.windows),
+        program,
+        padding=(*program.padding, *measured.padding),
         made=tuple(measured.made),
         recorded=len(measured.recorded_steps),
         slept=_slept(measured),
     )
     return replace(facts, program=program, loaders=facts.loaders or program.loaders)
+
+
+def name_causes_of_job(diagnosis: Diagnosis) -> None:
+    """Adds what shows only once the ranks of a job have been compared."""
+    if diagnosis.job is None:
+        return
+    known = {finding.fix for finding in diagnosis.findings}
+    facts = facts_of_record(diagnosis)
+    found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
+    new = [finding for finding in found if finding.fix not in known]
+    if new:
+        diagnosis.findings += new
+        sentence = diagnosis.job.sentence
+        diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), sentence)))
 
 
 def _slept(measured: Measurements) -> float | None:

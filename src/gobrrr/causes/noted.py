@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gobrrr.capture.program_facts import NoteFact
 from gobrrr.fixes.facts import Facts
@@ -16,7 +17,7 @@ from gobrrr.fixes.facts import Facts
 _FEWEST = 3
 # Of a normal distribution, for an interval of 95 %.
 _Z = 1.96
-_LINE = re.compile(r"(?P<path>.+):(?P<number>\d+) in ")
+_LINE = re.compile(r"(?P<path>.+):(?P<number>\d+) in (?P<function>.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,30 @@ def _interval(share: float, taken: int) -> tuple[float, float]:
     return max(0.0, min(middle - reach, share)), min(1.0, max(middle + reach, share))
 
 
+class Place(NamedTuple):
+    """What ``train.py:31 in main`` says."""
+
+    path: str
+    number: int
+    function: str
+
+
+def place_of(line: str) -> Place | None:
+    """A line's file, number and function; ``None`` of what is no line.
+
+    >>> place_of("train.py:31 in main")
+    Place(path='train.py', number=31, function='main')
+    """
+    found = _LINE.match(line)
+    if found is None:
+        return None
+    return Place(found["path"], int(found["number"]), found["function"])
+
+
 def text_of(line: str) -> str:
     """The source of ``train.py:31 in main``; empty where it cannot be read."""
-    found = _LINE.match(line)
-    return "" if found is None else linecache.getline(found["path"], int(found["number"]))
+    where = place_of(line)
+    return "" if where is None else linecache.getline(where.path, where.number)
 
 
 def starts_with(name: str, *packages: str) -> bool:

@@ -7,12 +7,13 @@ prediction, a trace carried to another device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from gobrrr.attribution.attributed import Attributed, AttributedOp, StepTimes
 from gobrrr.attribution.leaves import IdleGap
+from gobrrr.attribution.recomputed import SeenOp, recomputed
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.drawing import timeline_columns
 from gobrrr.diagnosis.impossible import against_work, contradictions
@@ -89,9 +90,11 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
 
     coverage = coverage_of(ops, shares, step.unlinked_ns * 1e-9)
     modelled = _mostly_modelled(coverage)
-    mfu, mfu_dtype = mfu_of(ops, step.ceilings, step_s) if modelled else (None, None)
+    hfu, mfu_dtype = mfu_of(ops, step.ceilings, step_s) if modelled else (None, None)
+    again = computed_again(ops)
+    mfu = mfu_of(again.others, step.ceilings, step_s)[0] if modelled and again.flops else hfu
     wrong = [
-        *contradictions(mfu, shares, step_s, step.ceilings),
+        *contradictions(hfu, shares, step_s, step.ceilings),
         *against_work(ops, shares, leaves, step.ceilings),
     ]
     if step.step.taken_away:
@@ -108,9 +111,10 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         regime=regime,
         close=close,
         mfu=None if wrong else mfu,
+        hfu=hfu if again.flops and not wrong else None,
         mfu_dtype=mfu_dtype,
         speed_of_light_s=(
-            speed_of_light(leaves, step.ceilings, min(mfu or 0.0, 1.0) * step_s)
+            speed_of_light(leaves, step.ceilings, min(hfu or 0.0, 1.0) * step_s)
             if modelled and not wrong
             else None
         ),
@@ -219,13 +223,42 @@ def hardly_modelled(coverage: Coverage, step: Attributed, step_s: float) -> list
     ]
 
 
+class ComputedAgain(NamedTuple):
+    """Matrix FLOPs that a step computes twice, and the ops without those that do."""
+
+    flops: float
+    others: list[AttributedOp]
+
+
+def computed_again(ops: Sequence[AttributedOp]) -> ComputedAgain:
+    """What activation checkpointing computes again: no work of the model's."""
+    places = recomputed(
+        [
+            SeenOp(
+                item.op.call.name,
+                tuple(spec.shape for spec in item.op.call.tensors),
+                PHASE_NAMES[item.op.phase],
+                item.op.records,
+            )
+            for item in ops
+        ]
+    )
+    others = [item for place, item in enumerate(ops) if place not in places]
+    return ComputedAgain(sum(_matrix_flops(ops[place]) for place in places), others)
+
+
+def _matrix_flops(item: AttributedOp) -> float:
+    return 0.0 if item.work is None else (item.work.matrix_flops or 0.0) * item.weight
+
+
 def mfu_of(
     ops: Sequence[AttributedOp], ceilings: Ceilings | None, step_s: float
 ) -> tuple[float | None, str | None]:
     """Share of the matrix peak that the step reaches, and that peak's dtype.
 
-    Model FLOPs against the peak of the dtype that does most of them (Chowdhery et al., "PaLM",
-    appendix B). The dtype is ``None`` without matrix products, the share without a ceiling.
+    FLOPs of the ops that are given against the peak of the dtype that does most of them (Chowdhery
+    et al., "PaLM", appendix B). The dtype is ``None`` without matrix products, the share without
+    a ceiling.
     """
     by_dtype: dict[str, float] = {}
     for op in ops:

@@ -90,6 +90,7 @@ def job_diagnosis(
         mean=split_of({leaf: fmean(each[leaf] for each in leaves.values()) for leaf in LEAVES}),
         longest=split_of(leaves[ranks[_longest(compared)]]),
         longest_rank=ranks[_longest(compared)],
+        uneven_s=seconds(compared.uneven_ns),
         clock_residual_s=seconds(compared.clock_residual_ns),
         missing={str(rank): why for rank, why in sorted(missing.items())},
         ended={str(rank): how for rank, how in sorted((ended or {}).items())},

@@ -92,7 +92,8 @@ class JobRecord(Record, kw_only=True):
     ``clocks_apart`` are ranks of other hosts, whose clock could not be compared with the first's.
     ``missing`` says why ranks are not in it, ``ended`` how the scripts of ranks that are in it
     failed before all was measured. ``same_steps``: whether all measured the same ones; if not,
-    nothing is known of waiting.
+    nothing is known of waiting. ``uneven_s``: by how much longer per step whichever rank has the
+    most to do runs on a processor than the ranks do in the mean.
     """
 
     world_size: int
@@ -107,6 +108,7 @@ class JobRecord(Record, kw_only=True):
     mean: Split | None = None
     longest: Split | None = None
     longest_rank: int | None = None
+    uneven_s: float | None = None
     clock_residual_s: float | None = None
     sentence: str = ""
     missing: dict[str, str] = {}

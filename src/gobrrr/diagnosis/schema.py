@@ -243,7 +243,9 @@ class Diagnosis(Record, kw_only=True):
     """A step's diagnosis. ``save`` writes it; ``gobrrr.load`` reads it.
 
     ``regime``: the largest top level; ``None`` where no verdict is drawn, because the times are not
-    the program's or the figures contradict each other (``notices`` say which).
+    the program's or the figures contradict each other (``notices`` say which). ``mfu`` counts the
+    model's FLOPs once; ``hfu`` also those that activation checkpointing computes again (``None``:
+    nothing is).
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -257,6 +259,7 @@ class Diagnosis(Record, kw_only=True):
     close: bool = False
     mfu: float | None = None
     mfu_dtype: str | None = None
+    hfu: float | None = None
     speed_of_light_s: float | None = None
     coverage: Coverage
     above_ceiling: list[AboveCeiling] = []

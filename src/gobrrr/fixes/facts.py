@@ -35,6 +35,7 @@ class OpFact:
         nodes: of autograd that it makes for a backward pass; ``None`` where not recorded.
         varies: whether it had other arguments (numbers, shapes), or read another number back, in
             another recorded step; ``None`` where no other step tells.
+        records: whether gradients were recorded while it ran in a backward pass.
     """
 
     call: OpCall
@@ -51,6 +52,7 @@ class OpFact:
     phase: str = ""
     nodes: int | None = None
     varies: bool | None = None
+    records: bool = False
 
     @property
     def name(self) -> str:
@@ -160,6 +162,14 @@ class AttentionCall(NamedTuple):
     strided: bool = False
 
 
+class RankFact(NamedTuple):
+    """A rank of a job: its step and what it waits for others in it, seconds; ``None``: unknown."""
+
+    rank: int
+    step_s: float
+    wait_s: float | None
+
+
 @dataclass(frozen=True)
 class Facts:
     """One diagnosed step.
@@ -200,6 +210,10 @@ class Facts:
         wall: what the wall time goes to beside the steps; ``None``: unknown.
         mean_s: of all steps that were seen, seconds; ``None``: unknown.
         slow_s: the lengths of steps that took much longer than the median.
+        varying: steps differ in size.
+        ranks: of a job whose ranks were compared, and which of them the others wait for
+            (``slowest_rank``); known once all have told. ``uneven_s``: how much longer per step
+            the rank with the most to do runs than the ranks do in the mean, whichever it is.
         program: what is known of the program beside its steps; ``None`` of a recording.
     """
 
@@ -253,6 +267,10 @@ class Facts:
     wall: WallTime | None = None
     mean_s: float | None = None
     slow_s: tuple[float, ...] = ()
+    varying: bool = False
+    ranks: tuple[RankFact, ...] = ()
+    slowest_rank: int | None = None
+    uneven_s: float | None = None
     program: ProgramFacts | None = None
 
     def leaf_s(self, *names: str) -> float:

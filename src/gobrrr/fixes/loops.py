@@ -60,6 +60,32 @@ def _loops(facts: Facts, flow: Flow | None) -> list[_Loop]:
     return loops
 
 
+def repeated_products(facts: Facts) -> list[tuple[int, ...]]:
+    """Places of the matrix products that one module repeats on what was there before the first.
+
+    Nothing that a later one is given came from the host meanwhile, which may have read what an
+    earlier one made; and they are one forward pass, with no backward pass in between.
+    """
+    flow = flow_of(facts)
+    if flow is None:
+        return []
+    from_host = _from_host(facts)
+    by_module: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for loop in _loops(facts, flow):
+        for place in loop.places:
+            op = facts.ops[place]
+            if op.matrix_flops and op.module:
+                by_module[loop.source, op.name, op.module].append(place)
+    return [
+        tuple(places)
+        for places in by_module.values()
+        if len(places) >= _LEAST_REPEATS
+        and len(_batches(places, flow, facts, from_host)) == 1
+        and all(from_host.get(place, -1) <= places[0] for place in places)
+        and not any(op.phase == "backward" for op in facts.ops[places[0] : places[-1]])
+    ]
+
+
 def _advice_of_its_own(facts: Facts, flow: Flow | None) -> Collection[int]:
     """What is constant, only printed, of a recurrent cell, or updates parameters."""
     updates = update_loops(facts)

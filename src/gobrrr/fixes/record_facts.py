@@ -7,7 +7,7 @@ from typing import cast, get_args
 
 from gobrrr.diagnosis.remedies import is_compiled
 from gobrrr.diagnosis.schema import Diagnosis, OpRow
-from gobrrr.fixes.facts import Facts, IdleFact, OpFact
+from gobrrr.fixes.facts import Facts, IdleFact, OpFact, RankFact
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import OpClass, Work
 
@@ -28,6 +28,10 @@ def facts_of_record(diagnosis: Diagnosis, ops: Sequence[OpFact] | None = None) -
         wall=diagnosis.wall,
         mean_s=diagnosis.step.time_s.mean if diagnosis.step.seen is None
         else diagnosis.step.seen.mean_s,
+        varying=diagnosis.step.varying,
+        ranks=tuple(RankFact(row.rank, row.step_s, row.wait_s) for row in diagnosis.ranks or ()),
+        slowest_rank=None if diagnosis.job is None else diagnosis.job.slowest,
+        uneven_s=None if diagnosis.job is None else diagnosis.job.uneven_s,
         slow_s=tuple(slow.time_s for slow in diagnosis.step.slow_steps),
         counters=dict(diagnosis.counters),
         ceilings={row.name: row.value for row in diagnosis.device.ceilings},

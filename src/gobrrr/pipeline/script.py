@@ -79,7 +79,7 @@ def diagnose_script(
     diagnoses: list[Diagnosis] = []
 
     def conclude(measured: Measurements, watcher: StepWatcher) -> None:
-        from gobrrr.causes.naming import name_causes
+        from gobrrr.causes.naming import name_causes, name_causes_of_job
         from gobrrr.diagnosis.job_records import diagnosis_of_job
         from gobrrr.pipeline.measured import diagnose_measured
 
@@ -90,6 +90,7 @@ def diagnose_script(
         # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
         done.diagnosis.counters |= compiler_counters()
         diagnoses.append(diagnosis_of_job(rank, done.diagnosis, done.analysis, measured))
+        name_causes_of_job(diagnoses[0])
         on_diagnosis(diagnoses[0], rank.reports)
         on_analysis(diagnoses[0], done.analysis, watcher)
 

@@ -248,7 +248,9 @@ def speed_of_light(diagnosis: Diagnosis) -> str:
         parts.append(f"Speed of light {scale.text(light_s)}{ratio}: this work at the ceilings.")
     if diagnosis.mfu is not None:
         of = f" of the {diagnosis.mfu_dtype} peak" if diagnosis.mfu_dtype else ""
-        parts.append(f"MFU {percent(diagnosis.mfu, 1)}{of}.")
+        hfu = diagnosis.hfu
+        again = f"; HFU {percent(hfu, 1)}, with what is computed again" if hfu is not None else ""
+        parts.append(f"MFU {percent(diagnosis.mfu, 1)}{of}{again}.")
     return " ".join(parts)
 
 

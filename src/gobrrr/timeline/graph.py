@@ -57,6 +57,8 @@ class StepOp:
         read: the number that it gave to the host (``.item()``); ``None`` if it gave none.
         varies: whether it had other arguments (numbers, shapes), or gave another number, in
             another recorded step; ``None`` where no other step tells.
+        records: whether gradients were recorded while it ran in a backward pass, as they are where
+            that computes something again or is to be differentiated itself.
         update: of a captured op of the optimizer phase, how many optimizer steps had begun by then
             in the step; 0 before the first and of all other ops.
     """
@@ -75,6 +77,7 @@ class StepOp:
     collective: CollectiveCall | None = None
     read: bool | int | float | complex | None = None
     varies: bool | None = None
+    records: bool = False
     update: int = 0
 
 

@@ -23,6 +23,7 @@ class CallKey:
         gradients: whether gradients are recorded.
         shapes: of the tensors that it is given.
         tokens: whether the first of them holds integers.
+        synced: whether a backward pass averages its gradients over ranks (no ``no_sync``).
         source: the user's line of the first such call; no part of what it is.
     """
 
@@ -32,6 +33,7 @@ class CallKey:
     gradients: bool
     shapes: tuple[tuple[int, ...], ...]
     tokens: bool = False
+    synced: bool = True
     source: str = field(default="", compare=False)
 
     @property

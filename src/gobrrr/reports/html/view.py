@@ -280,6 +280,7 @@ def _figures(diagnosis: Diagnosis, scale: TimeScale) -> tuple[Figure, ...]:
         figures.append(Figure("speed of light", scale.text(light_s), f"{ratio}x faster than now"))
     if diagnosis.mfu is not None:
         of = f"of the {plain_name(diagnosis.mfu_dtype)} peak" if diagnosis.mfu_dtype else ""
+        of += f"; HFU {percent(diagnosis.hfu, 1)}" if diagnosis.hfu is not None else ""
         figures.append(Figure("MFU", percent(diagnosis.mfu, 1), of))
     if diagnosis.energy is not None:
         power, board = si(diagnosis.energy.mean_w, "W"), si(diagnosis.energy.board_w, "W")

@@ -1,0 +1,85 @@
+"""A cache of keys and values that is copied whole for each token: ``torch.cat`` in decoding."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+
+from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.fixes.facts import Facts, OpFact, lines_of
+from gobrrr.timeline.ops import TensorSpec
+from gobrrr.timeline.quantities import count, percent, time_text
+
+# Of what is put together, the cache is this much at least: other tensors are of like sizes.
+_CACHE = 0.75
+# Copies of one line in one step, each longer than the one before, that are no chance.
+_FEWEST_GROWING = 4
+
+
+def _cache(op: OpFact) -> TensorSpec | None:
+    """The tensor that is most of what a concatenation puts together; ``None``: none is."""
+    given = list(op.call.tensors)
+    if op.name != "aten::cat" or len(given) < 2 or "float" not in given[0].dtype:
+        return None
+    largest = max(given, key=lambda spec: spec.numel)
+    return largest if largest.numel >= _CACHE * _total(op) else None
+
+
+def _grow(ops: Sequence[OpFact]) -> bool:
+    """Whether each copies more than the last of its module did, in a few turns at least."""
+    by_module: dict[str, list[int]] = defaultdict(list)
+    for op in ops:
+        by_module[op.module].append(_total(op))
+    longest = max(by_module.values(), key=len)
+    grown = sum(later > earlier for earlier, later in pairwise(longest))
+    return len(longest) >= _FEWEST_GROWING and grown >= 0.8 * (len(longest) - 1)
+
+
+def _total(op: OpFact) -> int:
+    return sum(spec.numel for spec in op.call.tensors)
+
+
+def _find(facts: Facts) -> Found | None:
+    if any(op.phase == "backward" for op in facts.ops):
+        return None
+    by_line: dict[str, list[OpFact]] = defaultdict(list)
+    made: set[int | None] = set()
+    # Where a step is one token the cache comes from the step before, in which it was shorter.
+    from_before: set[str] = set()
+    for op in facts.ops:
+        cache = _cache(op)
+        if cache is not None and op.source:
+            by_line[op.source].append(op)
+            if op.varies and cache.storage not in made:
+                from_before.add(op.source)
+        made |= {spec.storage for spec in op.call.outputs or ()}
+    copies = [
+        op
+        for line, ops in by_line.items()
+        if line in from_before or (facts.in_order and _grow(ops))
+        for op in ops
+    ]
+    if not copies:
+        return None
+    taken_s = sum(op.time_s for op in copies)
+    caches = [cache for op in copies if (cache := _cache(op)) is not None]
+    old = sum(cache.numel for cache in caches) / max(1, sum(map(_total, copies)))
+    saved_s = old * taken_s
+    return saves(
+        f"torch.cat copies a cache that grows, {count(len(copies))} times a step, to add "
+        f"{percent(1 - old)} to it: {time_text(taken_s)} of the step "
+        f"({percent(taken_s / facts.step_s)})",
+        lines_of(copies), 0.4 * saved_s, 0.8 * saved_s, saved_s,
+    )  # fmt: skip
+
+
+CONCATENATED_CACHE = Cause(
+    name="concatenated_cache",
+    title="a key-value cache is concatenated for each token (torch.cat copies all of it)",
+    words=("kv cache torch.cat", "StaticCache", "preallocated cache", "index_copy_",
+           "slow token generation"),
+    find=_find,
+    remedy="a preallocated cache: cache[:, position] = new (index_copy_), StaticCache of "
+    "transformers; attention reads cache[:, :position + 1]",
+)  # fmt: skip

@@ -1,0 +1,111 @@
+"""Gradients that ranks average more often than they need, and parameters that are looked for."""
+
+from __future__ import annotations
+
+import re
+
+from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.noted import noted, text_of
+from gobrrr.causes.source_text import lines_with
+from gobrrr.fixes.facts import Facts
+from gobrrr.timeline.quantities import count, percent, si, time_text
+
+_BACKWARD = re.compile(r"\bbackward\s*\(")
+_FINDS = re.compile(r"find_unused_parameters\s*=\s*True")
+# Bytes: up to here an all-reduce takes as long as one of nothing, about (gloo and NCCL).
+_SMALL_BUCKET = 1 << 20
+_INNER = "torch.nn.parallel.distributed"
+
+
+def _backwards(facts: Facts) -> int:
+    """Backward passes before an update, each after a forward pass of its own."""
+    most = passes = 0
+    before = ""
+    for op in facts.ops:
+        if op.phase == "optimizer":
+            passes = 0
+        elif op.phase == "backward" and before != "backward":
+            passes += 1
+        if op.phase in ("forward", "backward", "optimizer"):
+            before = op.phase
+        most = max(most, passes)
+    return most
+
+
+def _no_sync(facts: Facts) -> Found | None:
+    program = facts.program
+    if program is None or not program.data_parallel or not program.windows:
+        return None
+    calls = sum(
+        call.count
+        for call in program.calls
+        if call.module == "DistributedDataParallel" and call.gradients and call.synced
+    )
+    times = min(round(calls / program.windows), _backwards(facts))
+    exposed_s = facts.leaf_s("memory.network", "memory.network_wait")
+    if times < 2 or exposed_s <= 0:
+        return None
+    moved = program.data_parallel[0].parameter_bytes
+    saved_s = exposed_s * (times - 1) / times
+    return saves(
+        f"each of {count(times)} backward passes before an update averages all gradients "
+        f"({si(moved, 'B')}) over the ranks, where the last alone need do it: "
+        f"{time_text(exposed_s)} of the step is communication that nothing hides "
+        f"({percent(exposed_s / facts.step_s)}), and {times - 1} of {times} parts of it are saved",
+        _lines_of_backward(facts), 0.5 * saved_s, 0.9 * saved_s, saved_s,
+    )  # fmt: skip
+
+
+def _lines_of_backward(facts: Facts) -> tuple[str, ...]:
+    program = facts.program
+    noted_lines = [] if program is None else [note.line for note in program.notes]
+    idle_lines = [idle.source for idle in facts.idle if idle.source]
+    found = [line for line in (*noted_lines, *idle_lines) if _BACKWARD.search(text_of(line))]
+    return tuple(dict.fromkeys(found))[:3]
+
+
+def _unused(facts: Facts) -> Found | None:
+    program = facts.program
+    if program is None:
+        return None
+    # Where some are without a gradient, it has to look for them.
+    wraps = [one for one in program.data_parallel if one.find_unused and one.unused_bytes == 0]
+    if not wraps:
+        return None
+    looks = noted(facts, lambda note: note.inner == _INNER)
+    walks_s = 0.0 if looks is None else looks.share * program.plain_s / max(1, program.windows)
+    wrap = wraps[0]
+    # Which parameters were used is averaged like one more bucket, of a few bytes: where buckets
+    # are small, and all wait for the link alone, it takes as long as one.
+    small = wrap.parameter_bytes / wrap.buckets <= _SMALL_BUCKET
+    network_s = facts.leaf_s("memory.network", "memory.network_wait") if small else 0.0
+    one_more_s = network_s / (wrap.buckets + 1)
+    high_s = min(walks_s + one_more_s, facts.step_s)
+    if high_s <= 0:
+        return None
+    return saves(
+        f"DistributedDataParallel walks the graph of {wrap.module} in each step for parameters "
+        f"without a gradient, and there are none ({time_text(walks_s)}); the ranks then tell each "
+        f"other which were used, beside {count(wrap.buckets)} buckets of gradients "
+        f"({time_text(one_more_s)} at most)",
+        lines_with(_FINDS, (note.line for note in program.notes)),
+        0.0, 0.7 * walks_s + 0.5 * one_more_s, high_s,
+    )  # fmt: skip
+
+
+NO_SYNC = Cause(
+    name="no_sync",
+    title="gradients are averaged over ranks after every micro-batch (no_sync under accumulation)",
+    words=("no_sync", "gradient accumulation", "all-reduce", "DistributedDataParallel slow",
+           "set_requires_gradient_sync"),
+    find=_no_sync,
+    remedy="with model.no_sync(): around the forward and backward passes of all micro-batches but "
+    "the last (accelerator.accumulate; set_requires_gradient_sync(False) of fully_shard)",
+)  # fmt: skip
+FIND_UNUSED_PARAMETERS = Cause(
+    name="find_unused_parameters",
+    title="each step looks for unused parameters that do not exist (find_unused_parameters)",
+    words=("find_unused_parameters", "extra traversal of the autograd graph", "static_graph"),
+    find=_unused,
+    remedy="DistributedDataParallel(model) without find_unused_parameters=True",
+)

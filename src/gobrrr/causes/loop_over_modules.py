@@ -1,0 +1,93 @@
+"""Modules of a list that Python calls one after the other on inputs that are there: experts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.fixes.dataflow import Flow, flow_of
+from gobrrr.fixes.facts import Facts, OpFact, lines_of
+from gobrrr.timeline.names import starred
+from gobrrr.timeline.quantities import count, percent, time_text
+
+# Fewer are no loop worth another form.
+_FEWEST = 4
+
+
+def _independent(places: list[int], flow: Flow) -> bool:
+    """Whether none of the ops needs the result of another of them, as a layer does of the last."""
+    members = set(places)
+    needs: dict[int, bool] = {}
+    for place in range(places[0], places[-1] + 1):
+        needs[place] = any(
+            maker in members or needs.get(maker, False) for maker in flow.made_from[place]
+        )
+        if place in members and needs[place]:
+            return False
+    return True
+
+
+def _siblings(facts: Facts, flow: Flow) -> dict[str, set[str]]:
+    """Paths with stars of lists whose modules are independent, with the modules' own paths."""
+    products: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
+    for place, op in enumerate(facts.ops):
+        if op.phase in ("forward", "other", "") and op.matrix_flops and "*" in starred(op.module):
+            products[starred(op.module), op.name, op.source].setdefault(op.module, place)
+    found: dict[str, set[str]] = defaultdict(set)
+    for (path, _, _), first in products.items():
+        for modules in _by_list(first):
+            places = sorted(first[module] for module in modules)
+            if len(places) >= _FEWEST and _independent(places, flow):
+                found[path] |= set(modules)
+    return found
+
+
+def _by_list(modules: dict[str, int]) -> list[list[str]]:
+    """Modules that differ in one place of a list alone: those of one layer's experts."""
+    lists: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for module in modules:
+        parts = module.split(".")
+        for i, part in enumerate(parts):
+            if part.isdigit():
+                lists[i, ".".join((*parts[:i], "*", *parts[i + 1 :]))].append(module)
+    return list(lists.values())
+
+
+def _find(facts: Facts) -> Found | None:
+    flow = flow_of(facts)
+    found = {} if flow is None else _siblings(facts, flow)
+    if not found:
+        return None
+    modules = set().union(*found.values())
+    ops = [op for op in facts.ops if op.module in modules]
+    calls = max(len(each) for each in found.values())
+    most = max(found, key=lambda path: _host_s(ops, found[path]))
+    # One op in place of one for each module.
+    fewer = 1 - 1 / calls
+    host_s = _host_s(ops, modules) * fewer
+    below_s = sum(op.below_s or 0.0 for op in ops)
+    return saves(
+        f"{count(len(found[most]))} modules {most} are called one after the other, each on an "
+        f"input that none of the others makes: {count(len(ops))} ops a step, of which the way to "
+        f"them and their fixed cost take {time_text(_host_s(ops, modules))} "
+        f"({percent(_host_s(ops, modules) / facts.step_s)} of the step), and kernels "
+        f"{time_text(below_s)} more than at the ceilings",
+        lines_of([op for op in ops if op.phase != "backward"]),
+        0.5 * host_s, 0.8 * host_s + 0.2 * below_s, host_s + below_s,
+    )  # fmt: skip
+
+
+def _host_s(ops: list[OpFact], modules: set[str]) -> float:
+    return sum(op.host_s + op.fixed_s for op in ops if op.module in modules)
+
+
+LOOP_OVER_MODULES = Cause(
+    name="loop_over_modules",
+    title="experts (modules of a list) are called in a Python loop (batched or grouped GEMM)",
+    words=("mixture of experts loop", "grouped GEMM", "torch._grouped_mm", "torch.bmm",
+           "batch the experts", "torch.func.stack_module_state"),
+    find=_find,
+    remedy="the weights of all experts in one tensor and one batched product (torch.bmm, einsum), "
+    "or tokens sorted by expert and a grouped GEMM (torch._grouped_mm)",
+    verified_by="",
+)  # fmt: skip

@@ -1,0 +1,85 @@
+"""Values that an inner loop reads back one by one: ``.item()``, ``.cpu()``, ``.numpy()``."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
+from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.noted import noted, text_of
+from gobrrr.fixes.dataflow import cost_s
+from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.timeline.names import FROM
+from gobrrr.timeline.quantities import count, percent, time_text
+
+# A step that reads its losses, or a few figures, reads no more at one line.
+_FEWEST = 16
+_READS = re.compile(r"\.(item|cpu|tolist|numpy)\s*\(|\.to\(\s*[\"']cpu|\b(float|int|bool)\s*\(")
+_CONDITION = re.compile(r"^\s*(if|elif|while)\b|\bif\b.+\belse\b")
+# Reading a whole tensor leaves no op of its own on a processor; what leads to it does.
+_TO_HOST = re.compile(r"\.(cpu|tolist|numpy)\s*\(")
+
+
+def _reads(facts: Facts) -> dict[str, float]:
+    """How often a step reads back at each line of the user's, where it is often."""
+    values: dict[str, float] = defaultdict(float)
+    others: dict[tuple[str, str], float] = defaultdict(float)
+    for op in facts.ops:
+        if not op.source or FROM in op.source or op.phase in ("optimizer", "backward"):
+            # What an optimizer or a package reads is in no loop of the user's.
+            continue
+        if op.name == READ_OF_ONE_VALUE:
+            values[op.source] += op.count
+        else:
+            others[op.source, op.name] += op.count
+    found = {line: n for line, n in values.items() if n >= _FEWEST and _says(line)}
+    for (line, _), n in others.items():
+        if n >= _FEWEST and _TO_HOST.search(text_of(line)):
+            found[line] = max(n, found.get(line, 0.0))
+    return found
+
+
+def _says(line: str) -> bool:
+    text = text_of(line)
+    return bool(_READS.search(text) or _CONDITION.search(text))
+
+
+def _find(facts: Facts) -> Found | None:
+    reads = _reads(facts)
+    if not reads:
+        return None
+    spent: dict[str, float] = {line: _spent_s(facts, line) for line in reads}
+    lines = sorted(reads, key=lambda line: -spent[line])
+    taken_s = sum(spent.values())
+    looks = noted(facts, lambda note: note.line in reads)
+    if looks is not None:
+        taken_s = max(taken_s, looks.share * facts.step_s / max(facts.steps_share, 1e-9))
+    taken_s = min(taken_s, facts.step_s)
+    often = sum(reads.values())
+    saved_s = taken_s * (1 - len(reads) / often)
+    waits = "waits for the device, and " if facts.on_gpu else ""
+    return saves(
+        f"{count(round(often))} values are read back one by one in a step (item(), cpu(), numpy() "
+        f"in a loop); each {waits}takes {time_text(taken_s / often)}: {time_text(taken_s)} of the "
+        f"step ({percent(taken_s / facts.step_s)})",
+        tuple(lines[:3]), 0.5 * saved_s, 0.85 * saved_s, saved_s,
+    )  # fmt: skip
+
+
+def _spent_s(facts: Facts, line: str) -> float:
+    ops: list[OpFact] = [op for op in facts.ops if op.source == line]
+    idle_s = sum(idle.time_s for idle in facts.idle if idle.source == line)
+    # The way to an op is overhead of its line as well, and counts once.
+    return max(sum(map(cost_s, ops)), idle_s)
+
+
+SYNC_IN_LOOP = Cause(
+    name="sync_in_loop",
+    title="values are read back one by one in an inner loop (.item(), .cpu(), .numpy())",
+    words=(".item() in loop", ".cpu() in loop", "read back", "host device synchronization",
+           "tolist"),
+    find=_find,
+    remedy="compute with whole tensors (sums, bincount, argmax(-1), torch.stack of the norms) and "
+    "read the result once, outside the loop",
+)  # fmt: skip
