@@ -128,6 +128,7 @@ class CompilationFact:
         reason: the guard that failed, where it was compiled before.
         seconds: that it took; ``None`` if unknown.
         failed: why it gave up; empty: it did not.
+        frame: which piece of code, as torch numbers them; empty: unknown.
     """
 
     function: str
@@ -135,6 +136,7 @@ class CompilationFact:
     reason: str = ""
     seconds: float | None = None
     failed: str = ""
+    frame: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,8 @@ class ProgramFacts:
     Attributes:
         plain_s: wall time of the windows that shares are of, seconds.
         windows: how many these are.
+        seen_s: wall time of all windows, those in which something was compiled among them.
+        compiling: the user's lines that called what was being compiled, the most time first.
         slept: share of the timed steps in which their thread neither ran nor waited for a
             processor; ``None``: unknown.
         collections: by generation, those that happened.
@@ -165,6 +169,8 @@ class ProgramFacts:
 
     plain_s: float = 0.0
     windows: int = 0
+    seen_s: float = 0.0
+    compiling: tuple[str, ...] = ()
     slept: float | None = None
     collections: tuple[CollectionsFact, ...] = ()
     notes: tuple[NoteFact, ...] = ()

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
+from gobrrr.capture.compilations import compilations
 from gobrrr.capture.loader_watch import watch_loader_workers
 from gobrrr.capture.other_python_threads import OtherThreads
 from gobrrr.capture.program_facts import (
     CallFact,
     CollectionsFact,
-    CompilationFact,
     MarkFact,
     NoteFact,
     ProgramFacts,
@@ -105,6 +105,8 @@ class ProgramWatch:
         return ProgramFacts(
             plain_s=plain.total_ns * 1e-9,
             windows=len(plain.windows),
+            seen_s=sum(window.length_ns for window in windows) * 1e-9,
+            compiling=self._compiling([window for window in windows if window.compiles]),
             collections=_collections(self._collections, plain),
             notes=_notes_of(inside),
             notes_taken=len(inside),
@@ -120,6 +122,16 @@ class ProgramWatch:
             environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
             max_rss_bytes=_max_rss_bytes(),
         )
+
+    def _compiling(self, windows: Sequence[StepWindow]) -> tuple[str, ...]:
+        """The user's lines that were calling torch while it compiled, the most time first."""
+        compiling = _Stretches(windows)
+        spent: Counter[str] = Counter()
+        for note in self._notes:
+            line, callee, _, _ = note.place
+            if line and callee.startswith("torch.") and compiling.holds(note.time_ns):
+                spent[line] += note.stands_for_ns
+        return tuple(line for line, _ in spent.most_common(_MOST_LINES))
 
 
 class _Stretches:
@@ -254,30 +266,6 @@ def _flags(torch: Any) -> dict[str, bool]:
         "anomaly": bool(torch.is_anomaly_enabled()),
         "gc_enabled": gc.isenabled(),
     }
-
-
-def compilations() -> tuple[CompilationFact, ...]:
-    """What torch.compile did in this process, oldest first; nothing where it was never loaded."""
-    loaded = sys.modules.get("torch._dynamo.utils")
-    get = getattr(loaded, "get_compilation_metrics", None)
-    if get is None:
-        return ()
-    found = []
-    for each in get():
-        name, file = getattr(each, "co_name", None), getattr(each, "co_filename", None)
-        first = getattr(each, "co_firstlineno", None)
-        if name is None or file is None:
-            continue
-        found.append(
-            CompilationFact(
-                function=name,
-                line=format_line(file, first or 0, name),
-                reason=str(getattr(each, "recompile_reason", None) or ""),
-                seconds=getattr(each, "entire_frame_compile_time_s", None),
-                failed=str(getattr(each, "fail_reason", None) or ""),
-            )
-        )
-    return tuple(found)
 
 
 def _max_rss_bytes() -> int | None:
