@@ -11,7 +11,7 @@ from typing import Any
 
 from gobrrr.capture.collective_calls import group_titles, own_rank, process_groups
 from gobrrr.capture.profile import RawEvents
-from gobrrr.capture.program_facts import MadeFact, ProgramFacts
+from gobrrr.capture.program_facts import MadeFact, ProgramFacts, SubnormalFact
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
@@ -154,7 +154,8 @@ class Measurements:
     ``module_classes``: the class of each module that the recorded ops name, by its path.
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
-    ``made``: tensors that the recorded steps made of Python's objects.
+    ``made``: tensors that the recorded steps made of Python's objects; ``subnormal``: their ops
+    that met subnormal numbers.
     ``program`` tells what was noted beside the steps in the windows that it is given.
     ``groups``: ranks of each process group while steps are profiled; a script may leave them then.
     ``group_titles``: what each is called in a report. ``own_rank``: of this process among them.
@@ -187,6 +188,7 @@ class Measurements:
     module_classes: dict[str, str] = field(default_factory=dict)
     lines_between: LinesOf = lambda *_: Counter()
     made: list[MadeFact] = field(default_factory=list)
+    subnormal: list[SubnormalFact] = field(default_factory=list)
     program: Callable[[Sequence[StepWindow]], ProgramFacts] = lambda windows: ProgramFacts()
     kind: StepKind = field(default_factory=StepKind)
     fused_optimizer: bool | None = None
@@ -204,6 +206,8 @@ class Measurements:
         """Keep what a recorder of ops knows beside the ops, as far as it is one that does."""
         self.module_classes |= getattr(recorder, "classes", {})
         self.made += getattr(recorder, "made", [])
+        watch = getattr(recorder, "subnormal", None)
+        self.subnormal += () if watch is None else watch.facts()
         for name, why in getattr(recorder, "failures", {}).items():
             self.notices.append(f"{name} could not be recorded in full ({why}).")
 

@@ -76,6 +76,23 @@ class MadeFact:
 
 
 @dataclass(frozen=True, slots=True)
+class SubnormalFact:
+    """Ops of the recorded steps, of one name at one line, that read or made subnormal numbers.
+
+    Attributes:
+        op: its name.
+        line: the user's.
+        share: of the values that were looked at of the tensor with the most of them.
+        dtype: of that tensor.
+    """
+
+    op: str
+    line: str
+    share: float
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class MarkFact:
     """A named stretch of the program (``starting loader workers``): how often, how long, where."""
 
@@ -147,7 +164,7 @@ class ProgramFacts:
         plain_s: wall time of the windows that shares are of, seconds.
         windows: how many these are.
         seen_s: wall time of all windows, those in which something was compiled among them.
-        compiling: the user's lines that called what was being compiled, the most time first.
+        compiling: the user's lines that called what was being compiled, forward passes first.
         slept: share of the timed steps in which their thread neither ran nor waited for a
             processor; ``None``: unknown.
         collections: by generation, those that happened.
@@ -156,6 +173,7 @@ class ProgramFacts:
             notes at which it was on.
         flags: settings as they are after the measured steps (``cudnn_benchmark``).
         made: tensors made of Python's objects in the recorded steps; ``recorded`` is how many.
+        subnormal: ops of the recorded steps that read or made subnormal numbers.
         loaded: the libraries of ``program_watch.LIBRARIES`` that the program has imported.
         marks: named stretches. Their share of the wall time includes what a step would have taken.
         calls: outermost calls of modules by how they were called.
@@ -179,6 +197,7 @@ class ProgramFacts:
     flags: Mapping[str, bool] = field(default_factory=dict)
     made: tuple[MadeFact, ...] = ()
     recorded: int = 0
+    subnormal: tuple[SubnormalFact, ...] = ()
     loaded: tuple[str, ...] = ()
     marks: tuple[MarkFact, ...] = ()
     calls: tuple[CallFact, ...] = ()

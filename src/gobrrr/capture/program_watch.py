@@ -124,14 +124,18 @@ class ProgramWatch:
         )
 
     def _compiling(self, windows: Sequence[StepWindow]) -> tuple[str, ...]:
-        """The user's lines that were calling torch while it compiled, the most time first."""
+        """The user's lines that were calling torch while it compiled, forward passes first."""
         compiling = _Stretches(windows)
         spent: Counter[str] = Counter()
+        backward: dict[str, bool] = defaultdict(bool)
         for note in self._notes:
             line, callee, _, _ = note.place
             if line and callee.startswith("torch.") and compiling.holds(note.time_ns):
                 spent[line] += note.stands_for_ns
-        return tuple(line for line, _ in spent.most_common(_MOST_LINES))
+                backward[line] |= callee.endswith(".backward")
+        # A backward pass is compiled for the forward pass that it belongs to.
+        lines = sorted(spent, key=lambda line: (backward[line], -spent[line]))
+        return tuple(lines[:_MOST_LINES])
 
 
 class _Stretches:

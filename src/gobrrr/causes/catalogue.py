@@ -29,6 +29,7 @@ from gobrrr.causes.sample_by_sample import SAMPLE_BY_SAMPLE
 from gobrrr.causes.slow_half_precision import SLOW_HALF_PRECISION
 from gobrrr.causes.small_micro_batches import SMALL_MICRO_BATCHES
 from gobrrr.causes.started_workers import STARTED_WORKERS
+from gobrrr.causes.subnormal_numbers import SUBNORMAL_NUMBERS
 from gobrrr.causes.thread_count import MORE_THREADS, ONE_THREAD_BY_LAUNCHER
 from gobrrr.causes.tokenizer_forks import TOKENIZER_FORKS
 from gobrrr.causes.workers_in_memory import WORKERS_IN_MEMORY
@@ -52,6 +53,7 @@ CAUSES: tuple[Cause, ...] = (
     LOGGING_EACH_STEP,
     PROGRESS_BAR,
     EVALUATION_GRADIENTS,
+    SUBNORMAL_NUMBERS,
     SLOW_HALF_PRECISION,
     REPEATED_CASTS,
     PER_TENSOR_LOOP,

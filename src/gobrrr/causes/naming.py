@@ -44,6 +44,7 @@ def name_causes(
         program = replace(
             measured.program(measured.windows),
             made=tuple(measured.made),
+            subnormal=tuple(measured.subnormal),
             recorded=len(measured.recorded_steps),
             slept=_slept(measured),
         )
