@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from gobrrr.capture.program_facts import CompilationFact
-from gobrrr.capture.source_lines import format_line
+from gobrrr.capture.source_lines import format_line, is_gobrrr_file
 
 
 def compilations() -> tuple[CompilationFact, ...]:
@@ -20,11 +20,13 @@ def compilations() -> tuple[CompilationFact, ...]:
     for each in get():
         frame = str(getattr(each, "compile_id", None) or "").rpartition("/")[0]
         name, file = getattr(each, "co_name", None), getattr(each, "co_filename", None)
-        if name is not None and file is not None:
+        # A step that is recorded goes through functions of gobrrr's.
+        if name is not None and file is not None and not is_gobrrr_file(file):
             first = getattr(each, "co_firstlineno", None)
             named[frame] = name, format_line(file, first or 0, name)
         if frame not in named:
             continue
+        start_us = getattr(each, "start_time_us", None)
         found.append(
             CompilationFact(
                 *named[frame],
@@ -32,6 +34,7 @@ def compilations() -> tuple[CompilationFact, ...]:
                 seconds=getattr(each, "entire_frame_compile_time_s", None),
                 failed=str(getattr(each, "fail_reason", None) or ""),
                 frame=frame,
+                began_s=start_us * 1e-6 if isinstance(start_us, int) else None,
             )
         )
     return tuple(found)

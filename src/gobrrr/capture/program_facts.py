@@ -146,6 +146,7 @@ class CompilationFact:
         seconds: that it took; ``None`` if unknown.
         failed: why it gave up; empty: it did not.
         frame: which piece of code, as torch numbers them; empty: unknown.
+        began_s: when, in seconds since the epoch; ``None``: unknown.
     """
 
     function: str
@@ -154,6 +155,7 @@ class CompilationFact:
     seconds: float | None = None
     failed: str = ""
     frame: str = ""
+    began_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class ProgramFacts:
     Attributes:
         plain_s: wall time of the windows that shares are of, seconds.
         windows: how many these are.
-        seen_s: wall time of all windows, those in which something was compiled among them.
+        seen_s: wall time of all windows, or since the first compilation began if that is longer.
         compiling: the user's lines that called what was being compiled, forward passes first.
         slept: share of the timed steps in which their thread neither ran nor waited for a
             processor; ``None``: unknown.

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import sys
+import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,7 @@ from gobrrr.capture.other_python_threads import OtherThreads
 from gobrrr.capture.program_facts import (
     CallFact,
     CollectionsFact,
+    CompilationFact,
     MarkFact,
     NoteFact,
     ProgramFacts,
@@ -100,12 +102,13 @@ class ProgramWatch:
         alone = [w for w in windows[1:] if not w.attached and not w.compiles]
         plain = _Stretches(alone)
         inside = [note for note in self._notes if plain.holds(note.time_ns)]
+        compiled = compilations()
         modes = Counter(mode for note in inside for mode in note.modes)
         limit = getattr(sys.modules.get("torch._dynamo.config"), "recompile_limit", None)
         return ProgramFacts(
             plain_s=plain.total_ns * 1e-9,
             windows=len(plain.windows),
-            seen_s=sum(window.length_ns for window in windows) * 1e-9,
+            seen_s=_seen_s(windows, compiled),
             compiling=self._compiling([window for window in windows if window.compiles]),
             collections=_collections(self._collections, plain),
             notes=_notes_of(inside),
@@ -116,7 +119,7 @@ class ProgramWatch:
             marks=_marks_of(plain),
             calls=_calls_of(plain),
             threads=self.threads.facts(),
-            compilations=compilations(),
+            compilations=compiled,
             recompile_limit=limit if isinstance(limit, int) else None,
             interop_threads=torch.get_num_interop_threads(),
             environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
@@ -270,6 +273,13 @@ def _flags(torch: Any) -> dict[str, bool]:
         "anomaly": bool(torch.is_anomaly_enabled()),
         "gc_enabled": gc.isenabled(),
     }
+
+
+def _seen_s(windows: Sequence[StepWindow], compiled: Sequence[CompilationFact]) -> float:
+    """Wall time of windows; since the first compilation if that began before them."""
+    in_windows_s = sum(window.length_ns for window in windows) * 1e-9
+    began = [each.began_s for each in compiled if each.began_s is not None]
+    return max(in_windows_s, time.time() - min(began)) if began else in_windows_s
 
 
 def _max_rss_bytes() -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.noted import lines_saying
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.timeline.quantities import count, percent, time_text
 
@@ -36,8 +37,10 @@ def _on(facts: Facts, mode: str) -> float | None:
     return share if share >= _LEFT_ON else None
 
 
-def _where(ops: list[OpFact]) -> tuple[str, ...]:
-    return lines_of(ops) or tuple(dict.fromkeys(op.source for op in ops if op.source))[:3]
+def _where(facts: Facts, words: tuple[str, ...], ops: list[OpFact]) -> tuple[str, ...]:
+    """Where a mode is set, and the lines that it costs most at."""
+    lines = (*lines_saying(facts, *words), *lines_of(ops))
+    return tuple(dict.fromkeys(lines))[:3]
 
 
 def _anomaly(facts: Facts) -> Found | None:
@@ -53,7 +56,11 @@ def _anomaly(facts: Facts) -> Found | None:
         f"for NaN in each gradient ({count(len(checks))} ops, {time_text(checks_s)} a step) and "
         f"keeps a traceback of each node ({count(facts.autograd_nodes)} of them, about "
         f"{time_text(traced_s)})",
-        _where([op for op in facts.ops if op.phase == "backward"]),
+        _where(
+            facts,
+            ("set_detect_anomaly(", "detect_anomaly(", "detect_anomaly="),
+            [op for op in facts.ops if op.phase == "backward"],
+        ),
         0.5 * checks_s, checks_s + traced_s, checks_s + max(traced_s, host_s),
     )  # fmt: skip
 
@@ -68,7 +75,8 @@ def _profiler(facts: Facts) -> Found | None:
         f"a profiler of the program's own is open at {percent(share)} of the moments that were "
         f"looked at: it keeps events of each of {count(round(ops))} ops a step, "
         f"{time_text(ops * _EVENT_S)} or more, and all of them in memory",
-        (), 0.0, min(2 * ops * _EVENT_S, host_s), min(ops * _EVENT_MOST_S, host_s),
+        _where(facts, ("profile(", "emit_nvtx(", "emit_itt(", "profiler="), []),
+        0.0, min(2 * ops * _EVENT_S, host_s), min(ops * _EVENT_MOST_S, host_s),
     )  # fmt: skip
 
 
@@ -91,7 +99,8 @@ def _deterministic(facts: Facts) -> Found | None:
         f"deterministic algorithms are on at {percent(share)} of the moments that were looked at: "
         f"{of}, {time_text(below_s)} above what their bytes and FLOPs take, and up to "
         f"{time_text(fill_s)} to fill fresh memory",
-        _where(ordered), 0.0, 0.5 * below_s, most_s,
+        _where(facts, ("use_deterministic_algorithms(", "deterministic="), ordered),
+        0.0, 0.5 * below_s, most_s,
     )  # fmt: skip
 
 

@@ -9,8 +9,11 @@ from gobrrr.timeline.quantities import multiple, percent, time_text
 _HALF = ("float16", "bfloat16")
 # Of float32's ceilings, what its kernels reach: the least, what is expected, all.
 _LEAST, _USUAL = 0.3, 0.6
-# A product that is slower than float32 at this share of its ceilings is no chance of a shape.
-_SLOWER = 0.4
+# A product that is slower than float32 at this share of its ceilings is no chance of a shape; one
+# that moves bytes most of its time, or has units of its own, may be slow for other reasons.
+_SLOWER, _MUCH_SLOWER = 0.4, 0.1
+_UNITS = {"float16": ("avx512_fp16", "amx_fp16", "fphp", "asimdhp"),
+          "bfloat16": ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16")}  # fmt: skip
 
 
 def _in_single_s(op: OpFact, flops_per_s: float, bytes_per_s: float | None) -> float:
@@ -19,14 +22,23 @@ def _in_single_s(op: OpFact, flops_per_s: float, bytes_per_s: float | None) -> f
     return max((op.matrix_flops or 0.0) / flops_per_s, moved_s)
 
 
+def _is_slow(op: OpFact, facts: Facts, flops_per_s: float) -> bool:
+    bytes_per_s = facts.dram_bytes_per_s
+    single_s = _in_single_s(op, flops_per_s, bytes_per_s)
+    moves = single_s > (op.matrix_flops or 0.0) / flops_per_s
+    has_units = any(unit in facts.instruction_sets for unit in _UNITS[op.dtype or ""])
+    return op.kernel_s * (_MUCH_SLOWER if moves or has_units else _SLOWER) > single_s
+
+
 def _find(facts: Facts) -> Found | None:
     rate = facts.rate("matrix.float32")
     if facts.on_gpu or not rate:
         return None
-    found = [op for op in facts.ops if op.dtype in _HALF and (op.matrix_flops or 0.0) > 0]
+    half = [op for op in facts.ops if op.dtype in _HALF and (op.matrix_flops or 0.0) > 0]
+    found = [op for op in half if _is_slow(op, facts, rate)]
     taken_s = sum(op.kernel_s for op in found)
     single_s = sum(_in_single_s(op, rate, facts.dram_bytes_per_s) for op in found)
-    if not found or single_s <= 0 or taken_s < single_s / _SLOWER:
+    if not found or single_s <= 0:
         return None
     name = max(_HALF, key=lambda dtype: sum(op.kernel_s for op in found if op.dtype == dtype))
     has = [each for each in facts.instruction_sets if "fp16" in each or "bf16" in each]

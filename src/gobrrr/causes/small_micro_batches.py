@@ -37,17 +37,17 @@ def _find(facts: Facts) -> Found | None:
     passes = micro_batches(facts)
     # Passes of other models, or of other sizes, are no micro-batches.
     likeness = [tuple(op.name for op in ops) for ops in passes]
-    alike = [ops for ops, like in zip(passes, likeness) if like == likeness[-1]]
-    number = len(alike)
-    if number < _FEWEST or number < 0.8 * len(passes):
+    number = len(passes)
+    # The first may make the gradients that the others add to.
+    if number < _FEWEST or likeness.count(likeness[-1]) < 0.7 * number:
         return None
-    overhead_s = sum(map(_overhead_s, alike))
-    kernels_s = sum(op.kernel_s for ops in alike for op in ops)
+    overhead_s = sum(map(_overhead_s, passes))
+    kernels_s = sum(op.kernel_s for ops in passes for op in ops)
     if overhead_s < _MUCH * (overhead_s + kernels_s):
         return None
-    lines = [op.source for op in alike[-1] if op.phase == "backward" and op.source]
-    lines = lines or [op.source for op in alike[-1] if op.source]
-    calls = [op.source for op in alike[-1] if op.phase == "forward" and op.source]
+    lines = [op.source for op in passes[-1] if op.phase == "backward" and op.source]
+    lines = lines or [op.source for op in passes[-1] if op.source]
+    calls = [op.source for op in passes[-1] if op.phase == "forward" and op.source]
     return saves(
         f"{count(number)} micro-batches a step, each with {time_text(overhead_s / number)} of "
         f"Python, dispatch and fixed cost beside {time_text(kernels_s / number)} of kernels: "
