@@ -271,6 +271,7 @@ def _flags(torch: Any) -> dict[str, bool]:
         "cudnn_deterministic": bool(torch.backends.cudnn.deterministic),
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
         "anomaly": bool(torch.is_anomaly_enabled()),
+        "autograd_profiler": bool(torch.autograd._profiler_enabled()),
         "gc_enabled": gc.isenabled(),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gobrrr.causes.cause import Cause, Found, saves
 from gobrrr.causes.noted import lines_saying
-from gobrrr.fixes.facts import Facts, OpFact, lines_of
+from gobrrr.fixes.facts import LEAST_SAVING, Facts, OpFact, lines_of
 from gobrrr.timeline.quantities import count, percent, time_text
 
 # A mode that is on at fewer notes is meant for some steps: a schedule, a context manager.
@@ -16,7 +16,9 @@ _CHECKS = frozenset(("aten::isnan", "aten::_is_any_true", "aten::any"))
 _TRACEBACK_S = 30e-6
 # An open profiler keeps two events of each op, with its inputs several times as much.
 _EVENT_S, _EVENT_MOST_S = 1e-6, 10e-6
-# Ops that have another kernel in deterministic mode, on a CPU one thread's.
+# Fresh memory, which deterministic mode fills.
+_EMPTY = ("aten::empty", "aten::new_empty")
+# Ops that have another kernel on a GPU in deterministic mode.
 _ORDERED = frozenset(
     f"aten::{name}"
     for name in ("index_add_", "index_add", "_index_put_impl_", "index_put_", "index_put",
@@ -28,13 +30,15 @@ _ORDERED = frozenset(
 )  # fmt: skip
 
 
-def _on(facts: Facts, mode: str) -> float | None:
-    """Share of the notes at which a mode was on; ``None``: it was not left on."""
+def _on(facts: Facts, mode: str) -> str | None:
+    """When a mode was on, in words; ``None``: it was not left on."""
     program = facts.program
-    if program is None or program.notes_taken < _FEWEST_NOTES:
+    if program is None:
         return None
+    if program.notes_taken < _FEWEST_NOTES:
+        return "when the measured steps had ended" if program.flags.get(mode) else None
     share = program.modes.get(mode, 0.0)
-    return share if share >= _LEFT_ON else None
+    return f"at {percent(share)} of the moments that were looked at" if share >= _LEFT_ON else None
 
 
 def _where(facts: Facts, words: tuple[str, ...], ops: list[OpFact]) -> tuple[str, ...]:
@@ -44,15 +48,15 @@ def _where(facts: Facts, words: tuple[str, ...], ops: list[OpFact]) -> tuple[str
 
 
 def _anomaly(facts: Facts) -> Found | None:
-    share = _on(facts, "anomaly")
-    if share is None:
+    on = _on(facts, "anomaly")
+    if on is None:
         return None
     checks = [op for op in facts.ops if op.name in _CHECKS and op.phase == "backward"]
     checks_s = sum(op.time_s + op.host_s for op in checks)
     host_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.autograd")
     traced_s = min(_TRACEBACK_S * (facts.autograd_nodes or 0), host_s)
     return saves(
-        f"anomaly detection is on at {percent(share)} of the moments that were looked at: it looks "
+        f"anomaly detection is on {on}: it looks "
         f"for NaN in each gradient ({count(len(checks))} ops, {time_text(checks_s)} a step) and "
         f"keeps a traceback of each node ({count(facts.autograd_nodes)} of them, about "
         f"{time_text(traced_s)})",
@@ -66,41 +70,50 @@ def _anomaly(facts: Facts) -> Found | None:
 
 
 def _profiler(facts: Facts) -> Found | None:
-    share = _on(facts, "autograd_profiler")
-    if share is None:
+    on = _on(facts, "autograd_profiler")
+    if on is None:
         return None
     ops = sum(op.count for op in facts.ops)
     host_s = facts.leaf_s("overhead")
     return saves(
-        f"a profiler of the program's own is open at {percent(share)} of the moments that were "
-        f"looked at: it keeps events of each of {count(round(ops))} ops a step, "
+        f"a profiler of the program's own is open {on}: "
+        f"it keeps events of each of {count(round(ops))} ops a step, "
         f"{time_text(ops * _EVENT_S)} or more, and all of them in memory",
         _where(facts, ("profile(", "emit_nvtx(", "emit_itt(", "profiler="), []),
         0.0, min(2 * ops * _EVENT_S, host_s), min(ops * _EVENT_MOST_S, host_s),
     )  # fmt: skip
 
 
+def _fills_s(op: OpFact, bytes_per_s: float) -> float:
+    """What filling fresh memory takes, within what the op takes where that is known."""
+    written = sum(spec.unique_bytes or 0 for spec in op.call.outputs or ())
+    taken_s = op.time_s + op.host_s
+    return min(written / bytes_per_s, taken_s) if taken_s > 0 else written / bytes_per_s
+
+
 def _deterministic(facts: Facts) -> Found | None:
-    share = _on(facts, "deterministic")
-    if share is None:
+    on, rate = _on(facts, "deterministic"), facts.dram_bytes_per_s
+    if on is None or not rate:
         return None
-    ordered = [op for op in facts.ops if op.name in _ORDERED]
+    # On a CPU these take as long in either mode (torch 2.13: measured alike).
+    ordered = [op for op in facts.ops if op.name in _ORDERED] if facts.on_gpu else []
     below_s = sum(op.below_s or 0.0 for op in ordered)
-    filled = sum(op.fresh_bytes for op in facts.ops)
-    rate = facts.dram_bytes_per_s
-    # What is freshly allocated may be filled with NaN first, written once more.
-    fill_s = min(filled / rate if rate else 0.0, facts.leaf_s("memory"))
-    most_s = below_s + fill_s
-    if most_s < 0.02 * facts.step_s:
+    filled = [op for op in facts.ops if op.name.startswith(_EMPTY)]
+    fill_s = sum(_fills_s(op, rate) for op in filled)
+    if below_s + fill_s < LEAST_SAVING * facts.step_s:
         return None
-    names = ", ".join(dict.fromkeys(op.name.removeprefix("aten::") for op in ordered))
-    of = f"{count(len(ordered))} ops with another kernel ({names})" if ordered else "no such op"
+    told = [f"{count(len(filled))} tensors are filled with NaN before they are written, "
+            f"{time_text(fill_s)} a step"]  # fmt: skip
+    if ordered:
+        names = ", ".join(dict.fromkeys(op.name.removeprefix("aten::") for op in ordered))
+        told.append(f"{count(len(ordered))} ops have another kernel ({names}), {time_text(below_s)}"
+                    " above what their bytes and FLOPs take")  # fmt: skip
+    most = sorted((*filled, *ordered), key=lambda op: -op.time_s)
     return saves(
-        f"deterministic algorithms are on at {percent(share)} of the moments that were looked at: "
-        f"{of}, {time_text(below_s)} above what their bytes and FLOPs take, and up to "
-        f"{time_text(fill_s)} to fill fresh memory",
-        _where(facts, ("use_deterministic_algorithms(", "deterministic="), ordered),
-        0.0, 0.5 * below_s, most_s,
+        f"deterministic algorithms are on {on}: "
+        f"{'; '.join(told)}",
+        _where(facts, ("use_deterministic_algorithms(", "deterministic="), most),
+        0.5 * fill_s, fill_s + 0.3 * below_s, fill_s + below_s,
     )  # fmt: skip
 
 
