@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.program_facts import MadeFact, PaddingFact, ProgramFacts
+from gobrrr.capture.program_facts import MadeFact, PaddingFact, ProgramFacts, SubnormalFact
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
@@ -163,7 +163,8 @@ class Measurements:
     ``module_classes``: the class of each module that the recorded ops name, by its path.
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
-    ``made``: tensors that the recorded steps made of Python's objects; ``padding`` of their calls.
+    ``made``: tensors that the recorded steps made of Python's objects; ``padding`` of their calls;
+    ``subnormal``: their ops that met subnormal numbers.
     ``program`` tells what was noted beside the steps in the windows that it is given.
     ``groups``: ranks of each process group while steps are profiled; a script may leave them then.
     ``group_titles``: what each is called in a report. ``own_rank``: of this process among them.
@@ -198,6 +199,7 @@ class Measurements:
     lines_between: LinesOf = lambda *_: Counter()
     made: list[MadeFact] = field(default_factory=list)
     padding: list[PaddingFact] = field(default_factory=list)
+    subnormal: list[SubnormalFact] = field(default_factory=list)
     program: Callable[[Sequence[StepWindow]], ProgramFacts] = lambda windows: ProgramFacts()
     kind: StepKind = field(default_factory=StepKind)
     fused_optimizer: bool | None = None
@@ -219,6 +221,8 @@ class Measurements:
         self.made += getattr(recorder, "made", [])
         watch = getattr(recorder, "padding", None)
         self.padding += () if watch is None else watch.seen
+        numbers = getattr(recorder, "subnormal", None)
+        self.subnormal += () if numbers is None else numbers.facts()
         for name, why in getattr(recorder, "failures", {}).items():
             self.notices.append(f"{name} could not be recorded in full ({why}).")
 

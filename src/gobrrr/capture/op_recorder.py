@@ -30,6 +30,7 @@ from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.program_facts import MadeFact
 from gobrrr.capture.replacement import put_in_place
 from gobrrr.capture.source_lines import blamed_line
+from gobrrr.capture.subnormal_values import SubnormalWatch
 from gobrrr.capture.tensor_making import watch_tensor_making
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.timeline.data import Phase
@@ -81,6 +82,7 @@ class OpRecorder:
         # Tensors made of Python's objects.
         self.made: list[MadeFact] = []
         self.padding = PaddingWatch()
+        self.subnormal = SubnormalWatch()
 
     @property
     def ops(self) -> list[StepOp]:
@@ -279,6 +281,8 @@ class OpRecorder:
         faults = minor_faults() - before
         try:
             outputs = describe_outputs(result)
+            if self._on_devices:
+                self.subnormal.look(signature.name, place[1], args, result)
         except Exception as error:
             self.failed(signature.name, error)
             outputs = None

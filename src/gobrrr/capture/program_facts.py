@@ -109,6 +109,23 @@ class LoaderFact:
 
 
 @dataclass(frozen=True, slots=True)
+class SubnormalFact:
+    """Ops of the recorded steps, of one name at one line, that read or made subnormal numbers.
+
+    Attributes:
+        op: its name.
+        line: the user's.
+        share: of the values that were looked at of the tensor with the most of them.
+        dtype: of that tensor.
+    """
+
+    op: str
+    line: str
+    share: float
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class MarkFact:
     """A named stretch of the program (``starting loader workers``): how often, how long, where."""
 
@@ -200,6 +217,8 @@ class CompilationFact:
         reason: the guard that failed, where it was compiled before.
         seconds: that it took; ``None`` if unknown.
         failed: why it gave up; empty: it did not.
+        frame: which piece of code, as torch numbers them; empty: unknown.
+        began_s: when, in seconds since the epoch; ``None``: unknown.
     """
 
     function: str
@@ -207,6 +226,8 @@ class CompilationFact:
     reason: str = ""
     seconds: float | None = None
     failed: str = ""
+    frame: str = ""
+    began_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -216,6 +237,8 @@ class ProgramFacts:
     Attributes:
         plain_s: wall time of the windows that shares are of, seconds.
         windows: how many these are.
+        seen_s: wall time of all windows, or since the first compilation began if that is longer.
+        compiling: the user's lines that called what was being compiled, forward passes first.
         slept: share of the timed steps in which their thread neither ran nor waited for a
             processor; ``None``: unknown.
         collections: by generation, those that happened.
@@ -225,6 +248,7 @@ class ProgramFacts:
         flags: settings as they are after the measured steps (``cudnn_benchmark``).
         made: tensors made of Python's objects in the recorded steps; ``recorded`` is how many.
         loaders: that the program has gone through.
+        subnormal: ops of the recorded steps that read or made subnormal numbers.
         loaded: the libraries of ``program_watch.LIBRARIES`` that the program has imported.
         marks: named stretches. Their share of the wall time includes what a step would have taken.
         calls: outermost calls of modules by how they were called.
@@ -240,6 +264,8 @@ class ProgramFacts:
 
     plain_s: float = 0.0
     windows: int = 0
+    seen_s: float = 0.0
+    compiling: tuple[str, ...] = ()
     slept: float | None = None
     collections: tuple[CollectionsFact, ...] = ()
     notes: tuple[NoteFact, ...] = ()
@@ -249,6 +275,7 @@ class ProgramFacts:
     made: tuple[MadeFact, ...] = ()
     recorded: int = 0
     loaders: tuple[LoaderFact, ...] = ()
+    subnormal: tuple[SubnormalFact, ...] = ()
     loaded: tuple[str, ...] = ()
     marks: tuple[MarkFact, ...] = ()
     calls: tuple[CallFact, ...] = ()

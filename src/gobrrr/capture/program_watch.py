@@ -6,12 +6,14 @@ import contextlib
 import gc
 import os
 import sys
+import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
+from gobrrr.capture.compilations import compilations
 from gobrrr.capture.loader_watch import watch_loader_workers
 from gobrrr.capture.other_python_threads import OtherThreads
 from gobrrr.capture.padding_watch import PaddingWatch
@@ -115,11 +117,14 @@ class ProgramWatch:
         alone = [w for w in windows[1:] if not w.attached and not w.compiles]
         plain = _Stretches(alone)
         inside = [note for note in self._notes if plain.holds(note.time_ns)]
+        compiled = compilations()
         modes = Counter(mode for note in inside for mode in note.modes)
         limit = getattr(sys.modules.get("torch._dynamo.config"), "recompile_limit", None)
         return ProgramFacts(
             plain_s=plain.total_ns * 1e-9,
             windows=len(plain.windows),
+            seen_s=_seen_s(windows, compiled),
+            compiling=self._compiling([window for window in windows if window.compiles]),
             collections=_collections(self._collections, plain),
             notes=_notes_of(inside),
             notes_taken=len(inside),
@@ -132,12 +137,26 @@ class ProgramWatch:
             padding=tuple(self.padding.seen),
             data_parallel=data_parallel(self._modules()),
             threads=self.threads.facts(),
-            compilations=compilations(),
+            compilations=compiled,
             recompile_limit=limit if isinstance(limit, int) else None,
             interop_threads=torch.get_num_interop_threads(),
             environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
             max_rss_bytes=_max_rss_bytes(),
         )
+
+    def _compiling(self, windows: Sequence[StepWindow]) -> tuple[str, ...]:
+        """The user's lines that were calling torch while it compiled, forward passes first."""
+        compiling = _Stretches(windows)
+        spent: Counter[str] = Counter()
+        backward: dict[str, bool] = defaultdict(bool)
+        for note in self._notes:
+            line, callee, _, _ = note.place
+            if line and callee.startswith("torch.") and compiling.holds(note.time_ns):
+                spent[line] += note.stands_for_ns
+                backward[line] |= callee.endswith(".backward")
+        # A backward pass is compiled for the forward pass that it belongs to.
+        lines = sorted(spent, key=lambda line: (backward[line], -spent[line]))
+        return tuple(lines[:_MOST_LINES])
 
 
 class _Stretches:
@@ -272,32 +291,16 @@ def _flags(torch: Any) -> dict[str, bool]:
         "cudnn_deterministic": bool(torch.backends.cudnn.deterministic),
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
         "anomaly": bool(torch.is_anomaly_enabled()),
+        "autograd_profiler": bool(torch.autograd._profiler_enabled()),
         "gc_enabled": gc.isenabled(),
     }
 
 
-def compilations() -> tuple[CompilationFact, ...]:
-    """What torch.compile did in this process, oldest first; nothing where it was never loaded."""
-    loaded = sys.modules.get("torch._dynamo.utils")
-    get = getattr(loaded, "get_compilation_metrics", None)
-    if get is None:
-        return ()
-    found = []
-    for each in get():
-        name, file = getattr(each, "co_name", None), getattr(each, "co_filename", None)
-        first = getattr(each, "co_firstlineno", None)
-        if name is None or file is None:
-            continue
-        found.append(
-            CompilationFact(
-                function=name,
-                line=format_line(file, first or 0, name),
-                reason=str(getattr(each, "recompile_reason", None) or ""),
-                seconds=getattr(each, "entire_frame_compile_time_s", None),
-                failed=str(getattr(each, "fail_reason", None) or ""),
-            )
-        )
-    return tuple(found)
+def _seen_s(windows: Sequence[StepWindow], compiled: Sequence[CompilationFact]) -> float:
+    """Wall time of windows; since the first compilation if that began before them."""
+    in_windows_s = sum(window.length_ns for window in windows) * 1e-9
+    began = [each.began_s for each in compiled if each.began_s is not None]
+    return max(in_windows_s, time.time() - min(began)) if began else in_windows_s
 
 
 def _max_rss_bytes() -> int | None:

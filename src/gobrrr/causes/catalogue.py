@@ -8,6 +8,8 @@ from gobrrr.causes.collector import COLLECTED_BY_HAND, COLLECTOR
 from gobrrr.causes.concatenated_cache import CONCATENATED_CACHE
 from gobrrr.causes.data_parallel import FIND_UNUSED_PARAMETERS, NO_SYNC
 from gobrrr.causes.evaluation_gradients import EVALUATION_GRADIENTS
+from gobrrr.causes.gpu_settings import CUDNN_BENCHMARK, EMPTY_CACHE
+from gobrrr.causes.heap_trim import HEAP_TRIM
 from gobrrr.causes.image_decoding import IMAGE_DECODING
 from gobrrr.causes.interpreter_lock import INTERPRETER_LOCK
 from gobrrr.causes.logging_each_step import (
@@ -18,11 +20,22 @@ from gobrrr.causes.logging_each_step import (
 )
 from gobrrr.causes.loop_over_modules import LOOP_OVER_MODULES
 from gobrrr.causes.made_of_lists import TENSOR_OF_ARRAYS, TENSOR_OF_TENSOR
+from gobrrr.causes.modes_left_on import DETECT_ANOMALY, DETERMINISTIC_MODE, PROFILER_LEFT_ON
 from gobrrr.causes.no_workers import NO_WORKERS
 from gobrrr.causes.padding import PADDING
 from gobrrr.causes.per_sample_loop import PER_SAMPLE_LOOP
+from gobrrr.causes.per_tensor_loop import OPTIMIZER_LOOP, PER_TENSOR_LOOP
+from gobrrr.causes.recompilation import (
+    RAGGED_LAST_BATCH,
+    RECOMPILATION_LIMIT,
+    RECOMPILATIONS,
+)
+from gobrrr.causes.repeated_casts import REPEATED_CASTS
 from gobrrr.causes.sample_by_sample import SAMPLE_BY_SAMPLE
+from gobrrr.causes.slow_half_precision import SLOW_HALF_PRECISION
+from gobrrr.causes.small_micro_batches import SMALL_MICRO_BATCHES
 from gobrrr.causes.started_workers import STARTED_WORKERS
+from gobrrr.causes.subnormal_numbers import SUBNORMAL_NUMBERS
 from gobrrr.causes.sync_in_loop import SYNC_IN_LOOP
 from gobrrr.causes.tensor_from_python import TENSOR_FROM_PYTHON
 from gobrrr.causes.thread_count import MORE_THREADS, ONE_THREAD_BY_LAUNCHER
@@ -59,4 +72,19 @@ CAUSES: tuple[Cause, ...] = (
     LOGGING_EACH_STEP,
     PROGRESS_BAR,
     EVALUATION_GRADIENTS,
+    SUBNORMAL_NUMBERS,
+    SLOW_HALF_PRECISION,
+    REPEATED_CASTS,
+    PER_TENSOR_LOOP,
+    OPTIMIZER_LOOP,
+    SMALL_MICRO_BATCHES,
+    RECOMPILATION_LIMIT,
+    RAGGED_LAST_BATCH,
+    RECOMPILATIONS,
+    DETECT_ANOMALY,
+    PROFILER_LEFT_ON,
+    DETERMINISTIC_MODE,
+    EMPTY_CACHE,
+    CUDNN_BENCHMARK,
+    HEAP_TRIM,
 )

@@ -61,6 +61,7 @@ def _of_run(
         program,
         padding=(*program.padding, *measured.padding),
         made=tuple(measured.made),
+        subnormal=tuple(measured.subnormal),
         recorded=len(measured.recorded_steps),
         slept=_slept(measured),
     )

@@ -17,6 +17,7 @@ from gobrrr.fixes.facts import Facts
 _FEWEST = 3
 # Of a normal distribution, for an interval of 95 %.
 _Z = 1.96
+_FUNCTION = re.compile(r"\s*(async )?def (?P<name>\w+)")
 _LINE = re.compile(r"(?P<path>.+):(?P<number>\d+) in (?P<function>.*)")
 
 
@@ -90,6 +91,27 @@ def text_of(line: str) -> str:
     """The source of ``train.py:31 in main``; empty where it cannot be read."""
     where = place_of(line)
     return "" if where is None else linecache.getline(where.path, where.number)
+
+
+def lines_saying(facts: Facts, *words: str) -> tuple[str, ...]:
+    """The lines, of the files whose lines are known, that say one of these words in code."""
+    notes = () if facts.program is None else facts.program.notes
+    known = (*(note.line for note in notes), *(op.source for op in facts.ops))
+    paths = dict.fromkeys(found["path"] for line in known if (found := _LINE.match(line)))
+    said = []
+    for path in paths:
+        function, indent = "<module>", 0
+        for number, text in enumerate(linecache.getlines(path), 1):
+            code = text.partition("#")[0]
+            depth = len(code) - len(code.lstrip())
+            if code.strip() and depth <= indent and not code.lstrip().startswith((")", "]", "}")):
+                function, indent = "<module>", 0
+            if (defined := _FUNCTION.match(code)) is not None:
+                function, indent = defined["name"], depth
+            is_code = not code.lstrip().startswith(("import ", "from ", '"', "'"))
+            if is_code and any(word in code for word in words):
+                said.append(f"{path}:{number} in {function}")
+    return tuple(said)
 
 
 def starts_with(name: str, *packages: str) -> bool:

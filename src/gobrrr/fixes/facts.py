@@ -196,6 +196,7 @@ class Facts:
             were given or are used by a function; ``None`` where no module is seen.
         buffer_dtypes: floating-point types among their buffers, as ``parameter_dtypes``.
         fixed_storages: of parameters and buffers, where no step changes them.
+        weight_storages: of parameters, whether a step changes them or not.
         returned: the tensors that outlive a step (returned, or kept in an object) and those that
             the host reads whole, each with the op that made it (its place in ``ops``); ``None``
             where that is unknown.
@@ -258,6 +259,7 @@ class Facts:
     input_channels_last: bool = False
     random: bool = False
     fixed_storages: frozenset[int] = frozenset()
+    weight_storages: frozenset[int] = frozenset()
     returned: tuple[tuple[int, TensorSpec], ...] | None = None
     host_reads: tuple[tuple[int, int | None], ...] = ()
     parametrized: int = 0

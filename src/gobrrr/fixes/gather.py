@@ -197,6 +197,7 @@ def with_modules(facts: Facts, modules: Sequence[Any], trains: bool) -> Facts:
         parameter_dtypes=dtypes_of(parameters),
         buffer_dtypes=dtypes_of(b for module in modules for b in module.buffers()),
         fixed_storages=frozenset().union(*fixed),
+        weight_storages=_storages_of(parameters),
         parametrized=sum(map(parametrized, modules)),
     )
 
@@ -211,10 +212,11 @@ def fixed_storages(module: Any) -> frozenset[int]:
     buffers = (
         one for part in module.modules() if not part.training for one in part.buffers(recurse=False)
     )
-    return frozenset(
-        int(t.untyped_storage()._cdata) for t in (*module.parameters(), *buffers)
-        if t.layout == _strided()
-    )  # fmt: skip
+    return _storages_of((*module.parameters(), *buffers))
+
+
+def _storages_of(tensors: Iterable[Any]) -> frozenset[int]:
+    return frozenset(int(t.untyped_storage()._cdata) for t in tensors if t.layout == _strided())
 
 
 def _strided() -> Any:

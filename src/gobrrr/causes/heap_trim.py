@@ -1,0 +1,46 @@
+"""Pages that malloc gives back and faults in again at each step: keep them."""
+
+from __future__ import annotations
+
+from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.devices.allocator import VARIABLES
+from gobrrr.fixes.facts import Facts, lines_of
+from gobrrr.timeline.quantities import count, percent, time_text
+
+# Below this the thresholds are not the cause of anything.
+_LEAST = 0.1
+# Of faults, what goes when the heap is never given back (``fixes.allocator``).
+_LOW, _EXPECTED = 0.3, 0.8
+
+
+def _find(facts: Facts) -> Found | None:
+    faults_s = facts.leaf_s("memory.page_faults")
+    if facts.on_gpu or faults_s < _LEAST * facts.step_s:
+        return None
+    if any(facts.environment.get(name) for name in VARIABLES):
+        return None
+    allocation_s = facts.leaf_s("overhead.allocation")
+    faulting = sorted(
+        (op for op in facts.ops if op.page_faults_s > 0), key=lambda op: -op.page_faults_s
+    )
+    number = facts.counters.get("page_faults")
+    faults = "page faults" if not number else f"{count(number)} page faults"
+    return saves(
+        f"{faults} a step take {time_text(faults_s)} ({percent(faults_s / facts.step_s)} of the "
+        f"step), and getting and giving memory back {time_text(allocation_s)}: malloc returns "
+        "freed memory to the system and faults it in again",
+        lines_of(faulting),
+        _LOW * faults_s, _EXPECTED * faults_s, faults_s + allocation_s,
+    )  # fmt: skip
+
+
+HEAP_TRIM = Cause(
+    name="heap_trim",
+    title="malloc gives memory back and faults it in again at each step (MALLOC_TRIM_THRESHOLD_)",
+    words=("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "glibc.malloc.trim_threshold",
+           "page faults", "jemalloc", "tcmalloc"),
+    find=_find,
+    remedy="GLIBC_TUNABLES=glibc.malloc.trim_threshold=4294967296:glibc.malloc.mmap_threshold="
+    "4294967296 python ... (or MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, or jemalloc)",
+    verified_by="glibc_tunables",
+)  # fmt: skip

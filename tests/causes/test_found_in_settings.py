@@ -1,0 +1,216 @@
+"""Each cause that is found by ops, modes or compilations, on made-up facts: there, and not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fixes.facts import facts, op
+from gobrrr.capture.program_facts import (
+    CompilationFact,
+    NoteFact,
+    ProgramFacts,
+    SubnormalFact,
+)
+from gobrrr.causes.naming import causes_of
+from gobrrr.causes.recompilation import guard_of
+from gobrrr.fixes.facts import LoaderFact, OptimizerFact
+from gobrrr.timeline.ops import TensorSpec
+
+LINE = "train.py:7 in <module>"
+BY_TORCH = OptimizerFact("Adam", 80, 10_000, foreach=False)
+TRAINS = {"trains": True}
+WEIGHT, CAST = TensorSpec((64, 64), "float32", None, 5), TensorSpec((64, 64), "bfloat16", None, 6)
+
+
+def program(**more):
+    settings = {"plain_s": 10.0, "windows": 100, "notes_taken": 100, "seen_s": 10.0}
+    return ProgramFacts(**(settings | more))
+
+
+def product(dtype, kernel_s):
+    return op("aten::mm", [(64, 64)], dtype=dtype, matrix_flops=10e9, kernel_s=kernel_s,
+              source=LINE, phase="forward")  # fmt: skip
+
+
+def walk(name="aten::mul_", tensors=40, phase="other", storage=None, dtype="float32", **more):
+    return [
+        op(name, [(16,)], reads=[(storage or i, 64)], dtype=dtype, host_s=5e-3, source=LINE,
+           phase=phase, **more)
+        for i in range(1, tensors + 1)
+    ]  # fmt: skip
+
+
+def cast():
+    found = op("aten::_to_copy", kernel_s=0.2, host_s=0.1, source=LINE)
+    return replace(found, call=replace(found.call, args=(WEIGHT,), outputs=(CAST,)))
+
+
+def passes(number, kernel_s):
+    forward = op("aten::mm", host_s=0.02, kernel_s=kernel_s, source=LINE, phase="forward")
+    backward = op("aten::mm", host_s=0.02, kernel_s=kernel_s, source=LINE, phase="backward")
+    return [forward, backward] * number
+
+
+def compiled(*reasons, failed="", function="forward"):
+    found = [CompilationFact(function, LINE, each, 1.0, frame="0") for each in ("", *reasons)]
+    found[-1] = replace(found[-1], failed=failed)
+    return tuple(found)
+
+
+def mismatch(other):
+    return f"0/0: tensor 'x' size mismatch at index 0. expected 16, actual {other}"
+
+
+def subnormal(share):
+    return program(subnormal=(SubnormalFact("aten::mul_", LINE, share, "float32"),))
+
+
+def decaying(kernel_s, roof_s):
+    return [op("aten::mul_", [(1000, 1000)], vector_flops=100e6, kernel_s=kernel_s, roof_s=roof_s,
+               below_s=kernel_s - roof_s, source=LINE)]  # fmt: skip
+
+
+LAST = {"loaders": (LoaderFact(0, False, 16, length=16 * 24 + 1),)}
+DROPPED = {"loaders": (LoaderFact(0, False, 16, length=16 * 24 + 1, drops_last=True),)}
+GUARDS = [f"0/{i}: len(self.seen) == {i}    # if self.seen:" for i in range(8)]
+CHECKS = [op("aten::isnan", host_s=0.1, source=LINE, phase="backward", nodes=0)]
+HOST = {"overhead.python": 0.5, "overhead.dispatch": 0.3}
+MANY = [op("aten::mm", count=20_000, source=LINE)]
+FILLED = [op("aten::empty", writes=[(3, 2e9)], reads=[(4, 8)], host_s=0.3, source=LINE)]
+FAULTS = [op("aten::mul", kernel_s=0.5, page_faults_s=0.3, source=LINE)]
+CONV = [op("aten::convolution", kernel_s=0.5, varies=True, source=LINE)]
+GPU = {"device_kind": "cuda"}
+EMPTYING = NoteFact(LINE, "torch.cuda.memory.empty_cache", "torch.cuda.memory", "", 20, 0.2)
+
+PRESENT = {
+    "subnormal_numbers": {"ops": decaying(0.5, 0.02), "program": subnormal(0.5)},
+    "slow_half_precision": {"ops": [product("float16", 0.8)]},
+    "repeated_casts": {"ops": [cast()], "weight_storages": frozenset({5})},
+    "per_tensor_loop": {"ops": walk(), **TRAINS},
+    "optimizer_without_foreach": {
+        "ops": walk("aten::add_", 100, "optimizer"), "optimizers": (BY_TORCH,), **TRAINS
+    },
+    "small_micro_batches": {"ops": passes(16, 1e-3), **TRAINS},
+    "recompilation_limit": {
+        "program": program(
+            compilations=compiled(*GUARDS, failed="Dynamo recompile limit exceeded"),
+            recompile_limit=8,
+        )
+    },
+    "ragged_last_batch": {"program": program(compilations=compiled(mismatch(1))), **LAST},
+    "recompilations": {"program": program(compilations=compiled(*GUARDS[:4]), recompile_limit=8)},
+    "detect_anomaly": {
+        "ops": CHECKS, "leaves": HOST, "program": program(modes={"anomaly": 1.0}), **TRAINS
+    },
+    "profiler_left_on": {
+        "ops": MANY, "leaves": HOST, "program": program(modes={"autograd_profiler": 0.99})
+    },
+    "deterministic_mode": {"ops": FILLED, "program": program(modes={"deterministic": 1.0})},
+    "empty_cache": {"program": program(notes=(EMPTYING,)), **GPU},
+    "cudnn_benchmark": {
+        "ops": CONV, "slow_s": (5.0, 6.0), **GPU,
+        "program": program(flags={"cudnn_benchmark": True}),
+    },
+    "heap_trim": {"ops": FAULTS, "leaves": {"memory.page_faults": 0.3}},
+}  # fmt: skip
+# What stands beside a cause without being it; several by a number.
+ABSENT = {
+    "subnormal_numbers": {"ops": decaying(0.5, 0.02), "program": subnormal(1e-4)},
+    "subnormal_numbers, at the roof": {"ops": decaying(0.5, 0.4), "program": subnormal(0.5)},
+    "slow_half_precision": {"ops": [product("float16", 0.15)]},
+    "slow_half_precision, in float32": {"ops": [product("float32", 0.8)]},
+    # Units of its own, and a shape that reaches little of them.
+    "slow_half_precision, units": {
+        "ops": [product("bfloat16", 0.3)], "instruction_sets": ("avx512_bf16",)
+    },
+    # A step that trains casts what it has changed, once.
+    "repeated_casts": {"ops": [cast()], "weight_storages": frozenset({5}), **TRAINS},
+    "repeated_casts, of an activation": {"ops": [cast()], "weight_storages": frozenset({9})},
+    "per_tensor_loop, of few": {"ops": walk(tensors=8), **TRAINS},
+    "per_tensor_loop, one tensor": {"ops": walk(storage=3), **TRAINS},
+    "per_tensor_loop, counters": {"ops": walk(dtype="int64"), **TRAINS},
+    "per_tensor_loop, in a model": {"ops": walk(module="Net.norm"), **TRAINS},
+    "optimizer_without_foreach": {
+        "ops": walk("aten::add_", 100, "optimizer"),
+        "optimizers": (replace(BY_TORCH, foreach=None, fused=True),), **TRAINS,
+    },
+    "small_micro_batches, large": {"ops": passes(16, 0.5), **TRAINS},
+    "small_micro_batches, of two": {"ops": passes(2, 1e-3), **TRAINS},
+    "ragged_last_batch, dropped": {
+        "program": program(compilations=compiled(mismatch(1))), **DROPPED
+    },
+    "ragged_last_batch, any size": {
+        "program": program(compilations=compiled(mismatch(7))), **LAST
+    },
+    "recompilations": {"program": program(compilations=compiled(*GUARDS[:2]), recompile_limit=8)},
+    # A profile of a few steps; a mode for one of them.
+    "modes": {
+        "ops": [*CHECKS, *FILLED], "leaves": HOST,
+        "program": program(modes={"anomaly": 0.3, "autograd_profiler": 0.3, "deterministic": 0.3}),
+    },
+    # Deterministic, and nothing that it costs.
+    "deterministic_mode": {
+        "ops": [product("float32", 0.8)], "program": program(modes={"deterministic": 1.0})
+    },
+    "empty_cache": {"program": program(notes=(EMPTYING,))},
+    "cudnn_benchmark": {
+        "ops": [replace(CONV[0], varies=False)], "slow_s": (5.0, 6.0), **GPU,
+        "program": program(flags={"cudnn_benchmark": True}),
+    },
+    "heap_trim": {"ops": FAULTS, "leaves": {"memory.page_faults": 0.05}},
+    "heap_trim, kept": {
+        "ops": FAULTS, "leaves": {"memory.page_faults": 0.3},
+        "environment": {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=4294967296"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_it_is_told_with_a_bound(name):
+    (finding,) = causes_of(facts(**PRESENT[name]))
+    assert finding.fix == name
+    assert finding.words and finding.remedy and finding.because.endswith(".")
+    if name != "profiler_left_on":
+        assert finding.sources == [LINE]
+    saved = finding.of_wall or finding.prediction
+    if name == "cudnn_benchmark":
+        assert saved is None
+        return
+    low, high = (saved.low, saved.high) if finding.of_wall else (saved.low_s, saved.high_s)
+    assert 0 <= low <= high <= 1.0
+    assert 0 < finding.cause_share <= 1.0
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_it_is_not_told_where_it_is_not(name):
+    assert [finding.fix for finding in causes_of(facts(**ABSENT[name]))] == []
+
+
+def test_a_saving_is_within_what_the_evidence_holds():
+    """Of what subnormal numbers may cost no more than ops take beyond their roof."""
+    (finding,) = causes_of(facts(**PRESENT["subnormal_numbers"]))
+    assert finding.prediction.high_s == pytest.approx(0.48)
+    (finding,) = causes_of(facts(**PRESENT["heap_trim"]))
+    assert finding.prediction.high_s == pytest.approx(0.3)
+    (finding,) = causes_of(facts(**PRESENT["slow_half_precision"]))
+    assert finding.prediction.high_s == pytest.approx(0.8 - 10e9 / 100e9)
+
+
+def test_a_limit_is_told_with_function_and_guard():
+    (finding,) = causes_of(facts(**PRESENT["recompilation_limit"]))
+    assert f"forward ({LINE})" in finding.because
+    assert "len(self.seen) == 7" in finding.because
+
+
+@pytest.mark.parametrize(
+    ("reason", "guard"),
+    [
+        (mismatch(1), "tensor 'x' size mismatch at index 0. expected 16, actual 1"),
+        ("1/0: not s.a      # if len(s.a)==0:  # mp/x.py:10 in step\nUser stack", "not s.a"),
+        ("", ""),
+    ],
+)
+def test_a_guard_in_one_line(reason, guard):
+    assert guard_of(reason) == guard
