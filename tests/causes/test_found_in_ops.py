@@ -242,7 +242,7 @@ def test_what_is_computed_again_is_named_where_memory_would_hold_it(line):
     where = line(TRAINING)
     known = {"program": program(max_rss_bytes=10**9), "trains": True}
     found = only(facts(trained(where, again=True), memory_bytes=10**10, **known))
-    assert found.fix == "activation_checkpointing"
+    assert found.fix == "needless_checkpointing"
     assert found.sources == [where.replace(" in f", " in <module>")]
     assert found.prediction.high_s == pytest.approx(0.2)
     assert found.verify == "gobrrr fix --only no_checkpointing"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gobrrr.causes.activation_checkpointing import ACTIVATION_CHECKPOINTING
 from gobrrr.causes.cause import Cause
 from gobrrr.causes.collector import COLLECTED_BY_HAND, COLLECTOR
 from gobrrr.causes.concatenated_cache import CONCATENATED_CACHE
@@ -21,6 +20,7 @@ from gobrrr.causes.logging_each_step import (
 from gobrrr.causes.loop_over_modules import LOOP_OVER_MODULES
 from gobrrr.causes.made_of_lists import TENSOR_OF_ARRAYS, TENSOR_OF_TENSOR
 from gobrrr.causes.modes_left_on import DETECT_ANOMALY, DETERMINISTIC_MODE, PROFILER_LEFT_ON
+from gobrrr.causes.needless_checkpointing import NEEDLESS_CHECKPOINTING
 from gobrrr.causes.no_workers import NO_WORKERS
 from gobrrr.causes.padding import PADDING
 from gobrrr.causes.per_sample_loop import PER_SAMPLE_LOOP
@@ -60,7 +60,7 @@ CAUSES: tuple[Cause, ...] = (
     CONCATENATED_CACHE,
     LOOP_OVER_MODULES,
     PER_SAMPLE_LOOP,
-    ACTIVATION_CHECKPOINTING,
+    NEEDLESS_CHECKPOINTING,
     NO_SYNC,
     FIND_UNUSED_PARAMETERS,
     UNEQUAL_WORK,

@@ -49,8 +49,8 @@ def _lines(facts: Facts, again: list[OpFact]) -> tuple[str, ...]:
     return lines_with(_CALL, (op.source for op in facts.ops)) or lines_of(again)
 
 
-ACTIVATION_CHECKPOINTING = Cause(
-    name="activation_checkpointing",
+NEEDLESS_CHECKPOINTING = Cause(
+    name="needless_checkpointing",
     title="activations are computed again although memory would hold them (activation "
     "checkpointing)",
     words=("activation checkpointing", "gradient checkpointing", "torch.utils.checkpoint",
