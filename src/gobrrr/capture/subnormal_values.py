@@ -6,7 +6,7 @@ some hundred cycles each. Nothing is dispatched: the memory of a tensor on the C
 
 from __future__ import annotations
 
-import ctypes
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,8 +15,8 @@ from gobrrr.capture.program_facts import SubnormalFact
 
 # Smaller tensors take no time, whatever is in them.
 _LEAST_ELEMENTS = 512
-# Values of a tensor, tensors of a step: some 10 us each.
-_MOST_VALUES, _MOST_TENSORS = 1024, 6000
+# Values of a tensor, tensors of a step, and seconds that looking at them may take.
+_MOST_VALUES, _MOST_TENSORS, _MOST_S = 1024, 4000, 0.2
 # Bits of the exponent and of the mantissa.
 _BITS = {"float32": (0x7F800000, 0x007FFFFF), "float64": (0x7FF << 52, (1 << 52) - 1)}
 
@@ -27,12 +27,18 @@ class SubnormalWatch:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], SubnormalFact] = {}
         self._left = _MOST_TENSORS
+        self._left_s = _MOST_S
 
     def look(self, op: str, line: str, *values: Any) -> None:
-        """Look at what an op was given and has made."""
+        """Look at what an op was given and has made, while there is time left."""
+        if self._left <= 0 or self._left_s <= 0:
+            return
+        begin_s = time.perf_counter()
+        self._look(op, line, values)
+        self._left_s -= time.perf_counter() - begin_s
+
+    def _look(self, op: str, line: str, values: Any) -> None:
         for tensor in nested_tensors(values):
-            if self._left <= 0:
-                return
             found = subnormal_share(tensor)
             if found is None:
                 continue
@@ -68,9 +74,18 @@ def subnormal_share(tensor: Any) -> float | None:
     elements = min(held // size, int(tensor.numel()))
     if not address or elements < _LEAST_ELEMENTS:
         return None
-    kind = ctypes.c_uint32 if size == 4 else ctypes.c_uint64
-    values = np.ctypeslib.as_array((kind * elements).from_address(address))
     # An odd stride: rows of a power of two are not met at one column alone.
-    sample = values[:: max(1, elements // _MOST_VALUES) | 1]
+    stride = max(1, elements // _MOST_VALUES) | 1
+    sample = np.asarray(_Memory(address, -(-elements // stride), size, stride))
     exponent, mantissa = (sample.dtype.type(each) for each in bits)
     return float(np.mean(((sample & exponent) == 0) & ((sample & mantissa) != 0)))
+
+
+class _Memory:
+    """Every so many elements of some memory, as ``numpy`` asks for it: to be read alone."""
+
+    def __init__(self, address: int, count: int, size: int, stride: int) -> None:
+        self.__array_interface__ = {
+            "version": 3, "typestr": f"<u{size}", "data": (address, True), "shape": (count,),
+            "strides": (stride * size,),
+        }  # fmt: skip
