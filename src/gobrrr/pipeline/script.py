@@ -87,8 +87,7 @@ def diagnose_script(
         with outside_the_program():
             done = diagnose_measured(measured, source, None, progress, refresh=anew)
             name_causes(done.diagnosis, done.analysis, done.measured, watcher)
-        # gobrrr itself compiles nothing: what was compiled in this process, the script compiled.
-        done.diagnosis.counters |= compiler_counters()
+        done.diagnosis.counters |= compiler_counters()  # gobrrr itself compiles nothing
         diagnoses.append(diagnosis_of_job(rank, done.diagnosis, done.analysis, measured))
         name_causes_of_job(diagnoses[0])
         on_diagnosis(diagnoses[0], rank.reports)
