@@ -62,11 +62,11 @@ def test_the_first_steps_and_one_long_one_do_not_decide() -> None:
 def test_a_step_is_found_by_kind_and_length() -> None:
     key = KEYS["mnist"]
     diagnosis = {"step": {"kind": "training step", "time_s": {"median": 1.05, "mean": 3.0}}}
-    report = "\n=====\nA training step takes 1.05 s.\n"
+    report = "\nmnist.py · training step\n1.05 s per step\n\nThe optimizer takes most.\n"
     told = score(key, 1.0, diagnosis, report)
     assert told["found"] and told["first_line"]
     assert not score(key, 1.2, diagnosis, report)["found"]
     diagnosis["step"]["kind"] = "step"
     assert not score(key, 1.0, diagnosis, "ms")["found"]
     assert right_kind(KEYS["eval_only"], "step") and not right_kind(key, "decode step")
-    assert said_first(report) == "A training step takes 1.05 s."
+    assert said_first(report) == "mnist.py · training step 1.05 s per step"

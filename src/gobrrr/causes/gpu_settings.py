@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from statistics import mean
-
 from gobrrr.capture.program_facts import NoteFact
 from gobrrr.causes.cause import Cause, Found, saves_of_wall
 from gobrrr.causes.noted import noted, text_of
 from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.timeline.quantities import count, percent, time_text
+
+
+def _mean(times_s: tuple[float, ...]) -> float:
+    # Not that of ``statistics``, which a trace would load for nothing else.
+    return sum(times_s) / len(times_s)
 
 
 def _empties(note: NoteFact) -> bool:
@@ -32,13 +35,13 @@ def _searches(facts: Facts) -> Found | None:
     if program is None or not facts.on_gpu or not program.flags.get("cudnn_benchmark"):
         return None
     found = [op for op in facts.ops if "convolution" in op.name and op.varies]
-    slower = facts.slow_s and mean(facts.slow_s) > 2 * facts.step_s
+    slower = facts.slow_s and _mean(facts.slow_s) > 2 * facts.step_s
     if not found or not slower:
         return None
     return Found(
         f"torch.backends.cudnn.benchmark is on and {count(len(found))} convolutions have other "
         f"sizes from step to step: cuDNN tries all its algorithms for each size anew; "
-        f"{count(len(facts.slow_s))} steps took {time_text(mean(facts.slow_s))} instead of "
+        f"{count(len(facts.slow_s))} steps took {time_text(_mean(facts.slow_s))} instead of "
         f"{time_text(facts.step_s)}",
         lines_of(found),
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import mean
 from typing import TYPE_CHECKING
 
 from gobrrr.causes import catalogue
@@ -88,7 +87,8 @@ def _slept(measured: Measurements) -> float | None:
     slept_ns = measured.slept_ns
     if not slept_ns or not lengths_ns:
         return None
-    return min(1.0, mean(slept_ns) / mean(lengths_ns))
+    each_ns = sum(slept_ns) / len(slept_ns)
+    return min(1.0, each_ns * len(lengths_ns) / sum(lengths_ns))
 
 
 def causes_of(
