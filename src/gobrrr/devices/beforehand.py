@@ -65,13 +65,15 @@ def measure_beforehand(*, refresh: bool, threads: int | None, progress: Progress
 
 def _may_be_cached(threads: int | None) -> bool:
     """Whether there is a file for this PyTorch and as many threads; of which machine, it tells."""
-    from gobrrr.devices.cache import cache_folder
+    from gobrrr.devices.cache import cache_folder, is_old
+    from gobrrr.devices.ceilings import BUSY
 
     version = _version_of_torch()
     wanted = str(threads or os.environ.get("OMP_NUM_THREADS", ""))
     name = f"ceilings-*-{wanted if wanted.isdecimal() else '*'}t-torch{version}-*.json"
     try:
-        return version == "" or any(cache_folder().glob(name))
+        files = list(cache_folder().glob(name))
+        return version == "" or any(BUSY not in f.read_text() or not is_old(f) for f in files)
     except OSError:
         return False
 

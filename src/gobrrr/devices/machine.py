@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from gobrrr.devices.backends import backend_of, gpus_here, identify
-from gobrrr.devices.cache import cache_folder
+from gobrrr.devices.cache import cache_folder, is_old
 from gobrrr.devices.ceilings import BUSY, Ceilings, Progress
 from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.devices.native import compiler
@@ -24,9 +23,6 @@ from gobrrr.timeline.data import Device
 CEILINGS_VERSION = 6
 
 _LOCK_WAIT_S = 180.0
-# What was measured while others had the processors is a way to get by: for a job's other ranks, and
-# for whoever asks again at once on a machine that is never idle.
-_BUSY_COUNTS_FOR_S = 3600.0
 
 
 def ceilings_for_this_machine(
@@ -130,8 +126,7 @@ def _silent(done: int, total: int, what: str) -> None:
 def _read(path: Path) -> Ceilings | None:
     try:
         found = ceilings_from_file(path)
-        old = time.time() - path.stat().st_mtime > _BUSY_COUNTS_FOR_S
-        return None if found.busy and old else found
+        return None if found.busy and is_old(path) else found
     except (OSError, CeilingsFileError):
         # Not there, or damaged: it is measured and written anew.
         return None
