@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
@@ -43,6 +43,10 @@ _VARIABLES = (
 )  # fmt: skip
 
 
+# An hour of them: a program that is never diagnosed keeps no more.
+MOST_NOTES = 200_000
+
+
 class _Note(NamedTuple):
     """Where the main thread was, in which modes, and how much time that stands for."""
 
@@ -74,7 +78,7 @@ class ProgramWatch:
         self._collections: list[tuple[int, int, int, str]] = []
         self._collecting_ns = 0
         self._loaders: dict[LoaderFact, None] = {}
-        self._notes: list[_Note] = []
+        self._notes: deque[_Note] = deque(maxlen=MOST_NOTES)
         self._modules = modules
         self.threads = OtherThreads()
         self.padding = PaddingWatch()
@@ -106,7 +110,8 @@ class ProgramWatch:
             begin_ns, now = self._collecting_ns, self._clock()
             self._collecting_ns = 0
             if now - begin_ns >= LONG_NS:
-                line = user_line(sys._getframe(1)) or ""
+                # A collection may begin where no Python runs.
+                line = user_line(sys._getframe().f_back) or ""
                 self._collections.append((begin_ns, now, info["generation"], line))
 
     def facts(self, windows: Sequence[StepWindow]) -> ProgramFacts:
@@ -116,7 +121,7 @@ class ProgramWatch:
         # What a program does once, it does in its first window.
         alone = [w for w in windows[1:] if not w.attached and not w.compiles]
         plain = _Stretches(alone)
-        inside = [note for note in self._notes if plain.holds(note.time_ns)]
+        inside = [note for note in list(self._notes) if plain.holds(note.time_ns)]
         compiled = compilations()
         modes = Counter(mode for note in inside for mode in note.modes)
         limit = getattr(sys.modules.get("torch._dynamo.config"), "recompile_limit", None)
