@@ -179,6 +179,18 @@ def test_it_is_not_told_where_it_is_not(name):
     assert [finding.fix for finding in causes_of(facts(**ABSENT[name]))] == []
 
 
+@pytest.mark.parametrize("name", ["logging_each_step", "progress_bar"])
+def test_of_a_device_no_more_is_saved_than_it_idles(name):
+    given = {**PRESENT[name], "device_kind": "cuda"}
+    (found,) = causes_of(facts(**given, leaves={"overhead.python": 0.05}))
+    assert found.of_wall.high == found.cause_share == pytest.approx(0.05)
+    assert causes_of(facts(**given, leaves={"overhead.python": 0.02})) == []
+    # What stands between steps runs on no device.
+    wall = WallTime(0.9, (), 100)
+    (found,) = causes_of(facts(**given, wall=wall))
+    assert found.of_wall.high == pytest.approx(0.1)
+
+
 def test_without_a_cause_nothing_is_told():
     assert causes_of(facts(leaves={"compute.matrix.roof": 1.0}, program=program())) == []
     assert causes_of(facts(leaves={"compute.matrix.roof": 1.0})) == []

@@ -108,7 +108,7 @@ PRESENT = {
         "ops": MANY, "leaves": HOST, "program": program(modes={"autograd_profiler": 0.99})
     },
     "deterministic_mode": {"ops": FILLED, "program": program(modes={"deterministic": 1.0})},
-    "empty_cache": {"program": program(notes=(EMPTYING,)), **GPU},
+    "empty_cache": {"program": program(notes=(EMPTYING,)), "leaves": HOST, **GPU},
     "cudnn_benchmark": {
         "ops": CONV, "slow_s": (5.0, 6.0), **GPU,
         "program": program(flags={"cudnn_benchmark": True}),
@@ -155,6 +155,10 @@ ABSENT = {
         "ops": [product("float32", 0.8)], "program": program(modes={"deterministic": 1.0})
     },
     "empty_cache": {"program": program(notes=(EMPTYING,))},
+    # The host waits for a device that is busy.
+    "empty_cache, busy": {
+        "program": program(notes=(EMPTYING,)), "leaves": {"overhead.launch": 0.02}, **GPU
+    },
     "cudnn_benchmark": {
         "ops": [replace(CONV[0], varies=False)], "slow_s": (5.0, 6.0), **GPU,
         "program": program(flags={"cudnn_benchmark": True}),
