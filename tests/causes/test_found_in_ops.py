@@ -219,6 +219,48 @@ def test_a_few_reads_or_an_optimizer_s_are_none(line):
     assert names(facts(reads(line("x = 1\noptimizer.update()\n"), 100))) == []
 
 
+def layers(source, number, path="{}", **more):
+    ops = (op("aten::addmm", ((4, 4), (4, 4)), source=source, module=path.format(i),
+              phase="forward", kernel_s=0.03, host_s=0.005, **more)
+           for i in range(number))  # fmt: skip
+    return tuple(ops)
+
+
+READING_BATCHES = "for x, y in batches:\n    total += crit(model(x), y).item()\n"
+
+
+def test_a_network_that_is_read_once_is_no_loop_of_reads(line):
+    assert names(facts(layers(line("x = 1\npred = model(x).cpu()\n"), 20))) == []
+    on_gpu = {"device_kind": "cuda", "leaves": {"overhead": 0.5}}
+    assert names(facts(layers(line("x = 1\npred = model(x).cpu()\n"), 20, "0"), **on_gpu)) == []
+
+
+def test_what_the_line_of_a_read_computes_is_not_saved(line):
+    where = line(READING_BATCHES)
+    notes = (NoteFact(where, "", "", "", 90, 0.9),)
+    found = only(facts((*layers(where, 16, "0"), *reads(where, 16)), program=program(notes=notes)))
+    assert found.fix == "sync_in_loop"
+    assert found.prediction.high_s == pytest.approx(16 * 0.005 * 15 / 16)
+
+
+def test_of_a_device_no_wait_for_kernels_is_saved(line):
+    where = line("for x in batches:\n    total += loss.item()\n")
+    notes = (NoteFact(where, "", "", "", 90, 0.9),)
+    given = {"device_kind": "cuda", "program": program(notes=notes)}
+    found = only(facts(reads(where, 16), leaves={"overhead.python": 0.05}, **given))
+    assert found.prediction.high_s == pytest.approx(0.05 * 15 / 16)
+    assert names(facts(reads(where, 16), leaves={"overhead.python": 0.02}, **given)) == []
+
+
+def test_whole_tensors_read_in_a_loop_are_named(line):
+    where = line("for i in range(64):\n    rows.append(x[i].tolist())\n")
+    one = op("aten::select", ((64, 8),), source=where, host_s=0.004)
+    assert names(facts((one,) * 64)) == ["sync_in_loop"]
+    copy = op("aten::_to_copy", ((8,),), source=where, host_s=0.004)
+    on_gpu = {"device_kind": "cuda", "leaves": {"memory.copies": 0.3}}
+    assert names(facts((one, copy) * 64, **on_gpu)) == ["sync_in_loop"]
+
+
 # Activation checkpointing
 
 
