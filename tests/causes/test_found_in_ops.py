@@ -197,6 +197,53 @@ def test_looks_see_the_lists_that_are_given_ready(line):
     assert found.prediction.high_s == pytest.approx(0.5)
 
 
+ROLLOUT = """def f():
+    for t in range(128):
+        outs = [env.step(a) for env, a in zip(envs, acts)]
+        rewards.append([o[1] for o in outs])
+    return torch.tensor(rewards)
+"""
+APPENDED = """def f(n):
+    rows = []
+    for i in range(n):
+        rows.append([float(j > i) for j in range(n)])
+    return torch.tensor(rows)
+"""
+
+
+def looked_at(where, *notes):
+    made = (MadeFact("tensor", where, "list of numbers", 10_000, 0.1),)
+    return facts(leaves={"overhead.python": 0.8}, program=program(
+        made=made, recorded=1, notes=notes))  # fmt: skip
+
+
+def test_what_an_environment_takes_is_no_counting(line):
+    where = line(ROLLOUT, 5)
+    found = only(looked_at(where, NoteFact(where.replace(":5", ":3"), "", "", "", 60, 0.6)))
+    assert found.prediction.high_s == pytest.approx(0.1)
+    assert "counts out" not in found.because
+
+
+def test_what_a_library_takes_is_no_counting(line):
+    where = line("ids = torch.tensor(tokenizer(texts).input_ids[range(3)])\n", 1)
+    callee = "transformers.tokenization_utils_base.__call__"
+    note = NoteFact(where, callee, "transformers", "", 60, 0.6)
+    assert only(looked_at(where, note)).prediction.high_s == pytest.approx(0.1)
+
+
+def test_a_list_that_is_appended_to_is_counted_out(line):
+    where = line(APPENDED, 5)
+    found = only(looked_at(where, NoteFact(where.replace(":5", ":4"), "", "", "", 50, 0.5)))
+    assert found.prediction.high_s == pytest.approx(0.5)
+    assert "Python counts out 10,000 numbers" in found.because
+
+
+def test_a_comprehension_in_the_call_is_counted_out(line):
+    where = line("x = torch.tensor([[j > i for j in range(n)] for i in range(n)])\n", 1)
+    found = only(looked_at(where, NoteFact(where, "", "", "", 50, 0.5)))
+    assert "counts out" in found.because and found.prediction.high_s == pytest.approx(0.5)
+
+
 # Values read in a loop
 
 
