@@ -86,7 +86,7 @@ EMPTYING = NoteFact(LINE, "torch.cuda.memory.empty_cache", "torch.cuda.memory", 
 
 PRESENT = {
     "subnormal_numbers": {"ops": decaying(0.5, 0.02), "program": subnormal(0.5)},
-    "slow_half_precision": {"ops": [product("float16", 0.8)]},
+    "slow_half_precision": {"ops": [product("float16", 0.8)], "instruction_sets": ()},
     "repeated_casts": {"ops": [cast()], "weight_storages": frozenset({5})},
     "per_tensor_loop": {"ops": walk(), **TRAINS},
     "optimizer_without_foreach": {
@@ -113,14 +113,19 @@ PRESENT = {
         "ops": CONV, "slow_s": (5.0, 6.0), **GPU,
         "program": program(flags={"cudnn_benchmark": True}),
     },
-    "heap_trim": {"ops": FAULTS, "leaves": {"memory.page_faults": 0.3}},
+    "heap_trim": {
+        "ops": FAULTS, "leaves": {"memory.page_faults": 0.3}, "environment": {}
+    },
 }  # fmt: skip
 # What stands beside a cause without being it; several by a number.
 ABSENT = {
     "subnormal_numbers": {"ops": decaying(0.5, 0.02), "program": subnormal(1e-4)},
     "subnormal_numbers, at the roof": {"ops": decaying(0.5, 0.4), "program": subnormal(0.5)},
-    "slow_half_precision": {"ops": [product("float16", 0.15)]},
-    "slow_half_precision, in float32": {"ops": [product("float32", 0.8)]},
+    "slow_half_precision": {"ops": [product("float16", 0.15)], "instruction_sets": ()},
+    "slow_half_precision, in float32": {
+        "ops": [product("float32", 0.8)], "instruction_sets": ()
+    },
+    "slow_half_precision, of an unknown processor": {"ops": [product("float16", 0.8)]},
     # Units of its own, and a shape that reaches little of them.
     "slow_half_precision, units": {
         "ops": [product("bfloat16", 0.3)], "instruction_sets": ("avx512_bf16",)
@@ -163,12 +168,22 @@ ABSENT = {
         "ops": [replace(CONV[0], varies=False)], "slow_s": (5.0, 6.0), **GPU,
         "program": program(flags={"cudnn_benchmark": True}),
     },
-    "heap_trim": {"ops": FAULTS, "leaves": {"memory.page_faults": 0.05}},
+    "heap_trim": {
+        "ops": FAULTS, "leaves": {"memory.page_faults": 0.05}, "environment": {}
+    },
+    "heap_trim, of an unknown environment": {
+        "ops": FAULTS, "leaves": {"memory.page_faults": 0.3}
+    },
     "heap_trim, kept": {
         "ops": FAULTS, "leaves": {"memory.page_faults": 0.3},
         "environment": {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=4294967296"},
     },
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def glibc(monkeypatch):
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
 
 
 @pytest.mark.parametrize("name", PRESENT)
@@ -198,8 +213,15 @@ def test_a_saving_is_within_what_the_evidence_holds():
     assert finding.prediction.high_s == pytest.approx(0.48)
     (finding,) = causes_of(facts(**PRESENT["heap_trim"]))
     assert finding.prediction.high_s == pytest.approx(0.3)
+    # What glibc's heap holds may cost more when it is kept.
+    assert finding.prediction.low_s == 0.0
     (finding,) = causes_of(facts(**PRESENT["slow_half_precision"]))
     assert finding.prediction.high_s == pytest.approx(0.8 - 10e9 / 100e9)
+
+
+def test_settings_of_glibc_are_told_to_programs_of_glibc(monkeypatch):
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    assert causes_of(facts(**PRESENT["heap_trim"])) == []
 
 
 def test_a_limit_is_told_with_function_and_guard():
