@@ -53,8 +53,11 @@ def passes(number, kernel_s):
     return [forward, backward] * number
 
 
-def compiled(*reasons, failed="", function="forward"):
-    found = [CompilationFact(function, LINE, each, 1.0, frame="0") for each in ("", *reasons)]
+def compiled(*reasons, failed="", function="forward", every_s=1.0):
+    found = [
+        CompilationFact(function, LINE, each, 1.0, frame="0", began_s=1e9 + number * every_s)
+        for number, each in enumerate(("", *reasons))
+    ]
     found[-1] = replace(found[-1], failed=failed)
     return tuple(found)
 
@@ -100,7 +103,9 @@ PRESENT = {
         )
     },
     "ragged_last_batch": {"program": program(compilations=compiled(mismatch(1))), **LAST},
-    "recompilations": {"program": program(compilations=compiled(*GUARDS[:4]), recompile_limit=8)},
+    "recompilations": {
+        "program": program(compilations=compiled(*GUARDS[:4], every_s=2.0), recompile_limit=8)
+    },
     "detect_anomaly": {
         "ops": CHECKS, "leaves": HOST, "program": program(modes={"anomaly": 1.0}), **TRAINS
     },
@@ -150,6 +155,15 @@ ABSENT = {
         "program": program(compilations=compiled(mismatch(7))), **LAST
     },
     "recompilations": {"program": program(compilations=compiled(*GUARDS[:2]), recompile_limit=8)},
+    # Evaluation, gradients, types: all while it warms up.
+    "recompilations, to begin with": {
+        "program": program(compilations=compiled(*GUARDS[:4]), recompile_limit=8)
+    },
+    # Of loaders none has batches of that size.
+    "ragged_last_batch, of an evaluation": {
+        "ops": [op("aten::mm", [(16, 64)])], "program": program(compilations=compiled(mismatch(4))),
+        "loaders": (LoaderFact(0, False, 32, length=320),),
+    },
     # A profile of a few steps; a mode for one of them.
     "modes": {
         "ops": [*CHECKS, *FILLED], "leaves": HOST,
@@ -222,6 +236,20 @@ def test_a_saving_is_within_what_the_evidence_holds():
 def test_settings_of_glibc_are_told_to_programs_of_glibc(monkeypatch):
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     assert causes_of(facts(**PRESENT["heap_trim"])) == []
+
+
+@pytest.mark.parametrize("name", ["ragged_last_batch", "recompilation_limit"])
+def test_what_is_compiled_once_saves_nothing_of_a_long_run(name):
+    (finding,) = causes_of(facts(**PRESENT[name]))
+    assert finding.of_wall.expected == 0.0
+    assert finding.of_wall.high == finding.cause_share > 0.0
+
+
+def test_batches_without_a_loader_are_called_no_epoch():
+    ops = [op("aten::mm", [(16, 64)])]
+    (finding,) = causes_of(facts(ops, program=program(compilations=compiled(mismatch(4)))))
+    assert finding.fix == "ragged_last_batch"
+    assert "epoch" not in finding.because
 
 
 def test_a_limit_is_told_with_function_and_guard():
