@@ -39,8 +39,8 @@ def note(share, line=LINE, callee="", inner="", within=""):
     return NoteFact(line, callee, inner, within, round(100 * share), share)
 
 
-def call(training, gradients, share=0.3, index=0):
-    return CallFact("Net", index, training, gradients, LINE, 10, 3.0, share)
+def call(training, gradients, share=0.3, index=0, went_back=None):
+    return CallFact("Net", index, training, gradients, LINE, 10, 3.0, share, went_back=went_back)
 
 
 def torchrun(ranks):
@@ -100,7 +100,8 @@ PRESENT = {
     "progress_bar": {"program": program(notes=(note(0.2, inner="tqdm.std"),))},
     "logging_each_step": {"program": program(notes=(note(0.2, callee="logging.info"),))},
     "evaluation_with_gradients": {
-        "trains": True, "program": program(calls=(call(True, True), call(False, True)))
+        "trains": True,
+        "program": program(calls=(call(True, True), call(False, True, went_back=False))),
     },
 }  # fmt: skip
 # The same without what makes it the cause.
@@ -173,6 +174,14 @@ ABSENT = {
     },
     "evaluation_with_gradients": {
         "trains": True, "program": program(calls=(call(True, True), call(False, False)))
+    },
+    # An attack: the gradient of its input is what it is for.
+    "evaluation_with_gradients, attacked": {
+        "trains": True,
+        "program": program(calls=(call(True, True), call(False, True, went_back=True))),
+    },
+    "evaluation_with_gradients, unknown": {
+        "trains": True, "program": program(calls=(call(True, True), call(False, True)))
     },
 }  # fmt: skip
 

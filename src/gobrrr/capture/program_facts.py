@@ -146,6 +146,8 @@ class CallFact:
 
     ``index``: which module, by order of first appearance. ``synced``: its gradients are averaged
     over ranks in the backward pass (not inside ``no_sync``; true of a module without ranks).
+    ``went_back``: of calls in eval mode that record gradients, whether a backward pass goes through
+    their results; ``None``: unknown.
     """
 
     module: str
@@ -157,6 +159,7 @@ class CallFact:
     total_s: float
     share: float
     synced: bool = True
+    went_back: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
