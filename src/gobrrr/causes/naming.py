@@ -122,7 +122,8 @@ def causes_of(
             continue
         if found is not None and _is_told(cause, found, facts):
             told.append((cause, found))
-    told.sort(key=lambda pair: -(_saved(pair[1], facts) or 0.0))
+    # What happens once saves nothing of a long run, and has its place by what it took.
+    told.sort(key=lambda pair: -(_saved(pair[1], facts) or pair[1].share or 0.0))
     return [_finding(cause, found, facts, trusted) for cause, found in told]
 
 
