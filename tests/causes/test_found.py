@@ -23,7 +23,12 @@ from gobrrr.timeline.step_kinds import WallTime
 LINE = "train.py:7 in <module>"
 LOADING = {"overhead.data_loading": 0.6, "compute.matrix.roof": 0.4}
 IDLE = (IdleFact("data_loading", 0.6, LINE),)
-IN_MEMORY = {"in_memory": True, "only_indexes": True, "dataset": "TensorDataset"}
+IN_MEMORY = {
+    "in_memory": True,
+    "only_indexes": True,
+    "dataset": "TensorDataset",
+    "sample_bytes": 256,
+}
 
 
 def program(**more):
@@ -34,8 +39,8 @@ def note(share, line=LINE, callee="", inner="", within=""):
     return NoteFact(line, callee, inner, within, round(100 * share), share)
 
 
-def call(training, gradients, share=0.3, index=0):
-    return CallFact("Net", index, training, gradients, LINE, 10, 3.0, share)
+def call(training, gradients, share=0.3, index=0, went_back=None):
+    return CallFact("Net", index, training, gradients, LINE, 10, 3.0, share, went_back=went_back)
 
 
 def torchrun(ranks):
@@ -95,7 +100,8 @@ PRESENT = {
     "progress_bar": {"program": program(notes=(note(0.2, inner="tqdm.std"),))},
     "logging_each_step": {"program": program(notes=(note(0.2, callee="logging.info"),))},
     "evaluation_with_gradients": {
-        "trains": True, "program": program(calls=(call(True, True), call(False, True)))
+        "trains": True,
+        "program": program(calls=(call(True, True), call(False, True, went_back=False))),
     },
 }  # fmt: skip
 # The same without what makes it the cause.
@@ -107,6 +113,13 @@ ABSENT = {
         "leaves": LOADING,
         "loaders": (LoaderFact(2, False, 16, in_memory=True, only_indexes=False),),
     },
+    "workers_for_memory, that collate": {
+        "leaves": LOADING, "loaders": (LoaderFact(2, False, 16, collates=True, **IN_MEMORY),),
+    },
+    "workers_for_memory, of large samples": {
+        "leaves": LOADING,
+        "loaders": (LoaderFact(2, False, 16, **{**IN_MEMORY, "sample_bytes": 64e6}),),
+    },
     "sample_by_sample": {
         "leaves": {"overhead.data_loading": 0.2, "compute.matrix.roof": 0.8},
         "loaders": (LoaderFact(0, False, None, **IN_MEMORY),),
@@ -116,6 +129,11 @@ ABSENT = {
         "loaders": (LoaderFact(0, False, 16),), "processors": 8,
     },
     "image_decoding": {"program": program(notes=(note(0.01, inner="PIL.ImageFile"),))},
+    # Pictures that a program makes and writes.
+    "image_decoding, saved": {"program": program(notes=(
+        note(0.4, callee="PIL.Image.save", inner="PIL.ImageFile"),
+    )), "loaders": (LoaderFact(0, False, 16),)},
+    "image_decoding, made": {"program": program(notes=(note(0.4, inner="PIL.Image"),))},
     "tokenizer_forks": {
         "leaves": LOADING, "loaders": (LoaderFact(2, False, 16, tokenizes=True),),
         "program": program(environment={"TOKENIZERS_PARALLELISM": "false"}),
@@ -157,6 +175,14 @@ ABSENT = {
     "evaluation_with_gradients": {
         "trains": True, "program": program(calls=(call(True, True), call(False, False)))
     },
+    # An attack: the gradient of its input is what it is for.
+    "evaluation_with_gradients, attacked": {
+        "trains": True,
+        "program": program(calls=(call(True, True), call(False, True, went_back=True))),
+    },
+    "evaluation_with_gradients, unknown": {
+        "trains": True, "program": program(calls=(call(True, True), call(False, True)))
+    },
 }  # fmt: skip
 
 
@@ -177,6 +203,34 @@ def test_it_is_told_with_a_bound(name):
 @pytest.mark.parametrize("name", ABSENT)
 def test_it_is_not_told_where_it_is_not(name):
     assert [finding.fix for finding in causes_of(facts(**ABSENT[name]))] == []
+
+
+@pytest.mark.parametrize("name", ["logging_each_step", "progress_bar"])
+def test_of_a_device_no_more_is_saved_than_it_idles(name):
+    given = {**PRESENT[name], "device_kind": "cuda"}
+    (found,) = causes_of(facts(**given, leaves={"overhead.python": 0.05}))
+    assert found.of_wall.high == found.cause_share == pytest.approx(0.05)
+    assert causes_of(facts(**given, leaves={"overhead.python": 0.02})) == []
+    # What stands between steps runs on no device.
+    wall = WallTime(0.9, (), 100)
+    (found,) = causes_of(facts(**given, wall=wall))
+    assert found.of_wall.high == pytest.approx(0.1)
+
+
+def test_workers_of_an_iterable_take_their_own_parts():
+    given = PRESENT["no_loader_workers"]
+    (found,) = causes_of(facts(**given))
+    assert "get_worker_info" not in found.because
+    (found,) = causes_of(facts(**given | {"loaders": (LoaderFact(0, False, 16, iterable=True),)}))
+    assert found.fix == "no_loader_workers" and "get_worker_info" in found.because
+
+
+def test_workers_of_another_loader_decode_nothing_here():
+    given = PRESENT["image_decoding"]
+    both = {"loaders": (*given["loaders"], LoaderFact(2, False, 16))}
+    assert [found.fix for found in causes_of(facts(**given | both))] == ["image_decoding"]
+    workers = {"loaders": (LoaderFact(2, False, 16),)}
+    assert causes_of(facts(**given | workers)) == []
 
 
 def test_without_a_cause_nothing_is_told():

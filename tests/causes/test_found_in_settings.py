@@ -53,8 +53,11 @@ def passes(number, kernel_s):
     return [forward, backward] * number
 
 
-def compiled(*reasons, failed="", function="forward"):
-    found = [CompilationFact(function, LINE, each, 1.0, frame="0") for each in ("", *reasons)]
+def compiled(*reasons, failed="", function="forward", every_s=1.0):
+    found = [
+        CompilationFact(function, LINE, each, 1.0, frame="0", began_s=1e9 + number * every_s)
+        for number, each in enumerate(("", *reasons))
+    ]
     found[-1] = replace(found[-1], failed=failed)
     return tuple(found)
 
@@ -86,7 +89,7 @@ EMPTYING = NoteFact(LINE, "torch.cuda.memory.empty_cache", "torch.cuda.memory", 
 
 PRESENT = {
     "subnormal_numbers": {"ops": decaying(0.5, 0.02), "program": subnormal(0.5)},
-    "slow_half_precision": {"ops": [product("float16", 0.8)]},
+    "slow_half_precision": {"ops": [product("float16", 0.8)], "instruction_sets": ()},
     "repeated_casts": {"ops": [cast()], "weight_storages": frozenset({5})},
     "per_tensor_loop": {"ops": walk(), **TRAINS},
     "optimizer_without_foreach": {
@@ -100,7 +103,9 @@ PRESENT = {
         )
     },
     "ragged_last_batch": {"program": program(compilations=compiled(mismatch(1))), **LAST},
-    "recompilations": {"program": program(compilations=compiled(*GUARDS[:4]), recompile_limit=8)},
+    "recompilations": {
+        "program": program(compilations=compiled(*GUARDS[:4], every_s=2.0), recompile_limit=8)
+    },
     "detect_anomaly": {
         "ops": CHECKS, "leaves": HOST, "program": program(modes={"anomaly": 1.0}), **TRAINS
     },
@@ -108,19 +113,24 @@ PRESENT = {
         "ops": MANY, "leaves": HOST, "program": program(modes={"autograd_profiler": 0.99})
     },
     "deterministic_mode": {"ops": FILLED, "program": program(modes={"deterministic": 1.0})},
-    "empty_cache": {"program": program(notes=(EMPTYING,)), **GPU},
+    "empty_cache": {"program": program(notes=(EMPTYING,)), "leaves": HOST, **GPU},
     "cudnn_benchmark": {
         "ops": CONV, "slow_s": (5.0, 6.0), **GPU,
         "program": program(flags={"cudnn_benchmark": True}),
     },
-    "heap_trim": {"ops": FAULTS, "leaves": {"memory.page_faults": 0.3}},
+    "heap_trim": {
+        "ops": FAULTS, "leaves": {"memory.page_faults": 0.3}, "environment": {}
+    },
 }  # fmt: skip
 # What stands beside a cause without being it; several by a number.
 ABSENT = {
     "subnormal_numbers": {"ops": decaying(0.5, 0.02), "program": subnormal(1e-4)},
     "subnormal_numbers, at the roof": {"ops": decaying(0.5, 0.4), "program": subnormal(0.5)},
-    "slow_half_precision": {"ops": [product("float16", 0.15)]},
-    "slow_half_precision, in float32": {"ops": [product("float32", 0.8)]},
+    "slow_half_precision": {"ops": [product("float16", 0.15)], "instruction_sets": ()},
+    "slow_half_precision, in float32": {
+        "ops": [product("float32", 0.8)], "instruction_sets": ()
+    },
+    "slow_half_precision, of an unknown processor": {"ops": [product("float16", 0.8)]},
     # Units of its own, and a shape that reaches little of them.
     "slow_half_precision, units": {
         "ops": [product("bfloat16", 0.3)], "instruction_sets": ("avx512_bf16",)
@@ -145,6 +155,15 @@ ABSENT = {
         "program": program(compilations=compiled(mismatch(7))), **LAST
     },
     "recompilations": {"program": program(compilations=compiled(*GUARDS[:2]), recompile_limit=8)},
+    # Evaluation, gradients, types: all while it warms up.
+    "recompilations, to begin with": {
+        "program": program(compilations=compiled(*GUARDS[:4]), recompile_limit=8)
+    },
+    # Of loaders none has batches of that size.
+    "ragged_last_batch, of an evaluation": {
+        "ops": [op("aten::mm", [(16, 64)])], "program": program(compilations=compiled(mismatch(4))),
+        "loaders": (LoaderFact(0, False, 32, length=320),),
+    },
     # A profile of a few steps; a mode for one of them.
     "modes": {
         "ops": [*CHECKS, *FILLED], "leaves": HOST,
@@ -155,16 +174,30 @@ ABSENT = {
         "ops": [product("float32", 0.8)], "program": program(modes={"deterministic": 1.0})
     },
     "empty_cache": {"program": program(notes=(EMPTYING,))},
+    # The host waits for a device that is busy.
+    "empty_cache, busy": {
+        "program": program(notes=(EMPTYING,)), "leaves": {"overhead.launch": 0.02}, **GPU
+    },
     "cudnn_benchmark": {
         "ops": [replace(CONV[0], varies=False)], "slow_s": (5.0, 6.0), **GPU,
         "program": program(flags={"cudnn_benchmark": True}),
     },
-    "heap_trim": {"ops": FAULTS, "leaves": {"memory.page_faults": 0.05}},
+    "heap_trim": {
+        "ops": FAULTS, "leaves": {"memory.page_faults": 0.05}, "environment": {}
+    },
+    "heap_trim, of an unknown environment": {
+        "ops": FAULTS, "leaves": {"memory.page_faults": 0.3}
+    },
     "heap_trim, kept": {
         "ops": FAULTS, "leaves": {"memory.page_faults": 0.3},
         "environment": {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=4294967296"},
     },
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def glibc(monkeypatch):
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
 
 
 @pytest.mark.parametrize("name", PRESENT)
@@ -194,8 +227,33 @@ def test_a_saving_is_within_what_the_evidence_holds():
     assert finding.prediction.high_s == pytest.approx(0.48)
     (finding,) = causes_of(facts(**PRESENT["heap_trim"]))
     assert finding.prediction.high_s == pytest.approx(0.3)
+    # What glibc's heap holds may cost more when it is kept.
+    assert finding.prediction.low_s == 0.0
     (finding,) = causes_of(facts(**PRESENT["slow_half_precision"]))
     assert finding.prediction.high_s == pytest.approx(0.8 - 10e9 / 100e9)
+
+
+def test_settings_of_glibc_are_told_to_programs_of_glibc(monkeypatch):
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    assert causes_of(facts(**PRESENT["heap_trim"])) == []
+
+
+@pytest.mark.parametrize("name", ["ragged_last_batch", "recompilation_limit"])
+def test_what_is_compiled_once_saves_nothing_of_a_long_run(name):
+    (finding,) = causes_of(facts(**PRESENT[name]))
+    assert finding.of_wall.expected == 0.0
+    assert finding.of_wall.high == finding.cause_share > 0.0
+    both = {**PRESENT[name], "leaves": {"memory.page_faults": 0.15}, "environment": {}}
+    told = [finding.fix for finding in causes_of(facts(FAULTS, **both))]
+    large = finding.cause_share > 0.15
+    assert told == ([name, "heap_trim"] if large else ["heap_trim", name])
+
+
+def test_batches_without_a_loader_are_called_no_epoch():
+    ops = [op("aten::mm", [(16, 64)])]
+    (finding,) = causes_of(facts(ops, program=program(compilations=compiled(mismatch(4)))))
+    assert finding.fix == "ragged_last_batch"
+    assert "epoch" not in finding.because
 
 
 def test_a_limit_is_told_with_function_and_guard():

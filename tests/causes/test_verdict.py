@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from gobrrr.causes.naming import name_causes_of_job
 from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
 from gobrrr.diagnosis.known_causes import name_ranks_of_causes
+from gobrrr.diagnosis.rank_schema import JobRecord, RankRow, Split
 from gobrrr.diagnosis.storage import load
 from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.reports.cause_lines import cause_saving, with_remedy
@@ -85,6 +87,21 @@ def test_what_is_saved_outside_the_steps_is_of_the_wall_time():
     assert cause_saving(half, "?") == "50 % (30 % to 60 %)"
     assert cause_saving(cause(cause_share=0.25), "?") == "25 %"
     assert cause_saving(cause(), "?") != "25 %"
+
+
+def test_a_comparison_of_ranks_tells_of_unequal_work_alone(data):
+    """What is unknown of a recording is not named as if it were not there."""
+    found = load(data / "training.json")
+    found.findings = []
+    step_s = found.accounted_s
+    found.leaves = {**found.leaves, "memory.page_faults": 0.5 * step_s}
+    split = Split(compute_s=step_s, memory_s=0.0, overhead_s=0.0, unmodelled_s=0.0)
+    found.ranks = [RankRow(rank=n, step_s=step_s, split=split, leaves={}, wait_s=0.1 * step_s)
+                   for n in range(2)]  # fmt: skip
+    found.job = JobRecord(world_size=2, uneven_s=0.2 * step_s, sentence="Of two ranks.")
+    name_causes_of_job(found)
+    assert [finding.fix for finding in found.findings] == ["unequal_work"]
+    assert found.verdict.endswith("Of two ranks.")
 
 
 def test_a_cause_of_one_rank_is_told_with_its_rank(data):

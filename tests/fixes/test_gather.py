@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from tests.fixes.facts import facts  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
 from gobrrr.capture.workload import Workload  # noqa: E402
 from gobrrr.fixes.gather import (  # noqa: E402
@@ -60,6 +60,64 @@ def test_a_loader_and_the_iterator_that_outlives_it():
     loader = DataLoader(list(range(8)), batch_size=4)
     assert describe_loader(loader) == describe_iterator(iter(loader))
     assert describe_loader(loader).workers == 0
+
+
+class _Tokenizer:
+    def __call__(self, text: str) -> list[int]:
+        return [len(text)]
+
+
+class _Texts(Dataset):  # type: ignore[type-arg]
+    """Tokenizes in a method that ``__getitem__`` calls."""
+
+    def __init__(self) -> None:
+        self.tokenizer = _Tokenizer()
+
+    def encode(self, i: int) -> list[int]:
+        return [each for word in "ab" for each in self.tokenizer(word * i)]
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> list[int]:
+        return self.encode(i)
+
+
+class _Encoded(_Texts):
+    def __getitem__(self, i: int) -> list[int]:
+        return [i]
+
+
+class _Padded:
+    def __init__(self) -> None:
+        self.tokenizer = _Tokenizer()
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return self.tokenizer
+
+
+def test_a_tokenizer_counts_where_code_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Tokenizer, "__module__", "tokenizers")
+    assert describe_loader(DataLoader(_Texts())).tokenizes
+    assert not describe_loader(DataLoader(_Encoded())).tokenizes
+    own = DataLoader(_Encoded(), collate_fn=_Padded())
+    assert describe_loader(own).tokenizes
+    monkeypatch.setattr(_Padded, "__module__", "transformers.data.data_collator")
+    assert not describe_loader(own).tokenizes
+
+
+class _Stream(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        yield from range(4)
+
+
+def test_how_samples_come_and_how_large_they_are() -> None:
+    assert describe_loader(DataLoader(_Stream())).iterable
+    columns = TensorDataset(torch.zeros(8, 4), torch.zeros(8, dtype=torch.int64))
+    described = describe_loader(DataLoader(columns, batch_size=4))
+    assert not described.iterable
+    assert described.sample_bytes == 4 * 4 + 8
+    assert describe_loader(DataLoader(list(range(8)))).sample_bytes is None
 
 
 class _Shy:

@@ -113,11 +113,13 @@ class CallWatch:
             if unhooked:
                 self.program.padding.look(args, kwargs, sys._getframe(1))
                 self.began(module, args, kwargs)
+            result = None
             try:
-                return original(module, *args, **kwargs)
+                result = original(module, *args, **kwargs)
+                return result
             finally:
                 if unhooked:
-                    self.ended(module)
+                    self.ended(module, result)
                 if present:
                     module_class.__call__ = outermost_call
                     after(module)
@@ -242,18 +244,22 @@ class CallWatch:
             with contextlib.suppress(Exception):
                 self._open = (id(module), self._key(module, args, kwargs), self._clock())
 
-    def ended(self, module: Any) -> None:
-        """The call of a module ends."""
-        self._ended(id(module))
+    def ended(self, module: Any, result: Any = None) -> None:
+        """The call of a module ends; without a result where it has raised."""
+        key = self._ended(id(module))
+        if key is not None and result is not None:
+            self.program.gone_back.watch(key, result)
         self.after_call()
 
-    def _ended(self, module: int) -> None:
-        if self._open is not None and self._open[0] == module:
-            _, key, begin_ns = self._open
-            self._open = None
-            end_ns = self._clock()
-            self._calls.append(Call(key, begin_ns, end_ns))
-            self._spend(module, end_ns - begin_ns)
+    def _ended(self, module: int) -> CallKey | None:
+        if self._open is None or self._open[0] != module:
+            return None
+        _, key, begin_ns = self._open
+        self._open = None
+        end_ns = self._clock()
+        self._calls.append(Call(key, begin_ns, end_ns))
+        self._spend(module, end_ns - begin_ns)
+        return key
 
     def _spend(self, module: int, time_ns: int) -> None:
         calls, whole_ns, least_ns = self.spent.get(module, (0, 0, time_ns))
@@ -308,7 +314,7 @@ class CallWatch:
 
         def after(called: Any, args: Any, result: Any) -> None:
             if not is_compiling():
-                self.ended(called)
+                self.ended(called, result)
 
         # A module of TorchScript takes no hooks, and a class of the user's may do anything: such a
         # one goes unseen.

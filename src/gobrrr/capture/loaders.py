@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from typing import Any
 
@@ -11,6 +12,9 @@ from gobrrr.capture.program_facts import LoaderFact
 # Data sets are looked into this far: a subset of a subset of one.
 _MOST_NESTED = 4
 _METHODS = ("__getitem__", "__iter__", "__call__")
+# Of a class, the methods that are followed to what they use.
+_MOST_METHODS = 32
+_PADDING = "transformers.data.data_collator"
 _EMPTY = types.CellType()
 # A list of fewer tensors holds columns rather than samples.
 _MOST_TENSORS = 16
@@ -50,6 +54,7 @@ def describe_iterator(iterator: Any) -> LoaderFact:
 
 
 def _fact(dataset: Any, collate: Any, **asked: Any) -> LoaderFact:
+    from torch.utils.data import IterableDataset
     from torch.utils.data._utils.collate import default_collate, default_convert
 
     innermost = _innermost(dataset)
@@ -60,6 +65,8 @@ def _fact(dataset: Any, collate: Any, **asked: Any) -> LoaderFact:
         in_memory=_in_memory(innermost),
         only_indexes=_only_indexes(innermost),
         tokenizes=any(map(_is_tokenizer, _reached(dataset, collate))),
+        iterable=issubclass(type(dataset), IterableDataset),
+        sample_bytes=_sample_bytes(innermost),
         fetches_batches=callable(getattr(type(innermost), "__getitems__", None)),
         **asked,
     )
@@ -76,18 +83,42 @@ def _innermost(dataset: Any) -> Any:
 
 
 def _reached(*owners: Any) -> list[Any]:
-    """What data sets and functions that make batches hold: attributes, closures, globals."""
+    """What the code of data sets and of functions that make batches uses of what they hold.
+
+    Attributes, closures, globals. What pads batches (``transformers``) holds a tokenizer for its
+    settings.
+    """
     found: list[Any] = []
     for owner in owners:
-        found += list(vars(owner).values()) if hasattr(owner, "__dict__") else []
-        methods = (getattr(type(owner), name, None) for name in _METHODS)
-        for function in (owner, *methods):
-            if inspect.isfunction(function):
-                found += [
-                    cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY
-                ]
-                found += [function.__globals__.get(name) for name in function.__code__.co_names]
+        if (type(owner).__module__ or "").startswith(_PADDING):
+            continue
+        functions = _functions_of(owner)
+        names = {name for function in functions for name in _names_in(function.__code__)}
+        held = vars(owner) if hasattr(owner, "__dict__") else {}
+        found += [value for name, value in held.items() if name in names]
+        for function in functions:
+            found += [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
+            found += [function.__globals__.get(name) for name in _names_in(function.__code__)]
     return found
+
+
+def _functions_of(owner: Any) -> list[types.FunctionType]:
+    """A function itself; of an object its methods that make samples, and those that they name."""
+    found: dict[str, types.FunctionType] = {}
+    left = list(_METHODS)
+    while left and len(found) < _MOST_METHODS:
+        name = left.pop(0)
+        method = inspect.getattr_static(type(owner), name, None)
+        if inspect.isfunction(method) and name not in found:
+            found[name] = method
+            left += _names_in(method.__code__)
+    return [*([owner] if inspect.isfunction(owner) else []), *found.values()]
+
+
+def _names_in(code: types.CodeType) -> list[str]:
+    """Globals and attributes that code names, with the comprehensions inside it."""
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return [*code.co_names, *(name for each in inner for name in _names_in(each))]
 
 
 def _is_tokenizer(value: Any) -> bool:
@@ -119,6 +150,27 @@ def _in_memory(dataset: Any) -> bool:
         elif _rows(each) == length:
             return True
     return False
+
+
+def _sample_bytes(dataset: Any) -> float | None:
+    """Of the tensors and arrays that hold its samples, for each; ``None``: it holds none so."""
+    length = _length(dataset)
+    if not length:
+        return None
+    held = vars(dataset) if hasattr(dataset, "__dict__") else {}
+    found = 0.0
+    for each in held.values():
+        if type(each) in (list, tuple) and len(each) == length and _rows(each[0]) is not None:
+            found += _bytes_of(each[0])
+        else:
+            columns = each if type(each) in (list, tuple) and len(each) < _MOST_TENSORS else (each,)
+            found += sum(_bytes_of(one) / length for one in columns if _rows(one) == length)
+    return found or None
+
+
+def _bytes_of(value: Any) -> float:
+    """Of a tensor or an array."""
+    return float(math.prod(value.shape) * value.itemsize)
 
 
 def _rows(value: Any) -> int | None:

@@ -91,7 +91,9 @@ class LoaderFact:
         only_indexes: fetching a sample calls nothing: it indexes what the data set holds.
         fetches_batches: the data set fetches a batch at once (``__getitems__``).
         drops_last: the ragged last batch.
-        tokenizes: with a tokenizer that has threads of its own (``tokenizers``).
+        tokenizes: its code uses a tokenizer that has threads of its own (``tokenizers``).
+        iterable: the data set yields samples by itself: each worker has all of it.
+        sample_bytes: of what is in memory, for a sample; ``None``: unknown.
     """
 
     workers: int
@@ -106,6 +108,8 @@ class LoaderFact:
     fetches_batches: bool = False
     drops_last: bool = False
     tokenizes: bool = False
+    iterable: bool = False
+    sample_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,8 @@ class CallFact:
 
     ``index``: which module, by order of first appearance. ``synced``: its gradients are averaged
     over ranks in the backward pass (not inside ``no_sync``; true of a module without ranks).
+    ``went_back``: of calls in eval mode that record gradients, whether a backward pass goes through
+    their results; ``None``: unknown.
     """
 
     module: str
@@ -153,6 +159,7 @@ class CallFact:
     total_s: float
     share: float
     synced: bool = True
+    went_back: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

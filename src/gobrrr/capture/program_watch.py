@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from gobrrr.capture.compilations import compilations
+from gobrrr.capture.gone_back import GoneBack
 from gobrrr.capture.loader_watch import watch_loader_workers
 from gobrrr.capture.other_python_threads import OtherThreads
 from gobrrr.capture.padding_watch import PaddingWatch
@@ -82,6 +83,7 @@ class ProgramWatch:
         self._modules = modules
         self.threads = OtherThreads()
         self.padding = PaddingWatch()
+        self.gone_back = GoneBack()
 
     def install(self) -> None:
         """Begin."""
@@ -138,7 +140,7 @@ class ProgramWatch:
             loaders=tuple(self._loaders),
             loaded=tuple(name for name in LIBRARIES if name in sys.modules),
             marks=_marks_of(plain),
-            calls=_calls_of(plain),
+            calls=_calls_of(plain, self.gone_back),
             padding=tuple(self.padding.seen),
             data_parallel=data_parallel(self._modules()),
             threads=self.threads.facts(),
@@ -224,21 +226,27 @@ def _marks_of(plain: _Stretches) -> tuple[MarkFact, ...]:
     return tuple(sorted(found, key=lambda mark: -mark.total_s))
 
 
-def _calls_of(plain: _Stretches) -> tuple[CallFact, ...]:
+def _calls_of(plain: _Stretches, gone_back: GoneBack) -> tuple[CallFact, ...]:
     lengths: dict[tuple[str, int, bool, bool, bool], list[int]] = defaultdict(list)
-    sources: dict[tuple[str, int, bool, bool, bool], CallKey] = {}
+    keys: dict[tuple[str, int, bool, bool, bool], dict[CallKey, None]] = defaultdict(dict)
     for window in plain.windows:
         for call in window.calls:
             made = call.key
             key = made.module, made.instance, made.training, made.gradients, made.synced
             lengths[key].append(call.end_ns - call.begin_ns)
-            sources.setdefault(key, call.key)
+            keys[key][call.key] = None
     found = [
-        CallFact(*key[:4], sources[key].source, len(each), sum(each) * 1e-9,
-                 plain.share(sum(each)), key[4])
+        CallFact(*key[:4], next(iter(keys[key])).source, len(each), sum(each) * 1e-9,
+                 plain.share(sum(each)), key[4], _any(map(gone_back.through, keys[key])))
         for key, each in lengths.items()
     ]  # fmt: skip
     return tuple(sorted(found, key=lambda call: -call.total_s))
+
+
+def _any(known: Iterable[bool | None]) -> bool | None:
+    """Whether one is true; ``None``: that is unknown of one, and none is."""
+    found = set(known)
+    return True if True in found else None if None in found else False
 
 
 def _place(frame: FrameType) -> tuple[str, str, str, str]:

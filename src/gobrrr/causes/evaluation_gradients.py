@@ -19,7 +19,7 @@ def _find(facts: Facts) -> Found | None:
     found = [
         call
         for call in program.calls
-        if call.gradients and not call.training and (call.module, call.index) in trained
+        if call.went_back is False and not call.training and (call.module, call.index) in trained
     ]
     if not found:
         return None

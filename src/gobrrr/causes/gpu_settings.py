@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gobrrr.capture.program_facts import NoteFact
 from gobrrr.causes.cause import Cause, Found, saves_of_wall
-from gobrrr.causes.noted import noted, text_of
+from gobrrr.causes.noted import most_saved, noted, text_of
 from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.timeline.quantities import count, percent, time_text
 
@@ -22,11 +22,12 @@ def _empty_cache(facts: Facts) -> Found | None:
     found = noted(facts, _empties) if facts.on_gpu else None
     if found is None:
         return None
+    most = most_saved(facts)
     return saves_of_wall(
         f"empty_cache() was running at {count(found.count)} of the moments that were looked at: "
         f"{percent(found.share)} of the wall time; what follows allocates the same memory again, "
         "and waits for the device",
-        found.lines, found.low, found.share, found.high,
+        found.lines, found.low, min(found.share, most), min(found.high, most),
     )  # fmt: skip
 
 

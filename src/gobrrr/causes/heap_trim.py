@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import platform
+
 from gobrrr.causes.cause import Cause, Found, saves
 from gobrrr.devices.allocator import VARIABLES
+from gobrrr.fixes.allocator import saved_of_faults_s
 from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.timeline.quantities import count, percent, time_text
 
 # Below this the thresholds are not the cause of anything.
 _LEAST = 0.1
-# Of faults, what goes when the heap is never given back (``fixes.allocator``).
-_LOW, _EXPECTED = 0.3, 0.8
 
 
 def _find(facts: Facts) -> Found | None:
     faults_s = facts.leaf_s("memory.page_faults")
     if facts.on_gpu or faults_s < _LEAST * facts.step_s:
         return None
-    if any(facts.environment.get(name) for name in VARIABLES):
+    if facts.environment is None or any(facts.environment.get(name) for name in VARIABLES):
+        return None
+    if platform.libc_ver()[0] != "glibc":
         return None
     allocation_s = facts.leaf_s("overhead.allocation")
     faulting = sorted(
         (op for op in facts.ops if op.page_faults_s > 0), key=lambda op: -op.page_faults_s
     )
+    low_s, expected_s, _ = saved_of_faults_s(facts, faults_s)
     number = facts.counters.get("page_faults")
     faults = "page faults" if not number else f"{count(number)} page faults"
     return saves(
@@ -30,7 +34,7 @@ def _find(facts: Facts) -> Found | None:
         f"step), and getting and giving memory back {time_text(allocation_s)}: malloc returns "
         "freed memory to the system and faults it in again",
         lines_of(faulting),
-        _LOW * faults_s, _EXPECTED * faults_s, faults_s + allocation_s,
+        low_s, expected_s, faults_s + allocation_s,
     )  # fmt: skip
 
 

@@ -13,18 +13,24 @@ from gobrrr.timeline.quantities import percent
 _DECODERS = ("PIL", "torchvision.io", "imageio", "skimage.io", "cv2")
 # Functions of C, of which no frame tells.
 _CALLS = re.compile(r"\b(imread|imdecode|decode_(jpeg|png|image)|Image\.open|read_image)\s*\(")
+_WRITES = re.compile(r"\.(save|show)\s*\(|\bimwrite\s*\(|\bsave_image\s*\(|write_(jpeg|png)\s*\(")
 
 
-def _decodes(note: NoteFact) -> bool:
-    if not note.line:
+def _decodes(note: NoteFact, facts: Facts) -> bool:
+    text = text_of(note.line)
+    if not note.line or _WRITES.search(text) or note.callee.endswith((".save", ".imwrite")):
         return False
-    return starts_with(note.inner, *_DECODERS) or bool(_CALLS.search(text_of(note.line)))
+    if _CALLS.search(text):
+        return True
+    # Pictures are made as well, and shown, by what loads no data.
+    loads = bool(facts.loaders) or starts_with(note.within, "torch.utils.data")
+    return loads and starts_with(note.inner, *_DECODERS)
 
 
 def find(facts: Facts) -> Found | None:
     """That images are decoded in the main process, for a share of the wall time."""
-    found = noted(facts, _decodes)
-    if found is None or any(loader.workers for loader in facts.loaders):
+    found = noted(facts, lambda note: _decodes(note, facts))
+    if found is None or (facts.loaders and all(loader.workers for loader in facts.loaders)):
         return None
     return saves_of_wall(
         f"the main process decodes images in {percent(found.share)} of the wall time "

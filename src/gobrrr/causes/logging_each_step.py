@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gobrrr.capture.program_facts import NoteFact
 from gobrrr.causes.cause import Cause, Found, saves_of_wall
-from gobrrr.causes.noted import noted, starts_with, text_of
+from gobrrr.causes.noted import most_saved, noted, starts_with, text_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import percent
 
@@ -60,10 +60,13 @@ def _finder(what: str, wanted: Callable[[NoteFact], bool]) -> Callable[[Facts], 
         found = noted(facts, lambda note: wanted(note) and not _waits(note, facts))
         if found is None or facts.program is None:
             return None
+        most = most_saved(facts)
+        share = min(found.share, most)
+        waits = ", waits for the device included," if share < found.share else ""
         return saves_of_wall(
-            f"{what} in {percent(found.share)} of the wall time ({found.count} of "
-            f"{facts.program.notes_taken} looks at the main thread)",
-            found.lines, 0.8 * found.low, 0.9 * found.share, found.high, found.share,
+            f"{what} in {percent(found.share)} of the wall time{waits} "
+            f"({found.count} of {facts.program.notes_taken} looks at the main thread)",
+            found.lines, 0.8 * found.low, 0.9 * share, min(found.high, most), share,
         )  # fmt: skip
 
     return find

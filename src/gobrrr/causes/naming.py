@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gobrrr.causes import catalogue
 from gobrrr.causes.cause import Cause, Found
+from gobrrr.causes.unequal_work import UNEQUAL_WORK
 from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.verdict import verdict_of
@@ -71,12 +73,14 @@ def name_causes_of_job(diagnosis: Diagnosis) -> None:
     """Adds what shows only once the ranks of a job have been compared."""
     if diagnosis.job is None:
         return
-    known = {finding.fix for finding in diagnosis.findings}
-    facts = facts_of_record(diagnosis)
-    found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
-    new = [finding for finding in found if finding.fix not in known]
-    if new:
-        diagnosis.findings += new
+    if any(finding.fix == UNEQUAL_WORK.name for finding in diagnosis.findings):
+        return
+    found = causes_of(
+        facts_of_record(diagnosis), trusted=diagnosis.regime is not None,
+        failures=diagnosis.notices, causes=(UNEQUAL_WORK,),
+    )  # fmt: skip
+    if found:
+        diagnosis.findings += found
         sentence = diagnosis.job.sentence
         diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), sentence)))
 
@@ -92,15 +96,20 @@ def _slept(measured: Measurements) -> float | None:
 
 
 def causes_of(
-    facts: Facts, *, trusted: bool = True, failures: list[str] | None = None
+    facts: Facts,
+    *,
+    trusted: bool = True,
+    failures: list[str] | None = None,
+    causes: Sequence[Cause] | None = None,
 ) -> list[Finding]:
     """One finding for each cause that is there, the largest saving of the wall time first.
 
     ``trusted``: the times are the program's; otherwise its causes are told without savings.
+    ``causes``: those that are looked for, by default all.
     ``failures`` gets a sentence for each cause whose own code fails; without it that raises.
     """
     told = []
-    for cause in catalogue.CAUSES:
+    for cause in catalogue.CAUSES if causes is None else causes:
         try:
             found = cause.find(facts)
         except Exception as error:  # the diagnosis does without it, and says so
@@ -113,7 +122,8 @@ def causes_of(
             continue
         if found is not None and _is_told(cause, found, facts):
             told.append((cause, found))
-    told.sort(key=lambda pair: -(_saved(pair[1], facts) or 0.0))
+    # What happens once saves nothing of a long run, and has its place by what it took.
+    told.sort(key=lambda pair: -(_saved(pair[1], facts) or pair[1].share or 0.0))
     return [_finding(cause, found, facts, trusted) for cause, found in told]
 
 

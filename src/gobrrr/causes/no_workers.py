@@ -27,7 +27,13 @@ def _find(facts: Facts) -> Found | None:
     if not isinstance(found, Prospect) or found.expected_s <= 0:
         return None
     high_s = min(found.high_s, loading_s)
-    return saves(found.because, found.sources[:3], found.low_s, found.expected_s, high_s)
+    because = found.because
+    if any(loader.iterable for loader in facts.loaders):
+        because += (
+            "; its data set is iterable, and yields each sample once per worker unless each worker "
+            "takes its own part (torch.utils.data.get_worker_info())"
+        )
+    return saves(because, found.sources[:3], found.low_s, found.expected_s, high_s)
 
 
 NO_WORKERS = Cause(

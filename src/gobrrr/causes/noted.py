@@ -67,6 +67,17 @@ def _interval(share: float, taken: int) -> tuple[float, float]:
     return max(0.0, min(middle - reach, share)), min(1.0, max(middle + reach, share))
 
 
+def most_saved(facts: Facts) -> float:
+    """The largest share of the wall time that a line of the host's can cost.
+
+    A device computes on while the host is busy or waits for it: what it does not idle is not saved.
+    """
+    if not facts.on_gpu or facts.step_s <= 0:
+        return 1.0
+    idle = min(1.0, facts.leaf_s("overhead") / facts.step_s)
+    return (1 - facts.steps_share) + facts.steps_share * idle
+
+
 class Place(NamedTuple):
     """What ``train.py:31 in main`` says."""
 

@@ -57,7 +57,16 @@ def _reaches(made: list[CompilationFact], limit: int | None) -> bool:
     return said or (limit is not None and len(made) > limit)
 
 
-def _told(program: ProgramFacts, again: list[CompilationFact], evidence: str) -> Found:
+def _goes_on(program: ProgramFacts, again: list[CompilationFact]) -> bool:
+    """Whether it was compiled still in the later half of what was seen: no warm-up."""
+    began = [each.began_s for each in program.compilations if each.began_s is not None]
+    last = max((each.began_s or 0.0 for each in again), default=0.0)
+    return bool(began) and last > min(began) + 0.5 * program.seen_s
+
+
+def _told(
+    program: ProgramFacts, again: list[CompilationFact], evidence: str, *, once: bool
+) -> Found:
     seconds = sum(each.seconds or 0.0 for each in again)
     share = min(1.0, seconds / program.seen_s) if program.seen_s > 0 else 0.0
     lines = (*_guard_lines(again[-1:]), *program.compiling)
@@ -65,7 +74,8 @@ def _told(program: ProgramFacts, again: list[CompilationFact], evidence: str) ->
     return saves_of_wall(
         f"{evidence}; these compilations took {time_text(seconds)}, {percent(share)} of the "
         f"{time_text(program.seen_s)} that were seen",
-        tuple(dict.fromkeys(lines))[:3], 0.0, share, share,
+        # What happens once takes a share of what was seen, and of a long run nothing.
+        tuple(dict.fromkeys(lines))[:3], 0.0, 0.0 if once else share, share, share,
     )  # fmt: skip
 
 
@@ -93,18 +103,21 @@ def _ragged(facts: Facts) -> Found | None:
         return _told(
             program, related,
             f"{_name(made)} was compiled for batches of {count(usual)} and again for one of "
-            f"{count(other)}, the last of an epoch (guard: {guard_of(sizes[0].string)})",
+            f"{count(other)} (guard: {guard_of(sizes[0].string)})",
+            once=True,
         )  # fmt: skip
     return None
 
 
 def _ends_with(facts: Facts, usual: int, other: int) -> bool:
-    """Whether an epoch in batches of the usual size ends with one of the other."""
+    """Whether an epoch in batches of the usual size ends with one of the other, or may."""
     if other >= usual:
         return False
     loaders = [each for each in facts.loaders if each.length and each.batch_size == usual]
     if loaders:
         return any((o.length or 0) % usual == other for o in loaders if not o.drops_last)
+    if facts.loaders:
+        return False
     # Without a loader: steps have that size still, and are not of many.
     first = {shape[0] for op in facts.ops for shape in op.shapes if shape}
     return usual in first and not any(op.varies and op.shapes for op in facts.ops)
@@ -123,6 +136,7 @@ def _limit(facts: Facts) -> Found | None:
             program, again,
             f"{_name(made)} was compiled {count(len(made))} times and is given up: it runs "
             f"uncompiled since (guards that failed: {'; '.join(guards[-2:])})",
+            once=True,
         )  # fmt: skip
     return None
 
@@ -135,17 +149,20 @@ def _often(facts: Facts) -> Found | None:
         again = _again(made)
         if len(again) < _FEWEST_AGAIN or _reaches(made, program.recompile_limit):
             continue
+        if not _goes_on(program, again):
+            continue
         return _told(
             program, again,
             f"{_name(made)} was compiled {count(len(made))} times (the last guard that failed: "
             f"{guard_of(again[-1].reason)})",
+            once=False,
         )  # fmt: skip
     return None
 
 
 RAGGED_LAST_BATCH = Cause(
     name="ragged_last_batch",
-    title="the last batch of an epoch has another size: compiled again (drop_last, mark_dynamic)",
+    title="a smaller batch, as the last of an epoch, is compiled apart (drop_last, mark_dynamic)",
     words=("drop_last", "mark_dynamic", "torch.compile recompiles last batch", "TORCH_LOGS="
            "recompiles", "dynamic=True"),
     find=_ragged,

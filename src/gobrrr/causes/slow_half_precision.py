@@ -22,26 +22,26 @@ def _in_single_s(op: OpFact, flops_per_s: float, bytes_per_s: float | None) -> f
     return max((op.matrix_flops or 0.0) / flops_per_s, moved_s)
 
 
-def _is_slow(op: OpFact, facts: Facts, flops_per_s: float) -> bool:
+def _is_slow(op: OpFact, facts: Facts, known: tuple[str, ...], flops_per_s: float) -> bool:
     bytes_per_s = facts.dram_bytes_per_s
     single_s = _in_single_s(op, flops_per_s, bytes_per_s)
     moves = single_s > (op.matrix_flops or 0.0) / flops_per_s
-    has_units = any(unit in facts.instruction_sets for unit in _UNITS[op.dtype or ""])
+    has_units = any(unit in known for unit in _UNITS[op.dtype or ""])
     return op.kernel_s * (_MUCH_SLOWER if moves or has_units else _SLOWER) > single_s
 
 
 def _find(facts: Facts) -> Found | None:
-    rate = facts.rate("matrix.float32")
-    if facts.on_gpu or not rate:
+    rate, known = facts.rate("matrix.float32"), facts.instruction_sets
+    if facts.on_gpu or not rate or known is None:
         return None
     half = [op for op in facts.ops if op.dtype in _HALF and (op.matrix_flops or 0.0) > 0]
-    found = [op for op in half if _is_slow(op, facts, rate)]
+    found = [op for op in half if _is_slow(op, facts, known, rate)]
     taken_s = sum(op.kernel_s for op in found)
     single_s = sum(_in_single_s(op, rate, facts.dram_bytes_per_s) for op in found)
     if not found or single_s <= 0:
         return None
     name = max(_HALF, key=lambda dtype: sum(op.kernel_s for op in found if op.dtype == dtype))
-    has = [each for each in facts.instruction_sets if "fp16" in each or "bf16" in each]
+    has = [each for each in known if "fp16" in each or "bf16" in each]
     units = f"; it has {', '.join(has)}" if has else ", which has no such units"
     return saves(
         f"matrix products in {name} take {time_text(taken_s)} "

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import linecache
-import re
-
-from gobrrr.capture.program_facts import MadeFact, NoteFact
+from gobrrr.capture.program_facts import NoteFact
 from gobrrr.causes.cause import Cause, Found, saves
-from gobrrr.causes.noted import noted, place_of
-from gobrrr.causes.source_text import statement_at
+from gobrrr.causes.noted import noted, place_of, starts_with
+from gobrrr.causes.source_text import counted_before
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, time_text
 
@@ -16,7 +13,12 @@ from gobrrr.timeline.quantities import count, percent, time_text
 _FEWEST_NUMBERS = 1000
 # The least that arange, a compare and what else makes the same numbers take.
 _LEFT_S = 50e-6
-_COMPREHENSION = re.compile(r"[\[(].*\bfor\b.+\bin\b|\.append\(")
+# What counts numbers out calls; any other function may be an environment, a tokenizer, a library.
+_COUNTING = frozenset(
+    ("range", "append", "extend", "len", "int", "float", "bool", "min", "max", "abs", "sum", "list",
+     "tuple", "enumerate", "zip", "reversed", "random", "randint", "randrange", "uniform", "gauss",
+     "choice", "choices", "sample", "shuffle", "sqrt", "sin", "cos", "exp", "log", "floor")
+)  # fmt: skip
 
 
 def _find(facts: Facts) -> Found | None:
@@ -32,7 +34,8 @@ def _find(facts: Facts) -> Found | None:
         return None
     lines = tuple(dict.fromkeys(each.line for each in made))
     taken_s = sum(each.seconds for each in made) / program.recorded
-    looks = noted(facts, lambda note: any(_makes(note, line) for line in lines))
+    counting = [line for line in lines if _counts_out(line)]
+    looks = noted(facts, lambda note: any(_makes(note, line) for line in counting))
     # Looks see the lists as well, which torch.tensor is given ready.
     if looks is not None:
         in_step_s = looks.share * facts.step_s / max(facts.steps_share, 1e-9)
@@ -41,27 +44,35 @@ def _find(facts: Facts) -> Found | None:
     taken_s = min(taken_s, facts.leaf_s("overhead"))
     numbers = sum(each.elements for each in made) / program.recorded
     left_s = _LEFT_S * len(made) / program.recorded
+    counted = count(round(numbers))
+    walks = f"torch.{made[0].function} walks lists of {counted} numbers a step"
+    if counting:
+        walks = f"Python counts out {counted} numbers a step, and torch.{made[0].function} walks "
+        walks += "their lists"
     return saves(
-        f"Python counts out {count(round(numbers))} numbers a step, and torch.{_function(made)} "
-        f"walks their lists: {time_text(taken_s)} ({percent(taken_s / facts.step_s)} of the step)",
+        f"{walks}: {time_text(taken_s)} ({percent(taken_s / facts.step_s)} of the step)",
         lines[:3], 0.6 * (taken_s - left_s), 0.9 * (taken_s - left_s), taken_s,
     )  # fmt: skip
 
 
-def _function(made: list[MadeFact]) -> str:
-    return made[0].function
+def _counts_out(line: str) -> bool:
+    """Whether the numbers of the tensor made at a line are counted, in the same function."""
+    made = place_of(line)
+    if made is None:
+        return False
+    return any(counts for *_, counts in counted_before(made.path, made.number, _COUNTING))
 
 
 def _makes(note: NoteFact, line: str) -> bool:
-    """Whether a look was at the statement that makes the tensor, or at a list in its function."""
+    """Whether a look was at the statement that makes the tensor, or at one that makes its lists."""
     where, made = place_of(note.line), place_of(line)
     if where is None or made is None or where.path != made.path:
         return False
-    first, last = statement_at(made.path, made.number)
-    if first <= where.number <= last:
-        return True
-    text = linecache.getline(where.path, where.number)
-    return where.function == made.function and bool(_COMPREHENSION.search(text))
+    if note.callee and not starts_with(note.callee, "random"):
+        # A library is running.
+        return False
+    found = counted_before(made.path, made.number, _COUNTING)
+    return any(first <= where.number <= last for first, last, _ in found)
 
 
 TENSOR_FROM_PYTHON = Cause(

@@ -51,32 +51,36 @@ def _consider(environment: Mapping[str, str], missing: str, facts: Facts) -> Con
         return RuledOut("it applies to glibc only")
     if not environment:
         return RuledOut(missing)
-    if any(facts.environment.get(name) for name in VARIABLES):
+    if any((facts.environment or {}).get(name) for name in VARIABLES):
         return RuledOut("the environment sets an allocator already")
-    allocation_s = facts.leaf_s("overhead.allocation")
     faults = facts.counters.get("page_faults", 0.0)
     # The leaf holds what fits into the kernels of fresh outputs; each fault has its price wherever.
     faults_s = max(facts.leaf_s("memory.page_faults"), faults * (facts.rate("page_fault") or 0.0))
-    large = sum(op.page_faults_s for op in facts.ops if op.fresh_bytes >= ALWAYS_MAPPED_BYTES)
-    smaller = sum(op.page_faults_s for op in facts.ops) - large
-    large_s = faults_s * large / (large + smaller) if large + smaller > 0 else faults_s
-    low, expected, high = (
-        share * large_s + less * (faults_s - large_s)
-        for share, less in zip(_SAVED, _SAVED_OF_SMALLER)
-    )
+    low, expected, high = saved_of_faults_s(facts, faults_s)
     because = (
         f"{count(faults)} page faults take {time_text(faults_s)} per step; "
         "memory that the allocator keeps is faulted in only once"
     )
-    found = prospect_or_not(
-        facts, low, expected, high * (1 + _AROUND) + allocation_s, because
-    )  # fmt: skip
+    high = high * (1 + _AROUND) + facts.leaf_s("overhead.allocation")
+    found = prospect_or_not(facts, low, expected, high, because)
     if isinstance(found, RuledOut) or facts.can_restart:
         return found
     return RuledOut(
         f"has to be set when the process starts ({because}): "
         + " ".join(f"{name}={value}" for name, value in environment.items())
     )
+
+
+def saved_of_faults_s(facts: Facts, faults_s: float) -> tuple[float, float, float]:
+    """What a heap that is never given back saves of page faults: low, expected, high, seconds."""
+    large = sum(op.page_faults_s for op in facts.ops if op.fresh_bytes >= ALWAYS_MAPPED_BYTES)
+    every = sum(op.page_faults_s for op in facts.ops)
+    large_s = faults_s * large / every if every > 0 else faults_s
+    low, expected, high = (
+        share * large_s + less * (faults_s - large_s)
+        for share, less in zip(_SAVED, _SAVED_OF_SMALLER)
+    )
+    return low, expected, high
 
 
 def find_library(name: str) -> str | None:

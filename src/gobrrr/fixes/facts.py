@@ -181,7 +181,9 @@ class Facts:
         idle: overhead by cause and line.
         ceilings: rates by ceiling name (FLOP/s, B/s, s).
         memory_rates: bytes/s of the last memory level by write fraction.
-        instruction_sets: of a processor, those that matter to arithmetic (``avx512_bf16``).
+        instruction_sets: of a processor, those that matter to arithmetic (``avx512_bf16``);
+            ``None``: unknown, as of a recording.
+        environment: of the variables that set an allocator, those that are set; ``None``: unknown.
         dispatch_s: seconds of the smallest operator when the step was diagnosed.
         threads: intra-op threads of torch; ``processors`` are those the process may use.
         is_script: an unmodified script (``in_script``) rather than a workload (``apply``).
@@ -228,7 +230,7 @@ class Facts:
     device_kind: str = "cpu"
     device_name: str = ""
     memory_bytes: int | None = None
-    instruction_sets: tuple[str, ...] = ()
+    instruction_sets: tuple[str, ...] | None = None
     dispatch_s: float | None = None
     threads: int = 1
     processors: int = 1
@@ -254,7 +256,7 @@ class Facts:
     optimizers: tuple[OptimizerFact, ...] = ()
     loaders: tuple[LoaderFact, ...] = ()
     applied: frozenset[str] = frozenset()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] | None = None
     batch_size: int | None = None
     input_channels_last: bool = False
     random: bool = False
