@@ -140,6 +140,33 @@ def test_layers_one_after_the_other_and_few_experts_are_none():
     assert names(facts(experts(3))) == []
 
 
+def test_a_projection_of_each_layer_is_no_expert():
+    """Each of one thing that is there for all, within layers that need each other."""
+    ops = []
+    for i in range(8):
+        inner = {"source": "dit.py:9 in forward", "kernel_s": 0.01, "host_s": 0.03}
+        ops += [
+            product("aten::addmm", roof_s=0.001, reads=((99, 4e4),),
+                    writes=((300 + i, 4e4),), module=f"blocks.{i}.modulation", **inner),
+            op("aten::add", reads=((100 + i, 4e4), (300 + i, 4e4)), writes=((101 + i, 4e4),),
+               module=f"blocks.{i}", phase="forward"),
+        ]  # fmt: skip
+    assert names(facts(ops)) == []
+
+
+def test_modules_of_other_shapes_are_no_experts():
+    def heads(name, *shapes):
+        return [product(name, shapes=shape, module=f"heads.{i}", kernel_s=0.01, host_s=0.03, roof_s=0.001,
+                        writes=((400 + i, 4e4),), source="ssd.py:9 in forward")
+                for i, shape in enumerate(shapes)]  # fmt: skip
+
+    tokens = [((8 + i, 64), (64, 64)) for i in range(8)]
+    assert names(facts(heads("aten::mm", *tokens))) == ["loop_over_modules"]
+    assert names(facts(heads("aten::mm", *(((8, 64), (64, 8 + i)) for i in range(8))))) == []
+    maps = [((8, 64, 2**i, 2**i), (64, 64, 3, 3)) for i in range(1, 9)]
+    assert names(facts(heads("aten::convolution", *maps))) == []
+
+
 # One call for each sample
 
 
