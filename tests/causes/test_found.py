@@ -184,6 +184,16 @@ def test_without_a_cause_nothing_is_told():
     assert causes_of(facts(leaves={"compute.matrix.roof": 1.0})) == []
 
 
+def test_on_a_gpu_a_lock_takes_no_more_than_the_device_waits_for_python():
+    """A thread that waits for kernels sleeps as well."""
+    known = program(threads=(ThreadFact("prefetch", LINE, 0.7),), slept=0.4)
+    gpu = {"device_kind": "cuda", "program": known}
+    bound = {"overhead.dispatch": 0.02, "compute.matrix.roof": 0.95}
+    assert causes_of(facts(leaves=bound, **gpu)) == []
+    (found,) = causes_of(facts(leaves={"overhead.python": 0.2, "memory.device": 0.7}, **gpu))
+    assert found.fix == "interpreter_lock" and found.of_wall.high == pytest.approx(0.2)
+
+
 def test_the_largest_saving_comes_first():
     """Of the wall time: what is saved of a step counts as far as steps are the wall time."""
     marks = (MarkFact(STARTING_WORKERS, LINE, 25, 4.0, 0.4),)

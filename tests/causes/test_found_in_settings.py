@@ -127,6 +127,11 @@ ABSENT = {
     },
     # A step that trains casts what it has changed, once.
     "repeated_casts": {"ops": [cast()], "weight_storages": frozenset({5}), **TRAINS},
+    # An autocast region around the forward pass of each micro-batch.
+    "repeated_casts, accumulation": {
+        "ops": [cast(), *passes(1, 0.01), cast(), *passes(1, 0.01)],
+        "weight_storages": frozenset({5}), **TRAINS,
+    },
     "repeated_casts, of an activation": {"ops": [cast()], "weight_storages": frozenset({9})},
     "per_tensor_loop, of few": {"ops": walk(tensors=8), **TRAINS},
     "per_tensor_loop, one tensor": {"ops": walk(storage=3), **TRAINS},
@@ -138,6 +143,10 @@ ABSENT = {
     },
     "small_micro_batches, large": {"ops": passes(16, 0.5), **TRAINS},
     "small_micro_batches, of two": {"ops": passes(2, 1e-3), **TRAINS},
+    # Each with an update of its own.
+    "small_micro_batches, updates": {
+        "ops": [*passes(1, 1e-3), op("aten::add_", phase="optimizer")] * 16, **TRAINS
+    },
     "ragged_last_batch, dropped": {
         "program": program(compilations=compiled(mismatch(1))), **DROPPED
     },

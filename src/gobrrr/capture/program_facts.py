@@ -182,6 +182,8 @@ class DataParallelFact:
         parameter_bytes: of all.
         buckets: in which their gradients are averaged.
         world_size: ranks.
+        index: which module, as calls number them; ``None``: unknown.
+        syncs_buffers: rank 0's buffers are sent to the others before each forward pass.
     """
 
     module: str
@@ -190,6 +192,8 @@ class DataParallelFact:
     parameter_bytes: int
     buckets: int
     world_size: int
+    index: int | None = None
+    syncs_buffers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +264,7 @@ class ProgramFacts:
         interop_threads: of torch.
         environment: variables that decide about threads, tokenizers and launchers.
         max_rss_bytes: the most memory that the process held; ``None``: unknown.
+        max_device_bytes: the most that its tensors held of a GPU; ``None``: unknown.
     """
 
     plain_s: float = 0.0
@@ -287,6 +292,7 @@ class ProgramFacts:
     interop_threads: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     max_rss_bytes: int | None = None
+    max_device_bytes: int | None = None
 
     def marked(self, name: str) -> tuple[MarkFact, ...]:
         """The stretches of that name, the most time first."""

@@ -142,6 +142,7 @@ class ProgramWatch:
             interop_threads=torch.get_num_interop_threads(),
             environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
             max_rss_bytes=_max_rss_bytes(),
+            max_device_bytes=_max_device_bytes(torch),
         )
 
     def _compiling(self, windows: Sequence[StepWindow]) -> tuple[str, ...]:
@@ -301,6 +302,11 @@ def _seen_s(windows: Sequence[StepWindow], compiled: Sequence[CompilationFact]) 
     in_windows_s = sum(window.length_ns for window in windows) * 1e-9
     began = [each.began_s for each in compiled if each.began_s is not None]
     return max(in_windows_s, time.time() - min(began)) if began else in_windows_s
+
+
+def _max_device_bytes(torch: Any) -> int | None:
+    # Asked of a device that the program does not use, torch would begin to use it.
+    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_initialized() else None
 
 
 def _max_rss_bytes() -> int | None:
