@@ -118,6 +118,10 @@ PRESENT = {
 # What stands beside a cause without being it; several by a number.
 ABSENT = {
     "subnormal_numbers": {"ops": decaying(0.5, 0.02), "program": subnormal(1e-4)},
+    "subnormal_numbers, flushed": {
+        "ops": decaying(0.5, 0.02),
+        "program": replace(subnormal(0.5), flags={"flushes_subnormals": True}),
+    },
     "subnormal_numbers, at the roof": {"ops": decaying(0.5, 0.4), "program": subnormal(0.5)},
     "slow_half_precision": {"ops": [product("float16", 0.15)]},
     "slow_half_precision, in float32": {"ops": [product("float32", 0.8)]},
@@ -162,6 +166,12 @@ ABSENT = {
     # Deterministic, and nothing that it costs.
     "deterministic_mode": {
         "ops": [product("float32", 0.8)], "program": program(modes={"deterministic": 1.0})
+    },
+    "deterministic_mode, memory as it is": {
+        "ops": FILLED,
+        "program": program(
+            modes={"deterministic": 1.0}, flags={"fill_uninitialized_memory": False}
+        ),
     },
     "empty_cache": {"program": program(notes=(EMPTYING,))},
     "cudnn_benchmark": {

@@ -76,7 +76,10 @@ def name_causes_of_job(diagnosis: Diagnosis) -> None:
     found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
     new = [finding for finding in found if finding.fix not in known]
     if new:
-        diagnosis.findings += new
+        others = [finding for finding in diagnosis.findings if not finding.is_cause]
+        causes = [*(f for f in diagnosis.findings if f.is_cause), *new]
+        causes.sort(key=lambda finding: -(finding.cause_share or 0.0))
+        diagnosis.findings = [*others, *causes]
         sentence = diagnosis.job.sentence
         diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), sentence)))
 
@@ -143,7 +146,7 @@ def _finding(cause: Cause, found: Found, facts: Facts, trusted: bool) -> Finding
         words=list(cause.words),
         remedy=cause.remedy,
         verify=f"gobrrr fix --only {cause.verified_by}" if cause.verified_by else "",
-        cause_share=share,
+        cause_share=share if trusted else None,
         of_wall=_of_wall(found) if trusted else None,
     )
 

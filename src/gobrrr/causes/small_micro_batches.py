@@ -34,8 +34,9 @@ def _find(facts: Facts) -> Found | None:
     lines = lines or [op.source for op in passes[-1] if op.source]
     calls = [op.source for op in passes[-1] if op.phase == "forward" and op.source]
     return saves(
-        f"{count(number)} micro-batches before an update, each with {time_text(overhead_s / number)} of "
-        f"Python, dispatch and fixed cost beside {time_text(kernels_s / number)} of kernels: "
+        f"{count(number)} micro-batches before an update, each with "
+        f"{time_text(overhead_s / number)} of Python, dispatch and fixed cost beside "
+        f"{time_text(kernels_s / number)} of kernels: "
         f"{percent(min(1.0, overhead_s / facts.step_s))} of the step do not depend on how large "
         "a micro-batch is",
         tuple(dict.fromkeys((*calls[:1], *lines)))[:3],
