@@ -57,7 +57,8 @@ def padding_of(args: Any, kwargs: Any) -> tuple[str, int, int] | None:
     ``None``: no argument says anything. A matrix of zeros and ones with a name of its own is a mask
     where the name says so.
     """
-    masks, tokens = [], []
+    masks: list[tuple[str, int, int]] = []
+    tokens: list[tuple[str, int, int]] = []
     for name, value in _tensors((*enumerate(args), *kwargs.items())):
         array = _array_of(value)
         if array is None:

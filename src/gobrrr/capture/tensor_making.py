@@ -43,7 +43,7 @@ def _noting(original: Any, made: list[MadeFact]) -> Any:
         result = original(*args, **kwargs)
         seconds = (time.perf_counter_ns() - begin_ns) * 1e-9
         line = user_line(sys._getframe(1)) or ""
-        data = args[0] if args else kwargs.get("data")
+        data: Any = args[0] if args else kwargs.get("data")
         kind = given(data)
         # ``type``: a subclass may do anything when asked.
         plain = type(data) in (torch.Tensor, torch.nn.Parameter)
