@@ -90,6 +90,9 @@ def test_a_batch_that_holds_itself_or_thousands_of_objects_is_looked_into_for_a_
     assert shapes_of((ring,)) == ([(2, 7)], False)
     assert shapes_of((deep,)) == ([], False)
     assert len(shapes_of((many,))[0]) == 16
+    # Numbers are none, however many: what comes after too many of them goes unseen.
+    assert shapes_of((list(range(100_000)), MASK)) == ([], False)
+    assert shapes_of((list(range(100)), MASK)) == ([(2, 7)], False)
 
 
 def test_neither_weights_nor_what_is_kept_of_earlier_tokens_tell_steps_apart() -> None:

@@ -1,6 +1,7 @@
 """What is done as soon as a program has imported a module."""
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,45 @@ def test_a_module_that_is_not_there_yet_may_come_later(module: str, tmp_path: Pa
 
 def test_an_error_in_the_module_is_the_modules(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}.py").write_text("raise ValueError('mine')\n")
-    when_imported(module, lambda: pytest.fail("it has not run"))
+    leave = when_imported(module, lambda: pytest.fail("it has not run"))
     with pytest.raises(ValueError, match="mine"):
         importlib.import_module(module)
+    leave()
+
+
+def test_who_asks_whether_there_is_such_a_module_changes_nothing(module: str) -> None:
+    """As transformers does of torch, before anything imports it."""
+    seen: list[int] = []
+    for number in range(3):
+        when_imported(module, lambda number=number: seen.append(number))  # type: ignore[misc]
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.loader is not None and seen == []
+    # What a loader is asked for besides is the real one's.
+    assert spec.loader.get_filename(module).endswith("late_arrival.py")  # type: ignore[attr-defined]
+    importlib.import_module(module)
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_what_fails_there_is_no_error_of_the_import(
+    module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise AttributeError("a name that torch has no more")
+
+    when_imported(module, fails)
+    assert importlib.import_module(module).value == 3
+    assert "a bug in gobrrr, not in the program" in capsys.readouterr().err
+
+
+def test_an_import_that_failed_may_be_tried_again(module: str, tmp_path: Path) -> None:
+    source = tmp_path / f"{module}.py"
+    text = source.read_text()
+    source.write_text("raise ValueError('mine')\n")
+    seen: list[str] = []
+    when_imported(module, lambda: seen.append("done"))
+    with pytest.raises(ValueError, match="mine"):
+        importlib.import_module(module)
+    source.write_text(text)
+    importlib.invalidate_caches()
+    importlib.import_module(module)
+    assert seen == ["done"]

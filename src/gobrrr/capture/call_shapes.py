@@ -14,6 +14,8 @@ from typing import Any
 
 # Tensors of a call that are looked at; a structure with more is told apart by the first of them.
 _MOST_TENSORS = 16
+# Values that are looked at of one call: lists of numbers are long.
+_MOST_VALUES = 1_000
 # Objects that are looked into, and how deep: a batch is two or three of them inside each other.
 _MOST_OBJECTS, _DEEPEST = 64, 6
 _NO_DATA = (ModuleType, FunctionType, MethodType, type, weakref.ref, str, bytes, int, float)
@@ -42,13 +44,17 @@ class _Shapes:
         self.tokens = False
         self._objects: list[tuple[Any, int]] = []
         self._seen: set[int] = set()
+        self._looked_at = 0
 
     def look_into(self, values: Iterable[Any], depth: int = 0) -> None:
         import torch
 
         for value in values:
             kind = type(value)
+            self._looked_at += 1
             if len(self.shapes) >= _MOST_TENSORS or depth > _DEEPEST:
+                break
+            if self._looked_at > _MOST_VALUES:
                 break
             if issubclass(kind, torch.Tensor):
                 # A nested tensor has no shape to give, and a subclass may do anything when asked.
@@ -65,6 +71,7 @@ class _Shapes:
 
     def look_into_objects(self) -> None:
         """Those that are no container of Python's: ``UserDict``, data classes, graphs."""
+        self._looked_at = 0
         while self._objects and len(self._seen) < _MOST_OBJECTS:
             value, depth = self._objects.pop(0)
             kind = type(value)

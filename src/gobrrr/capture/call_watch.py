@@ -24,7 +24,7 @@ from gobrrr.capture.compiler_counters import compiler_counters
 from gobrrr.capture.data_calls import in_data_loader
 from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.program_profilers import ProgramProfilers
-from gobrrr.capture.program_watch import ProgramWatch
+from gobrrr.capture.program_watch import MOST_NOTES, ProgramWatch
 from gobrrr.capture.sampler import MainThreadAsker
 from gobrrr.capture.source_lines import is_user_file, user_line
 from gobrrr.timeline.step_kinds import Call, CallKey, Mark
@@ -70,12 +70,14 @@ class CallWatch:
         self.after_call: Callable[[], None] = lambda: None
         self.program = ProgramWatch(clock, self._marked, self.alive)
 
-    def install(self) -> None:
-        """Begin to watch, in this thread."""
-        self._thread = threading.get_ident()
+    def install(self, thread: int | None = None) -> None:
+        """Begin to watch, in this thread or in the one given (``threading.get_ident``)."""
+        self._thread = self.program.threads.loop = thread or threading.get_ident()
         self.program.install()
         self._lines = _LineNotes(self._clock, self.program)
-        self._lines.start()
+        if self._thread == threading.main_thread().ident:
+            # Only the main thread can be asked.
+            self._lines.start()
 
     def remove(self) -> None:
         """Leave no hook behind."""
@@ -368,9 +370,8 @@ class _LineNotes:
         self._asker = MainThreadAsker(_LINE_INTERVAL_S, self._note, program.threads.look)
 
     def start(self) -> None:
-        """Begin; only the main thread can be asked."""
-        if threading.current_thread() is threading.main_thread():
-            self._asker.start()
+        """Begin."""
+        self._asker.start()
 
     def stop(self) -> None:
         """End; what was noted stays."""
@@ -381,6 +382,8 @@ class _LineNotes:
         return Counter(line for line in self._noted[low:high] if line)
 
     def _note(self, frame: FrameType, asked_ns: int) -> None:
+        if len(self._times) >= MOST_NOTES:
+            del self._times[: MOST_NOTES // 2], self._noted[: MOST_NOTES // 2]
         self._times.append(self._clock())
         self._noted.append(user_line(frame) or "")
         # A call of C that takes long answers once, at its end.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -68,12 +69,15 @@ def watch_loader_workers(
 
     base = dataloader._BaseDataLoaderIter
     begin = base.__init__
+    described: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def begin_any(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         begin(self, loader, *args, **kwargs)
         # A data set of the user's may do anything when asked: such a one goes unseen.
         with contextlib.suppress(Exception):
-            loaders[describe_loader(loader)] = None
+            if loader not in described:
+                described.add(loader)
+                loaders[describe_loader(loader)] = None
 
     undo = [
         put_in_place(base, "__init__", begin_any),

@@ -16,6 +16,9 @@ _EVERY = 10
 # A thread that used less of the time since the last look is not asked where it is.
 _BUSY = 0.05
 _MOST_THREADS = 64
+# Those of threads that run may be half made in CPython 3.11 and before (see ``sampler``); there the
+# line is the one at which a thread's function begins.
+_FRAMES_ARE_WHOLE = sys.hexversion >= 0x030C0000
 
 
 class OtherThreads:
@@ -23,6 +26,8 @@ class OtherThreads:
 
     def __init__(self) -> None:
         self._calls = 0
+        # The program's own loop, as ``threading`` numbers it.
+        self.loop = threading.main_thread().ident
         self._used: dict[int, tuple[int, int]] = {}
         self._first: dict[int, tuple[int, int]] = {}
         self._lines: dict[int, Counter[str]] = {}
@@ -36,10 +41,10 @@ class OtherThreads:
         others = [
             thread
             for thread in threading.enumerate()[:_MOST_THREADS]
-            if thread is not threading.main_thread() and thread.native_id is not None
+            if thread.ident != self.loop and thread.native_id is not None
         ]
         busy = [thread for thread in others if self._is_busy(thread)]
-        if not busy:
+        if not busy or not _FRAMES_ARE_WHOLE:
             return
         frames = sys._current_frames()
         for thread in busy:

@@ -107,7 +107,12 @@ def _array_of(tensor: Any) -> Array | None:
         return None
     rows = min(rows, max(1, _MOST_ELEMENTS // columns))
     size = rows * columns * np.dtype(kind).itemsize
-    memory = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    address = tensor.data_ptr()
+    held = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+    if not address or held < size:
+        # Its memory was given back, or it never had any.
+        return None
+    memory = (ctypes.c_char * size).from_address(address)
     return np.frombuffer(memory, dtype=kind).reshape(rows, columns)
 
 

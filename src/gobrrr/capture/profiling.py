@@ -61,7 +61,11 @@ class Profiling:
     def look(self) -> None:
         """A call within a step has ended."""
         if self._clock() > self._until_s and not self.cut and hasattr(self._profiler, "cut"):
-            self.cut = self._profiler.cut()
+            try:
+                self.cut = self._profiler.cut()
+            except Exception:
+                # The program has ended it, unseen: this is inside a call of the program's.
+                self.cut = True
 
     def put_into(self, result: Measurements, first: int) -> int:
         """End; the steps from ``first`` on count. How many those are."""

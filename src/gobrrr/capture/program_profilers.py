@@ -17,13 +17,16 @@ class ProgramProfilers:
         self.before_start: Callable[[], None] = lambda: None
         self._stepped: Any = None
 
-    def watch(self, after_step: Callable[[], None]) -> Callable[[], None]:
-        """Begin; ``after_step`` is called after each step of one. Returns what ends it."""
+    def watch(self, after_step: Callable[[], None], thread: int = 0) -> Callable[[], None]:
+        """Begin, for this thread or the one given; ``after_step`` follows each step of one.
+
+        Returns what ends it.
+        """
         from torch.autograd.profiler import profile as plain
         from torch.profiler import profile
 
         start, step, stop, enter = profile.start, profile.step, profile.stop, plain.__enter__
-        thread = threading.get_ident()
+        thread = thread or threading.get_ident()
 
         def begins() -> None:
             if threading.get_ident() == thread:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from types import FrameType
@@ -43,6 +43,10 @@ _VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM", "TORCHELASTIC_RUN_ID",
     "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "OMP_WAIT_POLICY", "CUDA_LAUNCH_BLOCKING",
 )  # fmt: skip
+
+
+# An hour of them: a program that is never diagnosed keeps no more.
+MOST_NOTES = 200_000
 
 
 class _Collection(NamedTuple):
@@ -85,7 +89,7 @@ class ProgramWatch:
         self._collections: list[_Collection] = []
         self._collecting_ns = 0
         self._loaders: dict[LoaderFact, None] = {}
-        self._notes: list[_Note] = []
+        self._notes: deque[_Note] = deque(maxlen=MOST_NOTES)
         self._modules = modules
         self.threads = OtherThreads()
         self.padding = PaddingWatch()
@@ -117,9 +121,12 @@ class ProgramWatch:
             begin_ns, now = self._collecting_ns, self._clock()
             self._collecting_ns = 0
             if now - begin_ns >= LONG_NS:
-                frame = sys._getframe(1)
-                place = frame.f_code.co_filename, frame.f_lineno or 0
+                # A collection may begin where no Python runs.
+                frame = sys._getframe().f_back
                 line = user_line(frame) or ""
+                place = ("", 0)
+                if frame is not None:
+                    place = frame.f_code.co_filename, frame.f_lineno or 0
                 self._collections.append(
                     _Collection(begin_ns, now, info["generation"], line, place)
                 )
@@ -132,7 +139,7 @@ class ProgramWatch:
         alone = [(b, w) for b, w in pairwise(windows) if not w.attached and not w.compiles]
         plain = _Stretches([window for _, window in alone])
         settled = _Stretches([window for before, window in alone if not before.compiles])
-        inside = [note for note in self._notes if plain.holds(note.time_ns)]
+        inside = [note for note in list(self._notes) if plain.holds(note.time_ns)]
         compiled = compilations()
         modes = Counter(mode for note in inside for mode in note.modes)
         limit = getattr(sys.modules.get("torch._dynamo.config"), "recompile_limit", None)

@@ -121,8 +121,13 @@ def _set_threads(threads: int | None) -> None:
 
 def _device_in_use() -> Any:
     """The GPU, if the program has put something on it (``device_profile``); ``None`` on a CPU."""
-    accelerator = getattr(sys.modules.get("torch"), "accelerator", None)
-    if accelerator is None or not accelerator.is_available():
+    torch = sys.modules.get("torch")
+    accelerator = getattr(torch, "accelerator", None)
+    # Without asking whether one is there: that would begin to use CUDA, which no process that the
+    # program forks later could then use.
+    kind = None if accelerator is None else accelerator.current_accelerator()
+    begun = getattr(getattr(torch, kind.type, None), "is_initialized", None) if kind else None
+    if kind is None or not (begun is None or begun()):
         return None
     from gobrrr.capture.device_profile import device_in_use
 
@@ -158,7 +163,9 @@ class _Run:
             on_settled=self.watcher.settle,
         )
         calls.profilers.before_start = self._profiler_starts
-        self.watcher.on_other_steps = self.session.abandon
+        self.watcher.may_turn = rank.job is None
+        self.watcher.on_other_steps = self._other_steps
+        self.watcher.on_fork = self._forked
         self._measures = False
         self.concluded = False
         self.problem: str | None = None
@@ -193,6 +200,15 @@ class _Run:
             self._do_without(error)
         finally:
             self._measures = False
+
+    def _other_steps(self) -> None:
+        """What is attached is of no use any more: it ends inside the program's own call."""
+        with signals_deferred(), contextlib.suppress(Exception):
+            self.session.abandon()
+
+    def _forked(self) -> None:
+        with contextlib.suppress(Exception):
+            self.session.forked()
 
     def _profiler_starts(self) -> None:
         """A profiler is about to start: if it is the program's, gobrrr's would end with it.

@@ -102,7 +102,7 @@ class Session:
         on_settled: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan, self._agree = plan, agree or (lambda what, own: own)
-        self._log = WindowLog(calls, on_settled, plan.recorded)
+        self._log = WindowLog(calls, on_settled, plan.recorded, of_ranks=plan.of_ranks)
         self._clock, self._on_phase = clock, on_phase
         self._modules, self._make_recorder = modules, make_recorder
         self._given_profiler, self._make_sampler = make_profiler, make_sampler
@@ -180,6 +180,13 @@ class Session:
             recorder.stop()
         if profiling is not None:
             profiling.abandon()
+
+    def forked(self) -> None:
+        """In a process that the program has forked: nothing is recorded there."""
+        recorder, self._recorder, self._profiling = self._recorder, None, None
+        if recorder is not None:
+            recorder.stop()
+        self.phase = DONE
 
     def go_on_without(self, why: str) -> bool:
         """Do without what the present phase gives: the step fails while it is watched so.

@@ -59,7 +59,8 @@ def short_path(path: str) -> str:
     """The path as a user would write it: relative to the working directory if below it."""
     try:
         relative = os.path.relpath(path)
-    except ValueError:
+    except (ValueError, OSError):
+        # Another drive; a working directory that was removed.
         return path
     return path if relative.startswith("..") else relative
 

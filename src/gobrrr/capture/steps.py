@@ -51,6 +51,7 @@ def _forget() -> None:
     """In a process that the program forks: its parent alone is watched."""
     for watcher in tuple(_active):
         watcher.remove()
+        watcher.on_fork()
 
 
 if hasattr(os, "register_at_fork"):
@@ -123,11 +124,15 @@ class StepWatcher:
         modules = CycleFinder(repeats=1) if self._name else CycleFinder()
         self._cycles = {MODULE: modules, OPTIMIZER: CycleFinder(repeats=2)}
         self._known_cycle: tuple[Any, ...] = ()
-        self._thread = 0
+        self._thread = self._installed_in = 0
         self._undo: dict[str, Callable[[], None]] = {}
         self._restart_pending = False
         # Called where steps turn out to be others, which may be known long before the first ends.
         self.on_other_steps: Callable[[], None] = lambda: None
+        # Whether calls of a heavier module may become the steps: not those of one rank of a job.
+        self.may_turn = True
+        # Called in a process that the program forks: what is attached to a step stays behind.
+        self.on_fork: Callable[[], None] = lambda: None
         self._hooked: weakref.ref[Any] | None = None
         self._takes_no_hook: weakref.ref[Any] | None = None
         self._of_hooked = self._elsewhere = 0
@@ -150,12 +155,14 @@ class StepWatcher:
     def install(self) -> None:
         """Start watching, what is torch's once it is there. ``remove`` undoes everything."""
         _active.append(self)
+        # Another thread may be the one that imports torch.
+        self._installed_in = threading.get_ident()
         self._undo["import"] = when_imported("torch", self._watch_torch)
 
     def _watch_torch(self) -> None:
         if self not in _active:
             return
-        self._calls.install()
+        self._calls.install(self._installed_in)
         self._watch_optimizers()
         self._watch_profilers()
         self._watch_modules()
@@ -237,7 +244,7 @@ class StepWatcher:
 
     def _watch_profilers(self) -> None:
         after_step = partial(self._ended, PROFILER, "profiler")
-        self._undo[PROFILER] = self._calls.profilers.watch(after_step)
+        self._undo[PROFILER] = self._calls.profilers.watch(after_step, self._installed_in)
 
     def _watch_modules(self) -> None:
         # Stays only until the step's outermost module is known; that instance gets a hook.
@@ -298,6 +305,8 @@ class StepWatcher:
 
     def _heavier(self) -> Any:
         """A module that takes more time than the one whose calls are the steps, in few calls."""
+        if not self.may_turn:
+            return None
         spent, hooked = self._calls.spent, self._hooked and self._hooked()
         hopeless = self._takes_no_hook and id(self._takes_no_hook())
         calls, own_ns, _ = spent.get(id(hooked), (0, 0, 0))

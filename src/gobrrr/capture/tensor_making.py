@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -38,7 +39,12 @@ def watch_tensor_making(made: list[MadeFact]) -> Callable[[], None]:
 def _noting(original: Any, made: list[MadeFact]) -> Any:
     import torch
 
+    process = os.getpid()
+
     def make(*args: Any, **kwargs: Any) -> Any:
+        if os.getpid() != process:
+            # A worker that was forked meanwhile has it for life.
+            return original(*args, **kwargs)
         begin_ns = time.perf_counter_ns()
         result = original(*args, **kwargs)
         seconds = (time.perf_counter_ns() - begin_ns) * 1e-9

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from gobrrr.capture.call_shapes import attributes
 from gobrrr.capture.import_hook import when_imported
 from gobrrr.capture.replacement import put_in_place
 from gobrrr.capture.source_lines import is_user_file
@@ -117,9 +118,11 @@ def names_training(main: CodeType) -> bool:
 
 def _functions_of_user() -> Iterator[FunctionType]:
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None) if name != "__main__" else None
-        if not isinstance(file, str) or not is_user_file(file):
+        # A module may do anything when asked for a name that it has not.
+        holds = attributes(module)
+        file = holds.get("__file__") if name != "__main__" else None
+        if type(file) is not str or not is_user_file(file):
             continue
-        for value in list(vars(module).values()):
+        for value in list(holds.values()):
             held = list(vars(value).values()) if type(value) is type else [value]
             yield from (each for each in held if type(each) is FunctionType)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +37,19 @@ class WindowLog:
         calls: what the steps call; ``None``: nothing tells them apart.
         on_settled: called once the program's modules should be known.
         recorded: usual steps to record, where steps are alike.
+        of_ranks: the process is one of a job.
     """
 
     def __init__(
-        self, calls: CallWatch | None, on_settled: Callable[[], None], recorded: int = 1
+        self,
+        calls: CallWatch | None,
+        on_settled: Callable[[], None],
+        recorded: int = 1,
+        *,
+        of_ranks: bool = False,
     ) -> None:
         self._calls = calls
+        self._of_ranks = of_ranks
         self._wanted = recorded
         self._on_settled = on_settled
         self._faults = 0
@@ -70,7 +78,9 @@ class WindowLog:
 
     def profiling(self, profiler: Any, step_s: float) -> Profiling:
         """Steps of about this length under a profiler; between calls it is seen if one is not."""
-        made = Profiling(profiler, max(MUCH_LONGER * step_s, LONGEST_S))
+        # Ranks of a job take the same steps for each phase: none may cut its own alone.
+        longest_s = math.inf if self._of_ranks else max(MUCH_LONGER * step_s, LONGEST_S)
+        made = Profiling(profiler, longest_s)
         if self._calls is not None:
             self._calls.after_call = made.look
         return made

@@ -40,14 +40,17 @@ def profiler_runs() -> bool | None:
 def is_initialised(torch: Any, kind: str) -> bool:
     """Whether a device of a kind is there and this process has begun to use it."""
     accelerator = getattr(torch, "accelerator", None)
-    if accelerator is None or not accelerator.is_available():
+    if accelerator is None:
         return False
     current = accelerator.current_accelerator()
     if current is None or current.type != kind:
         return False
-    # Not every kind initialises lazily.
+    # Asked first: whether one is there is not told without beginning to use CUDA, which a process
+    # forked later then cannot. Not every kind initialises lazily.
     initialised = getattr(getattr(torch, kind, None), "is_initialized", None)
-    return initialised is None or bool(initialised())
+    if initialised is not None:
+        return bool(initialised())
+    return bool(accelerator.is_available())
 
 
 class EventTimer:
