@@ -44,6 +44,16 @@ def test_a_mask_comes_before_tokens_also_in_a_dictionary():
     assert padding_of((given,), {}) == ("mask", 0, 48)
 
 
+def test_masks_of_segments_and_of_the_loss_say_nothing():
+    segments = rows(torch.zeros(16, dtype=torch.long), 1)
+    mask = rows(torch.ones(16, dtype=torch.long), 0)
+    assert padding_of((), {"token_type_ids": segments}) is None
+    assert padding_of((), {"completion_mask": segments, "loss_mask": mask}) is None
+    full = torch.ones(3, 16, dtype=torch.long)
+    given = {"token_type_ids": segments, "mask": mask, "attention_mask": full}
+    assert padding_of((), given) == ("mask", 0, 48)
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -87,6 +87,11 @@ PRESENT = {
     "garbage_collector": {
         "program": program(collections=(CollectionsFact(2, 10, 3.0, 0.4, 0.3, (LINE,)),))
     },
+    "gc_collect_each_step": {
+        "program": program(
+            collections=(CollectionsFact(2, 100, 3.0, 0.4, 0.3, (LINE,), by_hand=True),)
+        )
+    },
     "more_threads_than_cores": {
         "leaves": {"compute.matrix.below": 0.9}, "threads": 16, "processors": 2
     },
@@ -108,6 +113,13 @@ PRESENT = {
 ABSENT = {
     "workers_each_epoch": {
         "program": program(marks=(MarkFact(STARTING_WORKERS, LINE, 1, 3.0, 0.3),))
+    },
+    # Loaders for validation and for a test, begun at one line.
+    "workers_each_epoch, persistent": {
+        "program": program(
+            marks=(MarkFact(STARTING_WORKERS, LINE, 2, 3.0, 0.3),),
+            loaders=(LoaderFact(2, False, 16, True), LoaderFact(2, False, 8, True)),
+        )
     },
     "workers_for_memory": {
         "leaves": LOADING,
@@ -147,11 +159,25 @@ ABSENT = {
     "tensor_of_tensor": {
         "program": program(made=(MadeFact("as_tensor", LINE, "array", 1000, 0.5),), recorded=1)
     },
+    "tensor_of_tensor, as_tensor": {
+        "program": program(made=(MadeFact("as_tensor", LINE, "tensor", 1000, 0.5),), recorded=1)
+    },
+    "tensor_of_tensor, converted": {
+        "program": program(made=(MadeFact("tensor", LINE, "tensor", 9, 0.5, True),), recorded=1)
+    },
+    "garbage_collector, of two": {
+        "program": program(collections=(CollectionsFact(2, 2, 3.0, 2.0, 0.3, (LINE,)),))
+    },
     "garbage_collector": {
         "program": program(collections=(CollectionsFact(2, 1, 0.1, 0.1, 0.01, (LINE,)),))
     },
     "more_threads_than_cores": {
         "leaves": {"compute.matrix.below": 0.9}, "threads": 2, "processors": 2
+    },
+    # Four ranks, each with processors of its own.
+    "more_threads_than_cores, pinned": {
+        "leaves": {"compute.matrix.below": 0.9}, "threads": 8, "processors": 8,
+        "program": program(environment={"LOCAL_WORLD_SIZE": "4"}, flags={"pinned": True}),
     },
     # Each rank has a processor of its own, and no more.
     "one_thread_by_launcher": {
@@ -238,6 +264,16 @@ def test_without_a_cause_nothing_is_told():
     assert causes_of(facts(leaves={"compute.matrix.roof": 1.0})) == []
 
 
+def test_on_a_gpu_a_lock_takes_no_more_than_the_device_waits_for_python():
+    """A thread that waits for kernels sleeps as well."""
+    known = program(threads=(ThreadFact("prefetch", LINE, 0.7),), slept=0.4)
+    gpu = {"device_kind": "cuda", "program": known}
+    bound = {"overhead.dispatch": 0.02, "compute.matrix.roof": 0.95}
+    assert causes_of(facts(leaves=bound, **gpu)) == []
+    (found,) = causes_of(facts(leaves={"overhead.python": 0.2, "memory.device": 0.7}, **gpu))
+    assert found.fix == "interpreter_lock" and found.of_wall.high == pytest.approx(0.2)
+
+
 def test_the_largest_saving_comes_first():
     """Of the wall time: what is saved of a step counts as far as steps are the wall time."""
     marks = (MarkFact(STARTING_WORKERS, LINE, 25, 4.0, 0.4),)
@@ -256,9 +292,18 @@ def test_what_saves_little_is_left_out():
     assert causes_of(facts(program=small)) == []
 
 
+def test_of_a_few_collections_less_is_certain_than_of_many():
+    def low(count):
+        known = program(collections=(CollectionsFact(2, count, 3.0, 0.4, 0.3, (LINE,)),))
+        return causes_of(facts(program=known))[0].of_wall.low
+
+    assert low(3) == 0 < low(10) < low(100) == pytest.approx(0.7 * 0.3)
+
+
 def test_times_of_a_busy_machine_give_no_saving():
     (finding,) = causes_of(facts(**PRESENT["sample_by_sample"]), trusted=False)
     assert finding.prediction is None and finding.of_wall is None
+    assert finding.cause_share is None
     assert finding.sources == [LINE]
 
 

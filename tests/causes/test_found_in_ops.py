@@ -112,6 +112,16 @@ def test_tensors_of_like_sizes_are_no_cache(line):
     assert names(facts(ops)) == []
 
 
+def test_features_that_are_put_beside_others_are_no_cache(line):
+    def beside(*shapes):
+        return (op("aten::cat", shapes, source=line(DECODING), kernel_s=0.1, varies=True),)
+
+    assert names(facts(beside((900, 64), (900, 3)))) == []
+    assert names(facts(beside((8, 900, 64), (8, 900, 3)))) == []
+    assert names(facts(beside((900, 64), (3, 64)))) == []
+    assert names(facts(beside((0,), (8, 900, 64), (8, 1, 64)))) == ["concatenated_cache"]
+
+
 # Experts
 
 
@@ -138,6 +148,33 @@ def test_experts_in_a_loop_are_named_with_what_their_number_costs():
 def test_layers_one_after_the_other_and_few_experts_are_none():
     assert names(facts(experts(8, chained=True))) == []
     assert names(facts(experts(3))) == []
+
+
+def test_a_projection_of_each_layer_is_no_expert():
+    """Each of one thing that is there for all, within layers that need each other."""
+    ops = []
+    for i in range(8):
+        inner = {"source": "dit.py:9 in forward", "kernel_s": 0.01, "host_s": 0.03}
+        ops += [
+            product("aten::addmm", roof_s=0.001, reads=((99, 4e4),),
+                    writes=((300 + i, 4e4),), module=f"blocks.{i}.modulation", **inner),
+            op("aten::add", reads=((100 + i, 4e4), (300 + i, 4e4)), writes=((101 + i, 4e4),),
+               module=f"blocks.{i}", phase="forward"),
+        ]  # fmt: skip
+    assert names(facts(ops)) == []
+
+
+def test_modules_of_other_shapes_are_no_experts():
+    def heads(name, *shapes):
+        return [product(name, shapes=shape, module=f"heads.{i}", kernel_s=0.01, roof_s=0.001,
+                        host_s=0.03, writes=((400 + i, 4e4),), source="ssd.py:9 in forward")
+                for i, shape in enumerate(shapes)]  # fmt: skip
+
+    tokens = [((8 + i, 64), (64, 64)) for i in range(8)]
+    assert names(facts(heads("aten::mm", *tokens))) == ["loop_over_modules"]
+    assert names(facts(heads("aten::mm", *(((8, 64), (64, 8 + i)) for i in range(8))))) == []
+    maps = [((8, 64, 2**i, 2**i), (64, 64, 3, 3)) for i in range(1, 9)]
+    assert names(facts(heads("aten::convolution", *maps))) == []
 
 
 # One call for each sample
@@ -251,6 +288,33 @@ def test_what_is_computed_again_is_named_where_memory_would_hold_it(line):
     assert names(facts(trained(where, again=True), memory_bytes=1.2 * 10**9, **known)) == []
 
 
+ROOM = {"program": program(max_rss_bytes=10**9), "trains": True, "memory_bytes": 10**10}
+
+
+def test_of_checkpoints_those_that_save_a_file_are_not_meant(line):
+    where = line("save_checkpoint(model)\nloss = step(x)\nx = checkpoint(layer, x)\n")
+    at_third = [where.replace(":2 in f", ":3 in <module>")]
+    assert only(facts(trained(where, again=True), **ROOM)).sources == at_third
+
+
+def test_in_another_file_only_what_turns_checkpoints_on_is_meant(line, tmp_path):
+    (tmp_path / "other.py").write_text("checkpoint(model)\nnet.gradient_checkpointing_enable()\n")
+    where = line("loss = step(x)\nx = layer(x)\n")
+    other = op("aten::mul", source=f"{tmp_path / 'other.py'}:1 in f", phase="forward")
+    found = only(facts((other, *trained(where, again=True)), **ROOM))
+    assert found.sources == [f"{tmp_path / 'other.py'}:2 in <module>"]
+
+
+def test_of_a_gpu_what_its_tensors_held_tells(line):
+    ops = trained(line(TRAINING), again=True)
+    known = {"trains": True, "device_kind": "cuda", "memory_bytes": 10**10}
+    held = {"max_rss_bytes": 10**12, "max_device_bytes": 10**9}
+    assert names(facts(ops, program=program(**held), **known)) == ["needless_checkpointing"]
+    full = program(max_device_bytes=9 * 10**9)
+    assert names(facts(ops, program=full, **known)) == []
+    assert names(facts(ops, program=program(), **known)) == []
+
+
 def test_a_gradient_that_is_differentiated_again_is_not_computed_again(line):
     ops = trained(line(TRAINING), again=True, twice=True)
     known = {"program": program(max_rss_bytes=10**9), "trains": True}
@@ -260,13 +324,15 @@ def test_a_gradient_that_is_differentiated_again_is_not_computed_again(line):
 # Ranks
 
 
-def accumulated(passes, *, calls=None, unused=None, find=False, n_bytes=10_000, **more):
-    wrapped = DataParallelFact("Net", find, unused, n_bytes, 1, 2)
+def accumulated(passes, *, calls=None, unused=None, find=False, n_bytes=10_000, buffers=False,
+                python_s=0.0, **more):  # fmt: skip
+    wrapped = DataParallelFact("Net", find, unused, n_bytes, 1, 2, syncs_buffers=buffers)
     kinds = (CallFact("DistributedDataParallel", 0, True, True, "train.py:9 in f",
                       10 * (calls or passes), 1.0, 0.1),)  # fmt: skip
     ops = ([product(), product(phase="backward")] * passes) + [op("aten::add_", phase="optimizer")]
     known = program(data_parallel=(wrapped,), calls=kinds, **more)
-    return facts(ops, leaves={"memory.network": 0.3, "memory.network_wait": 0.1}, program=known)
+    leaves = {"memory.network": 0.3, "memory.network_wait": 0.1, "overhead.python": python_s}
+    return facts(ops, leaves=leaves, program=known)
 
 
 def test_all_but_the_last_average_of_an_accumulation_are_saved(line):
@@ -274,6 +340,8 @@ def test_all_but_the_last_average_of_an_accumulation_are_saved(line):
     found = only(accumulated(4, notes=(NoteFact(where, "", "", "", 9, 0.5),)))
     assert found.fix == "no_sync" and found.sources == [where]
     assert found.prediction.high_s == pytest.approx(0.4 * 3 / 4)
+    # For a rank that is slow the others wait at the last average as well.
+    assert found.prediction.expected_s == pytest.approx(0.9 * 0.3 * 3 / 4)
     assert names(accumulated(1)) == []
 
 
@@ -288,6 +356,19 @@ def test_calls_inside_no_sync_or_before_one_backward_pass_are_none():
     assert names(accumulated(1, calls=2)) == []
 
 
+def test_two_modules_with_a_backward_pass_each_are_no_accumulation():
+    calls = [CallFact("DistributedDataParallel", n, True, True, "gan.py:9 in f", 10, 1.0, 0.1)
+             for n in (0, 1)]  # fmt: skip
+    wraps = [DataParallelFact("Net", False, None, size, 1, 2, n) for n, size in ((0, 10), (1, 70))]
+    given = accumulated(2)
+    pair = program(data_parallel=tuple(wraps), calls=tuple(calls))
+    assert names(facts(given.ops, leaves=given.leaves, program=pair)) == []
+    # One of them twice before an update: its bytes.
+    calls[1] = CallFact("DistributedDataParallel", 1, True, True, "gan.py:9 in f", 20, 1.0, 0.1)
+    twice = program(data_parallel=tuple(wraps), calls=tuple(calls))
+    assert "(70.0 B)" in only(facts(given.ops, leaves=given.leaves, program=twice)).because
+
+
 def test_looking_for_unused_parameters_is_named_where_there_are_none(line):
     where = line("import x\nmodel = DDP(net, find_unused_parameters=True)\n")
     notes = (NoteFact(where.replace(":2", ":1"), "", "torch.nn.parallel.distributed", "", 20, 0.2),)
@@ -299,6 +380,10 @@ def test_looking_for_unused_parameters_is_named_where_there_are_none(line):
     large = only(accumulated(1, find=True, unused=0, n_bytes=10**8, notes=notes))
     assert large.prediction.high_s == pytest.approx(0.2)
     assert names(accumulated(1, find=True, unused=0, n_bytes=10**8)) == []
+    # Buffers are sent around by the same file: that is a wait for the network.
+    sends = {"find": True, "unused": 0, "n_bytes": 10**8, "buffers": True, "notes": notes}
+    assert names(accumulated(1, **sends)) == []
+    assert names(accumulated(1, python_s=0.1, **sends)) == ["find_unused_parameters"]
     assert names(accumulated(1, find=True, unused=400, notes=notes)) == []
     assert names(accumulated(1, find=False, unused=0, notes=notes)) == []
 

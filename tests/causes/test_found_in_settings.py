@@ -125,6 +125,10 @@ PRESENT = {
 # What stands beside a cause without being it; several by a number.
 ABSENT = {
     "subnormal_numbers": {"ops": decaying(0.5, 0.02), "program": subnormal(1e-4)},
+    "subnormal_numbers, flushed": {
+        "ops": decaying(0.5, 0.02),
+        "program": replace(subnormal(0.5), flags={"flushes_subnormals": True}),
+    },
     "subnormal_numbers, at the roof": {"ops": decaying(0.5, 0.4), "program": subnormal(0.5)},
     "slow_half_precision": {"ops": [product("float16", 0.15)], "instruction_sets": ()},
     "slow_half_precision, in float32": {
@@ -137,6 +141,11 @@ ABSENT = {
     },
     # A step that trains casts what it has changed, once.
     "repeated_casts": {"ops": [cast()], "weight_storages": frozenset({5}), **TRAINS},
+    # An autocast region around the forward pass of each micro-batch.
+    "repeated_casts, accumulation": {
+        "ops": [cast(), *passes(1, 0.01), cast(), *passes(1, 0.01)],
+        "weight_storages": frozenset({5}), **TRAINS,
+    },
     "repeated_casts, of an activation": {"ops": [cast()], "weight_storages": frozenset({9})},
     "per_tensor_loop, of few": {"ops": walk(tensors=8), **TRAINS},
     "per_tensor_loop, one tensor": {"ops": walk(storage=3), **TRAINS},
@@ -148,6 +157,10 @@ ABSENT = {
     },
     "small_micro_batches, large": {"ops": passes(16, 0.5), **TRAINS},
     "small_micro_batches, of two": {"ops": passes(2, 1e-3), **TRAINS},
+    # Each with an update of its own.
+    "small_micro_batches, updates": {
+        "ops": [*passes(1, 1e-3), op("aten::add_", phase="optimizer")] * 16, **TRAINS
+    },
     "ragged_last_batch, dropped": {
         "program": program(compilations=compiled(mismatch(1))), **DROPPED
     },
@@ -172,6 +185,12 @@ ABSENT = {
     # Deterministic, and nothing that it costs.
     "deterministic_mode": {
         "ops": [product("float32", 0.8)], "program": program(modes={"deterministic": 1.0})
+    },
+    "deterministic_mode, memory as it is": {
+        "ops": FILLED,
+        "program": program(
+            modes={"deterministic": 1.0}, flags={"fill_uninitialized_memory": False}
+        ),
     },
     "empty_cache": {"program": program(notes=(EMPTYING,))},
     # The host waits for a device that is busy.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from gobrrr.causes import naming
 from gobrrr.causes.naming import name_causes_of_job
 from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
 from gobrrr.diagnosis.known_causes import name_ranks_of_causes
@@ -50,6 +52,9 @@ def test_of_most_of_the_wall_time_it_comes_first(found):
     of_the_step = Prediction(low_s=0.0, expected_s=0.1, high_s=0.2, speedup=2.0)
     found.findings = [cause(cause_share=0.6, prediction=of_the_step)]
     assert not sentences(found)[0].startswith("Known cause")
+    # Of a step that does little else the regime says no more.
+    found.findings[0].cause_share = 0.9
+    assert sentences(found)[0].startswith("Known cause: garbage collection")
 
 
 def test_without_a_regime_it_is_still_named(found):
@@ -62,9 +67,36 @@ def test_without_a_regime_it_is_still_named(found):
 def test_further_ones_are_named_where_they_are_large(found):
     other = {"fix": "progress_bar", "title": "A progress bar is drawn"}
     found.findings = [cause(cause_share=0.4), cause(cause_share=0.3, **other)]
-    assert "Also: a progress bar is drawn (train.py:7)." in verdict_of(found)
+    assert "also a progress bar is drawn (train.py:7)." in verdict_of(found)
     found.findings[1].cause_share = 0.05
     assert "progress bar" not in verdict_of(found)
+
+
+def test_two_further_ones_are_enough(found):
+    titles = ["A bar", "A log", "A sync"]
+    found.findings = [cause(cause_share=0.4), *(cause(cause_share=0.2, title=t) for t in titles)]
+    assert "also a bar (train.py:7); a log (train.py:7)." in verdict_of(found)
+
+
+def test_beside_a_large_cause_what_little_another_level_takes_is_left_out(found):
+    found.leaves = {
+        leaf: s * (0.5 if "overhead" in leaf else 1) for leaf, s in found.leaves.items()
+    }
+    assert "would save no more" in verdict_of(found)
+    found.findings = [cause(cause_share=0.05)]
+    assert "would save no more" in verdict_of(found)
+    found.findings = [cause(cause_share=0.4)]
+    assert "would save no more" not in verdict_of(found)
+
+
+def test_a_larger_cause_of_a_job_comes_before_those_of_a_rank(found, monkeypatch):
+    unequal = {"fix": "unequal_work", "title": "Ranks have unequal work", "cause_share": 0.4}
+    monkeypatch.setattr(naming, "causes_of", lambda *args, **more: [cause(**unequal)])
+    found.findings = [cause(cause_share=0.04)]
+    found.job = SimpleNamespace(sentence="", slowest=None, uneven_s=None)
+    naming.name_causes_of_job(found)
+    assert [finding.fix for finding in found.findings] == ["unequal_work", "garbage_collector"]
+    assert "Known cause: ranks have unequal work, 40 % of the wall time" in found.verdict
 
 
 def test_a_name_keeps_its_capitals(found):

@@ -21,6 +21,8 @@ from gobrrr.capture.source_lines import user_line
 _MOST_CALLS, _MOST_ELEMENTS = 64, 1 << 17
 # Fewer columns are no sequence.
 _FEWEST_COLUMNS = 8
+# Masks of other things: of segments, of what counts for the loss.
+_OTHER_MASKS = ("token_type", "loss", "completion", "segment", "label", "response", "assistant")
 _KINDS = {"torch.bool": np.bool_, "torch.int64": np.int64, "torch.int32": np.int32,
           "torch.uint8": np.uint8, "torch.int8": np.int8, "torch.float32": np.float32}  # fmt: skip
 
@@ -51,20 +53,29 @@ class PaddingWatch:
 def padding_of(args: Any, kwargs: Any) -> tuple[str, int, int] | None:
     """``mask`` or ``tokens``, how many of its elements are padding, and of how many.
 
-    What a mask says comes before what tokens look like; ``None``: no argument says anything.
+    What a mask says comes before what tokens look like, and an attention mask's before any other's;
+    ``None``: no argument says anything. A matrix of zeros and ones with a name of its own is a mask
+    where the name says so.
     """
-    masks, tokens = [], []
+    masks: list[tuple[str, int, int]] = []
+    tokens: list[tuple[str, int, int]] = []
     for name, value in _tensors((*enumerate(args), *kwargs.items())):
         array = _array_of(value)
         if array is None:
             continue
         low, high = array.min(), array.max()
         if low >= 0 and high <= 1:
+            called = str(name)
+            if isinstance(name, str) and (
+                "mask" not in called or any(word in called for word in _OTHER_MASKS)
+            ):
+                continue
             padded = _padded_by_mask(array)
-            if padded is None and "mask" in str(name) and low == high:
+            if padded is None and "mask" in called and low == high:
                 padded = 0
             if padded is not None:
-                masks.append(("mask", padded, array.size))
+                own = "attention_mask" in called or "padding_mask" in called
+                masks.insert(0 if own else len(masks), ("mask", padded, array.size))
         elif array.dtype.kind == "i" and low >= 0:
             padded = _padded_tokens(array)
             if padded is not None:

@@ -11,13 +11,16 @@ from gobrrr.capture.program_facts import DataParallelFact
 
 
 def data_parallel(modules: Iterable[Any]) -> tuple[DataParallelFact, ...]:
-    """Those among modules; what it logs of itself is read, which asks no other rank."""
+    """Those among modules, which are in the order of their calls.
+
+    What it logs of itself is read, which asks no other rank.
+    """
     home = sys.modules.get("torch.nn.parallel.distributed")
     kind = getattr(home, "DistributedDataParallel", None)
     if kind is None:
         return ()
     found = []
-    for module in modules:
+    for index, module in enumerate(modules):
         if not issubclass(type(module), kind):
             continue
         logged: dict[str, Any] = {}
@@ -33,6 +36,8 @@ def data_parallel(modules: Iterable[Any]) -> tuple[DataParallelFact, ...]:
                 parameter_bytes=int(logged.get("total_parameter_size_bytes", 0)),
                 buckets=_buckets(logged),
                 world_size=int(logged.get("world_size", 1)),
+                index=index,
+                syncs_buffers=bool(module.broadcast_buffers and list(module.buffers())),
             )
         )
     return tuple(found)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 class CollectionsFact:
     """Garbage collections of one generation that took longer than ``program_watch.LONG_NS``.
 
+    What a compilation leaves behind is collected once, in the window that follows: not among them.
+
     Attributes:
         generation: as ``gc`` counts them; 2: of all objects.
         count: of those in plain windows.
@@ -22,6 +24,7 @@ class CollectionsFact:
         longest_s: of them.
         share: of the wall time of plain windows.
         lines: the user's that long ones began at, the most time first.
+        by_hand: they were asked for (``gc.collect()``), by the user's code or a library's.
     """
 
     generation: int
@@ -30,6 +33,7 @@ class CollectionsFact:
     longest_s: float
     share: float
     lines: tuple[str, ...] = ()
+    by_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class MadeFact:
         given: ``list of arrays``, ``tensor``, ...
         elements: of the tensor.
         seconds: that it took.
+        converts: it has another type, or is on another device, than the tensor it was made of.
     """
 
     function: str
@@ -73,6 +78,7 @@ class MadeFact:
     given: str
     elements: int
     seconds: float
+    converts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,8 @@ class DataParallelFact:
         parameter_bytes: of all.
         buckets: in which their gradients are averaged.
         world_size: ranks.
+        index: which module, as calls number them; ``None``: unknown.
+        syncs_buffers: rank 0's buffers are sent to the others before each forward pass.
     """
 
     module: str
@@ -197,6 +205,8 @@ class DataParallelFact:
     parameter_bytes: int
     buckets: int
     world_size: int
+    index: int | None = None
+    syncs_buffers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +258,13 @@ class ProgramFacts:
         compiling: the user's lines that called what was being compiled, forward passes first.
         slept: share of the timed steps in which their thread neither ran nor waited for a
             processor; ``None``: unknown.
-        collections: by generation, those that happened.
+        collections: those that happened, by generation and by whether they were asked for.
         notes: the user's lines by what they were calling, the most first; ``notes_taken``: of all.
         modes: of ``anomaly``, ``autograd_profiler``, ``deterministic``, ``no_grad``: the share of
             notes at which it was on.
-        flags: settings as they are after the measured steps (``cudnn_benchmark``).
+        flags: settings as they are after the measured steps (``cudnn_benchmark``);
+            ``flushes_subnormals``: arithmetic of the steps' thread takes them for zero; ``pinned``:
+            the process may use a part alone of the processors of the one that began it.
         made: tensors made of Python's objects in the recorded steps; ``recorded`` is how many.
         loaders: that the program has gone through.
         subnormal: ops of the recorded steps that read or made subnormal numbers.
@@ -267,6 +279,7 @@ class ProgramFacts:
         interop_threads: of torch.
         environment: variables that decide about threads, tokenizers and launchers.
         max_rss_bytes: the most memory that the process held; ``None``: unknown.
+        max_device_bytes: the most that its tensors held of a GPU; ``None``: unknown.
     """
 
     plain_s: float = 0.0
@@ -294,11 +307,8 @@ class ProgramFacts:
     interop_threads: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     max_rss_bytes: int | None = None
+    max_device_bytes: int | None = None
 
     def marked(self, name: str) -> tuple[MarkFact, ...]:
         """The stretches of that name, the most time first."""
         return tuple(mark for mark in self.marks if mark.name == name)
-
-    def collected(self, generation: int) -> CollectionsFact | None:
-        """Collections of a generation; ``None``: there was none."""
-        return next((c for c in self.collections if c.generation == generation), None)

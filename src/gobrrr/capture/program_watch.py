@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import linecache
 import os
 import sys
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -48,6 +50,16 @@ _VARIABLES = (
 MOST_NOTES = 200_000
 
 
+class _Collection(NamedTuple):
+    """A garbage collection: the user's line, and the file and line that it began at."""
+
+    begin_ns: int
+    end_ns: int
+    generation: int
+    line: str
+    place: tuple[str, int]
+
+
 class _Note(NamedTuple):
     """Where the main thread was, in which modes, and how much time that stands for."""
 
@@ -75,8 +87,7 @@ class ProgramWatch:
         self._clock = clock
         self._mark = mark
         self._undo: list[Callable[[], None]] = []
-        # (begin, end, generation, line), in order.
-        self._collections: list[tuple[int, int, int, str]] = []
+        self._collections: list[_Collection] = []
         self._collecting_ns = 0
         self._loaders: dict[LoaderFact, None] = {}
         self._notes: deque[_Note] = deque(maxlen=MOST_NOTES)
@@ -113,16 +124,23 @@ class ProgramWatch:
             self._collecting_ns = 0
             if now - begin_ns >= LONG_NS:
                 # A collection may begin where no Python runs.
-                line = user_line(sys._getframe().f_back) or ""
-                self._collections.append((begin_ns, now, info["generation"], line))
+                frame = sys._getframe().f_back
+                line = user_line(frame) or ""
+                place = ("", 0)
+                if frame is not None:
+                    place = frame.f_code.co_filename, frame.f_lineno or 0
+                self._collections.append(
+                    _Collection(begin_ns, now, info["generation"], line, place)
+                )
 
     def facts(self, windows: Sequence[StepWindow]) -> ProgramFacts:
         """What was noted in windows, and what the process says of itself now."""
         import torch
 
         # What a program does once, it does in its first window.
-        alone = [w for w in windows[1:] if not w.attached and not w.compiles]
-        plain = _Stretches(alone)
+        alone = [(b, w) for b, w in pairwise(windows) if not w.attached and not w.compiles]
+        plain = _Stretches([window for _, window in alone])
+        settled = _Stretches([window for before, window in alone if not before.compiles])
         inside = [note for note in list(self._notes) if plain.holds(note.time_ns)]
         compiled = compilations()
         modes = Counter(mode for note in inside for mode in note.modes)
@@ -132,7 +150,7 @@ class ProgramWatch:
             windows=len(plain.windows),
             seen_s=_seen_s(windows, compiled),
             compiling=self._compiling([window for window in windows if window.compiles]),
-            collections=_collections(self._collections, plain),
+            collections=_collections(self._collections, settled, plain),
             notes=_notes_of(inside),
             notes_taken=len(inside),
             modes={mode: n / len(inside) for mode, n in modes.items()},
@@ -149,6 +167,7 @@ class ProgramWatch:
             interop_threads=torch.get_num_interop_threads(),
             environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
             max_rss_bytes=_max_rss_bytes(),
+            max_device_bytes=_max_device_bytes(torch),
         )
 
     def _compiling(self, windows: Sequence[StepWindow]) -> tuple[str, ...]:
@@ -185,21 +204,23 @@ class _Stretches:
 
 
 def _collections(
-    found: Iterable[tuple[int, int, int, str]], plain: _Stretches
+    found: Iterable[_Collection], settled: _Stretches, plain: _Stretches
 ) -> tuple[CollectionsFact, ...]:
-    lengths: dict[int, list[int]] = defaultdict(list)
-    lines: dict[int, Counter[str]] = defaultdict(Counter)
-    for begin_ns, end_ns, generation, line in found:
-        if plain.holds(begin_ns):
-            lengths[generation].append(end_ns - begin_ns)
-            if line:
-                lines[generation][line] += end_ns - begin_ns
+    lengths: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    lines: dict[tuple[int, bool], Counter[str]] = defaultdict(Counter)
+    for each in found:
+        if settled.holds(each.begin_ns):
+            # Otherwise it began in the midst of whatever made the last of many objects.
+            kind = each.generation, "collect(" in linecache.getline(*each.place)
+            lengths[kind].append(each.end_ns - each.begin_ns)
+            if each.line:
+                lines[kind][each.line] += each.end_ns - each.begin_ns
     return tuple(
         CollectionsFact(
-            generation, len(each), sum(each) * 1e-9, max(each) * 1e-9, plain.share(sum(each)),
-            tuple(line for line, _ in lines[generation].most_common(_MOST_LINES)),
+            kind[0], len(took), sum(took) * 1e-9, max(took) * 1e-9, plain.share(sum(took)),
+            tuple(line for line, _ in lines[kind].most_common(_MOST_LINES)), kind[1],
         )
-        for generation, each in sorted(lengths.items())
+        for kind, took in sorted(lengths.items())
     )  # fmt: skip
 
 
@@ -306,7 +327,30 @@ def _flags(torch: Any) -> dict[str, bool]:
         "anomaly": bool(torch.is_anomaly_enabled()),
         "autograd_profiler": bool(torch.autograd._profiler_enabled()),
         "gc_enabled": gc.isenabled(),
+        "fill_uninitialized_memory": bool(torch.utils.deterministic.fill_uninitialized_memory),
+        "flushes_subnormals": _flushes_subnormals(),
+        "pinned": _is_pinned(),
     }
+
+
+def _flushes_subnormals() -> bool:
+    """Whether arithmetic of this thread takes subnormal numbers for zero; Python's is as torch's.
+
+    (``torch.set_flush_denormal`` tells nobody.)
+    """
+    half = sys.float_info.min / 2
+    return half * 1.0 == 0.0
+
+
+def _is_pinned() -> bool:
+    """Whether the launcher has more processors than this process, which then has its own."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    if affinity is None:
+        return False
+    try:
+        return bool(affinity(0) < affinity(os.getppid()))
+    except OSError:  # it has ended, or is another user's
+        return False
 
 
 def _seen_s(windows: Sequence[StepWindow], compiled: Sequence[CompilationFact]) -> float:
@@ -314,6 +358,11 @@ def _seen_s(windows: Sequence[StepWindow], compiled: Sequence[CompilationFact]) 
     in_windows_s = sum(window.length_ns for window in windows) * 1e-9
     began = [each.began_s for each in compiled if each.began_s is not None]
     return max(in_windows_s, time.time() - min(began)) if began else in_windows_s
+
+
+def _max_device_bytes(torch: Any) -> int | None:
+    # Asked of a device that the program does not use, torch would begin to use it.
+    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_initialized() else None
 
 
 def _max_rss_bytes() -> int | None:

@@ -37,6 +37,8 @@ def watch_tensor_making(made: list[MadeFact]) -> Callable[[], None]:
 
 
 def _noting(original: Any, made: list[MadeFact]) -> Any:
+    import torch
+
     process = os.getpid()
 
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -47,8 +49,12 @@ def _noting(original: Any, made: list[MadeFact]) -> Any:
         result = original(*args, **kwargs)
         seconds = (time.perf_counter_ns() - begin_ns) * 1e-9
         line = user_line(sys._getframe(1)) or ""
-        data = args[0] if args else kwargs.get("data")
-        made.append(MadeFact(original.__name__, line, given(data), int(result.numel()), seconds))
+        data: Any = args[0] if args else kwargs.get("data")
+        kind = given(data)
+        # ``type``: a subclass may do anything when asked.
+        plain = type(data) in (torch.Tensor, torch.nn.Parameter)
+        converts = plain and (data.dtype, data.device) != (result.dtype, result.device)
+        made.append(MadeFact(original.__name__, line, kind, int(result.numel()), seconds, converts))
         return result
 
     return make

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 from gobrrr.causes.cause import Cause, Found, saves_of_wall
-from gobrrr.causes.noted import text_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, time_text
 
-
-def _by_hand(lines: tuple[str, ...]) -> bool:
-    return bool(lines) and "collect(" in text_of(lines[0])
+# Fewer are not told to come again and again.
+_FEWEST = 3
+# Of a normal distribution, for an interval of 95 %.
+_Z = 1.96
 
 
 def _told(facts: Facts, *, by_hand: bool) -> Found | None:
     program = facts.program
-    found = () if program is None else program.collections
-    lines = tuple(dict.fromkeys(line for each in found for line in each.lines))
-    if program is None or not found or _by_hand(lines) != by_hand:
-        return None
+    known = () if program is None else program.collections
+    found = [each for each in known if each.by_hand == by_hand]
     times, total_s = sum(each.count for each in found), sum(each.total_s for each in found)
+    if program is None or times < _FEWEST:
+        return None
+    lines = tuple(dict.fromkeys(line for each in found for line in each.lines))
     share = sum(each.share for each in found)
     what = "gc.collect() is called" if by_hand else "Python's garbage collector scans the heap"
     rare = ", in few steps, which a median does not show" if times < 0.5 * program.windows else ""
@@ -27,7 +30,7 @@ def _told(facts: Facts, *, by_hand: bool) -> Found | None:
         f"{what} {count(times)} times in {count(program.windows)} steps, each time for "
         f"{time_text(total_s / times)} (the longest {time_text(longest_s)}): {percent(share)} of "
         f"the wall time{rare}",
-        lines[:3], 0.7 * share, share, share,
+        lines[:3], min(0.7, 1 - _Z / math.sqrt(times)) * share, share, share,
     )  # fmt: skip
 
 

@@ -19,8 +19,13 @@ _FEWEST_GROWING = 4
 
 def _cache(op: OpFact) -> TensorSpec | None:
     """The tensor that is most of what a concatenation puts together; ``None``: none is."""
-    given = list(op.call.tensors)
+    given = [spec for spec in op.call.tensors if spec.numel]
     if op.name != "aten::cat" or len(given) < 2 or "float" not in given[0].dtype:
+        return None
+    # Along positions, of which features are not the last dimension: those of graphs are.
+    along = [at for at, sizes in enumerate(zip(*(s.shape for s in given))) if len(set(sizes)) > 1]
+    dimensions = len(given[0].shape)
+    if dimensions < 3 or dimensions - 1 in along:
         return None
     largest = max(given, key=lambda spec: spec.numel)
     return largest if largest.numel >= _CACHE * _total(op) else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from gobrrr.causes.cause import Cause, Found, saves
 from gobrrr.causes.noted import noted, text_of
 from gobrrr.causes.source_text import lines_with
+from gobrrr.causes.updates import passes_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, si, time_text
 
@@ -17,42 +19,32 @@ _SMALL_BUCKET = 1 << 20
 _INNER = "torch.nn.parallel.distributed"
 
 
-def _backwards(facts: Facts) -> int:
-    """Backward passes before an update, each after a forward pass of its own."""
-    most = passes = 0
-    before = ""
-    for op in facts.ops:
-        if op.phase == "optimizer":
-            passes = 0
-        elif op.phase == "backward" and before != "backward":
-            passes += 1
-        if op.phase in ("forward", "backward", "optimizer"):
-            before = op.phase
-        most = max(most, passes)
-    return most
-
-
 def _no_sync(facts: Facts) -> Found | None:
     program = facts.program
     if program is None or not program.data_parallel or not program.windows:
         return None
-    calls = sum(
-        call.count
-        for call in program.calls
-        if call.module == "DistributedDataParallel" and call.gradients and call.synced
-    )
-    times = min(round(calls / program.windows), _backwards(facts))
+    # Of each module: a generator and a discriminator have a backward pass each.
+    calls: Counter[int] = Counter()
+    for call in program.calls:
+        if call.module == "DistributedDataParallel" and call.gradients and call.synced:
+            calls[call.index] += call.count
+    ((index, most),) = calls.most_common(1) or [(0, 0)]
+    backwards = max(map(len, passes_of(facts)), default=0)
+    times = min(round(most / program.windows), backwards)
     exposed_s = facts.leaf_s("memory.network", "memory.network_wait")
     if times < 2 or exposed_s <= 0:
         return None
-    moved = program.data_parallel[0].parameter_bytes
-    saved_s = exposed_s * (times - 1) / times
+    wraps = program.data_parallel
+    moved = next((w for w in wraps if w.index == index), wraps[0]).parameter_bytes
+    fewer = (times - 1) / times
+    # For a rank that is slow the others wait at the last average as well.
+    expected_s, saved_s = facts.leaf_s("memory.network") * fewer, exposed_s * fewer
     return saves(
         f"each of {count(times)} backward passes before an update averages all gradients "
         f"({si(moved, 'B')}) over the ranks, where the last alone need do it: "
         f"{time_text(exposed_s)} of the step is communication that nothing hides "
         f"({percent(exposed_s / facts.step_s)}), and {times - 1} of {times} parts of it are saved",
-        _lines_of_backward(facts), 0.5 * saved_s, 0.9 * saved_s, saved_s,
+        _lines_of_backward(facts), 0.5 * expected_s, 0.9 * expected_s, saved_s,
     )  # fmt: skip
 
 
@@ -83,13 +75,17 @@ def _unused(facts: Facts) -> Found | None:
     high_s = min(walks_s + one_more_s, facts.step_s)
     if high_s <= 0:
         return None
+    expected_s = 0.7 * walks_s
+    if wrap.syncs_buffers:
+        # The same file waits for buffers that are sent around, which is no time of Python's.
+        expected_s = min(expected_s, facts.leaf_s("overhead.python"))
     return saves(
         f"DistributedDataParallel walks the graph of {wrap.module} in each step for parameters "
         f"without a gradient, and there are none ({time_text(walks_s)}); the ranks then tell each "
         f"other which were used, beside {count(wrap.buckets)} buckets of gradients "
         f"({time_text(one_more_s)} at most)",
         lines_with(_FINDS, (note.line for note in program.notes)),
-        0.0, 0.7 * walks_s + 0.5 * one_more_s, high_s,
+        0.0, expected_s + 0.5 * one_more_s, high_s,
     )  # fmt: skip
 
 

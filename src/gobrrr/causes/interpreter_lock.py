@@ -25,6 +25,12 @@ def _find(facts: Facts) -> Found | None:
     if not busy or slept < _WAITS:
         return None
     high = min(slept, sum(thread.busy for thread in busy))
+    if facts.on_gpu:
+        # The thread also sleeps while it waits for kernels, which no lock keeps back.
+        idle_s = facts.leaf_s("overhead.python", "overhead.dispatch")
+        high = min(high, idle_s / facts.step_s * facts.steps_share)
+        if high < _WAITS:
+            return None
     return saves_of_wall(
         f"the thread {busy[0].name} computes for {percent(busy[0].busy)} of the time and holds the "
         f"interpreter's lock while it runs Python; the thread of the steps sleeps for "

@@ -14,17 +14,38 @@ from gobrrr.timeline.quantities import count, percent, time_text
 _FEWEST = 4
 
 
-def _independent(places: list[int], flow: Flow) -> bool:
-    """Whether none of the ops needs the result of another of them, as a layer does of the last."""
-    members = set(places)
-    needs: dict[int, bool] = {}
+def _independent(places: list[int], at: int, facts: Facts, flow: Flow) -> bool:
+    """Whether no op of an item of the list needs a result of another item, as a layer does.
+
+    ``places``: of one op of each item; ``at``: which part of their modules' paths is the item. All
+    ops in between count: a layer's projection of what is there for all layers is no expert.
+    """
+    prefix = facts.ops[places[0]].module.split(".")[:at]
+    items: dict[int, str | None] = {}
+    needs: dict[int, frozenset[str]] = {}
     for place in range(places[0], places[-1] + 1):
-        needs[place] = any(
-            maker in members or needs.get(maker, False) for maker in flow.made_from[place]
-        )
-        if place in members and needs[place]:
+        parts = facts.ops[place].module.split(".")
+        inside = len(parts) > at and parts[:at] == prefix and parts[at].isdigit()
+        item = parts[at] if inside else None
+        needed: set[str] = set()
+        for maker in flow.made_from[place]:
+            needed |= needs.get(maker, frozenset())
+            made_by = items.get(maker)
+            needed |= {made_by} if made_by is not None else set()
+        items[place], needs[place] = item, frozenset(needed)
+        if item is not None and needed - {item}:
             return False
     return True
+
+
+def _weight(op: OpFact) -> tuple[object, ...]:
+    """What is the same in ops that one batched op could stand for.
+
+    Of a matrix product its second matrix, of a convolution all that it is given.
+    """
+    if "conv" in op.name:
+        return op.call.form
+    return next((shape for shape in reversed(op.shapes) if len(shape) >= 2), ())
 
 
 def _siblings(facts: Facts, flow: Flow) -> dict[str, set[str]]:
@@ -35,22 +56,27 @@ def _siblings(facts: Facts, flow: Flow) -> dict[str, set[str]]:
             products[starred(op.module), op.name, op.source].setdefault(op.module, place)
     found: dict[str, set[str]] = defaultdict(set)
     for (path, _, _), first in products.items():
-        for modules in _by_list(first):
+        for at, modules in _by_list(first):
             places = sorted(first[module] for module in modules)
-            if len(places) >= _FEWEST and _independent(places, flow):
+            if len(places) < _FEWEST or len({_weight(facts.ops[place]) for place in places}) > 1:
+                continue
+            if _independent(places, at, facts, flow):
                 found[path] |= set(modules)
     return found
 
 
-def _by_list(modules: dict[str, int]) -> list[list[str]]:
-    """Modules that differ in one place of a list alone: those of one layer's experts."""
+def _by_list(modules: dict[str, int]) -> list[tuple[int, list[str]]]:
+    """Modules that differ in one place of a list alone: those of one layer's experts.
+
+    With which part of their paths that is.
+    """
     lists: dict[tuple[int, str], list[str]] = defaultdict(list)
     for module in modules:
         parts = module.split(".")
         for i, part in enumerate(parts):
             if part.isdigit():
                 lists[i, ".".join((*parts[:i], "*", *parts[i + 1 :]))].append(module)
-    return list(lists.values())
+    return [(at, found) for (at, _), found in lists.items()]
 
 
 def _find(facts: Facts) -> Found | None:

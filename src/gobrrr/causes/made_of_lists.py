@@ -13,12 +13,9 @@ from gobrrr.timeline.quantities import count, percent, time_text
 _STACKED_BYTES_PER_S, _PER_CALL_S = 1e9, 20e-6
 
 
-def _find_made(facts: Facts, given: tuple[str, ...], how: str, within_s: float) -> Found | None:
+def _find_made(facts: Facts, made: list[MadeFact], how: str, within_s: float) -> Found | None:
     program = facts.program
-    if program is None or not program.recorded:
-        return None
-    made = [each for each in program.made if each.given in given and each.line]
-    if not made:
+    if program is None or not program.recorded or not made:
         return None
     by_line: dict[str, list[MadeFact]] = defaultdict(list)
     for each in made:
@@ -38,15 +35,26 @@ def _find_made(facts: Facts, given: tuple[str, ...], how: str, within_s: float) 
     )  # fmt: skip
 
 
+def _made_of(facts: Facts, *given: str) -> list[MadeFact]:
+    made = () if facts.program is None else facts.program.made
+    return [each for each in made if each.given in given and each.line]
+
+
 def _of_lists(facts: Facts) -> Found | None:
     # No kernel runs meanwhile.
     within_s = facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
-    given = ("list of arrays", "list of tensors")
-    return _find_made(facts, given, "walks every number in Python", within_s)
+    made = _made_of(facts, "list of arrays", "list of tensors")
+    return _find_made(facts, made, "walks every number in Python", within_s)
 
 
 def _of_tensors(facts: Facts) -> Found | None:
-    return _find_made(facts, ("tensor",), "copies what is a tensor already", facts.step_s)
+    # Another type, or another device, takes a copy in any case; as_tensor makes no other.
+    made = [
+        each
+        for each in _made_of(facts, "tensor")
+        if each.function == "tensor" and not each.converts
+    ]
+    return _find_made(facts, made, "copies what is a tensor already", facts.step_s)
 
 
 TENSOR_OF_ARRAYS = Cause(

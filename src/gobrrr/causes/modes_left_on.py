@@ -98,12 +98,15 @@ def _deterministic(facts: Facts) -> Found | None:
     # On a CPU these take as long in either mode (torch 2.13: measured alike).
     ordered = [op for op in facts.ops if op.name in _ORDERED] if facts.on_gpu else []
     below_s = sum(op.below_s or 0.0 for op in ordered)
-    filled = [op for op in facts.ops if op.name.startswith(_EMPTY)]
+    fills = facts.program is None or facts.program.flags.get("fill_uninitialized_memory", True)
+    filled = [op for op in facts.ops if op.name.startswith(_EMPTY)] if fills else []
     fill_s = sum(_fills_s(op, rate) for op in filled)
     if below_s + fill_s < LEAST_SAVING * facts.step_s:
         return None
-    told = [f"{count(len(filled))} tensors are filled with NaN before they are written, "
-            f"{time_text(fill_s)} a step"]  # fmt: skip
+    told = []
+    if filled:
+        told.append(f"{count(len(filled))} tensors are filled with NaN before they are written, "
+                    f"{time_text(fill_s)} a step")  # fmt: skip
     if ordered:
         names = ", ".join(dict.fromkeys(op.name.removeprefix("aten::") for op in ordered))
         told.append(f"{count(len(ordered))} ops have another kernel ({names}), {time_text(below_s)}"

@@ -80,7 +80,10 @@ def name_causes_of_job(diagnosis: Diagnosis) -> None:
         failures=diagnosis.notices, causes=(UNEQUAL_WORK,),
     )  # fmt: skip
     if found:
-        diagnosis.findings += found
+        others = [finding for finding in diagnosis.findings if not finding.is_cause]
+        causes = [*(f for f in diagnosis.findings if f.is_cause), *found]
+        causes.sort(key=lambda finding: -(finding.cause_share or 0.0))
+        diagnosis.findings = [*others, *causes]
         sentence = diagnosis.job.sentence
         diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), sentence)))
 
@@ -153,7 +156,7 @@ def _finding(cause: Cause, found: Found, facts: Facts, trusted: bool) -> Finding
         words=list(cause.words),
         remedy=cause.remedy,
         verify=f"gobrrr fix --only {cause.verified_by}" if cause.verified_by else "",
-        cause_share=share,
+        cause_share=share if trusted else None,
         of_wall=_of_wall(found) if trusted else None,
     )
 

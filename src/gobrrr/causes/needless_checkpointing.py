@@ -13,7 +13,13 @@ from gobrrr.timeline.quantities import percent, si, time_text
 
 # Of the memory, what the program may hold with all activations kept: other batches are larger.
 _FITS = 0.6
-_CALL = re.compile(r"\b(\w*checkpoint(_sequential|_wrapper)?|gradient_checkpointing\w*)\s*\(")
+# What names a function that is computed again, where it is called; and what turns that on from any
+# other file.
+_CALL = re.compile(r"(?<!\w)checkpoint(_sequential)?\s*\(")
+_FROM_AFAR = re.compile(
+    r"\b(checkpoint_wrapper|apply_activation_checkpointing|gradient_checkpointing_enable"
+    r"|set_grad_checkpointing)\s*\(|\bgradient_checkpointing\s*=\s*True"
+)
 
 
 def recomputed_ops(facts: Facts) -> list[OpFact]:
@@ -27,10 +33,11 @@ def _find(facts: Facts) -> Found | None:
     if not again or not facts.trains:
         return None
     kept = sum(op.fresh_bytes for op in again)
-    held = None if facts.program is None else facts.program.max_rss_bytes
-    memory = facts.memory_bytes
-    # Of a device nothing tells the most that it held.
-    if facts.on_gpu or held is None or memory is None or held + kept > _FITS * memory:
+    program, memory = facts.program, facts.memory_bytes
+    if program is None or memory is None:
+        return None
+    held = program.max_device_bytes if facts.on_gpu else program.max_rss_bytes
+    if held is None or held + kept > _FITS * memory:
         return None
     again_s = sum(map(cost_s, again))
     flops = sum(op.matrix_flops or 0.0 for op in again)
@@ -45,8 +52,13 @@ def _find(facts: Facts) -> Found | None:
 
 
 def _lines(facts: Facts, again: list[OpFact]) -> tuple[str, ...]:
-    """Where the files of the step's lines call a checkpoint; the recomputed lines otherwise."""
-    return lines_with(_CALL, (op.source for op in facts.ops)) or lines_of(again)
+    """Where a checkpoint is called in the files of recomputed lines, or turned on in another."""
+    own = [op.source for op in again]
+    return (
+        lines_with(_CALL, own)
+        or lines_with(_FROM_AFAR, (*own, *(op.source for op in facts.ops)))
+        or lines_of(again)
+    )
 
 
 NEEDLESS_CHECKPOINTING = Cause(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.updates import passes_of
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.timeline.ops import TensorSpec
 from gobrrr.timeline.quantities import count, percent, time_text
@@ -32,8 +33,10 @@ def _find(facts: Facts) -> Found | None:
         if given is not None and op.call.outputs:
             to = op.call.outputs[0].dtype
             by_weight[given.storage, given.offset, given.shape, to].append(op)
-    # A step that trains needs one cast of each weight that it has changed.
-    needed = 1 if facts.trains else 0
+    # A step that trains needs one cast of each weight that it has changed; of micro-batches each
+    # has an autocast region of its own, at whose end the casts are forgotten.
+    passes = sum(map(len, passes_of(facts)))
+    needed = max(1, passes) if facts.trains else 0
     repeated = [casts for casts in by_weight.values() if len(casts) > needed]
     if not repeated:
         return None
@@ -42,7 +45,7 @@ def _find(facts: Facts) -> Found | None:
     saved_s = sum(
         sum(op.time_s + op.host_s for op in casts) * (1 - needed / len(casts)) for casts in repeated
     )
-    how = "one cast each would do" if facts.trains else "no step changes them"
+    how = f"{count(needed)} of each would do" if facts.trains else "no step changes them"
     return saves(
         f"{count(len(each))} casts a step of {count(len(repeated))} weights take "
         f"{time_text(taken_s)} ({percent(min(1.0, taken_s / facts.step_s))} of the step); {how}",

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.updates import updates_of
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.timeline.quantities import count, percent, time_text
 
 _FEWEST = 4
 # Of what forward and backward passes take, what does not grow with the batch.
 _MUCH = 0.3
-
-
-def micro_batches(facts: Facts) -> list[list[OpFact]]:
-    """The ops of each forward and backward pass, in order, where a step has several alike."""
-    found: list[list[OpFact]] = []
-    last = ""
-    for op in facts.ops:
-        if op.phase not in ("forward", "backward"):
-            continue
-        if op.phase == "forward" and last in ("", "backward"):
-            found.append([])
-        if not found:
-            found.append([])
-        found[-1].append(op)
-        last = op.phase
-    return found
 
 
 def _overhead_s(ops: list[OpFact]) -> float:
@@ -34,7 +19,7 @@ def _overhead_s(ops: list[OpFact]) -> float:
 def _find(facts: Facts) -> Found | None:
     if not facts.trains or not facts.in_order:
         return None
-    passes = micro_batches(facts)
+    passes = max(updates_of(facts), key=len, default=[])
     # Passes of other models, or of other sizes, are no micro-batches.
     likeness = [tuple(op.name for op in ops) for ops in passes]
     number = len(passes)
@@ -49,8 +34,9 @@ def _find(facts: Facts) -> Found | None:
     lines = lines or [op.source for op in passes[-1] if op.source]
     calls = [op.source for op in passes[-1] if op.phase == "forward" and op.source]
     return saves(
-        f"{count(number)} micro-batches a step, each with {time_text(overhead_s / number)} of "
-        f"Python, dispatch and fixed cost beside {time_text(kernels_s / number)} of kernels: "
+        f"{count(number)} micro-batches before an update, each with "
+        f"{time_text(overhead_s / number)} of Python, dispatch and fixed cost beside "
+        f"{time_text(kernels_s / number)} of kernels: "
         f"{percent(min(1.0, overhead_s / facts.step_s))} of the step do not depend on how large "
         "a micro-batch is",
         tuple(dict.fromkeys((*calls[:1], *lines)))[:3],

@@ -15,6 +15,10 @@ def _find(facts: Facts) -> Found | None:
     program = facts.program
     if program is None:
         return None
+    loaders = [one for one in program.loaders or facts.loaders if one.workers]
+    if loaders and all(one.persistent for one in loaders):
+        # Each was begun once, at one line.
+        return None
     starts = [mark for mark in program.marked(STARTING_WORKERS) if mark.count >= _FEWEST]
     times = sum(mark.count for mark in starts)
     if not times:

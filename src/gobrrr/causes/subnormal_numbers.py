@@ -26,7 +26,8 @@ def _below_s(op: OpFact) -> float:
 
 def _find(facts: Facts) -> Found | None:
     program = facts.program
-    if program is None or facts.on_gpu:
+    # Where they are flushed they stay in memory, and cost nothing.
+    if program is None or facts.on_gpu or program.flags.get("flushes_subnormals"):
         return None
     shares = {
         (fact.op, fact.line): fact for fact in program.subnormal if fact.share >= _LEAST_SHARE

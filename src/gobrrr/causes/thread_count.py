@@ -11,8 +11,11 @@ from gobrrr.timeline.quantities import count, percent, time_text
 
 def _ranks_here(facts: Facts) -> int:
     """Processes of a job that share the processors, by what a launcher says."""
-    said = {} if facts.program is None else facts.program.environment
-    number = said.get("LOCAL_WORLD_SIZE", "1")
+    program = facts.program
+    if program is None or program.flags.get("pinned"):
+        # Its processors are its own.
+        return 1
+    number = program.environment.get("LOCAL_WORLD_SIZE", "1")
     return max(1, int(number)) if number.isdigit() else 1
 
 

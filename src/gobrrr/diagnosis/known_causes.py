@@ -8,10 +8,11 @@ from gobrrr.diagnosis.schema import Diagnosis, Finding
 from gobrrr.timeline.names import short_source
 from gobrrr.timeline.quantities import percent
 
-# Of the wall time, what a cause outside the steps takes to come before all else.
-HEADLINE = 0.5
-# A further cause that takes as much is named beside the largest.
-WORTH_NAMING_TOO = 0.1
+# Of the wall time, what a cause outside the steps takes to come before all else, and one within
+# them, which the regime's own share speaks of as well.
+HEADLINE, HEADLINE_OF_STEPS = 0.5, 0.75
+# A further cause that takes as much is named beside the largest; so many are at the most.
+WORTH_NAMING_TOO, MOST_NAMED_TOO = 0.1, 2
 
 
 def known_causes(diagnosis: Diagnosis) -> list[str]:
@@ -25,15 +26,15 @@ def known_causes(diagnosis: Diagnosis) -> list[str]:
         text += f", {percent(first.cause_share)} of the wall time"
     if first.sources:
         text += f", {short_source(first.sources[0])}"
-    found = [f"{text}."]
-    more = [o for o in others if (o.cause_share or 0.0) >= WORTH_NAMING_TOO]
+    more = [o for o in others if (o.cause_share or 0.0) >= WORTH_NAMING_TOO][:MOST_NAMED_TOO]
     if more:
         named = [
             _lowered(o.title or o.fix) + (f" ({short_source(o.sources[0])})" if o.sources else "")
             for o in more
         ]
-        found.append(f"Also: {'; '.join(named)}.")
-    return found
+        # One sentence: whoever reads three of a verdict has read of all that are large.
+        text += f"; also {'; '.join(named)}"
+    return [f"{text}."]
 
 
 def _lowered(title: str) -> str:
@@ -43,9 +44,19 @@ def _lowered(title: str) -> str:
 
 
 def is_headline(diagnosis: Diagnosis) -> bool:
-    """Whether the largest known cause takes most of the wall time, outside the steps."""
+    """Whether the largest known cause takes most of the wall time."""
     first = next((finding for finding in diagnosis.findings if finding.is_cause), None)
-    return first is not None and first.of_wall is not None and first.of_wall.expected > HEADLINE
+    if first is None:
+        return False
+    if first.of_wall is not None:
+        return first.of_wall.expected > HEADLINE
+    return (first.cause_share or 0.0) > HEADLINE_OF_STEPS
+
+
+def tells_most(diagnosis: Diagnosis, least: float) -> bool:
+    """Whether the largest known cause takes ``least`` of the wall time or more."""
+    shares = [finding.cause_share or 0.0 for finding in diagnosis.findings if finding.is_cause]
+    return bool(shares) and shares[0] >= least
 
 
 def name_ranks_of_causes(found: Mapping[int, Diagnosis], shown: int) -> None:

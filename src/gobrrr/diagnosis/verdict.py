@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from gobrrr.attribution.leaves import top_levels
-from gobrrr.diagnosis.known_causes import is_headline, known_causes
+from gobrrr.diagnosis.known_causes import is_headline, known_causes, tells_most
 from gobrrr.diagnosis.out_of_proportion import KINDS
 from gobrrr.diagnosis.pipelines import waits_for_stages
 from gobrrr.diagnosis.remedies import line_of, remedy_of, remedy_of_part
@@ -106,8 +106,9 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     sentences += _tried(diagnosis)
     levels = (regime, second) if diagnosis.close else (regime,)
     sentences += filter(None, (remedy_of(diagnosis, level) for level in levels))
-    sentences += _in_addition(diagnosis, regime, levels)
-    sentences += _little_to_win(diagnosis, levels)
+    if not tells_most(diagnosis, WORTH_SAYING):
+        sentences += _in_addition(diagnosis, regime, levels)
+        sentences += _little_to_win(diagnosis, levels)
     return " ".join(sentences)
 
 

@@ -1,0 +1,101 @@
+"""What a program's watch notes: collections and who asked for them, settings, tensors made."""
+
+from __future__ import annotations
+
+import gc
+from itertools import count
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from gobrrr.capture.program_facts import CollectionsFact, MadeFact  # noqa: E402
+from gobrrr.capture.program_watch import ProgramWatch  # noqa: E402
+from gobrrr.capture.tensor_making import watch_tensor_making  # noqa: E402
+from gobrrr.timeline.step_kinds import StepWindow  # noqa: E402
+
+MS = 1_000_000
+
+
+def release():
+    """As a library's helper does."""
+    gc.collect()
+
+
+def collections_of(watch, *compiles):
+    """Of windows of 10 ms, the first one before all."""
+    windows = [
+        StepWindow(10 * MS * i, 10 * MS * (i + 1), compiles=each)
+        for i, each in enumerate((False, *compiles))
+    ]
+    return watch.facts(windows).collections
+
+
+@pytest.fixture
+def watch():
+    """One whose clock is a millisecond further at each look, from the second window on."""
+    ticks = count(10 * MS, MS)
+    return ProgramWatch(lambda: next(ticks), lambda mark: None)
+
+
+def collect(watch, generation=1):
+    watch._on_gc("start", {"generation": generation})
+    watch._on_gc("stop", {"generation": generation})
+
+
+def test_collections_that_were_asked_for_are_told_apart(watch):
+    collect(watch)
+    gc.callbacks.append(watch._on_gc)
+    try:
+        release()
+    finally:
+        gc.callbacks.remove(watch._on_gc)
+    by_itself, by_hand = collections_of(watch, False)
+    assert isinstance(by_itself, CollectionsFact)
+    assert (by_itself.generation, by_itself.count, by_itself.by_hand) == (1, 1, False)
+    assert (by_hand.generation, by_hand.count, by_hand.by_hand) == (2, 1, True)
+
+
+def test_what_a_compilation_leaves_is_not_collected_again_and_again(watch):
+    for _ in range(15):
+        collect(watch)
+    # Five in each window: two take a millisecond each, with one between them.
+    counted = [
+        sum(each.count for each in collections_of(watch, *compiles))
+        for compiles in ((False, False, False), (True, False, False))
+    ]
+    assert counted == [15, 5]
+
+
+def flags():
+    return ProgramWatch(lambda: 0, lambda mark: None).facts([]).flags
+
+
+def test_settings_are_as_the_program_left_them():
+    assert not flags()["flushes_subnormals"]
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor flushes nothing")
+    try:
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        found = flags()
+    finally:
+        torch.set_flush_denormal(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True
+    assert found["flushes_subnormals"] and not found["fill_uninitialized_memory"]
+    assert flags()["fill_uninitialized_memory"] and not flags()["pinned"]
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct")
+def test_a_tensor_of_another_type_is_a_conversion():
+    made: list[MadeFact] = []
+    end = watch_tensor_making(made)
+    try:
+        torch.tensor(torch.ones(3))
+        torch.tensor(torch.ones(3), dtype=torch.float64)
+        torch.tensor([1.0])
+    finally:
+        end()
+    assert [(each.given, each.converts) for each in made] == [
+        ("tensor", False), ("tensor", True), ("list of numbers", False)
+    ]  # fmt: skip
