@@ -42,8 +42,11 @@ class PaddingWatch:
             return
         self._left -= 1
         found = None
-        # A class of the user's may do anything when asked.
-        with contextlib.suppress(Exception):
+        import torch
+
+        # A class of the user's may do anything when asked, and a mode of its, or of a fix's, would
+        # take the question for a read of the program's.
+        with contextlib.suppress(Exception), torch._C.DisableTorchFunction():
             found = padding_of(args, kwargs)
         if found is not None:
             given, padded, total = found

@@ -322,7 +322,11 @@ class Session:
 
     def _profile_recorded(self) -> None:
         """Profile steps of so many ops as were recorded."""
-        self._device = self._device or self._find_device()
+        before, self._device = self._device, self._device or self._find_device()
+        if self._device is not before:
+            # The steps before it came into use were timed by the host's clock.
+            self.result.plain_ns[0].clear()
+            self.result.plain_windows[0].clear()
         own = {"ops": float(len(self.result.recorded or ()))}
         self._ops = int(self._agree(PROFILE, own)["ops"])
         if self._ops > MOST_OPS_OF_PROFILER and self._device is None:

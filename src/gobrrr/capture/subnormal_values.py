@@ -65,9 +65,11 @@ def subnormal_share(tensor: Any) -> float | None:
     if bits is None or tensor.layout is not torch.strided or not tensor.numel() >= _LEAST_ELEMENTS:
         return None
     try:
-        address, size = int(tensor.data_ptr()), int(tensor.element_size())
-        first = int(tensor.storage_offset()) * size
-        held = int(tensor.untyped_storage().nbytes()) - first
+        # A mode would take the question for a read of the program's.
+        with torch._C.DisableTorchFunction():
+            address, size = int(tensor.data_ptr()), int(tensor.element_size())
+            first = int(tensor.storage_offset()) * size
+            held = int(tensor.untyped_storage().nbytes()) - first
     except (RuntimeError, NotImplementedError):  # it has no memory
         return None
     # From its first element on: of a view that has gaps its neighbours too.
