@@ -11,6 +11,7 @@ from types import CodeType
 from typing import Any
 
 from gobrrr.capture.call_watch import CallWatch
+from gobrrr.capture.compiler_counters import graphs_compiled
 from gobrrr.capture.deferred_signals import signals_deferred
 from gobrrr.capture.farewell import heard_before_it_leaves, told_to_its_end
 from gobrrr.capture.fused_optimizers import has_fused
@@ -341,7 +342,9 @@ class _Run:
         if not measured.source and not self.watcher.thread_changes:
             others_ns = family_ns() - self._others_ns
             # Of a job the other ranks would count.
-            elsewhere = self._alone and others_ns > WORK_OF_OTHERS_NS
+            # A compiler's own workers are none of the program's.
+            compiled = graphs_compiled() > 0
+            elsewhere = self._alone and not compiled and others_ns > WORK_OF_OTHERS_NS
             time = time_text(others_ns * 1e-9)
             self.problem = STEPS_ELSEWHERE.format(time) if elsewhere else NO_STEP
             return
