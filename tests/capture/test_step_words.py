@@ -63,6 +63,14 @@ for turn in range(120):
 
 
 @pytest.fixture(autouse=True)
+def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the programs here: other tests of this process may have compiled something."""
+    monkeypatch.setattr(
+        "gobrrr.capture.call_watch.compiler_counters", lambda: {"compiled_graphs": 0}
+    )
+
+
+@pytest.fixture(autouse=True)
 def main_module_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     monkeypatch.setattr(sys, "argv", sys.argv)

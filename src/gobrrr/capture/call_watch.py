@@ -55,6 +55,7 @@ class CallWatch:
         self._marks: list[Mark] = []
         self._open: tuple[int, CallKey, int] | None = None
         self._keys: dict[tuple[Any, ...], CallKey] = {}
+        self._short: dict[tuple[Any, ...], CallKey] = {}
         self._roots: dict[int, weakref.ref[Any]] = {}
         self._hooked: dict[int, weakref.ref[Any]] = {}
         self._late: dict[int, int] = {}
@@ -158,7 +159,7 @@ class CallWatch:
         while self._unhook:
             self._unhook.pop()()
         self._settled = False
-        for known in (self._hooked, self._late, self._keys, self.spent):
+        for known in (self._hooked, self._late, self._keys, self._short, self.spent):
             known.clear()
 
     def module(self, number: int) -> Any:
@@ -271,15 +272,28 @@ class CallWatch:
     def _key(self, module: Any, args: Any, kwargs: Any) -> CallKey:
         import torch
 
-        shapes, tokens = shapes_of((*args, *kwargs.values()))
         gradients = torch.is_grad_enabled()
+        # A module of torch's answers for what it has not with an error, which takes its time.
+        held = attributes(module)
+        training = held.get("training")
+        if training is None:
+            # A module of TorchScript keeps it elsewhere; a frozen one has no mode: it evaluates.
+            training = getattr(module, "training", False)
+        training = bool(training)
+        synced = bool(held.get("require_backward_grad_sync", True))
+        short = None
+        alone = len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor
+        if alone and not args[0].is_nested:
+            # The usual call, looked up without looking into what it is given.
+            short = id(module), training, gradients, synced, args[0].dtype, args[0].shape
+            known = self._short.get(short)
+            if known is not None:
+                return known
+        shapes, tokens = shapes_of((*args, *kwargs.values()))
         if tokens and not gradients and shapes[:1] and shapes[0][1:] == (1,):
             # One token of each sequence. Masks and caches are as long as all that came before, and
             # would make each token a step of its own.
             del shapes[1:]
-        # A frozen module of TorchScript has no mode; it evaluates.
-        training = bool(getattr(module, "training", False))
-        synced = bool(getattr(module, "require_backward_grad_sync", True))
         raw = (id(module), training, gradients, tokens, synced, *shapes)
         key = self._keys.get(raw)
         if key is None:
@@ -294,6 +308,8 @@ class CallWatch:
                 synced=synced,
                 source=user_line(sys._getframe(2)) or "",
             )
+        if short is not None:
+            self._short[short] = key
         return key
 
     def _instance(self, module: Any) -> int:

@@ -51,6 +51,9 @@ WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
 )  # fmt: skip
 
 
+# Timed steps after which it is asked whether the time allows for more.
+ASKED_EVERY = 4
+
 # Imported when they are first used: what they bring would be in the program's heap before that.
 
 
@@ -309,7 +312,10 @@ class Session:
         self.result.plain_windows[self._block].append(self._log.last)
         assert self._timed is not None
         self._timed.mark()
-        if self._steps_in_phase < self._wanted and steps_affordable(self._plan, self.result):
+        # Asked now and then: it adds up all steps so far.
+        asked = self._steps_in_phase % ASKED_EVERY == 0
+        afforded = not asked or steps_affordable(self._plan, self.result) > 0
+        if self._steps_in_phase < self._wanted and afforded:
             return
         self._timed.end(self.result)
         if self._block == 0:
