@@ -276,8 +276,7 @@ class ProgramFacts:
         threads: other Python threads.
         compilations: of torch.compile, oldest first.
         recompile_limit: how many versions of a function torch.compile makes; ``None``: unknown.
-        interop_threads: of torch.
-        environment: variables that decide about threads, tokenizers and launchers.
+            environment: variables that decide about threads, tokenizers and launchers.
         max_rss_bytes: the most memory that the process held; ``None``: unknown.
         max_device_bytes: the most that its tensors held of a GPU; ``None``: unknown.
     """
@@ -304,7 +303,6 @@ class ProgramFacts:
     threads: tuple[ThreadFact, ...] = ()
     compilations: tuple[CompilationFact, ...] = ()
     recompile_limit: int | None = None
-    interop_threads: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     max_rss_bytes: int | None = None
     max_device_bytes: int | None = None

@@ -164,7 +164,6 @@ class ProgramWatch:
             threads=self.threads.facts(),
             compilations=compiled,
             recompile_limit=limit if isinstance(limit, int) else None,
-            interop_threads=torch.get_num_interop_threads(),
             environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
             max_rss_bytes=_max_rss_bytes(),
             max_device_bytes=_max_device_bytes(torch),
