@@ -70,3 +70,11 @@ def test_masks_of_segments_and_of_the_loss_say_nothing():
 )
 def test_other_matrices_say_nothing(other):
     assert padding_of((other, "text", None), {}) is None
+
+
+def test_data_between_0_and_1_are_no_mask() -> None:
+    data = torch.rand(8, 32)
+    data[:, 0] = 0.0
+    assert padding_of((data,), {}) is None and padding_of((), {"attention_mask": data}) is None
+    kept = (torch.arange(32) < torch.arange(4, 36, 4)[:, None]).float()
+    assert padding_of((), {"attention_mask": kept}) is not None

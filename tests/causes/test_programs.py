@@ -45,7 +45,10 @@ def sentences(verdict):
 def place(name):
     """The line that the report names; ``None``: what differs is no line but data."""
     text = FILES[name].read_text().splitlines()
-    return next((number for number, line in enumerate(text, 1) if line.endswith("# here")), None)
+    # Before Python 3.12 a thread beside the program's own is not asked for its line.
+    begins = sys.version_info < (3, 12) and any(line.endswith("# begins") for line in text)
+    mark = "# begins" if begins else "# here"
+    return next((number for number, line in enumerate(text, 1) if line.endswith(mark)), None)
 
 
 @pytest.mark.parametrize("name", NAMES)

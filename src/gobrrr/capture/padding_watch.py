@@ -69,6 +69,9 @@ def padding_of(args: Any, kwargs: Any) -> tuple[str, int, int] | None:
         low, high = array.min(), array.max()
         if low >= 0 and high <= 1:
             called = str(name)
+            if array.dtype.kind == "f" and not ("mask" in called and np.isin(array, (0, 1)).all()):
+                # Data between 0 and 1.
+                continue
             if isinstance(name, str) and (
                 "mask" not in called or any(word in called for word in _OTHER_MASKS)
             ):

@@ -12,7 +12,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 
 
-def featurize():
+def featurize():  # begins
     total = 0
     while True:
         if SOUND:

@@ -20,8 +20,8 @@ class Sequences(Dataset):
         return torch.tensor([i * k % 97 for k in range(COUNT)][:64]) / 97  # here
 
 
-model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(60)))
-optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(12)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for batch in DataLoader(Sequences(), batch_size=8):
     loss = model(batch).square().mean()
     optimizer.zero_grad()

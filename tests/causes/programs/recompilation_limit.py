@@ -37,5 +37,5 @@ class Decoder(nn.Module):
 
 decoder = Decoder().eval()
 with torch.no_grad():
-    for _ in range(40):
+    for _ in range(80):
         decoder(torch.randn(8, 64))
