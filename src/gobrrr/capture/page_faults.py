@@ -70,12 +70,11 @@ def block_faults(found: Sorted, before: Sequence[int], after: Sequence[int]) -> 
     late = [i for i in after if found.pure(i)]
     if len(early) < FEWEST or found.varying:
         return None
-    faults = [found.windows[i].page_faults for i in (*early, *late)]
-    step_ns = median(found.windows[i].length_ns for i in early)
-    points = [(found.windows[i].page_faults, found.windows[i].length_ns) for i in (*early, *late)]
-    fault_ns = cost_of_fault(points)
-    first = float(median(faults[: len(early)]))
-    last = float(median(faults[len(early) :])) if len(late) >= FEWEST else None
+    windows = found.windows
+    step_ns = median(windows[i].length_ns for i in early)
+    fault_ns = cost_of_fault([(windows[i].page_faults, windows[i].length_ns) for i in early + late])
+    first = float(median(windows[i].page_faults for i in early))
+    last = float(median(windows[i].page_faults for i in late)) if len(late) >= FEWEST else None
     if last is not None and abs(first - last) * (fault_ns or LEAST_FAULT_NS) < WORTH * step_ns:
         last = None
     return BlockFaults(first, last, fault_ns)

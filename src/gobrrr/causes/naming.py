@@ -10,6 +10,7 @@ from gobrrr.causes import catalogue
 from gobrrr.causes.cause import Cause, Found
 from gobrrr.causes.unequal_work import UNEQUAL_WORK
 from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
+from gobrrr.diagnosis.known_causes import largest_causes_first
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.fixes.facts import Facts
@@ -80,10 +81,7 @@ def name_causes_of_job(diagnosis: Diagnosis) -> None:
         failures=diagnosis.notices, causes=(UNEQUAL_WORK,),
     )  # fmt: skip
     if found:
-        others = [finding for finding in diagnosis.findings if not finding.is_cause]
-        causes = [*(f for f in diagnosis.findings if f.is_cause), *found]
-        causes.sort(key=lambda finding: -(finding.cause_share or 0.0))
-        diagnosis.findings = [*others, *causes]
+        diagnosis.findings = largest_causes_first([*diagnosis.findings, *found])
         sentence = diagnosis.job.sentence
         diagnosis.verdict = " ".join(filter(None, (verdict_of(diagnosis), sentence)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gobrrr.diagnosis.schema import Diagnosis, Finding
 from gobrrr.timeline.names import short_source
@@ -59,6 +59,13 @@ def tells_most(diagnosis: Diagnosis, least: float) -> bool:
     return bool(shares) and shares[0] >= least
 
 
+def largest_causes_first(findings: Sequence[Finding]) -> list[Finding]:
+    """The causes among them in the order in which they are told, behind all else."""
+    causes = [finding for finding in findings if finding.is_cause]
+    causes.sort(key=lambda finding: -(finding.cause_share or 0.0))
+    return [*(finding for finding in findings if not finding.is_cause), *causes]
+
+
 def name_ranks_of_causes(found: Mapping[int, Diagnosis], shown: int) -> None:
     """Says of the causes of the rank that is shown where others lack them, and adds theirs.
 
@@ -76,8 +83,5 @@ def name_ranks_of_causes(found: Mapping[int, Diagnosis], shown: int) -> None:
             among = ", ".join(map(str, sorted(ranks[name])))
             plural = "s" if len(ranks[name]) > 1 else ""
             finding.title = f"{finding.title or name}, on rank{plural} {among} alone"
-    findings = found[shown].findings
-    own = [finding for finding in findings if finding.is_cause]
     others = [finding for name, finding in first.items() if shown not in ranks[name]]
-    told = sorted((*own, *others), key=lambda finding: -(finding.cause_share or 0.0))
-    found[shown].findings = [*(f for f in findings if not f.is_cause), *told]
+    found[shown].findings = largest_causes_first([*found[shown].findings, *others])
