@@ -166,7 +166,7 @@ class ProgramWatch:
             recompile_limit=limit if isinstance(limit, int) else None,
             environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
             max_rss_bytes=_max_rss_bytes(),
-            max_device_bytes=_max_device_bytes(torch),
+            max_device_bytes=_max_device_bytes(),
         )
 
     def _compiling(self, windows: Sequence[StepWindow]) -> tuple[str, ...]:
@@ -359,9 +359,13 @@ def _seen_s(windows: Sequence[StepWindow], compiled: Sequence[CompilationFact]) 
     return max(in_windows_s, time.time() - min(began)) if began else in_windows_s
 
 
-def _max_device_bytes(torch: Any) -> int | None:
-    # Asked of a device that the program does not use, torch would begin to use it.
-    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_initialized() else None
+def _max_device_bytes() -> int | None:
+    # Not before the program's first steps: a process that has imported little behaves as alone.
+    from gobrrr.devices.backends import gpu_in_use
+
+    backend = gpu_in_use()
+    memory = None if backend is None else backend.memory()
+    return None if memory is None else memory.peak_bytes()
 
 
 def _max_rss_bytes() -> int | None:
