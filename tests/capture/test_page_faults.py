@@ -1,18 +1,21 @@
 """Page faults of timed steps: what one costs, and which steps are those of the program alone."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from gobrrr.capture.bare_steps import BareBlock
 from gobrrr.capture.measurements import Measurements
-from gobrrr.capture.page_faults import block_faults, cost_of_fault
+from gobrrr.capture.page_faults import cost_of_fault
 from gobrrr.capture.same_steps import same_steps
 from gobrrr.capture.step_kinds import sort_windows
-from gobrrr.timeline.step_kinds import PLAIN, PROFILED, Call, CallKey, StepWindow
+from gobrrr.timeline.step_kinds import PLAIN, PROFILED, WARM, Call, CallKey, StepWindow
 
 MS = 1_000_000
 WORK_NS, FAULT_NS = 30 * MS, 2_100
 KEY = CallKey("Net", 0, True, True, ((8, 4),), False, "train.py:3")
+KEY_CALL = Call(KEY, 0, MS)
 
 
 def steps(faults: list[int], phase: str = PLAIN) -> list[StepWindow]:
@@ -90,5 +93,56 @@ def test_steps_of_different_sizes_are_not_compared() -> None:
         windows.append(
             StepWindow(window.begin_ns, window.end_ns, (call,), (), PLAIN, window.page_faults)
         )
-    found = sort_windows(windows)
-    assert found.varying and block_faults(found, range(12), range(12, 24)) is None
+    assert sort_windows(windows).varying
+    first, last = range(12), range(12, 24)
+    found = same_steps(
+        Measurements(
+            windows=windows,
+            plain_windows=[list(first), list(last)],
+            plain_ns=[[windows[i].length_ns for i in part] for part in (first, last)],
+        )
+    )
+    assert len(found.all_plain_ns) == 24 and not found.notices
+
+
+def bare(faults: list[int], hooks_ns: int = 0) -> BareBlock:
+    lengths_ns = [WORK_NS - hooks_ns + each * FAULT_NS for each in faults]
+    return BareBlock(lengths_ns, faults, list(range(len(faults))))
+
+
+def test_the_step_told_is_that_of_bare_steps() -> None:
+    given = measured([], [0] * 30)
+    given.windows[:0] = steps([0] * 3, WARM)
+    given.plain_windows[1] = [i + 3 for i in given.plain_windows[1]]
+    given.bare = [bare([0] * 20, hooks_ns=MS), bare([0] * 30, hooks_ns=2 * MS)]
+    found = same_steps(given)
+    assert found.all_plain_ns == [WORK_NS - MS] * 20 + [WORK_NS - 2 * MS] * 30
+    assert found.kind.bare and len(found.plain_ended_s) == 50
+    assert ["7% longer" in notice for notice in found.notices] == [True]
+
+
+def test_bare_steps_that_lost_their_page_faults_are_left_out() -> None:
+    given = measured([], [9_200] * 30)
+    given.bare = [bare([9_200] * 20), bare([8] * 30)]
+    found = same_steps(given)
+    assert found.all_plain_ns == [WORK_NS + 9_200 * FAULT_NS] * 20
+    assert found.kind.page_faults == 9_200 and len(found.notices) == 1
+
+
+def test_bare_steps_are_not_told_where_others_have_something_beside_them() -> None:
+    given = measured([], [0] * 30)
+    for at in range(0, 30, 3):
+        # An evaluation that takes as long as the step.
+        window = given.windows[4 + at]
+        other = replace(KEY, training=False, gradients=False, instance=1)
+        calls = (Call(other, window.begin_ns, window.begin_ns + WORK_NS // 2), *window.calls)
+        calls = (calls[0], replace(KEY_CALL, begin_ns=calls[0].end_ns, end_ns=window.end_ns - MS))
+        given.windows[4 + at] = replace(window, calls=calls)
+    given.bare = [bare([0] * 20, hooks_ns=MS)]
+    found = same_steps(given)
+    assert not found.kind.bare and not found.bare and len(found.all_plain_ns) == 20
+
+
+def test_a_script_that_ends_after_bare_steps_is_told_by_them() -> None:
+    given = Measurements(windows=steps([0] * 4, WARM), bare=[bare([0] * 20, hooks_ns=MS)])
+    assert same_steps(given).all_plain_ns == [WORK_NS - MS] * 20

@@ -61,7 +61,7 @@ class CallWatch:
         self._late: dict[int, int] = {}
         self._undo: list[Callable[[], None]] = []
         self._unhook: list[Callable[[], None]] = []
-        self._settled = False
+        self._settled = self._asks = False
         # By the ``id`` of a module that is called from outside any other: calls, nanoseconds in
         # all and of the shortest.
         self.spent: dict[int, tuple[int, int, int]] = {}
@@ -153,6 +153,27 @@ class CallWatch:
         self._settled = True
         for module in (*self.alive(), *self._held()):
             self._hook(module)
+
+    def begin_bare(self) -> bool:
+        """Take all hooks away, and ask for no line, until ``end_bare``; whether that can be.
+
+        Not where something is compiled, which may be compiled anew without the hooks.
+        """
+        if not self._settled or compiler_counters().get("compiled_graphs") != 0:
+            return False
+        while self._unhook:
+            self._unhook.pop()()
+        self._asks = self._lines is not None and self._lines.stop()
+        return True
+
+    def end_bare(self) -> None:
+        """Watch again."""
+        for module in [reference() for reference in self._hooked.values()]:
+            if module is not None:
+                self._hook(module)
+        self._open = None
+        if self._lines is not None and self._asks:
+            self._lines.start()
 
     def unsettle(self) -> None:
         """The program has come to another part: modules are to be found anew."""
@@ -389,15 +410,17 @@ class _LineNotes:
         self._program = program
         self._times: list[int] = []
         self._noted: list[str] = []
-        self._asker = MainThreadAsker(_LINE_INTERVAL_S, self._note, program.threads.look)
+        self._asker: MainThreadAsker | None = None
 
     def start(self) -> None:
         """Begin."""
+        look = self._program.threads.look
+        self._asker = MainThreadAsker(_LINE_INTERVAL_S, self._note, look)
         self._asker.start()
 
-    def stop(self) -> None:
-        """End; what was noted stays."""
-        self._asker.stop()
+    def stop(self) -> bool:
+        """End; what was noted stays. Whether it ran until now."""
+        return self._asker is not None and self._asker.stop()
 
     def between(self, begin_ns: int, end_ns: int) -> Counter[str]:
         low, high = bisect_left(self._times, begin_ns), bisect_left(self._times, end_ns)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from statistics import mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.bare_steps import BareBlock
 from gobrrr.capture.program_facts import MadeFact, PaddingFact, ProgramFacts, SubnormalFact
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
@@ -45,6 +46,8 @@ MOST_OPS_PROFILED = 150_000
 EVENTS_PER_PROFILE = 75_000
 # Steps that are timed before anything is attached: ten, and of short ones up to twenty.
 FIRST_BLOCK_STEPS, FIRST_BLOCK_MOST_STEPS, FIRST_BLOCK_S = 10, 20, 0.3
+# ... and of such with page faults these many.
+FAULTS_MOST_STEPS, FAULTS_BLOCK_S = 60, 1.0
 # Steps with more ops than this fill gigabytes: an op is up to five events of torch's profiler, and
 # an event 1.5 kB until it is read.
 MOST_OPS_OF_PROFILER = 60_000
@@ -126,6 +129,7 @@ class StepKind:
             these do not tell.
         window_counts: how much each profiled step of a device counts in a mean over the sizes of
             the timed ones, 1 on average; empty where all are alike.
+        bare: the timed ones are those at whose ends nothing but a clock and a counter was read.
     """
 
     name: str = ""
@@ -137,6 +141,7 @@ class StepKind:
     page_faults: float | None = None
     fault_ns: float | None = None
     window_counts: tuple[float, ...] = ()
+    bare: bool = False
 
 
 @dataclass
@@ -145,6 +150,8 @@ class Measurements:
 
     ``step_is``: what a step was taken to be, and how many ran, as a sentence; empty if unknown.
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
+    ``bare`` are further ones, of which there are no windows; of the steps that figures are of
+    (``kind.bare``) they are those of ``plain_ns``.
     ``efforts`` are what their thread did in timed steps, by window, in those too that turned out
     to have something beside the step.
     ``windows`` are all steps in order, whatever was done with them; the lists of windows beside
@@ -192,6 +199,7 @@ class Measurements:
     windows: list[StepWindow] = field(default_factory=list)
     after_last: StepWindow | None = None
     plain_windows: list[list[int]] = field(default_factory=lambda: [[], []])
+    bare: list[BareBlock] = field(default_factory=list)
     profiled_windows: list[int] = field(default_factory=list)
     sampled_windows: list[int] = field(default_factory=list)
     recorded_steps: list[RecordedStep] = field(default_factory=list)
@@ -256,6 +264,8 @@ class Measurements:
     @property
     def plain_ended_s(self) -> list[float]:
         """When each of those steps ended, in seconds on ``time.perf_counter``."""
+        if self.kind.bare:
+            return [ns * 1e-9 for block in self.bare for ns in block.ended_ns]
         places = self.plain_windows[0] + self.plain_windows[1]
         return [self.windows[i].end_ns * 1e-9 for i in places]
 
@@ -263,6 +273,11 @@ class Measurements:
     def all_plain_ns(self) -> list[int]:
         """Unprofiled step lengths of both blocks."""
         return self.plain_ns[0] + self.plain_ns[1]
+
+    @property
+    def timed_ns(self) -> list[int]:
+        """Those and the lengths of bare steps."""
+        return [*(ns for block in self.bare for ns in block.lengths_ns), *self.all_plain_ns]
 
     @property
     def efforts_of_plain(self) -> list[StepEffort]:
@@ -316,6 +331,18 @@ def plain_steps_planned(plan: Plan, step_s: float, varying: bool) -> tuple[int, 
     return first, max(1, total - first)
 
 
+def first_block_with_faults(plan: Plan, step_s: float, steps: int) -> int:
+    """Steps of the first block where they have page faults; 0: no more than ``steps``.
+
+    In a heap that grows yet they become fewer or more from one ten of steps to the next.
+
+    >>> first_block_with_faults(Plan(), 0.005, 20), first_block_with_faults(Plan(), 0.1, 10)
+    (60, 0)
+    """
+    most = min(FAULTS_MOST_STEPS, int(FAULTS_BLOCK_S / step_s))
+    return most if most > steps and plan.steps is None and not plan.of_ranks else 0
+
+
 def steps_discarded(step_s: float, ops: int, *, device: bool) -> int:
     """Steps that a fresh profiler's start is paid in: none of steps that do not notice it.
 
@@ -359,7 +386,7 @@ def steps_affordable(plan: Plan, measured: Measurements) -> int:
     >>> steps_affordable(Plan(), grown), steps_affordable(Plan(steps=900), grown)
     (91, 900)
     """
-    lengths_ns = measured.all_plain_ns
+    lengths_ns = measured.timed_ns
     if plan.steps is not None or plan.of_ranks or len(lengths_ns) < FEWEST_STEPS:
         return plan.steps or MOST_TIMED
     left_ns = VARYING_TIMED_S * 1e9 - sum(lengths_ns)
@@ -411,7 +438,7 @@ def settled(lengths_ns: Sequence[int]) -> bool:
 
 def few_steps_notices(plan: Plan, measured: Measurements, step_s: float) -> list[str]:
     """What to say where the steps are so long that few were measured."""
-    timed, profiled = len(measured.all_plain_ns), len(measured.profiled)
+    timed, profiled = len(measured.timed_ns), len(measured.profiled)
     if plan.steps is not None or plan.profiled is not None or not 0 < timed < 6:
         return []
     return [

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
-from gobrrr.capture.step_kinds import Sorted
 from gobrrr.timeline.quantities import count
 
 # Of fewer steps a median says nothing of their faults.
@@ -58,23 +57,21 @@ class BlockFaults:
         )
 
 
-def block_faults(found: Sorted, before: Sequence[int], after: Sequence[int]) -> BlockFaults | None:
-    """What two blocks of timed windows say; ``None`` where the first has too few steps to tell.
+def block_faults(
+    before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]
+) -> BlockFaults | None:
+    """What two blocks of timed steps say; ``None`` where the first has too few to tell.
 
     Args:
-        found: all windows.
-        before: those timed before anything was attached to the program.
-        after: those timed later.
+        before: page faults and length in ns of each that was timed before anything was attached.
+        after: of those timed later.
     """
-    early = [i for i in before if found.pure(i)]
-    late = [i for i in after if found.pure(i)]
-    if len(early) < FEWEST or found.varying:
+    if len(before) < FEWEST:
         return None
-    windows = found.windows
-    step_ns = median(windows[i].length_ns for i in early)
-    fault_ns = cost_of_fault([(windows[i].page_faults, windows[i].length_ns) for i in early + late])
-    first = float(median(windows[i].page_faults for i in early))
-    last = float(median(windows[i].page_faults for i in late)) if len(late) >= FEWEST else None
+    step_ns = median(length_ns for _, length_ns in before)
+    fault_ns = cost_of_fault([*before, *after])
+    first = float(median(faults for faults, _ in before))
+    last = float(median(faults for faults, _ in after)) if len(after) >= FEWEST else None
     if last is not None and abs(first - last) * (fault_ns or LEAST_FAULT_NS) < WORTH * step_ns:
         last = None
     return BlockFaults(first, last, fault_ns)

@@ -12,6 +12,7 @@ from statistics import mean, median
 
 import numpy as np
 
+from gobrrr.capture.bare_steps import BareBlock, steady
 from gobrrr.capture.measurements import Measurements, RecordedStep, StepKind
 from gobrrr.capture.page_faults import block_faults
 from gobrrr.capture.repeated_ops import with_varying
@@ -29,6 +30,8 @@ from gobrrr.timeline.step_kinds import SeenSteps
 
 # Of fewer steps than these with nothing beside them, the others' own part is taken too.
 ENOUGH_PURE = 6
+# Watched steps that are so much longer than bare ones.
+WORTH_SAYING = 1.05
 
 
 def same_steps(measured: Measurements) -> Measurements:
@@ -38,15 +41,31 @@ def same_steps(measured: Measurements) -> Measurements:
     )
     places = [*measured.plain_windows[0], *measured.plain_windows[1]]
     if not any(found.own[i] for i in places):
-        return measured
+        if not measured.bare:
+            return measured
+        # It ended in their midst.
+        places = [i for i, window in enumerate(found.windows) if not window.attached]
+        measured = replace(measured, plain_windows=[places, []], plain_ns=[[], []])
     plain_ns, plain_windows = _plain(measured, found)
-    notices = measured.notices
+    bare, notices = _bare(measured, found), measured.notices
     # Of a device the steps' buffers are its own.
-    faults = block_faults(found, *plain_windows) if measured.device_timeline is None else None
-    if faults is not None and faults.moved:
-        plain_ns, plain_windows = [plain_ns[0], []], [plain_windows[0], []]
-        notices = [*notices, faults.notice(len(plain_ns[0]))]
+    faults = None
+    if measured.device_timeline is None and not found.varying:
+        faults = block_faults(*_blocks(found, plain_windows, bare))
+    moved = faults is not None and faults.moved
+    if moved:
+        bare = bare[:1]
+        if not bare:
+            plain_ns = [steady(plain_ns[0]), []]
+            plain_windows = [plain_windows[0][-len(plain_ns[0]) :], []]
     timed = [*plain_windows[0], *plain_windows[1]]
+    counts = [found.windows[i].page_faults for i in timed if found.pure(i)]
+    if bare:
+        notices = [*notices, *_watching(plain_ns[1], bare[-1])]
+        counts = [number for block in bare for number in block.faults]
+        plain_ns = [[ns for block in bare for ns in block.lengths_ns], []]
+    if faults is not None and moved:
+        notices = [*notices, faults.notice(len(plain_ns[0]))]
     profiled = [
         (raw, window)
         for raw, window in zip(measured.profiled, measured.profiled_windows)
@@ -71,10 +90,12 @@ def same_steps(measured: Measurements) -> Measurements:
         wall=wall_time(found, measured.lines_between, measured.after_last)
         if timeline is None
         else None,
-        seen=seen_steps(found) if timeline is None else None,
-        page_faults=_faults(found, timed),
+        # Of bare steps the others, which are watched, say nothing.
+        seen=seen_steps(found) if timeline is None and not bare else None,
+        page_faults=_faults(counts, found.varying),
         fault_ns=None if faults is None else faults.fault_ns,
         window_counts=window_counts,
+        bare=bool(bare),
     )
     sampled = [
         pair
@@ -85,6 +106,7 @@ def same_steps(measured: Measurements) -> Measurements:
         measured,
         plain_ns=plain_ns,
         plain_windows=plain_windows,
+        bare=bare,
         profiled=steps,
         profiled_windows=[window for _, window in profiled],
         recorded=recorded,
@@ -168,12 +190,51 @@ def _recorded(
     return ops, tuple((step.ops, share) for step, share in zip(usual, shares))
 
 
-def _faults(found: Sorted, timed: Sequence[int]) -> float | None:
+def _faults(counts: Sequence[int], varying: bool) -> float | None:
     """Page faults of a timed step: a recorder changes what the allocator gives back and takes."""
-    counts = [found.windows[i].page_faults for i in timed if found.pure(i)]
     if not counts:
         return None
-    return mean(counts) if found.varying else float(median(counts))
+    return mean(counts) if varying else float(median(counts))
+
+
+def _bare(measured: Measurements, found: Sorted) -> list[BareBlock]:
+    """Bare steps, if the steps around are nothing but steps of one kind; else none.
+
+    What settles yet is left out.
+    """
+    if not found.alike:
+        return []
+    blocks = [block.later(len(steady(block.lengths_ns))) for block in measured.bare]
+    return [block for block in blocks if block.lengths_ns]
+
+
+def _watching(watched_ns: Sequence[int], bare: BareBlock) -> list[str]:
+    """What it costs a step that its calls are watched, where that is worth a word."""
+    if not watched_ns:
+        return []
+    watched, alone = median(watched_ns), median(bare.lengths_ns)
+    if watched < WORTH_SAYING * alone:
+        return []
+    return [
+        f"Watching what a step calls makes it {watched / alone - 1:.0%} longer; the step told is "
+        "of those at whose ends gobrrr read a clock and nothing else."
+    ]
+
+
+def _blocks(
+    found: Sorted, plain_windows: Sequence[Sequence[int]], bare: Sequence[BareBlock]
+) -> list[list[tuple[int, int]]]:
+    """Page faults and lengths of steps before anything was attached, and of those after."""
+    if bare:
+        steps = [list(zip(block.faults, block.lengths_ns)) for block in bare[:2]]
+        if len(steps) > 1:
+            return steps
+    blocks = [
+        [(found.windows[i].page_faults, found.windows[i].length_ns) for i in windows
+         if found.pure(i)]
+        for windows in plain_windows
+    ]  # fmt: skip
+    return [steps[0], blocks[1]] if bare else blocks
 
 
 def _kind_name(found: Sorted) -> str:

@@ -172,6 +172,7 @@ class _Run:
             agree=rank.agree,
             calls=calls,
             on_settled=self.watcher.settle,
+            begin_bare=self.watcher.begin_bare,
         )
         calls.profilers.before_start = self._profiler_starts
         self.watcher.may_turn = rank.job is None
@@ -351,7 +352,7 @@ class _Run:
         if self.session.done:
             self._conclude()
             return
-        timed = len(measured.all_plain_ns)
+        timed = len(measured.timed_ns)
         profiled = len(measured.profiled)
         if measured.device_timeline is not None:
             profiled = len(measured.device_timeline.steps)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.bare_steps import SHORT_STEP_S, BareSteps
 from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.generated_kernels import generated_kernel_sources
 from gobrrr.capture.measurements import (
@@ -30,6 +31,7 @@ from gobrrr.capture.measurements import (
     Plan,
     few_steps_notices,
     fills_profile,
+    first_block_with_faults,
     plain_steps_planned,
     profiled_steps_planned,
     steps_affordable,
@@ -37,6 +39,7 @@ from gobrrr.capture.measurements import (
     steps_for_mean,
     unrecorded_notice,
 )
+from gobrrr.capture.page_faults import DIFFERENT_COUNT
 from gobrrr.capture.thread_effort import EffortOfSteps
 from gobrrr.capture.timed_block import TimedBlock
 from gobrrr.capture.warm_up import WarmUp
@@ -86,7 +89,7 @@ class Session:
 
     ``on_phase(phase, done, wanted)`` reports progress. ``agree(what, figures)`` gives the largest
     of each figure among the ranks of a job, so that all of them take the same steps for each phase.
-    ``calls``, ``on_settled``: as ``WindowLog`` takes them.
+    ``calls``, ``on_settled``: as ``WindowLog`` takes them. ``begin_bare``: of a ``StepWatcher``.
     """
 
     def __init__(
@@ -103,13 +106,14 @@ class Session:
         agree: Agree | None = None,
         calls: CallWatch | None = None,
         on_settled: Callable[[], None] = lambda: None,
+        begin_bare: Callable[[int, float], BareSteps | None] = lambda wanted, step_s: None,
     ) -> None:
         self._plan, self._agree = plan, agree or (lambda what, own: own)
         self._log = WindowLog(calls, on_settled, plan.recorded, of_ranks=plan.of_ranks)
         self._clock, self._on_phase = clock, on_phase
         self._modules, self._make_recorder = modules, make_recorder
         self._given_profiler, self._make_sampler = make_profiler, make_sampler
-        self._find_device = find_device
+        self._find_device, self._begin_bare = find_device, begin_bare
         self._device: Any = None
         self._profiling: Profiling | None = None
         self._recorder: Any = None
@@ -122,6 +126,8 @@ class Session:
         self._wanted = self._warm_up.wanted
         self._steps_in_phase = self._block = self._profiled_wanted = 0
         self._timed: TimedBlock | None = None
+        self._bare: BareSteps | None = None
+        self._bare_wanted = 0
         self._since_ns: int | None = None
         self._effort = EffortOfSteps()
         self._agreed_s: float | None = None
@@ -166,6 +172,8 @@ class Session:
     def salvage(self) -> None:
         """The program has ended: keep the steps that were timed and profiled so far."""
         self._log.closed(self._since_ns, RECORDED if self.watches else PLAIN)
+        if self._bare is not None:
+            self.result.bare.append(self._bare.block())
         if self._timed is not None:
             self._timed.cut_short(self.result)
         profiling = self._profiling if self.phase == PROFILE and self._device is None else None
@@ -177,7 +185,7 @@ class Session:
     def abandon(self) -> None:
         """Stop whatever is running; results so far stay readable."""
         profiling, recorder = self._profiling, self._recorder
-        self._profiling = self._recorder = None
+        self._profiling = self._recorder = self._bare = None
         self._effort.stop()
         if recorder is not None:
             recorder.stop()
@@ -224,6 +232,10 @@ class Session:
         if self.done:
             return
         self.result.source, self.result.thread = source, threading.get_ident()
+        if self._bare is not None:
+            self._bare_ended(self._bare)
+            self._since_ns = self._clock()
+            return
         phase = {TIME: PLAIN, PROFILE: PROFILED, SAMPLE: PROFILED}.get(self.phase, WARM)
         self._log.ended(self._since_ns, now, RECORDED if self._recorder else phase)
         if self._since_ns is not None:
@@ -297,15 +309,52 @@ class Session:
         return self._measured_s() if self._agreed_s is None else self._agreed_s
 
     def _measured_s(self) -> float:
-        return max(1e-9, median(self.result.all_plain_ns or self.result.warmup_ns[-3:]) * 1e-9)
+        return max(1e-9, median(self.result.timed_ns or self.result.warmup_ns[-3:]) * 1e-9)
 
     def _enter_timing(self, block: int, more: int = 0) -> None:
         # A program may first touch a device in a later step than its first ones.
         self._device = self._device or self._find_device()
         self._block = block
-        blocks = plain_steps_planned(self._plan, self._step_s(), self._varying)
-        self._enter(TIME, more or blocks[block])
+        planned = plain_steps_planned(self._plan, self._step_s(), self._varying)[block]
+        self._enter(TIME, more or planned)
         self._timed = TimedBlock(self._device, block)
+        self._bare_wanted = 0
+        if not more and self._may_be_bare():
+            # The first block whole, as it is short; of the second the later half.
+            self._bare_wanted = planned // 2 if block else planned
+        if not block:
+            self._start_bare()
+
+    def _may_be_bare(self) -> bool:
+        alone = self._device is None and not self._plan.of_ranks
+        return alone and self._step_s() <= SHORT_STEP_S and self._log.alike()
+
+    def _start_bare(self) -> bool:
+        wanted, self._bare_wanted = self._bare_wanted, 0
+        self._bare = self._begin_bare(wanted, self._step_s()) if wanted else None
+        return self._bare is not None
+
+    def _bare_ended(self, bare: BareSteps) -> None:
+        self._bare = None
+        block = bare.block()
+        self.result.bare.append(block)
+        self._log.skipped()
+        self._steps_in_phase += len(block.lengths_ns)
+        self._on_phase(self.phase, self._steps_in_phase, self._wanted)
+        if bare.surprised:
+            # Of the rest the calls tell what they are.
+            return
+        self._first_block_longer(block.faults)
+        if self._steps_in_phase >= self._wanted or not self._start_bare():
+            self._timing_over()
+
+    def _first_block_longer(self, faults: Sequence[int]) -> None:
+        """More steps before anything is attached, while they have page faults: those vary."""
+        longer = first_block_with_faults(self._plan, self._step_s(), self._wanted)
+        if self._block or not longer or not faults or median(faults) < DIFFERENT_COUNT:
+            return
+        self._bare_wanted = longer - self._wanted if self.result.bare else 0
+        self._wanted = longer
 
     def _time_ended(self, length_ns: int) -> None:
         self.result.plain_ns[self._block].append(length_ns)
@@ -315,8 +364,19 @@ class Session:
         # Asked now and then: it adds up all steps so far.
         asked = self._steps_in_phase % ASKED_EVERY == 0
         afforded = not asked or steps_affordable(self._plan, self.result) > 0
+        if self._steps_in_phase < self._wanted - self._bare_wanted and afforded:
+            return
+        if afforded and self._start_bare():
+            return
+        if self._device is None:
+            windows = [self.result.windows[i] for i in self.result.plain_windows[self._block]]
+            self._first_block_longer([window.page_faults for window in windows])
         if self._steps_in_phase < self._wanted and afforded:
             return
+        self._timing_over()
+
+    def _timing_over(self) -> None:
+        assert self._timed is not None
         self._timed.end(self.result)
         if self._block == 0:
             own = {"step_s": self._measured_s(), "varying": float(self._log.varying())}

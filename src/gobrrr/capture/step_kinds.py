@@ -86,6 +86,18 @@ class Sorted:
         """Whether a window is a step and nothing else."""
         return self.own[index] and not self.extras[index]
 
+    @property
+    def alike(self) -> bool:
+        """Whether the program does nothing but steps of one kind; what came first may be another.
+
+        Steps that something was attached to do not count; a step may be slow, as on a busy machine.
+        """
+        known = [i for i, window in enumerate(self.windows) if i and not window.attached]
+        usual = sum(
+            self.own[i] and all(extra.name == BETWEEN for extra in self.extras[i]) for i in known
+        )
+        return not self.varying and 1 < usual >= NEARLY_ALL * len(known)
+
 
 class StepSorter:
     """Tells windows apart as they come, however often it is asked."""

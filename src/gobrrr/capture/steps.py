@@ -19,6 +19,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from gobrrr.capture.bare_steps import BareSteps
 from gobrrr.capture.call_watch import CallWatch, in_backward
 from gobrrr.capture.cycle import CycleFinder
 from gobrrr.capture.data_calls import in_data_loader
@@ -151,6 +152,7 @@ class StepWatcher:
         # Of a whole cycle, once there is one.
         self._places: list[Place] = []
         self.turns: Turns | None = None
+        self._bare: BareSteps | None = None
 
     def install(self) -> None:
         """Start watching, what is torch's once it is there. ``remove`` undoes everything."""
@@ -169,6 +171,7 @@ class StepWatcher:
 
     def remove(self) -> None:
         """Stop watching and leave no hook behind."""
+        self._bare = None
         if self in _active:
             _active.remove(self)
         for undo in self._undo.values():
@@ -216,6 +219,8 @@ class StepWatcher:
 
     def _watch_optimizers(self) -> None:
         def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if self._bare is not None and self._still_bare(optimizer):
+                return
             key = self._key_of(optimizer)
             self.optimizer_steps += 1
             if self._known_cycle != (key,):
@@ -260,6 +265,35 @@ class StepWatcher:
         self._calls.settle()
         if self._source != MODULE or self._hooked is not None:
             self._drop("module call")
+
+    # Bare steps
+
+    def begin_bare(self, wanted: int, step_s: float) -> BareSteps | None:
+        """Note of so many steps nothing but their ends; ``None`` where these are not so simple.
+
+        The last of them ends as every step does. So does the next step after a surprise.
+        """
+        of: Any = None
+        if self._source == OPTIMIZER and len(self._known_cycle) == 1:
+            keys = self._keys.items()
+            of = next((each for each, key in keys if key == self._known_cycle[0]), None)
+        elif self._source == MODULE and not self._name and self._hooked is not None:
+            of = self._hooked()
+        if of is None or "module call" in self._undo or not self._calls.begin_bare():
+            return None
+        self._bare = BareSteps(wanted, step_s, of)
+        return self._bare
+
+    def _still_bare(self, of: Any) -> bool:
+        bare = self._bare
+        if bare is None or bare.goes_on(of):
+            return bare is not None
+        self._bare = None
+        self._calls.end_bare()
+        self.ended[self._source] += bare.unheard
+        if self._source == OPTIMIZER:
+            self.optimizer_steps += bare.unheard
+        return False
 
     # Boundaries
 
@@ -329,6 +363,8 @@ class StepWatcher:
             return
 
         def after_forward(called: Any, args: Any, result: Any) -> None:
+            if self._bare is not None and self._still_bare(called):
+                return
             self._of_hooked += 1
             self._elsewhere = 0
             self._ended(MODULE, id(called))

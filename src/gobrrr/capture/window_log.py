@@ -110,6 +110,12 @@ class WindowLog:
             )
         self._faults, self._graphs = faults, graphs
 
+    def skipped(self) -> None:
+        """Windows came of which nothing is known but what others noted; the next one begins."""
+        if self._calls is not None:
+            self._calls.take(self._result.thread)
+        self._faults, self._graphs = minor_faults(), graphs_compiled()
+
     def closed(self, begin_ns: int | None, phase: str) -> None:
         """The program ends: what it did after its last step, up to the end of its last call."""
         if self._calls is None or begin_ns is None:
@@ -134,6 +140,10 @@ class WindowLog:
     def sorted(self) -> Sorted:
         """The steps so far, told apart."""
         return self._sorter.sorted()
+
+    def alike(self) -> bool:
+        """Whether the steps so far are of one kind; without their calls nobody knows."""
+        return self._calls is not None and self.sorted().alike
 
     def varying(self) -> bool:
         """Whether the steps differ in size, by those so far."""

@@ -1,0 +1,96 @@
+"""Steps at whose ends nothing but a clock and a counter are read.
+
+What tells steps apart costs some ten microseconds in each: hooks on its modules, and what the
+bookkeeping between two steps takes from the caches. Of a step of a millisecond that is a part, so
+some are timed with all of it gone. Nothing is known of what such a step does: whether it is of the
+usual kind is told by the steps before and after.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from gobrrr.capture.process_counters import minor_faults
+
+# Above this length of a step the hooks are less than a hundredth of it.
+SHORT_STEP_S = 0.01
+# A block ends when it has taken so many times as long as was expected: steps may have grown.
+_MUCH_LONGER = 4.0
+# Each half of a block has so many steps at the least for the two to be compared.
+_FEWEST_OF_HALF, _OTHER_HALF = 20, 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class BareBlock:
+    """Lengths, page faults and ends of bare steps in a row; ends on ``time.perf_counter_ns``."""
+
+    lengths_ns: list[int]
+    faults: list[int]
+    ended_ns: list[int]
+
+    def later(self, steps: int) -> BareBlock:
+        """The last ones, so many."""
+        first = len(self.lengths_ns) - steps
+        return BareBlock(self.lengths_ns[first:], self.faults[first:], self.ended_ns[first:])
+
+
+class BareSteps:
+    """Notes the ends of steps, in memory that is there before the first of them.
+
+    Args:
+        wanted: so many steps; the end before the first is noted too.
+        step_s: how long one is expected to be.
+        of: what ends them: an optimizer, a module.
+    """
+
+    def __init__(self, wanted: int, step_s: float, of: object) -> None:
+        self._ended_ns, self._faults = (array("q", bytes(8 * (wanted + 1))) for _ in range(2))
+        self._last, self._of = wanted, of
+        self._thread = threading.get_ident()
+        self._latest_ns = time.perf_counter_ns() + int(_MUCH_LONGER * (wanted + 1) * step_s * 1e9)
+        # Ends that nobody else hears of, and all.
+        self.unheard = self._ended = 0
+        # Something else has ended meanwhile.
+        self.surprised = False
+
+    def goes_on(self, of: object) -> bool:
+        """A step ends, of the optimizer or module given; false if it is the last, or none of these.
+
+        Also where steps have become much longer than expected.
+        """
+        if of is not self._of or threading.get_ident() != self._thread:
+            self.surprised = True
+            return False
+        at = self._ended
+        # The counter first: it is the clock that the steps are told by.
+        self._faults[at] = minor_faults()
+        now = self._ended_ns[at] = time.perf_counter_ns()
+        self._ended = at + 1
+        if at == self._last or now > self._latest_ns:
+            return False
+        self.unheard += 1
+        return True
+
+    def block(self) -> BareBlock:
+        """The steps so far."""
+        ended, faults = self._ended_ns[: self._ended], self._faults[: self._ended]
+        lengths_ns = [b - a for a, b in pairwise(ended)]
+        return BareBlock(lengths_ns, [b - a for a, b in pairwise(faults)], ended[1:].tolist())
+
+
+def steady(lengths_ns: list[int]) -> list[int]:
+    """The later half of the steps where these differ from the earlier: the program settles yet.
+
+    >>> steady([900] * 20 + [500] * 20) == [500] * 20, steady([500, 900])
+    (True, [500, 900])
+    """
+    half = len(lengths_ns) // 2
+    if half < _FEWEST_OF_HALF:
+        return lengths_ns
+    earlier, later = median(lengths_ns[:half]), median(lengths_ns[half:])
+    return lengths_ns[half:] if abs(earlier - later) > _OTHER_HALF * earlier else lengths_ns
