@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from itertools import count
 
 import pytest
@@ -66,6 +67,16 @@ def test_what_a_compilation_leaves_is_not_collected_again_and_again(watch):
         for compiles in ((False, False, False), (True, False, False))
     ]
     assert counted == [15, 5]
+
+
+def test_what_the_collector_takes_is_no_time_of_a_line():
+    times = iter((5 * MS, 35 * MS))
+    made = ProgramWatch(lambda: next(times), lambda mark: None)
+    for phase in ("start", "stop"):
+        made._on_gc(phase, {"generation": 2})
+    for now_ns, stands_for_ns in ((40 * MS, 50 * MS), (60 * MS, 20 * MS)):
+        made.note(sys._getframe(), now_ns, stands_for_ns)
+    assert [note.stands_for_ns for note in made._notes] == [20 * MS, 20 * MS]
 
 
 def flags():

@@ -27,7 +27,7 @@ APPENDED = """def f(n):
 def looked_at(where, *notes):
     made = (MadeFact("tensor", where, "list of numbers", 10_000, 0.1),)
     return facts(leaves={"overhead.python": 0.8}, program=program(
-        made=made, recorded=1, notes=notes))  # fmt: skip
+        made=made, recorded=1, notes_taken=9, notes=notes))  # fmt: skip
 
 
 def test_what_an_environment_takes_is_no_counting(line):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fixes.facts import facts, op, product
@@ -211,7 +213,11 @@ def test_a_recurrence_micro_batches_and_a_few_calls_are_none():
 
 
 def made(given="list of numbers", elements=10_000):
-    return program(made=(MadeFact("tensor", "train.py:5 in f", given, elements, 0.3),), recorded=1)
+    return program(
+        made=(MadeFact("tensor", "train.py:5 in f", given, elements, 0.3),),
+        recorded=1,
+        notes_taken=9,
+    )
 
 
 def test_numbers_counted_out_by_python_are_named():
@@ -224,11 +230,23 @@ def test_numbers_counted_out_by_python_are_named():
     assert names(facts(leaves={"overhead.python": 0.8}, program=arrays)) == []
 
 
+def test_what_no_look_has_seen_takes_no_part_of_the_step():
+    """The recorded step was interrupted there."""
+    known = replace(made(), notes_taken=100)
+    assert names(facts(leaves={"overhead.python": 0.8}, program=known)) == []
+    seen = (NoteFact("train.py:5 in g", "", "", "", 20, 0.2),)
+    found = only(facts(leaves={"overhead.python": 0.8}, program=replace(known, notes=seen)))
+    assert found.prediction.high_s == pytest.approx(0.21)
+
+
 def test_looks_see_the_lists_that_are_given_ready(line):
     where = line("rows = [\n    [j > i for j in range(9)]\n]\nmask = torch.tensor(rows)\n", 4)
     notes = (NoteFact(where.replace(":4", ":2"), "", "", "", 50, 0.5),)
     known = program(
-        made=(MadeFact("tensor", where, "list of numbers", 10_000, 0.1),), recorded=1, notes=notes
+        made=(MadeFact("tensor", where, "list of numbers", 10_000, 0.1),),
+        recorded=1,
+        notes_taken=9,
+        notes=notes,
     )
     found = only(facts(leaves={"overhead.python": 0.8}, program=known))
     assert found.prediction.high_s == pytest.approx(0.5)

@@ -268,6 +268,20 @@ def test_what_is_compiled_once_saves_nothing_of_a_long_run(name):
     assert told == ([name, "heap_trim"] if large else ["heap_trim", name])
 
 
+def test_what_a_loop_over_tensors_makes_on_the_way_is_saved_with_it():
+    made = walk("aten::mul")
+    alone, both = (
+        causes_of(facts(ops, **TRAINS))[0].prediction for ops in (walk(), [*made, *walk()])
+    )
+    assert both.high_s == pytest.approx(2 * alone.high_s)
+
+
+def test_what_follows_the_last_backward_pass_is_no_micro_batch():
+    added = op("aten::add_", host_s=1e-3, source=LINE, phase="forward")
+    (finding,) = causes_of(facts([*passes(16, 1e-3), added], **TRAINS))
+    assert finding.fix == "small_micro_batches" and finding.because.startswith("16 micro-batches")
+
+
 def test_batches_without_a_loader_are_called_no_epoch():
     ops = [op("aten::mm", [(16, 64)])]
     (finding,) = causes_of(facts(ops, program=program(compilations=compiled(mismatch(4)))))

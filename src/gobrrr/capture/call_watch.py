@@ -102,28 +102,30 @@ class CallWatch:
 
         module_class = torch.nn.Module
         original = module_class.__call__
-        present = True
+        present, watch = True, self
 
-        def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # ``self`` is the module: torch's profiler of Python frames (with_stack, with_modules) looks
+        # for the function that is ``Module.__call__``, and takes its ``self`` for one.
+        def outermost_call(self: Any, *args: Any, **kwargs: Any) -> Any:
             # torch.compile(module) takes the bound __call__ of that moment, and then traces this.
             idle = torch.compiler.is_compiling() or not present
             if idle or in_backward() or in_data_loader():
-                return original(module, *args, **kwargs)
+                return original(self, *args, **kwargs)
             module_class.__call__ = original
-            unhooked = self._unhooked(module)
+            unhooked = watch._unhooked(self)
             if unhooked:
-                self.program.padding.look(args, kwargs, sys._getframe(1))
-                self.began(module, args, kwargs)
+                watch.program.padding.look(args, kwargs, sys._getframe(1))
+                watch.began(self, args, kwargs)
             result = None
             try:
-                result = original(module, *args, **kwargs)
+                result = original(self, *args, **kwargs)
                 return result
             finally:
                 if unhooked:
-                    self.ended(module, result)
+                    watch.ended(self, result)
                 if present:
                     module_class.__call__ = outermost_call
-                    after(module)
+                    after(self)
 
         module_class.__call__ = outermost_call
 

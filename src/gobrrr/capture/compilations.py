@@ -7,6 +7,10 @@ import sys
 from gobrrr.capture.program_facts import CompilationFact
 from gobrrr.capture.source_lines import format_line, is_gobrrr_file
 
+# What stands around a module's call while modules are looked for (``CallWatch.discover``): a module
+# that was handed to torch.compile meanwhile is compiled with it.
+OUTERMOST_CALL, COMPILED_MODULE = "outermost_call", "a compiled module"
+
 
 def compilations() -> tuple[CompilationFact, ...]:
     """What torch.compile did in this process, oldest first; nothing where it was never loaded."""
@@ -20,10 +24,13 @@ def compilations() -> tuple[CompilationFact, ...]:
     for each in get():
         frame = str(getattr(each, "compile_id", None) or "").rpartition("/")[0]
         name, file = getattr(each, "co_name", None), getattr(each, "co_filename", None)
-        # A step that is recorded goes through functions of gobrrr's.
-        if name is not None and file is not None and not is_gobrrr_file(file):
+        if name is not None and file is not None:
+            # A step that is recorded goes through functions of gobrrr's.
             first = getattr(each, "co_firstlineno", None)
-            named[frame] = name, format_line(file, first or 0, name)
+            if not is_gobrrr_file(file):
+                named[frame] = name, format_line(file, first or 0, name)
+            elif name == OUTERMOST_CALL:
+                named[frame] = COMPILED_MODULE, ""
         if frame not in named:
             continue
         start_us = getattr(each, "start_time_us", None)

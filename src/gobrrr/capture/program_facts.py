@@ -185,6 +185,23 @@ class PaddingFact:
 
 
 @dataclass(frozen=True, slots=True)
+class OptimizerFact:
+    """An optimizer: its class, how it loops over tensors, and how many and how large they are.
+
+    ``of_torch``: it comes with torch; ``takes_sparse``: sparse gradients move the same elements by
+    the same amount as dense ones do.
+    """
+
+    name: str
+    tensors: int
+    elements: int
+    fused: bool | None = None
+    foreach: bool | None = None
+    of_torch: bool = True
+    takes_sparse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DataParallelFact:
     """A ``DistributedDataParallel``.
 
@@ -272,6 +289,7 @@ class ProgramFacts:
         marks: named stretches. Their share of the wall time includes what a step would have taken.
         calls: outermost calls of modules by how they were called.
         padding: of the first calls of modules, where their arguments say.
+        optimizers: those that had stepped when steps were first profiled.
         data_parallel: the modules whose gradients are averaged over ranks.
         threads: other Python threads.
         compilations: of torch.compile, oldest first.
@@ -299,6 +317,7 @@ class ProgramFacts:
     marks: tuple[MarkFact, ...] = ()
     calls: tuple[CallFact, ...] = ()
     padding: tuple[PaddingFact, ...] = ()
+    optimizers: tuple[OptimizerFact, ...] = ()
     data_parallel: tuple[DataParallelFact, ...] = ()
     threads: tuple[ThreadFact, ...] = ()
     compilations: tuple[CompilationFact, ...] = ()

@@ -25,9 +25,11 @@ from gobrrr.capture.program_facts import (
     CallFact,
     CollectionsFact,
     CompilationFact,
+    DataParallelFact,
     LoaderFact,
     MarkFact,
     NoteFact,
+    OptimizerFact,
     ProgramFacts,
 )
 from gobrrr.capture.saving_watch import watch_saving
@@ -88,10 +90,14 @@ class ProgramWatch:
         self._mark = mark
         self._undo: list[Callable[[], None]] = []
         self._collections: list[_Collection] = []
-        self._collecting_ns = 0
+        self._collecting_ns = self._collected_ns = 0
         self._loaders: dict[LoaderFact, None] = {}
         self._notes: deque[_Note] = deque(maxlen=MOST_NOTES)
         self._modules = modules
+        self._data_parallel: tuple[DataParallelFact, ...] = ()
+        self._optimizers: tuple[OptimizerFact, ...] = ()
+        # Those of the program that have stepped, as far as whoever watches its steps knows them.
+        self.optimizers: Callable[[], Iterable[Any]] = tuple
         self.threads = OtherThreads()
         self.padding = PaddingWatch()
         self.gone_back = GoneBack()
@@ -113,8 +119,23 @@ class ProgramWatch:
                 self._undo.pop()()
 
     def note(self, frame: FrameType, now_ns: int, stands_for_ns: int) -> None:
-        """Where the main thread is, and in which modes; how much time that stands for."""
+        """Where the main thread is, and in which modes; how much time that stands for.
+
+        What the garbage collector took meanwhile is no time of the line that it came up at.
+        """
+        stands_for_ns = max(0, stands_for_ns - self._collected_ns)
+        self._collected_ns = 0
         self._notes.append(_Note(now_ns, stands_for_ns, _place(frame), _modes()))
+
+    def see_objects(self) -> None:
+        """Note what optimizers and wrappers of modules say of themselves.
+
+        A script may end before it is diagnosed, and what its functions hold with it.
+        """
+        from gobrrr.capture.optimizer_facts import described
+
+        self._data_parallel = data_parallel(self._modules())
+        self._optimizers = described(self.optimizers())
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
@@ -122,6 +143,7 @@ class ProgramWatch:
         elif self._collecting_ns and len(self._collections) < _MOST_COLLECTIONS:
             begin_ns, now = self._collecting_ns, self._clock()
             self._collecting_ns = 0
+            self._collected_ns += now - begin_ns
             if now - begin_ns >= LONG_NS:
                 # A collection may begin where no Python runs.
                 frame = sys._getframe().f_back
@@ -160,7 +182,8 @@ class ProgramWatch:
             marks=_marks_of(plain),
             calls=_calls_of(plain, self.gone_back),
             padding=tuple(self.padding.seen),
-            data_parallel=data_parallel(self._modules()),
+            optimizers=self._optimizers,
+            data_parallel=data_parallel(self._modules()) or self._data_parallel,
             threads=self.threads.facts(),
             compilations=compiled,
             recompile_limit=limit if isinstance(limit, int) else None,

@@ -45,7 +45,8 @@ def same_steps(measured: Measurements) -> Measurements:
             return measured
         # It ended in their midst.
         places = [i for i, window in enumerate(found.windows) if not window.attached]
-        measured = replace(measured, plain_windows=[places, []], plain_ns=[[], []])
+        lengths_ns = [found.windows[i].length_ns for i in places]
+        measured = replace(measured, plain_windows=[places, []], plain_ns=[lengths_ns, []])
     plain_ns, plain_windows = _plain(measured, found)
     bare, notices = _bare(measured, found), measured.notices
     # Of a device the steps' buffers are its own.

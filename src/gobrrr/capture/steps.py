@@ -145,6 +145,7 @@ class StepWatcher:
         self.unfinished = 0
         self.outermost: weakref.ref[Any] | None = None
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._calls.program.optimizers = lambda: self.optimizers
         self._keys: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
         # Steps that have ended, and steps of optimizers, whatever came of them.
         self.ended: Counter[str] = Counter()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MUCH_LONGER, LONGEST_S = 4.0, 0.5
 # The program's modules are known after this many steps: from then on each has hooks of its own.
 STEPS_TO_SETTLE = 3
+# Steps without gradients that are recorded: what differs between two of them varies.
+INFERRING_RECORDED = 2
 
 
 class WindowLog:
@@ -83,6 +85,7 @@ class WindowLog:
         made = Profiling(profiler, longest_s)
         if self._calls is not None:
             self._calls.after_call = made.look
+            self._calls.program.see_objects()
         return made
 
     def cut_again(self, profiling: Profiling | None) -> str:
@@ -160,7 +163,9 @@ class WindowLog:
         if not found.pure(self.last):
             self._retries += 1
             return self._retries <= _retries(affordable)
-        few = self._recorded(found) < self._wanted
+        # What a program infers from may grow from step to step, in which all else is alike.
+        infers = bool(found.shape) and not any(key.gradients for key in found.shape)
+        few = self._recorded(found) < max(self._wanted, INFERRING_RECORDED if infers else 0)
         return affordable and (few or self._lacks_sizes(found))
 
     def one_is_too_few(self, affordable: bool) -> bool:

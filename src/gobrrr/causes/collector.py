@@ -56,5 +56,6 @@ COLLECTED_BY_HAND = Cause(
     title="gc.collect() is called in the loop (garbage collection)",
     words=("gc.collect", "gc.collect slow", "empty_cache gc.collect each step"),
     find=_called,
-    remedy="leave gc.collect() out of the loop; it frees no memory of tensors that are in no cycle",
+    remedy="leave gc.collect() out of the loop: it frees no tensor that is in no cycle. Where it "
+    "has to be, gc.freeze() once all that lives long is made: it then looks through what is new",
 )

@@ -1,4 +1,4 @@
-"""Evaluation that records gradients nobody goes back through: ``torch.no_grad``."""
+"""Evaluation and inference that record gradients nobody goes back through: ``torch.no_grad``."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ _LOW, _EXPECTED, _HIGH = 0.0, 0.15, 0.35
 
 def _find(facts: Facts) -> Found | None:
     program = facts.program
-    if program is None or not facts.trains:
+    if program is None:
         return None
-    trained = {(call.module, call.index) for call in program.calls if call.training}
-    found = [
-        call
-        for call in program.calls
-        if call.went_back is False and not call.training and (call.module, call.index) in trained
-    ]
+    unused = [call for call in program.calls if call.gradients and call.went_back is False]
+    if facts.trains:
+        # A module that is never trained may be another's loss, or frozen.
+        trained = {(call.module, call.index) for call in program.calls if call.training}
+        found = [c for c in unused if not c.training and (c.module, c.index) in trained]
+    else:
+        found = [] if any(call.went_back for call in program.calls) else unused
     if not found:
         return None
     share = min(1.0, sum(call.share for call in found))
     return saves_of_wall(
-        f"{count(sum(call.count for call in found))} calls of {found[0].module} in eval mode "
-        f"record gradients, and no step goes back through them: {percent(share)} of the wall time",
+        f"{count(sum(call.count for call in found))} calls of {found[0].module}"
+        f"{' in eval mode' if facts.trains else ''} record gradients, and no step goes back "
+        f"through them: {percent(share)} of the wall time",
         tuple(dict.fromkeys(call.source for call in found if call.source)),
         _LOW * share, _EXPECTED * share, _HIGH * share, share,
     )  # fmt: skip
@@ -34,8 +36,10 @@ def _find(facts: Facts) -> Found | None:
 
 EVALUATION_GRADIENTS = Cause(
     name="evaluation_with_gradients",
-    title="evaluation records gradients that nobody uses (torch.no_grad)",
+    title="evaluation or inference records gradients that nobody uses (torch.no_grad)",
     words=("torch.no_grad", "inference_mode", "validation out of memory", "eval() no_grad"),
     find=_find,
-    remedy="with torch.no_grad(): around the evaluation (model.eval() alone does not do it)",
+    verified_by="inference_mode",
+    remedy="with torch.no_grad(): or torch.inference_mode() around it: "
+    "model.eval() alone does not do it",
 )

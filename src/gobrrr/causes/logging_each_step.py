@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from gobrrr.capture.program_facts import NoteFact
 from gobrrr.causes.cause import Cause, Found, saves_of_wall
-from gobrrr.causes.noted import most_saved, noted, starts_with, text_of
+from gobrrr.causes.noted import most_saved, noted, place_of, starts_with, text_of
+from gobrrr.causes.source_text import function_text
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import percent
 
@@ -21,6 +22,9 @@ _LOGGERS = (
 )  # fmt: skip
 _SYNCED = re.compile(r"\bf(data)?sync\s*\(|\bos\.sync\s*\(")
 _HISTOGRAM = re.compile(r"hist(ogram(dd)?|c)?\s*\(")
+# A carriage return that is written: who draws a bar of one's own.
+_REDRAWN = re.compile(r"""(print|write)\s*\(.*(\\r|\\x1b\[|\\033\[)""")
+_MOST_OF_BAR = 25
 _READS = re.compile(r"\.(item|cpu|numpy|tolist)\s*\(")
 # Not ``torch.log``.
 _WRITES = re.compile(
@@ -38,7 +42,16 @@ def _histogram(note: NoteFact) -> bool:
 
 
 def _bar(note: NoteFact) -> bool:
-    return starts_with(note.inner, *_BARS)
+    return starts_with(note.inner, *_BARS) or _redraws(note.line)
+
+
+def _redraws(line: str) -> bool:
+    """Whether a line writes over the line of a terminal, or is in a small function that does."""
+    if _REDRAWN.search(text_of(line)):
+        return True
+    where = place_of(line)
+    text = "" if where is None else function_text(where.path, where.number)
+    return text.count("\n") <= _MOST_OF_BAR and bool(_REDRAWN.search(text))
 
 
 def _logged(note: NoteFact) -> bool:
@@ -95,7 +108,7 @@ LOGGING_EACH_STEP = Cause(
 )
 PROGRESS_BAR = Cause(
     name="progress_bar",
-    title="a progress bar is drawn in each step (tqdm)",
+    title="a progress bar is drawn in each step (tqdm, mininterval)",
     words=("tqdm slow", "tqdm mininterval", "refresh_rate", "set_postfix refresh"),
     find=_finder("a progress bar is drawn", _bar),
     remedy="tqdm(loader, mininterval=1.0), set_postfix(..., refresh=False)",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.source_text import lines_with
 from gobrrr.fixes.dataflow import Flow, flow_of
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.timeline.names import starred
@@ -98,9 +100,19 @@ def _find(facts: Facts) -> Found | None:
         f"them and their fixed cost take {time_text(_host_s(ops, modules))} "
         f"({percent(_host_s(ops, modules) / facts.step_s)} of the step), and kernels "
         f"{time_text(below_s)} more than at the ceilings",
-        lines_of([op for op in ops if op.phase != "backward"]),
+        (*_loops(most, ops)[:1], *lines_of([op for op in ops if op.phase != "backward"])[:2]),
         0.5 * host_s, 0.8 * host_s + 0.2 * below_s, host_s + below_s,
     )  # fmt: skip
+
+
+def _loops(path: str, ops: list[OpFact]) -> tuple[str, ...]:
+    """The user's loops over the list that ``path`` (``moe.experts.*.up``) goes through."""
+    before = path.split("*")[0].strip(".").split(".")
+    name = next((part for part in reversed(before) if part and not part.isdigit()), "")
+    if not name:
+        return ()
+    loop = re.compile(rf"\bfor\b.*\bin\b.*\b{re.escape(name)}\b")
+    return lines_with(loop, (op.source for op in ops if op.source))
 
 
 def _host_s(ops: list[OpFact], modules: set[str]) -> float:

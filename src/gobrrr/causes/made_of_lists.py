@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from gobrrr.capture.program_facts import MadeFact
 from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.noted import most_at
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, time_text
 
@@ -22,6 +23,8 @@ def _find_made(facts: Facts, made: list[MadeFact], how: str, within_s: float) ->
         by_line[each.line].append(each)
     lines = sorted(by_line, key=lambda line: -sum(each.seconds for each in by_line[line]))
     taken_s = sum(each.seconds for each in made) / program.recorded
+    # One slow moment of the recorded step would pass for all of them.
+    taken_s = min(taken_s, most_at(facts, lines))
     elements = sum(each.elements for each in made) / program.recorded
     calls = len(made) / program.recorded
     left_s = 4 * elements / _STACKED_BYTES_PER_S + calls * _PER_CALL_S
@@ -43,8 +46,14 @@ def _made_of(facts: Facts, *given: str) -> list[MadeFact]:
 def _of_lists(facts: Facts) -> Found | None:
     # No kernel runs meanwhile.
     within_s = facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
-    made = _made_of(facts, "list of arrays", "list of tensors")
+    made = _made_of(facts, "list of arrays")
     return _find_made(facts, made, "walks every number in Python", within_s)
+
+
+def _of_lists_of_tensors(facts: Facts) -> Found | None:
+    within_s = facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
+    made = _made_of(facts, "list of tensors")
+    return _find_made(facts, made, "copies one after the other", within_s)
 
 
 def _of_tensors(facts: Facts) -> Found | None:
@@ -63,7 +72,15 @@ TENSOR_OF_ARRAYS = Cause(
     words=("creating a tensor from a list of numpy.ndarrays is extremely slow", "np.stack",
            "torch.tensor slow", "torch.from_numpy"),
     find=_of_lists,
-    remedy="torch.from_numpy(np.stack(arrays)); torch.stack(tensors) of tensors",
+    remedy="torch.from_numpy(np.stack(arrays))",
+)  # fmt: skip
+TENSOR_OF_TENSORS = Cause(
+    name="tensor_of_tensors",
+    title="torch.tensor copies a list of tensors one by one (torch.stack, one index)",
+    words=("torch.tensor of a list of tensors", "torch.stack", "indexing one element at a time",
+           "only one element tensors can be converted to Python scalars"),
+    find=_of_lists_of_tensors,
+    remedy="torch.stack(tensors), or one index for all of them: values[indices]",
 )  # fmt: skip
 TENSOR_OF_TENSOR = Cause(
     name="tensor_of_tensor",

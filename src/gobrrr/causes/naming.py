@@ -67,7 +67,12 @@ def _of_run(
         recorded=len(measured.recorded_steps),
         slept=_slept(measured),
     )
-    return replace(facts, program=program, loaders=facts.loaders or program.loaders)
+    return replace(
+        facts,
+        program=program,
+        loaders=facts.loaders or program.loaders,
+        optimizers=facts.optimizers or program.optimizers,
+    )
 
 
 def name_causes_of_job(diagnosis: Diagnosis) -> None:

@@ -6,7 +6,7 @@ import linecache
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from gobrrr.fixes.facts import Facts
 
 # Fewer notes than these may be chance.
 _FEWEST = 3
+# So many say that what none of them saw is rare.
+_MANY = 50
 # Of a normal distribution, for an interval of 95 %.
 _Z = 1.96
 _FUNCTION = re.compile(r"\s*(async )?def (?P<name>\w+)")
@@ -53,6 +55,24 @@ def noted(facts: Facts, wanted: Callable[[NoteFact], bool]) -> Noted | None:
         tuple(callee for callee, _ in callees.most_common(3) if callee),
         count,
     )  # fmt: skip
+
+
+def most_at(facts: Facts, lines: Iterable[str]) -> float:
+    """Seconds of a step that some lines can take, by how often the main thread was seen at them.
+
+    One look more than there were: of few looks nothing follows, and it is the whole step.
+    """
+    program = facts.program
+    taken = 0 if program is None else program.notes_taken
+    if program is None or taken < _MANY:
+        return facts.step_s
+    wanted = {place[:2] for line in lines if (place := place_of(line)) is not None}
+    share = sum(
+        note.share
+        for note in program.notes
+        if (place := place_of(note.line)) is not None and place[:2] in wanted
+    )
+    return min(1.0, (share + 1 / taken) / max(facts.steps_share, 1e-9)) * facts.step_s
 
 
 def _interval(share: float, taken: int) -> tuple[float, float]:
@@ -123,6 +143,12 @@ def lines_saying(facts: Facts, *words: str) -> tuple[str, ...]:
             if is_code and any(word in code for word in words):
                 said.append(f"{path}:{number} in {function}")
     return tuple(said)
+
+
+def loader_lines(facts: Facts) -> tuple[str, ...]:
+    """Where a step waits for data, and where a loader is made, which is what one would change."""
+    waits = [idle.source for idle in facts.idle if idle.cause == "data_loading" and idle.source]
+    return tuple(dict.fromkeys((*waits[:2], *lines_saying(facts, "DataLoader(")[:1])))
 
 
 def starts_with(name: str, *packages: str) -> bool:

@@ -29,7 +29,7 @@ def _walks(op: OpFact) -> int | None:
     if op.name not in _IN_PLACE and op.name not in _NORMS:
         return None
     given = next(iter(op.call.tensors), None)
-    if given is None or op.module or op.nodes or given.offset or not given.is_contiguous:
+    if given is None or op.nodes or given.offset or not given.is_contiguous:
         return None
     # Counters (batches that a normalisation has seen) are integers.
     return given.storage if given.dtype.startswith(("float", "bfloat")) else None
@@ -42,13 +42,18 @@ def _overhead_s(op: OpFact) -> float:
 def _find_loop(facts: Facts) -> Found | None:
     if not facts.in_order or not facts.trains:
         return None
-    own = not any(each.of_torch for each in facts.optimizers)
+    own = bool(facts.optimizers) and not any(each.of_torch for each in facts.optimizers)
     by_line: dict[str, list[OpFact]] = defaultdict(list)
     walked: dict[str, set[int]] = defaultdict(set)
     for op in facts.ops:
-        storage = _walks(op) if op.source and (own or op.phase != "optimizer") else None
-        if storage is not None and op.phase != "backward":
-            by_line[op.source].append(op)
+        if not op.source or op.module or op.phase == "backward":
+            continue
+        if op.phase == "optimizer" and not own:
+            continue
+        # What is made on the way goes with it.
+        by_line[op.source].append(op)
+        storage = _walks(op)
+        if storage is not None:
             walked[op.source].add(storage)
     lines = [line for line, storages in walked.items() if len(storages) >= _FEWEST_TENSORS]
     lines.sort(key=lambda line: -sum(map(_overhead_s, by_line[line])))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from gobrrr.capture.compilations import COMPILED_MODULE
 from gobrrr.capture.program_facts import CompilationFact, ProgramFacts
-from gobrrr.capture.source_lines import format_line
+from gobrrr.capture.source_lines import format_line, is_user_file
 from gobrrr.causes.cause import Cause, Found, saves_of_wall
+from gobrrr.causes.noted import lines_saying
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, time_text
 
@@ -33,7 +35,11 @@ def guard_of(reason: str) -> str:
 
 def _guard_lines(again: list[CompilationFact]) -> list[str]:
     """The user's lines that the guards come from."""
-    found = [place for each in again if (place := _PLACE.search(each.reason)) is not None]
+    found = []
+    for each in again:
+        # Of the stack the innermost that is the user's: what called it may be torch's, or gobrrr's.
+        places = [each for each in _PLACE.finditer(each.reason) if is_user_file(each["path"])]
+        found += places[-1:]
     return [format_line(each["path"], int(each["line"]), each["name"]) for each in found]
 
 
@@ -65,12 +71,17 @@ def _goes_on(program: ProgramFacts, again: list[CompilationFact]) -> bool:
 
 
 def _told(
-    program: ProgramFacts, again: list[CompilationFact], evidence: str, *, once: bool
+    program: ProgramFacts,
+    again: list[CompilationFact],
+    evidence: str,
+    *,
+    once: bool,
+    at: tuple[str, ...] = (),
 ) -> Found:
     seconds = sum(each.seconds or 0.0 for each in again)
     share = min(1.0, seconds / program.seen_s) if program.seen_s > 0 else 0.0
-    lines = (*_guard_lines(again[-1:]), *program.compiling)
-    lines = (*lines, *(each.line for each in again[-1:] if not _of_torch(each)))
+    lines = (*at, *_guard_lines(again[-1:]), *program.compiling)
+    lines = (*lines, *(each.line for each in again[-1:] if each.line and not _of_torch(each)))
     return saves_of_wall(
         f"{evidence}; these compilations took {time_text(seconds)}, {percent(share)} of the "
         f"{time_text(program.seen_s)} that were seen",
@@ -81,13 +92,15 @@ def _told(
 
 def _name(made: list[CompilationFact]) -> str:
     each = made[0]
-    return "a compiled module" if _of_torch(each) else f"{each.function} ({each.line})"
+    unnamed = _of_torch(each) or not each.line
+    return COMPILED_MODULE if unnamed else f"{each.function} ({each.line})"
 
 
 def _ragged(facts: Facts) -> Found | None:
     program = facts.program
     if program is None:
         return None
+    loader = lines_saying(facts, "DataLoader(") if facts.loaders else ()
     for made in _by_function(program).values():
         again = _again(made)
         sizes = [match for each in again if (match := _SIZE.search(each.reason))]
@@ -104,7 +117,7 @@ def _ragged(facts: Facts) -> Found | None:
             program, related,
             f"{_name(made)} was compiled for batches of {count(usual)} and again for one of "
             f"{count(other)} (guard: {guard_of(sizes[0].string)})",
-            once=True,
+            once=True, at=loader[:1],
         )  # fmt: skip
     return None
 

@@ -49,8 +49,15 @@ def _find(facts: Facts) -> Found | None:
     return saves(
         f"{count(len(each))} casts a step of {count(len(repeated))} weights take "
         f"{time_text(taken_s)} ({percent(min(1.0, taken_s / facts.step_s))} of the step); {how}",
-        lines_of(each), 0.5 * saved_s, 0.9 * saved_s, saved_s,
+        (*lines_of(each)[:2], *_calls(facts)), 0.5 * saved_s, 0.9 * saved_s, saved_s,
     )  # fmt: skip
+
+
+def _calls(facts: Facts) -> tuple[str, ...]:
+    """Where the program calls its model, which is where autocast stands and weights are given."""
+    calls = () if facts.program is None else facts.program.calls
+    found = max(calls, key=lambda call: call.total_s, default=None)
+    return () if found is None or not found.source else (found.source,)
 
 
 REPEATED_CASTS = Cause(

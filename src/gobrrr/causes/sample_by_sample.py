@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.noted import loader_lines
 from gobrrr.fixes.facts import Facts, LoaderFact
 from gobrrr.timeline.quantities import percent, time_text
 
@@ -40,7 +41,7 @@ def _find(facts: Facts) -> Found | None:
         f"{loader.dataset} holds its samples in memory, and each step fetches {batch} of them one "
         f"by one and stacks them: {time_text(loading_s)} of the step "
         f"({percent(loading_s / facts.step_s)}), {time_text(left_s)} for each sample",
-        tuple(i.source for i in facts.idle if i.cause == "data_loading" and i.source)[:3],
+        loader_lines(facts),
         0.3 * loading_s, 0.7 * (loading_s - left_s), loading_s - left_s,
     )  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gobrrr.causes.cause import Cause, Found, saves
-from gobrrr.causes.updates import updates_of
+from gobrrr.causes.updates import passes_of
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.timeline.quantities import count, percent, time_text
 
@@ -19,12 +21,12 @@ def _overhead_s(ops: list[OpFact]) -> float:
 def _find(facts: Facts) -> Found | None:
     if not facts.trains or not facts.in_order:
         return None
-    passes = max(updates_of(facts), key=len, default=[])
+    passes = max(passes_of(facts), key=len, default=[])
     # Passes of other models, or of other sizes, are no micro-batches.
-    likeness = [tuple(op.name for op in ops) for ops in passes]
+    likeness = Counter(tuple(op.name for op in ops) for ops in passes)
     number = len(passes)
     # The first may make the gradients that the others add to.
-    if number < _FEWEST or likeness.count(likeness[-1]) < 0.7 * number:
+    if number < _FEWEST or max(likeness.values()) < 0.7 * number:
         return None
     overhead_s = sum(map(_overhead_s, passes))
     kernels_s = sum(op.kernel_s for ops in passes for op in ops)
@@ -32,7 +34,11 @@ def _find(facts: Facts) -> Found | None:
         return None
     lines = [op.source for op in passes[-1] if op.phase == "backward" and op.source]
     lines = lines or [op.source for op in passes[-1] if op.source]
-    calls = [op.source for op in passes[-1] if op.phase == "forward" and op.source]
+    # The loss of a micro-batch, or what else comes last before its backward pass.
+    forward = [op for op in passes[-1] if op.phase == "forward" and op.source]
+    calls = [op.source for op in reversed(forward) if not op.module] or [
+        op.source for op in forward
+    ]
     return saves(
         f"{count(number)} micro-batches before an update, each with "
         f"{time_text(overhead_s / number)} of Python, dispatch and fixed cost beside "

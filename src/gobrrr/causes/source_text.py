@@ -42,6 +42,19 @@ def _function_at(path: str, number: int) -> str:
     return max(found, key=lambda node: node.lineno).name if found else "<module>"
 
 
+@lru_cache(maxsize=256)
+def function_text(path: str, number: int) -> str:
+    """The source of the innermost function that a line is in; empty outside any."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(_tree(path) or ast.Module([], []))
+        if isinstance(node, functions) and node.lineno <= number <= (node.end_lineno or 0)
+    ]
+    first, last = max(found, default=(1, 0))
+    return "".join(linecache.getlines(path)[first - 1 : last])
+
+
 def _statements_with(path: str, number: int) -> list[ast.stmt]:
     """The statements of the function, or of the module, that a line is in, without functions."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gobrrr.capture.program_facts import NoteFact
 from gobrrr.causes.cause import Cause, Found, saves
-from gobrrr.causes.noted import noted, place_of, starts_with
+from gobrrr.causes.noted import most_at, noted, place_of, starts_with
 from gobrrr.causes.source_text import counted_before
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, time_text
@@ -33,7 +33,8 @@ def _find(facts: Facts) -> Found | None:
     if not made:
         return None
     lines = tuple(dict.fromkeys(each.line for each in made))
-    taken_s = sum(each.seconds for each in made) / program.recorded
+    # One slow moment of the recorded step would pass for all of them.
+    taken_s = min(sum(each.seconds for each in made) / program.recorded, most_at(facts, lines))
     counting = [line for line in lines if _counts_out(line)]
     looks = noted(facts, lambda note: any(_makes(note, line) for line in counting))
     # Looks see the lists as well, which torch.tensor is given ready.

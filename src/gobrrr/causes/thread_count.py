@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.noted import lines_saying
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Prospect
 from gobrrr.fixes.threads import ALL_THREADS, taking_turns_s
 from gobrrr.timeline.quantities import count, percent, time_text
+
+# Of the step, what all processors save where it is nobody's default that one is used.
+_MUCH = 0.2
 
 
 def _ranks_here(facts: Facts) -> int:
@@ -30,21 +34,25 @@ def _too_many(facts: Facts) -> Found | None:
         f"torch spreads ops over {count(facts.threads)} threads{each}, on {facts.processors} "
         f"processors: they wait for each other's turn in {time_text(shared_s)} of kernels "
         f"({percent(shared_s / facts.step_s)} of the step)",
-        (), 0.0, 0.5 * high_s, high_s,
+        lines_saying(facts, "set_num_threads(")[:3], 0.0, 0.5 * high_s, high_s,
     )  # fmt: skip
 
 
 def _one_by_launcher(facts: Facts) -> Found | None:
     said = {} if facts.program is None else facts.program.environment
-    launched = "TORCHELASTIC_RUN_ID" in said and said.get("OMP_NUM_THREADS") == "1"
     free = facts.processors // _ranks_here(facts)
-    if not launched or facts.threads != 1 or free < 2:
+    if said.get("OMP_NUM_THREADS") != "1" or facts.threads != 1 or free < 2:
         return None
     found = ALL_THREADS.considered(facts)
     if not isinstance(found, Prospect):
         return None
+    launched = "TORCHELASTIC_RUN_ID" in said
+    if not launched and found.expected_s < _MUCH * facts.step_s:
+        # Who sets it for a program that has little to share means it.
+        return None
     return saves(
-        f"the launcher has set OMP_NUM_THREADS=1; each process could use {free} of "
+        f"{'the launcher' if launched else 'the environment'} has set OMP_NUM_THREADS=1; each "
+        f"process could use {free} of "
         f"{facts.processors} processors: {found.because}",
         (), 0.0, found.expected_s, found.high_s,
     )  # fmt: skip
@@ -61,9 +69,9 @@ MORE_THREADS = Cause(
 )
 ONE_THREAD_BY_LAUNCHER = Cause(
     name="one_thread_by_launcher",
-    title="the launcher has set one thread for each process (OMP_NUM_THREADS=1)",
+    title="one thread for each process is set from outside (OMP_NUM_THREADS=1)",
     words=("OMP_NUM_THREADS", "torchrun OMP_NUM_THREADS=1", "torch.get_num_threads 1"),
     find=_one_by_launcher,
-    remedy="OMP_NUM_THREADS=N torchrun ..., N the processors of a process",
+    remedy="OMP_NUM_THREADS=N before the command, N the processors of a process",
     verified_by="all_threads",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.causes.cause import Cause, Found
+from gobrrr.causes.noted import loader_lines
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import percent, time_text
 
@@ -23,7 +24,7 @@ def _find(facts: Facts) -> Found | None:
         "before they were forked loses its threads in them, with a warning, and others share the "
         f"processors with the step; each step waits {time_text(loading_s)} for data "
         f"({percent(loading_s / facts.step_s)})",
-        tuple(i.source for i in facts.idle if i.cause == "data_loading" and i.source)[:1],
+        loader_lines(facts),
     )
 
 

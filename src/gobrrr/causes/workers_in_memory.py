@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from gobrrr.causes.cause import Cause, Found, saves
+from gobrrr.causes.noted import loader_lines
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, time_text
 
 # Fetching a sample by index and stacking it took 2.8 and 4.0 us of processor time in batches of 128
-# and 32 (torch 2.13, a Xeon with AVX-512, a TensorDataset of two columns). Four times as much is
+# and 32 (torch 2.13, a Xeon with AVX-512, a TensorDataset of two columns). Twice as much is
 # allowed for, of slower processors and more columns.
-_PER_SAMPLE_S = 15e-6
+_PER_SAMPLE_S = 8e-6
 # One thread copies into fresh pages: a fault of 2 us for each 4 KiB, and 5 GB/s.
 _PER_BYTE_S = 0.7e-9
 
@@ -33,7 +34,7 @@ def _find(facts: Facts) -> Found | None:
         f"hand each batch over through shared memory; each step waits {time_text(loading_s)} for "
         f"it ({percent(loading_s / facts.step_s)}), and indexing in the main process takes about "
         f"{time_text(here_s)}",
-        tuple(i.source for i in facts.idle if i.cause == "data_loading" and i.source)[:3],
+        loader_lines(facts),
         0.0, loading_s - here_s, loading_s,
     )  # fmt: skip
 

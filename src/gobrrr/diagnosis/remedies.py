@@ -27,6 +27,8 @@ _FASTER_DTYPE = 1.2
 _MANY_OPS = 0.2
 _GPUS = ("cuda", "hip")
 _WORKERS, _NO_WORKERS = "_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter"
+# The cause by which workers are of no use (``gobrrr.causes.workers_in_memory``).
+_IN_MEMORY = "workers_for_memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +330,8 @@ def _data_loading(diagnosis: Diagnosis) -> str:
     loaders = {row.detail or "" for row in diagnosis.idle if row.cause == "data_loading"}
     if any(_WORKERS in name for name in loaders):
         # The line is the one that waits for them.
+        if any(finding.fix == _IN_MEMORY for finding in diagnosis.findings):
+            return "no workers (num_workers=0) help, or one index for a whole batch"
         return (
             "the loader's workers do not keep up: less work for each batch helps (a cheaper "
             "__getitem__, data kept ready in memory), or more workers where processors are free"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gobrrr.capture.program_facts import LoaderFact as LoaderFact
+from gobrrr.capture.program_facts import OptimizerFact as OptimizerFact
 from gobrrr.capture.program_facts import ProgramFacts
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.timeline.step_kinds import WallTime
@@ -131,23 +132,6 @@ class IdleFact:
     time_s: float
     source: str | None = None
     detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizerFact:
-    """An optimizer: its class, how it loops over tensors, and how many and how large they are.
-
-    ``of_torch``: it comes with torch; ``takes_sparse``: sparse gradients move the same elements by
-    the same amount as dense ones do.
-    """
-
-    name: str
-    tensors: int
-    elements: int
-    fused: bool | None = None
-    foreach: bool | None = None
-    of_torch: bool = True
-    takes_sparse: bool = False
 
 
 class AttentionCall(NamedTuple):

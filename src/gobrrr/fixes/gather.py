@@ -18,18 +18,19 @@ from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
 from gobrrr.capture.loaders import describe_iterator, describe_loader
 from gobrrr.capture.nested import nested_tensors
+from gobrrr.capture.optimizer_facts import describe_optimizer, described
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload
 from gobrrr.devices import identify
 from gobrrr.devices.allocator import VARIABLES
 from gobrrr.devices.host_costs import dispatch_now_s
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.fixes.facts import Facts, OpFact, OptimizerFact
+from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.memory_budget import has_setting
 from gobrrr.fixes.parametrizations import parametrized
 from gobrrr.fixes.programs import Program, is_module
 from gobrrr.fixes.record_facts import facts_of_record, ops_of_rows
-from gobrrr.fixes.scripts import compiles_by_method, is_of_torch
+from gobrrr.fixes.scripts import compiles_by_method
 from gobrrr.fixes.seen_modules import modules_of_step
 from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.data import PHASE_NAMES
@@ -257,29 +258,6 @@ def module_kinds(module: Any) -> tuple[str, ...]:
     return tuple(sorted({type(part).__name__ for part in module.modules()}))
 
 
-def describe_optimizer(optimizer: Any) -> OptimizerFact:
-    """What an optimizer steps over, and how."""
-    tensors = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-    first = optimizer.param_groups[0]
-    return OptimizerFact(
-        name=type(optimizer).__name__,
-        tensors=len(tensors),
-        elements=sum(p.numel() for p in tensors),
-        fused=first.get("fused"),
-        foreach=first.get("foreach"),
-        of_torch=is_of_torch(optimizer),
-        takes_sparse=_takes_sparse(optimizer),
-    )
-
-
-def _takes_sparse(optimizer: Any) -> bool:
-    """Whether sparse gradients move the same elements by the same amount as dense ones."""
-    if type(optimizer).__name__ not in ("SGD", "Adagrad", "SparseAdam"):
-        return False
-    moving = ("momentum", "weight_decay", "fused", "maximize")
-    return not any(group.get(name) for group in optimizer.param_groups for name in moving)
-
-
 def _channels_last(inputs: Any) -> bool:
     import torch
 
@@ -296,7 +274,7 @@ def with_objects(facts: Facts, watcher: StepWatcher) -> Facts:
 
     module: Any = watcher.outermost() if watcher.outermost is not None else None
     parameters = list(module.parameters()) if module is not None else []
-    optimizers = tuple(describe_optimizer(o) for o in watcher.optimizers if o.param_groups)
+    optimizers = described(watcher.optimizers)
     # A loop holds the loader's iterator; the loader itself may be gone. Of each object only the
     # type is read: ``isinstance`` asks for its ``__class__``, and a proxy's may warn or raise.
     alive = gc.get_objects()

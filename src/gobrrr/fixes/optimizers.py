@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from gobrrr.capture.fused_optimizers import has_fused, refused_on_cuda
+from gobrrr.capture.optimizer_facts import is_of_torch
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts
@@ -20,7 +21,7 @@ from gobrrr.fixes.fix import (
     prospect_or_not,
 )
 from gobrrr.fixes.fusion import seconds_to_move
-from gobrrr.fixes.scripts import before_optimizer_steps, is_of_torch
+from gobrrr.fixes.scripts import before_optimizer_steps
 from gobrrr.fixes.spread import OPTIMIZERS
 from gobrrr.timeline.quantities import time_text
 

@@ -86,11 +86,6 @@ def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def is_of_torch(value: Any) -> bool:
-    """Whether its class is one of torch's own: another's may have the name, and not the meaning."""
-    return type(value).__module__.startswith("torch.")
-
-
 def compiles_by_method(module: Any) -> bool:
     """Whether ``module.compile()`` compiles it.
 
