@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -78,3 +80,24 @@ def test_one_token_after_another_is_the_same_step_whatever_its_mask(
     assert first == second
     assert first.shapes == ((1, 1),)
     assert trained[0] != trained[1]
+
+
+WITH_STACK = """
+import torch
+from gobrrr.capture.call_watch import CallWatch
+
+net, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+undo = CallWatch().discover()
+with torch.autograd.profiler.profile(record_shapes=True, with_stack=True) as profile:
+    net(x)
+undo()
+"""
+
+
+def test_a_profiler_of_python_frames_takes_the_module_for_one() -> None:
+    """Of the function that is ``Module.__call__`` it takes ``self``, be it an argument or not."""
+    # In a process of its own: the tracer looks for that function once.
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_STACK], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr

@@ -39,17 +39,18 @@ def around_outermost_calls(
     original = module_class.__call__
     seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def outermost_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+    # ``self`` is the module: torch's profiler of Python frames takes it for one.
+    def outermost_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Inner modules, and a compiler that reads the code of this one, see no wrapper.
         wrapped = module_class.__call__
         module_class.__call__ = original
         try:
-            if module not in seen:
-                seen.add(module)
-                if next(module.parameters(), None) is not None:
-                    reached(module)
-                    first(module)
-            return call(module, original, args, kwargs)
+            if self not in seen:
+                seen.add(self)
+                if next(self.parameters(), None) is not None:
+                    reached(self)
+                    first(self)
+            return call(self, original, args, kwargs)
         finally:
             module_class.__call__ = wrapped
 
