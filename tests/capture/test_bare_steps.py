@@ -151,5 +151,5 @@ def test_short_steps_of_a_script_are_bare_before_anything_is_attached_and_after(
         lambda measured, watcher: found.append(measured), lambda *phase: None, stop=True,
     )  # fmt: skip
     (measured,) = found
-    assert [len(block.lengths_ns) for block in measured.bare] == [20, 20]
+    assert [len(block.lengths_ns) for block in measured.bare.values()] == [20, 20]
     assert len(measured.plain_ns[0]) == 0 and len(measured.plain_ns[1]) == 20

@@ -114,7 +114,7 @@ def test_the_step_told_is_that_of_bare_steps() -> None:
     given = measured([], [0] * 30)
     given.windows[:0] = steps([0] * 3, WARM)
     given.plain_windows[1] = [i + 3 for i in given.plain_windows[1]]
-    given.bare = [bare([0] * 20, hooks_ns=MS), bare([0] * 30, hooks_ns=2 * MS)]
+    given.bare = {0: bare([0] * 20, hooks_ns=MS), 1: bare([0] * 30, hooks_ns=2 * MS)}
     found = same_steps(given)
     assert found.all_plain_ns == [WORK_NS - MS] * 20 + [WORK_NS - 2 * MS] * 30
     assert found.kind.bare and len(found.plain_ended_s) == 50
@@ -123,7 +123,7 @@ def test_the_step_told_is_that_of_bare_steps() -> None:
 
 def test_bare_steps_that_lost_their_page_faults_are_left_out() -> None:
     given = measured([], [9_200] * 30)
-    given.bare = [bare([9_200] * 20), bare([8] * 30)]
+    given.bare = {0: bare([9_200] * 20), 1: bare([8] * 30)}
     found = same_steps(given)
     assert found.all_plain_ns == [WORK_NS + 9_200 * FAULT_NS] * 20
     assert found.kind.page_faults == 9_200 and len(found.notices) == 1
@@ -138,11 +138,11 @@ def test_bare_steps_are_not_told_where_others_have_something_beside_them() -> No
         calls = (Call(other, window.begin_ns, window.begin_ns + WORK_NS // 2), *window.calls)
         calls = (calls[0], replace(KEY_CALL, begin_ns=calls[0].end_ns, end_ns=window.end_ns - MS))
         given.windows[4 + at] = replace(window, calls=calls)
-    given.bare = [bare([0] * 20, hooks_ns=MS)]
+    given.bare = {0: bare([0] * 20, hooks_ns=MS)}
     found = same_steps(given)
     assert not found.kind.bare and not found.bare and len(found.all_plain_ns) == 20
 
 
 def test_a_script_that_ends_after_bare_steps_is_told_by_them() -> None:
-    given = Measurements(windows=steps([0] * 4, WARM), bare=[bare([0] * 20, hooks_ns=MS)])
+    given = Measurements(windows=steps([0] * 4, WARM), bare={0: bare([0] * 20, hooks_ns=MS)})
     assert same_steps(given).all_plain_ns == [WORK_NS - MS] * 20

@@ -287,7 +287,7 @@ def test_what_was_timed_before_a_script_raises_is_kept(
     assert "Traceback" in error and error.endswith("ValueError: mine\n")
     assert ended.problem is None and not ended.ran_on
     (measured,) = found
-    assert len(measured.all_plain_ns) > 20
+    assert len(measured.timed_ns) > 20
     (notice,) = [each for each in measured.notices if "ended" in each]
     assert notice.startswith("The script ended with an error (ValueError) during timing: ")
 
@@ -332,7 +332,7 @@ def test_of_a_job_the_others_hear_of_an_error_before_anything_is_made_of_the_ste
     ended = raising(60, tmp_path, Plan(1, 500), conclude, RankOfJob(second))
     assert isinstance(ended.exit.error, ValueError) and ended.problem is None
     (measured,) = found
-    assert len(measured.all_plain_ns) > 20 and measured.profiled
+    assert len(measured.timed_ns) > 20 and measured.profiled
 
 
 def test_an_error_that_cannot_say_what_it_is() -> None:

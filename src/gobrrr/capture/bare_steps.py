@@ -33,6 +33,14 @@ class BareBlock:
     faults: list[int]
     ended_ns: list[int]
 
+    def joined(self, other: BareBlock) -> BareBlock:
+        """Its steps and, after them, the other's."""
+        return BareBlock(
+            self.lengths_ns + other.lengths_ns,
+            self.faults + other.faults,
+            self.ended_ns + other.ended_ns,
+        )
+
     def later(self, steps: int) -> BareBlock:
         """The last ones, so many."""
         first = len(self.lengths_ns) - steps

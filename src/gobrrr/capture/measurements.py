@@ -150,8 +150,8 @@ class Measurements:
 
     ``step_is``: what a step was taken to be, and how many ran, as a sentence; empty if unknown.
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
-    ``bare`` are further ones, of which there are no windows; of the steps that figures are of
-    (``kind.bare``) they are those of ``plain_ns``.
+    ``bare`` are further ones, by block, of which there are no windows; of the steps that figures
+    are of (``kind.bare``) they are those of ``plain_ns``.
     ``efforts`` are what their thread did in timed steps, by window, in those too that turned out
     to have something beside the step.
     ``windows`` are all steps in order, whatever was done with them; the lists of windows beside
@@ -199,7 +199,7 @@ class Measurements:
     windows: list[StepWindow] = field(default_factory=list)
     after_last: StepWindow | None = None
     plain_windows: list[list[int]] = field(default_factory=lambda: [[], []])
-    bare: list[BareBlock] = field(default_factory=list)
+    bare: dict[int, BareBlock] = field(default_factory=dict)
     profiled_windows: list[int] = field(default_factory=list)
     sampled_windows: list[int] = field(default_factory=list)
     recorded_steps: list[RecordedStep] = field(default_factory=list)
@@ -265,7 +265,7 @@ class Measurements:
     def plain_ended_s(self) -> list[float]:
         """When each of those steps ended, in seconds on ``time.perf_counter``."""
         if self.kind.bare:
-            return [ns * 1e-9 for block in self.bare for ns in block.ended_ns]
+            return [ns * 1e-9 for block in self.bare.values() for ns in block.ended_ns]
         places = self.plain_windows[0] + self.plain_windows[1]
         return [self.windows[i].end_ns * 1e-9 for i in places]
 
@@ -277,7 +277,8 @@ class Measurements:
     @property
     def timed_ns(self) -> list[int]:
         """Those and the lengths of bare steps."""
-        return [*(ns for block in self.bare for ns in block.lengths_ns), *self.all_plain_ns]
+        bare = (ns for block in self.bare.values() for ns in block.lengths_ns)
+        return [*bare, *self.all_plain_ns]
 
     @property
     def efforts_of_plain(self) -> list[StepEffort]:
@@ -293,15 +294,17 @@ class Measurements:
 
 
 def plain_steps_wanted(step_s: float) -> int:
-    """Steps per block: about 1.2 s of them, at least 6, at most 200; of long steps 3 s, or one.
+    """Steps per block: about 1.2 s of them, at least 6, at most 1000; of long steps 3 s, or one.
+
+    Of short ones so many that the main thread is looked at often enough meanwhile.
 
     >>> plain_steps_wanted(0.1), plain_steps_wanted(0.0001), plain_steps_wanted(1), \
 plain_steps_wanted(90)
-    (12, 200, 3, 1)
+    (12, 1000, 3, 1)
     """
     if step_s > LONG_STEP_S:
         return max(1, int(3 / step_s))
-    return max(6, min(200, math.ceil(1.2 / step_s)))
+    return max(6, min(1000, math.ceil(1.2 / step_s)))
 
 
 def profiled_steps_wanted(step_s: float) -> int:

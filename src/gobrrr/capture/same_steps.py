@@ -6,7 +6,7 @@ different sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import mean, median
 
@@ -54,17 +54,18 @@ def same_steps(measured: Measurements) -> Measurements:
     if measured.device_timeline is None and not found.varying:
         faults = block_faults(*_blocks(found, plain_windows, bare))
     moved = faults is not None and faults.moved
-    if moved:
-        bare = bare[:1]
-        if not bare:
-            plain_ns = [steady(plain_ns[0]), []]
-            plain_windows = [plain_windows[0][-len(plain_ns[0]) :], []]
+    if moved and 0 in bare:
+        bare = {0: bare[0]}
+    elif moved:
+        bare, plain_ns = {}, [steady(plain_ns[0]), []]
+        plain_windows = [plain_windows[0][-len(plain_ns[0]) :], []]
     timed = [*plain_windows[0], *plain_windows[1]]
     counts = [found.windows[i].page_faults for i in timed if found.pure(i)]
     if bare:
-        notices = [*notices, *_watching(plain_ns[1], bare[-1])]
-        counts = [number for block in bare for number in block.faults]
-        plain_ns = [[ns for block in bare for ns in block.lengths_ns], []]
+        if not moved:
+            notices = [*notices, *_watching(plain_ns[1], bare)]
+        counts = [number for block in bare.values() for number in block.faults]
+        plain_ns = [[ns for block in bare.values() for ns in block.lengths_ns], []]
     if faults is not None and moved:
         notices = [*notices, faults.notice(len(plain_ns[0]))]
     profiled = [
@@ -198,22 +199,23 @@ def _faults(counts: Sequence[int], varying: bool) -> float | None:
     return mean(counts) if varying else float(median(counts))
 
 
-def _bare(measured: Measurements, found: Sorted) -> list[BareBlock]:
-    """Bare steps, if the steps around are nothing but steps of one kind; else none.
+def _bare(measured: Measurements, found: Sorted) -> dict[int, BareBlock]:
+    """Bare steps by block, if the steps around are nothing but steps of one kind; else none.
 
     What settles yet is left out.
     """
     if not found.alike:
-        return []
-    blocks = [block.later(len(steady(block.lengths_ns))) for block in measured.bare]
-    return [block for block in blocks if block.lengths_ns]
+        return {}
+    blocks = sorted(measured.bare.items())
+    blocks = [(which, block.later(len(steady(block.lengths_ns)))) for which, block in blocks]
+    return {which: block for which, block in blocks if block.lengths_ns}
 
 
-def _watching(watched_ns: Sequence[int], bare: BareBlock) -> list[str]:
+def _watching(watched_ns: Sequence[int], bare: Mapping[int, BareBlock]) -> list[str]:
     """What it costs a step that its calls are watched, where that is worth a word."""
-    if not watched_ns:
+    if not watched_ns or 1 not in bare:
         return []
-    watched, alone = median(watched_ns), median(bare.lengths_ns)
+    watched, alone = median(watched_ns), median(bare[1].lengths_ns)
     if watched < WORTH_SAYING * alone:
         return []
     return [
@@ -223,19 +225,17 @@ def _watching(watched_ns: Sequence[int], bare: BareBlock) -> list[str]:
 
 
 def _blocks(
-    found: Sorted, plain_windows: Sequence[Sequence[int]], bare: Sequence[BareBlock]
+    found: Sorted, plain_windows: Sequence[Sequence[int]], bare: Mapping[int, BareBlock]
 ) -> list[list[tuple[int, int]]]:
     """Page faults and lengths of steps before anything was attached, and of those after."""
-    if bare:
-        steps = [list(zip(block.faults, block.lengths_ns)) for block in bare[:2]]
-        if len(steps) > 1:
-            return steps
     blocks = [
         [(found.windows[i].page_faults, found.windows[i].length_ns) for i in windows
          if found.pure(i)]
         for windows in plain_windows
     ]  # fmt: skip
-    return [steps[0], blocks[1]] if bare else blocks
+    for which, block in bare.items():
+        blocks[which] = list(zip(block.faults, block.lengths_ns))
+    return blocks
 
 
 def _kind_name(found: Sorted) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.bare_steps import SHORT_STEP_S, BareSteps
+from gobrrr.capture.bare_steps import SHORT_STEP_S, BareBlock, BareSteps
 from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.generated_kernels import generated_kernel_sources
 from gobrrr.capture.measurements import (
@@ -127,7 +127,6 @@ class Session:
         self._steps_in_phase = self._block = self._profiled_wanted = 0
         self._timed: TimedBlock | None = None
         self._bare: BareSteps | None = None
-        self._bare_wanted = 0
         self._since_ns: int | None = None
         self._effort = EffortOfSteps()
         self._agreed_s: float | None = None
@@ -173,7 +172,7 @@ class Session:
         """The program has ended: keep the steps that were timed and profiled so far."""
         self._log.closed(self._since_ns, RECORDED if self.watches else PLAIN)
         if self._bare is not None:
-            self.result.bare.append(self._bare.block())
+            self._keep_bare(self._bare)
         if self._timed is not None:
             self._timed.cut_short(self.result)
         profiling = self._profiling if self.phase == PROFILE and self._device is None else None
@@ -318,43 +317,45 @@ class Session:
         planned = plain_steps_planned(self._plan, self._step_s(), self._varying)[block]
         self._enter(TIME, more or planned)
         self._timed = TimedBlock(self._device, block)
-        self._bare_wanted = 0
         if not more and self._may_be_bare():
-            # The first block whole, as it is short; of the second the later half.
-            self._bare_wanted = planned // 2 if block else planned
-        if not block:
-            self._start_bare()
+            # The first block whole, as it is short; of the second one half.
+            self._start_bare(planned // 2 if block else planned)
 
     def _may_be_bare(self) -> bool:
         alone = self._device is None and not self._plan.of_ranks
         return alone and self._step_s() <= SHORT_STEP_S and self._log.alike()
 
-    def _start_bare(self) -> bool:
-        wanted, self._bare_wanted = self._bare_wanted, 0
-        self._bare = self._begin_bare(wanted, self._step_s()) if wanted else None
+    def _start_bare(self, steps: int) -> bool:
+        self._bare = self._begin_bare(steps, self._step_s()) if steps else None
         return self._bare is not None
 
     def _bare_ended(self, bare: BareSteps) -> None:
         self._bare = None
-        block = bare.block()
-        self.result.bare.append(block)
+        block = self._keep_bare(bare)
         self._log.skipped()
         self._steps_in_phase += len(block.lengths_ns)
         self._on_phase(self.phase, self._steps_in_phase, self._wanted)
         if bare.surprised:
             # Of the rest the calls tell what they are.
             return
-        self._first_block_longer(block.faults)
-        if self._steps_in_phase >= self._wanted or not self._start_bare():
+        more = self._first_block_longer(block.faults)
+        # What has become much longer ends the block before its time.
+        over = self._block == 0 or self._steps_in_phase >= self._wanted
+        if not self._start_bare(more) and over:
             self._timing_over()
 
-    def _first_block_longer(self, faults: Sequence[int]) -> None:
-        """More steps before anything is attached, while they have page faults: those vary."""
+    def _keep_bare(self, bare: BareSteps) -> BareBlock:
+        block, before = bare.block(), self.result.bare.get(self._block)
+        self.result.bare[self._block] = block if before is None else before.joined(block)
+        return block
+
+    def _first_block_longer(self, faults: Sequence[int]) -> int:
+        """How many more steps come before anything is attached: those with page faults vary."""
         longer = first_block_with_faults(self._plan, self._step_s(), self._wanted)
         if self._block or not longer or not faults or median(faults) < DIFFERENT_COUNT:
-            return
-        self._bare_wanted = longer - self._wanted if self.result.bare else 0
-        self._wanted = longer
+            return 0
+        more, self._wanted = longer - self._wanted, longer
+        return more
 
     def _time_ended(self, length_ns: int) -> None:
         self.result.plain_ns[self._block].append(length_ns)
@@ -364,9 +365,7 @@ class Session:
         # Asked now and then: it adds up all steps so far.
         asked = self._steps_in_phase % ASKED_EVERY == 0
         afforded = not asked or steps_affordable(self._plan, self.result) > 0
-        if self._steps_in_phase < self._wanted - self._bare_wanted and afforded:
-            return
-        if afforded and self._start_bare():
+        if self._steps_in_phase < self._wanted and afforded:
             return
         if self._device is None:
             windows = [self.result.windows[i] for i in self.result.plain_windows[self._block]]

@@ -18,7 +18,7 @@ from gobrrr.causes.logging_each_step import (
     PROGRESS_BAR,
 )
 from gobrrr.causes.loop_over_modules import LOOP_OVER_MODULES
-from gobrrr.causes.made_of_lists import TENSOR_OF_ARRAYS, TENSOR_OF_TENSOR, TENSOR_OF_TENSORS
+from gobrrr.causes.made_of_lists import TENSOR_OF_ARRAYS, TENSOR_OF_TENSOR
 from gobrrr.causes.modes_left_on import DETECT_ANOMALY, DETERMINISTIC_MODE, PROFILER_LEFT_ON
 from gobrrr.causes.needless_checkpointing import NEEDLESS_CHECKPOINTING
 from gobrrr.causes.no_workers import NO_WORKERS
@@ -53,7 +53,6 @@ CAUSES: tuple[Cause, ...] = (
     NO_WORKERS,
     TOKENIZER_FORKS,
     TENSOR_OF_ARRAYS,
-    TENSOR_OF_TENSORS,
     TENSOR_OF_TENSOR,
     TENSOR_FROM_PYTHON,
     SYNC_IN_LOOP,

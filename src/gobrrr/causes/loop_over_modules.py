@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from itertools import pairwise
 
 from gobrrr.causes.cause import Cause, Found, saves
 from gobrrr.causes.source_text import lines_with
@@ -100,15 +101,19 @@ def _find(facts: Facts) -> Found | None:
         f"them and their fixed cost take {time_text(_host_s(ops, modules))} "
         f"({percent(_host_s(ops, modules) / facts.step_s)} of the step), and kernels "
         f"{time_text(below_s)} more than at the ceilings",
-        (*_loops(most, ops)[:1], *lines_of([op for op in ops if op.phase != "backward"])[:2]),
+        (*_loops(min(found[most]), ops)[:1], *_lines(ops)[:2]),
         0.5 * host_s, 0.8 * host_s + 0.2 * below_s, host_s + below_s,
     )  # fmt: skip
 
 
-def _loops(path: str, ops: list[OpFact]) -> tuple[str, ...]:
-    """The user's loops over the list that ``path`` (``moe.experts.*.up``) goes through."""
-    before = path.split("*")[0].strip(".").split(".")
-    name = next((part for part in reversed(before) if part and not part.isdigit()), "")
+def _lines(ops: list[OpFact]) -> tuple[str, ...]:
+    return lines_of([op for op in ops if op.phase != "backward"])
+
+
+def _loops(module: str, ops: list[OpFact]) -> tuple[str, ...]:
+    """The user's loops over the list that a module (``moe.experts.3.up``) is in."""
+    named = [name for name, item in pairwise(module.split(".")) if item.isdigit()]
+    name = next((name for name in reversed(named) if not name.isdigit()), "")
     if not name:
         return ()
     loop = re.compile(rf"\bfor\b.*\bin\b.*\b{re.escape(name)}\b")

@@ -50,13 +50,12 @@ def _of_lists(facts: Facts) -> Found | None:
     return _find_made(facts, made, "walks every number in Python", within_s)
 
 
-def _of_lists_of_tensors(facts: Facts) -> Found | None:
-    within_s = facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
-    made = _made_of(facts, "list of tensors")
-    return _find_made(facts, made, "copies one after the other", within_s)
-
-
 def _of_tensors(facts: Facts) -> Found | None:
+    lists = _made_of(facts, "list of tensors")
+    if lists:
+        # No kernel runs meanwhile.
+        within_s = facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
+        return _find_made(facts, lists, "copies one after the other", within_s)
     # Another type, or another device, takes a copy in any case; as_tensor makes no other.
     made = [
         each
@@ -74,18 +73,16 @@ TENSOR_OF_ARRAYS = Cause(
     find=_of_lists,
     remedy="torch.from_numpy(np.stack(arrays))",
 )  # fmt: skip
-TENSOR_OF_TENSORS = Cause(
-    name="tensor_of_tensors",
-    title="torch.tensor copies a list of tensors one by one (torch.stack, one index)",
-    words=("torch.tensor of a list of tensors", "torch.stack", "indexing one element at a time",
-           "only one element tensors can be converted to Python scalars"),
-    find=_of_lists_of_tensors,
-    remedy="torch.stack(tensors), or one index for all of them: values[indices]",
-)  # fmt: skip
 TENSOR_OF_TENSOR = Cause(
     name="tensor_of_tensor",
-    title="torch.tensor(x) copies what is a tensor already (detach, as_tensor)",
-    words=("to copy construct from a tensor", "sourceTensor.clone().detach()", "torch.as_tensor"),
+    title="torch.tensor copies what are tensors already (detach, torch.stack, one index)",
+    words=(
+        "to copy construct from a tensor",
+        "sourceTensor.clone().detach()",
+        "torch.as_tensor",
+        "torch.tensor of a list of tensors",
+        "torch.stack",
+    ),
     find=_of_tensors,
     remedy="x.detach() or torch.as_tensor(x); x.detach().clone() if a copy is wanted",
 )
