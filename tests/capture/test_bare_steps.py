@@ -153,3 +153,21 @@ def test_short_steps_of_a_script_are_bare_before_anything_is_attached_and_after(
     (measured,) = found
     assert [len(block.lengths_ns) for block in measured.bare.values()] == [20, 20]
     assert len(measured.plain_ns[0]) == 0 and len(measured.plain_ns[1]) == 20
+
+
+def test_a_script_that_ends_among_bare_steps_has_counted_them(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "net = torch.nn.Linear(8, 8)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+        "for _ in range(90):\n"
+        "    net(torch.ones(2, 8)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    found: list[Measurements] = []
+    measure_script(
+        load_script(str(tmp_path / "train.py")), [], Plan(),
+        lambda measured, _: found.append(measured), lambda *phase: None, stop=True,
+    )  # fmt: skip
+    # The first two say that these are the steps.
+    assert "88 of them" in found[0].step_is or "89 of them" in found[0].step_is

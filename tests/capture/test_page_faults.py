@@ -110,7 +110,8 @@ def bare(faults: list[int], hooks_ns: int = 0) -> BareBlock:
     return BareBlock(lengths_ns, faults, list(range(len(faults))))
 
 
-def test_the_step_told_is_that_of_bare_steps() -> None:
+def test_the_step_told_is_that_of_bare_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gobrrr.capture.same_steps.MOST_WATCHING_NS", 10 * MS)
     given = measured([], [0] * 30)
     given.windows[:0] = steps([0] * 3, WARM)
     given.plain_windows[1] = [i + 3 for i in given.plain_windows[1]]
@@ -122,7 +123,7 @@ def test_the_step_told_is_that_of_bare_steps() -> None:
 
 
 def test_bare_steps_that_lost_their_page_faults_are_left_out() -> None:
-    given = measured([], [9_200] * 30)
+    given = measured([], [8] * 30)
     given.bare = {0: bare([9_200] * 20), 1: bare([8] * 30)}
     found = same_steps(given)
     assert found.all_plain_ns == [WORK_NS + 9_200 * FAULT_NS] * 20
@@ -141,6 +142,14 @@ def test_bare_steps_are_not_told_where_others_have_something_beside_them() -> No
     given.bare = {0: bare([0] * 20, hooks_ns=MS)}
     found = same_steps(given)
     assert not found.kind.bare and not found.bare and len(found.all_plain_ns) == 20
+
+
+def test_bare_steps_of_another_machine_are_not_told() -> None:
+    """No hook makes a step of 20 ms one of 30: something else ran meanwhile."""
+    given = measured([], [0] * 30)
+    given.bare = {0: bare([0] * 20), 1: bare([0] * 30, hooks_ns=10 * MS)}
+    found = same_steps(given)
+    assert not found.kind.bare and found.all_plain_ns == [WORK_NS] * 30
 
 
 def test_a_script_that_ends_after_bare_steps_is_told_by_them() -> None:

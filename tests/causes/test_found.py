@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixes.facts import facts
+from fixes.facts import facts, op
 from gobrrr.capture.loader_watch import ENDING_WORKERS, STARTING_WORKERS
 from gobrrr.capture.program_facts import (
     CallFact,
@@ -321,3 +321,11 @@ def test_names_are_unique_and_told_in_full():
     assert len(set(names)) == len(names)
     for cause in catalogue.CAUSES:
         assert cause.words and cause.title and cause.remedy, cause.name
+
+
+def test_ops_that_make_a_batch_are_a_part_of_loading():
+    made = op("aten::sub", kernel_s=0.2, host_s=0.2, phase="loading")
+    waits = {"overhead.data_loading": 0.1}
+    alone = facts([made], leaves=waits, loaders=(LoaderFact(0, False, 16),), processors=8)
+    assert alone.loading_s == pytest.approx(0.5)
+    assert [found.fix for found in causes_of(alone)] == ["no_loader_workers"]

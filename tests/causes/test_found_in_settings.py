@@ -50,7 +50,8 @@ def cast():
 def passes(number, kernel_s):
     forward = op("aten::mm", host_s=0.02, kernel_s=kernel_s, source=LINE, phase="forward")
     backward = op("aten::mm", host_s=0.02, kernel_s=kernel_s, source=LINE, phase="backward")
-    return [forward, backward] * number
+    adds = op("aten::add_", source=LINE, phase="backward")
+    return [forward, backward, adds] * number
 
 
 def compiled(*reasons, failed="", function="forward", every_s=1.0):
@@ -280,6 +281,12 @@ def test_what_follows_the_last_backward_pass_is_no_micro_batch():
     added = op("aten::add_", host_s=1e-3, source=LINE, phase="forward")
     (finding,) = causes_of(facts([*passes(16, 1e-3), added], **TRAINS))
     assert finding.fix == "small_micro_batches" and finding.because.startswith("16 micro-batches")
+
+
+def test_gradients_that_are_asked_for_one_by_one_are_no_micro_batches():
+    """Of a penalty, with ``torch.autograd.grad``: the last pass alone adds to gradients."""
+    asked = [each for each in passes(16, 1e-3) if each.name != "aten::add_"]
+    assert causes_of(facts([*asked, *passes(1, 1e-3)], **TRAINS)) == []
 
 
 def test_batches_without_a_loader_are_called_no_epoch():

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gobrrr.capture.data_calls import in_data_loader
 from gobrrr.capture.deferred_signals import came_from_handler
 from gobrrr.capture.dispatch_stack import enter_below, leave
 from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
@@ -228,6 +229,8 @@ class OpRecorder:
                 phase = Phase.FORWARD
             elif here.optimizers:
                 phase = Phase.OPTIMIZER
+            elif in_data_loader():
+                phase = Phase.LOADING
             else:
                 phase = Phase.FORWARD if _grad_enabled() else Phase.OTHER
         else:

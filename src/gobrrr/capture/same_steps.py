@@ -32,6 +32,8 @@ from gobrrr.timeline.step_kinds import SeenSteps
 ENOUGH_PURE = 6
 # Watched steps that are so much longer than bare ones.
 WORTH_SAYING = 1.05
+# ... and by what at the most, for each call and the step's end.
+MOST_WATCHING_NS = 500_000
 
 
 def same_steps(measured: Measurements) -> Measurements:
@@ -206,6 +208,13 @@ def _bare(measured: Measurements, found: Sorted) -> dict[int, BareBlock]:
     """
     if not found.alike:
         return {}
+    watched_ns = [found.windows[i].length_ns for i in measured.plain_windows[1] if found.pure(i)]
+    if 1 in measured.bare and measured.bare[1].lengths_ns and watched_ns:
+        calls = 1 + len(found.shape)
+        more_ns = median(watched_ns) - median(measured.bare[1].lengths_ns)
+        if more_ns > calls * MOST_WATCHING_NS:
+            # No hook costs that: the machine was another one meanwhile.
+            return {}
     blocks = sorted(measured.bare.items())
     blocks = [(which, block.later(len(steady(block.lengths_ns)))) for which, block in blocks]
     return {which: block for which, block in blocks if block.lengths_ns}

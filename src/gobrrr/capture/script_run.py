@@ -36,8 +36,8 @@ NO_STEP = (
     "gobrrr.step() block. Put `with gobrrr.step():` around the body of its loop."
 )
 NO_SUCH_STEP = (
-    "the script ran no step that --step {} names; modules that it called from outside any other: "
-    "{}."
+    "the script ran no step that --step {} names, which is optimizer, call or a module; modules "
+    "that it called from outside any other: {}."
 )
 LATER = (
     "gobrrr: {} came after the diagnosis, which is of calls of a module: --step optimizer waits "
@@ -165,9 +165,11 @@ class _Run:
         calls = CallWatch()
         self.watcher = StepWatcher(self._on_boundary, calls, step)
         self._step = step
+        # The phase in which it was last asked what the steps' objects are called.
+        self._named_in = ""
         self.session = Session(
             plan,
-            on_phase=progress,
+            on_phase=self._phase,
             find_device=_device_in_use,
             agree=rank.agree,
             calls=calls,
@@ -193,6 +195,12 @@ class _Run:
         self._unwatch_later: Callable[[], None] = lambda: None
         # What was measured of calls, and what these are, while an optimizer's step is awaited.
         self._provisional: tuple[Measurements, str] | None = None
+
+    def _phase(self, phase: str, done: int, wanted: int) -> None:
+        if phase != self._named_in:
+            self._named_in = phase
+            self.watcher.see_names()
+        self._progress(phase, done, wanted)
 
     def _on_boundary(self, source: str, restarted: bool) -> None:
         with signals_deferred():

@@ -120,6 +120,8 @@ class StepWatcher:
         self._only = {"": "", OPTIMIZER_STEP: OPTIMIZER}.get(step, MODULE)
         self._name = "" if step in ("", OPTIMIZER_STEP, MODULE_CALL) else step
         self._looked_into: weakref.WeakSet[Any] = weakref.WeakSet()
+        # What was looked into: at the end of a program its modules may be gone.
+        self._named_modules: set[str] = set()
         self._calls = calls or CallWatch()
         self._source = ""
         modules = CycleFinder(repeats=1) if self._name else CycleFinder()
@@ -154,6 +156,8 @@ class StepWatcher:
         self._places: list[Place] = []
         self.turns: Turns | None = None
         self._bare: BareSteps | None = None
+        self._names: dict[int, str] = {}
+        self._names_of_keys: dict[tuple[Any, ...], str] = {}
 
     def install(self) -> None:
         """Start watching, what is torch's once it is there. ``remove`` undoes everything."""
@@ -172,7 +176,8 @@ class StepWatcher:
 
     def remove(self) -> None:
         """Stop watching and leave no hook behind."""
-        self._bare = None
+        if self._bare is not None:
+            self._count_bare(self._bare)
         if self in _active:
             _active.remove(self)
         for undo in self._undo.values():
@@ -193,13 +198,23 @@ class StepWatcher:
         """The module whose calls are the steps, as ``_named`` gives it; empty if unknown."""
         reference = self._hooked or self.outermost
         module = None if reference is None else reference()
-        return "" if module is None else self._named(module)
+        return self._names.get(id(reference), "") if module is None else self._named(module)
+
+    def see_names(self) -> None:
+        """Keep what the steps' objects are called, which may be gone when the program ends."""
+        reference = self._hooked or self.outermost
+        if reference is not None:
+            self._names[id(reference)] = self.module_name()
+        for optimizer, key in list(self._keys.items()):
+            self._names_of_keys[key] = self._named(optimizer)
 
     def optimizers_of_step(self) -> list[str]:
         """The same of the optimizers that step in a step, in order."""
         by_key = {self._keys.get(optimizer): optimizer for optimizer in list(self._keys)}
         return [
-            self._named(by_key[key]) if key in by_key else key[0].__name__
+            self._named(by_key[key])
+            if key in by_key
+            else self._names_of_keys.get(key, key[0].__name__)
             for key in self._known_cycle
         ]
 
@@ -208,8 +223,8 @@ class StepWatcher:
         self._source = MODULE
 
     def modules_called(self) -> set[str]:
-        """The modules that the program calls from outside any other."""
-        return {self._named(module) for module in self._calls.alive()}
+        """The modules that the program calls from outside any other, as far as they are known."""
+        return {self._named(module) for module in self._calls.alive()} | self._named_modules
 
     def _named(self, value: Any) -> str:
         """``Adam `opt```: its class, and what the program calls it."""
@@ -289,12 +304,15 @@ class StepWatcher:
         bare = self._bare
         if bare is None or bare.goes_on(of):
             return bare is not None
-        self._bare = None
+        self._count_bare(bare)
         self._calls.end_bare()
+        return False
+
+    def _count_bare(self, bare: BareSteps) -> None:
+        self._bare = None
         self.ended[self._source] += bare.unheard
         if self._source == OPTIMIZER:
             self.optimizer_steps += bare.unheard
-        return False
 
     # Boundaries
 
@@ -326,6 +344,7 @@ class StepWatcher:
         if module in self._looked_into:
             return
         self._looked_into.add(module)
+        self._named_modules.add(self._named(module))
         own = self._calls.name_of(module)
         for path, part in [(own, module), *list(module.named_modules())[1:]]:
             if self._name in (path, path.rpartition(".")[2], type(part).__name__):

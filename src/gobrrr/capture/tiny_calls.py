@@ -212,7 +212,13 @@ def _pooling_backward_shapes(call: OpCall) -> list[tuple[int, ...]]:
     return [unit, (*lead, *extent), *(unit for _ in tensors[2:])]
 
 
+def _spread_shapes(call: OpCall) -> list[tuple[int, ...]]:
+    """Of one element a spread is none, and torch warns each time."""
+    return [tuple(min(2, n) for n in tensor.shape) for tensor in call.tensors]
+
+
 _SHAPES: dict[str, Callable[[OpCall], list[tuple[int, ...]]]] = {
+    **dict.fromkeys(("std", "var", "std_mean", "var_mean"), _spread_shapes),
     "convolution": _convolution_shapes,
     "_convolution": _convolution_shapes,
     "convolution_backward": _convolution_backward_shapes,

@@ -16,7 +16,7 @@ _OF_DECODING = 0.1
 
 
 def _find(facts: Facts) -> Found | None:
-    loading_s = facts.leaf_s("overhead.data_loading")
+    loading_s = facts.loading_s
     if loading_s < _DOMINATES * facts.step_s or is_fetched_by_sample(facts):
         return None
     decodes = image_decoding.find(facts)

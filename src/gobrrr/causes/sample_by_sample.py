@@ -30,7 +30,7 @@ def is_fetched_by_sample(facts: Facts) -> bool:
 
 
 def _find(facts: Facts) -> Found | None:
-    loading_s = facts.leaf_s("overhead.data_loading")
+    loading_s = facts.loading_s
     if loading_s < _WORTH_IT * facts.step_s or not is_fetched_by_sample(facts):
         return None
     loader = max(facts.loaders, key=lambda one: one.batch_size or 0)

@@ -18,6 +18,11 @@ def _overhead_s(ops: list[OpFact]) -> float:
     return sum(op.host_s + op.fixed_s for op in ops)
 
 
+def _adds(ops: list[OpFact]) -> bool:
+    """Whether a pass adds to gradients that are there."""
+    return any(op.phase == "backward" and op.name == "aten::add_" for op in ops)
+
+
 def _find(facts: Facts) -> Found | None:
     if not facts.trains or not facts.in_order:
         return None
@@ -27,6 +32,9 @@ def _find(facts: Facts) -> Found | None:
     number = len(passes)
     # The first may make the gradients that the others add to.
     if number < _FEWEST or max(likeness.values()) < 0.7 * number:
+        return None
+    if sum(map(_adds, passes)) < 0.7 * number - 1:
+        # Gradients are added to none: passes of torch.autograd.grad, each for something else.
         return None
     overhead_s = sum(map(_overhead_s, passes))
     kernels_s = sum(op.kernel_s for ops in passes for op in ops)

@@ -47,7 +47,7 @@ from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
 from gobrrr.measure.load import TAKEN_AWAY as MOST_TAKEN_AWAY
 from gobrrr.timeline.collector import uncollected
 from gobrrr.timeline.data import PHASE_NAMES, Phase
-from gobrrr.timeline.quantities import percent
+from gobrrr.timeline.quantities import percent, time_text
 from gobrrr.work.registry import failure_notices
 
 # What tables call the time in which a processor's lane waits for other ranks.
@@ -58,6 +58,9 @@ TAKEN_AWAY = (
     f"more threads of its own than processors had it. {OF_THE_MACHINE}, "
     f"so {NO_VERDICT} and no prediction. Measure again on an idle machine."
 )
+# Profiled steps are brought to the length of timed ones by no other factor: a profiler costs a few
+# times a step of small ops, and page faults come and go.
+LIKELY_SCALE = (0.1, 4.0)
 # A step longer than this many medians is slow.
 SLOW_STEP = 1.5
 # Under this share of kernel time, sums over the modelled kernels would pass for the whole.
@@ -99,6 +102,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     ]
     if step.step.taken_away:
         wrong.append(TAKEN_AWAY)
+    wrong += changed_meanwhile(step.step)
     wrong += hardly_modelled(coverage, step, step_s)
     regime, close = (None, False) if wrong else regime_of(leaves)
     diagnosis = Diagnosis(
@@ -206,6 +210,19 @@ def slow_steps(samples_s: Sequence[float]) -> list[SlowStep]:
 def _mostly_modelled(coverage: Coverage) -> bool:
     fraction = coverage.modelled_time_fraction
     return fraction is not None and fraction >= MOSTLY_MODELLED
+
+
+def changed_meanwhile(times: StepTimes) -> list[str]:
+    """A sentence where profiled steps are nothing like the timed ones, whose parts they tell."""
+    low, high = LIKELY_SCALE
+    scale, profiled_s = times.host_scale, times.profiled_s
+    if not times.time.n or scale is None or profiled_s is None or low <= scale <= high:
+        return []
+    return [
+        f"The profiled steps took {time_text(profiled_s)} each and the timed ones "
+        f"{time_text(times.time.median)}: the program or the machine changed between them, "
+        f"so {NO_VERDICT} and no prediction."
+    ]
 
 
 def hardly_modelled(coverage: Coverage, step: Attributed, step_s: float) -> list[str]:

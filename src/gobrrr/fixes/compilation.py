@@ -15,7 +15,7 @@ from gobrrr.fixes.channels_last import slow_in_nchw_s
 from gobrrr.fixes.compiled_calls import ALL_LEFT, CallCost, Left, call_cost
 from gobrrr.fixes.compiled_part import compiled_part, in_recurrent_layer, pieces
 from gobrrr.fixes.edits import BeforeLoop
-from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.fixes.facts import LOADING, Facts, OpFact
 from gobrrr.fixes.fix import (
     CODE,
     FIRST_STEP,
@@ -137,7 +137,7 @@ def compiled_overhead(
         broken: graphs that recurrent layers leave of the forward pass.
         mode: how it is compiled.
     """
-    part = [op for op in facts.ops if op.phase != "optimizer"]
+    part = [op for op in facts.ops if op.phase not in ("optimizer", LOADING)]
     now_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.launch",
                          "overhead.kernel_fixed_cost")  # fmt: skip
     if facts.in_order:
@@ -161,7 +161,7 @@ def _generated_calls(facts: Facts, groups: int) -> int:
     calls, before = 0, ("", False)
     for op in facts.ops:
         generated = is_fusable(op)
-        if op.phase == "optimizer" or not (generated or op.time_s > 0):
+        if op.phase in ("optimizer", LOADING) or not (generated or op.time_s > 0):
             continue
         calls += generated and before != (op.phase, True)
         before = (op.phase, generated)

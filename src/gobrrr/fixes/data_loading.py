@@ -10,7 +10,7 @@ from typing import Any
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.compiled_calls import host_scale
 from gobrrr.fixes.edits import AfterImports, Keyword
-from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.facts import LEAST_SAVING, Facts
 from gobrrr.fixes.fix import (
     MEMORY,
     RANDOMNESS,
@@ -43,14 +43,14 @@ def workers_wanted(processors: int) -> int:
 
 def _consider_workers(facts: Facts) -> Considered:
     nothing = too_little(facts, "overhead.data_loading")
-    if nothing is not None:
+    if nothing is not None and facts.loading_s < LEAST_SAVING * facts.step_s:
         return nothing
     if not facts.loaders:
         return RuledOut("the data does not come from a DataLoader that gobrrr can see")
     if any(loader.workers > 0 for loader in facts.loaders):
         most = max(loader.workers for loader in facts.loaders)
         return RuledOut(f"the DataLoader has {most} workers already")
-    loading_s = facts.leaf_s("overhead.data_loading")
+    loading_s = facts.loading_s
     busy_s = facts.step_s - loading_s
     workers = workers_wanted(facts.processors)
     hand_over_s = host_scale(facts) * (_HAND_OVER_S + _TENSORS * _PER_TENSOR_S)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from gobrrr.capture.program_facts import LoaderFact as LoaderFact
 from gobrrr.capture.program_facts import OptimizerFact as OptimizerFact
 from gobrrr.capture.program_facts import ProgramFacts
+from gobrrr.timeline.data import PHASE_NAMES, Phase
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.timeline.step_kinds import WallTime
 from gobrrr.work.estimate import Work
@@ -16,6 +17,8 @@ from gobrrr.work.estimate import Work
 # A fix that cannot save this share of the step is not tried: no measurement here could tell it
 # from nothing (the program against itself may be 2 % off before it counts as too noisy).
 LEAST_SAVING = 0.02
+# The phase of ops that make a batch.
+LOADING = PHASE_NAMES[Phase.LOADING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +271,12 @@ class Facts:
             for leaf, value in self.leaves.items()
             if any(leaf == name or leaf.startswith(name + ".") for name in names)
         )
+
+    @property
+    def loading_s(self) -> float:
+        """What a step takes to get its data: the wait, and ops that make a batch meanwhile."""
+        ops = (op for op in self.ops if op.phase == LOADING)
+        return self.leaf_s("overhead.data_loading") + sum(op.time_s + op.host_s for op in ops)
 
     def rate(self, name: str) -> float | None:
         """A ceiling's value; ``None`` if there is none."""

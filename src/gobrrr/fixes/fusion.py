@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.fixes.facts import LOADING, Facts, OpFact
 from gobrrr.models.dataflow import Dataflow, link
 from gobrrr.models.fusion import FUSIBLE, FusedGroup, fuse
 from gobrrr.timeline.data import PHASE_NAMES, Phase
@@ -73,7 +73,8 @@ def find_groups(facts: Facts) -> tuple[Group, ...]:
 
     Forward and backward pass are compiled as two graphs, so no group has ops of both.
     """
-    ops = [op for op in facts.ops if op.phase != "optimizer"]
+    # What makes a batch is in none of the program's modules.
+    ops = [op for op in facts.ops if op.phase not in ("optimizer", LOADING)]
     if not facts.in_order:
         return tuple(_unordered(op) for op in ops if is_fusable(op))
     flow = link([placed(op) for op in ops])

@@ -61,7 +61,8 @@ CLASS_MEANINGS: dict[str, str] = {
     "other": "other",
 }
 
-PHASE_SHORT: dict[str, str] = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
+PHASE_SHORT: dict[str, str] = {"forward": "fwd", "backward": "bwd", "optimizer": "opt",
+                               "loading": "load"}  # fmt: skip
 
 
 def cause_label(cause: str) -> str:

@@ -60,6 +60,7 @@ class Phase(IntEnum):
     FORWARD = 1
     BACKWARD = 2
     OPTIMIZER = 3
+    LOADING = 4
 
 
 PHASE_NAMES = {
@@ -67,6 +68,7 @@ PHASE_NAMES = {
     Phase.FORWARD: "forward",
     Phase.BACKWARD: "backward",
     Phase.OPTIMIZER: "optimizer",
+    Phase.LOADING: "loading",
 }
 
 

@@ -45,7 +45,8 @@ class StepOp:
             the module of the forward operator it derives from.
         source: the user's line that called it, ``"train.py:88 in get_batch"`` or ``"file.py:12"``;
             for an operator of backward, of the forward; ``""`` where unknown.
-        phase: forward, backward, optimizer or other.
+        phase: forward, backward, optimizer, loading (of a batch, in a data loader's iterator) or
+            other.
         thread: the operating system's identifier; 0 where it did not run.
         page_faults: minor faults of the process while it ran.
         nodes: of autograd, made since the op before: the record of this op for a backward pass.
