@@ -23,12 +23,13 @@ NAMES = list(FILES)
 
 def diagnosed(name, tmp_path, *arguments):
     saved = tmp_path / "d.json"
-    ranks = ["--nproc-per-node", "2"] if FILES[name].parent == JOBS else []
-    command = [sys.executable, "-m", "gobrrr", "run", *ranks, "--quiet", "--json", str(saved)]
+    # One thread without OMP_NUM_THREADS, which is a cause itself; torchrun sets it.
+    how = ["--nproc-per-node", "2"] if FILES[name].parent == JOBS else ["--threads", "1"]
+    command = [sys.executable, "-m", "gobrrr", "run", *how, "--quiet", "--json", str(saved)]
     ended = subprocess.run(
         [*command, str(FILES[name]), *arguments],
         capture_output=True, text=True, timeout=300, cwd=tmp_path,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env={key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-2000:]
     return json.loads(saved.read_text())

@@ -13,7 +13,6 @@ import time
 from array import array
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 
 from gobrrr.capture.process_counters import minor_faults
 
@@ -21,8 +20,6 @@ from gobrrr.capture.process_counters import minor_faults
 SHORT_STEP_S = 0.01
 # A block ends when it has taken so many times as long as was expected: steps may have grown.
 _MUCH_LONGER = 4.0
-# Each half of a block has so many steps at the least for the two to be compared.
-_FEWEST_OF_HALF, _OTHER_HALF = 20, 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +29,6 @@ class BareBlock:
     lengths_ns: list[int]
     faults: list[int]
     ended_ns: list[int]
-
-    def joined(self, other: BareBlock) -> BareBlock:
-        """Its steps and, after them, the other's."""
-        return BareBlock(
-            self.lengths_ns + other.lengths_ns,
-            self.faults + other.faults,
-            self.ended_ns + other.ended_ns,
-        )
-
-    def later(self, steps: int) -> BareBlock:
-        """The last ones, so many."""
-        first = len(self.lengths_ns) - steps
-        return BareBlock(self.lengths_ns[first:], self.faults[first:], self.ended_ns[first:])
 
 
 class BareSteps:
@@ -89,16 +73,3 @@ class BareSteps:
         ended, faults = self._ended_ns[: self._ended], self._faults[: self._ended]
         lengths_ns = [b - a for a, b in pairwise(ended)]
         return BareBlock(lengths_ns, [b - a for a, b in pairwise(faults)], ended[1:].tolist())
-
-
-def steady(lengths_ns: list[int]) -> list[int]:
-    """The later half of the steps where these differ from the earlier: the program settles yet.
-
-    >>> steady([900] * 20 + [500] * 20) == [500] * 20, steady([500, 900])
-    (True, [500, 900])
-    """
-    half = len(lengths_ns) // 2
-    if half < _FEWEST_OF_HALF:
-        return lengths_ns
-    earlier, later = median(lengths_ns[:half]), median(lengths_ns[half:])
-    return lengths_ns[half:] if abs(earlier - later) > _OTHER_HALF * earlier else lengths_ns

@@ -46,8 +46,8 @@ MOST_OPS_PROFILED = 150_000
 EVENTS_PER_PROFILE = 75_000
 # Steps that are timed before anything is attached: ten, and of short ones up to twenty.
 FIRST_BLOCK_STEPS, FIRST_BLOCK_MOST_STEPS, FIRST_BLOCK_S = 10, 20, 0.3
-# ... and of such with page faults these many.
-FAULTS_MOST_STEPS, FAULTS_BLOCK_S = 60, 1.0
+# Of later steps so many are bare (``gobrrr.capture.bare_steps``).
+MOST_BARE = 100
 # Steps with more ops than this fill gigabytes: an op is up to five events of torch's profiler, and
 # an event 1.5 kB until it is read.
 MOST_OPS_OF_PROFILER = 60_000
@@ -334,16 +334,13 @@ def plain_steps_planned(plan: Plan, step_s: float, varying: bool) -> tuple[int, 
     return first, max(1, total - first)
 
 
-def first_block_with_faults(plan: Plan, step_s: float, steps: int) -> int:
-    """Steps of the first block where they have page faults; 0: no more than ``steps``.
+def bare_steps_planned(steps: int) -> int:
+    """How many of so many timed steps are bare: of the others the program's calls are known.
 
-    In a heap that grows yet they become fewer or more from one ten of steps to the next.
-
-    >>> first_block_with_faults(Plan(), 0.005, 20), first_block_with_faults(Plan(), 0.1, 10)
-    (60, 0)
+    >>> bare_steps_planned(60), bare_steps_planned(900)
+    (30, 100)
     """
-    most = min(FAULTS_MOST_STEPS, int(FAULTS_BLOCK_S / step_s))
-    return most if most > steps and plan.steps is None and not plan.of_ranks else 0
+    return min(MOST_BARE, steps // 2)
 
 
 def steps_discarded(step_s: float, ops: int, *, device: bool) -> int:

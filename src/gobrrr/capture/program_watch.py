@@ -63,10 +63,14 @@ class _Collection(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """Where the main thread was, in which modes, and how much time that stands for."""
+    """Where the main thread was, in which modes, and how much time that stands for.
+
+    ``collected_ns``: the garbage collector's part of it, which is no line's.
+    """
 
     time_ns: int
     stands_for_ns: int
+    collected_ns: int
     place: tuple[str, str, str, str]
     modes: tuple[str, ...]
 
@@ -123,9 +127,11 @@ class ProgramWatch:
 
         What the garbage collector took meanwhile is no time of the line that it came up at.
         """
-        stands_for_ns = max(0, stands_for_ns - self._collected_ns)
+        collected_ns = min(stands_for_ns, self._collected_ns)
         self._collected_ns = 0
-        self._notes.append(_Note(now_ns, stands_for_ns, _place(frame), _modes()))
+        self._notes.append(
+            _Note(now_ns, stands_for_ns - collected_ns, collected_ns, _place(frame), _modes())
+        )
 
     def see_objects(self) -> None:
         """Note what optimizers and wrappers of modules say of themselves.
@@ -251,7 +257,7 @@ def _notes_of(notes: Sequence[_Note]) -> tuple[NoteFact, ...]:
     stands_for: Counter[tuple[str, str, str, str]] = Counter()
     for note in notes:
         stands_for[note.place] += note.stands_for_ns
-    total_ns = stands_for.total()
+    total_ns = max(1, stands_for.total() + sum(note.collected_ns for note in notes))
     return tuple(
         NoteFact(*place, counts[place], ns / total_ns) for place, ns in stands_for.most_common()
     )

@@ -12,7 +12,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from gobrrr.capture.bare_steps import BareBlock, steady
+from gobrrr.capture.bare_steps import BareBlock
 from gobrrr.capture.measurements import Measurements, RecordedStep, StepKind
 from gobrrr.capture.page_faults import block_faults
 from gobrrr.capture.repeated_ops import with_varying
@@ -59,8 +59,7 @@ def same_steps(measured: Measurements) -> Measurements:
     if moved and 0 in bare:
         bare = {0: bare[0]}
     elif moved:
-        bare, plain_ns = {}, [steady(plain_ns[0]), []]
-        plain_windows = [plain_windows[0][-len(plain_ns[0]) :], []]
+        bare, plain_ns, plain_windows = {}, [plain_ns[0], []], [plain_windows[0], []]
     timed = [*plain_windows[0], *plain_windows[1]]
     counts = [found.windows[i].page_faults for i in timed if found.pure(i)]
     if bare:
@@ -202,10 +201,7 @@ def _faults(counts: Sequence[int], varying: bool) -> float | None:
 
 
 def _bare(measured: Measurements, found: Sorted) -> dict[int, BareBlock]:
-    """Bare steps by block, if the steps around are nothing but steps of one kind; else none.
-
-    What settles yet is left out.
-    """
+    """Bare steps by block, if the steps around are nothing but steps of one kind; else none."""
     if not found.alike:
         return {}
     watched_ns = [found.windows[i].length_ns for i in measured.plain_windows[1] if found.pure(i)]
@@ -215,9 +211,7 @@ def _bare(measured: Measurements, found: Sorted) -> dict[int, BareBlock]:
         if more_ns > calls * MOST_WATCHING_NS:
             # No hook costs that: the machine was another one meanwhile.
             return {}
-    blocks = sorted(measured.bare.items())
-    blocks = [(which, block.later(len(steady(block.lengths_ns)))) for which, block in blocks]
-    return {which: block for which, block in blocks if block.lengths_ns}
+    return {which: block for which, block in sorted(measured.bare.items()) if block.lengths_ns}
 
 
 def _watching(watched_ns: Sequence[int], bare: Mapping[int, BareBlock]) -> list[str]:

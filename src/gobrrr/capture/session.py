@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.bare_steps import SHORT_STEP_S, BareBlock, BareSteps
+from gobrrr.capture.bare_steps import SHORT_STEP_S, BareSteps
 from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.generated_kernels import generated_kernel_sources
 from gobrrr.capture.measurements import (
@@ -29,9 +29,9 @@ from gobrrr.capture.measurements import (
     Agree,
     Measurements,
     Plan,
+    bare_steps_planned,
     few_steps_notices,
     fills_profile,
-    first_block_with_faults,
     plain_steps_planned,
     profiled_steps_planned,
     steps_affordable,
@@ -39,7 +39,6 @@ from gobrrr.capture.measurements import (
     steps_for_mean,
     unrecorded_notice,
 )
-from gobrrr.capture.page_faults import DIFFERENT_COUNT
 from gobrrr.capture.thread_effort import EffortOfSteps
 from gobrrr.capture.timed_block import TimedBlock
 from gobrrr.capture.warm_up import WarmUp
@@ -172,7 +171,7 @@ class Session:
         """The program has ended: keep the steps that were timed and profiled so far."""
         self._log.closed(self._since_ns, RECORDED if self.watches else PLAIN)
         if self._bare is not None:
-            self._keep_bare(self._bare)
+            self.result.bare[self._block] = self._bare.block()
         if self._timed is not None:
             self._timed.cut_short(self.result)
         profiling = self._profiling if self.phase == PROFILE and self._device is None else None
@@ -318,44 +317,24 @@ class Session:
         self._enter(TIME, more or planned)
         self._timed = TimedBlock(self._device, block)
         if not more and self._may_be_bare():
-            # The first block whole, as it is short; of the second one half.
-            self._start_bare(planned // 2 if block else planned)
+            # The first block whole, as it is short; of the second some.
+            steps = bare_steps_planned(planned) if block else planned
+            self._bare = self._begin_bare(steps, self._step_s())
 
     def _may_be_bare(self) -> bool:
         alone = self._device is None and not self._plan.of_ranks
         return alone and self._step_s() <= SHORT_STEP_S and self._log.alike()
 
-    def _start_bare(self, steps: int) -> bool:
-        self._bare = self._begin_bare(steps, self._step_s()) if steps else None
-        return self._bare is not None
-
     def _bare_ended(self, bare: BareSteps) -> None:
         self._bare = None
-        block = self._keep_bare(bare)
+        block = self.result.bare[self._block] = bare.block()
         self._log.skipped()
         self._steps_in_phase += len(block.lengths_ns)
         self._on_phase(self.phase, self._steps_in_phase, self._wanted)
-        if bare.surprised:
-            # Of the rest the calls tell what they are.
-            return
-        more = self._first_block_longer(block.faults)
-        # What has become much longer ends the block before its time.
-        over = self._block == 0 or self._steps_in_phase >= self._wanted
-        if not self._start_bare(more) and over:
+        # Of the rest the calls tell what they are. What has become much longer is over early.
+        over = self._block == 0 and not bare.surprised
+        if over or self._steps_in_phase >= self._wanted:
             self._timing_over()
-
-    def _keep_bare(self, bare: BareSteps) -> BareBlock:
-        block, before = bare.block(), self.result.bare.get(self._block)
-        self.result.bare[self._block] = block if before is None else before.joined(block)
-        return block
-
-    def _first_block_longer(self, faults: Sequence[int]) -> int:
-        """How many more steps come before anything is attached: those with page faults vary."""
-        longer = first_block_with_faults(self._plan, self._step_s(), self._wanted)
-        if self._block or not longer or not faults or median(faults) < DIFFERENT_COUNT:
-            return 0
-        more, self._wanted = longer - self._wanted, longer
-        return more
 
     def _time_ended(self, length_ns: int) -> None:
         self.result.plain_ns[self._block].append(length_ns)
@@ -365,11 +344,6 @@ class Session:
         # Asked now and then: it adds up all steps so far.
         asked = self._steps_in_phase % ASKED_EVERY == 0
         afforded = not asked or steps_affordable(self._plan, self.result) > 0
-        if self._steps_in_phase < self._wanted and afforded:
-            return
-        if self._device is None:
-            windows = [self.result.windows[i] for i in self.result.plain_windows[self._block]]
-            self._first_block_longer([window.page_faults for window in windows])
         if self._steps_in_phase < self._wanted and afforded:
             return
         self._timing_over()
