@@ -327,5 +327,5 @@ def test_ops_that_make_a_batch_are_a_part_of_loading():
     made = op("aten::sub", kernel_s=0.2, host_s=0.2, phase="loading")
     waits = {"overhead.data_loading": 0.1}
     alone = facts([made], leaves=waits, loaders=(LoaderFact(0, False, 16),), processors=8)
-    assert alone.loading_s == pytest.approx(0.5)
+    assert alone.loading_s == pytest.approx(0.3)
     assert [found.fix for found in causes_of(alone)] == ["no_loader_workers"]

@@ -2,7 +2,7 @@
 
 Modules that are called so are found while the program warms up (``discover``), and from ``settle``
 on watched by hooks of their own: a few microseconds for a call, nothing for the modules
-inside it. A thread notes every 20 ms which line of the user's
+inside it. A thread notes every 10 ms which line of the user's
 runs, for what stands between steps and calls no module.
 """
 
@@ -29,7 +29,7 @@ from gobrrr.capture.sampler import MainThreadAsker
 from gobrrr.capture.source_lines import is_user_file, user_line
 from gobrrr.timeline.step_kinds import Call, CallKey, Mark
 
-_LINE_INTERVAL_S = 0.02
+_LINE_INTERVAL_S = 0.01
 # Times as long as the shortest call of the same module.
 _LONG_CALL = 10
 

@@ -294,17 +294,15 @@ class Measurements:
 
 
 def plain_steps_wanted(step_s: float) -> int:
-    """Steps per block: about 1.2 s of them, at least 6, at most 1000; of long steps 3 s, or one.
-
-    Of short ones so many that the main thread is looked at often enough meanwhile.
+    """Steps per block: about 1.2 s of them, at least 6, at most 200; of long steps 3 s, or one.
 
     >>> plain_steps_wanted(0.1), plain_steps_wanted(0.0001), plain_steps_wanted(1), \
 plain_steps_wanted(90)
-    (12, 1000, 3, 1)
+    (12, 200, 3, 1)
     """
     if step_s > LONG_STEP_S:
         return max(1, int(3 / step_s))
-    return max(6, min(1000, math.ceil(1.2 / step_s)))
+    return max(6, min(200, math.ceil(1.2 / step_s)))
 
 
 def profiled_steps_wanted(step_s: float) -> int:
@@ -335,12 +333,12 @@ def plain_steps_planned(plan: Plan, step_s: float, varying: bool) -> tuple[int, 
 
 
 def bare_steps_planned(steps: int) -> int:
-    """How many of so many timed steps are bare: of the others the program's calls are known.
+    """How many of so many timed steps are bare, the last ones: of the others the calls are known.
 
-    >>> bare_steps_planned(60), bare_steps_planned(900)
-    (30, 100)
+    >>> bare_steps_planned(60), bare_steps_planned(380)
+    (20, 100)
     """
-    return min(MOST_BARE, steps // 2)
+    return min(MOST_BARE, steps // 3)
 
 
 def steps_discarded(step_s: float, ops: int, *, device: bool) -> int:

@@ -126,6 +126,7 @@ class Session:
         self._steps_in_phase = self._block = self._profiled_wanted = 0
         self._timed: TimedBlock | None = None
         self._bare: BareSteps | None = None
+        self._bare_wanted = 0
         self._since_ns: int | None = None
         self._effort = EffortOfSteps()
         self._agreed_s: float | None = None
@@ -316,13 +317,20 @@ class Session:
         planned = plain_steps_planned(self._plan, self._step_s(), self._varying)[block]
         self._enter(TIME, more or planned)
         self._timed = TimedBlock(self._device, block)
-        if not more and self._may_be_bare():
-            # The first block whole, as it is short; of the second some.
-            steps = bare_steps_planned(planned) if block else planned
-            self._bare = self._begin_bare(steps, self._step_s())
+        # The first block whole, as it is short; of the second the last steps.
+        wanted = planned if block == 0 else bare_steps_planned(planned)
+        self._bare_wanted = 0 if more or not self._may_be_bare() else wanted
+        if block == 0:
+            self._start_bare()
+
+    def _start_bare(self) -> bool:
+        wanted, self._bare_wanted = self._bare_wanted, 0
+        self._bare = self._begin_bare(wanted, self._step_s()) if wanted else None
+        return self._bare is not None
 
     def _may_be_bare(self) -> bool:
-        alone = self._device is None and not self._plan.of_ranks
+        # Who asks for so many steps has so many, of one kind.
+        alone = self._device is None and not self._plan.of_ranks and self._plan.steps is None
         return alone and self._step_s() <= SHORT_STEP_S and self._log.alike()
 
     def _bare_ended(self, bare: BareSteps) -> None:
@@ -331,9 +339,8 @@ class Session:
         self._log.skipped()
         self._steps_in_phase += len(block.lengths_ns)
         self._on_phase(self.phase, self._steps_in_phase, self._wanted)
-        # Of the rest the calls tell what they are. What has become much longer is over early.
-        over = self._block == 0 and not bare.surprised
-        if over or self._steps_in_phase >= self._wanted:
+        # What has become much longer is over early. After a surprise the calls tell what steps are.
+        if not bare.surprised:
             self._timing_over()
 
     def _time_ended(self, length_ns: int) -> None:
@@ -344,7 +351,9 @@ class Session:
         # Asked now and then: it adds up all steps so far.
         asked = self._steps_in_phase % ASKED_EVERY == 0
         afforded = not asked or steps_affordable(self._plan, self.result) > 0
-        if self._steps_in_phase < self._wanted and afforded:
+        if self._steps_in_phase < self._wanted - self._bare_wanted and afforded:
+            return
+        if afforded and (self._start_bare() or self._steps_in_phase < self._wanted):
             return
         self._timing_over()
 

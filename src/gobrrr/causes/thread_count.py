@@ -10,7 +10,7 @@ from gobrrr.fixes.threads import ALL_THREADS, taking_turns_s
 from gobrrr.timeline.quantities import count, percent, time_text
 
 # Of the step, what all processors save where it is nobody's default that one is used.
-_MUCH = 0.3
+_MUCH = 0.4
 
 
 def _ranks_here(facts: Facts) -> int:

@@ -274,9 +274,12 @@ class Facts:
 
     @property
     def loading_s(self) -> float:
-        """What a step takes to get its data: the wait, and ops that make a batch meanwhile."""
+        """What a step takes to get its data: the wait, and ops that make a batch meanwhile.
+
+        The way to these ops is a part of the wait already.
+        """
         ops = (op for op in self.ops if op.phase == LOADING)
-        return self.leaf_s("overhead.data_loading") + sum(op.time_s + op.host_s for op in ops)
+        return self.leaf_s("overhead.data_loading") + sum(op.time_s for op in ops)
 
     def rate(self, name: str) -> float | None:
         """A ceiling's value; ``None`` if there is none."""
