@@ -48,11 +48,15 @@ class Loop:
 
 
 @pytest.fixture
-def loop(monkeypatch):
-    # Whatever this process compiled before.
+def nothing_compiled(monkeypatch):
+    """Whatever this process compiled before."""
     monkeypatch.setattr(
         "gobrrr.capture.call_watch.compiler_counters", lambda: {"compiled_graphs": 0.0}
     )
+
+
+@pytest.fixture
+def loop(nothing_compiled):
     made = Loop()
     made.watcher.install()
     yield made
@@ -136,7 +140,9 @@ def test_steps_that_have_grown_end_the_block():
     assert not bare.goes_on("optimizer") and not bare.surprised
 
 
-def test_short_steps_of_a_script_are_bare_before_anything_is_attached_and_at_the_end(tmp_path):
+def test_short_steps_of_a_script_are_bare_before_anything_is_attached_and_at_the_end(
+    tmp_path, nothing_compiled
+):
     (tmp_path / "train.py").write_text(
         "import torch\n"
         "net = torch.nn.Linear(8, 8)\n"
@@ -172,7 +178,7 @@ def test_who_asks_for_so_many_steps_has_so_many(tmp_path):
     assert not found[0].bare and len(found[0].all_plain_ns) == 40
 
 
-def test_a_script_that_ends_among_bare_steps_has_counted_them(tmp_path):
+def test_a_script_that_ends_among_bare_steps_has_counted_them(tmp_path, nothing_compiled):
     (tmp_path / "train.py").write_text(
         "import torch\n"
         "net = torch.nn.Linear(8, 8)\n"

@@ -143,6 +143,7 @@ def test_of_a_machine_that_was_taken_away_only_what_was_measured_is_told(
     timeline: Timeline,
 ) -> None:
     step = attributed(timeline, ceilings(), (0.1,) * 8)
+    step = replace(step, step=replace(step.step, host_scale=1.0))
     free = diagnosed(step)
     assert free.verdict
     found = diagnosed(replace(step, step=replace(step.step, taken_away=True)))
@@ -152,6 +153,17 @@ def test_of_a_machine_that_was_taken_away_only_what_was_measured_is_told(
     assert found.notices[0] == TAKEN_AWAY
     assert "75 %" in TAKEN_AWAY and "a hypervisor" in TAKEN_AWAY
     assert found.leaves == free.leaves
+
+
+@pytest.mark.parametrize("scale", [0.02, 20.0])
+def test_profiled_steps_that_are_nothing_like_the_timed_ones_have_no_verdict(
+    timeline: Timeline, scale: float
+) -> None:
+    step = attributed(timeline, ceilings(), (0.1,) * 8)
+    times = replace(step.step, host_scale=scale, profiled_s=0.1 / scale)
+    found = diagnosed(replace(step, step=times))
+    assert found.verdict == "" and found.regime is None
+    assert "the program or the machine changed between them" in found.notices[0]
 
 
 def test_an_op_without_sizes_is_not_said_to_have_no_formula() -> None:
