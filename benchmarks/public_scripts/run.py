@@ -30,6 +30,7 @@ from typing import Any
 from benchmarks.command import Record, in_parallel, parser
 from benchmarks.public_scripts.keys import CALL, EXPLICIT, OPTIMIZER, Key, read_keys
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 300.0
 LENGTH = 0.10
 # The first steps of a process are longer than its others.
@@ -140,7 +141,9 @@ def examined(key: Key, stop: bool) -> dict[str, Any]:
                 text=True, timeout=LIMIT_S,
             ).stdout  # fmt: skip
             own_s = statistics.fmean(each["step_s"] for each in own)
-            row["told"] = score(key, own_s, json.loads(path.read_text()), report)
+            row["told"] = score(
+                key, own_s, json.loads(path.read_text().replace(f"{ROOT}/", "")), report
+            )
         except subprocess.CalledProcessError as error:
             row["error"] = f"{error}: {error.stderr.decode(errors='replace')[-600:]}"
         except subprocess.TimeoutExpired as error:
