@@ -375,6 +375,7 @@ class Session:
             # The steps before it came into use were timed by the host's clock.
             self.result.plain_ns[0].clear()
             self.result.plain_windows[0].clear()
+            self.result.bare.clear()
         own = {"ops": float(len(self.result.recorded or ()))}
         self._ops = int(self._agree(PROFILE, own)["ops"])
         if self._ops > MOST_OPS_OF_PROFILER and self._device is None:

@@ -156,7 +156,7 @@ class StepWatcher:
         self._places: list[Place] = []
         self.turns: Turns | None = None
         self._bare: BareSteps | None = None
-        self._names: dict[int, str] = {}
+        self._seen_name: tuple[weakref.ref[Any] | None, str] = None, ""
         self._names_of_keys: dict[tuple[Any, ...], str] = {}
 
     def install(self) -> None:
@@ -198,13 +198,15 @@ class StepWatcher:
         """The module whose calls are the steps, as ``_named`` gives it; empty if unknown."""
         reference = self._hooked or self.outermost
         module = None if reference is None else reference()
-        return self._names.get(id(reference), "") if module is None else self._named(module)
+        if module is None:
+            known, name = self._seen_name
+            return name if known is reference else ""
+        return self._named(module)
 
     def see_names(self) -> None:
         """Keep what the steps' objects are called, which may be gone when the program ends."""
         reference = self._hooked or self.outermost
-        if reference is not None:
-            self._names[id(reference)] = self.module_name()
+        self._seen_name = reference, self.module_name()
         for optimizer, key in list(self._keys.items()):
             self._names_of_keys[key] = self._named(optimizer)
 
