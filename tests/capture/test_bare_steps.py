@@ -140,57 +140,39 @@ def test_steps_that_have_grown_end_the_block():
     assert not bare.goes_on("optimizer") and not bare.surprised
 
 
-def test_short_steps_of_a_script_are_bare_before_anything_is_attached_and_at_the_end(
-    tmp_path, nothing_compiled
-):
+def measured_of(steps, tmp_path, plan):
+    """A script of so many steps."""
     (tmp_path / "train.py").write_text(
         "import torch\n"
         "net = torch.nn.Linear(8, 8)\n"
         "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
-        "for _ in range(3000):\n"
+        f"for _ in range({steps}):\n"
         "    net(torch.ones(2, 8)).sum().backward()\n"
         "    optimizer.step()\n"
     )
     found: list[Measurements] = []
     measure_script(
-        load_script(str(tmp_path / "train.py")), [], Plan(),
+        load_script(str(tmp_path / "train.py")), [], plan,
         lambda measured, _: found.append(measured), lambda *phase: None, stop=True,
     )  # fmt: skip
     (measured,) = found
+    return measured
+
+
+def test_short_steps_of_a_script_are_bare_before_anything_is_attached_and_at_the_end(
+    tmp_path, nothing_compiled
+):
+    measured = measured_of(3000, tmp_path, Plan())
     assert [len(block.lengths_ns) for block in measured.bare.values()] == [20, 100]
     assert len(measured.plain_ns[0]) == 0 and len(measured.plain_ns[1]) == 280
 
 
 def test_who_asks_for_so_many_steps_has_so_many(tmp_path):
-    (tmp_path / "train.py").write_text(
-        "import torch\n"
-        "net = torch.nn.Linear(8, 8)\n"
-        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
-        "for _ in range(300):\n"
-        "    net(torch.ones(2, 8)).sum().backward()\n"
-        "    optimizer.step()\n"
-    )
-    found: list[Measurements] = []
-    measure_script(
-        load_script(str(tmp_path / "train.py")), [], Plan(steps=40),
-        lambda measured, _: found.append(measured), lambda *phase: None, stop=True,
-    )  # fmt: skip
-    assert not found[0].bare and len(found[0].all_plain_ns) == 40
+    measured = measured_of(300, tmp_path, Plan(steps=40))
+    assert not measured.bare and len(measured.all_plain_ns) == 40
 
 
 def test_a_script_that_ends_among_bare_steps_has_counted_them(tmp_path, nothing_compiled):
-    (tmp_path / "train.py").write_text(
-        "import torch\n"
-        "net = torch.nn.Linear(8, 8)\n"
-        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
-        "for _ in range(90):\n"
-        "    net(torch.ones(2, 8)).sum().backward()\n"
-        "    optimizer.step()\n"
-    )
-    found: list[Measurements] = []
-    measure_script(
-        load_script(str(tmp_path / "train.py")), [], Plan(),
-        lambda measured, _: found.append(measured), lambda *phase: None, stop=True,
-    )  # fmt: skip
     # The first two say that these are the steps.
-    assert "88 of them" in found[0].step_is or "89 of them" in found[0].step_is
+    said = measured_of(90, tmp_path, Plan()).step_is
+    assert "88 of them" in said or "89 of them" in said

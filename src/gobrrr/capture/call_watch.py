@@ -163,8 +163,7 @@ class CallWatch:
         """
         if not self._settled or compiler_counters().get("compiled_graphs") != 0:
             return False
-        while self._unhook:
-            self._unhook.pop()()
+        self._take_hooks_away()
         self._asks = self._lines is not None and self._lines.stop()
         return True
 
@@ -177,10 +176,13 @@ class CallWatch:
         if self._lines is not None and self._asks:
             self._lines.start()
 
-    def unsettle(self) -> None:
-        """The program has come to another part: modules are to be found anew."""
+    def _take_hooks_away(self) -> None:
         while self._unhook:
             self._unhook.pop()()
+
+    def unsettle(self) -> None:
+        """The program has come to another part: modules are to be found anew."""
+        self._take_hooks_away()
         self._settled = False
         for known in (self._hooked, self._late, self._keys, self._short, self.spent):
             known.clear()

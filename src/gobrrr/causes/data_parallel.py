@@ -6,13 +6,12 @@ import re
 from collections import Counter
 
 from gobrrr.causes.cause import Cause, Found, saves
-from gobrrr.causes.noted import noted, text_of
+from gobrrr.causes.noted import goes_back, noted
 from gobrrr.causes.source_text import lines_with
 from gobrrr.causes.updates import passes_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, si, time_text
 
-_BACKWARD = re.compile(r"\bbackward\s*\(")
 _FINDS = re.compile(r"find_unused_parameters\s*=\s*True")
 # Bytes: up to here an all-reduce takes as long as one of nothing, about (gloo and NCCL).
 _SMALL_BUCKET = 1 << 20
@@ -52,7 +51,7 @@ def _lines_of_backward(facts: Facts) -> tuple[str, ...]:
     program = facts.program
     noted_lines = [] if program is None else [note.line for note in program.notes]
     idle_lines = [idle.source for idle in facts.idle if idle.source]
-    found = [line for line in (*noted_lines, *idle_lines) if _BACKWARD.search(text_of(line))]
+    found = [line for line in (*noted_lines, *idle_lines) if goes_back(line)]
     return tuple(dict.fromkeys(found))[:3]
 
 

@@ -43,19 +43,20 @@ def _made_of(facts: Facts, *given: str) -> list[MadeFact]:
     return [each for each in made if each.given in given and each.line]
 
 
+def _without_kernels_s(facts: Facts) -> float:
+    """No kernel runs while Python walks a list."""
+    return facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
+
+
 def _of_lists(facts: Facts) -> Found | None:
-    # No kernel runs meanwhile.
-    within_s = facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
     made = _made_of(facts, "list of arrays")
-    return _find_made(facts, made, "walks every number in Python", within_s)
+    return _find_made(facts, made, "walks every number in Python", _without_kernels_s(facts))
 
 
 def _of_tensors(facts: Facts) -> Found | None:
     lists = _made_of(facts, "list of tensors")
     if lists:
-        # No kernel runs meanwhile.
-        within_s = facts.leaf_s("overhead.python", "overhead.data_loading", "overhead.dispatch")
-        return _find_made(facts, lists, "copies one after the other", within_s)
+        return _find_made(facts, lists, "copies one after the other", _without_kernels_s(facts))
     # Another type, or another device, takes a copy in any case; as_tensor makes no other.
     made = [
         each
@@ -84,5 +85,6 @@ TENSOR_OF_TENSOR = Cause(
         "torch.stack",
     ),
     find=_of_tensors,
-    remedy="x.detach() or torch.as_tensor(x); x.detach().clone() if a copy is wanted",
+    remedy="x.detach() or torch.as_tensor(x); x.detach().clone() if a copy is wanted; of a list "
+    "torch.stack(tensors), or one index for all of them",
 )

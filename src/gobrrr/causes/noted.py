@@ -19,6 +19,7 @@ _FEWEST = 3
 _MANY = 50
 # Of a normal distribution, for an interval of 95 %.
 _Z = 1.96
+_BACKWARD = re.compile(r"\bbackward\s*\(")
 _FUNCTION = re.compile(r"\s*(async )?def (?P<name>\w+)")
 _LINE = re.compile(r"(?P<path>.+):(?P<number>\d+) in (?P<function>.*)")
 
@@ -145,10 +146,20 @@ def lines_saying(facts: Facts, *words: str) -> tuple[str, ...]:
     return tuple(said)
 
 
+def goes_back(line: str) -> bool:
+    """Whether a line calls ``backward``."""
+    return bool(_BACKWARD.search(text_of(line)))
+
+
+def loader_made(facts: Facts) -> tuple[str, ...]:
+    """Where a loader is made; nothing where that is not seen."""
+    return lines_saying(facts, "DataLoader(")[:1]
+
+
 def loader_lines(facts: Facts) -> tuple[str, ...]:
     """Where a step waits for data, and where a loader is made, which is what one would change."""
     waits = [idle.source for idle in facts.idle if idle.cause == "data_loading" and idle.source]
-    return tuple(dict.fromkeys((*waits[:2], *lines_saying(facts, "DataLoader(")[:1])))
+    return tuple(dict.fromkeys((*waits[:2], *loader_made(facts))))
 
 
 def starts_with(name: str, *packages: str) -> bool:

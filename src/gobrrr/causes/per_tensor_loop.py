@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 from gobrrr.causes.cause import Cause, Found, saves
-from gobrrr.causes.noted import text_of
+from gobrrr.causes.noted import goes_back
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import Prospect
 from gobrrr.fixes.optimizers import FOREACH_OPTIMIZER, FUSED_OPTIMIZER
@@ -18,7 +17,6 @@ _IN_PLACE = frozenset(
                  "clamp", "clamp_min", "clamp_max", "sqrt", "neg", "sign")
 )  # fmt: skip
 _NORMS = frozenset(("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm"))
-_BACKWARD = re.compile(r"\bbackward\s*\(")
 # Fewer tensors than this at one line are no loop over a model's.
 _FEWEST_TENSORS = 16
 # Of Python and dispatch between the ops, what one op for all tensors leaves away.
@@ -62,7 +60,7 @@ def _find_loop(facts: Facts) -> Found | None:
         line
         for line, storages in walked.items()
         # What ranks copy into buckets meanwhile is no loop of the program's.
-        if len(storages) >= _FEWEST_TENSORS and not _BACKWARD.search(text_of(line))
+        if len(storages) >= _FEWEST_TENSORS and not goes_back(line)
     ]
     lines.sort(key=lambda line: -sum(map(_overhead_s, by_line[line])))
     if not lines:

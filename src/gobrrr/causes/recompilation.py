@@ -9,7 +9,7 @@ from gobrrr.capture.compilations import COMPILED_MODULE
 from gobrrr.capture.program_facts import CompilationFact, ProgramFacts
 from gobrrr.capture.source_lines import format_line, is_user_file
 from gobrrr.causes.cause import Cause, Found, saves_of_wall
-from gobrrr.causes.noted import lines_saying
+from gobrrr.causes.noted import loader_made
 from gobrrr.fixes.facts import Facts
 from gobrrr.timeline.quantities import count, percent, time_text
 
@@ -100,7 +100,7 @@ def _ragged(facts: Facts) -> Found | None:
     program = facts.program
     if program is None:
         return None
-    loader = lines_saying(facts, "DataLoader(") if facts.loaders else ()
+    loader = loader_made(facts) if facts.loaders else ()
     for made in _by_function(program).values():
         again = _again(made)
         sizes = [match for each in again if (match := _SIZE.search(each.reason))]
@@ -117,7 +117,7 @@ def _ragged(facts: Facts) -> Found | None:
             program, related,
             f"{_name(made)} was compiled for batches of {count(usual)} and again for one of "
             f"{count(other)} (guard: {guard_of(sizes[0].string)})",
-            once=True, at=loader[:1],
+            once=True, at=loader,
         )  # fmt: skip
     return None
 

@@ -32,27 +32,29 @@ def statement_at(path: str, number: int) -> tuple[int, int]:
     return min(spans, key=lambda span: span[1] - span[0], default=(number, number))
 
 
-def _function_at(path: str, number: int) -> str:
+def _innermost(path: str, number: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The innermost function that a line is in; ``None`` outside any."""
     found = [
         node
         for node in ast.walk(_tree(path) or ast.Module([], []))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.lineno <= number <= (node.end_lineno or 0)
     ]
-    return max(found, key=lambda node: node.lineno).name if found else "<module>"
+    return max(found, key=lambda node: node.lineno, default=None)
+
+
+def _function_at(path: str, number: int) -> str:
+    function = _innermost(path, number)
+    return "<module>" if function is None else function.name
 
 
 @lru_cache(maxsize=256)
 def function_text(path: str, number: int) -> str:
     """The source of the innermost function that a line is in; empty outside any."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(_tree(path) or ast.Module([], []))
-        if isinstance(node, functions) and node.lineno <= number <= (node.end_lineno or 0)
-    ]
-    first, last = max(found, default=(1, 0))
-    return "".join(linecache.getlines(path)[first - 1 : last])
+    function = _innermost(path, number)
+    if function is None:
+        return ""
+    return "".join(linecache.getlines(path)[function.lineno - 1 : function.end_lineno])
 
 
 def _statements_with(path: str, number: int) -> list[ast.stmt]:
