@@ -142,7 +142,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Xpu().measure(device, 1, lambda *_: None)
     assert found.rows == {} and found.notices == Xpu.MISSING
     assert Xpu().profiler() is None and Mps().profiler() is None
-    assert Mps().profiler_event_ns() is None and Mps().memory() is None
+    assert Mps().memory() is None
 
 
 def test_a_device_that_the_process_has_not_begun_to_use(monkeypatch: pytest.MonkeyPatch) -> None:

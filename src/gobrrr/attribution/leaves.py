@@ -30,6 +30,7 @@ LEAVES: tuple[str, ...] = (
     "overhead.asleep",
     "overhead.dispatch",
     "overhead.launch",
+    "overhead.kernel_gap",
     "overhead.synchronisation",
     "overhead.data_loading",
     "overhead.allocation",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -201,35 +200,6 @@ class AllocatorMeter:
         return int(self._module.max_memory_allocated())
 
 
-def profiler_event_ns(kind: str, activity: str, repeats: int = 5, calls: int = 300) -> float:
-    """Host ns that the profiler adds per event: smallest ops with it and without.
-
-    An op on a device is two events, itself and its launch; fewer calls than the launch queue holds,
-    so that none waits for the device. The best of ``repeats`` each.
-    """
-    import torch
-
-    one, other = (torch.ones(1, device=kind) for _ in range(2))
-    out = torch.empty(1, device=kind)
-
-    def loop() -> int:
-        wait_for(kind)
-        begin = time.perf_counter_ns()
-        for _ in range(calls):
-            torch.add(one, other, out=out)
-        return time.perf_counter_ns() - begin
-
-    with torch.no_grad():
-        loop()
-        off = min(loop() for _ in range(repeats))
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        activities.append(getattr(torch.profiler.ProfilerActivity, activity))
-        with profiler_of_torch(activities=activities, record_shapes=True, only_exported=True):
-            loop()
-            on = min(loop() for _ in range(repeats))
-    return max(0.0, (on - off) / (2 * calls))
-
-
 class AcceleratorBackend:
     """A ``Backend`` by PyTorch's own means; a kind of GPU says what it can do beyond them.
 
@@ -286,12 +256,6 @@ class AcceleratorBackend:
     def profiler(self) -> TraceProfiler | None:
         """PyTorch's."""
         return None if self.ACTIVITY is None else TraceProfiler(self.TYPE, self.ACTIVITY)
-
-    def profiler_event_ns(self) -> float | None:
-        """Measured with the smallest op; unknown while the program's own profiler is on."""
-        if self.ACTIVITY is None or profiler_runs():
-            return None
-        return profiler_event_ns(self.TYPE, self.ACTIVITY)
 
     def streams(self) -> SideStream | None:
         """PyTorch's."""

@@ -103,9 +103,6 @@ class Backend(Protocol):
     def profiler(self) -> StepProfiler | None:
         """``None`` where PyTorch's profiler does not see what runs on the device."""
 
-    def profiler_event_ns(self) -> float | None:
-        """What recording one event costs the host, in ns; ``None`` if that is not measured."""
-
     def streams(self) -> Streams | None:
         """``None`` where all that a device is given runs in one order."""
 

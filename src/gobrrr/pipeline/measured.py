@@ -96,8 +96,7 @@ def _on_device(
         refresh=refresh,
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
-    event_ns = None if backend is None else backend.profiler_event_ns()
-    analysis = analyse_device(measured, ceilings, event_ns)
+    analysis = analyse_device(measured, ceilings)
     diagnosis = assemble(analysis.attributed, source=source, environment=describe_environment())
     add_recorded_fusion(diagnosis, analysis.ran)
     diagnosis.notices += [*measured.notices, *measured.load_notices]

@@ -50,10 +50,6 @@ def profiler() -> None:
     """None: there is no device beside the host, whose profiler is ``capture.profile``."""
 
 
-def profiler_event_ns() -> None:
-    """None: ``capture.profile`` measures inside and outside of an event apart."""
-
-
 def streams() -> None:
     """None: operators run one after the other in the thread that calls them."""
 
