@@ -26,7 +26,7 @@ class Card:
     """
 
     def __init__(self) -> None:
-        import pynvml
+        import pynvml  # type: ignore[import-not-found, unused-ignore]
 
         self.nvml: Any = pynvml
         pynvml.nvmlInit()
@@ -94,10 +94,10 @@ class Sampler:
         self._thread.join()
 
 
-def tried(call: Callable[[], Any]) -> Any:
+def tried(call: Callable[..., Any], *arguments: Any) -> Any:
     """What the call gives, or ``{"error": ...}``: one failure does not lose the rest."""
     try:
-        return call()
+        return call(*arguments)
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         return {"error": f"{type(error).__name__}: {line}"}

@@ -50,7 +50,7 @@ def limit_s(part: str) -> int:
     """The part's ``LIMIT_S``, read without importing what the part imports."""
     path = FOLDER / f"{part}.py"
     if not path.is_file():
-        raise ValueError(f"there is no {path.relative_to(ROOT)}")
+        raise ValueError(f"there is no parts/{part}.py")
     for node in ast.parse(path.read_text()).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(t, ast.Name) and t.id == "LIMIT_S" for t in targets):

@@ -98,7 +98,7 @@ def spans(trace: dict[str, Any], kinds: Kinds, calls: int) -> dict[str, Any]:
         (e for e in events if e.get("cat") in ("cpu_op", "user_annotation")),
         key=lambda e: (e["ts"], -e["dur"]),
     )
-    found = {}
+    found: dict[str, Any] = {}
     for kind in kinds:
         marks = [e for e in host if e["name"] == f"loop {kind}" and e["cat"] == "user_annotation"]
         if not marks:
@@ -235,7 +235,7 @@ def of_stop(setting: Setting, save: Callable[[Any], None]) -> Any:
     out = torch.empty_like(x)
     adds = 500 if setting.small else 16_000
     only = experimental(trace_only=True)
-    asked = {"plain": {}, "shapes": {"record_shapes": True}}
+    asked: dict[str, dict[str, Any]] = {"plain": {}, "shapes": {"record_shapes": True}}
     if only is not None:
         asked["trace_only_shapes"] = {"record_shapes": True, "experimental_config": only}
     found: dict[str, Any] = {}
@@ -270,7 +270,7 @@ def run(setting: Setting, save: Callable[[Any], None]) -> Any:
             found[name] = part
             save(found)
 
-        result = tried(lambda measure=measure, keep=keep: measure(setting, keep))
+        result = tried(measure, setting, keep)
         # What was saved before a failure stays.
         if isinstance(result, dict) and "error" in result and name in found:
             result = {**found[name], **result}

@@ -133,7 +133,7 @@ def types(setting: Setting, save: Save) -> Any:
                     )
 
                 name = f"fp8_{side}_{str(out).rpartition('.')[2]}_{'fast' if fast else 'precise'}"
-                found[name] = tried(lambda call=fp8, side=side: repeated(call, 2.0 * side**3))
+                found[name] = tried(repeated, fp8, 2.0 * side**3)
         save(found)
     for side in SIDES:
         for scale in (16.0, 0.0):
@@ -147,7 +147,7 @@ def types(setting: Setting, save: Save) -> Any:
             for way, int8 in ways.items():
                 # Zeros take less power: whether that is the limit.
                 name = f"int8_{side}_{way}{'' if scale else '_zeros'}"
-                found[name] = tried(lambda call=int8, side=side: repeated(call, 2.0 * side**3, 4))
+                found[name] = tried(repeated, int8, 2.0 * side**3, 4)
         save(found)
     del a, b, ways
     for dtype in (torch.bfloat16, torch.float16):
@@ -155,7 +155,7 @@ def types(setting: Setting, save: Save) -> Any:
         ways = {"row_row": lambda a=a, b=b: a @ b, "row_column": lambda a=a, b=b: a @ b.t()}
         for way, mm in ways.items():
             name = f"{str(dtype).rpartition('.')[2]}_{SIDE}_{way}"
-            found[name] = tried(lambda call=mm: repeated(call, 2.0 * SIDE**3))
+            found[name] = tried(repeated, mm, 2.0 * SIDE**3)
     return found
 
 
@@ -188,7 +188,7 @@ def empty_kernels(setting: Setting, save: Save) -> Any:
                 "kernel": records[0]["name"][:80] if records else None,
                 "us": quantiles([k["dur"] for k in records]),
             }  # fmt: skip
-            row["node_us"] = tried(lambda op=op, blocks=blocks: node_us(op, blocks, device))
+            row["node_us"] = tried(node_us, op, blocks, device)
             found["rows"].append(row)
             save(found)
     return found
@@ -241,7 +241,7 @@ def gaps(setting: Setting, save: Save) -> Any:
             work()
         for way, call in (("queued", work), ("graph", graph.replay)):
             name = f"{work.__name__}_{way}"
-            found[name] = tried(lambda call=call: between(call, device))
+            found[name] = tried(between, call, device)
             save(found)
     return found
 
@@ -293,7 +293,7 @@ def copies(setting: Setting, save: Save) -> Any:
         }  # fmt: skip
         for way, (to, of) in ways.items():
             found[f"{way}_{size >> 20}_mib"] = {
-                "bytes": len(of), "ms": tried(lambda to=to, of=of: ten_ms(to, of))
+                "bytes": len(of), "ms": tried(ten_ms, to, of)
             }  # fmt: skip
         save(found)
     return found
@@ -321,7 +321,7 @@ def run(setting: Setting, save: Save) -> Any:
             found[name] = part
             save(found)
 
-        result = tried(lambda measure=measure, keep=keep: measure(setting, keep))
+        result = tried(measure, setting, keep)
         if isinstance(result, dict) and "error" in result and name in found:
             result = {**found[name], **result}
         keep(result)

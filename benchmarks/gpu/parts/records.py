@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.gpu.card import tried
@@ -170,7 +171,7 @@ def run(setting: Setting, save: Callable[[Any], None]) -> Any:
             add("replays", lambda: body.profiled(lambda: replayed(graph)))
         add("after_replays", body.profiled)
         for child in children:
-            add(child.case, lambda child=child: child.measure(15.0))
+            add(child.case, partial(child.measure, 15.0))
     finally:
         for child in children:
             child.end()

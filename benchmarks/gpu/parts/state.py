@@ -215,7 +215,7 @@ def run(setting: Setting, save: Callable[[Any], None]) -> Any:
         torch.cuda.synchronize(setting.device)
 
     for name, work in (("products", products), ("copies", copies)):
-        found[f"counters_{name}"] = tried(lambda work=work: of_counters(card, work, 0.5))
+        found[f"counters_{name}"] = tried(of_counters, card, work, 0.5)
     found["idle_counters"] = tried(lambda: of_counters(card, lambda: time.sleep(0.05), 0.3))
     found["driver_after"] = of_driver(card)
     return found
