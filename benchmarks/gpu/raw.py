@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -44,12 +45,23 @@ class Child:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
         )  # fmt: skip
 
-    def wait_until_ready(self) -> None:
-        """Returns once it has prepared itself, or has ended."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+    def wait_until_ready(self, until: float) -> bool:
+        """Whether it has prepared itself by then (``time.monotonic``); otherwise it is ended."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        while select.select([stdout], [], [], max(until - time.monotonic(), 0))[0]:
+            line = stdout.readline()
             if line == _READY:
-                return
+                return True
+            if not line:
+                break
+        self.end()
+        return False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended with an error of its own."""
+        return (self._process.poll() or 0) > 0
 
     def measure(self, timeout_s: float) -> Any:
         """Its result, or ``{"error": ...}``; the process has ended afterwards."""
@@ -236,6 +248,9 @@ def _serve(arguments: list[str]) -> None:
     print(_READY, end="", flush=True)
     if sys.stdin.readline():
         print(_RESULT + json.dumps(call()), flush=True)
+        # Others wait for their turn: what PyTorch takes down at its exit takes a second.
+        sys.stderr.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

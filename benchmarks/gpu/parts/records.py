@@ -141,7 +141,7 @@ def run(setting: Setting, save: Callable[[Any], None]) -> Any:
         # Kernels are loaded at their first launch: not a stall of the profiler's.
         body()
         for child in children:
-            child.wait_until_ready()
+            child.wait_until_ready(time.monotonic() + 25.0)
 
         def add(name: str, call: Callable[[], Any]) -> None:
             found[name] = tried(call)
