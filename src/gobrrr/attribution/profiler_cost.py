@@ -125,7 +125,7 @@ class CostOfRecording:
         share = np.maximum(host_left - over, 0.0) / np.maximum(host_left, 1e-9)
         left = np.where(self._queued, left, left * share[gap])
         # A lead, from gap to gap, which starts anew where the host waited.
-        room: Float64 = np.bincount(gap, np.where(self._hideable, left, 0.0), count)
+        room: Float64 = np.bincount(gap, np.where(self._hideable, left, 0.0), count).astype(float)
         lead = factor * self._late + np.maximum(over - host_left, 0.0)
         removed = np.minimum(_carried(lead, room, self._reset), room)
         # Taken from the head of each gap.
