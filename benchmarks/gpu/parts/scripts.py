@@ -25,7 +25,7 @@ from benchmarks.gpu.processes import (
 )
 from benchmarks.gpu.setting import Setting
 
-LIMIT_S = 100
+LIMIT_S = 90
 ROWS = ("alone", "diagnosed")
 
 

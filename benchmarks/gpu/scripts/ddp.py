@@ -14,11 +14,11 @@ dist.init_process_group(os.environ.get("BACKEND", "nccl"))
 torch.manual_seed(0)
 if device != "cpu":
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-width = 64 if small else 2048
+width = 64 if small else 1024
 layers = [layer for _ in range(6) for layer in (nn.Linear(width, width), nn.GELU())]
 model = DistributedDataParallel(nn.Sequential(*layers).to(device))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-batch = 16 if small else 4096
+batch = 16 if small else 8192
 for _ in range(int(os.environ.get("STEPS", "80"))):
     x = torch.randn(batch, width, device=device)
     loss = model(x).square().mean()

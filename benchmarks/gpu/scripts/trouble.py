@@ -15,7 +15,7 @@ width, steps = (32, 60) if small else (512, 300)
 torch.manual_seed(0)
 model = nn.Sequential(nn.Embedding(width, width), nn.Linear(width, width), nn.GELU()).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, capturable=kind == "capture")
-tokens = torch.randint(0, width, (64, 64), device=device)
+tokens = torch.randint(0, width, (48, 64), device=device)
 
 
 def step(i):
