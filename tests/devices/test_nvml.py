@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,6 +126,19 @@ def test_a_function_that_the_package_does_not_have_is_a_refusal() -> None:
     assert state(driver).reasons == ("idle",)
 
 
+def test_time_held_where_the_older_function_is_gone() -> None:
+    driver = Driver()
+    driver.refused.add("DeviceGetViolationStatus")
+
+    def values(handle: str, fields: list[int]) -> list[Any]:
+        code = 0 if fields == [pynvml.NVML_FI_DEV_PERF_POLICY_POWER] else 3
+        return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(ullVal=42))]
+
+    driver.answers["DeviceGetFieldValues"] = values
+    found = state(driver)
+    assert (found.power_held_ns, found.heat_held_ns) == (42, None)
+
+
 def test_a_card_is_found_by_its_uuid_and_else_by_its_bus() -> None:
     driver = Driver()
     driver.handles = {"00000000:1B:00.0": "card"}
@@ -185,9 +199,12 @@ def test_without_a_driver_nothing_is_raised() -> None:
 
 
 def test_without_the_package_nothing_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     nvml.card_of.cache_clear()
     assert nvml.nvml_trouble() == nvml.PACKAGE_MISSING and nvml.card_of(0) is None
+    # A file of the program's own that is called so.
+    monkeypatch.setitem(sys.modules, "pynvml", ModuleType("pynvml"))
+    assert nvml.nvml_trouble() == nvml.PACKAGE_MISSING
 
 
 def test_what_disturbs_a_measurement() -> None:

@@ -54,7 +54,7 @@ class StepsOnDevice:
     def card_state(self) -> CardState | None:
         """What its driver says once all work that it was given is done."""
         self._synchronise()
-        return self.backend.card_state()
+        return _answering(self.backend.card_state)()
 
     def lengths_of(self, step: Callable[[], object]) -> list[int]:
         """Lengths of a few steps in ns: of one alone the queue's draining would be a part."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.private_names import lacking
-from gobrrr.cli.doctor_gpu import gpu_checks
 from gobrrr.devices.backends import gpus_here
+from gobrrr.devices.cuda.probes import gpu_checks
 from gobrrr.measure.load import usable_processors
 from gobrrr.measure.torch_profiler import profiler_of_torch
 from gobrrr.timeline.quantities import si

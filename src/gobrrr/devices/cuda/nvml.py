@@ -53,10 +53,18 @@ def _reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
     return reasons_of((ask or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
 
 
-def _held_ns(policy: str) -> Read:
+def _held_ns(what: str) -> Read:
     def read(nvml: Any, handle: Any) -> int:
-        status = nvml.nvmlDeviceGetViolationStatus(handle, getattr(nvml, policy))
-        return int(status.violationTime)
+        policy = getattr(nvml, f"NVML_PERF_POLICY_{what}")
+        try:
+            return int(nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime)
+        except _refusals(nvml):
+            # What takes its place: it is to be gone with CUDA 14.
+            field = getattr(nvml, f"NVML_FI_DEV_PERF_POLICY_{what}")
+            (found,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
+            if found.nvmlReturn != nvml.NVML_SUCCESS:
+                raise nvml.NVMLError(found.nvmlReturn) from None
+            return int(found.value.ullVal)
 
     return read
 
@@ -70,8 +78,8 @@ _FIELDS: Mapping[str, Read] = {
     "power_limit_w": lambda n, h: n.nvmlDeviceGetEnforcedPowerLimit(h) * 1e-3,
     "temperature_c": lambda n, h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU),
     "reasons": _reasons,
-    "power_held_ns": _held_ns("NVML_PERF_POLICY_POWER"),
-    "heat_held_ns": _held_ns("NVML_PERF_POLICY_THERMAL"),
+    "power_held_ns": _held_ns("POWER"),
+    "heat_held_ns": _held_ns("THERMAL"),
     "energy_mj": lambda n, h: n.nvmlDeviceGetTotalEnergyConsumption(h),
     "pcie_generation": lambda n, h: n.nvmlDeviceGetCurrPcieLinkGeneration(h),
     "pcie_max_generation": lambda n, h: n.nvmlDeviceGetMaxPcieLinkGeneration(h),
@@ -181,7 +189,11 @@ def nvml_trouble() -> str | None:
     """Why NVML does not answer, as a sentence with what mends it; ``None`` if it does."""
     try:
         import pynvml
-    except ImportError:
+    except Exception:
+        # Missing, or one that does not fit this Python.
+        return PACKAGE_MISSING
+    if not hasattr(pynvml, "NVMLError"):
+        # A file of the program's own of that name.
         return PACKAGE_MISSING
     try:
         pynvml.nvmlInit()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gobrrr.cli import doctor_gpu
-from gobrrr.cli.doctor_gpu import KERNELS, DeviceRecord, card_findings, fault_of_records
 from gobrrr.devices.card import CardState, OtherProcess
+from gobrrr.devices.cuda import probes
+from gobrrr.devices.cuda.probes import KERNELS, DeviceRecord, card_findings, fault_of_records
 
 LAUNCHES = [DeviceRecord(i, 1000 * i, 500) for i in range(1, KERNELS + 1)]
 RAN = [DeviceRecord(i, 1000 * i + 700, 200) for i in range(1, KERNELS + 1)]
@@ -38,10 +38,10 @@ def test_records_that_are_not(launches: Any, kernels: Any, word: str) -> None:
 
 def test_known_faults_of_cupti() -> None:
     faulty = [(12, 6, 80), (12, 8), (12, 9, 79), (13, 0, 85)]
-    assert all("192021" in str(doctor_gpu.known_fault(version)) for version in faulty)
-    assert "nvidia-cuda-cupti>=13.1" in str(doctor_gpu.known_fault((13, 0, 85)))
-    assert "nvidia-cuda-cupti" not in str(doctor_gpu.known_fault((12, 8, 90)))
-    assert not any(map(doctor_gpu.known_fault, [(11, 8), (12, 6, 68), (13, 1, 75), (13, 5)]))
+    assert all("192021" in str(probes.known_fault(version)) for version in faulty)
+    assert "nvidia-cuda-cupti>=13.1" in str(probes.known_fault((13, 0, 85)))
+    assert "nvidia-cuda-cupti" not in str(probes.known_fault((12, 8, 90)))
+    assert not any(map(probes.known_fault, [(11, 8), (12, 6, 68), (13, 1, 75), (13, 5)]))
 
 
 def test_the_version_is_of_the_package_that_goes_with_torch(
@@ -51,13 +51,13 @@ def test_the_version_is_of_the_package_that_goes_with_torch(
 
     def version(name: str) -> str:
         if name not in installed:
-            raise doctor_gpu.PackageNotFoundError(name)
+            raise probes.PackageNotFoundError(name)
         return installed[name]
 
-    monkeypatch.setattr(doctor_gpu, "version", version)
+    monkeypatch.setattr(probes, "version", version)
 
     def asked(cuda: str) -> tuple[int, ...]:
-        return doctor_gpu.cupti_version(SimpleNamespace(version=SimpleNamespace(cuda=cuda)))
+        return probes.cupti_version(SimpleNamespace(version=SimpleNamespace(cuda=cuda)))
 
     assert (asked("12.8"), asked("13.0"), asked("11.8")) == ((12, 8, 90), (13, 1, 75), (11, 8))
 
@@ -74,10 +74,10 @@ def torch_with(cuda: str | None, *, refusal: str | None = None, **cuda_functions
 
 
 def test_why_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor_gpu, "WSL", False)
-    why = doctor_gpu.why_no_gpu
+    monkeypatch.setattr(probes, "WSL", False)
+    why = probes.why_no_gpu
     assert why(torch_with(None), tmp_path) is None and why(torch_with("13.0"), tmp_path) is None
-    monkeypatch.setattr(doctor_gpu, "WSL", True)
+    monkeypatch.setattr(probes, "WSL", True)
     assert "wsl --update" in str(why(torch_with("13.0"), tmp_path))
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").touch()
@@ -112,16 +112,16 @@ def test_a_card_in_trouble() -> None:
 def test_probes_that_fail_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch_with("13.0", current_device=lambda: 0)
     gpu.cuda.is_available = lambda: True
-    monkeypatch.setattr(doctor_gpu, "nvml_trouble", lambda: None)
+    monkeypatch.setattr(probes, "nvml_trouble", lambda: None)
 
     def lost(index: int) -> Any:
         raise RuntimeError("lost")
 
-    monkeypatch.setattr(doctor_gpu, "card_of", lost)
-    found = list(doctor_gpu.gpu_checks(gpu))
+    monkeypatch.setattr(probes, "card_of", lost)
+    found = list(probes.gpu_checks(gpu))
     assert [subject for subject, _, works in found if works is False] == [
         "GPU profiler", "GPU events", "CUDA graph", "NVML"
     ]  # fmt: skip
     assert all("\n" not in finding for _, finding, _ in found)
-    monkeypatch.setattr(doctor_gpu, "nvml_trouble", lambda: "not installed")
-    assert list(doctor_gpu.gpu_checks(gpu))[-1] == ("NVML", "not installed", False)
+    monkeypatch.setattr(probes, "nvml_trouble", lambda: "not installed")
+    assert list(probes.gpu_checks(gpu))[-1] == ("NVML", "not installed", False)
