@@ -269,7 +269,7 @@ def _fixed_costs(gpu: Gpu, found: Found) -> None:
     found.add("host.dispatches", 1 / dispatch_s, "op/s", "torch.add of one element on the device")
     # What follows needs parts of PyTorch that are not public.
     filled_s, spun_s = _shortest_kernels_s(gpu)
-    source = "shortest of 200 element-wise kernels that fill one element or a block each, profiled"
+    source = "shortest of 200 fills of one element or of a block a multiprocessor, profiled"
     found.add("kernel.fixed", filled_s, "s", source)
 
     def nothing() -> None:
