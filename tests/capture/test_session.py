@@ -343,6 +343,8 @@ class FakeDevice:
         self._clock, self._gone = clock, gone
         self._marks: list[int] = []
 
+    def card_state(self) -> None: ...
+
     def start_block(self) -> None:
         self._marks = [self._clock()]
 

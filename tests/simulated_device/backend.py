@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gobrrr.devices import backends
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.identity import DeviceIdentity
 from simulated_device.accelerator import LIBRARY, Accelerator
@@ -152,6 +153,7 @@ class SimulatedBackend:
 
     ``kernels_hidden``: its profiler sees the host alone, as one without permission does.
     ``with_stack``: it writes Python's calls too.
+    ``card_states``: what its driver says, in turn; then nothing.
     """
 
     IS_GPU = True
@@ -165,6 +167,7 @@ class SimulatedBackend:
         self.kernels_hidden = False
         self.with_stack = False
         self.others_bytes: int | None = None
+        self.card_states: Iterator[CardState] = iter(())
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> SimulatedBackend:
         """Put it before all others until the test ends."""
@@ -212,6 +215,9 @@ class SimulatedBackend:
 
     def held_by_others_bytes(self) -> int | None:
         return self.others_bytes
+
+    def card_state(self) -> CardState | None:
+        return next(self.card_states, None)
 
     def random_states(self) -> tuple[Any, ...]:
         return ()

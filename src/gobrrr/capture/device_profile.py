@@ -21,6 +21,7 @@ from gobrrr.capture.trace_steps import MARKED
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.backend import Backend, StepProfiler, StepTimer
 from gobrrr.devices.backends import gpu_in_use
+from gobrrr.devices.card import CardState
 from gobrrr.timeline.data import Int64, KernelKind, Kernels, Timeline
 from gobrrr.timeline.errors import UserCodeError
 
@@ -48,6 +49,12 @@ class StepsOnDevice:
         self.start_block = _answering(timer.start_block)
         self.mark = _answering(timer.mark)
         self.end_block = _answering(timer.end_block)
+        self._synchronise = _answering(backend.synchronise)
+
+    def card_state(self) -> CardState | None:
+        """What its driver says once all work that it was given is done."""
+        self._synchronise()
+        return _answering(self.backend.card_state)()
 
     def lengths_of(self, step: Callable[[], object]) -> list[int]:
         """Lengths of a few steps in ns: of one alone the queue's draining would be a part."""

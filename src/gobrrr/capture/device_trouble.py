@@ -8,7 +8,7 @@ from gobrrr.capture.measurements import Measurements
 from gobrrr.devices.backend import Backend
 from gobrrr.devices.backends import gpus_here
 from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.quantities import si, time_text
+from gobrrr.timeline.quantities import percent, si, time_text
 
 # Less than this beside what this process reserved is its own context and the driver's.
 LEAST_OF_OTHERS_BYTES = 2 * 1024**3
@@ -42,7 +42,7 @@ def found(measured: Measurements, backend: Backend | None) -> tuple[str, ...]:
     """
     timeline = measured.device_timeline
     if timeline is None or len(timeline.kernels):
-        return _of_others(backend)
+        return _of_others(measured, backend)
     kinds = () if backend is None else backend.KINDS
     why = next((_PERMISSION[kind] for kind in kinds if kind in _PERMISSION), "")
     raise InputError(
@@ -51,8 +51,17 @@ def found(measured: Measurements, backend: Backend | None) -> tuple[str, ...]:
     )
 
 
-def _of_others(backend: Backend | None) -> tuple[str, ...]:
+def _of_others(measured: Measurements, backend: Backend | None) -> tuple[str, ...]:
     """That another process has the GPU too."""
+    computing = [other for span in measured.card for other in span.after.computing]
+    if computing:
+        most = max(computing, key=lambda other: other.busy_share or 0.0)
+        more = len({other.pid for other in computing}) - 1
+        return (
+            f"Another process (pid {most.pid}{f', and {more} more' if more else ''}) computed on "
+            f"this GPU while the steps were timed, up to {percent(most.busy_share)} of the time: "
+            "times are too long by an unknown amount.",
+        )
     held = None if backend is None else backend.held_by_others_bytes()
     if held is None or held < LEAST_OF_OTHERS_BYTES:
         return ()

@@ -20,6 +20,7 @@ from gobrrr.timeline.step_kinds import SeenSteps, StepWindow, WallTime
 
 if TYPE_CHECKING:
     from gobrrr.capture.profile import RawEvents
+    from gobrrr.devices.card import CardSpan
     from gobrrr.timeline.data import Timeline
     from gobrrr.timeline.graph import StepOp
 
@@ -159,6 +160,7 @@ class Measurements:
     program did after the last of them, where it ended meanwhile. ``kind`` is set once steps have
     been told apart, and only steps of that kind are left. ``fused_optimizer``: an optimizer of the
     program has a fused implementation; ``None`` where none was seen.
+    ``card`` is what the driver said of the GPU before and after each block of timed steps.
     ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
     ``disturbance`` says what else used the processors during those steps, if anything did (of
     several blocks the one that suffered most, by so much: ``severity``);
@@ -187,6 +189,7 @@ class Measurements:
     recorded: list[StepOp] | None = None
     device_timeline: Timeline | None = None
     thread: int = 0
+    card: tuple[CardSpan, ...] = ()
     disturbance: str | None = None
     severity: float = 0.0
     taken_away: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr.capture.measurements import Measurements
+from gobrrr.devices.card import CardSpan, CardState
 from gobrrr.measure.load import LoadWatch
 from gobrrr.timeline.errors import UserCodeError
 
@@ -21,7 +22,10 @@ class TimedBlock:
         self._watch = LoadWatch()
         self._open = True
         self._steps = 0
+        self._card: CardState | None = None
         if device is not None:
+            # Before the block begins: asking the driver takes a millisecond.
+            self._card = device.card_state()
             device.start_block()
 
     def mark(self) -> None:
@@ -39,6 +43,9 @@ class TimedBlock:
         if self._device is not None:
             # The host runs ahead of a device: its own clock says when steps were issued, not done.
             result.plain_ns[self._block][self._first(result) :] = self._device.end_block()
+            after = self._device.card_state()
+            if self._card is not None and after is not None:
+                result.card = (*result.card, CardSpan(self._card, after, self._steps))
 
     def cut_short(self, result: Measurements) -> None:
         """The program has ended inside the block: keeps what its steps took, if that is known."""

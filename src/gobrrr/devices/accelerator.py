@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.devices.identity import DeviceIdentity
@@ -273,6 +274,10 @@ class AcceleratorBackend:
 
     def held_by_others_bytes(self) -> int | None:
         """None: PyTorch says what is free for few kinds of device."""
+        return None
+
+    def card_state(self) -> CardState | None:
+        """None: each vendor's driver has a library of its own."""
         return None
 
     def random_states(self) -> tuple[Any, ...]:

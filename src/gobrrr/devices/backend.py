@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.identity import DeviceIdentity
 
@@ -114,6 +115,9 @@ class Backend(Protocol):
 
     def held_by_others_bytes(self) -> int | None:
         """What other processes hold of its memory, about; ``None`` if that cannot be told."""
+
+    def card_state(self) -> CardState | None:
+        """Clocks, power, heat and other processes now; ``None`` where no driver tells."""
 
     def random_states(self) -> tuple[Any, ...]:
         """The states of its random generators, as tensors; none where it is not in use."""

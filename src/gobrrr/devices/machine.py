@@ -20,7 +20,7 @@ from gobrrr.measure.load import MOSTLY_WAITED, LoadWatch, usable_processors
 from gobrrr.timeline.data import Device
 
 # Changes when a probe does, so that old files are measured anew.
-CEILINGS_VERSION = 6
+CEILINGS_VERSION = 7
 
 _LOCK_WAIT_S = 180.0
 
@@ -68,6 +68,11 @@ def ceilings_for_this_machine(
                 notices.append(
                     "the ceilings are not complete, because the device's memory was taken, and "
                     "will be measured again next time"
+                )
+            elif ceilings.disturbed:
+                notices.append(
+                    f"the ceilings hold for now alone, because {ceilings.disturbed}, and will be "
+                    "measured again next time"
                 )
             else:
                 save_ceilings(ceilings, path)

@@ -20,6 +20,7 @@ from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.card import card_notices, card_record
 from gobrrr.diagnosis.environment import describe_environment
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.fusion_sources import add_cpu_fusion, add_recorded_fusion
@@ -100,5 +101,6 @@ def _on_device(
     diagnosis = assemble(analysis.attributed, source=source, environment=describe_environment())
     add_recorded_fusion(diagnosis, analysis.ran)
     diagnosis.notices += [*measured.notices, *measured.load_notices]
-    diagnosis.notices += [*trouble, *matching_notices(analysis)]
+    diagnosis.card = card_record(measured.card)
+    diagnosis.notices += [*trouble, *card_notices(diagnosis), *matching_notices(analysis)]
     return diagnosis, analysis

@@ -67,6 +67,10 @@ def held_by_others_bytes() -> None:
     """None: a processor is shared by design; ``measure.load`` watches it."""
 
 
+def card_state() -> None:
+    """A processor is no card."""
+
+
 def random_states() -> tuple[Any, ...]:
     """None: the processor's generator is PyTorch's default one, which is kept apart."""
     return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gobrrr.devices.accelerator import AcceleratorBackend
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.identity import Cache, DeviceIdentity
 
@@ -50,6 +51,16 @@ class Cuda(AcceleratorBackend):
         free, total = torch.cuda.mem_get_info()
         return max(int(total) - int(free) - int(torch.cuda.memory_reserved()), 0)
 
+    def card_state(self) -> CardState | None:
+        """Of the current device, by NVML; ``None`` of AMD's, or where NVML does not answer."""
+        torch = self._torch()
+        if torch is None or torch.version.hip:
+            return None
+        from gobrrr.devices.cuda.nvml import card_of
+
+        card = card_of(torch.cuda.current_device())
+        return None if card is None else card.state()
+
     def watch_graphs(self, replays: Callable[[], None]) -> Callable[[], None]:
         """Of ``torch.cuda.CUDAGraph``."""
         from gobrrr.devices.cuda.graphs import before_replays
@@ -62,4 +73,5 @@ class Cuda(AcceleratorBackend):
 
         from gobrrr.devices.cuda.measure import measure_gpu
 
-        return measure_gpu(torch, torch.cuda.current_device(), progress=progress)
+        index = torch.cuda.current_device()
+        return measure_gpu(torch, index, progress=progress, card_state=self.card_state)
