@@ -18,6 +18,9 @@ Step: TypeAlias = Callable[[], Any]
 NEEDS_CUDA = {"skipped": "needs CUDA"}
 # Of a part's limit: starting Python, importing PyTorch, the device's context, writing the result.
 START_S = 12.0
+# A limit rings again after so long: an exception that is raised in a destructor is lost. A profiler
+# that stops meanwhile has the time to.
+AGAIN_S = 5.0
 
 
 class TooLongError(BaseException):
@@ -59,15 +62,15 @@ def _at_most(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, ring)
     began = time.monotonic()
-    # It rings again: an exception that a destructor raises is lost.
-    outer_s, _ = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    outer_s, _ = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
     finally:
         # A limit around this one has gone on meanwhile.
         left_s = max(outer_s - (time.monotonic() - began), 0.001) if outer_s else 0.0
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, left_s, 1.0)
+        signal.setitimer(signal.ITIMER_REAL, left_s, AGAIN_S)
 
 
 def on_cuda(setting: Setting) -> bool:
