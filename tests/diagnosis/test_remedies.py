@@ -49,6 +49,7 @@ SAYS = {
     "overhead.asleep": ("has to be ready sooner", "torch.compile"),
     "overhead.dispatch": ("fewer ops", "workers"),
     "overhead.launch": ("fewer ops", "workers"),
+    "overhead.kernel_gap": ("a faster host does not", "cuda graph"),
     "overhead.synchronisation": (".item()", "torch.compile"),
     "overhead.data_loading": ("producing batches", "torch.compile"),
     "overhead.allocation": ("out=", "torch.compile"),

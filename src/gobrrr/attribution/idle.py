@@ -18,12 +18,12 @@ UInt8 = NDArray[np.uint8]
 
 # Causes, the strongest first: a span counts as the strongest cause among itself and what encloses
 # it (an operator that the data loader calls is data loading).
-(LAUNCH, SYNCHRONISATION, ALLOCATION, DATA_LOADING, GARBAGE_COLLECTION, COMPILATION, DISPATCH,
- PYTHON, UNEXPLAINED) = range(9)  # fmt: skip
+(LAUNCH, KERNEL_GAP, SYNCHRONISATION, ALLOCATION, DATA_LOADING, GARBAGE_COLLECTION, COMPILATION,
+ DISPATCH, PYTHON, UNEXPLAINED) = range(10)  # fmt: skip
 CAUSE_LEAVES: tuple[str, ...] = (
-    "overhead.launch", "overhead.synchronisation", "overhead.allocation", "overhead.data_loading",
-    "overhead.garbage_collection", "overhead.compilation", "overhead.dispatch", "overhead.python",
-    "overhead.unexplained",
+    "overhead.launch", "overhead.kernel_gap", "overhead.synchronisation", "overhead.allocation",
+    "overhead.data_loading", "overhead.garbage_collection", "overhead.compilation",
+    "overhead.dispatch", "overhead.python", "overhead.unexplained",
 )  # fmt: skip
 _CAUSE_OF_KIND = {
     HostKind.LAUNCH: LAUNCH,

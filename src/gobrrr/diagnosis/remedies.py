@@ -14,7 +14,14 @@ from gobrrr.diagnosis.fix_schema import FAILED, SAME, SLOWER
 from gobrrr.diagnosis.pipelines import shorter_waits
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.models.operator_limits import LIMITS
-from gobrrr.timeline.names import COMPILED_REGION, COMPILED_REGIONS, NO_LINES, short_source
+from gobrrr.timeline.names import (
+    COMPILED_REGION,
+    COMPILED_REGIONS,
+    MOSTLY_GRAPHS,
+    NO_LINES,
+    share_of_graphs,
+    short_source,
+)
 from gobrrr.timeline.quantities import count, multiple, percent
 
 # A part with less than this share of its level gets no advice of its own; at most so many do.
@@ -271,14 +278,17 @@ def _hidden_copies(diagnosis: Diagnosis) -> str:
 # Overhead
 
 
-def _fewer_ops(diagnosis: Diagnosis) -> list[str]:
-    gpu = diagnosis.device.kind in _GPUS
+def _fewer_ops(diagnosis: Diagnosis, *, launched: bool = True) -> list[str]:
+    """``launched``: what launches the same kernels for less helps too."""
+    graph = diagnosis.device.kind in _GPUS and launched
+    # A step that is one already has nothing to win by another.
+    graph = graph and share_of_graphs(diagnosis.counters) < MOSTLY_GRAPHS
     compiled = is_compiled(diagnosis)
     return _open(
         diagnosis,
         None if compiled else _Option("torch.compile", ("compile",)),
         _fused_optimizer(diagnosis),
-        _Option("a CUDA graph", ("cuda_graph", "compile_reduce_overhead")) if gpu else None,
+        _Option("a CUDA graph", ("cuda_graph", "compile_reduce_overhead")) if graph else None,
         _Option("a larger batch", ("larger_batch",)),
     )
 
@@ -299,6 +309,12 @@ def _dispatch(diagnosis: Diagnosis) -> str:
     options = _fewer_ops(diagnosis)
     how = f": {_listed(options)}" if options else ""
     return f"fewer ops, or more work for each, help{how}"
+
+
+def _fewer_kernels(diagnosis: Diagnosis) -> str:
+    options = _fewer_ops(diagnosis, launched=False)
+    how = f" ({_listed(options)})" if options else ""
+    return f"fewer kernels help{how}, while a faster host does not: these were queued long before"
 
 
 def _less_python(diagnosis: Diagnosis) -> str:
@@ -393,6 +409,7 @@ _CLAUSES: dict[str, Callable[[Diagnosis], str]] = {
     "overhead.python": _python,
     "overhead.asleep": _asleep,
     "overhead.dispatch": _dispatch,
+    "overhead.kernel_gap": _fewer_kernels,
     "overhead.synchronisation": _synchronisation,
     "overhead.data_loading": _data_loading,
     "overhead.allocation": _allocation,

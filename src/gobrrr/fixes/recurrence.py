@@ -276,7 +276,8 @@ def _consider(facts: Facts) -> Considered:
 
 FUSED_RNN = Fix(
     "fused_rnn", "One recurrent layer instead of a cell in a loop",
-    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
+    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost",
+     "overhead.kernel_gap"),
     (NUMERICS, MEMORY), _consider,
     "outputs, state = nn.LSTM(inputs, cells, batch_first=True)(x)",
 )  # fmt: skip

@@ -1,0 +1,109 @@
+"""What predictions know of kinds of devices by measurement: a row for each kind, with its source.
+
+What a host does (Python, dispatch) is a processor's work whatever device it drives, and is scaled
+by the smallest dispatch instead (``compiled_calls.host_scale``): it is none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gobrrr.fixes.facts import Facts
+
+# How far a kind of device that was not measured may lie beyond the ends of those that were.
+_UNMEASURED = 2.0
+# Values of a share end here.
+_SHARES = ("attention.reached", "attention.reached_backward", "generated.reached",
+           "optimizer.reached", "top_k.left")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Its values by what they make of a saving: low, expected, high; and where they are from.
+
+    ``measured``: on a device of the kind that was asked for.
+    """
+
+    low: float
+    expected: float
+    high: float
+    source: str
+    measured: bool = True
+
+    @property
+    def values(self) -> tuple[float, float, float]:
+        """Low, expected, high."""
+        return self.low, self.expected, self.high
+
+
+_ZEN4 = "torch 2.13, Zen 4"
+CONSTANTS: Mapping[str, Mapping[str, Constant]] = {
+    # Of the matrix rate of its dtype, what fused attention's products reach.
+    "attention.reached": {
+        "cpu": Constant(0.35, 0.45, 0.6, f"{_ZEN4}, 2 threads: 8 heads of 64, 128 to 1024 tokens"),
+        "cuda": Constant(
+            0.45, 0.66, 0.85, "one program on an H200, float32, torch 2.11 (benchmarks/gpu)"
+        ),
+    },
+    # The same of its backward pass, which computes the scores again block by block.
+    "attention.reached_backward": {
+        "cpu": Constant(0.12, 0.18, 0.3, f"{_ZEN4}, one thread, in training"),
+        "cuda": Constant(
+            0.3, 0.5, 0.65, "FlashAttention-2 on an A100, 16 bits (arXiv:2307.08691, section 4.1)"
+        ),
+    },
+    # What a call of the fused op costs a step beside its products, in seconds.
+    "attention.call_s": {
+        "cpu": Constant(20e-6, 20e-6, 20e-6, f"{_ZEN4}, one thread"),
+        "cuda": Constant(
+            20e-6, 5e-6, 1.5e-6,
+            "from a host-bound call to the shortest kernel of a recorded H100 step",
+        ),
+    },
+    # Of its roof, what a generated kernel reaches.
+    "generated.reached": {
+        "cpu": Constant(0.35, 0.6, 0.9, "copy, cos, relu, gelu and chains of 1 to 16 operations "
+                        f"on 4 M elements, {_ZEN4}"),
+    },
+    # Of the rate of a copy, what a fused update of all parameters reaches.
+    "optimizer.reached": {
+        "cpu": Constant(0.55, 0.7, 1.0, f"{_ZEN4}, AdamW"),
+    },
+    # What top-k takes of a sort's time.
+    "top_k.left": {
+        "cpu": Constant(0.4, 0.15, 0.02, f"{_ZEN4}, 10 of 1000 to 100000 float32"),
+    },
+    # What torch.softmax takes of its exp's time alone: both read and write each value once.
+    "softmax.of_exp": {
+        "cpu": Constant(1.5, 1.0, 0.65, f"{_ZEN4}, float32, rows of 64 to 4000"),
+    },
+}  # fmt: skip
+
+
+def constant(name: str, facts: Facts) -> Constant:
+    """A constant for the device of the step.
+
+    Where no device of its kind was measured it is a processor's, with ends that say so.
+    """
+    rows = CONSTANTS[name]
+    found = rows.get(facts.device_kind or "cpu")
+    if found is not None:
+        return found
+    known = rows["cpu"]
+    low = known.low * (_UNMEASURED if known.low > known.expected else 1 / _UNMEASURED)
+    high = known.high * (_UNMEASURED if known.high > known.expected else 1 / _UNMEASURED)
+    if name in _SHARES:
+        low, high = min(low, 1.0), min(high, 1.0)
+    return Constant(low, known.expected, high, known.source, measured=False)
+
+
+def unmeasured(*constants: Constant) -> str:
+    """That some of them are another kind of device's, to follow a sentence; else empty."""
+    sources = dict.fromkeys(each.source for each in constants if not each.measured)
+    if not sources:
+        return ""
+    return (
+        "; how near its ceilings that runs was measured on no device of this kind "
+        f"(elsewhere: {', '.join(sources)})"
+    )
