@@ -165,6 +165,25 @@ def test_graphs_are_for_gpus(made):
     assert "CUDA graph" in remedy_of(diagnosis, "overhead")
 
 
+def test_a_step_of_cuda_graphs_is_told_of_no_other(made):
+    diagnosis = made({"overhead.launch": 1.0})
+    diagnosis.device.kind = "cuda"
+    diagnosis.counters |= {"kernels": 100.0, "graph_kernels": 50.0}
+    assert "CUDA graph" in verdict_of(diagnosis)
+    diagnosis.counters |= {"graph_kernels": 100.0}
+    assert "CUDA graph" not in verdict_of(diagnosis)
+
+
+@pytest.mark.parametrize("retries", [0.0, 2.0])
+def test_a_gpus_allocator_is_helped_by_other_segments_and_not_by_buffers(made, retries):
+    diagnosis = made({"overhead.allocation": 1.0})
+    diagnosis.device.kind = "cuda"
+    diagnosis.counters |= {"allocator_retries": retries}
+    said = verdict_of(diagnosis)
+    assert "expandable_segments:True" in said and "out=" not in said
+    assert ("less memory" in said) is bool(retries)
+
+
 @pytest.mark.parametrize(("ratio", "says"), [(1.9, "bfloat16, at 1.90x the peak rate"),
                                              (1.1, None)])  # fmt: skip
 def test_another_dtype_is_named_where_it_is_faster_here(made, ratio, says):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gobrrr.devices import backends
+from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.identity import DeviceIdentity
 from simulated_device.accelerator import LIBRARY, Accelerator
@@ -145,6 +146,9 @@ class _Meter:
     def peak_bytes(self) -> int:
         self._gpu.synchronise()
         return self._gpu.peak_bytes
+
+    def driver_calls(self) -> DriverCalls:
+        return self._gpu.driver_calls
 
 
 class SimulatedBackend:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr.capture.measurements import Measurements
+from gobrrr.devices.backend import DriverCalls
 from gobrrr.measure.load import LoadWatch
 from gobrrr.timeline.errors import UserCodeError
 
@@ -21,7 +22,9 @@ class TimedBlock:
         self._watch = LoadWatch()
         self._open = True
         self._steps = 0
+        self._calls: DriverCalls | None = None
         if device is not None:
+            self._calls = device.driver_calls()
             device.start_block()
 
     def mark(self) -> None:
@@ -39,6 +42,9 @@ class TimedBlock:
         if self._device is not None:
             # The host runs ahead of a device: its own clock says when steps were issued, not done.
             result.plain_ns[self._block][self._first(result) :] = self._device.end_block()
+            calls = self._device.driver_calls()
+            if calls is not None and self._calls is not None:
+                result.note_driver_calls(self._calls, calls, self._steps)
 
     def cut_short(self, result: Measurements) -> None:
         """The program has ended inside the block: keeps what its steps took, if that is known."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gobrrr.attribution.leaves import LEAVES
+from gobrrr.devices.backend import ALLOCATOR_RETRIES
 from gobrrr.diagnosis.fix_schema import FAILED, SAME, SLOWER
 from gobrrr.diagnosis.pipelines import shorter_waits
 from gobrrr.diagnosis.schema import Diagnosis
@@ -361,6 +362,15 @@ def _data_loading(diagnosis: Diagnosis) -> str:
 
 
 def _allocation(diagnosis: Diagnosis) -> str:
+    if diagnosis.device.kind in _GPUS:
+        # PyTorch's allocator keeps what it frees there: it asks the driver where no block fits.
+        segments = "expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF"
+        if diagnosis.counters.get(ALLOCATOR_RETRIES):
+            return f"memory is nearly full: {segments} helps against fragments, or less memory"
+        return (
+            f"keeping memory from step to step saves calls of the driver: {segments}, sizes that "
+            "stay the same, no empty_cache() in the loop"
+        )
     return (
         "keeping memory from step to step saves calls into the allocator: buffers passed as out=, "
         "updates in place, an allocator that keeps freed memory"

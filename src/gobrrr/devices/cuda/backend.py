@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gobrrr.devices.accelerator import AcceleratorBackend
+from gobrrr.devices.accelerator import AcceleratorBackend, TraceProfiler
 from gobrrr.devices.ceilings import Ceilings, Progress
+from gobrrr.devices.cuda.cupti import detach_after_profile
 from gobrrr.devices.identity import Cache, DeviceIdentity
 
 
@@ -49,6 +50,11 @@ class Cuda(AcceleratorBackend):
             return None
         free, total = torch.cuda.mem_get_info()
         return max(int(total) - int(free) - int(torch.cuda.memory_reserved()), 0)
+
+    def profiler(self) -> TraceProfiler | None:
+        """PyTorch's, which lets go of the GPU when it ends where that is safe."""
+        detach_after_profile()
+        return super().profiler()
 
     def watch_graphs(self, replays: Callable[[], None]) -> Callable[[], None]:
         """Of ``torch.cuda.CUDAGraph``."""
