@@ -13,9 +13,9 @@ from gobrrr.fixes.facts import Facts
 
 # How far a kind of device that was not measured may lie beyond the ends of those that were.
 _UNMEASURED = 2.0
-# Values of a share end here.
-_SHARES = ("attention.reached", "attention.reached_backward", "generated.reached",
-           "optimizer.reached", "top_k.left")  # fmt: skip
+# Shares of a ceiling: more of these saves more. Of all others less does.
+_OF_CEILINGS = ("attention.reached", "attention.reached_backward", "generated.reached",
+                "optimizer.reached")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,17 @@ CONSTANTS: Mapping[str, Mapping[str, Constant]] = {
     "attention.reached": {
         "cpu": Constant(0.35, 0.45, 0.6, f"{_ZEN4}, 2 threads: 8 heads of 64, 128 to 1024 tokens"),
         "cuda": Constant(
-            0.45, 0.66, 0.85, "one program on an H200, float32, torch 2.11 (benchmarks/gpu)"
+            0.45, 0.66, 0.85,
+            "one program on an H200, float32, torch 2.11 (benchmarks/gpu); its ends are guesses",
         ),
     },
     # The same of its backward pass, which computes the scores again block by block.
     "attention.reached_backward": {
-        "cpu": Constant(0.12, 0.18, 0.3, f"{_ZEN4}, one thread, in training"),
+        "cpu": Constant(0.18, 0.18, 0.18, f"{_ZEN4}, one thread, in training"),
         "cuda": Constant(
-            0.3, 0.5, 0.65, "FlashAttention-2 on an A100, 16 bits (arXiv:2307.08691, section 4.1)"
+            0.25, 0.5, 0.63,
+            "up to 0.63 of an A100's peak in 16 bits (FlashAttention-2, arXiv:2307.08691); the "
+            "rest are guesses",
         ),
     },
     # What a call of the fused op costs a step beside its products, in seconds.
@@ -64,11 +67,20 @@ CONSTANTS: Mapping[str, Mapping[str, Constant]] = {
     # Of its roof, what a generated kernel reaches.
     "generated.reached": {
         "cpu": Constant(0.35, 0.6, 0.9, "copy, cos, relu, gelu and chains of 1 to 16 operations "
-                        f"on 4 M elements, {_ZEN4}"),
+                        "on 4 M elements, a processor"),
     },
     # Of the rate of a copy, what a fused update of all parameters reaches.
     "optimizer.reached": {
-        "cpu": Constant(0.55, 0.7, 1.0, f"{_ZEN4}, AdamW"),
+        "cpu": Constant(0.7, 0.7, 1.0, "assumed of a processor"),
+    },
+    # What a step of a library's recurrent layer costs beside its products, in seconds; of a
+    # processor as host work where a dispatch took ``DISPATCH_S``.
+    "recurrent.step_s": {
+        "cpu": Constant(5e-6, 5e-6, 5e-6, f"{_ZEN4}, oneDNN's LSTM, 6 to 16 rows, 44 to 64 cells"),
+    },
+    # The ops of a sparse gradient and its update, for each table, in seconds.
+    "sparse.table_s": {
+        "cpu": Constant(300e-6, 120e-6, 60e-6, "assumed of a processor: some ops, dispatched"),
     },
     # What top-k takes of a sort's time.
     "top_k.left": {
@@ -91,10 +103,10 @@ def constant(name: str, facts: Facts) -> Constant:
     if found is not None:
         return found
     known = rows["cpu"]
-    low = known.low * (_UNMEASURED if known.low > known.expected else 1 / _UNMEASURED)
-    high = known.high * (_UNMEASURED if known.high > known.expected else 1 / _UNMEASURED)
-    if name in _SHARES:
-        low, high = min(low, 1.0), min(high, 1.0)
+    if name in _OF_CEILINGS:
+        low, high = known.low / _UNMEASURED, min(known.high * _UNMEASURED, 1.0)
+    else:
+        low, high = known.low * _UNMEASURED, known.high / _UNMEASURED
     return Constant(low, known.expected, high, known.source, measured=False)
 
 
@@ -104,6 +116,6 @@ def unmeasured(*constants: Constant) -> str:
     if not sources:
         return ""
     return (
-        "; how near its ceilings that runs was measured on no device of this kind "
+        "; what that takes was measured on no device of this kind "
         f"(elsewhere: {', '.join(sources)})"
     )
