@@ -351,6 +351,8 @@ class FakeDevice:
     def mark(self) -> None:
         self._marks.append(self._clock())
 
+    def driver_calls(self) -> None: ...
+
     def end_block(self) -> list[int]:
         if self._gone:
             raise UserCodeError("the GPU failed while gobrrr waited for it")

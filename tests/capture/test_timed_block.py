@@ -20,6 +20,8 @@ class FakeDevice:
 
     def mark(self) -> None: ...
 
+    def driver_calls(self) -> None: ...
+
     def end_block(self) -> list[int]:
         if self.lengths is None:
             raise UserCodeError("the GPU failed")

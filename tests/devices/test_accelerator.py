@@ -60,7 +60,8 @@ class MadeUp:
             is_available=lambda: True, current_accelerator=lambda: SimpleNamespace(type="xpu"),
             synchronize=self._wait, max_memory_allocated=lambda: 512, memory_allocated=lambda: 300,
             reset_peak_memory_stats=lambda: None, current_stream=lambda: self.stream,
-            set_stream=self._set_stream,
+            set_stream=self._set_stream, device_count=lambda: 2,
+            memory_stats=lambda index: {"num_alloc_retries": index, "num_device_alloc": 3},
         )  # fmt: skip
         patch.setattr(torch, "accelerator", accelerator)
         self.stream = MadeUpStream("xpu")
@@ -87,6 +88,16 @@ class MadeUp:
         event.record = record
         event.elapsed_time = lambda other: other.at - event.at
         return event
+
+
+def test_what_the_allocator_asks_of_the_driver_is_counted_on_all_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_up = MadeUp(monkeypatch)
+    meter = AllocatorMeter("xpu")
+    assert meter.driver_calls() == (1, 6) and not made_up.waits
+    monkeypatch.setattr(torch.accelerator, "memory_stats", lambda index: {})
+    assert meter.driver_calls() is None
 
 
 def test_an_intel_gpu_is_identified_timed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gobrrr.capture import source_lines
 from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
+from gobrrr.devices.backend import DriverCalls
 from simulated_device.kernels import NVIDIA, Kernel, Op, Operand, Table, Vendor
 from simulated_device.machine import AUTOGRAD, MAIN, Event, HostCosts, Machine
 from simulated_device.traces import inputs_of
@@ -77,6 +78,7 @@ class Accelerator:
         self._stack = contextlib.ExitStack()
         self._live: dict[int, tuple[Any, int]] = {}
         self.peak_bytes = 0
+        self.driver_calls = DriverCalls(0, 0)
         self.used = False
         self.before_replays: list[Callable[[], None]] = []
         self._op_ns: int | None = None

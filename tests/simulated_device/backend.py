@@ -13,6 +13,7 @@ import torch
 
 from gobrrr.devices import backends
 from gobrrr.devices.card import CardState
+from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.identity import DeviceIdentity
 from simulated_device.accelerator import LIBRARY, Accelerator
@@ -146,6 +147,9 @@ class _Meter:
     def peak_bytes(self) -> int:
         self._gpu.synchronise()
         return self._gpu.peak_bytes
+
+    def driver_calls(self) -> DriverCalls:
+        return self._gpu.driver_calls
 
 
 class SimulatedBackend:

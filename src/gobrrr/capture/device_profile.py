@@ -19,7 +19,7 @@ from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.trace_steps import MARKED
 from gobrrr.capture.traces import read_trace
-from gobrrr.devices.backend import Backend, StepProfiler, StepTimer
+from gobrrr.devices.backend import Backend, DriverCalls, StepProfiler, StepTimer
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.card import CardState
 from gobrrr.timeline.data import Int64, KernelKind, Kernels, Timeline
@@ -55,6 +55,11 @@ class StepsOnDevice:
         """What its driver says once all work that it was given is done."""
         self._synchronise()
         return _answering(self.backend.card_state)()
+
+    def driver_calls(self) -> DriverCalls | None:
+        """What its allocator has asked of the driver so far; ``None``: not counted."""
+        memory = self.backend.memory()
+        return None if memory is None else memory.driver_calls()
 
     def lengths_of(self, step: Callable[[], object]) -> list[int]:
         """Lengths of a few steps in ns: of one alone the queue's draining would be a part."""

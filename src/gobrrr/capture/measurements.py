@@ -14,6 +14,7 @@ from gobrrr.capture.program_facts import MadeFact, PaddingFact, ProgramFacts, Su
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
+from gobrrr.devices.backend import ALLOCATOR_RETRIES, DRIVER_ALLOCATIONS, DriverCalls
 from gobrrr.measure.load import MOSTLY_WAITED, Load
 from gobrrr.timeline.quantities import time_text
 from gobrrr.timeline.step_kinds import SeenSteps, StepWindow, WallTime
@@ -153,6 +154,8 @@ class Measurements:
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
     ``bare`` are further ones, by block, of which there are no windows; of the steps that figures
     are of (``kind.bare``) they are those of ``plain_ns``.
+    ``driver_calls``: of the device's allocator in ``driver_call_steps`` timed steps; ``None``: not
+    counted.
     ``efforts`` are what their thread did in timed steps, by window, in those too that turned out
     to have something beside the step.
     ``windows`` are all steps in order, whatever was done with them; the lists of windows beside
@@ -183,6 +186,8 @@ class Measurements:
     step_is: str = ""
     warmup_ns: list[int] = field(default_factory=list)
     plain_ns: list[list[int]] = field(default_factory=lambda: [[], []])
+    driver_calls: DriverCalls | None = None
+    driver_call_steps: int = 0
     efforts: dict[int, StepEffort] = field(default_factory=dict)
     profiled: list[RawEvents] = field(default_factory=list)
     sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
@@ -236,6 +241,24 @@ class Measurements:
         self.subnormal += () if numbers is None else numbers.facts()
         for name, why in getattr(recorder, "failures", {}).items():
             self.notices.append(f"{name} could not be recorded in full ({why}).")
+
+    def note_driver_calls(self, before: DriverCalls, after: DriverCalls, steps: int) -> None:
+        """Keep what a device's allocator asked of the driver in a block of timed steps."""
+        known = self.driver_calls or DriverCalls(0, 0)
+        retries, allocations = (now - then for now, then in zip(after, before))
+        self.driver_calls = DriverCalls(known.retries + retries, known.allocations + allocations)
+        self.driver_call_steps += steps
+
+    @property
+    def driver_call_counters(self) -> dict[str, float]:
+        """The same per step, by the names of counters; empty where there were none."""
+        calls, steps = self.driver_calls, self.driver_call_steps
+        if calls is None or not steps or not any(calls):
+            return {}
+        return {
+            ALLOCATOR_RETRIES: calls.retries / steps,
+            DRIVER_ALLOCATIONS: calls.allocations / steps,
+        }
 
     def not_profiled(self, why: str) -> None:
         """Keep why no profiler could be started, for whoever asks and for whoever reads."""

@@ -103,6 +103,16 @@ def is_blocking_copy(kernel_name: str) -> bool:
     return _BLOCKING_COPY.search(kernel_name) is not None
 
 
+# ``cudaGraphLaunch``, ``hipGraphLaunch``, ``cuGraphLaunch``.
+_GRAPH_LAUNCH = re.compile(r"^(?:cuda|hip|cu)GraphLaunch")
+
+
+@_of_name
+def is_graph_launch(call_name: str) -> bool:
+    """Whether a call of the runtime launches a graph of kernels."""
+    return _GRAPH_LAUNCH.search(call_name) is not None
+
+
 _WITHIN_DEVICE = re.compile(r"Memcpy DtoD|Memcpy AtoA|CopyDeviceToDevice")
 
 

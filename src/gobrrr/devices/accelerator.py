@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.devices.card import CardState
+from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.devices.identity import DeviceIdentity
@@ -199,6 +200,19 @@ class AllocatorMeter:
         """Wait for the device; the most that was held since."""
         wait_for(self._kind)
         return int(self._module.max_memory_allocated())
+
+    def driver_calls(self) -> DriverCalls | None:
+        """On all devices of the kind; ``None`` where this version or kind does not count them."""
+        if not hasattr(self._module, "memory_stats"):
+            return None
+        stats = [self._module.memory_stats(i) for i in range(self._module.device_count())]
+        if not any("num_device_alloc" in each for each in stats):
+            return None
+        retries, allocations = (
+            sum(int(each.get(name, 0)) for each in stats)
+            for name in ("num_alloc_retries", "num_device_alloc")
+        )
+        return DriverCalls(retries, allocations)
 
 
 class AcceleratorBackend:

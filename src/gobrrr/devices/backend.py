@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.identity import DeviceIdentity
+
+# What these are called where they are counted per step.
+ALLOCATOR_RETRIES, DRIVER_ALLOCATIONS = "allocator_retries", "driver_allocations"
+
+
+class DriverCalls(NamedTuple):
+    """How often PyTorch's allocator of a device has turned to the driver.
+
+    Attributes:
+        retries: it found no room, gave its cached blocks back and asked again.
+        allocations: calls that asked for memory.
+    """
+
+    retries: int
+    allocations: int
 
 
 class StepTimer(Protocol):
@@ -66,6 +81,9 @@ class MemoryMeter(Protocol):
 
     def peak_bytes(self) -> int:
         """Wait for the device; the most that was held since ``start_peak``."""
+
+    def driver_calls(self) -> DriverCalls | None:
+        """Of this process so far, without waiting; ``None`` where they are not counted."""
 
 
 class Backend(Protocol):

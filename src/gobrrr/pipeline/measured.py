@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.attribution.cpu_attributed import attributed_cpu
@@ -14,11 +15,13 @@ from gobrrr.attribution.device_run import (
     matching_notices,
 )
 from gobrrr.capture import device_trouble
+from gobrrr.capture.after_profile import slower_since_profiled
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.same_steps import same_steps
 from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.devices.cuda.cupti import TEARDOWN
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.card import card_notices, card_record
 from gobrrr.diagnosis.environment import describe_environment
@@ -98,9 +101,14 @@ def _on_device(
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
     analysis = analyse_device(measured, ceilings)
-    diagnosis = assemble(analysis.attributed, source=source, environment=describe_environment())
+    step = analysis.attributed
+    step = replace(step, counters={**step.counters, **measured.driver_call_counters})
+    diagnosis = assemble(step, source=source, environment=describe_environment())
     add_recorded_fusion(diagnosis, analysis.ran)
     diagnosis.notices += [*measured.notices, *measured.load_notices]
     diagnosis.card = card_record(measured.card)
     diagnosis.notices += [*trouble, *card_notices(diagnosis), *matching_notices(analysis)]
+    if not measured.kind.varying:
+        detached = os.environ.get(TEARDOWN) == "1"
+        diagnosis.notices += slower_since_profiled(measured.plain_ns, detached=detached)
     return diagnosis, analysis

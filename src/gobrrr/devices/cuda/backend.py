@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gobrrr.devices.accelerator import AcceleratorBackend
+from gobrrr.devices.accelerator import AcceleratorBackend, TraceProfiler
 from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
+from gobrrr.devices.cuda.cupti import detach_after_profile
 from gobrrr.devices.identity import Cache, DeviceIdentity
 
 
@@ -60,6 +61,11 @@ class Cuda(AcceleratorBackend):
 
         card = card_of(torch.cuda.current_device())
         return None if card is None else card.state()
+
+    def profiler(self) -> TraceProfiler | None:
+        """PyTorch's, which lets go of the GPU when it ends where that is safe."""
+        detach_after_profile()
+        return super().profiler()
 
     def watch_graphs(self, replays: Callable[[], None]) -> Callable[[], None]:
         """Of ``torch.cuda.CUDAGraph``."""
