@@ -49,7 +49,7 @@ def read(tmp_path: Path, fault: str = "", faults: int = 0) -> Timeline:
 
 WORDS = {
     "lost": "launches have no record on the device",
-    "unlaunched": "records of the device have no launch",
+    "unlaunched": "kernels have no launch call",
     "early": "kernels start before their launch call",
     "zero": "kernels have times outside the recording",
     "late": "kernels have times outside the recording",
@@ -115,8 +115,10 @@ def test_what_is_no_fault_is_not_counted(tmp_path: Path) -> None:
     # On a device that is set aside.
     made.call("cudaLaunchKernel", BEGIN_US + 100, 2, 6)
     made.kernel("copy", BEGIN_US + 103, 1, 6, device=1)
+    # A memset of the runtime's own.
+    made.kernel("Memset (Device)", BEGIN_US + 110, 1, 7, cat="gpu_memset")
     records = read_trace(made.write(tmp_path)).records
-    assert records is not None and (records.launches, records.kernels) == (2, 4)
+    assert records is not None and (records.launches, records.kernels) == (2, 5)
     assert records.without_record == records.without_launch == records.before_launch == 0
     assert notices_of(None, "cuda") == [] and notices_of(records, "cuda") == []
 

@@ -91,9 +91,10 @@ def _captured(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _unlaunched(kernels: Kernels) -> NDArray[np.bool_]:
-    """Records without a launch, but for those of launches before the recording began.
+    """Kernels without a launch, but for those of launches before the recording began.
 
-    These run before the first that was launched in it on their stream.
+    These run before the first that was launched in it on their stream. A memset of the runtime's
+    own may have no call.
     """
     if not len(kernels):
         return np.zeros(0, bool)
@@ -101,7 +102,8 @@ def _unlaunched(kernels: Kernels) -> NDArray[np.bool_]:
     stream = np.unique(kernels.stream, return_inverse=True)[1].reshape(-1)
     first = np.full(int(stream.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, stream[linked], kernels.start_ns[linked])
-    return np.asarray(~linked & (kernels.twin < 0) & (kernels.start_ns > first[stream]))
+    found = (kernels.kind == KernelKind.KERNEL) & ~linked & (kernels.twin < 0)
+    return np.asarray(found & (kernels.start_ns > first[stream]))
 
 
 def _range_of(host: HostSpans) -> tuple[int, int] | tuple[None, None]:
@@ -116,7 +118,7 @@ def _counted(records: Records) -> list[tuple[int, int, str]]:
     """Each fault: how often, of how many, and in words."""
     return [
         (records.without_record, records.launches, "launches have no record on the device"),
-        (records.without_launch, records.kernels, "records of the device have no launch"),
+        (records.without_launch, records.kernels, "kernels have no launch call"),
         (records.before_launch, records.kernels, "kernels start before their launch call"),
         (records.outside, records.kernels, _OUTSIDE),
         (records.empty, records.kernels, "kernels take no time"),

@@ -248,9 +248,9 @@ class Records:
 
     Attributes:
         launches: calls that launch kernels or graphs; ``without_record`` of them have none.
-        kernels: records of the device, copies and all; ``without_launch``: of a call that is not
-            there; ``before_launch``: they start before their call began; ``outside``: at a time
-            that is not the recording's; ``empty``: kernels that take no time.
+        kernels: records of the device, copies and all; ``before_launch``: they start before their
+            call began; ``outside``: at a time that is not the recording's; ``without_launch``: of
+            kernels, whose call is not there; ``empty``: of kernels that take no time.
     """
 
     launches: int
