@@ -7,6 +7,7 @@ from typing import Any
 
 from gobrrr.attribution.cpu_attributed import attributed_cpu
 from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu
+from gobrrr.attribution.device_lines import with_sampled_lines
 from gobrrr.attribution.device_run import (
     Analysis,
     DeviceAnalysis,
@@ -97,7 +98,7 @@ def _on_device(
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
     event_ns = None if backend is None else backend.profiler_event_ns()
-    analysis = analyse_device(measured, ceilings, event_ns)
+    analysis = with_sampled_lines(analyse_device(measured, ceilings, event_ns), measured)
     diagnosis = assemble(analysis.attributed, source=source, environment=describe_environment())
     add_recorded_fusion(diagnosis, analysis.ran)
     diagnosis.notices += [*measured.notices, *measured.load_notices]
