@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
+from gobrrr.capture.traces import read_trace
 from gobrrr.cli import main
 from gobrrr.devices import backends
-from gobrrr.devices.accelerator import AllocatorMeter, EventTimer, SideStream, TraceProfiler
+from gobrrr.devices.accelerator import (
+    AllocatorMeter,
+    EventTimer,
+    SideStream,
+    TraceProfiler,
+    profiler_runs,
+)
 from gobrrr.devices.cuda.backend import Cuda
 from gobrrr.devices.mps.backend import Mps
 from gobrrr.devices.xpu.backend import Xpu
@@ -262,3 +269,50 @@ def test_a_profiler_is_stopped_though_its_range_cannot_end() -> None:
     profiler.abandon()
     profiler.abandon()
     assert asked == ["range", "profile"]
+
+
+def test_steps_are_marked_and_what_comes_before_them_is_not_in_the_trace(tmp_path: Path) -> None:
+    profiler = TraceProfiler("cpu", "CPU")
+    launched: list[bool | None] = []
+    ask = profiler._launch_some
+
+    def launch() -> None:
+        launched.append(profiler_runs())
+        ask()
+
+    profiler._launch_some = launch  # type: ignore[method-assign]
+    for _ in range(2):
+        profiler.start()
+        torch.ones(4, 4) @ torch.ones(4, 4)
+        profiler.mark()
+        torch.ones(4, 4) + 1
+        profiler.mark()
+        assert not profiler.interrupted
+        profiler.stop(tmp_path / "trace.json")
+        found = read_trace(tmp_path / "trace.json")
+        names = [found.names[name] for name in found.host.name]
+        assert names.count("aten::ones") == 3 and "aten::zeros" not in names
+        assert names.count("aten::mm") == names.count("aten::add") == 1
+        assert len(found.steps) == 3
+    # Nothing is kept yet: the profiler is prepared, and on afterwards alone.
+    assert launched == [False, False]
+    profiler.start()
+    with pytest.raises(RuntimeError, match="another profiler"):
+        TraceProfiler("cpu", "CPU").start()
+    profiler.abandon()
+    assert profiler_runs() is False
+
+
+def test_a_device_that_fails_before_the_steps_does_not_keep_the_profiler_from_starting(
+    tmp_path: Path,
+) -> None:
+    profiler = TraceProfiler("cpu", "CPU")
+
+    def fails() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    profiler._launch_some = fails  # type: ignore[method-assign]
+    profiler.start()
+    profiler.mark()
+    profiler.stop(tmp_path / "trace.json")
+    assert len(read_trace(tmp_path / "trace.json").steps) == 2

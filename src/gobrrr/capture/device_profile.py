@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,10 @@ from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.card import CardState
 from gobrrr.timeline.data import Int64, KernelKind, Kernels, Timeline
 from gobrrr.timeline.errors import UserCodeError
+from gobrrr.timeline.intervals import union
 
+# The clock of the samples of lines.
+clock_ns = time.perf_counter_ns
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 RUN_AHEAD = (
@@ -110,7 +114,8 @@ class DeviceProfiler:
     def __init__(self, profiler: StepProfiler, synchronise: Callable[[], None]) -> None:
         self._profiler = profiler
         self._synchronise = _answering(synchronise)
-        self.mark = _answering(profiler.mark)
+        self._mark = _answering(profiler.mark)
+        self._marked_ns: list[int] = []
         self._end_ranges: Callable[[], None] = lambda: None
 
     @property
@@ -123,7 +128,21 @@ class DeviceProfiler:
         # Which would not be told from a device that is gone.
         self._synchronise()
         self._profiler.start()
+        self._marked_ns = [clock_ns()]
         self._end_ranges = end_with_profiler()
+
+    def mark(self) -> None:
+        """A step has ended."""
+        self._mark()
+        self._marked_ns.append(clock_ns())
+
+    def ahead_ns(self, timeline: Timeline) -> int | None:
+        """How far this process's clock is ahead of the timeline's; ``None``: marks are missing."""
+        marks = step_marks(timeline)
+        if len(marks) != len(self._marked_ns):
+            return None
+        # The marks are made just before the clock is read: the least is nearest.
+        return int((np.array(self._marked_ns, np.int64) - marks).min())
 
     def abandon(self) -> None:
         """Stop without reading anything: the program ended or changed its steps."""
@@ -203,6 +222,15 @@ def steps_of_device(timeline: Timeline) -> Timeline:
         return replace(timeline, notices=(*timeline.notices, TOO_FEW_TO_DIVIDE))
     found = _between(marks, timeline)
     return found if found is timeline else replace(found, notices=(*found.notices, RUN_AHEAD))
+
+
+def idle_share(timeline: Timeline) -> float:
+    """The share of the steps' time in which nothing ran on the device."""
+    windows, kernels = timeline.steps, timeline.kernels
+    busy = union(
+        np.maximum(kernels.start_ns, windows[0, 0]), np.minimum(kernels.end_ns, windows[-1, 1])
+    )
+    return 1.0 - busy.total / max(1, int(windows[-1, 1] - windows[0, 0]))
 
 
 def _busiest_stream(kernels: Kernels) -> int:

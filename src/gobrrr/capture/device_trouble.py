@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.records import damage
 from gobrrr.devices.backend import Backend
 from gobrrr.devices.backends import gpus_here
 from gobrrr.timeline.errors import InputError
@@ -38,9 +39,15 @@ def _step_text(measured: Measurements) -> str:
 def found(measured: Measurements, backend: Backend | None) -> tuple[str, ...]:
     """Sentences on the GPU that steps were profiled on.
 
-    Raises InputError where the profiler saw nothing of it, with the permission that may be missing.
+    Raises InputError where the profiler saw nothing of it, with the permission that may be missing,
+    and where its records cannot be true.
     """
     timeline = measured.device_timeline
+    if timeline is not None and (damaged := damage(timeline)):
+        raise InputError(
+            f"a step takes {_step_text(measured)}, but what PyTorch's profiler recorded of the GPU "
+            f"is damaged: {damaged}"
+        )
     if timeline is None or len(timeline.kernels):
         return _of_others(measured, backend)
     kinds = () if backend is None else backend.KINDS

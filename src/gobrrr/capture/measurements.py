@@ -175,6 +175,7 @@ class Measurements:
     ``module_classes``: the class of each module that the recorded ops name, by its path.
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
+    ``sampled_timeline`` holds the same of a device, and ``line_samples`` are on its clock.
     ``made``: tensors that the recorded steps made of Python's objects; ``padding`` of their calls;
     ``subnormal``: their ops that met subnormal numbers.
     ``program`` tells what was noted beside the steps in the windows that it is given.
@@ -191,6 +192,8 @@ class Measurements:
     efforts: dict[int, StepEffort] = field(default_factory=dict)
     profiled: list[RawEvents] = field(default_factory=list)
     sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
+    sampled_timeline: Timeline | None = None
+    line_samples: list[LineSample] = field(default_factory=list)
     recorded: list[StepOp] | None = None
     device_timeline: Timeline | None = None
     thread: int = 0
@@ -375,6 +378,16 @@ def steps_discarded(step_s: float, ops: int, *, device: bool) -> int:
     if device:
         return 2
     return 0 if ops > MANY_OPS or step_s > LONG_STEP_S else 1
+
+
+def device_steps_sampled(step_s: float, ops: int) -> int:
+    """Steps on a device whose lines are sampled: some 0.2 s of them, three at the least.
+
+    >>> device_steps_sampled(0.003, 100), device_steps_sampled(0.5, 100), \
+device_steps_sampled(0.003, 20_000)
+    (40, 3, 3)
+    """
+    return 3 if ops > MANY_OPS else max(3, min(40, math.ceil(0.2 / step_s)))
 
 
 def fills_profile(steps: int, ops: int) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr.capture.measurements import Measurements
-from gobrrr.devices.card import CardSpan, CardState
 from gobrrr.devices.backend import DriverCalls
+from gobrrr.devices.card import CardSpan, CardState
 from gobrrr.measure.load import LoadWatch
 from gobrrr.timeline.errors import UserCodeError
 

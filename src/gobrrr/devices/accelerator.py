@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gobrrr.devices.card import CardState
 from gobrrr.devices.backend import DriverCalls
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.devices.identity import DeviceIdentity
@@ -87,6 +87,9 @@ class EventTimer:
 class TraceProfiler:
     """PyTorch's profiler on host and device, steps marked by ranges."""
 
+    # Before anything is kept.
+    LAUNCHES_BEFORE = 10
+
     def __init__(self, kind: str, activity: str) -> None:
         self._kind, self._activity = kind, activity
         self._profile: Any = None
@@ -104,12 +107,27 @@ class TraceProfiler:
         device = getattr(ProfilerActivity, self._activity)
         # What ran before is no part of the first step.
         wait_for(self._kind)
-        activities = [ProfilerActivity.CPU, device]
+        activities = {ProfilerActivity.CPU, device}
         self._profile = profiler_of_torch(
             activities=activities, record_shapes=True, only_exported=True
         )
-        self._profile.start()
+        # Kineto asks for its buffers in the launch that first needs one, which is far longer: one
+        # of gobrrr's, before anything is kept (pytorch/kineto#1020). No step of the program's runs
+        # here: a profiler that it opens and closes meanwhile makes the start crash (torch 2.13).
+        self._profile.prepare_trace()
+        with suppress(RuntimeError):
+            self._launch_some()
+        self._profile.start_trace()
         self._enter()
+
+    def _launch_some(self) -> None:
+        import torch
+
+        with torch.no_grad():
+            value = torch.zeros(1, device=self._kind)
+            for _ in range(self.LAUNCHES_BEFORE):
+                value = value + 1
+        wait_for(self._kind)
 
     def _enter(self) -> None:
         import torch

@@ -8,6 +8,7 @@ from typing import Any
 
 from gobrrr.attribution.cpu_attributed import attributed_cpu
 from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu
+from gobrrr.attribution.device_lines import with_sampled_lines
 from gobrrr.attribution.device_run import (
     Analysis,
     DeviceAnalysis,
@@ -100,7 +101,7 @@ def _on_device(
         refresh=refresh,
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
-    analysis = analyse_device(measured, ceilings)
+    analysis = with_sampled_lines(analyse_device(measured, ceilings), measured)
     step = analysis.attributed
     step = replace(step, counters={**step.counters, **measured.driver_call_counters})
     diagnosis = assemble(step, source=source, environment=describe_environment())
