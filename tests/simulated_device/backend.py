@@ -177,6 +177,9 @@ class SimulatedBackend:
             vendor.device, vendor.kind, vendor.memory_bytes, vendor.multiprocessors, None
         )
 
+    def at(self, index: int) -> SimulatedBackend:
+        return self
+
     def operator_threads(self, wanted: int | None) -> int:
         return 1
 
