@@ -71,8 +71,8 @@ def free_bytes(device: Any) -> int | None:
     """
     import torch
 
-    module = torch.get_device_module(device)
-    if not hasattr(module, "mem_get_info"):
+    module: Any = getattr(torch, device.type, None)
+    if not (is_initialised(torch, device.type) and hasattr(module, "mem_get_info")):
         return None
     free, _ = module.mem_get_info(device)
     return int(free + module.memory_reserved(device) - module.memory_allocated(device))
