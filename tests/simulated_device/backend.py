@@ -180,6 +180,9 @@ class SimulatedBackend:
     def at(self, index: int) -> SimulatedBackend:
         return self
 
+    def capturing(self) -> bool:
+        return self.gpu._captured is not None
+
     def operator_threads(self, wanted: int | None) -> int:
         return 1
 

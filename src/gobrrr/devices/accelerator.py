@@ -385,6 +385,13 @@ class AcceleratorBackend:
         """Nothing to watch: PyTorch has graphs of kernels for CUDA and ROCm alone."""
         return lambda: None
 
+    def capturing(self) -> bool:
+        """Asked of the current stream; false where this PyTorch has no graphs of such kernels."""
+        # At each step's end, on a processor too: nothing more is asked than that takes.
+        module: Any = getattr(sys.modules.get("torch"), self.TYPE, None)
+        asked = getattr(module, "is_current_stream_capturing", None)
+        return asked is not None and bool(module.is_initialized() and asked())
+
     def memory(self) -> AllocatorMeter | None:
         """Of the caching allocator; ``None`` where this process does not use the device."""
         torch = self._torch()

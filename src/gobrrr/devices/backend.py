@@ -121,6 +121,9 @@ class Backend(Protocol):
     def memory(self) -> MemoryMeter | None:
         """``None`` where PyTorch's allocator does not count."""
 
+    def capturing(self) -> bool:
+        """Whether what this thread launches now goes into a graph of kernels: nothing runs."""
+
     def held_by_others_bytes(self) -> int | None:
         """What other processes hold of its memory, about; ``None`` if that cannot be told."""
 

@@ -73,6 +73,11 @@ def memory() -> None:
     """None: PyTorch does not count; ``verification.memory`` reads its profiler."""
 
 
+def capturing() -> bool:
+    """No: a processor has none."""
+    return False
+
+
 def held_by_others_bytes() -> None:
     """None: a processor is shared by design; ``measure.load`` watches it."""
 

@@ -53,9 +53,9 @@ class Cuda(AcceleratorBackend):
 
     def watch_graphs(self, replays: Callable[[], None]) -> Callable[[], None]:
         """Of ``torch.cuda.CUDAGraph``."""
-        from gobrrr.devices.cuda.graphs import before_replays
+        from gobrrr.devices.cuda.graphs import around_replays
 
-        return before_replays(replays)
+        return around_replays(before=replays)
 
     def measure(self, device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
         """Measure the device."""
