@@ -229,3 +229,26 @@ def test_the_profiler_itself_writes_steps_and_ops(tmp_path: Path) -> None:
     names = [timeline.names[name] for name in timeline.host.name]
     assert names.count("aten::mm") == 3
     assert {"ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"} <= set(names)
+
+
+def test_a_graph_is_captured_where_its_inputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    from contextlib import contextmanager
+
+    from gobrrr.fixes.cuda_graph import _graphed
+
+    current: list[str] = ["first"]
+
+    @contextmanager
+    def device_of(tensor: str) -> Any:
+        current.append(tensor)
+        yield
+        current.pop()
+
+    def make(called: str, inputs: tuple[str, ...]) -> tuple[str, str]:
+        return called, current[-1]
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", make)
+    assert _graphed("net", ["second"]) == ("net", "second")
+    assert _graphed("net", []) == ("net", "first")
+    assert current == ["first"]
