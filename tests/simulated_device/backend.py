@@ -224,6 +224,12 @@ class SimulatedBackend:
             vendor.device, vendor.kind, vendor.memory_bytes, vendor.multiprocessors, None
         )
 
+    def at(self, index: int) -> SimulatedBackend:
+        return self
+
+    def capturing(self) -> bool:
+        return self.gpu._captured is not None
+
     def operator_threads(self, wanted: int | None) -> int:
         return 1
 

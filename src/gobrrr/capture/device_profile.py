@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
+from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.trace_steps import MARKED
@@ -23,9 +24,10 @@ from gobrrr.capture.traces import read_trace
 from gobrrr.devices.backend import Backend, DriverCalls, StepProfiler, StepTimer
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.card import CardState
-from gobrrr.timeline.data import Int64, KernelKind, Kernels, Timeline
+from gobrrr.timeline.data import HostKind, Int64, KernelKind, Kernels, Timeline
 from gobrrr.timeline.errors import UserCodeError
 from gobrrr.timeline.intervals import union
+from gobrrr.timeline.names import GRAPH_REPLAY
 
 # The clock of the samples of lines.
 clock_ns = time.perf_counter_ns
@@ -65,6 +67,21 @@ class StepsOnDevice:
         memory = self.backend.memory()
         return None if memory is None else memory.driver_calls()
 
+    @staticmethod
+    def left_alone_in(measured: Measurements) -> bool:
+        """Whether profiled steps did nothing on it: it holds tensors, the processor computes.
+
+        No kernel was recorded, no call that launches one and no op on a tensor of the device. Where
+        the profiler may not look at the device it may see no call either: then the ops tell.
+        """
+        timeline, ops = measured.device_timeline, measured.recorded
+        if timeline is None or len(timeline.kernels) or ops is None:
+            return False
+        calls = [op.call for op in ops]
+        places = {t.device for call in calls for t in (*call.tensors, *(call.outputs or ()))}
+        replays = any(call.name == GRAPH_REPLAY for call in calls)
+        return not (launched(timeline) or replays or places - {"cpu", "meta"})
+
     def lengths_of(self, step: Callable[[], object]) -> list[int]:
         """Lengths of a few steps in ns: of one alone the queue's draining would be a part."""
         self.start_block()
@@ -79,6 +96,11 @@ class StepsOnDevice:
         if profiler is None:
             raise RuntimeError(" ".join(self.backend.MISSING) or "no profiler sees this device")
         return DeviceProfiler(profiler, self.backend.synchronise)
+
+
+def launched(timeline: Timeline) -> bool:
+    """Whether a call was recorded that gives a device work."""
+    return bool((timeline.host.kind == HostKind.LAUNCH).any())
 
 
 def device_in_use() -> StepsOnDevice | None:

@@ -498,6 +498,10 @@ class Session:
             return
         self._profiling.put_timeline_into(self.result)
         self._profiling = None
+        if not self._any("device", not self._device.left_alone_in(self.result)):
+            self._find_device, self._device = (lambda: None), None
+            self.restart()
+            return
         self._enter_timing(1) if self.phase == PROFILE else self._after_sampling()
 
     def _take_profiled(self, *, cut: bool) -> None:

@@ -101,8 +101,14 @@ class Backend(Protocol):
     def MISSING(self) -> tuple[str, ...]:  # noqa: N802
         """Sentences on what gobrrr cannot do on such a device."""
 
+    def at(self, index: int) -> Backend:
+        """The same kind of device: the one with that number, as PyTorch counts."""
+
     def identify(self) -> DeviceIdentity | None:
-        """The device of this kind that PyTorch would use; ``None`` where there is none."""
+        """The device of this kind that works for this process; ``None`` where there is none.
+
+        Of several the one that holds most of its tensors, else the one that PyTorch would use.
+        """
 
     def operator_threads(self, wanted: int | None) -> int:
         """Threads of PyTorch's operators that the ceilings hold for; 1 if they do not matter."""
@@ -130,6 +136,9 @@ class Backend(Protocol):
 
     def memory(self) -> MemoryMeter | None:
         """``None`` where PyTorch's allocator does not count."""
+
+    def capturing(self) -> bool:
+        """Whether what this thread launches now goes into a graph of kernels: nothing runs."""
 
     def held_by_others_bytes(self) -> int | None:
         """What other processes hold of its memory, about; ``None`` if that cannot be told."""

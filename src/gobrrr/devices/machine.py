@@ -31,6 +31,7 @@ def ceilings_for_this_machine(
     threads: int | None = None,
     progress: Progress | None = None,
     kind: Literal["cpu", "gpu"] | None = None,
+    device: DeviceIdentity | None = None,
 ) -> Ceilings:
     """Ceilings of the device PyTorch uses here, from the cache or measured (under a minute).
 
@@ -42,6 +43,7 @@ def ceilings_for_this_machine(
         threads: of PyTorch's operators; its current setting by default. No matter on a GPU.
         progress: called as ``progress(done, total, what)`` while it measures.
         kind: ``cpu`` or ``gpu`` instead of the device PyTorch would use.
+        device: that very one instead.
 
     Raises:
         ImportError: PyTorch is not installed and there is no file.
@@ -49,7 +51,7 @@ def ceilings_for_this_machine(
     """
     import torch
 
-    device = identify(kind)
+    device = device or identify(kind)
     used = backend_of(device.kind).operator_threads(threads)
     path = cache_path(device, torch.__version__, used)
     report = progress or _silent

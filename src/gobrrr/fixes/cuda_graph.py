@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -92,9 +92,17 @@ def _apply(work: Workload) -> Iterator[Workload]:
     # Copies the inputs into the graph's own, replays, and keeps autograd working.
     changed("cuda_graph")
     forward = program.model.forward
-    model = torch.cuda.make_graphed_callables(program.model, tuple(inputs))
+    model = _graphed(program.model, inputs)
     model.forward = _with_own_results(model.forward, forward, inputs)
     yield replace(program, model=model)
+
+
+def _graphed(called: Any, inputs: Sequence[Any]) -> Any:
+    """Captured where its inputs are: on the current device a graph of another's is empty."""
+    import torch
+
+    with torch.cuda.device_of(inputs[0]) if inputs else nullcontext():
+        return torch.cuda.make_graphed_callables(called, tuple(inputs))
 
 
 def _layout(inputs: Sequence[Any]) -> list[Any]:
@@ -136,7 +144,7 @@ def _in_script() -> Iterator[None]:
         key = hash((id(module), shapes, module.training))
         if key not in graphed:
             changed("cuda_graph")
-            made = torch.cuda.make_graphed_callables(module.forward, args)
+            made = _graphed(module.forward, args)
             graphed[key] = _with_own_results(made, module.forward, args)
         return graphed[key](*args)
 

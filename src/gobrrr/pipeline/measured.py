@@ -94,10 +94,14 @@ def _on_device(
     timeline = measured.device_timeline
     assert timeline is not None
     backend = gpu_in_use()
+    if backend is not None and len(timeline.kernels):
+        # The device whose kernels the steps are told by: of several the one that worked most.
+        backend = backend.at(timeline.device.index)
     trouble = device_trouble.found(measured, backend)
     name = timeline.device.name
     ceilings = ceilings or ceilings_for_this_machine(
         kind="gpu",
+        device=None if backend is None else backend.identify(),
         refresh=refresh,
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )

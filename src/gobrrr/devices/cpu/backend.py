@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,11 @@ from gobrrr.devices.identity import DeviceIdentity
 KINDS = ("cpu",)
 IS_GPU = False
 MISSING: tuple[str, ...] = ()
+
+
+def at(index: int) -> Any:
+    """The same: there are no others."""
+    return sys.modules[__name__]
 
 
 def identify() -> DeviceIdentity:
@@ -61,6 +67,11 @@ def watch_graphs(replays: Callable[[], None]) -> Callable[[], None]:
 
 def memory() -> None:
     """None: PyTorch does not count; ``verification.memory`` reads its profiler."""
+
+
+def capturing() -> bool:
+    """No: a processor has none."""
+    return False
 
 
 def held_by_others_bytes() -> None:
