@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -32,6 +32,13 @@ _LOADER = "enumerate(DataLoader)"
 _OPS = torch.library.Library("simulated_device", "DEF")
 _OPS.define("all_reduce_(Tensor(a!) x) -> Tensor(a!)")
 _OPS.impl("all_reduce_", lambda x: x, "CPU")
+
+
+class DriverCalls(NamedTuple):
+    """Of PyTorch's allocator: how often it gave its blocks back and asked anew, and asked."""
+
+    retries: int
+    allocations: int
 
 
 class Graph:
@@ -85,7 +92,7 @@ class Accelerator:
         self._op_ns: int | None = None
         self._call_ns: int | None = None
         self._sequence = 0
-        self._allocator = {"num_alloc_retries": 0, "num_device_alloc": 0, "num_device_free": 0}
+        self.driver_calls = DriverCalls(0, 0)
 
     # ---- the device in a process
 
@@ -415,7 +422,7 @@ class Accelerator:
     def retry_allocation(self, ns: int) -> None:
         """The allocator gives its blocks back and asks anew: it waits, frees, and allocates."""
         machine = self.machine
-        self._allocator = {name: count + 1 for name, count in self._allocator.items()}
+        self.driver_calls = DriverCalls(*(count + 1 for count in self.driver_calls))
         self.synchronise()
         for call in ("Free", "Malloc"):
             start_ns = machine.now_ns
@@ -424,7 +431,8 @@ class Accelerator:
 
     def memory_stats(self) -> dict[str, int]:
         """Of the allocator, by PyTorch's names."""
-        return dict(self._allocator)
+        retries, allocations = self.driver_calls
+        return {"num_alloc_retries": retries, "num_device_alloc": allocations}
 
 
 def _tensors(value: Any) -> list[Any]:

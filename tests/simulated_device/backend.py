@@ -14,7 +14,7 @@ import torch
 from gobrrr.devices import backends
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.identity import DeviceIdentity
-from simulated_device.accelerator import LIBRARY, Accelerator
+from simulated_device.accelerator import LIBRARY, Accelerator, DriverCalls
 from simulated_device.frames import FrameTracer
 from simulated_device.machine import AUTOGRAD, MAIN, Event
 from simulated_device.traces import write_trace
@@ -52,24 +52,19 @@ class _Timer:
     def __init__(self, gpu: Accelerator) -> None:
         self._gpu = gpu
         self._events: list[int] = []
-        self._true: list[int] = []
 
     def start_block(self) -> None:
         self._gpu.synchronise()
-        self._events, self._true = [], []
+        self._events = []
         self.mark()
 
     def mark(self) -> None:
         self._gpu.refuse_while_capturing()
-        machine = self._gpu.machine
-        self._true.append(machine.record_event().time_ns)
-        # The current device has nothing to do: its events are over as the host gets to them.
-        current = machine.hostile.device == 0
-        self._events.append(self._true[-1] if current else machine.now_ns)
+        self._events.append(self._gpu.machine.record_event().time_ns)
 
     def end_block(self) -> list[int]:
         self._gpu.synchronise()
-        self._gpu.machine.timed.append(self._true)
+        self._gpu.machine.timed.append(self._events)
         return [after - before for before, after in zip(self._events, self._events[1:])]
 
 
@@ -156,8 +151,8 @@ class _Meter:
         self._gpu.synchronise()
         return self._gpu.peak_bytes
 
-    def stats(self) -> dict[str, int]:
-        return self._gpu.memory_stats()
+    def driver_calls(self) -> DriverCalls:
+        return self._gpu.driver_calls
 
 
 class SimulatedBackend:

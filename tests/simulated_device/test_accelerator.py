@@ -214,5 +214,5 @@ def test_another_thread_takes_no_time_of_the_programs() -> None:
         gpu.retry_allocation(50 * US)
     (ran,) = gpu.machine.ran
     assert ran.stream != NVIDIA.default_stream
-    assert gpu.memory_stats()["num_alloc_retries"] == 1
+    assert gpu.driver_calls.retries == gpu.memory_stats()["num_alloc_retries"] == 1
     assert sum(d.end_ns - d.start_ns for d in gpu.machine.did if "alloc" in d.leaf) == 50 * US

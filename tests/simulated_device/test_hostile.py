@@ -38,6 +38,7 @@ from simulated_device import (  # noqa: E402
     SimulatedBackend,
     Vendor,
 )
+from simulated_device.as_torch import WatchedTimer, behind_torch  # noqa: E402
 from simulated_device.backend import ceilings_of  # noqa: E402
 from simulated_device.machine import Ran  # noqa: E402
 from simulated_device.truth import GAP, LAUNCH, true_leaves  # noqa: E402
@@ -87,17 +88,14 @@ class Program:
         return (Kernel(self.vendor.name_of(op), (self.kernel_us if long else 3) * US),)
 
     def on(self, gpu: Accelerator) -> Callable[[], None]:
-        """Its step."""
+        """Its step, whose tensors are on the device."""
         x, a = torch.ones(8), torch.ones(PRODUCT, PRODUCT)
 
         def work() -> None:
             for _ in range(self.ops):
                 torch.mm(a, a) if self.shape == "few" else torch.neg(x)
 
-        graph = None
-        if self.shape == "graph":
-            with gpu:
-                graph = gpu.capture(work)
+        graph = gpu.capture(work) if self.shape == "graph" else None
 
         def step() -> None:
             gpu.python(self.python_us * US)
@@ -158,10 +156,12 @@ class Outcome:
 
 def outcome(patch: pytest.MonkeyPatch, program: Program, hostile: Hostility) -> Outcome:
     gpu = Accelerator(program.vendor, program.costs, program.table, hostile)
-    SimulatedBackend(gpu).install(patch)
-    step = program.on(gpu)
+    backend = SimulatedBackend(gpu).install(patch)
+    behind_torch(gpu, patch)
+    patch.setattr(backend, "timer", lambda: WatchedTimer(gpu))
     found, said = None, ""
     with gpu:
+        step = program.on(gpu)
         try:
             done = diagnose_work(step, Plan(steps=8), ceilings_of(gpu), None, lambda *_: None)
             found = done.diagnosis
@@ -174,7 +174,7 @@ def outcome(patch: pytest.MonkeyPatch, program: Program, hostile: Hostility) -> 
 
 
 # What a notice on each fault says, one of its words at least.
-RECORDS = r"\brecords?\b|timestamp"
+RECORDS = r"\brecords?\b|timestamp|recording is not whole"
 WINDOWS = r"\bstall|buffer request|steps? of the profile|longer than the other"
 SAID = {
     "cost": r"the profiler (?:costs|adds|took|takes)|(?:cost|slowed|added) .{0,40}profiler",
