@@ -8,7 +8,12 @@ backend claims them as its own.
 
 from simulated_device.accelerator import Accelerator as Accelerator
 from simulated_device.backend import SimulatedBackend as SimulatedBackend
+from simulated_device.hostility import Flips as Flips
+from simulated_device.hostility import Hostility as Hostility
+from simulated_device.hostility import Profiling as Profiling
 from simulated_device.kernels import AMD as AMD
+from simulated_device.kernels import AMD_MODULES as AMD_MODULES
+from simulated_device.kernels import INTEL as INTEL
 from simulated_device.kernels import NVIDIA as NVIDIA
 from simulated_device.kernels import Kernel as Kernel
 from simulated_device.kernels import Op as Op

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -17,14 +17,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from gobrrr.capture import source_lines
 from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
 from gobrrr.devices.backend import DriverCalls
+from simulated_device.hostility import HONEST, Hostility
 from simulated_device.kernels import NVIDIA, Kernel, Op, Operand, Table, Vendor
-from simulated_device.machine import AUTOGRAD, MAIN, Event, HostCosts, Machine
+from simulated_device.machine import AUTOGRAD, BESIDE, MAIN, Event, HostCosts, Machine
 from simulated_device.traces import inputs_of
 
 # To the program the device's own code is a library; programs and tests stand beside it.
 LIBRARY = {
     str(Path(__file__).with_name(f"{name}.py"))
-    for name in ("accelerator", "backend", "frames", "kernels", "machine", "traces")
+    for name in ("accelerator", "backend", "frames", "hostility", "kernels", "machine", "traces")
 }
 _NO_KERNEL = ("aten::empty", "aten::new_empty", "aten::detach", "aten::set_", "aten::resize_")
 _LOADER = "enumerate(DataLoader)"
@@ -32,6 +33,13 @@ _LOADER = "enumerate(DataLoader)"
 _OPS = torch.library.Library("simulated_device", "DEF")
 _OPS.define("all_reduce_(Tensor(a!) x) -> Tensor(a!)")
 _OPS.impl("all_reduce_", lambda x: x, "CPU")
+
+
+class DriverCalls(NamedTuple):
+    """Of PyTorch's allocator: how often it gave its blocks back and asked anew, and asked."""
+
+    retries: int
+    allocations: int
 
 
 class Graph:
@@ -49,10 +57,11 @@ class Graph:
         machine = gpu.machine
         machine.advance(gpu.costs.python)
         start_ns = machine.now_ns
-        machine.advance(machine.recorded(gpu.costs.launch))
-        call = machine.call(f"{gpu.vendor.runtime}GraphLaunch", start_ns, MAIN, None)
-        for op, name, ns in self._kernels:
-            machine.run(name, ns, op, call)
+        machine.stall()
+        machine.advance(machine.recorded(gpu.costs.launch, call=True), "launch")
+        call = machine.call(gpu.vendor.call_named("GraphLaunch"), start_ns, MAIN, None)
+        for node, (op, name, ns) in enumerate(self._kernels):
+            machine.run(name, ns, op, call, gap_ns=machine.hostile.node_gap_ns if node else None)
 
 
 class Accelerator:
@@ -63,14 +72,15 @@ class Accelerator:
         vendor: Vendor = NVIDIA,
         costs: HostCosts | None = None,
         table: Table = lambda op: None,
+        hostile: Hostility = HONEST,
     ) -> None:
         self.vendor = vendor
         self.costs = costs or HostCosts()
-        self.machine = Machine(vendor, self.costs)
+        self.machine = Machine(vendor, self.costs, hostile)
         self.table = table
         self.limit_bytes = vendor.memory_bytes
         self._mode: Any = None
-        self._node: tuple[Any, str, int, int] | None = None
+        self._node: tuple[Any, str, int, int, int] | None = None
         self._host: dict[int, Any] = {}
         self._loading = 0
         self._fused: list[tuple[str, int]] = []
@@ -84,6 +94,7 @@ class Accelerator:
         self._op_ns: int | None = None
         self._call_ns: int | None = None
         self._sequence = 0
+        self.driver_calls = DriverCalls(0, 0)
 
     # ---- the device in a process
 
@@ -98,6 +109,11 @@ class Accelerator:
         self._stack.callback(setattr, ranges, "__exit__", leaves)
         ranges.__enter__ = lambda it: (self._range_opens(it), enters(it))[1]
         ranges.__exit__ = lambda it, *raised: (self._range_closes(it), leaves(it, *raised))[1]
+        for asked in (torch.cuda, torch.cuda.graphs):
+            self._stack.callback(
+                setattr, asked, "is_current_stream_capturing", asked.is_current_stream_capturing
+            )
+            asked.is_current_stream_capturing = lambda: self._captured is not None
         self._mode.__enter__()
         self._sequence = torch._C._autograd._get_sequence_nr()
         return self
@@ -116,9 +132,11 @@ class Accelerator:
         self.machine.advance(self.machine.recorded(0))
         it.simulated_ns = self.machine.now_ns
         self._loading += it.name.startswith(_LOADER)
+        self.machine.loading = self._loading > 0
 
     def _range_closes(self, it: Any) -> None:
         self._loading -= it.name.startswith(_LOADER)
+        self.machine.loading = self._loading > 0
         self._close_node()
         start_ns = getattr(it, "simulated_ns", self.machine.now_ns)
         self.machine.host_event("user_annotation", it.name, start_ns)
@@ -139,7 +157,10 @@ class Accelerator:
         self.used = True
         thread = self._thread()
         numbered = self._numbered(thread)
-        machine.advance(costs.python if thread == MAIN else costs.engine)
+        if thread == AUTOGRAD:
+            machine.advance(costs.engine, "dispatch")
+        else:
+            machine.advance(costs.python)
         external, start_ns = machine.new_op(), machine.now_ns
         before = {t.untyped_storage()._cdata for t in tensors}
         result = func(*args, **kwargs)
@@ -149,14 +170,13 @@ class Accelerator:
         if name == "aten::_local_scalar_dense":
             self._read_back(external, thread)
         elif _is_view(func) or name.startswith(_NO_KERNEL):
-            machine.advance(machine.recorded(costs.view))
+            machine.advance(machine.recorded(costs.view), "dispatch")
         else:
-            machine.advance(
-                machine.recorded(costs.dispatch if self._op_ns is None else self._op_ns)
-            )
+            wanted_ns = costs.dispatch if self._op_ns is None else self._op_ns
+            machine.advance(machine.recorded(wanted_ns), "dispatch")
             for kernel in self.table(op) or self.vendor.kernels_of(op):
                 self._launch(kernel, name, external, thread)
-            machine.advance(costs.returning)
+            machine.advance(costs.returning, "dispatch")
         if not self._fused:
             machine.host_event(
                 "cpu_op", name, start_ns, thread,
@@ -175,8 +195,9 @@ class Accelerator:
 
     def _read_back(self, external: int, thread: int) -> None:
         """``.item()``: a copy of one element, and a wait for it."""
+        self.refuse_while_capturing()
         machine = self.machine
-        machine.advance(machine.recorded(self.costs.dispatch))
+        machine.advance(machine.recorded(self.costs.dispatch), "dispatch")
         machine.launch(
             "Memcpy DtoH (Device -> Pageable)", 1000, op="aten::_local_scalar_dense",
             thread=thread, external=external, call="MemcpyAsync", cat="gpu_memcpy", bytes=4,
@@ -186,14 +207,14 @@ class Accelerator:
         )
 
     def _on_host(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        start_ns = self.machine.now_ns
+        external, start_ns = self.machine.new_op(), self.machine.now_ns
         result = func(*args, **kwargs)
         for tensor in _tensors(result):
             self.on_host(tensor)
-        self.machine.advance(self.machine.recorded(self.costs.dispatch))
+        self.machine.advance(self.machine.recorded(self.costs.dispatch), "dispatch")
         self.machine.host_event(
             "cpu_op", name, start_ns,
-            **{"External id": self.machine.new_op(), **inputs_of(func, args, kwargs)},
+            **{"External id": external, **inputs_of(func, args, kwargs)},
         )  # fmt: skip
         return result
 
@@ -209,20 +230,22 @@ class Accelerator:
         node = torch._C._current_autograd_node()
         if node is None:
             self._close_node()
-            return MAIN
+            return BESIDE if self.machine.beside else MAIN
         if self._node is None or self._node[0] is not node:
             self._close_node()
-            self._node = (node, node.name(), int(node._sequence_nr()), self.machine.now_ns)
+            external = self.machine.new_op()
+            number = int(node._sequence_nr())
+            self._node = (node, node.name(), number, self.machine.now_ns, external)
         return AUTOGRAD
 
     def _close_node(self) -> None:
         if self._node is None:
             return
-        _, name, number, start_ns = self._node
+        _, name, number, start_ns, external = self._node
         self._node = None
         self.machine.host_event(
             "cpu_op", f"autograd::engine::evaluate_function: {name}", start_ns, AUTOGRAD,
-            **{"External id": self.machine.new_op(), "Sequence number": number,
+            **{"External id": external, "Sequence number": number,
                "Fwd thread id": 1},
         )  # fmt: skip
 
@@ -274,11 +297,13 @@ class Accelerator:
 
     def synchronise(self, extra_ns: int = 0) -> None:
         """Wait for all streams; the call takes ``extra_ns`` longer than that."""
-        start_ns = self.machine.now_ns
-        free_ns = max(self.machine.free_ns.values(), default=0)
-        self.machine.advance(self.machine.recorded(self.costs.synchronise))
-        self.machine.now_ns = max(self.machine.now_ns, free_ns) + extra_ns
-        self.machine.call(f"{self.vendor.runtime}DeviceSynchronize", start_ns, MAIN, None)
+        self.refuse_while_capturing()
+        machine = self.machine
+        start_ns = machine.now_ns
+        free_ns = max(machine.free_ns.values(), default=0)
+        machine.advance(machine.recorded(self.costs.synchronise, call=True), "synchronisation")
+        machine.hold(max(machine.now_ns, free_ns) + extra_ns)
+        machine.call(self.vendor.call_named("DeviceSynchronize"), start_ns, MAIN, None)
 
     def to_device(self, tensor: Any, ns: int, *, pinned: bool = True) -> Any:
         """Copy a tensor of the host, which takes ``ns``; from pageable memory the host waits."""
@@ -289,7 +314,7 @@ class Accelerator:
         copied = torch.ops.aten._to_copy(tensor)
         self._mode.active = True
         self._allocate([copied], set())
-        machine.advance(machine.recorded(self.costs.dispatch))
+        machine.advance(machine.recorded(self.costs.dispatch), "dispatch")
         where = "Pinned" if pinned else "Pageable"
         machine.launch(
             f"Memcpy HtoD ({where} -> Device)", ns, op="aten::_to_copy", external=external,
@@ -320,14 +345,14 @@ class Accelerator:
         """Start a collective on its own stream; the event is its end."""
         machine = self.machine
         machine.advance(self.costs.python)
-        call_ns = machine.now_ns
+        call_external, call_ns = machine.new_op(), machine.now_ns
         self._mode.active = False
         torch.ops.simulated_device.all_reduce_(tensor)
         self._mode.active = True
         half = self.costs.dispatch // 2
-        machine.advance(machine.recorded(half))
+        machine.advance(machine.recorded(half), "dispatch")
         external, start_ns = machine.new_op(), machine.now_ns
-        machine.advance(machine.recorded(self.costs.dispatch - half))
+        machine.advance(machine.recorded(self.costs.dispatch - half), "dispatch")
         stream = self.vendor.collective_stream
         machine.stream_waits(machine.record_event(), stream)
         machine.launch(
@@ -341,7 +366,7 @@ class Accelerator:
         )  # fmt: skip
         machine.host_event(
             "cpu_op", "simulated_device::all_reduce_", call_ns,
-            **{"External id": machine.new_op(), **inputs_of(None, (tensor,), {})},
+            **{"External id": call_external, **inputs_of(None, (tensor,), {})},
         )  # fmt: skip
         return Event(machine.free_ns[stream])
 
@@ -354,15 +379,17 @@ class Accelerator:
         """What the block computes is one kernel of generated code."""
         machine = self.machine
         self._fused.append((name, ns))
-        machine_now = machine.now_ns
+        machine_now, did = machine.now_ns, len(machine.did)
         try:
             yield
         finally:
             self._fused.pop()
         # Its ops were no calls of the host's.
-        machine.now_ns = machine_now + self.costs.python
+        machine.now_ns = machine_now
+        del machine.did[did:]
+        machine.advance(self.costs.python)
         start_ns = machine.now_ns
-        machine.advance(machine.recorded(self.costs.dispatch))
+        machine.advance(machine.recorded(self.costs.dispatch), "dispatch")
         external = machine.new_op()
         machine.launch(name, ns, op=name, external=external, call="LaunchKernel")
         # Both begin and end at once: what encloses comes first.
@@ -377,6 +404,37 @@ class Accelerator:
             return Graph(self, tuple(self._captured))
         finally:
             self._captured = None
+
+    def refuse_while_capturing(self) -> None:
+        """Waits and events end a capture, as CUDA says it."""
+        if self._captured is not None:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """What the block does is done by another thread of the program, on another stream."""
+        machine = self.machine
+        now_ns, machine.beside = machine.now_ns, True
+        try:
+            with self.stream(self.vendor.collective_stream + 2, waits=False):
+                yield
+        finally:
+            machine.now_ns, machine.beside = now_ns, False
+
+    def retry_allocation(self, ns: int) -> None:
+        """The allocator gives its blocks back and asks anew: it waits, frees, and allocates."""
+        machine = self.machine
+        self.driver_calls = DriverCalls(*(count + 1 for count in self.driver_calls))
+        self.synchronise()
+        for call in ("Free", "Malloc"):
+            start_ns = machine.now_ns
+            machine.advance(machine.recorded(ns // 2, call=True), "allocation")
+            machine.call(self.vendor.call_named(call), start_ns, MAIN, None)
+
+    def memory_stats(self) -> dict[str, int]:
+        """Of the allocator, by PyTorch's names."""
+        retries, allocations = self.driver_calls
+        return {"num_alloc_retries": retries, "num_device_alloc": allocations}
 
 
 def _tensors(value: Any) -> list[Any]:

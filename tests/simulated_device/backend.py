@@ -19,7 +19,7 @@ from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.identity import DeviceIdentity
-from simulated_device.accelerator import LIBRARY, Accelerator
+from simulated_device.accelerator import LIBRARY, Accelerator, DriverCalls
 from simulated_device.frames import FrameTracer
 from simulated_device.machine import AUTOGRAD, MAIN, Event, Machine
 from simulated_device.traces import write_trace
@@ -66,10 +66,12 @@ class _Timer:
         self.mark()
 
     def mark(self) -> None:
+        self._gpu.refuse_while_capturing()
         self._events.append(self._gpu.machine.record_event().time_ns)
 
     def end_block(self) -> list[int]:
         self._gpu.synchronise()
+        self._gpu.machine.timed.append(self._events)
         return [after - before for before, after in zip(self._events, self._events[1:])]
 
 
@@ -86,7 +88,7 @@ class _Profiler:
 
     def start(self) -> None:
         self._backend.gpu.synchronise()
-        self._machine.trace = []
+        self._machine.start_profile()
         if self._backend.with_stack:
             self._frames = FrameTracer(self._machine, LIBRARY, _thread_now)
             self._frames.start()
@@ -97,16 +99,19 @@ class _Profiler:
         self._machine.host_event("user_annotation", f"ProfilerStep#{self._step}", self._since_ns)
         self._step += 1
         self._since_ns = self._machine.now_ns
+        hostile = self._machine.hostile
+        if self._step == hostile.stalled_step:
+            self._machine.advance(hostile.held_ns)
 
     def stop(self, path: Path) -> None:
         self._backend.gpu.synchronise()
         self.mark()
         self._end_frames()
-        events, self._machine.trace = self._machine.trace, None
-        assert events is not None
+        events = self._machine.end_profile()
         if self._backend.kernels_hidden:
-            events = [event for event in events if event["pid"] != 0]
-        write_trace(path, events, self._machine.vendor)
+            hidden = self._machine.hostile.device
+            events = [event for event in events if event["pid"] != hidden]
+        write_trace(path, events, self._machine.vendor, self._machine.hostile.device + 1)
         self._backend.traces.append(json.loads(path.read_text()))
 
     def _end_frames(self) -> None:
@@ -251,7 +256,12 @@ class SimulatedBackend:
         return _Profiler(self)
 
     def profiler_event_ns(self) -> float:
-        return float(self.gpu.costs.event)
+        hostile, costs = self.gpu.machine.hostile, self.gpu.costs
+        if hostile.told_event_ns is not None:
+            return hostile.told_event_ns
+        # An op and its call are two events.
+        added = hostile.profiling
+        return costs.event + (added.before + added.inside + added.after + added.call) / 2
 
     def streams(self) -> _Streams:
         return _Streams(self.gpu)

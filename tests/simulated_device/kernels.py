@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 # (shape, bytes per element, strides)
@@ -57,7 +57,8 @@ Table = Callable[[Op], "tuple[Kernel, ...] | None"]
 class Vendor:
     """A make of device: its names for things, and its rates (FLOP/s, B/s) with their share reached.
 
-    ``matrix`` is by bytes per element.
+    ``matrix`` is by bytes per element. ``calls`` are names of runtime calls that are not the
+    ``runtime`` before the short one.
     """
 
     device: str
@@ -74,6 +75,12 @@ class Vendor:
     bytes_per_s: float = 2e12
     fixed_ns: int = 2000
     efficiency: float = 0.5
+    runtime_category: str = "cuda_runtime"
+    calls: Mapping[str, str] = field(default_factory=dict)
+
+    def call_named(self, short: str) -> str:
+        """The runtime call that NVIDIA's calls ``cuda`` and the short name."""
+        return self.calls.get(short, f"{self.runtime}{short}")
 
     def kernels_of(self, op: Op) -> tuple[Kernel, ...]:
         """By its work at half the rates, which no test takes for the truth of a real device."""
@@ -107,6 +114,19 @@ AMD = Vendor(
     gemm="Cijk_Ailk_Bljk_SB_MT64x64x16_SN_1LDSB0", convolution="miopenSp3AsmConv_v30_3_1_gfx9_fp32",
     collective="ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)",
     default_stream=0, collective_stream=4,
+)  # fmt: skip
+# As Kineto writes HIP's calls where a library launches modules, and copies of PyTorch's.
+AMD_MODULES = replace(
+    AMD, calls={"LaunchKernel": "hipExtModuleLaunchKernel", "MemcpyAsync": "hipMemcpyWithStream"}
+)
+# Kineto has a category of its own for SYCL's runtime.
+INTEL = Vendor(
+    device="Intel Simulated", kind="xpu", runtime="ur", gemm="gemm_kernel",
+    convolution="gen_conv_kernel", collective="oneccl_allreduce_small", default_stream=0,
+    collective_stream=4, runtime_category="xpu_runtime",
+    calls={"LaunchKernel": "urEnqueueKernelLaunch", "MemcpyAsync": "urEnqueueUSMMemcpy",
+           "StreamSynchronize": "urQueueFinish", "DeviceSynchronize": "urQueueFinish",
+           "GraphLaunch": "urEnqueueCommandBufferExp"},
 )  # fmt: skip
 
 

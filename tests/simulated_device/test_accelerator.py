@@ -15,8 +15,10 @@ from simulated_device import (  # noqa: E402
     NVIDIA,
     Accelerator,
     HostCosts,
+    Hostility,
     Kernel,
     Op,
+    Profiling,
     SimulatedBackend,
     Vendor,
 )
@@ -151,3 +153,66 @@ def test_memory_is_counted_and_limited() -> None:
         gpu.limit_bytes = 6000
         with pytest.raises(torch.OutOfMemoryError):
             torch.neg(x)
+
+
+def test_gaps_are_between_what_is_queued_and_between_nodes() -> None:
+    x = torch.ones(4)
+    with Accelerator(table=ten_us, hostile=Hostility(gap_ns=1300, node_gap_ns=700)) as gpu:
+        graph = gpu.capture(lambda: [torch.neg(x) for _ in range(3)])
+        torch.neg(x)
+        graph.replay()
+        gpu.synchronise()
+        torch.neg(x)
+    begins = [ran.start_ns for ran in gpu.machine.ran]
+    ends = [ran.end_ns for ran in gpu.machine.ran]
+    gaps = [begin - end for begin, end in zip(begins[1:], ends)]
+    assert gaps[:3] == [1300, 700, 700] and gaps[3] > 10 * US
+
+
+def test_records_are_lost_moved_and_emptied_as_told(tmp_path: Path) -> None:
+    hostile = Hostility(
+        lost_every=5, late_every=4, late_ns=50_000, empty_every=3, zeroed_first=1, offset_ns=1000
+    )
+    records = [hostile.record(number, 100_000, 7000) for number in range(5)]
+    assert records == [(0.0, 7.0), (101.0, 7.0), (101.0, 0.0), (151.0, 7.0), None]
+
+
+def test_what_a_profiler_costs_lies_where_it_was_told(tmp_path: Path) -> None:
+    x = torch.ones(4)
+    times = []
+    for profiling in (Profiling(), Profiling(before=100, inside=20, after=3, call=4000)):
+        gpu = Accelerator(table=ten_us, hostile=Hostility(profiling, stall_ns=90, stalled_call=1))
+        with gpu:
+            times.append(profiled(gpu, lambda: torch.neg(x), tmp_path, steps=1).host)
+    names = [[h.kind == kind for kind in (HostKind.OP, HostKind.LAUNCH)] for h in times]
+    lengths = [
+        [(h.end_ns - h.start_ns)[rows].tolist() for rows in kinds] for h, kinds in zip(times, names)
+    ]
+    assert lengths == [[[7590], [3090]], [[7590 + 20 + 4000], [3090 + 4000]]]
+
+
+def test_a_capture_is_seen_and_may_not_be_waited_in() -> None:
+    x = torch.ones(4)
+    seen = []
+    with Accelerator(table=ten_us) as gpu:
+        gpu.capture(lambda: seen.append(torch.cuda.is_current_stream_capturing()))
+        seen.append(torch.cuda.is_current_stream_capturing())
+        with pytest.raises(RuntimeError, match="when stream is capturing"):
+            gpu.capture(lambda: torch.neg(x).sum().item())
+        with pytest.raises(RuntimeError, match="when stream is capturing"):
+            gpu.capture(SimulatedBackend(gpu).timer().mark)
+    assert seen == [True, False]
+
+
+def test_another_thread_takes_no_time_of_the_programs() -> None:
+    x = torch.ones(4)
+    with Accelerator(table=ten_us) as gpu:
+        begins = gpu.machine.now_ns
+        with gpu.beside():
+            torch.neg(x)
+        assert gpu.machine.now_ns == begins and not gpu.machine.did
+        gpu.retry_allocation(50 * US)
+    (ran,) = gpu.machine.ran
+    assert ran.stream != NVIDIA.default_stream
+    assert gpu.driver_calls.retries == gpu.memory_stats()["num_alloc_retries"] == 1
+    assert sum(d.end_ns - d.start_ns for d in gpu.machine.did if "alloc" in d.leaf) == 50 * US

@@ -63,13 +63,14 @@ def _stride(tensor: Any) -> Any:
     return tensor.stride()
 
 
-def write_trace(path: Path, events: list[dict[str, Any]], vendor: Vendor) -> None:
-    """A trace of PyTorch's profiler with these events."""
+def write_trace(path: Path, events: list[dict[str, Any]], vendor: Vendor, devices: int = 1) -> None:
+    """A trace of PyTorch's profiler with these events, where so many devices are."""
     content = {
         "schemaVersion": 1,
         "deviceProperties": [
-            {"id": 0, "name": vendor.device, "totalGlobalMem": vendor.memory_bytes,
+            {"id": device, "name": vendor.device, "totalGlobalMem": vendor.memory_bytes,
              "numSms": vendor.multiprocessors, "warpSize": 32 if vendor.kind == "cuda" else 64}
+            for device in range(devices)
         ],
         "record_shapes": 1,
         "with_stack": int(any(event["cat"] == "python_function" for event in events)),
