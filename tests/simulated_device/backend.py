@@ -19,7 +19,7 @@ from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.identity import DeviceIdentity
-from simulated_device.accelerator import LIBRARY, Accelerator, DriverCalls
+from simulated_device.accelerator import LIBRARY, Accelerator
 from simulated_device.frames import FrameTracer
 from simulated_device.machine import AUTOGRAD, MAIN, Event, Machine
 from simulated_device.traces import write_trace

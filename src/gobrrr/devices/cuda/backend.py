@@ -54,7 +54,7 @@ class Cuda(AcceleratorBackend):
         return max(int(total) - int(free) - int(torch.cuda.memory_reserved(index)), 0)
 
     def card_state(self) -> CardState | None:
-        """Of the device that holds most, by NVML; ``None`` of AMD's, or where NVML does not answer."""
+        """Of the device that holds most, by NVML; ``None`` of AMD's, or where NVML is silent."""
         torch = self._torch()
         if torch is None or torch.version.hip:
             return None
