@@ -1,7 +1,8 @@
 """What the profiler adds to a call by its kind, where in it, and to kernels; and what a stop takes.
 
 Loops of ``CALLS`` calls run without and with the profiler by turns, less than the launch queue
-holds and from an idle device on, so that the clock tells the host alone. A view has an op's event
+holds and from an idle device on, so that the clock tells the host alone; CUPTI is let go of at the
+end of each session, or loops without would carry what stays of it (``residue``). A view has an op's event
 and nothing else, ``launch`` a call's alone, ``add`` and ``linear`` both. Refuted is a constant cost
 per event if the additions of the kinds do not follow from an op's and a launch call's. Kernels: the
 device's own events around queued kernels and graph replays, with and without the profiler.
@@ -9,6 +10,7 @@ device's own events around queued kernels and graph replays, with and without th
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from itertools import pairwise, repeat
@@ -263,6 +265,7 @@ def of_stop(setting: Setting, save: Callable[[Any], None]) -> Any:
 
 def run(setting: Setting, save: Callable[[Any], None]) -> Any:
     """Per call, per kernel, per stop."""
+    os.environ["TEARDOWN_CUPTI"] = "1"
     found: dict[str, Any] = {}
     for name, measure in (("calls", per_call), ("stop", of_stop), ("kernels", of_kernels)):
 

@@ -32,21 +32,18 @@ from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
 from gobrrr.capture.measurements import Plan
 from gobrrr.pipeline.live import diagnose_work
 
-LIMIT_S = 50
+LIMIT_S = 100
 SCRIPT = SCRIPTS / "counted_steps.py"
-# In the order of what they tell; those that the device's chip does not have are left out.
+# Few, so that each kernel is replayed few times; those that the device's chip does not have are
+# left out.
 METRICS = (
-    "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum",
-    "sm__cycles_elapsed.max", "sm__cycles_active.avg",
-    "sm__inst_executed_pipe_tensor.sum", "sm__pipe_tensor_cycles_active.sum",
+    "gpu__time_duration.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "sm__cycles_elapsed.max",
+    "sm__inst_executed_pipe_tensor.sum",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    "sm__inst_executed_pipe_tensor_op_hmma.sum", "sm__pipe_tensor_op_hmma_cycles_active.sum",
-    "sm__inst_executed_pipe_tensor_op_gmma.sum", "sm__pipe_tensor_op_gmma_cycles_active.sum",
-    "sm__ops_path_tensor_src_bf16_dst_fp32.sum", "sm__ops_path_tensor_src_tf32_dst_fp32.sum",
-    "sm__inst_executed_pipe_fma.sum", "sm__inst_executed_pipe_fp32.sum",
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-)  # fmt: skip
+)
 # All that every chip since Volta has, for where nobody says which ones there are.
 SURE = METRICS[:3]
 GPM_SAMPLES, GPM_WINDOW_S, GPM_S = 5, 0.3, 8.0
@@ -65,30 +62,25 @@ def run(setting: Setting, save: Callable[[Any], None]) -> Any:
     found: dict[str, Any] = {"programs": programs}
     with tempfile.TemporaryDirectory(prefix="n") as made:
         ncu, metrics = _counting(setting, found)
-        waiting = {name: _counted(name, ncu, metrics, Path(made), setting) for name in PROGRAMS}
+        waiting = _counted(ncu, metrics, Path(made), setting)
         steps = {}
         for name, make in PROGRAMS.items():
             torch.manual_seed(0)
             steps[name] = step = make(setting.device, setting.small)
             programs[name]["gobrrr"] = _or_error(partial(_diagnosed, step, name, setting))
             save(found)
-        for name, child in waiting.items():
-            # What is left is for the counters of the whole step, which need nobody's permission.
-            left_s = budget.left_s - GPM_S
-            if left_s < 4:
-                child.end(0.0)
-                programs[name]["ncu"] = {"skipped": "no time left"}
-                continue
-            child.go()
-            ended = child.end(min(left_s, budget.at_most(20.0)))
-            file = child.folder / "counted.csv"
-            programs[name]["ncu"] = {
-                "exit": ended["exit"], "gave_up": ended["gave_up"],
-                "last_lines": ended["last_lines"][-12:],
-                "log": last_lines(file, child.folder)[-12:],
-                "kernels": counted_rows(file.read_text()) if file.is_file() else None,
-            }  # fmt: skip
-            save(found)
+        # What is left is for the counters of the whole step, which need nobody's permission.
+        waiting.go()
+        ended = waiting.end(max(budget.left_s - GPM_S, 1.0))
+        file = waiting.folder / "counted.csv"
+        found["ncu"] = {
+            "exit": ended["exit"], "gave_up": ended["gave_up"],
+            "last_lines": ended["last_lines"][-12:],
+            "log": last_lines(file, waiting.folder)[-12:],
+        }  # fmt: skip
+        for name, rows in zip(PROGRAMS, by_program(file)):
+            programs[name]["ncu"] = rows
+        save(found)
         for name, step in steps.items():
             programs[name]["gpm"] = skipped(setting) or _or_error(partial(_gpm, step))
             save(found)
@@ -132,17 +124,27 @@ def _counting(setting: Setting, found: dict[str, Any]) -> tuple[str | None, tupl
     return ncu, chosen
 
 
-def _counted(
-    name: str, ncu: str | None, metrics: tuple[str, ...], made: Path, setting: Setting
-) -> Child:
-    """A process that is ready to run the program; without ``ncu`` nothing counts it."""
-    folder = made / name
+def _counted(ncu: str | None, metrics: tuple[str, ...], made: Path, setting: Setting) -> Child:
+    """A process that is ready to run the programs; without ``ncu`` nothing counts it."""
+    folder = made / "counted"
     count = () if ncu is None else (
-        ncu, "--profile-from-start", "off", "--clock-control", "none", "--csv", "--page", "raw",
+        ncu, "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
+        "--csv", "--page", "raw",
         "--print-units", "base", "--log-file", str(folder / "counted.csv"), "--metrics",
         ",".join(metrics),
     )  # fmt: skip
-    return Child((*count, sys.executable, str(SCRIPT), name), folder, setting, gated=True)
+    return Child((*count, sys.executable, str(SCRIPT), *PROGRAMS), folder, setting, gated=True)
+
+
+def by_program(file: Path) -> list[list[dict[str, Any]]]:
+    """Kernels of each program that was counted: a kernel that does nothing ends each."""
+    found: list[list[dict[str, Any]]] = [[]]
+    for row in counted_rows(file.read_text()) if file.is_file() else ():
+        if "spin_kernel" in row["name"]:
+            found.append([])
+        else:
+            found[-1].append(row)
+    return found if found[-1] else found[:-1]
 
 
 def counted_rows(log: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Steps whose kernels are counted by Nsight Compute: ``counted_steps.py NAME``.
+"""Steps whose kernels are counted by Nsight Compute: ``counted_steps.py NAME ...``.
 
-One step of a program stands between ``torch.cuda.profiler.start`` and ``stop``, after some that
-warm up.
+One step of each program stands between ``torch.cuda.profiler.start`` and ``stop``, after some that
+warm up; a kernel that does nothing (``spin_kernel``) ends it.
 """
 
 import os
@@ -85,17 +85,18 @@ def main() -> None:
 
     ready()
     device, small = os.environ.get("DEVICE", "cuda"), bool(os.environ.get("SMALL"))
-    step = PROGRAMS[sys.argv[1]](device, small)
-    for _ in range(3):
+    for name in sys.argv[1:]:
+        step = PROGRAMS[name](device, small)
+        for _ in range(3):
+            step()
+        if device == "cpu":
+            continue
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
         step()
-    if device == "cpu":
-        step()
-        return
-    torch.cuda.synchronize()
-    torch.cuda.profiler.start()
-    step()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.stop()
+        torch.cuda._sleep(0)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
 
 
 if __name__ == "__main__":
