@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from statistics import median
 
+from gobrrr.capture.after_profile import slower_since_profiled
 from gobrrr.capture.measurements import Measurements
 from gobrrr.devices.backend import Backend
 from gobrrr.devices.backends import gpus_here
+from gobrrr.devices.cuda.cupti import TEARDOWN
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import si, time_text
 
@@ -42,13 +45,21 @@ def found(measured: Measurements, backend: Backend | None) -> tuple[str, ...]:
     """
     timeline = measured.device_timeline
     if timeline is None or len(timeline.kernels):
-        return _of_others(backend)
+        return (*_of_others(backend), *_after_profile(measured))
     kinds = () if backend is None else backend.KINDS
     why = next((_PERMISSION[kind] for kind in kinds if kind in _PERMISSION), "")
     raise InputError(
         f"a step takes {_step_text(measured)}, but PyTorch's profiler recorded no kernel of the GPU"
         + (f": {why}" if why else "")
     )
+
+
+def _after_profile(measured: Measurements) -> list[str]:
+    """That steps are slower since they were profiled; of sizes that differ nothing is told."""
+    if measured.kind.varying:
+        return []
+    detached = os.environ.get(TEARDOWN) == "1"
+    return slower_since_profiled(measured.plain_ns, detached=detached)
 
 
 def _of_others(backend: Backend | None) -> tuple[str, ...]:

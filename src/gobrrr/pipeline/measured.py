@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +14,11 @@ from gobrrr.attribution.device_run import (
     matching_notices,
 )
 from gobrrr.capture import device_trouble
-from gobrrr.capture.after_profile import slower_since_profiled
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.same_steps import same_steps
 from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.devices.cuda.cupti import TEARDOWN
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.environment import describe_environment
 from gobrrr.diagnosis.schema import Diagnosis
@@ -107,7 +104,4 @@ def _on_device(
     add_recorded_fusion(diagnosis, analysis.ran)
     diagnosis.notices += [*measured.notices, *measured.load_notices]
     diagnosis.notices += [*trouble, *matching_notices(analysis)]
-    if not measured.kind.varying:
-        detached = os.environ.get(TEARDOWN) == "1"
-        diagnosis.notices += slower_since_profiled(measured.plain_ns, detached=detached)
     return diagnosis, analysis
