@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +15,11 @@ from gobrrr.attribution.device_run import (
     matching_notices,
 )
 from gobrrr.capture import device_trouble
-from gobrrr.capture.after_profile import slower_since_profiled
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.same_steps import same_steps
 from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.devices.cuda.cupti import TEARDOWN
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.card import card_notices, card_record
 from gobrrr.diagnosis.environment import describe_environment
@@ -113,7 +110,4 @@ def _on_device(
     diagnosis.notices += [*measured.notices, *measured.load_notices]
     diagnosis.card = card_record(measured.card)
     diagnosis.notices += [*trouble, *card_notices(diagnosis), *matching_notices(analysis)]
-    if not measured.kind.varying:
-        detached = os.environ.get(TEARDOWN) == "1"
-        diagnosis.notices += slower_since_profiled(measured.plain_ns, detached=detached)
     return diagnosis, analysis
