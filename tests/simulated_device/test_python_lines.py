@@ -24,6 +24,7 @@ from gobrrr.capture.traces import read_trace  # noqa: E402
 from gobrrr.devices.accelerator import TraceProfiler  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
 from gobrrr.measure.torch_profiler import GC_NAME  # noqa: E402
+from gobrrr.timeline.names import UNASKED_LINE  # noqa: E402
 from simulated_device import Accelerator, Kernel, Op, SimulatedBackend  # noqa: E402
 from trace_writing import WrittenTrace  # noqa: E402
 
@@ -171,7 +172,8 @@ def test_a_stretch_is_divided_among_the_lines_seen_in_it(tmp_path: Path) -> None
         "a": 200, "b": 100, "(no line of the program: the framework's own Python)": 100,
         "c": 390, None: whole - 790,
     }  # fmt: skip
-    assert python_by_line(timeline, []) == {None: 1.0}
+    unasked = LineSample(at + 100 * US, UNASKED_LINE)
+    assert python_by_line(timeline, []) == python_by_line(timeline, [unasked]) == {None: 1.0}
 
 
 def test_samples_of_the_process_are_brought_to_the_clock_of_the_profilers_trace() -> None:
