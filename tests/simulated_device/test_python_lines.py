@@ -23,6 +23,8 @@ from gobrrr.capture.sampler import LineSample, LineSampler  # noqa: E402
 from gobrrr.capture.traces import read_trace  # noqa: E402
 from gobrrr.devices.accelerator import TraceProfiler  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
+from gobrrr.measure.torch_profiler import GC_NAME  # noqa: E402
+from gobrrr.timeline.names import UNASKED_LINE  # noqa: E402
 from simulated_device import Accelerator, Kernel, Op, SimulatedBackend  # noqa: E402
 from trace_writing import WrittenTrace  # noqa: E402
 
@@ -82,6 +84,24 @@ def test_python_between_ops_has_the_line_that_runs_there(monkeypatch: pytest.Mon
     assert rows[line_of(log, "python(")] == pytest.approx(100e-6, rel=0.07)
     # The profile that times are of, and one more.
     assert len(backend.traces) == 2 and len(backend.traces[0]["traceEvents"]) > 0
+
+
+def test_a_collection_between_ops_is_a_cause_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Accelerator(table=of_5_us)
+    SimulatedBackend(gpu).install(monkeypatch)
+    x = torch.ones(8, 8)
+
+    def step() -> None:
+        torch.mm(x, x)
+        gpu.python(50 * US)
+        begin_ns = gpu.machine.now_ns
+        gpu.python(200 * US)
+        gpu.machine.host_event("cpu_op", GC_NAME, begin_ns)
+
+    with gpu:
+        found = gobrrr.diagnose(step, steps=8, progress=False, batch_test=False)
+    assert found.leaves["overhead.garbage_collection"] == pytest.approx(200e-6, rel=0.01)
+    assert found.leaves["overhead.python"] < 60e-6
 
 
 def test_a_device_that_waits_for_nothing_is_not_profiled_again(
@@ -152,7 +172,8 @@ def test_a_stretch_is_divided_among_the_lines_seen_in_it(tmp_path: Path) -> None
         "a": 200, "b": 100, "(no line of the program: the framework's own Python)": 100,
         "c": 390, None: whole - 790,
     }  # fmt: skip
-    assert python_by_line(timeline, []) == {None: 1.0}
+    unasked = LineSample(at + 100 * US, UNASKED_LINE)
+    assert python_by_line(timeline, []) == python_by_line(timeline, [unasked]) == {None: 1.0}
 
 
 def test_samples_of_the_process_are_brought_to_the_clock_of_the_profilers_trace() -> None:

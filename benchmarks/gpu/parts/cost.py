@@ -2,10 +2,11 @@
 
 Loops of ``CALLS`` calls run without and with the profiler by turns, less than the launch queue
 holds and from an idle device on, so that the clock tells the host alone; CUPTI is let go of at the
-end of each session, or loops without would carry what stays of it (``residue``). A view has an op's event
-and nothing else, ``launch`` a call's alone, ``add`` and ``linear`` both. Refuted is a constant cost
-per event if the additions of the kinds do not follow from an op's and a launch call's. Kernels: the
-device's own events around queued kernels and graph replays, with and without the profiler.
+end of each session, or loops without would carry what stays of it (``residue``). A view has an
+op's event and nothing else, ``launch`` a call's alone, ``add`` and ``linear`` both. Refuted is a
+constant cost per event if the additions of the kinds do not follow from an op's and a launch
+call's. Kernels: the device's own events around queued kernels and graph replays, with and without
+the profiler.
 """
 
 from __future__ import annotations

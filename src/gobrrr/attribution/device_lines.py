@@ -22,7 +22,7 @@ from gobrrr.capture.records import damage
 from gobrrr.capture.sampler import LineSample
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import Timeline
-from gobrrr.timeline.names import UNKNOWN_LINE
+from gobrrr.timeline.names import UNASKED_LINE, UNKNOWN_LINE
 
 
 def with_sampled_lines(analysis: DeviceAnalysis, measured: Measurements) -> DeviceAnalysis:
@@ -48,7 +48,8 @@ def python_by_line(timeline: Timeline, samples: Sequence[LineSample]) -> dict[st
     """Share of each line in the idle time of Python; sums to 1, empty where there is none.
 
     A stretch in which lines were seen is divided among them; another has the line of the op that
-    it leads to. ``samples`` are on the timeline's clock.
+    it leads to, as all have in a thread that cannot be asked. ``samples`` are on the timeline's
+    clock.
     """
     kernels, parent = timeline.kernels, timeline.host.parent
     idle = find_idle(timeline, intervals.union(kernels.start_ns, kernels.end_ns), parent)
@@ -59,7 +60,8 @@ def python_by_line(timeline: Timeline, samples: Sequence[LineSample]) -> dict[st
         at = int(np.searchsorted(start, sample.time_ns, side="right")) - 1
         # Else it slept before, in something that has a name.
         awake = not sample.asleep or (at >= 0 and sample.asleep_since_ns >= start[at])
-        if at >= 0 and sample.time_ns < end[at] and awake:
+        known = awake and sample.line != UNASKED_LINE
+        if at >= 0 and sample.time_ns < end[at] and known:
             seen[at][sample.line or UNKNOWN_LINE] += 1
     total: dict[str | None, float] = defaultdict(float)
     for at, lines in seen.items():

@@ -60,7 +60,8 @@ class CostOfRecording:
     have been over before the device was idle, and what exceeds a gap is a lead that the host has
     at the next one. That counts from the return of the launch that ended the gap before, or from
     the last wait for the device, where host and device are together. What a kernel waits after its
-    launch has returned is no work of the host's, and stays.
+    launch has returned is no work of the host's, and stays. Stretches that the profiler itself has
+    noted (it asks for buffers, say) are taken off whole.
     """
 
     def __init__(
@@ -97,8 +98,11 @@ class CostOfRecording:
         # After the launch call has returned: the kernel waits for nothing of the host's.
         self._queued = pieces.start_ns >= returned
         self._hideable = ~(self._queued & first)
-        self._within = np.where(
-            self._queued, 0.0, self._cost(pieces.end_ns) - self._cost(pieces.start_ns)
+        starts_ns, ends_ns = pieces.start_ns, pieces.end_ns
+        self._stalls = timeline.profiler_stalls
+        self._within, self._stalled_within = (
+            np.where(self._queued, 0.0, until(ends_ns) - until(starts_ns))
+            for until in (self._cost, self._stalled)
         )
         issued = np.minimum(returned[np.append(first[1:], True)], ends)
         together = np.append(timeline.steps[0, 0], issued[:-1])
@@ -109,20 +113,34 @@ class CostOfRecording:
             last = np.where(at >= 0, waited[np.maximum(at, 0)], np.iinfo(np.int64).min)
             self._reset = last > together
             together = np.maximum(together, last)
-        self._late = np.maximum(self._cost(starts) - self._cost(together), 0.0)
+        self._late, self._stalled_late = (
+            np.maximum(until(starts) - until(together), 0.0)
+            for until in (self._cost, self._stalled)
+        )
 
     def _cost(self, at: Int64) -> Float64:
         """Of all events before a moment."""
         found: Float64 = self._total[np.searchsorted(self._points, at, side="left")]
         return found
 
+    def _stalled(self, at: Int64) -> Float64:
+        """What the profiler itself says that it took of the host before a moment."""
+        if not len(self._stalls.start):
+            return np.zeros(len(at))
+        borders = np.column_stack((self._stalls.start, self._stalls.end)).ravel()
+        sums = np.cumsum(self._stalls.end - self._stalls.start)
+        found: Float64 = np.interp(
+            at, borders, np.column_stack((np.append(0, sums[:-1]), sums)).ravel()
+        )
+        return found
+
     def kept(self, factor: float) -> Float64:
         """The share of each piece that is not the profiler's."""
         length = self._length
-        if factor <= 0 or not self._any:
+        if not self._any or (factor <= 0 and not len(self._stalls.start)):
             return np.ones(len(length))
         gap, count = self._gap, len(self._first)
-        within = factor * self._within
+        within = factor * self._within + self._stalled_within
         left = np.maximum(length - within, 0.0)
         # What exceeds a piece is its neighbours' in the gap.
         over = np.bincount(gap, np.maximum(within - length, 0.0) * ~self._queued, count)
@@ -131,7 +149,7 @@ class CostOfRecording:
         left = np.where(self._queued, left, left * share[gap])
         # A lead, from gap to gap, which starts anew where the host waited.
         room: Float64 = np.bincount(gap, np.where(self._hideable, left, 0.0), count).astype(float)
-        lead = factor * self._late + np.maximum(over - host_left, 0.0)
+        lead = factor * self._late + self._stalled_late + np.maximum(over - host_left, 0.0)
         removed = np.minimum(_carried(lead, room, self._reset), room)
         # Taken from the head of each gap.
         total = np.cumsum(left)

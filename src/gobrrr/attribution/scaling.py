@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gobrrr.attribution.device import DeviceAttribution
-from gobrrr.attribution.leaves import BELOW_LEAF, LEAVES, ROOF_LEAF, KernelShares
+from gobrrr.attribution.leaves import BELOW_LEAF, LEAVES, OF_THE_DEVICE, ROOF_LEAF, KernelShares
 from gobrrr.attribution.profiler_cost import BUSY_IDLE, SAID
 from gobrrr.timeline.quantities import percent, time_text
 
 _FIXED_LEAF = "overhead.kernel_fixed_cost"
-# Leaves of ``overhead`` that are time of the device itself: a profiler does not stretch them.
-_DEVICE_OVERHEAD = (_FIXED_LEAF, "overhead.kernel_gap")
 # Where the device is idle for more of the step its host bounds it.
 _HOST_BOUND_IDLE = 0.5
 
@@ -35,7 +33,7 @@ def _idle_share(found: DeviceAttribution) -> float:
 
 def _host_leaves() -> list[str]:
     overhead = (name for name in LEAVES if name.startswith("overhead."))
-    return [name for name in overhead if name not in _DEVICE_OVERHEAD]
+    return [name for name in overhead if name not in OF_THE_DEVICE]
 
 
 def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttribution, Scales]:
@@ -75,7 +73,7 @@ def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttri
         kernels=kernels,
         idle=tuple(
             gap
-            if gap.leaf in _DEVICE_OVERHEAD and host != kernel
+            if gap.leaf in OF_THE_DEVICE and host != kernel
             else replace(gap, duration_ns=gap.duration_ns * host)
             for gap in attribution.idle
         ),

@@ -94,8 +94,6 @@ class Profiling:
         ahead_ns = self._profiler.ahead_ns(timeline)
         if ahead_ns is None:
             return
-        if not is_main_thread(result.thread) and NOT_ASKED not in result.notices:
-            result.notices.append(NOT_ASKED)
         result.sampled_timeline = timeline
         result.line_samples = [sample.from_start(ahead_ns) for sample in samples]
 

@@ -442,12 +442,12 @@ class Session:
 
     def _lines_of_device(self) -> None:
         """The last thing, where a device waits for the host; lines of a processor are known."""
+        if self._device is None:
+            self._enter(DONE, 0)
+            return
         timeline = self.result.device_timeline
         waits = timeline is not None and _idle_share(timeline) > LEAST_IDLE
-        if timeline is None:
-            self._enter(DONE, 0)
-        else:
-            self._sample_or(self._after_sampling, waits)
+        self._sample_or(self._after_sampling, waits)
 
     def _discarded(self) -> int:
         return steps_discarded(self._step_s(), self._ops, device=self._device is not None)
