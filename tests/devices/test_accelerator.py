@@ -101,7 +101,7 @@ def test_what_the_allocator_asks_of_the_driver_is_counted_on_all_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made_up = MadeUp(monkeypatch)
-    meter = AllocatorMeter("xpu")
+    meter = AllocatorMeter("xpu", 0)
     assert meter.driver_calls() == (1, 6) and not made_up.waits
     monkeypatch.setattr(torch.accelerator, "memory_stats", lambda index: {})
     assert meter.driver_calls() is None

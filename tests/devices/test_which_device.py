@@ -168,7 +168,7 @@ def test_the_ceilings_are_of_the_device_that_is_asked_for(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     measured: list[int] = []
 
-    def measure(torch: Any, index: int, progress: Any) -> Any:
+    def measure(torch: Any, index: int, **_: Any) -> Any:
         from gobrrr.devices.ceilings import Ceilings
 
         measured.append(index)

@@ -193,8 +193,12 @@ class TraceProfiler:
     def _launch_some(self) -> None:
         import torch
 
+        if not is_initialised(torch, self._kind):
+            return
         with torch.no_grad():
-            value = torch.zeros(1, device=self._kind)
+            # On one that the process uses: to begin with another takes memory there.
+            device = torch.device(self._kind, busiest_device(torch, self._kind))
+            value = torch.zeros(1, device=device)
             for _ in range(self.LAUNCHES_BEFORE):
                 value = value + 1
         wait_for(self._kind)
