@@ -24,13 +24,6 @@ class Scales:
     kernel: float
 
 
-def _idle_share(found: DeviceAttribution) -> float:
-    """How much of the step the device waited for its host."""
-    attribution = found.attribution
-    host_ns = sum(attribution.leaves_ns[name] for name in _host_leaves())
-    return host_ns / attribution.step_ns if attribution.step_ns > 0 else 0.0
-
-
 def _host_leaves() -> list[str]:
     overhead = (name for name in LEAVES if name.startswith("overhead."))
     return [name for name in overhead if name not in OF_THE_DEVICE]
@@ -48,7 +41,8 @@ def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttri
     host_ns = sum(leaves[name] for name in _host_leaves())
     owned_ns = float(attribution.kernels.owned_ns.sum())
     more_ns = step_ns - attribution.step_ns
-    idle = _idle_share(found)
+    # Of the timed step, as far as its kernels are those that were profiled.
+    idle = (host_ns + more_ns) / step_ns if step_ns > 0 else 0.0
     host = kernel = 1.0
     if idle < BUSY_IDLE and owned_ns > 0 and owned_ns + more_ns > 0:
         kernel = (owned_ns + more_ns) / owned_ns

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gobrrr.devices.accelerator import AcceleratorBackend, TraceProfiler
+from gobrrr.devices.accelerator import AcceleratorBackend
 from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
-from gobrrr.devices.cuda.cupti import detach_after_profile
+from gobrrr.devices.cuda.cupti import Profiler, detach_after_profile
 from gobrrr.devices.identity import Cache, DeviceIdentity
 
 
@@ -63,10 +63,10 @@ class Cuda(AcceleratorBackend):
         card = card_of(self._device(torch))
         return None if card is None else card.state()
 
-    def profiler(self) -> TraceProfiler | None:
+    def profiler(self) -> Profiler:
         """PyTorch's, which lets go of the GPU when it ends where that is safe."""
         detach_after_profile()
-        return super().profiler()
+        return Profiler(self.TYPE, self.ACTIVITY)
 
     def watch_graphs(self, replays: Callable[[], None]) -> Callable[[], None]:
         """Of ``torch.cuda.CUDAGraph``."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import re
+import time
+from pathlib import Path
 from typing import Any
+
+from gobrrr.devices.accelerator import TraceProfiler, wait_for
 
 # Kineto reads it whenever a profile starts or ends (``CuptiActivityApi.cpp``).
 TEARDOWN = "TEARDOWN_CUPTI"
 # Before, CUDA graphs crash once CUPTI is attached anew (``start_trace`` in torch/profiler/
 # profiler.py), and a program may capture one later.
 _GRAPHS_SURVIVE_FROM = (12, 6)
+_CALLS_UNTIL_GONE, _BETWEEN_S = 5, 0.002
 
 
 def detach_after_profile() -> bool:
@@ -31,6 +36,22 @@ def detach_after_profile() -> bool:
         return False
     os.environ[TEARDOWN] = "1"
     return True
+
+
+class Profiler(TraceProfiler):
+    """PyTorch's, which lets go of the GPU when it ends where that is safe."""
+
+    def stop(self, path: Path) -> None:
+        """Wait for the device, end, write the trace, and see that CUPTI is gone."""
+        super().stop(path)
+        if os.environ.get(TEARDOWN) != "1":
+            return
+        # It goes at the end of the next call of the runtime, once a thread of Kineto's has asked
+        # for that. A profile that begins before holds no calls and no kernels: on an H200 that of
+        # every session which began right after another.
+        for _ in range(_CALLS_UNTIL_GONE):
+            wait_for(self._kind)
+            time.sleep(_BETWEEN_S)
 
 
 def _holds_graphs(torch: Any) -> bool:
