@@ -134,14 +134,14 @@ def test_before_anything_was_recorded_the_cause_is_unknown(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-def test_gaps_between_a_graphs_kernels_are_launch(tmp_path: Path) -> None:
+def test_gaps_between_a_graphs_kernels_are_the_devices_own(tmp_path: Path) -> None:
     trace = WrittenTrace()
     trace.note("ProfilerStep#1", 0, 100)
     trace.call("cudaGraphLaunch", 2, 3, 9)
     for i in range(3):
         trace.kernel("k", 10 + 10 * i, 8, 9)
     assert causes(trace, tmp_path) == [
-        (0, 2, "python"), (2, 10, "launch"), (18, 20, "launch"), (28, 30, "launch"),
+        (0, 2, "python"), (2, 10, "launch"), (18, 20, "kernel_gap"), (28, 30, "kernel_gap"),
     ]  # fmt: skip
 
 

@@ -343,11 +343,15 @@ class FakeDevice:
         self._clock, self._gone = clock, gone
         self._marks: list[int] = []
 
+    def card_state(self) -> None: ...
+
     def start_block(self) -> None:
         self._marks = [self._clock()]
 
     def mark(self) -> None:
         self._marks.append(self._clock())
+
+    def driver_calls(self) -> None: ...
 
     def end_block(self) -> list[int]:
         if self._gone:

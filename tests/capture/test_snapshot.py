@@ -1,10 +1,15 @@
+from __future__ import annotations
+
 import random
+import weakref
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from gobrrr.capture import snapshot as snapshots  # noqa: E402
 from gobrrr.capture.snapshot import Snapshot  # noqa: E402
 
 
@@ -72,3 +77,70 @@ def test_a_nested_tensor_is_put_back() -> None:
     nested.mul_(5)
     snapshot.restore()
     assert all(torch.equal(now, then) for now, then in zip(nested.unbind(), parts))
+
+
+def moved_on(roots: list[Any]) -> Snapshot:
+    """What was taken of some tensors, which have moved on since."""
+    taken = Snapshot(roots)
+    with torch.no_grad():
+        for tensor in roots:
+            tensor.add_(1)
+            if tensor.grad is not None:
+                tensor.grad.add_(1)
+    return taken
+
+
+def tensors_of(number: int) -> list[Any]:
+    """Of 100 bytes each."""
+    return [torch.full((25,), float(value)) for value in range(number)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_copies_that_fill_a_device_lie_in_the_memory_of_the_host(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloned: list[int] = []
+    clone = torch.Tensor.clone
+
+    def counted(tensor: Any) -> Any:
+        if fails:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        cloned.append(tensor.nbytes)
+        return clone(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "clone", counted)
+    monkeypatch.setattr(snapshots, "free_bytes", lambda device: 3500)
+    tensors = tensors_of(5)
+    tensors[1].requires_grad_()
+    tensors[1].grad = torch.ones(25)
+    taken = moved_on(tensors)
+    # Three of six are less than a tenth of what is free there.
+    assert len(cloned) == (0 if fails else 3)
+    taken.restore()
+    assert [tensor[0].item() for tensor in tensors] == [0, 1, 2, 3, 4]
+    grad = tensors[1].grad
+    assert grad is not None and grad.tolist() == [1] * 25
+
+
+def test_copies_that_fit_nowhere_are_dropped_before_the_steps_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copies: list[weakref.ref[Any]] = []
+    clone = torch.Tensor.clone
+
+    def watched(tensor: Any) -> Any:
+        copied = clone(tensor)
+        copies.append(weakref.ref(copied))
+        return copied
+
+    monkeypatch.setattr(torch.Tensor, "clone", watched)
+    monkeypatch.setattr(snapshots, "free_bytes", lambda device: 2500)
+    monkeypatch.setattr(snapshots, "free_memory_bytes", lambda: 99)
+    tensors = tensors_of(5)
+    notices: list[str] = []
+    with snapshots.state_put_back((tensors,), notices):
+        assert len(copies) == 2
+        assert all(copy() is None for copy in copies)
+        tensors[0].add_(1)
+    assert tensors[0][0] == 1
+    assert notices == ["State is not restored: copying it failed (MemoryError)."]

@@ -123,6 +123,50 @@ def test_the_wall_time_is_split_into_steps_and_what_is_between_them() -> None:
     assert wall.windows == 32
 
 
+def test_beside_the_steps_of_a_device_stands_what_its_own_clock_says() -> None:
+    # A step is issued in 2 ms and takes the device 10, so that the host is ahead: it meets an
+    # evaluation of 40 ms with seven steps still to be done, and waits for them too. Now and then it
+    # waits in a step for nothing but a full queue.
+    loop, device_ns = Loop(), {}
+    for step in range(48):
+        evaluates = step % 8 == 0
+        if evaluates:
+            behind = 7 * 8.0 if step else 0.0
+            loop.step((EVAL, 40.0 + behind), *plain(scale=1 / 3))
+        elif step % 8 == 4:
+            loop.step((None, 8.0), *plain(scale=1 / 3))
+        else:
+            loop.step(*plain(scale=1 / 3))
+        device_ns[step] = round((50 if evaluates else 10) * MS)
+    found = sort_windows(loop.windows)
+    assert {extra.name for extras in found.extras for extra in extras} == {
+        "evaluation", "between steps",
+    }  # fmt: skip
+    wall = wall_time(found, device_ns=device_ns)
+    assert wall is not None
+    (part,) = wall.parts
+    assert (part.name, part.source) == ("evaluation", "train.py:9 in evaluate")
+    assert wall.steps_share == pytest.approx(80 / 120)
+    assert (part.time_s, part.share) == (pytest.approx(40e-3), pytest.approx(40 / 120))
+    assert part.per_step == pytest.approx(1 / 8)
+    # By the host's clock it would be another loop.
+    by_host = wall_time(found)
+    assert by_host is not None and by_host.steps_share < 0.25
+    assert wall_time(found, device_ns={}) is None
+
+
+def test_a_window_of_another_kind_is_as_long_as_on_the_device() -> None:
+    loop, device_ns = Loop(), {}
+    for step in range(40):
+        loop.step((EVAL, 1.0)) if step % 10 == 9 else loop.step(*plain())
+        device_ns[step] = (30 if step % 10 == 9 else 6) * MS
+    wall = wall_time(sort_windows(loop.windows), device_ns=device_ns)
+    assert wall is not None
+    (part,) = wall.parts
+    assert (part.name, part.time_s) == ("evaluation", pytest.approx(30e-3))
+    assert wall.steps_share == pytest.approx(54 / 84)
+
+
 def test_how_often_is_counted_over_all_windows_and_how_long_over_undisturbed_ones() -> None:
     loop = Loop()
     for step in range(40):

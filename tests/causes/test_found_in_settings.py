@@ -15,7 +15,7 @@ from gobrrr.capture.program_facts import (
 )
 from gobrrr.causes.naming import causes_of
 from gobrrr.causes.recompilation import guard_of
-from gobrrr.fixes.facts import LoaderFact, OptimizerFact
+from gobrrr.fixes.facts import IdleFact, LoaderFact, OptimizerFact
 from gobrrr.timeline.ops import TensorSpec
 
 LINE = "train.py:7 in <module>"
@@ -115,6 +115,11 @@ PRESENT = {
     },
     "deterministic_mode": {"ops": FILLED, "program": program(modes={"deterministic": 1.0})},
     "empty_cache": {"program": program(notes=(EMPTYING,)), "leaves": HOST, **GPU},
+    "allocator_retries": {
+        "counters": {"allocator_retries": 2.0, "driver_allocations": 5.0},
+        "leaves": {"overhead.allocation": 0.4}, **GPU,
+        "idle": (IdleFact("allocation", 0.4, LINE, "cudaMalloc"),),
+    },
     "cudnn_benchmark": {
         "ops": CONV, "slow_s": (5.0, 6.0), **GPU,
         "program": program(flags={"cudnn_benchmark": True}),
@@ -198,6 +203,11 @@ ABSENT = {
     "empty_cache, busy": {
         "program": program(notes=(EMPTYING,)), "leaves": {"overhead.launch": 0.02}, **GPU
     },
+    # A cache that grows once.
+    "allocator_retries": {
+        "counters": {"driver_allocations": 0.1}, "leaves": {"overhead.allocation": 0.4}, **GPU
+    },
+    "allocator_retries, none": {"leaves": {"overhead.allocation": 0.4}, **GPU},
     "cudnn_benchmark": {
         "ops": [replace(CONV[0], varies=False)], "slow_s": (5.0, 6.0), **GPU,
         "program": program(flags={"cudnn_benchmark": True}),
@@ -312,3 +322,22 @@ def test_a_limit_is_told_with_function_and_guard():
 )
 def test_a_guard_in_one_line(reason, guard):
     assert guard_of(reason) == guard
+
+
+def test_an_allocator_without_room_is_told_what_it_did_and_what_helps():
+    (found,) = causes_of(facts(**PRESENT["allocator_retries"]))
+    assert "no room 2 times in a step" in found.because and "5 calls" in found.because
+    assert "expandable_segments:True" in found.remedy and "out=" not in found.remedy
+    assert found.prediction.high_s == pytest.approx(0.4)
+    # Seen in timed steps and in none that was profiled: told, without a number.
+    seen = PRESENT["allocator_retries"] | {"leaves": {}}
+    (found,) = causes_of(facts(**seen))
+    assert found.prediction is None
+    own = program(environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    (found,) = causes_of(facts(**PRESENT["allocator_retries"], program=own))
+    assert "is set already" in found.because
+
+
+def test_memory_that_empty_cache_hands_back_is_empty_caches():
+    both = PRESENT["empty_cache"] | {"counters": {"driver_allocations": 9.0}}
+    assert [found.fix for found in causes_of(facts(**both))] == ["empty_cache"]

@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
+from gobrrr.capture.traces import read_trace
 from gobrrr.cli import main
 from gobrrr.devices import backends
-from gobrrr.devices.accelerator import AllocatorMeter, EventTimer, SideStream, TraceProfiler
+from gobrrr.devices.accelerator import (
+    AllocatorMeter,
+    EventTimer,
+    SideStream,
+    TraceProfiler,
+    profiler_runs,
+)
 from gobrrr.devices.cuda.backend import Cuda
 from gobrrr.devices.mps.backend import Mps
 from gobrrr.devices.xpu.backend import Xpu
@@ -38,19 +45,21 @@ class MadeUpStream:
 
 
 class MadeUp:
-    """An ``xpu`` device: its clock moves by 2 ms at each event."""
+    """Two ``xpu`` devices, the first of them current: their clocks move by 2 ms at each event."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *, initialised: bool = True) -> None:
-        self.now_ms = 0.0
-        self.waits = 0
-        properties = SimpleNamespace(
-            name="Made Up Max", total_memory=64 * 10**9, gpu_subslice_count=56,
-            driver_version="1.2",
-        )  # fmt: skip
+        self.now_ms = {0: 0.0, 1: 0.0}
+        self.waits: list[int] = []
+        properties = [
+            SimpleNamespace(
+                name=name, total_memory=64 * 10**9, gpu_subslice_count=56, driver_version="1.2"
+            )
+            for name in ("Made Up Min", "Made Up Max")
+        ]
         self.held = [0, 300]
         module = SimpleNamespace(
             is_available=lambda: True, current_device=lambda: 0, device_count=lambda: 2,
-            get_device_properties=lambda index: properties, is_initialized=lambda: initialised,
+            get_device_properties=properties.__getitem__, is_initialized=lambda: initialised,
             memory_allocated=self.held.__getitem__, get_rng_state=lambda: torch.zeros(2),
             set_rng_state=self._keep,
         )  # fmt: skip
@@ -58,9 +67,11 @@ class MadeUp:
         patch.setattr(torch, "Event", self._event)
         accelerator = SimpleNamespace(
             is_available=lambda: True, current_accelerator=lambda: SimpleNamespace(type="xpu"),
-            synchronize=self._wait, max_memory_allocated=lambda: 512, memory_allocated=lambda: 300,
-            reset_peak_memory_stats=lambda: None, current_stream=lambda: self.stream,
-            set_stream=self._set_stream,
+            synchronize=self.waits.append, max_memory_allocated=lambda index: (0, 512)[index],
+            memory_allocated=self.held.__getitem__, reset_peak_memory_stats=lambda index: None,
+            current_stream=lambda index=None: self.stream if index is None else index,
+            set_stream=self._set_stream, device_count=lambda: 2,
+            memory_stats=lambda index: {"num_alloc_retries": index, "num_device_alloc": 3},
         )  # fmt: skip
         patch.setattr(torch, "accelerator", accelerator)
         self.stream = MadeUpStream("xpu")
@@ -73,25 +84,32 @@ class MadeUp:
     def _keep(self, state: Any) -> None:
         self.kept = state
 
-    def _wait(self) -> None:
-        self.waits += 1
-
     def _event(self, kind: str, enable_timing: bool) -> Any:
         assert kind == "xpu" and enable_timing
         event = SimpleNamespace(at=None)
 
-        def record() -> None:
-            self.now_ms += 2.0
-            event.at = self.now_ms
+        def record(index: int) -> None:
+            self.now_ms[index] += 2.0
+            event.at = self.now_ms[index]
 
         event.record = record
         event.elapsed_time = lambda other: other.at - event.at
         return event
 
 
+def test_what_the_allocator_asks_of_the_driver_is_counted_on_all_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_up = MadeUp(monkeypatch)
+    meter = AllocatorMeter("xpu")
+    assert meter.driver_calls() == (1, 6) and not made_up.waits
+    monkeypatch.setattr(torch.accelerator, "memory_stats", lambda index: {})
+    assert meter.driver_calls() is None
+
+
 def test_an_intel_gpu_is_identified_timed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up = MadeUp(monkeypatch)
-    found = Xpu.identify()
+    found = Xpu().identify()
     assert found is not None
     assert (found.name, found.kind, found.memory_bytes) == ("Made Up Max", "xpu", 64 * 10**9)
     assert Xpu().in_use()
@@ -100,8 +118,10 @@ def test_an_intel_gpu_is_identified_timed_and_counted(monkeypatch: pytest.Monkey
     timer.mark()
     timer.mark()
     assert timer.end_block() == [2_000_000, 2_000_000]
-    assert made_up.waits == 2
-    meter = AllocatorMeter("xpu")
+    # Nothing is on the current device.
+    assert made_up.waits == [1, 1]
+    meter = Xpu().memory()
+    assert isinstance(meter, AllocatorMeter)
     meter.start_peak()
     assert (meter.held_bytes(), meter.peak_bytes()) == (300, 512)
     states = Xpu().random_states()
@@ -137,12 +157,12 @@ def test_a_stream_beside_the_current_one_waits_for_it_and_is_waited_for(
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     MadeUp(monkeypatch)
-    device = Xpu.identify()
+    device = Xpu().identify()
     assert device is not None
     found = Xpu().measure(device, 1, lambda *_: None)
     assert found.rows == {} and found.notices == Xpu.MISSING
     assert Xpu().profiler() is None and Mps().profiler() is None
-    assert Mps().profiler_event_ns() is None and Mps().memory() is None
+    assert Mps().memory() is None
 
 
 def test_a_device_that_the_process_has_not_begun_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,14 +170,14 @@ def test_a_device_that_the_process_has_not_begun_to_use(monkeypatch: pytest.Monk
     assert not Xpu().in_use()
     assert Xpu().random_states() == ()
     Xpu().synchronise()
-    assert made_up.waits == 0
+    assert made_up.waits == []
 
 
 def test_an_apple_gpu_has_the_chips_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Mps.identify() is None
+    assert Mps().identify() is None
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 48 * 10**9)
-    found = Mps.identify()
+    found = Mps().identify()
     processor = backends.identify("cpu")
     assert found is not None and (found.name, found.kind) == (processor.name, "mps")
     # With nothing on it, a program runs on the processor.
@@ -251,3 +271,50 @@ def test_a_profiler_is_stopped_though_its_range_cannot_end() -> None:
     profiler.abandon()
     profiler.abandon()
     assert asked == ["range", "profile"]
+
+
+def test_steps_are_marked_and_what_comes_before_them_is_not_in_the_trace(tmp_path: Path) -> None:
+    profiler = TraceProfiler("cpu", "CPU")
+    launched: list[bool | None] = []
+    ask = profiler._launch_some
+
+    def launch() -> None:
+        launched.append(profiler_runs())
+        ask()
+
+    profiler._launch_some = launch  # type: ignore[method-assign]
+    for _ in range(2):
+        profiler.start()
+        torch.ones(4, 4) @ torch.ones(4, 4)
+        profiler.mark()
+        torch.ones(4, 4) + 1
+        profiler.mark()
+        assert not profiler.interrupted
+        profiler.stop(tmp_path / "trace.json")
+        found = read_trace(tmp_path / "trace.json")
+        names = [found.names[name] for name in found.host.name]
+        assert names.count("aten::ones") == 3 and "aten::zeros" not in names
+        assert names.count("aten::mm") == names.count("aten::add") == 1
+        assert len(found.steps) == 3
+    # Nothing is kept yet: the profiler is prepared, and on afterwards alone.
+    assert launched == [False, False]
+    profiler.start()
+    with pytest.raises(RuntimeError, match="another profiler"):
+        TraceProfiler("cpu", "CPU").start()
+    profiler.abandon()
+    assert profiler_runs() is False
+
+
+def test_a_device_that_fails_before_the_steps_does_not_keep_the_profiler_from_starting(
+    tmp_path: Path,
+) -> None:
+    profiler = TraceProfiler("cpu", "CPU")
+
+    def fails() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    profiler._launch_some = fails  # type: ignore[method-assign]
+    profiler.start()
+    profiler.mark()
+    profiler.stop(tmp_path / "trace.json")
+    assert len(read_trace(tmp_path / "trace.json").steps) == 2

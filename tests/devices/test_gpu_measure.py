@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceiling
 from gobrrr.devices.cuda import measure as gpu_measure
 from gobrrr.devices.cuda import memory as gpu_memory
@@ -39,16 +40,16 @@ class FakeTorch:
         self.capturing: list[float] | None = None
         self.precision = "highest"
         self.precisions: list[str] = []
+        self.accumulations: set[bool] = set()
         self.cuda = SimpleNamespace(
             is_available=lambda: True,
             device_count=lambda: 1,
             get_device_properties=lambda index: SimpleNamespace(
-                L2_cache_size=L2_BYTES, total_memory=8 * 1024 * MIB
+                L2_cache_size=L2_BYTES, total_memory=8 * 1024 * MIB, multi_processor_count=4
             ),
             get_device_name=lambda index: "Fake GPU",
             device=self._nothing,
             synchronize=self._synchronise,
-            empty_cache=lambda: None,
             Event=self._event,
             CUDAGraph=lambda: self._graph(),
             Stream=lambda device: SimpleNamespace(wait_stream=lambda other: None),
@@ -142,6 +143,7 @@ class FakeTorch:
         raise NotImplementedError("no such kernel")
 
     def _scaled_mm(self, a: Any, b: Any, **options: Any) -> None:
+        self.accumulations.add(options["use_fast_accum"])
         self.launch(2 * a.shape[0] * a.shape[1] * b.shape[1] / (2 * MATRIX))
 
     def sum(self, a: Any, *, dim: int, out: Any) -> None:
@@ -194,8 +196,14 @@ def measured() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_measure, "_GEMM_SIZES", (256,))
         patch.setattr(gpu_measure, "_GEMM_SHAPES", ((512, 256, 512),))
-        patch.setattr(gpu_measure, "_shortest_kernel_s", lambda gpu: KERNEL_NS * 1e-9)
-        ceilings = measure_gpu(fake, clock=clock, progress=lambda *step: steps.append(step))
+        kernel_s = KERNEL_NS * 1e-9
+        patch.setattr(gpu_measure, "_shortest_kernels_s", lambda gpu: (1.5 * kernel_s, kernel_s))
+        ceilings = measure_gpu(
+            fake,
+            clock=clock,
+            progress=lambda *step: steps.append(step),
+            card_state=lambda: CardState(at_ns=clock.now_ns(), sm_mhz=1755),
+        )
     return SimpleNamespace(ceilings=ceilings, fake=fake, steps=steps)
 
 
@@ -216,7 +224,12 @@ def test_matrix_rates(measured: Any) -> None:
     flops = 2 * 512 * 256 * 512
     # The larger product takes 1.3 us and 2 us of fixed cost, so launches of 5 us decide.
     assert ceilings.value("matrix.bfloat16") == pytest.approx(flops / 5e-6, rel=0.01)
-    assert ceilings.value("matrix.float8_e4m3fn") is not None
+    fast, precise = (ceilings.value(f"matrix.float8_e4m3fn{end}") for end in ("", ".precise"))
+    assert fast == pytest.approx(min(2 * MATRIX, flops / 5e-6), rel=0.01)
+    assert precise == pytest.approx(fast, rel=0.01) and measured.fake.accumulations == {True, False}
+    row = ceilings.rows["matrix.bfloat16"]
+    assert row.sm_hz == 1755e6 and row.source.endswith("at 1755 MHz")
+    assert ceilings.disturbed == ""
     assert ceilings.value("matrix.float64") is None
     assert ceilings.value("matrix.int8") is None
     assert measured.fake.precision == "highest"
@@ -231,12 +244,13 @@ def test_vector_rates(measured: Any) -> None:
     assert ceilings.value("vector.float32.exp") == pytest.approx(1e13, rel=0.02)
     assert ceilings.rows["vector.float32.exp"].unit == "op/s"
     assert ceilings.value("vector.bfloat16") == ceilings.value("vector.float32")
-    assert ceilings.rows["vector.bfloat16"].source.startswith("computed in float32")
+    assert ceilings.rows["vector.bfloat16"].source.startswith("float32's rate")
 
 
 def test_fixed_costs(measured: Any) -> None:
     ceilings = measured.ceilings
-    assert ceilings.kernel_fixed_s == pytest.approx(2e-6)
+    # A fill; the launch's round trip is that of a spin of no cycles.
+    assert ceilings.kernel_fixed_s == pytest.approx(3e-6)
     assert ceilings.value("synchronise") == pytest.approx(1e-6)
     # Launch 5 us, kernel 2 us, wait 1 us: 8 us there and back.
     assert ceilings.value("launch.latency") == pytest.approx(5e-6)
@@ -259,12 +273,33 @@ def test_what_fails_is_said_and_the_rest_measured(monkeypatch: pytest.MonkeyPatc
     def refuse(gpu: Any) -> None:
         raise RuntimeError("profiler is busy\nwith details")
 
-    monkeypatch.setattr(gpu_measure, "_shortest_kernel_s", refuse)
+    monkeypatch.setattr(gpu_measure, "_shortest_kernels_s", refuse)
     ceilings = measure_gpu(fake, clock=clock)
     assert ceilings.value("vector.float32") is None
     assert ceilings.value("memory.dram.read") is not None
     assert "vector arithmetic: not measured (no torch.cuda.jiterator)" in ceilings.notices
     assert "fixed costs: not measured (profiler is busy)" in ceilings.notices
+
+
+def test_the_shortest_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill, spin = "void at::native::vectorized_elementwise_kernel<4>", "spin_kernel(long)"
+    events = [(fill, 1600), (fill, 1470), (fill, 0), (spin, 540), ("cudaLaunchKernel", 3)]
+
+    class Profile:
+        def __enter__(self) -> Any:
+            rows = [SimpleNamespace(name=lambda n=n: n, duration_ns=lambda d=d: d)
+                    for n, d in events]  # fmt: skip
+            results = SimpleNamespace(events=lambda: rows)
+            return SimpleNamespace(profiler=SimpleNamespace(kineto_results=results))
+
+        def __exit__(self, *given: Any) -> None: ...
+
+    monkeypatch.setattr(gpu_measure, "profiler_of_torch", lambda **options: Profile())
+    clock = FakeClock()
+    gpu = gpu_timing.Gpu(FakeTorch(clock), "cuda", clock)
+    assert gpu_measure._shortest_kernels_s(gpu) == pytest.approx((1470e-9, 540e-9))
+    events.clear()
+    assert gpu_measure._shortest_kernels_s(gpu) == (None, None)
 
 
 class OutOfMemoryError(RuntimeError):
@@ -274,12 +309,12 @@ class OutOfMemoryError(RuntimeError):
 def test_what_found_no_memory_is_said_and_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
 
-    def refuse(*given: Any) -> Any:
+    def refuse(*given: Any, **options: Any) -> Any:
         raise OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(gpu_measure, "_GEMM_SIZES", (64,))
     monkeypatch.setattr(gpu_measure, "_GEMM_SHAPES", ())
-    monkeypatch.setattr(gpu_measure, "_shortest_kernel_s", lambda gpu: None)
+    monkeypatch.setattr(gpu_measure, "_shortest_kernels_s", lambda gpu: (None, None))
     monkeypatch.setattr(gpu_measure, "measure_memory", refuse)
     assert measure_gpu(FakeTorch(clock), clock=clock).short_of_memory
     monkeypatch.setattr(gpu_measure, "measure_memory", lambda *given: None)
@@ -309,7 +344,7 @@ def test_private_names_that_are_gone_end_no_other_measurement(
     del fake.cuda._sleep, fake.cuda.jiterator._create_jit_fn
     monkeypatch.setattr(gpu_measure, "_GEMM_SIZES", (256,))
     monkeypatch.setattr(gpu_measure, "_GEMM_SHAPES", ())
-    monkeypatch.setattr(gpu_measure, "_shortest_kernel_s", lambda gpu: gpu.torch.cuda._sleep)
+    monkeypatch.setattr(gpu_measure, "_shortest_kernels_s", lambda gpu: gpu.torch.cuda._sleep)
     ceilings = measure_gpu(fake, clock=clock)
     told = " ".join(ceilings.notices)
     assert "vector arithmetic: not measured (" in told and "_create_jit_fn" in told

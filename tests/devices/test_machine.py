@@ -143,6 +143,18 @@ def test_ceilings_that_lack_what_had_no_memory_are_not_kept(
     assert ceilings_for_this_machine().value("matrix.float32") == 2.0
 
 
+def test_ceilings_of_a_card_that_was_shared_are_not_kept(
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*given: Any) -> Ceilings:
+        return replace(measurements(*given), disturbed="x" if measurements.count == 1 else "")
+
+    monkeypatch.setattr(machine, "_measure", measured)
+    assert "for now alone, because x," in ceilings_for_this_machine().notices[-1]
+    assert ceilings_for_this_machine().value("matrix.float32") == 2.0
+    assert ceilings_for_this_machine().value("matrix.float32") == 2.0
+
+
 def test_what_was_measured_on_a_busy_machine_does_not_stay(
     measurements: Measurements, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from gobrrr.devices import (
 CEILINGS = Ceilings(
     "A CPU",
     {
-        "matrix.float32": Ceiling("matrix.float32", 2e11, "FLOP/s", "measured", "512x512"),
+        "matrix.float32": Ceiling("matrix.float32", 2e11, "FLOP/s", "measured", "512x512", 1.755e9),
         "page_fault": Ceiling("page_fault", 2.5e-7, "s", "measured", "64 MiB"),
     },
     (

@@ -49,6 +49,7 @@ SAYS = {
     "overhead.asleep": ("has to be ready sooner", "torch.compile"),
     "overhead.dispatch": ("fewer ops", "workers"),
     "overhead.launch": ("fewer ops", "workers"),
+    "overhead.kernel_gap": ("a faster host does not", "cuda graph"),
     "overhead.synchronisation": (".item()", "torch.compile"),
     "overhead.data_loading": ("producing batches", "torch.compile"),
     "overhead.allocation": ("out=", "torch.compile"),
@@ -162,6 +163,25 @@ def test_graphs_are_for_gpus(made):
     assert diagnosis.device.kind == "cpu" and "CUDA graph" not in remedy_of(diagnosis, "overhead")
     diagnosis.device.kind = "cuda"
     assert "CUDA graph" in remedy_of(diagnosis, "overhead")
+
+
+def test_a_step_of_cuda_graphs_is_told_of_no_other(made):
+    diagnosis = made({"overhead.launch": 1.0})
+    diagnosis.device.kind = "cuda"
+    diagnosis.counters |= {"kernels": 100.0, "graph_kernels": 50.0}
+    assert "CUDA graph" in verdict_of(diagnosis)
+    diagnosis.counters |= {"graph_kernels": 100.0}
+    assert "CUDA graph" not in verdict_of(diagnosis)
+
+
+@pytest.mark.parametrize("retries", [0.0, 2.0])
+def test_a_gpus_allocator_is_helped_by_other_segments_and_not_by_buffers(made, retries):
+    diagnosis = made({"overhead.allocation": 1.0})
+    diagnosis.device.kind = "cuda"
+    diagnosis.counters |= {"allocator_retries": retries}
+    said = verdict_of(diagnosis)
+    assert "expandable_segments:True" in said and "out=" not in said
+    assert ("less memory" in said) is bool(retries)
 
 
 @pytest.mark.parametrize(("ratio", "says"), [(1.9, "bfloat16, at 1.90x the peak rate"),

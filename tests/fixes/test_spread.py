@@ -45,6 +45,17 @@ def test_what_no_trial_supports_is_widest_and_so_is_everything_on_a_gpu():
     assert interval_of(KIND, on_gpu, 0.1, 0.2, 0.25) == (low_s, high_s)
 
 
+def test_on_a_gpu_no_fix_saves_more_than_it_acts_on_or_loses_what_it_cannot():
+    leaves = {"overhead.python": 0.3}
+    given = facts(step_s=1.0, leaves=leaves, device_kind="cuda")
+    acting = replace(made(0.1, 0.2, 0.25), leaves=("overhead.python",))
+    found = acting.considered(given)
+    assert (found.low_s, found.expected_s, found.high_s) == (0.0, 0.2, pytest.approx(0.3))
+    # One whose own arithmetic says that it may lose, loses no more than it acts on.
+    losing = replace(made(-0.05, 0.2, 0.25), leaves=("overhead.python",))
+    assert losing.considered(given).low_s == pytest.approx(-0.3)
+
+
 def test_nothing_saves_more_than_the_step():
     found = made(0.5, 0.9, 0.99, kind="").considered(facts(step_s=1.0))
     assert found.high_s == 1.0

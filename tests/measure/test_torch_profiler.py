@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import warnings
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.measure.torch_profiler import profiler_of_torch  # noqa: E402
+from gobrrr.capture.traces import read_trace  # noqa: E402
+from gobrrr.measure.torch_profiler import GC_NAME, profiler_of_torch  # noqa: E402
+from gobrrr.timeline.data import HostKind  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = (torch.profiler.ProfilerActivity.CPU,)
@@ -57,6 +60,37 @@ def test_what_is_exported_alone_holds_the_same(tmp_path: Path) -> None:
     whole = exported("whole.json")
     assert ("aten::mm", [[3, 4], [4, 5]]) in whole
     assert exported("alone.json", only_exported=True) == whole
+
+
+def test_collections_have_rows_until_it_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = list(gc.callbacks)
+
+    def collections() -> list[tuple[str, int]]:
+        profile = profiler_of_torch(activities=CPU, only_exported=True)
+        gc.collect()
+        profile.prepare_trace()
+        gc.collect()
+        profile.start_trace()
+        torch.ones(3)
+        gc.collect()
+        profile.stop()
+        gc.collect()
+        assert gc.callbacks == before
+        profile.export_chrome_trace(str(tmp_path / "trace.json"))
+        timeline = read_trace(tmp_path / "trace.json")
+        rows = timeline.host.kind == HostKind.GARBAGE_COLLECTION
+        return [(timeline.names[name], rows.sum()) for name in timeline.host.name[rows]]
+
+    gc.disable()
+    try:
+        assert collections() == [(GC_NAME, 1)]
+        # A PyTorch without the means: none, and nothing fails.
+        monkeypatch.delattr(torch._C._profiler, "_RecordFunctionFast")
+        assert collections() == []
+    finally:
+        gc.enable()
 
 
 def test_the_warning_of_cycles_alone_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:

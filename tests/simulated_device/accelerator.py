@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gobrrr.capture import source_lines
 from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
+from gobrrr.devices.backend import DriverCalls
 from simulated_device.hostility import HONEST, Hostility
 from simulated_device.kernels import NVIDIA, Kernel, Op, Operand, Table, Vendor
 from simulated_device.machine import AUTOGRAD, BESIDE, MAIN, Event, HostCosts, Machine
@@ -32,13 +33,6 @@ _LOADER = "enumerate(DataLoader)"
 _OPS = torch.library.Library("simulated_device", "DEF")
 _OPS.define("all_reduce_(Tensor(a!) x) -> Tensor(a!)")
 _OPS.impl("all_reduce_", lambda x: x, "CPU")
-
-
-class DriverCalls(NamedTuple):
-    """Of PyTorch's allocator: how often it gave its blocks back and asked anew, and asked."""
-
-    retries: int
-    allocations: int
 
 
 class Graph:
@@ -87,12 +81,12 @@ class Accelerator:
         self._stack = contextlib.ExitStack()
         self._live: dict[int, tuple[Any, int]] = {}
         self.peak_bytes = 0
+        self.driver_calls = DriverCalls(0, 0)
         self.used = False
         self.before_replays: list[Callable[[], None]] = []
         self._op_ns: int | None = None
         self._call_ns: int | None = None
         self._sequence = 0
-        self.driver_calls = DriverCalls(0, 0)
 
     # ---- the device in a process
 

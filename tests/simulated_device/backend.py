@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,20 @@ from typing import Any
 import pytest
 import torch
 
+from gobrrr.capture import device_profile, sampler, source_lines
+from gobrrr.capture.measurements import Measurements
 from gobrrr.devices import backends
+from gobrrr.devices.backend import DriverCalls
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.identity import DeviceIdentity
-from simulated_device.accelerator import LIBRARY, Accelerator, DriverCalls
+from simulated_device.accelerator import LIBRARY, Accelerator
 from simulated_device.frames import FrameTracer
-from simulated_device.machine import AUTOGRAD, MAIN, Event
+from simulated_device.machine import AUTOGRAD, MAIN, Event, Machine
 from simulated_device.traces import write_trace
 
+# The process's clock is another than the trace's.
+CLOCK_AHEAD_NS = 12_345_678_901
 _DTYPES = {8: ("float64",), 4: ("float32",), 2: ("bfloat16", "float16")}
 
 
@@ -121,6 +128,36 @@ def _thread_now() -> int:
     return MAIN if torch._C._current_autograd_node() is None else AUTOGRAD
 
 
+class _LineSampler:
+    """Looks where the program is whenever the host's clock has moved by another interval."""
+
+    INTERVAL_NS = 5_000
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._samples: list[sampler.LineSample] = []
+
+    def start(self) -> None:
+        plain = self._machine.advance
+
+        def advance(ns: int, leaf: str = "python") -> None:
+            begin_ns = self._machine.now_ns
+            plain(ns, leaf)
+            first = -(-begin_ns // self.INTERVAL_NS) * self.INTERVAL_NS
+            moments = range(first, self._machine.now_ns, self.INTERVAL_NS)
+            if moments and _thread_now() == MAIN:
+                line = source_lines.blamed_line(sys._getframe(1))
+                self._samples += [
+                    sampler.LineSample(moment + CLOCK_AHEAD_NS, line) for moment in moments
+                ]
+
+        self._machine.advance = advance  # type: ignore[method-assign]
+
+    def stop(self) -> list[sampler.LineSample]:
+        self._machine.__dict__.pop("advance", None)
+        return self._samples
+
+
 class _Streams:
     """The stream after the collectives'."""
 
@@ -160,6 +197,7 @@ class SimulatedBackend:
 
     ``kernels_hidden``: its profiler sees the host alone, as one without permission does.
     ``with_stack``: it writes Python's calls too.
+    ``card_states``: what its driver says, in turn; then nothing.
     """
 
     IS_GPU = True
@@ -173,10 +211,16 @@ class SimulatedBackend:
         self.kernels_hidden = False
         self.with_stack = False
         self.others_bytes: int | None = None
+        self.card_states: Iterator[CardState] = iter(())
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> SimulatedBackend:
         """Put it before all others until the test ends."""
         monkeypatch.setattr(backends, "BACKENDS", (self, *backends.BACKENDS))
+        machine = self.gpu.machine
+        monkeypatch.setattr(device_profile, "clock_ns", lambda: machine.now_ns + CLOCK_AHEAD_NS)
+        monkeypatch.setattr(sampler, "LineSampler", lambda thread: _LineSampler(machine))
+        # What the real machine does beside a simulated clock is nothing to it.
+        monkeypatch.setattr(Measurements, "mostly_waited", False)
         return self
 
     def identify(self) -> DeviceIdentity:
@@ -184,6 +228,12 @@ class SimulatedBackend:
         return DeviceIdentity(
             vendor.device, vendor.kind, vendor.memory_bytes, vendor.multiprocessors, None
         )
+
+    def at(self, index: int) -> SimulatedBackend:
+        return self
+
+    def capturing(self) -> bool:
+        return self.gpu._captured is not None
 
     def operator_threads(self, wanted: int | None) -> int:
         return 1
@@ -225,6 +275,9 @@ class SimulatedBackend:
 
     def held_by_others_bytes(self) -> int | None:
         return self.others_bytes
+
+    def card_state(self) -> CardState | None:
+        return next(self.card_states, None)
 
     def random_states(self) -> tuple[Any, ...]:
         return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -167,6 +168,45 @@ def test_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of the step is Python, dispatch and kernel launches" in why_not("cuda_graph", facts)
 
 
+def captured(gpu: Accelerator) -> Any:
+    x = torch.ones(8, 8)
+
+    def many() -> None:
+        for _ in range(50):
+            torch.mm(x, x)
+
+    graphs: list[Any] = []
+
+    def step() -> None:
+        graphs[:] = graphs or [gpu.capture(many)]
+        graphs[0].replay()
+
+    return step
+
+
+def test_a_step_of_cuda_graphs_is_told_to_use_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = facts_on_gpu(monkeypatch, captured, slow(3 * US))
+    assert facts.counters["graph_kernels"] == facts.counters["kernels"] == 50
+    reason = "launches of CUDA graphs run 50 of the 50 kernels already"
+    assert why_not("cuda_graph", facts) == reason
+    able = replace(facts, has_compiler=True, compiled=False)
+    assert why_not("compile_reduce_overhead", able) == reason
+
+
+def test_gaps_between_queued_kernels_are_hardly_saved_by_a_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = facts_on_gpu(monkeypatch, linears, slow(3 * US))
+    before = fires("cuda_graph", facts)
+    leaves = dict(facts.leaves, **{"overhead.kernel_gap": 20e-6})
+    after = fires("cuda_graph", replace(facts, leaves=leaves))
+    assert (after.low_s, after.expected_s) == (before.low_s, before.expected_s)
+    assert after.high_s == pytest.approx(before.high_s + 10e-6)
+    # Gaps alone are no reason.
+    alone = dict.fromkeys(facts.leaves, 0.0) | {"overhead.kernel_gap": facts.step_s}
+    assert why_not("cuda_graph", replace(facts, leaves=alone)).startswith("none of the step")
+
+
 def test_cuda_graph_cannot_hold_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     class Reads(nn.Module):
         def forward(self, x: Any) -> Any:
@@ -205,6 +245,34 @@ def test_remove_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not("remove_syncs", facts) == "the host never waits for the device"
 
 
+def test_what_a_host_is_late_for_elsewhere_is_no_saving_of_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def make(gpu: Accelerator) -> Any:
+        x = torch.ones(8, 8)
+
+        def step() -> None:
+            # Two reads in a row, the first of which waits for the device; then the host is late.
+            for _ in range(10):
+                torch.mm(x, x)
+            x.sum().item()
+            x.sum().item()
+            for _ in range(20):
+                gpu.python(20 * US)
+                torch.neg(x)
+
+        return step
+
+    facts = facts_on_gpu(
+        monkeypatch, make, lambda op: slow(30 * US)(op) if op.name == "aten::mm" else None
+    )
+    late_s = facts.leaf_s("overhead.python")
+    assert late_s > 350e-6
+    # Waits of the first read are long, but what follows the second is not theirs.
+    assert facts.counters["idle_after_waits_s"] < 0.25 * late_s
+    assert fires("remove_syncs", facts).high_s < 0.25 * late_s
+
+
 @pytest.mark.parametrize("pinned", [False, True])
 def test_pinned_memory(pinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def make(gpu: Accelerator) -> Any:
@@ -215,7 +283,12 @@ def test_pinned_memory(pinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if pinned:
         assert why_not("pinned_memory", facts) == "nothing is copied from or to pageable memory"
     else:
-        assert "pageable memory take 100 µs" in fires("pinned_memory", facts).because
+        found = fires("pinned_memory", facts)
+        assert "pageable memory take 100 µs" in found.because
+        # 64 x 64 float32 at 50 GB/s take 0.3 us.
+        assert facts.counters["staged_bytes"] == 4 * 64 * 64
+        assert found.low_s == pytest.approx(0.7 * (100e-6 - 4 * 64 * 64 / 50e9))
+        assert found.expected_s >= 99e-6
 
 
 def test_settings_of_processors_and_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

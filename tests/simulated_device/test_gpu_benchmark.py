@@ -1,9 +1,12 @@
-"""All parts of ``benchmarks/gpu/run_all.py`` work, on the simulated device with little work."""
+"""``benchmarks/gpu`` works: its runner, the raw parts, and measurements on the simulated device."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +14,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from benchmarks.gpu import measurements, programs, run_all  # noqa: E402
+from benchmarks.gpu import measurements, programs, raw, run_all  # noqa: E402
+from benchmarks.gpu.card import COLUMNS, Sampler  # noqa: E402
+from benchmarks.gpu.parts import cost, records  # noqa: E402
+from benchmarks.gpu.setting import Setting  # noqa: E402
 
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
 from simulated_device import NVIDIA, Accelerator, SimulatedBackend  # noqa: E402
@@ -20,23 +26,25 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_measurements_of_the_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     gpu = Accelerator(NVIDIA)
     SimulatedBackend(gpu).install(monkeypatch)
-    out, file = tmp_path / "out", tmp_path / "out.json"
-    parts = ",".join(part.name for part in run_all.PARTS)
+    setting = Setting("cpu", True, tmp_path, "H100")
+    parts = {
+        "identity": measurements.identity, "ceilings": measurements.ceilings_against_sheet,
+        "live_against_trace": measurements.live_against_trace, "spikes": measurements.spikes,
+        "fixes": measurements.fixes, "two_streams": measurements.two_streams,
+        "peak_memory": measurements.peak_memory, "batch_doubling": measurements.batch_doubling,
+        "profiler_cost": measurements.profiler_cost, "idle_causes": measurements.idle_causes,
+        "own_cost": measurements.own_cost, "lab": measurements.lab,
+        **{
+            f"programs_{dtype}_{mode}": measurements.predicted_programs(dtype, mode)
+            for dtype in programs.DTYPES for mode in programs.MODES
+        },
+    }  # fmt: skip
     with gpu:
-        code = run_all.main(
-            ["--quick", "--device", "cpu", "--out", str(file), "--predict-as", "H100",
-             "--parts", parts]
-        )  # fmt: skip
-    whole = json.loads(file.read_text())
-    assert whole["topic"] == "gpu" and whole["quick"]
-    summary = whole["parts"]
-    assert [entry for entry in summary if not entry["ok"]] == [] and code == 0
-    assert [entry["part"] for entry in summary] == parts.split(",")
-    results = {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}
+        results = {name: {"result": part(setting)} for name, part in parts.items()}
     assert results["identity"]["result"]["name"] == NVIDIA.device
     rows = results["ceilings"]["result"]["rows"]
     assert rows["matrix.float32"]["measured"] == NVIDIA.matrix[4]
@@ -92,13 +100,13 @@ def test_a_fix_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     monkeypatch.setattr(measurements.gobrrr, "fix", fix)
     with gpu:
-        found = measurements.fixes(run_all.Setting("cpu", True, tmp_path))
+        found = measurements.fixes(Setting("cpu", True, tmp_path))
     assert found["bf16_autocast"] == {"error": "RuntimeError: no such unit"}
     assert found["cuda_graph"]["ruled_out"] == "not here"
 
 
 def test_its_fixes_exist_and_all_that_only_a_gpu_has_are_among_them() -> None:
-    setting = run_all.Setting("cpu", True, Path())
+    setting = Setting("cpu", True, Path())
     tried = {name for names in measurements.APPLIED.values() for name in names}
     tried |= set(measurements.by_hand(setting))
     assert tried <= {fix.name for fix in FIXES}
@@ -121,19 +129,140 @@ def test_help_says_where_results_go_and_little_work_is_kept_apart(
     assert "Without --out the results are $OUT/gpu.json, or benchmarks/results/gpu.json" in shown
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as refused:
-        run_all.main(["--quick", "--device", "cpu", "--parts", "identity"])
+        run_all.main(["--quick", "--device", "cpu", "--parts", "state"])
     assert "--out has to lie outside benchmarks/results" in str(refused.value.code)
 
 
-def test_a_part_that_fails_ends_no_other(tmp_path: Path) -> None:
-    def fails(setting: Any) -> None:
-        raise RuntimeError("first line\nsecond")
+# A made-up part: what it saves, how it ends.
+PARTS = {
+    "state": "save({'rows': [1, float('nan')]})\n    return {'rows': [1, 2, float('inf')]}",
+    "residue": "save([1])\n    raise RuntimeError('first line\\nsecond')",
+    "records": (
+        "import subprocess, sys, time\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
+        " start_new_session=True)\n"
+        "    save({'child': child.pid})\n    print('waits', flush=True)\n    time.sleep(600)"
+    ),
+    "cost": "import os\n    save({'half': 1})\n    os._exit(3)",
+}
 
-    setting = run_all.Setting("cpu", True, tmp_path)
-    outcome = run_all.run_part(run_all.Part("broken", fails), setting)
-    assert not outcome["ok"] and outcome["error"] == "RuntimeError: first line"
+
+# In the part's process: a module in place of the true one.
+MADE_UP = """
+import sys, types
+from benchmarks.gpu import run_all
+part, body, out = sys.argv[1:]
+module = types.ModuleType(part)
+exec("def run(setting, save):\\n    " + body, module.__dict__)
+sys.modules["benchmarks.gpu.parts." + part] = module
+sys.exit(run_all.main(["--one", part, "--quick", "--device", "cpu", "--out", out]))
+"""
+
+
+def test_parts_end_alone_and_what_they_saved_is_kept(tmp_path: Path) -> None:
+    outcomes = {}
+    for name, body in PARTS.items():
+        path = tmp_path / f"{name}.json"
+        command = [sys.executable, "-c", MADE_UP, name, body, str(path)]
+        limit = 8 if name == "records" else 100
+        outcomes[name] = run_all.run_apart(name, limit, command, path)
+    assert outcomes["state"]["ok"] and outcomes["state"]["result"] == {"rows": [1, 2, None]}
+    assert outcomes["residue"]["error"] == "RuntimeError: first line"
+    assert outcomes["residue"]["result"] == [1] and "second" in outcomes["residue"]["tail"]
+    assert outcomes["records"]["error"] == "ended after 8 s"
+    assert "waits" in outcomes["records"]["tail"]
+    # What it had started, in a session of its own, has ended with it.
+    child = Path(f"/proc/{outcomes['records']['result']['child']}/stat")
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert outcomes["cost"]["error"] == "exit status 3"
+    assert outcomes["cost"]["result"] == {"half": 1}
+    assert [name for name, outcome in outcomes.items() if outcome["ok"]] == ["state"]
+
+
+def test_one_file_holds_all_parts_and_a_missing_one_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run_all, "FOLDER", tmp_path)
+    for name, line in (("heat", "LIMIT_S = 70"), ("cost", "LIMIT_S = no number")):
+        (tmp_path / f"{name}.py").write_text(line)
+    file = tmp_path / "out.json"
+    code = run_all.main(["--quick", "--device", "cpu", "--out", str(file), "--parts",
+                         "heat,spikes,cost"])  # fmt: skip
+    whole = json.loads(file.read_text())
+    assert code == 1 and whole["topic"] == "gpu" and whole["quick"]
+    outcomes = {outcome["part"]: outcome for outcome in whole["parts"]}
+    assert list(outcomes) == ["cost", "spikes", "heat"]
+    for name in outcomes:
+        assert json.loads((tmp_path / "out" / f"{name}.json").read_text()) == outcomes[name]
+    assert outcomes["heat"]["ok"] and outcomes["heat"]["result"] == {"skipped": "needs CUDA"}
+    assert outcomes["spikes"]["error"] == "not run: there is no parts/spikes.py"
+    assert outcomes["cost"]["error"].startswith("not run: invalid syntax")
+
+
+def test_a_part_that_no_longer_fits_is_not_begun(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    run = ["--quick", "--device", "cpu", "--out", str(file), "--parts", "heat", "--seconds", "1"]
+    assert run_all.main(run) == 1
+    (outcome,) = json.loads(file.read_text())["parts"]
+    assert re.fullmatch(r"not run: [01] s are left, its limit is 70 s", outcome["error"])
     with pytest.raises(SystemExit):
-        run_all.main(["--parts", "nonsense", "--out", str(tmp_path / "gpu.json")])
+        run_all.main(["--parts", "nonsense", "--out", str(file)])
+
+
+def test_samples_of_the_card_are_columns_of_one_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Made:
+        def sample(self) -> tuple[Any, ...]:
+            return (time.monotonic(), 1980, None, 350.5, 40, 4, 99)
+
+    sampler = Sampler(Made())  # type: ignore[arg-type]
+    begin = time.monotonic() + 0.15
+    time.sleep(0.4)
+    sampler.stop()
+    columns = sampler.since(begin)
+    assert tuple(columns) == COLUMNS
+    assert {len(column) for column in columns.values()} == {len(columns["t_s"])} != {0}
+    assert columns["t_s"][0] >= 0 and columns["memory_mhz"][0] is None
+
+
+@pytest.mark.parametrize("name", ["state", "heat"])
+def test_raw_parts_on_a_processor(name: str, tmp_path: Path) -> None:
+    saved: list[Any] = []
+    part = importlib.import_module(f"benchmarks.gpu.parts.{name}")
+    result = part.run(Setting("cpu", True, tmp_path), saved.append)
+    json.dumps(result, allow_nan=False)
+    assert "skipped" in str(result)
+
+
+def test_records_and_costs_of_a_processor(tmp_path: Path) -> None:
+    setting = Setting("cpu", True, tmp_path)
+    found = records.run(setting, lambda result: None)
+    for name in ("session_1", "after_idle", "prepared", "trace_only"):
+        assert found[name]["add_ops"] == found[name]["expected_adds"] == 50, name
+        assert found[name]["outside_session"] == found[name]["zero_ts"] == 0, name
+    costs = cost.per_call(setting, lambda result: None)
+    assert len(costs["wall_us"]["on"]["view"]) == 2
+    assert costs["spans"][0]["view"]["outermost"] == 40
+
+
+def test_records_that_are_lost_early_or_zero_are_counted() -> None:
+    def event(cat: str, ts: float, correlation: int, dur: float = 1.0) -> dict[str, Any]:
+        name = "cudaLaunchKernel" if cat == "cuda_runtime" else "add"
+        return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "tid": 7,
+                "args": {"correlation": correlation}}  # fmt: skip
+
+    session = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "ts": 10.0, "dur": 90.0}
+    stall = {"ph": "X", "cat": "overhead", "name": "Buffer Flush", "ts": 21.0, "dur": 5.0}
+    events = [session, stall]
+    events += [event("cuda_runtime", 20.0 + i, i) for i in range(5)]
+    # 1 lacks its record, 2 begins before its call, 3 is zero, 9 has no call and lies outside.
+    events += [event("kernel", 30.0, 0), event("kernel", 21.5, 2), event("kernel", 0.0, 3)]
+    events += [event("kernel", 30.5, 4, 0.0), event("kernel", 120.0, 9)]
+    found = raw.examined({"traceEvents": events, "bytes": 1, "export_s": 0.0})
+    assert found["calls_without_record"] == 1 and found["calls_without_record_at"] == [1]
+    assert found["records_without_call"] == 1 and found["records_before_call"] == 2
+    assert found["zero_ts"] == 1 and found["zero_duration_records"] == 1
+    assert found["outside_session"] == 2 and found["overlaps_in_a_queue"] == 1
+    assert found["overhead"] == [["Buffer Flush", 1.0, 5.0]]
 
 
 def test_there_are_150_programs() -> None:
@@ -141,20 +270,14 @@ def test_there_are_150_programs() -> None:
     assert len({program.name for program in programs.PROGRAMS}) == 38
 
 
-def test_the_page_of_claims_names_tests_and_parts_that_exist() -> None:
+def test_the_page_of_claims_names_tests_and_results_that_exist() -> None:
     page = (ROOT / "docs" / "gpu-status.md").read_text()
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 15 and all(len(row) == 4 for row in rows)
-    parts = {part.name for part in run_all.PARTS}
-    measured = set()
-    for claim, tests, only_there, confirmed in rows:
+    for claim, tests, _, confirmed in rows:
         for name in re.findall(r"`([\w/]*test_\w+\.py)`", tests):
             homes = (ROOT, ROOT / "tests" / "simulated_device", ROOT / "tests" / "devices")
             assert any((home / name).is_file() for home in homes), name
-        measured |= set(re.findall(r"`([\w*]+)`", only_there))
         if "nothing yet" not in confirmed:
             (result,) = re.findall(r"`([\w./-]+\.json)`", confirmed)
             assert (ROOT / "benchmarks" / "results" / result).is_file(), claim
-    # What the script measures is on the page, but for who the device is.
-    for part in parts - {"identity", "lab"}:
-        assert part in measured or (part.startswith("programs_") and "programs_*" in measured), part

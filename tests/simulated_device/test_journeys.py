@@ -119,7 +119,7 @@ def test_a_host_that_waits_for_the_device_now_and_then(monkeypatch: pytest.Monke
 
     found = diagnosed(gpu, step, steps=20).diagnosis
     assert found.device.kind == "cuda"
-    assert found.wall is None
+    assert found.wall is not None and found.wall.parts == ()
 
 
 # What only one of the two can know, and why. Everything else is the same.
@@ -133,6 +133,7 @@ KNOWN_TO_ONE = {
     "timeline": "which of the steps is drawn, with the names of modules and lines",
     "notices": "live: on the measurement; a trace: on the recording",
     "device_time": "sums over the windows: a trace has those of its first and last step too",
+    "wall": "live: what stands beside steps; a trace: steps alone",
     "findings": "live: the storages that ops share, and the lines that ran; a trace: their order",
 }
 # The same of rows: by what they are, and what they may differ in.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from gobrrr.attribution.device_run import DeviceAnalysis  # noqa: E402
 from gobrrr.capture.measurements import Plan  # noqa: E402
 from gobrrr.cli import main  # noqa: E402
 from gobrrr.devices import backends  # noqa: E402
+from gobrrr.devices.card import CardState, OtherProcess  # noqa: E402
 from gobrrr.diagnosis.assemble import TAKEN_AWAY  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
+from gobrrr.diagnosis.storage import load  # noqa: E402
 from gobrrr.fixes.gather import facts_of  # noqa: E402
 from gobrrr.measure.load import LoadReading  # noqa: E402
 from gobrrr.pipeline.live import Diagnosed, diagnose_work  # noqa: E402
@@ -56,6 +58,34 @@ def test_another_process_on_the_same_device(monkeypatch: pytest.MonkeyPatch) -> 
     backend.others_bytes = 10 * 10**9
     shared = diagnosed(gpu, lambda: torch.mm(x, x)).diagnosis
     assert "Other processes hold 10.0 GB of this GPU's memory" in " ".join(shared.notices)
+
+
+def test_a_card_that_another_process_uses_and_that_holds_its_clock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    x = torch.ones(8, 8)
+    gpu = Accelerator(table=slow(5 * US))
+    backend = SimulatedBackend(gpu).install(monkeypatch)
+    assert diagnosed(gpu, lambda: torch.mm(x, x)).diagnosis.card is None
+
+    def states(others: tuple[OtherProcess, ...]) -> Iterator[CardState]:
+        for second in range(4):
+            yield CardState(
+                at_ns=second * 10**9, sm_mhz=1410, sm_max_mhz=1980, others=others,
+                power_held_ns=second * 400_000_000, energy_mj=second * 600_000,
+            )  # fmt: skip
+
+    backend.card_states = states(())
+    held = diagnosed(gpu, lambda: torch.mm(x, x)).diagnosis
+    assert held.card is not None and held.card.joules_per_step == pytest.approx(2 * 600 / 6)
+    assert "held its clock at 1410 of 1980 MHz on average, for power in 40 %" in "".join(
+        held.notices
+    )
+    assert load(held.save(tmp_path / "held.json")).card == held.card
+    backend.card_states = states((OtherProcess(77, 10**6, 0.3),))
+    shared = diagnosed(gpu, lambda: torch.mm(x, x)).diagnosis
+    assert "Another process (pid 77) computed on this GPU" in "".join(shared.notices)
+    assert shared.card is not None and shared.card.joules_per_step is None
 
 
 def test_a_device_that_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from gobrrr.attribution.idle import (
     CAUSE_LEAVES,
     IdlePieces,
     find_idle,
-    kept_of_idle,
     summarise_idle,
 )
 from gobrrr.attribution.kernel_names import family_of, regime_without_roof
@@ -31,6 +30,7 @@ from gobrrr.attribution.leaves import (
     UNMODELLED,
     Attribution,
 )
+from gobrrr.attribution.profiler_cost import CostOfRecording
 from gobrrr.attribution.split import split_kernels
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline import intervals
@@ -80,7 +80,7 @@ def attribute_device(
     ceilings: Ceilings | None,
     work_of: WorkOf,
     fixed_ns: Float64 | None = None,
-    event_ns: float = 0.0,
+    timed_ns: float | None = None,
     window_counts: Float64 | None = None,
 ) -> DeviceAttribution:
     """Attributes every window of the timeline; leaves are means over the windows.
@@ -94,7 +94,8 @@ def attribute_device(
         ceilings: of the device; ``None`` leaves every kernel without a roof.
         work_of: formula of an operator call, ``None`` where there is none.
         fixed_ns: of each kernel, where more is known of it than the device's fixed cost.
-        event_ns: what the profiler added to the host's time for each event that it recorded.
+        timed_ns: a step without the profiler, where it was timed (a live run): what recording cost
+            the host is solved from it. The leaves of the step keep the length of the profiled one.
         window_counts: how much each window counts in the means, 1 on average; ``None``: all alike.
 
     Raises:
@@ -133,11 +134,19 @@ def attribute_device(
     idle = find_idle(timeline, busy, parent)
     idle_pieces, idle_window = intervals.clip_to_windows(idle.start_ns, idle.end_ns, windows)
     causes = _leaf_table(CAUSE_LEAVES)[idle.cause[idle_pieces.row]]
-    kept = kept_of_idle(timeline, idle, event_ns)
     within = (idle_pieces.end - idle_pieces.start).astype(np.float64)
+    lengths: Float64 = (windows[:, 1] - windows[:, 0]).astype(np.float64)
+    counted_windows = np.ones(steps) if window_counts is None else window_counts
+    if timed_ns is None:
+        kept = np.ones(len(idle))
+    else:
+        weights = np.bincount(
+            idle_pieces.row, within * counted_windows[idle_window] / steps, len(idle)
+        ) / np.maximum(idle.end_ns - idle.start_ns, 1)
+        profiled_ns = float((lengths * counted_windows).mean())
+        kept = CostOfRecording(timeline, idle).kept_of_step(weights, profiled_ns, timed_ns)
     np.add.at(per_window, (idle_window, causes), within * kept[idle_pieces.row])
     spent = within * (1.0 - kept[idle_pieces.row])
-    lengths: Float64 = (windows[:, 1] - windows[:, 0]).astype(np.float64)
     owned_ns = np.bincount(row, weights=length, minlength=len(kernels)) / steps
     # Everything is a mean per step, so that rows of one operator add up to its time in a step.
     shares = split_kernels(

@@ -22,19 +22,33 @@ from gobrrr.attribution.attributed import (
 from gobrrr.attribution.collectives import Exposure, match_collectives
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.device_groups import KernelGroups, group_kernels, in_steps
-from gobrrr.attribution.idle import CAUSE_LEAVES
+from gobrrr.attribution.idle import (
+    CAUSE_LEAVES,
+    DISPATCH,
+    LAUNCH,
+    PYTHON,
+    SYNCHRONISATION,
+    IdlePieces,
+)
 from gobrrr.attribution.other_threads import work_on_others
 from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.capture.recorded_timeline import step_marks
-from gobrrr.capture.trace_names import is_blocking_copy
+from gobrrr.capture.trace_names import is_blocking_copy, is_graph_launch
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import summarise
-from gobrrr.timeline.data import HostKind, KernelKind, Phase, Timeline
+from gobrrr.timeline.data import HostKind, Int64, KernelKind, Phase, Timeline
 from gobrrr.timeline.graph import StepOp
-from gobrrr.timeline.names import COMPILED_REGION, COMPILED_REGIONS
+from gobrrr.timeline.names import (
+    COMPILED_REGION,
+    COMPILED_REGIONS,
+    KERNELS_COUNTED,
+    KERNELS_OF_GRAPHS,
+)
 from gobrrr.timeline.ops import OpCall
 
 TRAILING = "(after the last kernel)"
+# What a device waits for once its host has waited for it: the host is no longer ahead.
+_AFTER_A_WAIT = (SYNCHRONISATION, PYTHON, DISPATCH, LAUNCH)
 
 
 def exposure_of_device(found: DeviceAttribution) -> Exposure:
@@ -160,10 +174,29 @@ def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
     is_region = np.array([COMPILED_REGION in name for name in timeline.names] or [False], bool)
     regions = int((is_region[host.name] & of_steps).sum())
     # A host that has issued all steps before the drawn one is done shows none in that.
-    compiled = {COMPILED_REGIONS: regions / steps} if regions else {}
+    some = {COMPILED_REGIONS: regions / steps} if regions else {}
+    is_kernel = kind == KernelKind.KERNEL
+    is_graph = np.array([*(is_graph_launch(name) for name in timeline.names), False], bool)
+    launch = kernels.launch[inside]
+    of_graphs = is_kernel & is_graph[np.append(host.name, -1)[launch]]
+    if of_graphs.any():
+        some[KERNELS_OF_GRAPHS] = float(times[of_graphs].sum()) / steps
+    # To the device, from memory that is not pinned: the call stages it, and returns when all is
+    # across.
+    staged = blocking[kernels.name[inside]] & (kernels.kind[inside] == KernelKind.COPY)
+    staged &= np.array([*("HtoD" in name for name in timeline.names), False])[kernels.name[inside]]
+    if staged.any():
+        moved, took = (values[inside][staged] * times[staged] for values in (
+            kernels.bytes_moved, kernels.end_ns - kernels.start_ns
+        ))  # fmt: skip
+        some["staged_bytes"] = float(np.maximum(moved, 0).sum()) / steps
+        some["staged_copies_s"] = float(took.sum()) * 1e-9 / steps
+        calls = np.unique(launch[staged & (launch >= 0)])
+        drained_ns = _drained_ns(host.start_ns[calls], host.end_ns[calls], found.idle)
+        some["idle_after_staging_s"] = drained_ns * 1e-9 / steps
     return {
-        **compiled,
-        "kernels": float(times[kind == KernelKind.KERNEL].sum()) / steps,
+        **some,
+        KERNELS_COUNTED: float(times[is_kernel].sum()) / steps,
         "copies": float(times[kind == KernelKind.COPY].sum()) / steps,
         "collectives": float(times[kind == KernelKind.COLLECTIVE].sum()) / steps,
         "pageable_copies": float(times[blocking[kernels.name[inside]]].sum()) / steps,
@@ -171,7 +204,28 @@ def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
         "reads_of_one_value": float(times[reads].sum()) / steps,
         # All that the host waited for the device, whether or not the device then waited too.
         "host_waits_s": float(waited_ns) * 1e-9 / steps,
+        # Of that, what the device then waited for the host.
+        "idle_after_waits_s": _drained_ns(host.start_ns[waits], host.end_ns[waits], found.idle)
+        * 1e-9
+        / steps,
     }
+
+
+def _drained_ns(start: Int64, end: Int64, idle: IdlePieces) -> float:
+    """Idle time of the device, in ns, that calls which wait for it have led to.
+
+    A host that did not wait would have been ahead by as long as it waited, so of what the device
+    idles until the host waits again at most that is due to a call.
+    """
+    if not len(start):
+        return 0.0
+    order = np.argsort(start, kind="stable")
+    of_host = np.flatnonzero(np.isin(idle.cause, _AFTER_A_WAIT))
+    # Before the first call it is the one before the steps that has waited: the last one of a step.
+    after = np.searchsorted(start[order], idle.start_ns[of_host], side="right") - 1
+    length = (idle.end_ns - idle.start_ns)[of_host].astype(np.float64)
+    idled = np.bincount(after % len(order), weights=length, minlength=len(order))
+    return float(np.minimum(idled, (end - start)[order]).sum())
 
 
 def _host_window(timeline: Timeline, first: int) -> tuple[float, float]:

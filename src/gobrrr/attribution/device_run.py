@@ -27,6 +27,9 @@ from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+# Of the median profiled step.
+_STALLED = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,6 @@ class DeviceAnalysis:
     works: tuple[Work | None, ...]
     found: DeviceAttribution
     attributed: Attributed
-    event_ns: float | None
 
     @property
     def ran(self) -> RecordedDevice:
@@ -114,23 +116,22 @@ class DeviceAnalysis:
 Analysis = CpuAnalysis | DeviceAnalysis
 
 
-def analyse_device(
-    measured: Measurements, ceilings: Ceilings | None, event_ns: float | None
-) -> DeviceAnalysis:
-    """Match with what was recorded, and attribute.
-
-    ``event_ns`` is what recording one event cost the host; ``None`` if unknown.
-    """
+def analyse_device(measured: Measurements, ceilings: Ceilings | None) -> DeviceAnalysis:
+    """Match with what was recorded, and attribute."""
     timeline = measured.device_timeline
     assert timeline is not None
     recorded = [] if measured.unrecorded else with_missed(measured.recorded or (), ceilings)
     kind = measured.kind
     capture = with_recorded(timeline, recorded, varying=kind.varying)
-    counts = np.array(kind.window_counts) if kind.window_counts else None
-    found = attribute_device(
-        capture.timeline, ceilings, work_of, event_ns=event_ns or 0.0, window_counts=counts
-    )
     unprofiled_s = [ns * 1e-9 for ns in measured.all_plain_ns]
+    counts = np.array(kind.window_counts) if kind.window_counts else None
+    if counts is None and not kind.varying:
+        counts = _near_the_median(capture.timeline.steps, unprofiled_s)
+    typical = np.mean if kind.varying else np.median
+    timed_ns = float(typical(unprofiled_s)) * 1e9 if unprofiled_s else None
+    found = attribute_device(
+        capture.timeline, ceilings, work_of, timed_ns=timed_ns, window_counts=counts
+    )
     attributed = attributed_device(
         capture.timeline, found, ceilings, unprofiled_s, varying=kind.varying
     )
@@ -150,7 +151,7 @@ def analyse_device(
     if kind.others:
         works_of_step, _, _ = works_of_mean_step(capture.recorded, works_of_step, kind)
     works = list(works_of_step)
-    analysis = DeviceAnalysis(capture, tuple(works), found, attributed, event_ns)
+    analysis = DeviceAnalysis(capture, tuple(works), found, attributed)
     for row, position in enumerate(analysis.position_of_kernels().tolist()):
         whole = found.work.whole[row]
         if position >= 0 and whole is not None:
@@ -160,6 +161,16 @@ def analyse_device(
                 whole if mean is None else replace(mean, compute_dtype=whole.compute_dtype)
             )
     return replace(analysis, works=tuple(works))
+
+
+def _near_the_median(windows: Int64, unprofiled_s: list[float]) -> Float64 | None:
+    """What each profiled step counts: one that stalled, as none of the timed ones did, nothing."""
+    length = (windows[:, 1] - windows[:, 0]).astype(np.float64)
+    if not unprofiled_s or len(length) < 3:
+        return None
+    timed = np.array(unprofiled_s)
+    kept = length <= np.median(length) * max(_STALLED, float(timed.max() / np.median(timed)))
+    return None if kept.all() else kept * (len(kept) / kept.sum())
 
 
 def analysed_like(
@@ -172,7 +183,7 @@ def analysed_like(
     if isinstance(other, CpuAnalysis):
         known = ceilings or load_ceilings(refresh=False, progress=progress)
         return analyse_cpu(measured, known, this_device(), progress)
-    return analyse_device(measured, other.attributed.ceilings, other.event_ns)
+    return analyse_device(measured, other.attributed.ceilings)
 
 
 def matching_notices(analysis: DeviceAnalysis) -> tuple[str, ...]:

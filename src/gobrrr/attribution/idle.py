@@ -19,12 +19,17 @@ UInt8 = NDArray[np.uint8]
 # Causes, the strongest first: a span counts as the strongest cause among itself and what encloses
 # it (an operator that the data loader calls is data loading).
 (LAUNCH, SYNCHRONISATION, ALLOCATION, DATA_LOADING, GARBAGE_COLLECTION, COMPILATION, DISPATCH,
- PYTHON, UNEXPLAINED) = range(9)  # fmt: skip
+ PYTHON, UNEXPLAINED, KERNEL_GAP) = range(10)  # fmt: skip
 CAUSE_LEAVES: tuple[str, ...] = (
     "overhead.launch", "overhead.synchronisation", "overhead.allocation", "overhead.data_loading",
     "overhead.garbage_collection", "overhead.compilation", "overhead.dispatch", "overhead.python",
-    "overhead.unexplained",
+    "overhead.unexplained", "overhead.kernel_gap",
 )  # fmt: skip
+# Kernels that were long queued follow each other after about 1.3 us on H100 and H200, and nodes of
+# a graph after as much: no launch is waited for. A gap of more is none of these.
+MOST_BETWEEN_KERNELS_NS = 10_000
+# From the return of a launch call to the start of its kernel on an idle device.
+_LAUNCH_LATENCY_NS = 3_000
 _CAUSE_OF_KIND = {
     HostKind.LAUNCH: LAUNCH,
     HostKind.SYNCHRONISE: SYNCHRONISATION,
@@ -75,10 +80,12 @@ def span_causes(timeline: Timeline, parent: Int64) -> UInt8:
 def find_idle(timeline: Timeline, busy: IntervalSet, parent: Int64) -> IdlePieces:
     """All time inside the step windows that ``busy`` leaves free, with its causes.
 
-    A gap ends with a kernel K. From the return of K's launch call to K's start: launch. Before
-    that: what the launching thread was doing, instant by instant; where that thread (autograd's)
-    was not yet at work, what the step's thread was doing. Without K or its launch: the step's
-    thread. Outside the span of what was recorded of a thread: unexplained.
+    A gap ends with a kernel K. From the return of K's launch call to K's start: launch; but where K
+    was queued before the gap began, by more than a launch takes, the device's own gap between
+    kernels, or unexplained if it is longer than those are. Before that: what the launching thread
+    was doing, instant by instant; where that thread (autograd's) was not yet at work, what the
+    step's thread was doing. Without K or its launch: the step's thread. Outside the span of what
+    was recorded of a thread: unexplained.
     """
     host, kernels = timeline.host, timeline.kernels
     low, high = int(timeline.steps[0, 0]), int(timeline.steps[-1, 1])
@@ -94,12 +101,14 @@ def find_idle(timeline: Timeline, busy: IntervalSet, parent: Int64) -> IdlePiece
     split = np.clip(returned, gaps.start, gaps.end)
 
     waits = np.flatnonzero(split < gaps.end)
+    long_queued = returned[waits] <= gaps.start[waits] - _LAUNCH_LATENCY_NS
+    brief = gaps.end[waits] - gaps.start[waits] <= MOST_BETWEEN_KERNELS_NS
+    cause = np.where(long_queued, np.where(brief, KERNEL_GAP, UNEXPLAINED), LAUNCH)
     parts = [
         IdlePieces(
-            split[waits], gaps.end[waits], np.full(len(waits), LAUNCH, np.uint8), kernel[waits],
-            launch[waits],
+            split[waits], gaps.end[waits], cause.astype(np.uint8), kernel[waits], launch[waits]
         )
-    ]  # fmt: skip
+    ]
     if len(host) == 0:
         nothing = np.full(count, -1, np.int64)
         causes = np.full(count, UNEXPLAINED, np.uint8)
@@ -187,39 +196,6 @@ def _joined(parts: list[IdlePieces]) -> IdlePieces:
     order = np.flatnonzero(keep)
     order = order[np.argsort(columns[0][order], kind="stable")]
     return IdlePieces(*(column[order] for column in columns))
-
-
-def kept_of_idle(timeline: Timeline, pieces: IdlePieces, event_ns: float) -> NDArray[np.float64]:
-    """The share of each piece that is not the profiler's, which costs ``event_ns`` an event.
-
-    What events cost while the device is idle makes the gap longer where they are. What they cost
-    while it is busy makes the host come to the gap later: without them its first part would have
-    been over before the device was idle. That holds from the end of the gap before, or of the last
-    wait for the device, where the host is as far as the device.
-    """
-    length = (pieces.end_ns - pieces.start_ns).astype(np.float64)
-    host = timeline.host
-    if event_ns <= 0 or not len(host) or not len(pieces):
-        return np.ones(len(pieces))
-    begins = host.start_ns[host.kind != HostKind.PYTHON]
-    within = np.searchsorted(begins, pieces.end_ns) - np.searchsorted(begins, pieces.start_ns)
-    left = np.maximum(length - within * event_ns, 0.0)
-    first = np.append(True, pieces.start_ns[1:] != pieces.end_ns[:-1])
-    gap = np.cumsum(first) - 1
-    starts, ends = pieces.start_ns[first], pieces.end_ns[np.append(first[1:], True)]
-    waited = np.sort(host.end_ns[host.kind == HostKind.SYNCHRONISE])
-    at = np.searchsorted(waited, ends, side="right") - 1
-    together = np.append(timeline.steps[0, 0], ends[:-1])
-    if len(waited):
-        together = np.where(at >= 0, np.maximum(together, waited[np.maximum(at, 0)]), together)
-    late = np.searchsorted(begins, starts) - np.searchsorted(begins, together)
-    late_ns = np.maximum(late, 0) * event_ns
-    # Taken from the head of each gap.
-    total = np.cumsum(left)
-    before = total - left - np.append(0.0, total)[np.flatnonzero(first)][gap]
-    left -= np.clip(late_ns[gap] - before, 0.0, left)
-    kept: NDArray[np.float64] = left / np.maximum(length, 1.0)
-    return kept
 
 
 def _leads_to(timeline: Timeline, pieces: IdlePieces) -> NDArray[np.int64]:

@@ -30,6 +30,7 @@ LEAVES: tuple[str, ...] = (
     "overhead.asleep",
     "overhead.dispatch",
     "overhead.launch",
+    "overhead.kernel_gap",
     "overhead.synchronisation",
     "overhead.data_loading",
     "overhead.allocation",
@@ -39,6 +40,8 @@ LEAVES: tuple[str, ...] = (
     "overhead.unexplained",
     "unmodelled",
 )
+# Overhead that is the device's own, whatever its host does.
+OF_THE_DEVICE: tuple[str, ...] = ("overhead.kernel_fixed_cost", "overhead.kernel_gap")
 TOP_LEVELS: tuple[str, ...] = ("compute", "memory", "overhead", "unmodelled")
 
 # A kernel's regime, as stored per kernel.

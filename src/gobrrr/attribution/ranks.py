@@ -196,7 +196,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "overhead.allocation", "overhead.compilation", "overhead.garbage_collection")),
     ("copies", ("memory.copies",)),
     ("kernels", ("compute.", "memory.device", "memory.unmodelled", "unmodelled",
-                 "overhead.kernel_fixed_cost")),
+                 "overhead.kernel_fixed_cost", "overhead.kernel_gap")),
     ("idle time without a known cause", ("overhead.unexplained",)),
 )  # fmt: skip
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gobrrr.attribution.device import DeviceAttribution
+import numpy as np
 
+from gobrrr.attribution.device import DeviceAttribution
+from gobrrr.attribution.leaves import BELOW_LEAF, LEAVES, ROOF_LEAF, KernelShares
+from gobrrr.attribution.profiler_cost import BUSY_IDLE, SAID
+from gobrrr.timeline.quantities import percent, time_text
+
+_FIXED_LEAF = "overhead.kernel_fixed_cost"
 # Leaves of ``overhead`` that are time of the device itself: a profiler does not stretch them.
-_DEVICE_OVERHEAD = ("overhead.kernel_fixed_cost",)
+_DEVICE_OVERHEAD = (_FIXED_LEAF, "overhead.kernel_gap")
+# Where the device is idle for more of the step its host bounds it.
+_HOST_BOUND_IDLE = 0.5
 
 
 @dataclass(frozen=True)
@@ -18,32 +26,106 @@ class Scales:
     kernel: float
 
 
-def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttribution, Scales]:
-    """Scale host leaves so that the sum is ``step_ns``; kernels only if they alone exceed it."""
+def _idle_share(found: DeviceAttribution) -> float:
+    """How much of the step the device waited for its host."""
     attribution = found.attribution
-    leaves = attribution.leaves_ns
-    host_leaves = [
-        name for name in leaves if name.startswith("overhead.") and name not in _DEVICE_OVERHEAD
-    ]
-    host_ns = sum(leaves[name] for name in host_leaves)
-    kernel_ns = attribution.step_ns - host_ns
-    kernel = min(1.0, step_ns / kernel_ns) if kernel_ns > 0 else 1.0
-    room_ns = step_ns - kernel_ns * kernel
-    host = room_ns / host_ns if host_ns > 0 else 1.0
-    scaled = {
-        name: value * (host if name in host_leaves else kernel) for name, value in leaves.items()
-    }
-    if host_ns <= 0:
-        # A device that was never idle under the profiler has no host time to stretch: what is
-        # missing has no known cause.
-        scaled["overhead.unexplained"] += room_ns
+    host_ns = sum(attribution.leaves_ns[name] for name in _host_leaves())
+    return host_ns / attribution.step_ns if attribution.step_ns > 0 else 0.0
+
+
+def _host_leaves() -> list[str]:
+    overhead = (name for name in LEAVES if name.startswith("overhead."))
+    return [name for name in overhead if name not in _DEVICE_OVERHEAD]
+
+
+def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttribution, Scales]:
+    """What is left between the profiled step and the timed one goes to who can have made it.
+
+    A profiler makes no host faster. Where the device bounds the step its kernels took longer or
+    shorter (clocks, power); where the host does, the host did; in between a longer timed step is
+    nobody's (``overhead.unexplained``). More than 2 % of the step is said.
+    """
+    attribution = found.attribution
+    leaves = dict(attribution.leaves_ns)
+    host_ns = sum(leaves[name] for name in _host_leaves())
+    owned_ns = float(attribution.kernels.owned_ns.sum())
+    more_ns = step_ns - attribution.step_ns
+    idle = _idle_share(found)
+    host = kernel = 1.0
+    if idle < BUSY_IDLE and owned_ns > 0 and owned_ns + more_ns > 0:
+        kernel = (owned_ns + more_ns) / owned_ns
+    elif host_ns > 0 and host_ns + more_ns >= 0 and (more_ns < 0 or idle > _HOST_BOUND_IDLE):
+        host = (host_ns + more_ns) / host_ns
+    elif more_ns > 0:
+        leaves["overhead.unexplained"] += more_ns
+    else:
+        host = kernel = step_ns / attribution.step_ns
+    for name in _host_leaves():
+        leaves[name] *= host
+    if host == kernel:
+        leaves["overhead.kernel_gap"] *= kernel
+    kernels = _timed(attribution.kernels, kernel, leaves)
+    notices = attribution.notices
+    if abs(more_ns) > SAID * step_ns:
+        notices = (*notices, _said(host, kernel, more_ns, idle))
     result = replace(
         attribution,
         step_ns=step_ns,
-        leaves_ns=scaled,
-        kernels=attribution.kernels.scaled(kernel),
-        idle=tuple(replace(gap, duration_ns=gap.duration_ns * host) for gap in attribution.idle),
+        leaves_ns=leaves,
+        kernels=kernels,
+        idle=tuple(
+            gap
+            if gap.leaf in _DEVICE_OVERHEAD and host != kernel
+            else replace(gap, duration_ns=gap.duration_ns * host)
+            for gap in attribution.idle
+        ),
+        notices=notices,
     )
     result.check()
     before = found.idle_before_ns * host
     return replace(found, attribution=result, idle_before_ns=before), Scales(host, kernel)
+
+
+def _timed(shares: KernelShares, factor: float, leaves: dict[str, float]) -> KernelShares:
+    """Kernels of another length, whose fixed cost and roofs stay; ``leaves`` are changed alike."""
+    if factor == 1.0:
+        return shares
+    owned = shares.owned_ns * factor
+    fixed = np.minimum(shares.fixed_ns, owned)
+    roof = np.minimum(shares.roof_ns, owned - fixed)
+    below = owned - fixed - roof
+    leaves[_FIXED_LEAF] += float((fixed - shares.fixed_ns).sum())
+    for regime, (at_roof, under) in enumerate(zip(ROOF_LEAF, BELOW_LEAF)):
+        rows = shares.regime == regime
+        leaves[at_roof] += float((roof - shares.roof_ns)[rows].sum())
+        leaves[under] += float((below - shares.below_ns)[rows].sum())
+    return replace(
+        shares, duration_ns=shares.duration_ns * factor, owned_ns=owned, fixed_ns=fixed,
+        page_faults_ns=shares.page_faults_ns * factor, roof_ns=roof, below_ns=below,
+    )  # fmt: skip
+
+
+def _said(host: float, kernel: float, more_ns: float, idle: float) -> str:
+    """Who was slower, in a sentence."""
+    length = time_text(abs(more_ns) * 1e-9)
+    which = "timed steps took {} longer than the profiled ones"
+    if more_ns < 0:
+        which = "profiled steps took {} longer than the timed ones, beyond the profiler's own cost"
+    text = f"The {which.format(length)}"
+    if host == kernel:
+        return f"{text}, more than their host time: all parts were scaled alike and may be wrong."
+    if kernel != 1.0:
+        changed = percent(abs(kernel - 1.0), 1)
+        return (
+            f"{text} while the device was busy: kernels differ by {changed} (clocks change with "
+            "power and heat), which stands under the kernels."
+        )
+    if host != 1.0:
+        return (
+            f"{text} while the device waited for its host: host times were multiplied by "
+            f"{host:.2f}, so that their parts are less certain."
+        )
+    return (
+        f"{text}, and the device was idle for {percent(idle)} of a step: whether host or device "
+        "was slower is not known, and the difference is unexplained."
+    )

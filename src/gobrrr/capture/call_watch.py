@@ -220,6 +220,11 @@ class CallWatch:
         return list({id(module): module for module in held if id(module) not in within}.values())
 
     @property
+    def inside_call(self) -> bool:
+        """Whether a module's call from outside any other is in progress, in the loop's thread."""
+        return self._open is not None
+
+    @property
     def settled(self) -> bool:
         """Whether modules have hooks of their own."""
         return self._settled

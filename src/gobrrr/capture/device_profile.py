@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +16,21 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
+from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.trace_steps import MARKED
 from gobrrr.capture.traces import read_trace
-from gobrrr.devices.backend import Backend, StepProfiler, StepTimer
+from gobrrr.devices.backend import Backend, DriverCalls, StepProfiler, StepTimer
 from gobrrr.devices.backends import gpu_in_use
-from gobrrr.timeline.data import Int64, KernelKind, Kernels, Timeline
+from gobrrr.devices.card import CardState
+from gobrrr.timeline.data import HostKind, Int64, KernelKind, Kernels, Timeline
 from gobrrr.timeline.errors import UserCodeError
+from gobrrr.timeline.intervals import union
+from gobrrr.timeline.names import GRAPH_REPLAY
 
+# The clock of the samples of lines.
+clock_ns = time.perf_counter_ns
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 RUN_AHEAD = (
@@ -48,6 +55,32 @@ class StepsOnDevice:
         self.start_block = _answering(timer.start_block)
         self.mark = _answering(timer.mark)
         self.end_block = _answering(timer.end_block)
+        self._synchronise = _answering(backend.synchronise)
+
+    def card_state(self) -> CardState | None:
+        """What its driver says once all work that it was given is done."""
+        self._synchronise()
+        return _answering(self.backend.card_state)()
+
+    def driver_calls(self) -> DriverCalls | None:
+        """What its allocator has asked of the driver so far; ``None``: not counted."""
+        memory = self.backend.memory()
+        return None if memory is None else memory.driver_calls()
+
+    @staticmethod
+    def left_alone_in(measured: Measurements) -> bool:
+        """Whether profiled steps did nothing on it: it holds tensors, the processor computes.
+
+        No kernel was recorded, no call that launches one and no op on a tensor of the device. Where
+        the profiler may not look at the device it may see no call either: then the ops tell.
+        """
+        timeline, ops = measured.device_timeline, measured.recorded
+        if timeline is None or len(timeline.kernels) or ops is None:
+            return False
+        calls = [op.call for op in ops]
+        places = {t.device for call in calls for t in (*call.tensors, *(call.outputs or ()))}
+        replays = any(call.name == GRAPH_REPLAY for call in calls)
+        return not (launched(timeline) or replays or places - {"cpu", "meta"})
 
     def lengths_of(self, step: Callable[[], object]) -> list[int]:
         """Lengths of a few steps in ns: of one alone the queue's draining would be a part."""
@@ -63,6 +96,11 @@ class StepsOnDevice:
         if profiler is None:
             raise RuntimeError(" ".join(self.backend.MISSING) or "no profiler sees this device")
         return DeviceProfiler(profiler, self.backend.synchronise)
+
+
+def launched(timeline: Timeline) -> bool:
+    """Whether a call was recorded that gives a device work."""
+    return bool((timeline.host.kind == HostKind.LAUNCH).any())
 
 
 def device_in_use() -> StepsOnDevice | None:
@@ -98,7 +136,8 @@ class DeviceProfiler:
     def __init__(self, profiler: StepProfiler, synchronise: Callable[[], None]) -> None:
         self._profiler = profiler
         self._synchronise = _answering(synchronise)
-        self.mark = _answering(profiler.mark)
+        self._mark = _answering(profiler.mark)
+        self._marked_ns: list[int] = []
         self._end_ranges: Callable[[], None] = lambda: None
 
     @property
@@ -111,7 +150,21 @@ class DeviceProfiler:
         # Which would not be told from a device that is gone.
         self._synchronise()
         self._profiler.start()
+        self._marked_ns = [clock_ns()]
         self._end_ranges = end_with_profiler()
+
+    def mark(self) -> None:
+        """A step has ended."""
+        self._mark()
+        self._marked_ns.append(clock_ns())
+
+    def ahead_ns(self, timeline: Timeline) -> int | None:
+        """How far this process's clock is ahead of the timeline's; ``None``: marks are missing."""
+        marks = step_marks(timeline)
+        if len(marks) != len(self._marked_ns):
+            return None
+        # The marks are made just before the clock is read: the least is nearest.
+        return int((np.array(self._marked_ns, np.int64) - marks).min())
 
     def abandon(self) -> None:
         """Stop without reading anything: the program ended or changed its steps."""
@@ -191,6 +244,15 @@ def steps_of_device(timeline: Timeline) -> Timeline:
         return replace(timeline, notices=(*timeline.notices, TOO_FEW_TO_DIVIDE))
     found = _between(marks, timeline)
     return found if found is timeline else replace(found, notices=(*found.notices, RUN_AHEAD))
+
+
+def idle_share(timeline: Timeline) -> float:
+    """The share of the steps' time in which nothing ran on the device."""
+    windows, kernels = timeline.steps, timeline.kernels
+    busy = union(
+        np.maximum(kernels.start_ns, windows[0, 0]), np.minimum(kernels.end_ns, windows[-1, 1])
+    )
+    return 1.0 - busy.total / max(1, int(windows[-1, 1] - windows[0, 0]))
 
 
 def _busiest_stream(kernels: Kernels) -> int:

@@ -14,12 +14,14 @@ from gobrrr.capture.program_facts import MadeFact, PaddingFact, ProgramFacts, Su
 from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
+from gobrrr.devices.backend import ALLOCATOR_RETRIES, DRIVER_ALLOCATIONS, DriverCalls
 from gobrrr.measure.load import MOSTLY_WAITED, Load
 from gobrrr.timeline.quantities import time_text
 from gobrrr.timeline.step_kinds import SeenSteps, StepWindow, WallTime
 
 if TYPE_CHECKING:
     from gobrrr.capture.profile import RawEvents
+    from gobrrr.devices.card import CardSpan
     from gobrrr.timeline.data import Timeline
     from gobrrr.timeline.graph import StepOp
 
@@ -152,6 +154,8 @@ class Measurements:
     ``plain_ns`` are unprofiled step lengths, in two lists: before and after the profiled steps.
     ``bare`` are further ones, by block, of which there are no windows; of the steps that figures
     are of (``kind.bare``) they are those of ``plain_ns``.
+    ``driver_calls``: of the device's allocator in ``driver_call_steps`` timed steps; ``None``: not
+    counted.
     ``efforts`` are what their thread did in timed steps, by window, in those too that turned out
     to have something beside the step.
     ``windows`` are all steps in order, whatever was done with them; the lists of windows beside
@@ -159,6 +163,7 @@ class Measurements:
     program did after the last of them, where it ended meanwhile. ``kind`` is set once steps have
     been told apart, and only steps of that kind are left. ``fused_optimizer``: an optimizer of the
     program has a fused implementation; ``None`` where none was seen.
+    ``card`` is what the driver said of the GPU before and after each block of timed steps.
     ``device_timeline`` holds the profiled steps of a program on a GPU (``profiled`` is then empty).
     ``disturbance`` says what else used the processors during those steps, if anything did (of
     several blocks the one that suffered most, by so much: ``severity``);
@@ -170,6 +175,7 @@ class Measurements:
     ``module_classes``: the class of each module that the recorded ops name, by its path.
     ``by_dispatch``: ops were timed through the dispatcher, not by torch's profiler.
     ``sampled`` are profiled steps with line samples (times from each step's start), for lines only.
+    ``sampled_timeline`` holds the same of a device, and ``line_samples`` are on its clock.
     ``made``: tensors that the recorded steps made of Python's objects; ``padding`` of their calls;
     ``subnormal``: their ops that met subnormal numbers.
     ``program`` tells what was noted beside the steps in the windows that it is given.
@@ -181,12 +187,17 @@ class Measurements:
     step_is: str = ""
     warmup_ns: list[int] = field(default_factory=list)
     plain_ns: list[list[int]] = field(default_factory=lambda: [[], []])
+    driver_calls: DriverCalls | None = None
+    driver_call_steps: int = 0
     efforts: dict[int, StepEffort] = field(default_factory=dict)
     profiled: list[RawEvents] = field(default_factory=list)
     sampled: list[tuple[RawEvents, list[LineSample]]] = field(default_factory=list)
+    sampled_timeline: Timeline | None = None
+    line_samples: list[LineSample] = field(default_factory=list)
     recorded: list[StepOp] | None = None
     device_timeline: Timeline | None = None
     thread: int = 0
+    card: tuple[CardSpan, ...] = ()
     disturbance: str | None = None
     severity: float = 0.0
     taken_away: bool = False
@@ -233,6 +244,24 @@ class Measurements:
         self.subnormal += () if numbers is None else numbers.facts()
         for name, why in getattr(recorder, "failures", {}).items():
             self.notices.append(f"{name} could not be recorded in full ({why}).")
+
+    def note_driver_calls(self, before: DriverCalls, after: DriverCalls, steps: int) -> None:
+        """Keep what a device's allocator asked of the driver in a block of timed steps."""
+        known = self.driver_calls or DriverCalls(0, 0)
+        retries, allocations = (now - then for now, then in zip(after, before))
+        self.driver_calls = DriverCalls(known.retries + retries, known.allocations + allocations)
+        self.driver_call_steps += steps
+
+    @property
+    def driver_call_counters(self) -> dict[str, float]:
+        """The same per step, by the names of counters; empty where there were none."""
+        calls, steps = self.driver_calls, self.driver_call_steps
+        if calls is None or not steps or not any(calls):
+            return {}
+        return {
+            ALLOCATOR_RETRIES: calls.retries / steps,
+            DRIVER_ALLOCATIONS: calls.allocations / steps,
+        }
 
     def not_profiled(self, why: str) -> None:
         """Keep why no profiler could be started, for whoever asks and for whoever reads."""
@@ -349,6 +378,16 @@ def steps_discarded(step_s: float, ops: int, *, device: bool) -> int:
     if device:
         return 2
     return 0 if ops > MANY_OPS or step_s > LONG_STEP_S else 1
+
+
+def device_steps_sampled(step_s: float, ops: int) -> int:
+    """Steps on a device whose lines are sampled: some 0.2 s of them, three at the least.
+
+    >>> device_steps_sampled(0.003, 100), device_steps_sampled(0.5, 100), \
+device_steps_sampled(0.003, 20_000)
+    (40, 3, 3)
+    """
+    return 3 if ops > MANY_OPS else max(3, min(40, math.ceil(0.2 / step_s)))
 
 
 def fills_profile(steps: int, ops: int) -> bool:

@@ -85,8 +85,19 @@ class Profiling:
 
     def put_timeline_into(self, result: Measurements) -> None:
         """The same on a device, whose first step and last have no window."""
-        result.device_timeline = self._profiler.stop()
-        result.profiled_windows += self._windows[1:-1]
+        if self._sampler is None:
+            result.device_timeline = self._profiler.stop()
+            result.profiled_windows += self._windows[1:-1]
+            return
+        samples = self._sampler.stop()
+        timeline = self._profiler.stop()
+        ahead_ns = self._profiler.ahead_ns(timeline)
+        if ahead_ns is None:
+            return
+        if not is_main_thread(result.thread) and NOT_ASKED not in result.notices:
+            result.notices.append(NOT_ASKED)
+        result.sampled_timeline = timeline
+        result.line_samples = [sample.from_start(ahead_ns) for sample in samples]
 
     def abandon(self) -> None:
         """End without reading anything."""

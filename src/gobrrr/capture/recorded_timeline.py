@@ -6,7 +6,6 @@ saw the same ops in the same order, so each profiled op is the recorded one of i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,15 +14,13 @@ from numpy.typing import NDArray
 
 from gobrrr.capture.align import match, recorded_as
 from gobrrr.capture.trace import NO_STACKS
-from gobrrr.capture.trace_names import STEP_PREFIX
+from gobrrr.capture.trace_names import STEP_PREFIX, is_graph_launch
 from gobrrr.timeline.data import HostKind, Int32, Int64, Timeline
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.names import GRAPH_REPLAY
 from gobrrr.timeline.nesting import inherited_minimum, nearest
 from gobrrr.timeline.ops import OpCall
 
-# ``cudaGraphLaunch``, ``hipGraphLaunch``, ``cuGraphLaunch``.
-_GRAPH_LAUNCH = re.compile(r"^(?:cuda|hip|cu)GraphLaunch")
 # Of which the profiler has the shapes if their lists are short.
 _ON_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
 # Below this share of ops with the name and shapes of a recorded one, names alone are compared.
@@ -157,7 +154,7 @@ def _graph_launches(timeline: Timeline, recorded: Sequence[StepOp]) -> tuple[Int
     -1 in steps that launched more or fewer than the recorded one; none where none was recorded.
     """
     host = timeline.host
-    is_graph = np.array([_GRAPH_LAUNCH.search(name) is not None for name in timeline.names], bool)
+    is_graph = np.array([is_graph_launch(name) for name in timeline.names], bool)
     launches = np.flatnonzero(is_graph[host.name] & (host.kind == HostKind.LAUNCH))
     replays = [i for i, op in enumerate(recorded) if op.call.name == GRAPH_REPLAY]
     if not replays:

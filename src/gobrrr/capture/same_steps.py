@@ -49,6 +49,11 @@ def same_steps(measured: Measurements) -> Measurements:
         places = [i for i, window in enumerate(found.windows) if not window.attached]
         lengths_ns = [found.windows[i].length_ns for i in places]
         measured = replace(measured, plain_windows=[places, []], plain_ns=[lengths_ns, []])
+    device_ns = {
+        window: length_ns
+        for windows, lengths in zip(measured.plain_windows, measured.plain_ns)
+        for window, length_ns in zip(windows, lengths)
+    }
     plain_ns, plain_windows = _plain(measured, found)
     bare, notices = _bare(measured, found), measured.notices
     # Of a device the steps' buffers are its own.
@@ -88,11 +93,12 @@ def same_steps(measured: Measurements) -> Measurements:
         varying=found.varying or uneven,
         tokens=found.shape[0].shapes[0][0] if is_one_token(found.shape) else None,
         others=others,
-        # A host runs ahead of its device: its windows are not the device's steps, and what makes
-        # it wait for the device is not beside them.
-        wall=wall_time(found, measured.lines_between, measured.after_last)
-        if timeline is None
-        else None,
+        wall=wall_time(
+            found,
+            measured.lines_between,
+            measured.after_last,
+            None if timeline is None else device_ns,
+        ),
         # Of bare steps the others, which are watched, say nothing.
         seen=seen_steps(found) if timeline is None and not bare else None,
         page_faults=_faults(counts, found.varying),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from gobrrr.capture.accelerators import known_backends
 from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.compiler_counters import graphs_compiled
 from gobrrr.capture.deferred_signals import signals_deferred
@@ -122,27 +123,11 @@ def _set_threads(threads: int | None) -> None:
 
 def _device_in_use() -> Any:
     """The GPU, if the program has put something on it (``device_profile``); ``None`` on a CPU."""
-    if "gobrrr.devices.backends" not in sys.modules and not _accelerator_begun():
-        # What knows all kinds of devices is not brought into the heap of a program that has none.
+    if known_backends() is None:
         return None
     from gobrrr.capture.device_profile import device_in_use
 
     return device_in_use()
-
-
-def _accelerator_begun() -> bool:
-    """Whether the program uses a kind of GPU that this PyTorch was built for.
-
-    Without asking whether one is there: that would begin to use CUDA, which no process that the
-    program forks later could then use.
-    """
-    torch = sys.modules.get("torch")
-    accelerator = getattr(torch, "accelerator", None)
-    kind = None if accelerator is None else accelerator.current_accelerator()
-    if kind is None:
-        return False
-    begun = getattr(getattr(torch, kind.type, None), "is_initialized", None)
-    return begun is None or bool(begun())
 
 
 class _Run:

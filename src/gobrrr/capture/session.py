@@ -30,6 +30,7 @@ from gobrrr.capture.measurements import (
     Measurements,
     Plan,
     bare_steps_planned,
+    device_steps_sampled,
     few_steps_notices,
     fills_profile,
     plain_steps_planned,
@@ -53,6 +54,8 @@ WARMUP, RECORD, TIME, PROFILE, SAMPLE, DONE = (
 )  # fmt: skip
 
 
+# A device that is idle for less of its steps is not waiting for lines of Python.
+LEAST_IDLE = 0.01
 # Timed steps after which it is asked whether the time allows for more.
 ASKED_EVERY = 4
 
@@ -75,6 +78,13 @@ def _dispatch_profiler() -> Any:
     from gobrrr.capture.dispatch_profile import DispatchProfiler
 
     return DispatchProfiler()
+
+
+def _idle_share(timeline: Any) -> float:
+    """``device_profile.idle_share``."""
+    from gobrrr.capture.device_profile import idle_share
+
+    return idle_share(timeline)
 
 
 def _sampler(thread: int) -> Any:
@@ -400,14 +410,19 @@ class Session:
                 self._profiled_wanted = len(self.result.profiled) + more
                 self._start_profiling(PROFILE, more + self._discarded())
                 return
-        self._after_sampling = self._time_more
-        self._sample_or(self._time_more, not self._log.knows_lines())
+            self._after_sampling = self._time_more
+            self._sample_or(self._time_more, not self._log.knows_lines())
+            return
+        # A second profile may leave later steps slower: after all that are timed.
+        self._after_sampling = lambda: self._enter(DONE, 0)
+        self._time_more()
 
     def _sample_or(self, go_on: Callable[[], None], wanted: bool) -> None:
         """Sample lines if they are ``wanted`` and can be had, or ``go_on``."""
-        can = self._device is None and self._step_s() <= VERY_LONG_STEP_S
+        can = self._step_s() <= VERY_LONG_STEP_S
         if can and self._any(SAMPLE, wanted and self._may_sample):
-            self._start_profiling(SAMPLE, 1 + 2 * self._discarded())
+            steps = 1 if self._device is None else device_steps_sampled(self._step_s(), self._ops)
+            self._start_profiling(SAMPLE, steps + 2 * self._discarded())
         else:
             go_on()
 
@@ -421,9 +436,18 @@ class Session:
 
     def _time_more(self) -> None:
         """Of steps that differ in size as many as a mean over them takes; then all is over."""
-        self._after_timing = lambda: self._enter(DONE, 0)
+        self._after_timing = self._lines_of_device
         more = self._varying and self._any("mean", steps_for_mean(self._plan, self.result))
         self._enter_timing(1, more) if more else self._after_timing()
+
+    def _lines_of_device(self) -> None:
+        """The last thing, where a device waits for the host; lines of a processor are known."""
+        timeline = self.result.device_timeline
+        waits = timeline is not None and _idle_share(timeline) > LEAST_IDLE
+        if timeline is None:
+            self._enter(DONE, 0)
+        else:
+            self._sample_or(self._after_sampling, waits)
 
     def _discarded(self) -> int:
         return steps_discarded(self._step_s(), self._ops, device=self._device is not None)
@@ -444,7 +468,8 @@ class Session:
                 self._profiling.start()
             else:
                 self._profiling = None
-                self.result.not_profiled(str(error))
+                if phase == PROFILE:
+                    self.result.not_profiled(str(error))
                 self._enter(DONE, 0)
                 return
         if phase == SAMPLE:
@@ -458,6 +483,9 @@ class Session:
     def _profile_ended(self) -> None:
         if self._profiling is None or self._profiling.interrupted:
             self.abandon()
+            if self.phase == SAMPLE and self._device is not None:
+                self._after_sampling()
+                return
             self._start_profiling(PROFILE, self._profiled_wanted + 1, own_profiler=True)
             return
         self._profiling.mark(self._log.last)
@@ -470,7 +498,11 @@ class Session:
             return
         self._profiling.put_timeline_into(self.result)
         self._profiling = None
-        self._enter_timing(1)
+        if not self._any("device", not self._device.left_alone_in(self.result)):
+            self._find_device, self._device = (lambda: None), None
+            self.restart()
+            return
+        self._enter_timing(1) if self.phase == PROFILE else self._after_sampling()
 
     def _take_profiled(self, *, cut: bool) -> None:
         """The steps in a row that were profiled are over; ``cut``: perhaps before all wanted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import random
 import sys
 import types
@@ -13,6 +14,8 @@ from functools import partial
 from typing import Any
 
 from gobrrr.devices import backends
+from gobrrr.devices.accelerator import free_bytes
+from gobrrr.measure.process_memory import free_memory_bytes
 
 # Attributes and items of these are plain values: nothing to walk into.
 _ATOMS = (
@@ -20,6 +23,9 @@ _ATOMS = (
     types.BuiltinFunctionType, types.CodeType, range, slice,
 )  # fmt: skip
 MOST_OBJECTS = 200_000
+# Copies lie on their device while they take less than this of what is free there: the steps that
+# are to come, of which nothing is known yet, need room for their activations.
+_SHARE_OF_FREE = 0.1
 # Objects of these packages hold the interpreter's or torch's machinery, not the program's state.
 _MACHINERY = (
     "logging", "threading", "concurrent", "asyncio", "multiprocessing", "importlib",
@@ -34,9 +40,10 @@ class Snapshot:
     """State reachable from some roots, taken when made, put back by ``restore``.
 
     Walks closures, defaults, the globals that a function names, ``self``, containers and the
-    attributes of objects. Tensors are cloned and written back in place, so that every reference
+    attributes of objects. Tensors are copied and written back in place, so that every reference
     stays valid; containers and object attributes get their former contents back. ``not_rewound``
-    names what cannot be put back (an iterator, a generator, an open file).
+    names what cannot be put back (an iterator, a generator, an open file). Copies of much of a
+    device's memory lie in the host's. Raises MemoryError if there is no room there either.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -45,6 +52,8 @@ class Snapshot:
         self._restorers: list[Callable[[], None]] = []
         self._keep: list[Any] = []
         self._seen: set[int] = set()
+        # Bytes that copies may still take on each device.
+        self._room: dict[Any, float] = {}
         self._rng = _rng_restorers()
         stack: list[tuple[Any, str]] = [(root, "") for root in roots]
         while stack and len(self._seen) < MOST_OBJECTS:
@@ -68,7 +77,7 @@ class Snapshot:
                     # .data, so that saved versions and leaf checks do not object.
                     # Nested tensors of the strided layout have no shape, and nothing resizes them.
                     if not tensor.is_nested and tensor.data.shape != data.shape:
-                        tensor.data = data.clone()
+                        tensor.data = data.to(tensor.device, copy=True)
                     else:
                         tensor.data.copy_(data)
                 if tensor.is_leaf:
@@ -126,14 +135,35 @@ class Snapshot:
         try:
             with torch.no_grad():
                 if tensor.layout == torch.strided and tensor.device.type != "meta":
-                    data = tensor.data.clone()
+                    data = self._copied(tensor.data)
                 grad = tensor.grad if tensor.is_leaf else None
                 if grad is not None and grad.layout == torch.strided:
-                    grad_data = grad.data.clone()
+                    grad_data = self._copied(grad.data)
         except (RuntimeError, NotImplementedError):
             self.not_rewound.append(f"a tensor of type {type(tensor).__name__}")
             return
         self._tensors.append((tensor, data, grad, grad_data))
+
+    def _copied(self, data: Any) -> Any:
+        import torch
+
+        device, size = data.device, data.nbytes
+        if device not in self._room:
+            free = free_bytes(device)
+            self._room[device] = math.inf if free is None else _SHARE_OF_FREE * free
+        if size <= self._room[device]:
+            self._room[device] -= size
+            try:
+                return data.clone()
+            except torch.OutOfMemoryError:
+                # What is free may lie in pieces.
+                self._room[device] = 0
+        host = free_memory_bytes()
+        if host is not None and size > host:
+            raise MemoryError
+        # Not pinned: PyTorch keeps pinned memory until the process ends, in powers of two, and to
+        # pin it takes longer than this one copy.
+        return data.to("cpu", copy=True)
 
     def _take_dict(self, value: dict[Any, Any], path: str) -> Iterator[tuple[Any, str]]:
         items = dict(value)
@@ -256,10 +286,13 @@ def _rng_restorers() -> list[Callable[[], None]]:
 @contextmanager
 def state_put_back(roots: tuple[Any, ...], notices: list[str]) -> Iterator[None]:
     """All that can be reached from some roots is afterwards as it was; adds what was not."""
+    snapshot = None
     try:
         snapshot = Snapshot(*roots)
     except (MemoryError, RuntimeError) as error:
         notices.append(f"State is not restored: copying it failed ({type(error).__name__}).")
+    if snapshot is None:
+        # Not while the error is held: it holds what was copied before it came.
         yield
         return
     if snapshot.not_rewound:

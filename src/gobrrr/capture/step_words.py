@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gobrrr.capture.steps import EXPLICIT, MODULE, OPTIMIZER, StepWatcher
+from gobrrr.capture.steps import EXPLICIT, MODULE, OPTIMIZER, REPLAY, StepWatcher
 from gobrrr.timeline.quantities import count
 
 _NAMED = 3
@@ -16,6 +16,9 @@ def phrase(watcher: StepWatcher) -> str:
         return "one `with gobrrr.step()` block"
     if watcher.source == MODULE:
         return f"one call of {watcher.module_name() or 'a module'}"
+    if watcher.source == REPLAY:
+        graphs = watcher.replays_of_step()
+        return "one replay of a CUDA graph" if graphs == 1 else f"{graphs} replays of CUDA graphs"
     if watcher.source == OPTIMIZER:
         return _of_optimizers(watcher)
     return "what ends with the `step()` of the program's own profiler"

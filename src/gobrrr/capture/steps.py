@@ -1,8 +1,10 @@
 """Where a step of the user's loop ends, found without touching the program.
 
 In order of precedence: ``with gobrrr.step():`` blocks, ``step()`` calls of the user's own
-``torch.profiler.profile``, optimizer steps, outermost ``nn.Module`` calls. A signal of higher
-precedence that shows up later takes over.
+``torch.profiler.profile``, optimizer steps, replays of a graph of kernels, outermost
+``nn.Module`` calls. A signal of higher precedence that shows up later takes over; so do replays
+where optimizer steps have become silent, being in the graph. A step that the program captures into
+a graph is left alone: nothing of it runs, and an event or a wait would end the capture.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from gobrrr.capture.accelerators import capturing
 from gobrrr.capture.bare_steps import BareSteps
 from gobrrr.capture.call_watch import CallWatch, in_backward
 from gobrrr.capture.cycle import CycleFinder
@@ -29,9 +32,13 @@ from gobrrr.capture.module_hooks import watch_module
 from gobrrr.capture.optimizer_hooks import around_optimizer_steps
 
 # Sources of boundaries, weakest first.
-MODULE, OPTIMIZER, PROFILER, EXPLICIT = "module", "optimizer", "profiler", "explicit"
-PRECEDENCE = (MODULE, OPTIMIZER, PROFILER, EXPLICIT)
-# Calls of other modules in a row, at the least, before one of them takes a silent one's place.
+MODULE, REPLAY, OPTIMIZER, PROFILER, EXPLICIT = (
+    "module", "replay", "optimizer", "profiler", "explicit",
+)  # fmt: skip
+PRECEDENCE = (MODULE, REPLAY, OPTIMIZER, PROFILER, EXPLICIT)
+# What falls silent once it is in a graph.
+_MAY_BE_CAPTURED = ("", MODULE, OPTIMIZER)
+# Calls of other modules (replays) in a row, at the least, before they take a silent one's place.
 _FEWEST_ELSEWHERE = 4
 
 # Outermost module calls without an optimizer anywhere after which none is looked for any more.
@@ -46,6 +53,13 @@ OPTIMIZER_STEP, MODULE_CALL = "optimizer", "call"
 _SELDOM, _HEAVIER, _FEWEST_HEAVY, _LOOK_EVERY = 4, 1.2, 3, 16
 
 _active: list[StepWatcher] = []
+
+
+def taken_over_by(source: str) -> tuple[str, ...]:
+    """The sources that are none any more once this one ends steps (``""``: unknown)."""
+    if source == REPLAY:
+        return tuple(each for each in _MAY_BE_CAPTURED if each)
+    return PRECEDENCE[: PRECEDENCE.index(source)] if source else ()
 
 
 def _forget() -> None:
@@ -125,7 +139,9 @@ class StepWatcher:
         self._calls = calls or CallWatch()
         self._source = ""
         modules = CycleFinder(repeats=1) if self._name else CycleFinder()
-        self._cycles = {MODULE: modules, OPTIMIZER: CycleFinder(repeats=2)}
+        self._cycles = {
+            MODULE: modules, REPLAY: CycleFinder(), OPTIMIZER: CycleFinder(repeats=2)
+        }  # fmt: skip
         self._known_cycle: tuple[Any, ...] = ()
         self._thread = self._installed_in = 0
         self._undo: dict[str, Callable[[], None]] = {}
@@ -140,6 +156,8 @@ class StepWatcher:
         self._takes_no_hook: weakref.ref[Any] | None = None
         self._of_hooked = self._elsewhere = 0
         self._fewest_elsewhere = _FEWEST_ELSEWHERE
+        # Replays since the last step of another source, and the most between two of these.
+        self._replays = self._most_replays = 0
         self.thread_changes = 0
         self.moved = False
         self._owner: Callable[[], threading.Thread | None] = lambda: None
@@ -171,6 +189,7 @@ class StepWatcher:
             return
         self._calls.install(self._installed_in)
         self._watch_optimizers()
+        self._watch_replays()
         self._watch_profilers()
         self._watch_modules()
 
@@ -224,6 +243,10 @@ class StepWatcher:
         """What was measured is calls of a module: too few steps of anything else came."""
         self._source = MODULE
 
+    def replays_of_step(self) -> int:
+        """How many graphs a step replays, where that is what ends it."""
+        return len(self._known_cycle)
+
     def modules_called(self) -> set[str]:
         """The modules that the program calls from outside any other, as far as they are known."""
         return {self._named(module) for module in self._calls.alive()} | self._named_modules
@@ -250,6 +273,25 @@ class StepWatcher:
             self._ended(OPTIMIZER, key)
 
         self._undo[OPTIMIZER] = around_optimizer_steps(after=after_step)
+
+    def _watch_replays(self) -> None:
+        # Light: it brings nothing of what knows the kinds of devices.
+        from gobrrr.devices.cuda.graphs import around_replays
+
+        self._undo[REPLAY] = around_replays(after=self._replayed)
+
+    def _replayed(self, graph: Any) -> None:
+        # A graph within a module's call, or a backward pass, is a part of these.
+        if self._only or self._calls.inside_call or in_backward():
+            return
+        self._replays += 1
+        if self._source != REPLAY:
+            fewest = max(_FEWEST_ELSEWHERE, 2 * self._most_replays)
+            if self._source not in _MAY_BE_CAPTURED or self._replays <= fewest:
+                return
+            # No longer stronger, now that it is silent.
+            self._source = self._source and MODULE
+        self._ended(REPLAY, id(graph))
 
     def _key_of(self, optimizer: Any) -> tuple[Any, ...]:
         """Its class, its number of parameters, and the first number that no other alive has.
@@ -414,6 +456,9 @@ class StepWatcher:
         if undo is not None:
             undo()
 
+    def _count_replays(self) -> None:
+        self._most_replays, self._replays = max(self._most_replays, self._replays), 0
+
     def _thread_changed(self, thread: int) -> None:
         before = self._owner()
         if self._thread:
@@ -425,7 +470,7 @@ class StepWatcher:
         self._thread, self._owner = thread, weakref.ref(threading.current_thread())
 
     def _ended(self, source: str, event: Any) -> None:
-        if self._only not in ("", source) or in_backward():
+        if self._only not in ("", source) or in_backward() or capturing():
             # No loop of the user's turns here, and a profiler that is started inside autograd's
             # engine ends with the node that runs.
             return
@@ -436,6 +481,8 @@ class StepWatcher:
         if alone and threading.get_native_id() == self._thread and not self._restart_pending:
             # The finder hears of it too: this may be the beginning of a longer cycle.
             self._cycles[source].push(event)
+            if source != REPLAY and self._replays:
+                self._count_replays()
             self.unfinished = 0
             self.ended[source] += 1
             self._on_boundary(source, False)
@@ -443,6 +490,8 @@ class StepWatcher:
         weaker = self._source and PRECEDENCE.index(source) < PRECEDENCE.index(self._source)
         if weaker:
             return
+        if source != REPLAY:
+            self._count_replays()
         if source != self._source:
             self._restart_pending = self._source != ""
             if self._restart_pending:

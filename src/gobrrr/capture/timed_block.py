@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr.capture.measurements import Measurements
+from gobrrr.devices.backend import DriverCalls
+from gobrrr.devices.card import CardSpan, CardState
 from gobrrr.measure.load import LoadWatch
 from gobrrr.timeline.errors import UserCodeError
 
@@ -21,7 +23,12 @@ class TimedBlock:
         self._watch = LoadWatch()
         self._open = True
         self._steps = 0
+        self._card: CardState | None = None
+        self._calls: DriverCalls | None = None
         if device is not None:
+            # Before the block begins: asking the driver takes a millisecond.
+            self._card = device.card_state()
+            self._calls = device.driver_calls()
             device.start_block()
 
     def mark(self) -> None:
@@ -39,6 +46,12 @@ class TimedBlock:
         if self._device is not None:
             # The host runs ahead of a device: its own clock says when steps were issued, not done.
             result.plain_ns[self._block][self._first(result) :] = self._device.end_block()
+            after = self._device.card_state()
+            if self._card is not None and after is not None:
+                result.card = (*result.card, CardSpan(self._card, after, self._steps))
+            calls = self._device.driver_calls()
+            if calls is not None and self._calls is not None:
+                result.note_driver_calls(self._calls, calls, self._steps)
 
     def cut_short(self, result: Measurements) -> None:
         """The program has ended inside the block: keeps what its steps took, if that is known."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture import trace_link
+from gobrrr.capture.records import check_records, notices_of
 from gobrrr.capture.trace_args import parse_call
 from gobrrr.capture.trace_collectives import find_collectives, moved_bytes
 from gobrrr.capture.trace_columns import TraceColumns, read_columns
@@ -26,6 +27,7 @@ from gobrrr.timeline.data import (
     Kernels,
     OtherDevice,
     Phase,
+    Stalls,
     Timeline,
 )
 from gobrrr.timeline.errors import InputError
@@ -67,6 +69,7 @@ def read(path: str | os.PathLike[str]) -> Timeline:
     columns = read_columns(path)
     trace_link.sort_columns(columns)
     notices = _ignored_notices(columns)
+    correlations = distinct(columns.device.column("correlation"))
     others = _set_others_aside(columns, notices)
     host, device = columns.host, columns.device
     texts = tuple(columns.names)
@@ -96,6 +99,11 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         raise InputError(f"{path}: nothing that was recorded takes any time")
     recorded = _recorded(columns, kind, program)
     kernels = replace(kernels, twin=repeated_by(kernels))
+    answered = np.isin(host.column("correlation"), correlations)
+    answered[launch[launch >= 0]] = True
+    records = check_records(spans, kernels, names, answered) if len(kernels) else None
+    ran_on = _device_of_kernels(columns, texts)
+    notices += notices_of(records, ran_on.kind)
     early = kernels.twin >= 0
     if early.any():
         took = time_text(float((kernels.end_ns - kernels.start_ns)[early].sum()) * 1e-9)
@@ -117,7 +125,7 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         kernels=kernels,
         steps=steps.windows,
         step_names=steps.names,
-        device=_device_of_kernels(columns, texts),
+        device=ran_on,
         step_thread=step_thread,
         rank=_rank_field(columns, "rank"),
         world_size=_rank_field(columns, "world_size"),
@@ -129,7 +137,15 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         events=columns.events,
         base_ns=columns.header.base_ns,
         others=others,
+        stalls=_stalls(columns),
+        records=records,
     )
+
+
+def _stalls(columns: TraceColumns) -> Stalls:
+    found = columns.stalls
+    order = np.argsort(found.column("start"), kind="stable")
+    return Stalls(*(found.column(name)[order] for name in ("start", "end", "name")))
 
 
 def _ignored_notices(columns: TraceColumns) -> list[str]:

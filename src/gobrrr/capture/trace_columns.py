@@ -119,6 +119,9 @@ class TraceColumns:
             start=np.int64, route=np.uint8, begins=np.uint8, id=np.int64, thread=np.int32
         )
     )
+    stalls: Growing = field(
+        default_factory=lambda: Growing(start=np.int64, end=np.int64, name=np.int32)
+    )
     events: int = 0
     device_ids: Numbering = field(default_factory=Numbering)
     stream_ids: Numbering = field(default_factory=Numbering)
@@ -192,6 +195,8 @@ def _add_chunk(columns: TraceColumns, chunk: Chunk, exact: bool, unread: set[Rou
             _add_flows(columns, route, events, start)
         elif route in (Route.KERNEL, Route.COPY, Route.MEMSET):
             _add_device(columns, route, events, start, end)
+        elif route is Route.STALL:
+            columns.stalls.add(start=start, end=end, name=_names(columns, events))
         else:
             _add_host(columns, route, events, start, end)
     return len(lists[Route.LAUNCH_FLOW]) if Route.LAUNCH_FLOW in unread else 0

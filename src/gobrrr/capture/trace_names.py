@@ -30,6 +30,7 @@ class Route(IntEnum):
     LAUNCH_FLOW = 8
     BACKWARD_FLOW = 9
     FOREIGN = 10
+    STALL = 11
 
 
 _ROUTES = {
@@ -45,11 +46,12 @@ _ROUTES = {
     "ac2g": Route.LAUNCH_FLOW, "async_cpu_to_gpu": Route.LAUNCH_FLOW, "async": Route.LAUNCH_FLOW,
     "fwdbwd": Route.BACKWARD_FLOW, "forward_backward": Route.BACKWARD_FLOW,
     "async_gpu": Route.LAUNCH_FLOW,
+    "overhead": Route.STALL,
 }  # fmt: skip
 # Every category that Kineto or PyTorch writes, as spelled; "" is what PyTorch 1.9 gives to arrows'
 # ends and marks.
 KNOWN_CATEGORIES: tuple[str, ...] = (
-    *_ROUTES, "", "Operator", "Runtime", "Kernel", "Memcpy", "Memset", "Trace", "overhead",
+    *_ROUTES, "", "Operator", "Runtime", "Kernel", "Memcpy", "Memset", "Trace",
     "cpu_instant_event", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "External",
     "mtia_runtime", "mtia_ccp_events", "mtia_insight", "mtia_workloadd", "xpu_runtime",
     "xpu_driver", "xpu_sync", "hpu_op", "glow_runtime", "collective_comm", "fpga_runtime",
@@ -101,6 +103,16 @@ _BLOCKING_COPY = re.compile(r"Memcpy (?:HtoD|DtoH) .*Pageable|Memcpy DtoH \(Devi
 def is_blocking_copy(kernel_name: str) -> bool:
     """Whether the call that made this copy waited for it."""
     return _BLOCKING_COPY.search(kernel_name) is not None
+
+
+# ``cudaGraphLaunch``, ``hipGraphLaunch``, ``cuGraphLaunch``.
+_GRAPH_LAUNCH = re.compile(r"^(?:cuda|hip|cu)GraphLaunch")
+
+
+@_of_name
+def is_graph_launch(call_name: str) -> bool:
+    """Whether a call of the runtime launches a graph of kernels."""
+    return _GRAPH_LAUNCH.search(call_name) is not None
 
 
 _WITHIN_DEVICE = re.compile(r"Memcpy DtoD|Memcpy AtoA|CopyDeviceToDevice")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import mean, median_low
@@ -28,6 +28,7 @@ def wall_time(
     found: Sorted,
     lines_of: LinesOf = lambda *_: Counter(),
     after_last: StepWindow | None = None,
+    device_ns: Mapping[int, int] | None = None,
 ) -> WallTime | None:
     """What the wall time goes to; ``None`` where nothing but steps was seen too rarely to tell.
 
@@ -36,10 +37,15 @@ def wall_time(
     one. How long it takes comes from undisturbed ones, without those that compile. ``found`` is as
     ``with_slow_steps`` gives it, where lines are looked at. ``after_last``: what the program did
     between its last step and its end; without it the last of its evaluations would be missing.
+    ``device_ns``: how long timed windows are on a device that the host runs ahead of.
     """
     plain = [i for i, window in enumerate(found.windows) if window.phase == PLAIN]
     usual = _lines_of_steps(found, lines_of)
-    own = [found.step_ns(i) for i in plain if found.own[i]]
+    if device_ns is None:
+        own = [found.step_ns(i) for i in plain if found.own[i]]
+    else:
+        own = [float(length_ns) for i, length_ns in device_ns.items() if found.pure(i)]
+        found = _on_device(found, device_ns, mean(own)) if own else found
     if not own:
         return None
     count = len(found.windows)
@@ -67,6 +73,7 @@ def wall_time(
     each = {name: _typical(lengths[name] or disturbed[name]) for name in {*lengths, *disturbed}}
     # Nothing tells a gap in a step that gobrrr itself has made longer.
     plainly = sum(not window.attached for window in found.windows)
+    plainly = plainly if device_ns is None else len(device_ns)
     seen = {name: plainly if name == BETWEEN else count for name in each}
     times = {name: _times(places[name], count, seen[name]) for name in each}
     total = steps_ns + sum(each[name] * times[name] / count for name in each)
@@ -82,6 +89,28 @@ def wall_time(
     ]
     parts.sort(key=lambda part: -part.share)
     return WallTime(steps_ns / total, tuple(parts), count)
+
+
+def _on_device(found: Sorted, device_ns: Mapping[int, int], step_ns: float) -> Sorted:
+    """The same, where what a timed window holds beside its step is as long as on the device.
+
+    A host that is ahead does other things for nothing, or waits in them for steps that it issued
+    before. Windows of the device, from event to event, tile the wall time as well: what one has
+    beyond a step is what stands beside it. A gap without a name in another window is nothing: the
+    first steps load what a device runs.
+    """
+    windows = list(found.windows)
+    extras = [tuple(extra for extra in some if extra.name != BETWEEN) for some in found.extras]
+    for i in device_ns:
+        extras[i] = found.extras[i]
+    for i, length_ns in device_ns.items():
+        if not found.own[i]:
+            windows[i] = replace(windows[i], begin_ns=windows[i].end_ns - length_ns)
+        elif extras[i]:
+            scale = max(0.0, length_ns - step_ns) / sum(extra.time_ns for extra in extras[i])
+            some = tuple(replace(extra, time_ns=extra.time_ns * scale) for extra in extras[i])
+            extras[i] = some if scale else ()
+    return replace(found, windows=tuple(windows), extras=tuple(extras))
 
 
 def _after_last(window: StepWindow, pattern: tuple[Alike, ...]) -> tuple[Extra, ...]:

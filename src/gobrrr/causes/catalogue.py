@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gobrrr.causes.allocator_retries import ALLOCATOR_RETRIES_CAUSE
 from gobrrr.causes.cause import Cause
 from gobrrr.causes.collector import COLLECTED_BY_HAND, COLLECTOR
 from gobrrr.causes.concatenated_cache import CONCATENATED_CACHE
@@ -85,6 +86,7 @@ CAUSES: tuple[Cause, ...] = (
     PROFILER_LEFT_ON,
     DETERMINISTIC_MODE,
     EMPTY_CACHE,
+    ALLOCATOR_RETRIES_CAUSE,
     CUDNN_BENCHMARK,
     HEAP_TRIM,
 )

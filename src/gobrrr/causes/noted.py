@@ -95,7 +95,7 @@ def most_saved(facts: Facts) -> float:
     """
     if not facts.on_gpu or facts.step_s <= 0:
         return 1.0
-    idle = min(1.0, facts.leaf_s("overhead") / facts.step_s)
+    idle = min(1.0, facts.host_overhead_s / facts.step_s)
     return (1 - facts.steps_share) + facts.steps_share * idle
 
 

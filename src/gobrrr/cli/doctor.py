@@ -17,6 +17,7 @@ from typing import Any
 
 from gobrrr.capture.private_names import lacking
 from gobrrr.devices.backends import gpus_here
+from gobrrr.devices.cuda.probes import gpu_checks
 from gobrrr.measure.load import usable_processors
 from gobrrr.measure.torch_profiler import profiler_of_torch
 from gobrrr.timeline.quantities import si
@@ -120,6 +121,8 @@ def torch_checks() -> Iterator[Check]:
             yield Check(subject, finding, True)
         except Exception as error:
             yield Check(subject, f"missing: {type(error).__name__}: {error}"[:120], False)
+    for row in gpu_checks(torch):
+        yield Check(*row)
 
 
 def _build(torch: Any) -> str:

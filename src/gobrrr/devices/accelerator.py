@@ -8,25 +8,75 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from gobrrr.devices.backend import DriverCalls
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.devices.identity import DeviceIdentity
 from gobrrr.measure.torch_profiler import profiler_of_torch
 
+# A kind of device.
+Kind = TypeVar("Kind", bound="AcceleratorBackend")
+
 
 def wait_for(kind: str) -> None:
-    """Wait for the current device of a kind (PyTorch's name), if this process uses one."""
+    """Wait for each device of a kind (PyTorch's name) that this process uses."""
     torch = sys.modules.get("torch")
     if torch is None or not is_initialised(torch, kind):
         return
-    torch.accelerator.synchronize()
+    for index in devices_with_tensors(torch, kind):
+        torch.accelerator.synchronize(index)
+
+
+def allocated_bytes(torch: Any, kind: str) -> list[int]:
+    """What the tensors of this process take on each device of a kind."""
+    module = getattr(torch, kind)
+    if not hasattr(module, "memory_allocated"):
+        # Apple's, of which there is one.
+        return [int(module.current_allocated_memory())]
+    return [int(module.memory_allocated(index)) for index in range(module.device_count())]
+
+
+def devices_with_tensors(torch: Any, kind: str) -> tuple[int, ...]:
+    """The devices of a kind that hold tensors of this process; the current one where none does.
+
+    The current one is not among them for being that: a program may put all on ``cuda:1``, and the
+    first event or wait on a device takes some 500 MB of it.
+    """
+    held = tuple(index for index, size in enumerate(allocated_bytes(torch, kind)) if size)
+    return held or (_current_device(torch, kind),)
+
+
+def busiest_device(torch: Any, kind: str) -> int:
+    """The device of a kind that holds most of this process; the current one where none does."""
+    held = allocated_bytes(torch, kind)
+    return held.index(max(held)) if any(held) else _current_device(torch, kind)
+
+
+def _current_device(torch: Any, kind: str) -> int:
+    module = getattr(torch, kind)
+    return int(module.current_device()) if hasattr(module, "current_device") else 0
+
+
+def free_bytes(device: Any) -> int | None:
+    """What this process may still take of a device (``torch.device``); ``None`` if not told.
+
+    What is free there, and what the allocator has reserved for tensors that are gone.
+    """
+    import torch
+
+    module: Any = getattr(torch, device.type, None)
+    if not (is_initialised(torch, device.type) and hasattr(module, "mem_get_info")):
+        return None
+    free, _ = module.mem_get_info(device)
+    return int(free + module.memory_reserved(device) - module.memory_allocated(device))
 
 
 def profiler_runs() -> bool | None:
@@ -54,37 +104,61 @@ def is_initialised(torch: Any, kind: str) -> bool:
 
 
 class EventTimer:
-    """Steps between events on the current stream."""
+    """Steps between events on the current streams of all devices that hold tensors."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._events: list[Any] = []
+        self._events: dict[int, list[Any]] = {}
 
     def start_block(self) -> None:
-        """Wait for the device, then mark the start of a block of steps."""
+        """Wait for the devices, then mark the start of a block of steps."""
+        import torch
+
         wait_for(self._kind)
-        self._events = []
+        self._events = {index: [] for index in devices_with_tensors(torch, self._kind)}
         self.mark()
 
     def mark(self) -> None:
-        """The end of a step, as an event on the current stream: nothing waits for it."""
+        """The end of a step, as an event on each device: nothing waits for it."""
         import torch
 
-        event = torch.Event(self._kind, enable_timing=True)
-        event.record()
-        self._events.append(event)
+        for index, events in self._events.items():
+            event = torch.Event(self._kind, enable_timing=True)
+            # Without a stream it would be on the current device.
+            event.record(torch.accelerator.current_stream(index))
+            events.append(event)
 
     def end_block(self) -> list[int]:
-        """Wait for the device; the lengths of the steps between marks, in ns."""
+        """Wait for the devices; the lengths of the steps between marks, in ns."""
         wait_for(self._kind)
-        pairs = zip(self._events, self._events[1:])
-        lengths = [round(before.elapsed_time(after) * 1e6) for before, after in pairs]
-        self._events = []
-        return lengths
+        lengths = [
+            [round(before.elapsed_time(after) * 1e6) for before, after in pairwise(events)]
+            for events in self._events.values()
+        ]
+        self._events = {}
+        return lengths_of_steps(lengths)
+
+
+def lengths_of_steps(of_devices: Sequence[Sequence[int]]) -> list[int]:
+    """Lengths in ns of steps on several devices, from those between each device's own marks.
+
+    A step is over when the last device has done it. All began the block together, having been
+    waited for, so a device's marks lie at the sums of its lengths, and a step lasts from the
+    latest mark of the one before to its own latest. The longest of a step's lengths instead would
+    count twice where devices hand work on: layers spread over two of them end a step on the first
+    (the backward pass comes back to it), a step that is late there and one that is late on the
+    second would both be long, and their sum longer than the block. A device that only holds
+    tensors reaches its marks as they are given, before the one that works, and decides nothing.
+    """
+    ends = [max(marks) for marks in zip(*map(accumulate, of_devices))]
+    return [end - begin for begin, end in pairwise((0, *ends))]
 
 
 class TraceProfiler:
     """PyTorch's profiler on host and device, steps marked by ranges."""
+
+    # Before anything is kept.
+    LAUNCHES_BEFORE = 10
 
     def __init__(self, kind: str, activity: str) -> None:
         self._kind, self._activity = kind, activity
@@ -103,12 +177,27 @@ class TraceProfiler:
         device = getattr(ProfilerActivity, self._activity)
         # What ran before is no part of the first step.
         wait_for(self._kind)
-        activities = [ProfilerActivity.CPU, device]
+        activities = {ProfilerActivity.CPU, device}
         self._profile = profiler_of_torch(
             activities=activities, record_shapes=True, only_exported=True
         )
-        self._profile.start()
+        # Kineto asks for its buffers in the launch that first needs one, which is far longer: one
+        # of gobrrr's, before anything is kept (pytorch/kineto#1020). No step of the program's runs
+        # here: a profiler that it opens and closes meanwhile makes the start crash (torch 2.13).
+        self._profile.prepare_trace()
+        with suppress(RuntimeError):
+            self._launch_some()
+        self._profile.start_trace()
         self._enter()
+
+    def _launch_some(self) -> None:
+        import torch
+
+        with torch.no_grad():
+            value = torch.zeros(1, device=self._kind)
+            for _ in range(self.LAUNCHES_BEFORE):
+                value = value + 1
+        wait_for(self._kind)
 
     def _enter(self) -> None:
         import torch
@@ -176,62 +265,50 @@ class SideStream:
 
 
 class AllocatorMeter:
-    """The caching allocator's own count."""
+    """The caching allocator's own count, of one device."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, index: int) -> None:
         import torch
 
-        self._kind = kind
+        self._kind, self._index = kind, index
         # On torch.accelerator since PyTorch 2.9; before, in the module of the kind.
         here = torch.accelerator
         self._module = here if hasattr(here, "max_memory_allocated") else getattr(torch, kind)
 
     def held_bytes(self) -> int:
         """Bytes of tensors that live."""
-        return int(self._module.memory_allocated())
+        return int(self._module.memory_allocated(self._index))
 
     def start_peak(self) -> None:
         """Wait for the device and forget the most that was held."""
         wait_for(self._kind)
-        self._module.reset_peak_memory_stats()
+        self._module.reset_peak_memory_stats(self._index)
 
     def peak_bytes(self) -> int:
         """Wait for the device; the most that was held since."""
         wait_for(self._kind)
-        return int(self._module.max_memory_allocated())
+        return int(self._module.max_memory_allocated(self._index))
 
-
-def profiler_event_ns(kind: str, activity: str, repeats: int = 5, calls: int = 300) -> float:
-    """Host ns that the profiler adds per event: smallest ops with it and without.
-
-    An op on a device is two events, itself and its launch; fewer calls than the launch queue holds,
-    so that none waits for the device. The best of ``repeats`` each.
-    """
-    import torch
-
-    one, other = (torch.ones(1, device=kind) for _ in range(2))
-    out = torch.empty(1, device=kind)
-
-    def loop() -> int:
-        wait_for(kind)
-        begin = time.perf_counter_ns()
-        for _ in range(calls):
-            torch.add(one, other, out=out)
-        return time.perf_counter_ns() - begin
-
-    with torch.no_grad():
-        loop()
-        off = min(loop() for _ in range(repeats))
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        activities.append(getattr(torch.profiler.ProfilerActivity, activity))
-        with profiler_of_torch(activities=activities, record_shapes=True, only_exported=True):
-            loop()
-            on = min(loop() for _ in range(repeats))
-    return max(0.0, (on - off) / (2 * calls))
+    def driver_calls(self) -> DriverCalls | None:
+        """On all devices of the kind; ``None`` where this version or kind does not count them."""
+        if not hasattr(self._module, "memory_stats"):
+            return None
+        stats = [self._module.memory_stats(i) for i in range(self._module.device_count())]
+        if not any("num_device_alloc" in each for each in stats):
+            return None
+        retries, allocations = (
+            sum(int(each.get(name, 0)) for each in stats)
+            for name in ("num_alloc_retries", "num_device_alloc")
+        )
+        return DriverCalls(retries, allocations)
 
 
 class AcceleratorBackend:
     """A ``Backend`` by PyTorch's own means; a kind of GPU says what it can do beyond them.
+
+    Args:
+        index: which of the devices of its kind it is; by default the one that works most, told by
+            what it holds of this process.
 
     Attributes:
         TYPE: PyTorch's name for the kind of device.
@@ -247,6 +324,21 @@ class AcceleratorBackend:
     ACTIVITY: str | None = None
     COUNTS_MEMORY = False
     HAS_STREAMS = True
+
+    def __init__(self, index: int | None = None) -> None:
+        self._index = index
+
+    def at(self: Kind, index: int) -> Kind:
+        """The same kind of device: the one with that number."""
+        return type(self)(index)
+
+    def _device(self, torch: Any) -> int:
+        """Its number, as PyTorch counts."""
+        if self._index is not None and self._index < getattr(torch, self.TYPE).device_count():
+            return self._index
+        if not is_initialised(torch, self.TYPE):
+            return _current_device(torch, self.TYPE)
+        return busiest_device(torch, self.TYPE)
 
     def _torch(self) -> Any:
         """PyTorch, if this process has begun to use such a device; else ``None``."""
@@ -266,32 +358,21 @@ class AcceleratorBackend:
         return replace(found, notices=(*found.notices, *self.MISSING))
 
     def synchronise(self) -> None:
-        """Wait for the current device, if this process uses one."""
+        """Wait for each device that this process uses."""
         wait_for(self.TYPE)
 
     def in_use(self) -> bool:
         """Whether PyTorch's allocator holds anything, on any of the devices."""
         torch = self._torch()
-        return torch is not None and self.allocated_bytes(torch) > 0
-
-    def allocated_bytes(self, torch: Any) -> int:
-        """Of all devices of the kind together."""
-        module = getattr(torch, self.TYPE)
-        return sum(int(module.memory_allocated(i)) for i in range(module.device_count()))
+        return torch is not None and any(allocated_bytes(torch, self.TYPE))
 
     def timer(self) -> EventTimer:
-        """Events on the current stream."""
+        """Events on the current streams."""
         return EventTimer(self.TYPE)
 
     def profiler(self) -> TraceProfiler | None:
         """PyTorch's."""
         return None if self.ACTIVITY is None else TraceProfiler(self.TYPE, self.ACTIVITY)
-
-    def profiler_event_ns(self) -> float | None:
-        """Measured with the smallest op; unknown while the program's own profiler is on."""
-        if self.ACTIVITY is None or profiler_runs():
-            return None
-        return profiler_event_ns(self.TYPE, self.ACTIVITY)
 
     def streams(self) -> SideStream | None:
         """PyTorch's."""
@@ -301,14 +382,26 @@ class AcceleratorBackend:
         """Nothing to watch: PyTorch has graphs of kernels for CUDA and ROCm alone."""
         return lambda: None
 
+    def capturing(self) -> bool:
+        """Asked of the current stream; false where this PyTorch has no graphs of such kernels."""
+        # At each step's end, on a processor too: nothing more is asked than that takes.
+        module: Any = getattr(sys.modules.get("torch"), self.TYPE, None)
+        asked = getattr(module, "is_current_stream_capturing", None)
+        return asked is not None and bool(module.is_initialized() and asked())
+
     def memory(self) -> AllocatorMeter | None:
         """Of the caching allocator; ``None`` where this process does not use the device."""
-        if not self.COUNTS_MEMORY or self._torch() is None:
+        torch = self._torch()
+        if not self.COUNTS_MEMORY or torch is None:
             return None
-        return AllocatorMeter(self.TYPE)
+        return AllocatorMeter(self.TYPE, self._device(torch))
 
     def held_by_others_bytes(self) -> int | None:
         """None: PyTorch says what is free for few kinds of device."""
+        return None
+
+    def card_state(self) -> CardState | None:
+        """None: each vendor's driver has a library of its own."""
         return None
 
     def random_states(self) -> tuple[Any, ...]:

@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.identity import DeviceIdentity
+
+# What these are called where they are counted per step.
+ALLOCATOR_RETRIES, DRIVER_ALLOCATIONS = "allocator_retries", "driver_allocations"
+
+
+class DriverCalls(NamedTuple):
+    """How often PyTorch's allocator of a device has turned to the driver.
+
+    Attributes:
+        retries: it found no room, gave its cached blocks back and asked again.
+        allocations: calls that asked for memory.
+    """
+
+    retries: int
+    allocations: int
 
 
 class StepTimer(Protocol):
@@ -66,6 +82,9 @@ class MemoryMeter(Protocol):
     def peak_bytes(self) -> int:
         """Wait for the device; the most that was held since ``start_peak``."""
 
+    def driver_calls(self) -> DriverCalls | None:
+        """Of this process so far, without waiting; ``None`` where they are not counted."""
+
 
 class Backend(Protocol):
     """One kind of device. A module with these names is one, and so is an object."""
@@ -82,8 +101,14 @@ class Backend(Protocol):
     def MISSING(self) -> tuple[str, ...]:  # noqa: N802
         """Sentences on what gobrrr cannot do on such a device."""
 
+    def at(self, index: int) -> Backend:
+        """The same kind of device: the one with that number, as PyTorch counts."""
+
     def identify(self) -> DeviceIdentity | None:
-        """The device of this kind that PyTorch would use; ``None`` where there is none."""
+        """The device of this kind that works for this process; ``None`` where there is none.
+
+        Of several the one that holds most of its tensors, else the one that PyTorch would use.
+        """
 
     def operator_threads(self, wanted: int | None) -> int:
         """Threads of PyTorch's operators that the ceilings hold for; 1 if they do not matter."""
@@ -103,9 +128,6 @@ class Backend(Protocol):
     def profiler(self) -> StepProfiler | None:
         """``None`` where PyTorch's profiler does not see what runs on the device."""
 
-    def profiler_event_ns(self) -> float | None:
-        """What recording one event costs the host, in ns; ``None`` if that is not measured."""
-
     def streams(self) -> Streams | None:
         """``None`` where all that a device is given runs in one order."""
 
@@ -115,8 +137,14 @@ class Backend(Protocol):
     def memory(self) -> MemoryMeter | None:
         """``None`` where PyTorch's allocator does not count."""
 
+    def capturing(self) -> bool:
+        """Whether what this thread launches now goes into a graph of kernels: nothing runs."""
+
     def held_by_others_bytes(self) -> int | None:
         """What other processes hold of its memory, about; ``None`` if that cannot be told."""
+
+    def card_state(self) -> CardState | None:
+        """Clocks, power, heat and other processes now; ``None`` where no driver tells."""
 
     def random_states(self) -> tuple[Any, ...]:
         """The states of its random generators, as tensors; none where it is not in use."""

@@ -54,6 +54,11 @@ def gpus_here() -> tuple[tuple[Backend, DeviceIdentity], ...]:
     return tuple((backend, device) for backend, device in found if device is not None)
 
 
+def capturing() -> bool:
+    """Whether what this thread launches now goes into a graph of kernels."""
+    return any(backend.capturing() for backend in BACKENDS if backend.IS_GPU)
+
+
 def synchronise() -> None:
     """Wait for every device that this process uses."""
     for backend in BACKENDS:

@@ -23,6 +23,8 @@ class Ceiling:
         unit: ``FLOP/s``, ``op/s``, ``B/s``, ``B`` or ``s``.
         how: measured here, from a data sheet, or given by the user.
         source: for a measurement the shape or size that reached it; for a data sheet its URL.
+        sm_hz: the clock of a GPU's multiprocessors at the end of the measurement; ``None`` if it
+            was not read.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Ceiling:
     unit: str
     how: How
     source: str
+    sm_hz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +93,14 @@ class Ceilings:
 
     ``rows`` by name. Names in use:
 
-    - ``matrix.<dtype>`` FLOP/s (``matrix.tf32`` for float32 inputs with TF32 allowed),
+    - ``matrix.<dtype>`` FLOP/s (``matrix.tf32`` for float32 inputs with TF32 allowed;
+      ``matrix.float8_e4m3fn.precise`` with partial sums kept in float32),
     - ``vector.<dtype>`` FLOP/s with fused multiply-add, ``vector.<dtype>.multiply`` without,
       ``vector.<dtype>.exp`` evaluations/s (``op/s``) of a transcendental,
     - ``memory.<level>.{read,copy,write,triad,update,copy_nontemporal}`` B/s,
       ``memory.<level>.capacity`` B, with level ``l1``, ``l2``, ``l3``, ``dram``;
       ``...read.1thread`` for one thread,
-    - ``kernel.fixed`` s (a kernel that does nothing), ``launch.latency`` s, ``synchronise`` s,
+    - ``kernel.fixed`` s (the shortest kernel), ``launch.latency`` s, ``synchronise`` s,
       ``copy.h2d``, ``copy.d2h`` B/s, ``host.python_adds`` op/s, ``host.dispatches`` op/s,
       ``parallel.fork_join`` s, ``page_fault`` s, ``page_fault.size`` B,
     - ``operator.<name>``: elements/s of PyTorch's own operators on a CPU (``cpu.operators``), of
@@ -109,6 +113,8 @@ class Ceilings:
     notices: tuple[str, ...] = field(default=())
     # Whether some are missing only because memory was taken: another time they can be measured.
     short_of_memory: bool = False
+    # Why they are not what the device can do at other times, as a clause; empty if they are.
+    disturbed: str = ""
 
     @property
     def busy(self) -> bool:

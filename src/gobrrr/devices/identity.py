@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class DeviceIdentity:
         caches: data caches from the smallest; of one core, as a process sees them.
         isa: instruction sets that matter to arithmetic; a GPU's architecture.
         driver: version of CUDA or ROCm; empty on a CPU.
+        index: its number among those of its kind, as PyTorch counts. Two of one make are one device
+            to whoever keeps what was measured.
     """
 
     name: str
@@ -43,3 +45,4 @@ class DeviceIdentity:
     caches: tuple[Cache, ...] = ()
     isa: tuple[str, ...] = ()
     driver: str = ""
+    index: int = field(default=0, repr=False, compare=False)

@@ -20,7 +20,7 @@ from gobrrr.measure.load import MOSTLY_WAITED, LoadWatch, usable_processors
 from gobrrr.timeline.data import Device
 
 # Changes when a probe does, so that old files are measured anew.
-CEILINGS_VERSION = 6
+CEILINGS_VERSION = 7
 
 _LOCK_WAIT_S = 180.0
 
@@ -31,6 +31,7 @@ def ceilings_for_this_machine(
     threads: int | None = None,
     progress: Progress | None = None,
     kind: Literal["cpu", "gpu"] | None = None,
+    device: DeviceIdentity | None = None,
 ) -> Ceilings:
     """Ceilings of the device PyTorch uses here, from the cache or measured (under a minute).
 
@@ -42,6 +43,7 @@ def ceilings_for_this_machine(
         threads: of PyTorch's operators; its current setting by default. No matter on a GPU.
         progress: called as ``progress(done, total, what)`` while it measures.
         kind: ``cpu`` or ``gpu`` instead of the device PyTorch would use.
+        device: that very one instead.
 
     Raises:
         ImportError: PyTorch is not installed and there is no file.
@@ -49,7 +51,7 @@ def ceilings_for_this_machine(
     """
     import torch
 
-    device = identify(kind)
+    device = device or identify(kind)
     used = backend_of(device.kind).operator_threads(threads)
     path = cache_path(device, torch.__version__, used)
     report = progress or _silent
@@ -68,6 +70,11 @@ def ceilings_for_this_machine(
                 notices.append(
                     "the ceilings are not complete, because the device's memory was taken, and "
                     "will be measured again next time"
+                )
+            elif ceilings.disturbed:
+                notices.append(
+                    f"the ceilings hold for now alone, because {ceilings.disturbed}, and will be "
+                    "measured again next time"
                 )
             else:
                 save_ceilings(ceilings, path)

@@ -24,6 +24,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     unit: str
     how: How = "given"
     source: str = ""
+    sm_hz: float | None = None
 
 
 class _Level(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,7 +51,7 @@ def save_ceilings(ceilings: Ceilings, path: str | os.PathLike[str]) -> None:
     content = _File(
         device=ceilings.device,
         rows={
-            row.name: _Row(row.value, row.unit, row.how, row.source)
+            row.name: _Row(row.value, row.unit, row.how, row.source, row.sm_hz)
             for row in ceilings.rows.values()
         },
         levels=[
@@ -91,7 +92,8 @@ def ceilings_from_file(path: str | os.PathLike[str]) -> Ceilings:
         if not (row.value >= 0 if zero else row.value > 0):
             least = "a number of at least 0" if zero else "a positive number"
             raise CeilingsFileError(f"{path.name}: {name} is {row.value}, not {least}")
-        rows[name] = Ceiling(name, row.value, row.unit, row.how, row.source or path.name)
+        source = row.source or path.name
+        rows[name] = Ceiling(name, row.value, row.unit, row.how, source, row.sm_hz)
     levels = tuple(_level(level, path.name) for level in content.levels)
     found = Ceilings(content.device, rows, levels or _dram_level(rows.get), tuple(content.notices))
     wrong = contradiction(found)

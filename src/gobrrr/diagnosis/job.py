@@ -338,6 +338,7 @@ _CAUSES = {
     "overhead.compilation": "compilation",
     "overhead.allocation": "the allocator",
     "overhead.launch": "launching kernels",
+    "overhead.kernel_gap": "gaps between queued kernels",
     "overhead.synchronisation": "waiting for its device",
     "memory.copies": "copies between host and device",
 }

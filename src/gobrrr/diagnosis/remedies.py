@@ -10,11 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gobrrr.attribution.leaves import LEAVES
+from gobrrr.devices.backend import ALLOCATOR_RETRIES
 from gobrrr.diagnosis.fix_schema import FAILED, SAME, SLOWER
 from gobrrr.diagnosis.pipelines import shorter_waits
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.models.operator_limits import LIMITS
-from gobrrr.timeline.names import COMPILED_REGION, COMPILED_REGIONS, NO_LINES, short_source
+from gobrrr.timeline.names import (
+    COMPILED_REGION,
+    COMPILED_REGIONS,
+    MOSTLY_GRAPHS,
+    NO_LINES,
+    share_of_graphs,
+    short_source,
+)
 from gobrrr.timeline.quantities import count, multiple, percent
 
 # A part with less than this share of its level gets no advice of its own; at most so many do.
@@ -271,14 +279,17 @@ def _hidden_copies(diagnosis: Diagnosis) -> str:
 # Overhead
 
 
-def _fewer_ops(diagnosis: Diagnosis) -> list[str]:
-    gpu = diagnosis.device.kind in _GPUS
+def _fewer_ops(diagnosis: Diagnosis, *, launched: bool = True) -> list[str]:
+    """``launched``: what launches the same kernels for less helps too."""
+    graph = diagnosis.device.kind in _GPUS and launched
+    # A step that is one already has nothing to win by another.
+    graph = graph and share_of_graphs(diagnosis.counters) < MOSTLY_GRAPHS
     compiled = is_compiled(diagnosis)
     return _open(
         diagnosis,
         None if compiled else _Option("torch.compile", ("compile",)),
         _fused_optimizer(diagnosis),
-        _Option("a CUDA graph", ("cuda_graph", "compile_reduce_overhead")) if gpu else None,
+        _Option("a CUDA graph", ("cuda_graph", "compile_reduce_overhead")) if graph else None,
         _Option("a larger batch", ("larger_batch",)),
     )
 
@@ -299,6 +310,12 @@ def _dispatch(diagnosis: Diagnosis) -> str:
     options = _fewer_ops(diagnosis)
     how = f": {_listed(options)}" if options else ""
     return f"fewer ops, or more work for each, help{how}"
+
+
+def _fewer_kernels(diagnosis: Diagnosis) -> str:
+    options = _fewer_ops(diagnosis, launched=False)
+    how = f" ({_listed(options)})" if options else ""
+    return f"fewer kernels help{how}, while a faster host does not: these were queued long before"
 
 
 def _less_python(diagnosis: Diagnosis) -> str:
@@ -345,6 +362,15 @@ def _data_loading(diagnosis: Diagnosis) -> str:
 
 
 def _allocation(diagnosis: Diagnosis) -> str:
+    if diagnosis.device.kind in _GPUS:
+        # PyTorch's allocator keeps what it frees there: it asks the driver where no block fits.
+        segments = "expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF"
+        if diagnosis.counters.get(ALLOCATOR_RETRIES):
+            return f"memory is nearly full: {segments} helps against fragments, or less memory"
+        return (
+            f"keeping memory from step to step saves calls of the driver: {segments}, sizes that "
+            "stay the same, no empty_cache() in the loop"
+        )
     return (
         "keeping memory from step to step saves calls into the allocator: buffers passed as out=, "
         "updates in place, an allocator that keeps freed memory"
@@ -393,6 +419,7 @@ _CLAUSES: dict[str, Callable[[Diagnosis], str]] = {
     "overhead.python": _python,
     "overhead.asleep": _asleep,
     "overhead.dispatch": _dispatch,
+    "overhead.kernel_gap": _fewer_kernels,
     "overhead.synchronisation": _synchronisation,
     "overhead.data_loading": _data_loading,
     "overhead.allocation": _allocation,

@@ -34,6 +34,7 @@ from gobrrr.diagnosis.rank_schema import RankRow as RankRow
 from gobrrr.diagnosis.rank_schema import Split as Split
 from gobrrr.diagnosis.record import Record as Record
 from gobrrr.diagnosis.step_schema import BatchDoubling as BatchDoubling
+from gobrrr.diagnosis.step_schema import CardRecord as CardRecord
 from gobrrr.diagnosis.step_schema import EnergyRecord as EnergyRecord
 from gobrrr.diagnosis.step_schema import GrowthRow as GrowthRow
 from gobrrr.diagnosis.step_schema import Spread as Spread
@@ -274,6 +275,7 @@ class Diagnosis(Record, kw_only=True):
     device_time: DeviceTime | None = None
     batch_doubling: BatchDoubling | None = None
     energy: EnergyRecord | None = None
+    card: CardRecord | None = None
     ranks: list[RankRow] | None = None
     collectives: list[CollectiveRow] = []
     job: JobRecord | None = None

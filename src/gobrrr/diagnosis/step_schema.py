@@ -36,6 +36,27 @@ class EnergyRecord(Record, kw_only=True):
     source: str
 
 
+class CardRecord(Record, kw_only=True):
+    """The GPU's card while steps were timed, as its driver tells; ``None`` is what it does not.
+
+    ``joules_per_step`` and ``mean_w``: measured by the card, over ``steps`` steps and what the
+    program did between them; ``None`` where the card was shared or the time too short.
+    ``power_held``, ``heat_held``: share of the time in which its clock was held for power or heat.
+    ``sm_mhz``: the mean clock of its multiprocessors. ``reasons``: what held it as blocks ended.
+    """
+
+    steps: int
+    joules_per_step: float | None = None
+    mean_w: float | None = None
+    power_limit_w: float | None = None
+    power_held: float | None = None
+    heat_held: float | None = None
+    sm_mhz: float | None = None
+    sm_max_mhz: float | None = None
+    temperature_c: float | None = None
+    reasons: list[str] = []
+
+
 class GrowthRow(Record, kw_only=True):
     """How one op grew when the batch doubled, against what its work says."""
 

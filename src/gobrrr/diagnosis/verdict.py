@@ -313,6 +313,7 @@ def _overhead_detail(diagnosis: Diagnosis) -> str:
         "data_loading": f"waiting for data takes {share}",
         "asleep": f"sleeping (a lock, a timer, a file) takes {share}",
         "launch": f"launching kernels takes {share}",
+        "kernel_gap": f"gaps between kernels that were queued take {share}",
         "synchronisation": f"waiting for synchronisation takes {share}",
     }
     text = words.get(cause, f"{cause.replace('_', ' ')} takes {share}")

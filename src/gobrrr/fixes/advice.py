@@ -35,11 +35,13 @@ def _consider_syncs(facts: Facts) -> Considered:
     # A host that does not wait is as fast as its own work, and runs ahead of the device: what the
     # device then waits for is gone, up to the time that the host waited.
     idle_s = facts.leaf_s(*(f"overhead.{cause}" for cause in _AFTER_A_WAIT))
-    saved_s = max(held_s, min(idle_s, waits_s))
+    # Where each wait's own is known, a host that is late elsewhere in the step does not count.
+    after_s = facts.counters.get("idle_after_waits_s", waits_s)
+    saved_s = max(held_s, min(idle_s, after_s))
     # Host and device then work beside each other, and the step takes as long as the longer of the
     # two does: what is saved is the shorter at most, and no more than they do not overlap now.
     host_s = max(facts.step_s - waits_s, 0.0)
-    device_s = max(facts.step_s - _device_idles_s(facts), 0.0)
+    device_s = max(facts.step_s - facts.host_overhead_s, 0.0)
     saved_s = max(min(saved_s, host_s, device_s, facts.step_s - max(host_s, device_s)), 0.0)
     sources = [i.source for i in facts.idle if i.cause == "synchronisation" and i.source]
     sources += lines_of(facts.named(READ_OF_ONE_VALUE))
@@ -50,13 +52,6 @@ def _consider_syncs(facts: Facts) -> Considered:
         "launches new work",
         tuple(dict.fromkeys(sources))[:3],
     )  # fmt: skip
-
-
-def _device_idles_s(facts: Facts) -> float:
-    """Overhead per step in which no kernel runs."""
-    return facts.leaf_s("overhead") - facts.leaf_s(
-        "overhead.kernel_fixed_cost", "overhead.kernel_gap"
-    )
 
 
 def _reads_on_cpu(facts: Facts, count: int) -> Considered:

@@ -10,6 +10,7 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.attention_graphs import fuse_attention_in_graph
 from gobrrr.fixes.changes import changed, changes_of
+from gobrrr.fixes.device_constants import constant, unmeasured
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -30,14 +31,7 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm", "aten::matmul")
 # Ops on the way from the softmax to either product: scales, biases, masks, casts, dropout.
 _MOST_BETWEEN = 9
 _SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
-# Rate of torch's CPU flash attention against its own matrix ceiling. Measured with torch 2.13 on
-# Zen 4, 2 threads: 8 heads of 64, 128 to 1024 tokens, 0.35 to 0.6 of the float32 ceiling.
-_REACHED = 0.45
-# The same of its backward pass, which writes the scores again block by block: 0.18 of its roof in
-# training with torch 2.13 on an EPYC (Zen 4), one thread.
-_REACHED_BACKWARD = 0.18
-# What the call of the fused op costs beside its kernel.
-_CALL_S = 20e-6
+_CONSTANTS = ("reached", "reached_backward", "call_s")
 
 
 def find_attention(facts: Facts) -> list[tuple[OpFact, ...]]:
@@ -134,6 +128,14 @@ def fused_seconds(facts: Facts, runs: list[tuple[OpFact, ...]]) -> tuple[float, 
 
     ``None`` where the rate of matrix products is unknown.
     """
+    seconds = _fused(facts, runs)
+    return None if seconds is None else (seconds[0], seconds[1][1])
+
+
+def _fused(
+    facts: Facts, runs: list[tuple[OpFact, ...]]
+) -> tuple[float, tuple[float, float, float]] | None:
+    """Seconds now, and fused: slow, expected, fast."""
     ops = [op for run in runs for op in run]
     forward_s = sum(op.time_s + op.host_s for op in ops)
     flops = sum(op.matrix_flops or 0.0 for op in ops)
@@ -142,13 +144,17 @@ def fused_seconds(facts: Facts, runs: list[tuple[OpFact, ...]]) -> tuple[float, 
         return None
     per_exponential = facts.rate("vector.float32.exp")
     exponentials_s = sum(op.special for op in ops) / per_exponential if per_exponential else 0.0
-    calls_s = len(runs) * _CALL_S
-    fused_s = flops / rate / _REACHED + exponentials_s + calls_s
-    if not facts.trains:
-        return forward_s, fused_s
-    # Five products in place of two, the scores among them (FlashAttention, arXiv:2205.14135, 3.1).
-    backward_s = 2.5 * flops / rate / _REACHED_BACKWARD + exponentials_s + calls_s
-    return forward_s + _backward_s(facts, runs, forward_s), fused_s + backward_s
+    reached, backward, call_s = (constant(f"attention.{n}", facts).values for n in _CONSTANTS)
+    # Of the forward pass two products; of the backward pass five, the scores among them
+    # (FlashAttention, arXiv:2205.14135, 3.1).
+    passes = 1 + facts.trains
+    slow_s, expected_s, fast_s = (
+        flops / rate * (1.0 / reached[i] + facts.trains * 2.5 / backward[i])
+        + passes * (exponentials_s + len(runs) * call_s[i])
+        for i in range(3)
+    )
+    now_s = forward_s + (_backward_s(facts, runs, forward_s) if facts.trains else 0.0)
+    return now_s, (slow_s, expected_s, fast_s)
 
 
 def _backward_s(facts: Facts, runs: list[tuple[OpFact, ...]], forward_s: float) -> float:
@@ -182,16 +188,21 @@ def _consider(facts: Facts) -> Considered:
     runs = by_hand
     if not runs:
         return RuledOut("no attention is computed as separate product, softmax and product")
-    seconds = fused_seconds(facts, runs)
+    seconds = _fused(facts, runs)
     if seconds is None:
         return RuledOut("this machine's rate of matrix products is unknown")
-    now_s, after_s = seconds
+    now_s, (slow_s, after_s, fast_s) = seconds
     saved_s = now_s - after_s
+    # On a processor as its trials have judged the interval.
+    low_s, high_s = 0.3 * saved_s - 0.05 * now_s, now_s - 0.5 * after_s
+    if facts.on_gpu:
+        low_s, high_s = now_s - slow_s, now_s - fast_s
     sources = lines_of(op for run in runs for op in run if op.name in _SOFTMAX)
     return prospect_or_not(
-        facts, 0.3 * saved_s - 0.05 * now_s, saved_s, now_s - 0.5 * after_s,
+        facts, low_s, saved_s, high_s,
         f"{_attentions(len(runs))} them again: {time_text(now_s)}, "
-        f"fused about {time_text(after_s)}",
+        f"fused about {time_text(after_s)}"
+        + unmeasured(*(constant(f"attention.{name}", facts) for name in _CONSTANTS)),
         sources,
     )  # fmt: skip
 

@@ -14,6 +14,8 @@ from gobrrr.fixes.attention import find_attention, fused_seconds
 from gobrrr.fixes.channels_last import slow_in_nchw_s
 from gobrrr.fixes.compiled_calls import ALL_LEFT, CallCost, Left, call_cost
 from gobrrr.fixes.compiled_part import compiled_part, in_recurrent_layer, pieces
+from gobrrr.fixes.cuda_graph import launched_by_graphs
+from gobrrr.fixes.device_constants import constant, unmeasured
 from gobrrr.fixes.edits import BeforeLoop
 from gobrrr.fixes.facts import LOADING, Facts, OpFact
 from gobrrr.fixes.fix import (
@@ -34,6 +36,7 @@ from gobrrr.fixes.programs import as_program
 from gobrrr.fixes.scripts import before_first_call, compile_in_place
 from gobrrr.fixes.spread import COMPILERS
 from gobrrr.fixes.unneeded_work import unread_ops
+from gobrrr.timeline.names import KERNELS_COUNTED
 from gobrrr.timeline.quantities import si, time_text
 
 # Share of what tuning may win: low, expected, high. Libraries that are near their best already are
@@ -65,8 +68,11 @@ class Mode:
     frozen: bool = False
 
 
-def _not_on_cpu(facts: Facts) -> str | None:
-    return None if facts.on_gpu else "this mode only adds CUDA graphs to the default mode"
+def _without_graphs_on_gpu(facts: Facts) -> str | None:
+    if not facts.on_gpu:
+        return "this mode only adds CUDA graphs to the default mode"
+    already = launched_by_graphs(facts)
+    return None if already is None else already.reason
 
 
 def _not_on_gpu(facts: Facts) -> str | None:
@@ -81,7 +87,8 @@ MODES = (
     Mode("compile", "torch.compile", {}, "model = torch.compile(model)"),
     Mode(
         "compile_reduce_overhead", "torch.compile with CUDA graphs", {"mode": "reduce-overhead"},
-        'model = torch.compile(model, mode="reduce-overhead")', _not_on_cpu, graphs=True,
+        'model = torch.compile(model, mode="reduce-overhead")', _without_graphs_on_gpu,
+        graphs=True,
     ),
     Mode(
         "compile_max_autotune", "torch.compile, every kernel tuned", {"mode": "max-autotune"},
@@ -138,15 +145,21 @@ def compiled_overhead(
         mode: how it is compiled.
     """
     part = [op for op in facts.ops if op.phase not in ("optimizer", LOADING)]
+    libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
     now_s = facts.leaf_s("overhead.python", "overhead.dispatch", "overhead.launch",
                          "overhead.kernel_fixed_cost")  # fmt: skip
+    kernels = facts.counters.get(KERNELS_COUNTED, 0.0)
+    if kernels > 0:
+        # Of the gaps between queued kernels those go whose kernels go.
+        others = sum(op.count for op in facts.ops if op.phase == "optimizer" and op.time_s > 0)
+        left = len(groups) + sum(op.count for op in libraries) + others
+        now_s += max(1.0 - left / kernels, 0.0) * facts.leaf_s("overhead.kernel_gap")
     if facts.in_order:
         # The time before an op may be a wait for data, which is another leaf's.
         now_s = min(now_s, sum(op.host_s + op.fixed_s for op in part))
         if facts.trains and part:
             # ``zero_grad`` and the user's loop come before the first op: they stay.
             now_s = max(now_s - part[0].host_s, 0.0)
-    libraries = [op for op in part if not is_fusable(op) and op.time_s > 0]
     generated = _generated_calls(facts, len(groups))
     cost = call_cost(facts, libraries, generated, len(groups), mode.left, broken)
     return now_s, cost, int(sum(op.count for op in part))
@@ -213,6 +226,7 @@ def consider_mode(mode: Mode, facts: Facts) -> Considered:
         because += f"; it also rewrites attention and layouts: {time_text(known_s + layout_s)}"
     if unread_s > 0:
         because += f"; it drops results that nothing reads: {time_text(unread_s)}"
+    because += unmeasured(constant("generated.reached", facts))
     return prospect_or_not(facts, savings[0], savings[1], savings[2], because)
 
 
@@ -276,8 +290,8 @@ def _fix(mode: Mode) -> Fix:
         name=mode.name,
         title=mode.title,
         leaves=("overhead.python", "overhead.dispatch", "overhead.launch",
-                "overhead.kernel_fixed_cost", "memory.device.below", "memory.device.roof",
-                "memory.page_faults", "compute.vector.below"),
+                "overhead.kernel_fixed_cost", "overhead.kernel_gap", "memory.device.below",
+                "memory.device.roof", "memory.page_faults", "compute.vector.below"),
         may_change=(NUMERICS, MEMORY, FIRST_STEP, RANDOMNESS),
         consider=lambda facts: consider_mode(mode, facts),
         snippet=mode.code,

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gobrrr.attribution.leaves import OF_THE_DEVICE
 from gobrrr.capture.program_facts import LoaderFact as LoaderFact
 from gobrrr.capture.program_facts import OptimizerFact as OptimizerFact
 from gobrrr.capture.program_facts import ProgramFacts
 from gobrrr.timeline.data import PHASE_NAMES, Phase
+from gobrrr.timeline.names import share_of_graphs
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.timeline.step_kinds import WallTime
 from gobrrr.work.estimate import Work
@@ -280,6 +282,16 @@ class Facts:
         """
         ops = (op for op in self.ops if op.phase == LOADING)
         return self.leaf_s("overhead.data_loading") + sum(op.time_s for op in ops)
+
+    @property
+    def host_overhead_s(self) -> float:
+        """Overhead that the host is the cause of: without what is the device's own."""
+        return self.leaf_s("overhead") - self.leaf_s(*OF_THE_DEVICE)
+
+    @property
+    def in_graphs(self) -> float:
+        """Of the step's kernels, the share that launches of CUDA graphs ran."""
+        return share_of_graphs(self.counters)
 
     def rate(self, name: str) -> float | None:
         """A ceiling's value; ``None`` if there is none."""

@@ -152,8 +152,9 @@ class Fix:
         if isinstance(found, RuledOut):
             return found
         low_s, high_s = interval_of(
-            self.judged_with, facts, found.low_s, found.expected_s, found.high_s
-        )
+            self.judged_with, facts, found.low_s, found.expected_s, found.high_s,
+            facts.leaf_s(*self.leaves),
+        )  # fmt: skip
         return replace(found, low_s=low_s, high_s=high_s)
 
     def excludes(self, other: Fix) -> bool:
@@ -206,4 +207,5 @@ _LEAF_WORDS = {
     "memory.copies": "copies between host and device",
     "overhead.python": "Python",
     "overhead.launch": "kernel launches",
+    "overhead.kernel_gap": "gaps between queued kernels",
 }

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gobrrr.fixes.channels_last import POOLS
+from gobrrr.fixes.device_constants import constant
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fusion import PRODUCTS_AS_LOOPS, Group, seconds_to_move
 from gobrrr.work.random_numbers import DRAWS
 
-# Share of its roof that a generated kernel reaches: low, expected, high. Measured on the same
-# machine over copy, cos, relu, gelu and 4M-element chains of 1 to 16 operations.
-REACHED = (0.35, 0.6, 0.9)
 # Products that become generated loops take about what the library takes: low, expected, high.
 _AS_LOOPS = (2.0, 1.2, 0.8)
 # A loop over one op, which no other is fused with, does what PyTorch's own kernel does, and in the
@@ -74,8 +72,9 @@ def _after(facts: Facts, group: Group) -> tuple[float, float, float]:
         faults_s *= group.fresh_after / group.fresh_before
     loops_s = sum(op.kernel_s for op in group.ops if op.name in PRODUCTS_AS_LOOPS)
     kept = [sum(times) for times in zip(*(_kept_s(facts, op) for op in group.ops), strict=True)]
+    reached = constant("generated.reached", facts).values
     slow_s, expected_s, fast_s = (
-        max(memory_s / REACHED[i], arithmetic_s / REACHED[i], kept[i])
+        max(memory_s / reached[i], arithmetic_s / reached[i], kept[i])
         + faults_s + _AS_LOOPS[i] * loops_s
         for i in range(3)
     )  # fmt: skip

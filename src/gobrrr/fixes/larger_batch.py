@@ -45,7 +45,8 @@ def _consider(facts: Facts) -> Considered:
 
 LARGER_BATCH = Fix(
     "larger_batch", "A larger batch",
-    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
+    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost",
+     "overhead.kernel_gap"),
     (NUMERICS, MEMORY), _consider, "DataLoader(dataset, batch_size=2 * batch_size)",
     changes_step=True,
 )  # fmt: skip

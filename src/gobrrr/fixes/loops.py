@@ -279,6 +279,7 @@ def _consider(facts: Facts) -> Considered:
 
 VECTORISE_LOOP = Fix(
     "vectorise_loop", "One batched op instead of a Python loop",
-    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
+    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost",
+     "overhead.kernel_gap"),
     (NUMERICS, MEMORY), _consider, "out = f(batch)  # instead of [f(row) for row in batch]",
 )  # fmt: skip

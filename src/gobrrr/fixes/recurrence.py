@@ -10,6 +10,7 @@ from math import prod
 from gobrrr.fixes.compiled_calls import host_scale
 from gobrrr.fixes.compiled_part import in_recurrent_layer
 from gobrrr.fixes.dataflow import Flow, cost_s, flow_of
+from gobrrr.fixes.device_constants import constant, unmeasured
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -39,10 +40,6 @@ _ARITHMETIC, _COPIES = (
         ("copy", "clone", "cat", "stack", "_to_copy"),
     )
 )
-# What a step of oneDNN's LSTM costs beside its products, as host work where a dispatch took
-# ``DISPATCH_S``: 3 to 5 us (torch 2.13, Zen 4, batches of 6 and 16 with 44 and 64 cells); on a GPU
-# a step of cuDNN's.
-_LIBRARY_S = 5e-6
 # A training step's share of the forward pass, gone back through.
 _WITH_BACKWARD = 2.5
 
@@ -242,7 +239,7 @@ def _of_layer_s(facts: Facts, cell: Cell) -> float:
     ops = [facts.ops[place] for place in cell.places]
     scale = host_scale(facts)
     if facts.on_gpu or cell.layer == "LSTM":
-        each_s = _LIBRARY_S if facts.on_gpu else scale * _LIBRARY_S
+        each_s = constant("recurrent.step_s", facts).expected * (1.0 if facts.on_gpu else scale)
         return sum(op.kernel_s for op in ops if op.matrix_flops) + each_s * cell.steps
     nodes_s = scale * NODE_S[0]
     return sum(
@@ -269,14 +266,15 @@ def _consider(facts: Facts) -> Considered:
         facts, 0.4 * saved_s, saved_s, min(now_s, 0.99 * facts.step_s),
         f"{sources[0]} runs a recurrent cell {steps} times from Python: {time_text(now_s)}; one "
         f"layer over the whole sequence (its gates are those of {layers}) takes about "
-        f"{time_text(after_s)}",
+        f"{time_text(after_s)}{unmeasured(constant('recurrent.step_s', facts))}",
         tuple(sources[:3]),
     )  # fmt: skip
 
 
 FUSED_RNN = Fix(
     "fused_rnn", "One recurrent layer instead of a cell in a loop",
-    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
+    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost",
+     "overhead.kernel_gap"),
     (NUMERICS, MEMORY), _consider,
     "outputs, state = nn.LSTM(inputs, cells, batch_first=True)(x)",
 )  # fmt: skip

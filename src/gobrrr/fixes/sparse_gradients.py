@@ -9,6 +9,7 @@ from typing import Any
 from gobrrr.capture.optimizer_facts import is_of_torch
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.dataflow import cost_s
+from gobrrr.fixes.device_constants import constant, unmeasured
 from gobrrr.fixes.edits import Keyword
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import MEMORY, UNBOUNDED, Considered, Fix, RuledOut, prospect_or_not
@@ -20,8 +21,6 @@ _BACKWARD = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backw
 _LAYERS = ("Embedding", "EmbeddingBag")
 # Rows of the table that a batch reads at most: a sparse row costs several times a dense one.
 _MOST_READ = 0.2
-# Ops of a sparse gradient and its update, each with some dispatch: low, expected, high saving.
-_PER_TABLE_S = (300e-6, 120e-6, 60e-6)
 
 
 def _consider(facts: Facts) -> Considered:
@@ -46,12 +45,14 @@ def _consider(facts: Facts) -> Considered:
                    if op.phase == "optimizer" and set(op.shapes) & made)  # fmt: skip
     lists_s = sum(op.kernel_s for op in others if "foreach" in op.name) * min(rows / elements, 1)
     now_s = sum(map(cost_s, backward)) + max(update_s, lists_s)
-    savings = [now_s - len(backward) * each_s for each_s in _PER_TABLE_S]
+    # Ops of a sparse gradient and its update, each with some dispatch.
+    after = constant("sparse.table_s", facts)
+    savings = [now_s - len(backward) * each_s for each_s in after.values]
     return prospect_or_not(
         facts, savings[0], savings[1], max(savings[2], 0.0),
         f"a batch reads {percent(max(map(_share_read, backward)), 2)} of the rows, and the "
         f"gradient holds all {si(rows, 'elements')}: {time_text(now_s)} to clear, fill and apply "
-        "it; a sparse gradient holds only the rows that were read",
+        "it; a sparse gradient holds only the rows that were read" + unmeasured(after),
         lines_of(backward),
     )  # fmt: skip
 

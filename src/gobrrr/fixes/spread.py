@@ -13,7 +13,8 @@ was predicted of them then; ``benchmarks/fixes/spread.py`` computes the table, a
 Nothing of the new programs, which score the intervals, is in it.
 
 What fewer than five programs tell of, and every fix on a GPU, where none was tried,
-has the extremes of all trials.
+has the extremes of all trials. On a GPU no more than what a fix acts on is saved, and none is told
+to lose time whose own arithmetic says that it cannot.
 """
 
 from __future__ import annotations
@@ -54,14 +55,24 @@ UNSUPPORTED = Spread(7.25, 3.44, 0)
 
 
 def interval_of(
-    kind: str, facts: Facts, low_s: float, expected_s: float, high_s: float
+    kind: str,
+    facts: Facts,
+    low_s: float,
+    expected_s: float,
+    high_s: float,
+    acts_on_s: float | None = None,
 ) -> tuple[float, float]:
     """Low and high saving that the trials of this class support, from a fix's own.
 
-    Nothing saves more than the step.
+    Nothing saves more than the step. ``acts_on_s``: what the fix takes time from, if known.
     """
+    own_low_s, own_high_s = low_s, high_s
     spread = UNSUPPORTED if facts.on_gpu else SPREADS.get(kind, UNSUPPORTED)
     floor_s = FLOOR * facts.step_s
     low_s = expected_s - spread.below * (expected_s - low_s + floor_s)
     high_s = expected_s + spread.above * (high_s - expected_s + floor_s)
+    if facts.on_gpu and acts_on_s is not None:
+        most_s = max(acts_on_s, own_high_s)
+        low_s = max(low_s, 0.0 if own_low_s >= 0.0 else min(own_low_s, -most_s))
+        high_s = min(high_s, most_s)
     return low_s, min(high_s, max(facts.step_s, expected_s))

@@ -135,7 +135,8 @@ def _consider_backward(facts: Facts) -> Considered:
 
 OPTIMIZER_BY_HAND = Fix(
     "optimizer_by_hand", "Update all tensors at once in your own optimizer",
-    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost"),
+    ("overhead.python", "overhead.dispatch", "overhead.launch", "overhead.kernel_fixed_cost",
+     "overhead.kernel_gap"),
     (NUMERICS, MEMORY), _consider_optimizer,
     "torch._foreach_mul_(momenta, beta)  # instead of: for m in momenta: m.mul_(beta)",
 )  # fmt: skip

@@ -6,6 +6,7 @@ from math import prod
 from statistics import median
 
 from gobrrr.fixes.dataflow import Flow, cost_s, flow_of
+from gobrrr.fixes.device_constants import constant, unmeasured
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import MEMORY, Considered, Fix, RuledOut, prospect_or_not
 from gobrrr.fixes.side_effects import acts_besides
@@ -15,9 +16,6 @@ from gobrrr.work.traffic import is_inplace
 _UNKNOWN = RuledOut("the order of the step's ops is unknown")
 # Share of what is sorted that is read at most, for the rest to be called sorted for nothing.
 _MOST_READ = 0.25
-# What top-k takes of a sort's time. Measured with torch 2.13 on a Zen 4 core: 10 of 1000 to
-# 100000 float32, rows of one batch, 0.02 to 0.15.
-_TOP_K = (0.4, 0.15, 0.02)
 
 
 def unread_ops(facts: Facts) -> list[OpFact] | None:
@@ -135,12 +133,14 @@ def _consider_topk(facts: Facts) -> Considered:
     if not wasteful:
         return RuledOut("all sorted values are read")
     now_s = sum(map(cost_s, wasteful))
-    low_s, expected_s, high_s = (now_s * (1.0 - left) for left in _TOP_K)
+    left = constant("top_k.left", facts)
+    low_s, expected_s, high_s = (now_s * (1.0 - share) for share in left.values)
     elements = max(prod(op.shapes[0]) for op in wasteful)
     return prospect_or_not(
         facts, low_s, expected_s, high_s,
         f"{si(elements, 'elements')} are sorted, but only {percent(max(shares), 2)} of them are "
-        f"read: {time_text(now_s)}; topk selects those without sorting the others",
+        f"read: {time_text(now_s)}; topk selects those without sorting the others"
+        + unmeasured(left),
         lines_of(wasteful),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from gobrrr.attribution.leaves import LEAVES
 
 # Raised whenever a table changes, or what its numbers mean: older folders are made again.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def leaf_column(leaf: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +14,15 @@ from typing import Any
 _OF_CYCLES = r"(?s).*acc_events"
 # From here on it says so of a second cycle alone.
 _SILENT_SINCE = (2, 13)
+# What PyTorch calls a garbage collection in a trace.
+GC_NAME = "Python GC"
 
 
 def profiler_of_torch(*, only_exported: bool = False, **options: Any) -> Any:
     """``torch.profiler.profile``, for one cycle.
 
     ``only_exported``: nothing but the trace file is read of it; its raw events need not be there.
+    Garbage collections then have rows, named as PyTorch names those that it writes itself.
     """
     import torch
 
@@ -31,7 +35,49 @@ def profiler_of_torch(*, only_exported: bool = False, **options: Any) -> Any:
             with _silent_on_cycles():
                 super().start()
 
+        def prepare_trace(self) -> None:
+            with _silent_on_cycles():
+                super().prepare_trace()
+
+        def start_trace(self) -> None:
+            super().start_trace()
+            self.collections = _Collections()
+            if only_exported:
+                gc.callbacks.append(self.collections)
+
+        def stop_trace(self) -> None:
+            self.collections.end()
+            super().stop_trace()
+
     return OneCycle(**options)
+
+
+class _Collections:
+    """Puts a range around each garbage collection.
+
+    PyTorch's own setting for that (``record_python_gc_info``) does nothing without Python frames,
+    which make the host several times slower (2.13).
+    """
+
+    def __init__(self) -> None:
+        from torch._C import _profiler
+
+        # No operator of PyTorch's, as ``record_function`` is: a collection may be anywhere.
+        self._make: Any = getattr(_profiler, "_RecordFunctionFast", None)
+        self._open: Any = None
+
+    def __call__(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start" and self._make is not None:
+            self._open = self._make(GC_NAME)
+            self._open.__enter__()
+        elif phase == "stop" and self._open is not None:
+            ended, self._open = self._open, None
+            ended.__exit__(None, None, None)
+
+    def end(self) -> None:
+        """See no more of them."""
+        if self in gc.callbacks:
+            gc.callbacks.remove(self)
 
 
 def _trace_only() -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.timeline.data import HostKind, Timeline
+from gobrrr.timeline.data import HostKind, Timeline, no_stalls
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -196,4 +196,7 @@ def _moved(timeline: Timeline, clock: Clock, start: Int64, end: Int64) -> Timeli
     borders[-1] = max(int(end.max()), int(borders[-2]))
     borders = np.maximum.accumulate(borders)
     steps[:, 0], steps[:, 1] = borders[:-1], borders[1:]
-    return replace(timeline, host=moved_host, kernels=moved_kernels, steps=steps, others=())
+    return replace(
+        timeline, host=moved_host, kernels=moved_kernels, steps=steps, others=(),
+        stalls=no_stalls(),
+    )  # fmt: skip

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gobrrr.attribution.cpu_attributed import attributed_cpu
 from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu
+from gobrrr.attribution.device_lines import with_sampled_lines
 from gobrrr.attribution.device_run import (
     Analysis,
     DeviceAnalysis,
@@ -14,12 +16,15 @@ from gobrrr.attribution.device_run import (
     matching_notices,
 )
 from gobrrr.capture import device_trouble
+from gobrrr.capture.after_profile import slower_since_profiled
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.same_steps import same_steps
 from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.devices.cuda.cupti import TEARDOWN
 from gobrrr.diagnosis.assemble import assemble
+from gobrrr.diagnosis.card import card_notices, card_record
 from gobrrr.diagnosis.environment import describe_environment
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.fusion_sources import add_cpu_fusion, add_recorded_fusion
@@ -89,17 +94,26 @@ def _on_device(
     timeline = measured.device_timeline
     assert timeline is not None
     backend = gpu_in_use()
+    if backend is not None and len(timeline.kernels):
+        # The device whose kernels the steps are told by: of several the one that worked most.
+        backend = backend.at(timeline.device.index)
     trouble = device_trouble.found(measured, backend)
     name = timeline.device.name
     ceilings = ceilings or ceilings_for_this_machine(
         kind="gpu",
+        device=None if backend is None else backend.identify(),
         refresh=refresh,
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
-    event_ns = None if backend is None else backend.profiler_event_ns()
-    analysis = analyse_device(measured, ceilings, event_ns)
-    diagnosis = assemble(analysis.attributed, source=source, environment=describe_environment())
+    analysis = with_sampled_lines(analyse_device(measured, ceilings), measured)
+    step = analysis.attributed
+    step = replace(step, counters={**step.counters, **measured.driver_call_counters})
+    diagnosis = assemble(step, source=source, environment=describe_environment())
     add_recorded_fusion(diagnosis, analysis.ran)
     diagnosis.notices += [*measured.notices, *measured.load_notices]
-    diagnosis.notices += [*trouble, *matching_notices(analysis)]
+    diagnosis.card = card_record(measured.card)
+    diagnosis.notices += [*trouble, *card_notices(diagnosis), *matching_notices(analysis)]
+    if not measured.kind.varying:
+        detached = os.environ.get(TEARDOWN) == "1"
+        diagnosis.notices += slower_since_profiled(measured.plain_ns, detached=detached)
     return diagnosis, analysis

@@ -9,6 +9,7 @@ from typing import Any
 
 from gobrrr.attribution.recorded import no_work, recorded_step
 from gobrrr.capture.device_profile import steps_of_device
+from gobrrr.capture.records import refuse_senseless_steps
 from gobrrr.capture.traces import read_trace
 from gobrrr.causes.naming import name_causes
 from gobrrr.devices.ceilings import Ceilings
@@ -60,6 +61,7 @@ def diagnose_trace(
     for timeline in timelines:
         if len(timeline.kernels) == 0:
             raise no_work(timeline.source)
+        refuse_senseless_steps(timeline)
     return diagnose_ranks(
         timelines,
         [_ceilings_of(timeline, ceilings) for timeline in timelines],
@@ -71,6 +73,7 @@ def diagnose_trace(
 def _diagnose_one(
     timeline: Timeline, path: Path, ceilings: Ceilings | None, perfetto: PathLike | None
 ) -> Diagnosis:
+    refuse_senseless_steps(timeline)
     source: dict[str, Any] = {"kind": "trace", "name": path.name}
     if timeline.rank is not None:
         source["rank"], source["world_size"] = timeline.rank, timeline.world_size

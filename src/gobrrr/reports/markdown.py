@@ -76,7 +76,12 @@ def report_markdown(
     for table in tables:
         if table.rows:
             lines += [*_table(table), ""]
-    notes = [*sentences.coverage(diagnosis), job_line(diagnosis), sentences.measuring(diagnosis)]
+    notes = [
+        *sentences.coverage(diagnosis),
+        job_line(diagnosis),
+        sentences.measuring(diagnosis),
+        sentences.card(diagnosis),
+    ]
     lines += [f"<sub>{_escape(note)}</sub>\n" for note in notes if note]
     return "\n".join(lines).rstrip() + "\n"
 

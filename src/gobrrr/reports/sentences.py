@@ -308,6 +308,29 @@ def device_time(diagnosis: Diagnosis) -> str:
     return f"Device busy {busy} of {window}: {', '.join(parts)}."
 
 
+def card(diagnosis: Diagnosis) -> str:
+    """What the card drew and ran at while steps were timed; empty if that is not known.
+
+    ``Card: 41.2 J a step and 612 W of 700 W, measured by it; SM clock 1755 of 1980 MHz; 61 °C.``
+    """
+    found = diagnosis.card
+    if found is None:
+        return ""
+    parts = []
+    if found.joules_per_step is not None:
+        limit = "" if found.power_limit_w is None else f" of {si(found.power_limit_w, 'W')}"
+        parts.append(
+            f"{si(found.joules_per_step, 'J')} a step and {si(found.mean_w, 'W')}{limit}, measured "
+            "by it"
+        )
+    if found.sm_mhz is not None:
+        most = "" if found.sm_max_mhz is None else f" of {found.sm_max_mhz:.0f}"
+        parts.append(f"SM clock {found.sm_mhz:.0f}{most} MHz")
+    if found.temperature_c is not None:
+        parts.append(f"{found.temperature_c:.0f} °C")
+    return f"Card: {'; '.join(parts)}." if parts else ""
+
+
 def measuring(diagnosis: Diagnosis) -> str:
     """What the profiler cost and what was scaled; empty if nothing was profiled."""
     scale, step = time_scale(diagnosis), diagnosis.step

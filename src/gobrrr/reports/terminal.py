@@ -164,6 +164,7 @@ def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
         *sentences.coverage(diagnosis),
         job_line(diagnosis),
         sentences.measuring(diagnosis),
+        sentences.card(diagnosis),
     ]
     if any(footer):
         console.print()

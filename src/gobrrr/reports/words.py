@@ -38,6 +38,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("python", "the interpreter between ops", leaf="overhead.python"),
         Part("asleep", "waiting for a lock, a timer or a file", leaf="overhead.asleep"),
         Part("launch", "from launch call to kernel start", leaf="overhead.launch"),
+        Part("kernel gap", "between queued kernels, the device's own", leaf="overhead.kernel_gap"),
         Part("kernel fixed", "the least time of any kernel", leaf="overhead.kernel_fixed_cost"),
         Part("synchronise", "the host waits for the device", leaf="overhead.synchronisation"),
         Part("data loading", "waiting for the next batch", leaf="overhead.data_loading"),

@@ -13,12 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.timeline.intervals import IntervalSet, union
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 UInt8 = NDArray[np.uint8]
+
+
+def _empty(dtype: Any) -> NDArray[Any]:
+    return np.empty(0, dtype=dtype)
 
 
 # ``Timeline.steps_how`` where nothing told one step from another.
@@ -211,6 +216,52 @@ class OtherDevice:
         return int((self.end_ns - self.start_ns).sum())
 
 
+# Of ``Stalls`` the one that is the program's own: code is loaded when it first runs.
+LAZY_LOADING = "Lazy Function Loading"
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Stretches in which the host was kept from its work, as the profiler itself has noted them.
+
+    Columns sorted by start; ``name`` indexes ``Timeline.names``: "Activity Buffer Request",
+    "Buffer Flush", "Command Buffer Full", "Instrumentation", or ``LAZY_LOADING``. On which thread
+    is not recorded; they lie inside calls of the runtime.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    name: Int32
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+def no_stalls() -> Stalls:
+    """Zero rows."""
+    return Stalls(_empty(np.int64), _empty(np.int64), _empty(np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """How many records of a device there are, and how many of them cannot be.
+
+    Attributes:
+        launches: calls that launch kernels or graphs; ``without_record`` of them have none.
+        kernels: records of the device, copies and all; ``before_launch``: they start before their
+            call began; ``outside``: at a time that is not the recording's; ``without_launch``: of
+            kernels, whose call is not there; ``empty``: of kernels that take no time.
+    """
+
+    launches: int
+    kernels: int
+    without_record: int
+    without_launch: int
+    before_launch: int
+    outside: int
+    empty: int
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """Everything recorded of some steps of one process on one device.
@@ -220,7 +271,9 @@ class Timeline:
     ``HostSpans.thread``) that runs the user's loop. ``notices`` are sentences for the user about
     what was missing or odd. ``source`` names the file that was read, ``events`` are its events,
     and ``base_ns`` is the wall clock at 0 (``None``: unknown). ``others`` are the process's other
-    devices, the busiest first: what ran there is no part of the steps.
+    devices, the busiest first: what ran there is no part of the steps. ``stalls`` are no spans of
+    ``host``: they cross its nesting. ``records`` counts the faults of the whole recording, of which
+    the steps may be a part (``None``: of no recording).
     """
 
     names: tuple[str, ...]
@@ -241,6 +294,14 @@ class Timeline:
     events: int = 0
     base_ns: int | None = None
     others: tuple[OtherDevice, ...] = ()
+    stalls: Stalls = field(default_factory=no_stalls)
+    records: Records | None = None
+
+    @property
+    def profiler_stalls(self) -> IntervalSet:
+        """The time that the profiler took of the host beside its cost of each event."""
+        own = np.array([name != LAZY_LOADING for name in self.names], bool)[self.stalls.name]
+        return union(self.stalls.start_ns[own], self.stalls.end_ns[own])
 
     @property
     def step_lengths_ns(self) -> Int64:
@@ -252,10 +313,6 @@ class Timeline:
     def median_step(self) -> int:
         """The step of median length, by its row in ``steps``: the one that stands for all."""
         return int(np.argsort(self.step_lengths_ns, kind="stable")[len(self.steps) // 2])
-
-
-def _empty(dtype: Any) -> NDArray[Any]:
-    return np.empty(0, dtype=dtype)
 
 
 def no_spans() -> HostSpans:

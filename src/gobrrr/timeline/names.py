@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 # Stands in a table of lines for time that none of the user's holds.
 UNKNOWN_LINE = "(no line of the program: the framework's own Python)"
@@ -78,7 +79,21 @@ FROM = ", from "
 COMPILED_REGION, COMPILED_REGIONS = "Torch-Compiled Region", "compiled_regions"
 # The recorded op that stands for all kernels of a CUDA graph.
 GRAPH_REPLAY = "gobrrr::graph_replay"
+# Kernels per step, and those of them that launches of graphs ran; the latter where there are any.
+KERNELS_COUNTED, KERNELS_OF_GRAPHS = "kernels", "graph_kernels"
+# From this share of its kernels on a step is one of CUDA graphs.
+MOSTLY_GRAPHS = 0.9
 _SOURCE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?: in .*)?\Z")
+
+
+def share_of_graphs(counters: Mapping[str, float]) -> float:
+    """Of a step's kernels, the share that launches of CUDA graphs ran.
+
+    >>> share_of_graphs({"kernels": 200.0, "graph_kernels": 150.0}), share_of_graphs({})
+    (0.75, 0.0)
+    """
+    kernels = counters.get(KERNELS_COUNTED, 0.0)
+    return min(1.0, counters.get(KERNELS_OF_GRAPHS, 0.0) / kernels) if kernels > 0 else 0.0
 
 
 def short_source(source: str) -> str:

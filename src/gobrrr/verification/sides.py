@@ -15,7 +15,7 @@ from typing import Any
 from gobrrr.capture.measurements import settled
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.script import Script, StopScript, load_module, load_script, run_script
-from gobrrr.capture.steps import PRECEDENCE, StepWatcher
+from gobrrr.capture.steps import StepWatcher, taken_over_by
 from gobrrr.capture.workload import Workload, load_function
 from gobrrr.devices.backends import gpu_in_use, synchronise
 from gobrrr.fixes.changes import modules_reached
@@ -233,7 +233,7 @@ class ScriptTurns(Turns):
         step_source: str = "",
     ) -> None:
         super().__init__(parent, clock)
-        self._weaker = PRECEDENCE[: PRECEDENCE.index(step_source)] if step_source else ()
+        self._weaker = taken_over_by(step_source)
         self._recorder = recorder
         self._changes = changes
         self.steps = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,11 @@ from gobrrr.devices.identity import DeviceIdentity
 KINDS = ("cpu",)
 IS_GPU = False
 MISSING: tuple[str, ...] = ()
+
+
+def at(index: int) -> Any:
+    """The same: there are no others."""
+    return sys.modules[__name__]
 
 
 def identify() -> DeviceIdentity:
@@ -50,10 +56,6 @@ def profiler() -> None:
     """None: there is no device beside the host, whose profiler is ``capture.profile``."""
 
 
-def profiler_event_ns() -> None:
-    """None: ``capture.profile`` measures inside and outside of an event apart."""
-
-
 def streams() -> None:
     """None: operators run one after the other in the thread that calls them."""
 
@@ -67,8 +69,17 @@ def memory() -> None:
     """None: PyTorch does not count; ``verification.memory`` reads its profiler."""
 
 
+def capturing() -> bool:
+    """No: a processor has none."""
+    return False
+
+
 def held_by_others_bytes() -> None:
     """None: a processor is shared by design; ``measure.load`` watches it."""
+
+
+def card_state() -> None:
+    """A processor is no card."""
 
 
 def random_states() -> tuple[Any, ...]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gobrrr.devices.accelerator import AcceleratorBackend
+from gobrrr.devices.accelerator import AcceleratorBackend, TraceProfiler
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceilings, Progress
+from gobrrr.devices.cuda.cupti import detach_after_profile
 from gobrrr.devices.identity import Cache, DeviceIdentity
 
 
@@ -17,22 +19,22 @@ class Cuda(AcceleratorBackend):
     ACTIVITY = "CUDA"
     COUNTS_MEMORY = True
 
-    @staticmethod
-    def identify() -> DeviceIdentity | None:
-        """The current device; ``None`` where PyTorch is not installed or sees none."""
+    def identify(self) -> DeviceIdentity | None:
+        """``None`` where PyTorch is not installed or sees none."""
         try:
             import torch
         except ImportError:
             return None
         if not torch.cuda.is_available():
             return None
-        index = torch.cuda.current_device()
+        index = self._device(torch)
         properties = torch.cuda.get_device_properties(index)
         hip = getattr(torch.version, "hip", None)
         cache_bytes = getattr(properties, "L2_cache_size", 0)
         architecture = getattr(properties, "gcnArchName", "") if hip else ""
         return DeviceIdentity(
             name=torch.cuda.get_device_name(index),
+            index=index,
             kind="hip" if hip else "cuda",
             memory_bytes=int(properties.total_memory),
             cores=int(properties.multi_processor_count),
@@ -47,19 +49,35 @@ class Cuda(AcceleratorBackend):
         torch = self._torch()
         if torch is None:
             return None
-        free, total = torch.cuda.mem_get_info()
-        return max(int(total) - int(free) - int(torch.cuda.memory_reserved()), 0)
+        index = self._device(torch)
+        free, total = torch.cuda.mem_get_info(index)
+        return max(int(total) - int(free) - int(torch.cuda.memory_reserved(index)), 0)
+
+    def card_state(self) -> CardState | None:
+        """Of the device that holds most, by NVML; ``None`` of AMD's, or where NVML does not answer."""
+        torch = self._torch()
+        if torch is None or torch.version.hip:
+            return None
+        from gobrrr.devices.cuda.nvml import card_of
+
+        card = card_of(self._device(torch))
+        return None if card is None else card.state()
+
+    def profiler(self) -> TraceProfiler | None:
+        """PyTorch's, which lets go of the GPU when it ends where that is safe."""
+        detach_after_profile()
+        return super().profiler()
 
     def watch_graphs(self, replays: Callable[[], None]) -> Callable[[], None]:
         """Of ``torch.cuda.CUDAGraph``."""
-        from gobrrr.devices.cuda.graphs import before_replays
+        from gobrrr.devices.cuda.graphs import around_replays
 
-        return before_replays(replays)
+        return around_replays(before=replays)
 
     def measure(self, device: DeviceIdentity, threads: int, progress: Progress) -> Ceilings:
-        """Measure the current device."""
+        """Measure the device."""
         import torch
 
         from gobrrr.devices.cuda.measure import measure_gpu
 
-        return measure_gpu(torch, torch.cuda.current_device(), progress=progress)
+        return measure_gpu(torch, device.index, progress=progress, card_state=self.card_state)

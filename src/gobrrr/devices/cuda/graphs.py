@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gobrrr.devices.cuda.backend import Cuda
-
 # As many as PyTorch's own example runs before it captures:
 # https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture
 _WARM_UPS = 3
@@ -18,6 +16,8 @@ def captured(call: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
     Raises RuntimeError where the call does what no graph can hold.
     """
     import torch
+
+    from gobrrr.devices.cuda.backend import Cuda
 
     # What libraries set up at their first call may not be part of a graph.
     streams = Cuda().streams()
@@ -43,22 +43,31 @@ def places_of_graphs() -> tuple[tuple[Any, str], ...]:
     return tuple((module, name) for module in (torch.cuda, home) for name in names)
 
 
-def before_replays(call: Callable[[], None]) -> Callable[[], None]:
-    """Calls back before each replay of a graph in this process; returns what ends that."""
+def around_replays(
+    *, before: Callable[[], None] = lambda: None, after: Callable[[Any], None] = lambda graph: None
+) -> Callable[[], None]:
+    """Calls back around each replay of a graph in this process; returns what ends that.
+
+    ``after`` is given the graph, once its kernels are in the queue.
+    """
     import torch
 
-    graph = torch.cuda.CUDAGraph
-    original = graph.replay
+    kind = torch.cuda.CUDAGraph
+    original = kind.replay
 
     def replay(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call()
-        return original(self, *args, **kwargs)
+        before()
+        result = original(self, *args, **kwargs)
+        after(self)
+        return result
 
-    graph.replay = replay
+    kind.replay = replay
 
     def undo() -> None:
-        # What somebody wrapped around it in between stays, and is not undone.
-        if graph.replay is replay:
-            graph.replay = original
+        nonlocal before, after
+        # What somebody wrapped around it in between stays, and finds it inactive.
+        before, after = (lambda: None), (lambda graph: None)
+        if kind.replay is replay:
+            kind.replay = original
 
     return undo

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gobrrr.devices.card import CardSpan, CardState, disturbance
 from gobrrr.devices.ceilings import Ceilings, Progress
 from gobrrr.devices.cuda.memory import build_gpu_levels, measure_memory
 from gobrrr.devices.cuda.timing import MIB, Found, Gpu, out_of_memory
@@ -22,16 +23,25 @@ from gobrrr.measure.torch_profiler import profiler_of_torch
 _GEMM_SIZES = (2048, 4096, 8192)
 # (m, k, n) that fill a device less evenly, for libraries that have their best kernels there.
 _GEMM_SHAPES = ((4096, 1024, 8192), (8192, 8192, 1024))
+# Partial sums promoted to float32, as ``torch._scaled_mm`` does unless it is asked for fast ones.
+PRECISE_FP8 = "float8_e4m3fn.precise"
 _FMA_STEPS = 512
 _CHAINS = 4
 _EXP_STEPS = 128
 # Enough for every lane of the largest device, few enough to stay in its cache.
 _ELEMENTS = 1 << 22
 _COPY_BYTES = 256 * MIB
+# Of one block of PyTorch's element-wise kernels of float32, at the least.
+_BLOCK_ELEMENTS = 512
 
 
 def measure_gpu(
-    torch: Any, index: int = 0, *, progress: Progress | None = None, clock: Clock | None = None
+    torch: Any,
+    index: int = 0,
+    *,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+    card_state: Callable[[], CardState | None] = lambda: None,
 ) -> Ceilings:
     """Measure one CUDA or ROCm device; under a minute on an idle one.
 
@@ -42,13 +52,14 @@ def measure_gpu(
         index: the device's index.
         progress: told (parts done, parts in all, what comes next).
         clock: for host times; the system's by default.
+        card_state: what the driver says of the card now.
 
     Raises:
         LookupError: PyTorch sees no such device.
     """
     if not torch.cuda.is_available() or index >= torch.cuda.device_count():
         raise LookupError(f"PyTorch sees no GPU with index {index}")
-    gpu = Gpu(torch, torch.device("cuda", index), clock or SystemClock())
+    gpu = Gpu(torch, torch.device("cuda", index), clock or SystemClock(), card_state)
     properties = torch.cuda.get_device_properties(index)
     found = Found()
     l2_bytes = int(getattr(properties, "L2_cache_size", 0) or 0)
@@ -62,6 +73,7 @@ def measure_gpu(
         ("fixed costs", _fixed_costs),
         ("copies", _copies),
     ]
+    before = card_state()
     with torch.cuda.device(index), torch.no_grad():
         for done, (what, measure) in enumerate(parts):
             if progress is not None:
@@ -71,7 +83,7 @@ def measure_gpu(
             except (RuntimeError, AttributeError, NotImplementedError) as error:
                 found.notices.append(f"{what}: not measured ({_first_line(error)})")
                 found.short_of_memory |= out_of_memory(error)
-        torch.cuda.empty_cache()
+    after = card_state()
     if progress is not None:
         progress(len(parts), len(parts), "done")
     if l2_bytes:
@@ -83,6 +95,7 @@ def measure_gpu(
         build_gpu_levels(found.rows),
         tuple(found.notices),
         found.short_of_memory,
+        "" if before is None or after is None else disturbance(CardSpan(before, after, 0)),
     )
 
 
@@ -103,6 +116,7 @@ def _matrix(gpu: Gpu, found: Found) -> None:
         ("float64", "float64", None),
         ("int8", "int8", None),
         ("float8_e4m3fn", "float8_e4m3fn", None),
+        (PRECISE_FP8, "float8_e4m3fn", None),
         ("float8_e4m3fnuz", "float8_e4m3fnuz", None),
     )
     for name, dtype, precision in cases:
@@ -112,7 +126,8 @@ def _matrix(gpu: Gpu, found: Found) -> None:
         for m, k, n in shapes[:2] if name in ("float64", "float32") else shapes:
             try:
                 with _matmul_precision(gpu.torch, precision):
-                    seconds = gpu.seconds(_product(gpu, dtype, m, k, n))
+                    seconds = gpu.seconds(_product(gpu, dtype, m, k, n, fast=name != PRECISE_FP8))
+                sm_hz = gpu.sm_hz()
             except (
                 RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError,
             ) as error:  # fmt: skip
@@ -122,9 +137,10 @@ def _matrix(gpu: Gpu, found: Found) -> None:
                     found.notices.append(f"{name} products of {m}x{k} by {k}x{n}: no memory left")
                 continue
             unit = "op/s" if name == "int8" else "FLOP/s"
-            found.add(
-                f"matrix.{name}", 2.0 * m * k * n / seconds, unit, f"torch, {m}x{k} by {k}x{n}"
-            )
+            source = f"torch, {m}x{k} by {k}x{n}"
+            if sm_hz is not None:
+                source += f" at {sm_hz * 1e-6:.0f} MHz"
+            found.add(f"matrix.{name}", 2.0 * m * k * n / seconds, unit, source, sm_hz)
     plain, tf32 = found.rows.get("matrix.float32"), found.rows.get("matrix.tf32")
     if plain and tf32 and tf32.value < 1.05 * plain.value:
         # The device has no TF32, and the setting changed nothing.
@@ -144,7 +160,8 @@ def _matmul_precision(torch: Any, precision: str | None) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _product(gpu: Gpu, dtype: str, m: int, k: int, n: int) -> Callable[[], object]:
+def _product(gpu: Gpu, dtype: str, m: int, k: int, n: int, *, fast: bool) -> Callable[[], object]:
+    """``fast``: of float8 with fast accumulation."""
     torch, device = gpu.torch, gpu.device
     generator = torch.Generator(device)
     generator.manual_seed(0)
@@ -159,7 +176,9 @@ def _product(gpu: Gpu, dtype: str, m: int, k: int, n: int) -> Callable[[], objec
         return lambda: torch._int_mm(a, b)
     if dtype.startswith("float8"):
         one = torch.ones((), device=device)
-        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        return lambda: torch._scaled_mm(
+            a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=fast
+        )
     out = torch.empty(m, n, device=device, dtype=getattr(torch, dtype))
     return lambda: torch.mm(a, b, out=out)
 
@@ -219,7 +238,10 @@ def _vector(gpu: Gpu, found: Found) -> None:
         for suffix in ("", ".multiply", ".exp"):
             single = found.rows.get(f"vector.float32{suffix}")
             if single is not None:
-                source = f"computed in float32, as PyTorch's kernels do: {single.source}"
+                source = (
+                    "float32's rate, at which PyTorch's kernels compute 16-bit values too "
+                    f"(packed 16-bit arithmetic was not measured): {single.source}"
+                )
                 found.add(f"vector.{half}{suffix}", single.value, single.unit, source)
 
 
@@ -246,8 +268,9 @@ def _fixed_costs(gpu: Gpu, found: Found) -> None:
     dispatch_s = gpu.host_seconds(lambda: torch.add(one, other, out=out), 200)
     found.add("host.dispatches", 1 / dispatch_s, "op/s", "torch.add of one element on the device")
     # What follows needs parts of PyTorch that are not public.
-    kernel_s = _shortest_kernel_s(gpu)
-    found.add("kernel.fixed", kernel_s, "s", "shortest of 200 kernels that do nothing, profiled")
+    filled_s, spun_s = _shortest_kernels_s(gpu)
+    source = "shortest of 200 fills of one element or of a block a multiprocessor, profiled"
+    found.add("kernel.fixed", filled_s, "s", source)
 
     def nothing() -> None:
         torch.cuda._sleep(0)
@@ -257,32 +280,47 @@ def _fixed_costs(gpu: Gpu, found: Found) -> None:
         gpu.synchronise()
 
     round_trip_s = gpu.host_seconds(launch_and_wait, 200)
-    if kernel_s is not None:
+    if spun_s is not None:
         found.add(
             "launch.latency",
-            round_trip_s - kernel_s - synchronise_s,
+            round_trip_s - spun_s - synchronise_s,
             "s",
             "launching a kernel on an idle device and waiting for it, less kernel and wait",
         )
 
 
-def _shortest_kernel_s(gpu: Gpu) -> float | None:
-    """Device time of a kernel that does nothing, as the profiler records it."""
+def _shortest_kernels_s(gpu: Gpu) -> tuple[float | None, float | None]:
+    """Device time of the shortest fill and of a spin of no cycles, as the profiler records them.
+
+    A fill is the least that a kernel of a program does. One block, or one for each multiprocessor:
+    the lesser.
+    """
     torch = gpu.torch
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    for _ in range(3):
+    blocks = torch.cuda.get_device_properties(gpu.device).multi_processor_count
+    arrays = [torch.empty(size, device=gpu.device) for size in (1, blocks * _BLOCK_ELEMENTS)]
+
+    def launch() -> None:
+        for array in arrays:
+            array.fill_(1.0)
         torch.cuda._sleep(0)
+
+    for _ in range(3):
+        launch()
     gpu.synchronise()
-    with profiler_of_torch(activities=activities) as profile:
-        for _ in range(200):
-            torch.cuda._sleep(0)
+    with profiler_of_torch(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(100):
+            launch()
         gpu.synchronise()
-    durations = [
-        event.duration_ns()
+    events = [
+        (event.name(), event.duration_ns())
         for event in profile.profiler.kineto_results.events()
-        if "spin_kernel" in event.name() and event.duration_ns() > 0
+        if event.duration_ns() > 0
     ]
-    return min(durations) * 1e-9 if durations else None
+
+    def shortest_s(part: str) -> float | None:
+        return min((ns * 1e-9 for name, ns in events if part in name), default=None)
+
+    return shortest_s("elementwise_kernel"), shortest_s("spin_kernel")
 
 
 def _copies(gpu: Gpu, found: Found) -> None:

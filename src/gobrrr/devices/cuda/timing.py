@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceiling
 from gobrrr.measure.clock import Clock
 
@@ -21,12 +22,14 @@ class Found:
     notices: list[str] = field(default_factory=list)
     short_of_memory: bool = False
 
-    def add(self, name: str, value: float | None, unit: str, source: str) -> None:
+    def add(
+        self, name: str, value: float | None, unit: str, source: str, sm_hz: float | None = None
+    ) -> None:
         """Keep a rate if it is the highest of its name so far; nothing, if it is not positive."""
         if value is not None and value > 0:
             known = self.rows.get(name)
             if known is None or value > known.value:
-                self.rows[name] = Ceiling(name, value, unit, "measured", source)
+                self.rows[name] = Ceiling(name, value, unit, "measured", source, sm_hz)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -36,11 +39,17 @@ def out_of_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device, PyTorch, and the host's clock."""
+    """One device, PyTorch, the host's clock, and what the driver says of the card."""
 
     torch: Any
     device: Any
     clock: Clock
+    card_state: Callable[[], CardState | None] = lambda: None
+
+    def sm_hz(self) -> float | None:
+        """The clock of its multiprocessors now; ``None`` if the driver does not say."""
+        state = self.card_state()
+        return None if state is None or state.sm_mhz is None else state.sm_mhz * 1e6
 
     def synchronise(self) -> None:
         """Wait until the device is done."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gobrrr.devices.accelerator import AcceleratorBackend
 from gobrrr.devices.cpu.identity import identify_processor
 from gobrrr.devices.identity import DeviceIdentity
@@ -21,8 +19,7 @@ class Mps(AcceleratorBackend):
         "its parts.",
     )
 
-    @staticmethod
-    def identify() -> DeviceIdentity | None:
+    def identify(self) -> DeviceIdentity | None:
         """The one device; ``None`` where PyTorch is not installed or sees none."""
         try:
             import torch
@@ -38,7 +35,3 @@ class Mps(AcceleratorBackend):
             cores=None,
             threads=None,
         )
-
-    def allocated_bytes(self, torch: Any) -> int:
-        """Of the one device."""
-        return int(torch.mps.current_allocated_memory())

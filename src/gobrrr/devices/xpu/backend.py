@@ -18,9 +18,8 @@ class Xpu(AcceleratorBackend):
         "into its parts.",
     )
 
-    @staticmethod
-    def identify() -> DeviceIdentity | None:
-        """The current device; ``None`` where PyTorch is not installed or sees none."""
+    def identify(self) -> DeviceIdentity | None:
+        """``None`` where PyTorch is not installed or sees none."""
         try:
             import torch
         except ImportError:
@@ -28,7 +27,7 @@ class Xpu(AcceleratorBackend):
         xpu = getattr(torch, "xpu", None)
         if xpu is None or not xpu.is_available():
             return None
-        properties = xpu.get_device_properties(xpu.current_device())
+        properties = xpu.get_device_properties(self._device(torch))
         units = getattr(properties, "gpu_subslice_count", None)
         return DeviceIdentity(
             name=str(properties.name),

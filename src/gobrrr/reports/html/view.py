@@ -196,6 +196,7 @@ def page_of(diagnosis: Diagnosis) -> Page:
             text
             for text in (
                 sentences.measuring(diagnosis),
+                sentences.card(diagnosis),
                 sentences.device_time(diagnosis),
                 job_line(diagnosis),
             )

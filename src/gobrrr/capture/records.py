@@ -1,0 +1,170 @@
+"""Whether a profiler's records of a device are whole: CUPTI may lose them, or zero their times.
+
+NVIDIA's CUPTI of CUDA 12.6 Update 2 to 13.0 does so as a session starts (pytorch/pytorch#192021).
+In sound recordings every launch has its record, and no kernel starts before its launch has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.timeline.data import HostKind, HostSpans, KernelKind, Kernels, Records, Timeline
+from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.nesting import ROUNDING_NS
+from gobrrr.timeline.quantities import percent
+
+# Shares of launches, or of records, from which a sentence is due, and from which none is believed.
+WORTH_SAYING, DAMAGED = 0.005, 0.05
+# A recording goes on for no longer than this beyond what it holds of the host.
+OUTSIDE_NS = 1_000_000_000
+_REMEDY = {
+    "cuda": "CUPTI of CUDA 12.6 Update 2 to 13.0 loses records, or zeroes their times, as a "
+    "recording starts: record again, or update CUDA and PyTorch",
+}
+_OUTSIDE = "kernels have times outside the recording"
+_BEGINS_CAPTURE, _ENDS_CAPTURE = "StreamBeginCapture", "StreamEndCapture"
+
+
+def check_records(
+    host: HostSpans, kernels: Kernels, names: Sequence[str], answered: NDArray[np.bool_]
+) -> Records:
+    """Counts what cannot be.
+
+    ``answered``: per host row, whether any device has a record of its correlation. ``kernels`` are
+    those of one device.
+    """
+    calls = np.flatnonzero(_kernel_launches(host, names))
+    calls = calls[~_captured(host, names)[calls]]
+    linked = np.flatnonzero(kernels.launch >= 0)
+    begun = host.start_ns[kernels.launch[linked]]
+    low, high = _range_of(host)
+    outside = np.zeros(len(kernels), bool)
+    if low is not None and high is not None:
+        outside = (kernels.start_ns < low - OUTSIDE_NS) | (kernels.start_ns > high + OUTSIDE_NS)
+        outside |= (kernels.start_ns <= 0) & (low > 0)
+    early = (kernels.start_ns[linked] + ROUNDING_NS < begun) & ~outside[linked]
+    # Whole microseconds (PyTorch up to 2.2) cut what is shorter off.
+    exact = bool((kernels.start_ns % 1000).any())
+    empty = (kernels.kind == KernelKind.KERNEL) & (kernels.end_ns <= kernels.start_ns)
+    return Records(
+        launches=len(calls),
+        kernels=len(kernels),
+        without_record=int((~answered[calls]).sum()),
+        without_launch=int(_unlaunched(kernels).sum()) if len(calls) else 0,
+        before_launch=int(early.sum()),
+        outside=int(outside.sum()),
+        empty=int(empty.sum()) if exact else 0,
+    )
+
+
+def _kernel_launches(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Calls that launch kernels or graphs; one that another makes is a part of that.
+
+    No copies: in sound recordings ``cudaMemsetAsync`` of cuBLAS has no record (two of an H100).
+    """
+    launching = np.array(["Launch" in name for name in names] or [False], bool)
+    launches = (host.kind == HostKind.LAUNCH) & launching[host.name]
+    above = np.append(launches, False)[host.parent]
+    return np.asarray(launches & ~above)
+
+
+def _captured(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Rows between the begin and the end of a graph's capture on their thread: nothing runs."""
+    inside = np.zeros(len(host), bool)
+    begins, ends = (
+        np.array([text in name for name in names] or [False], bool)
+        for text in (_BEGINS_CAPTURE, _ENDS_CAPTURE)
+    )
+    if not begins.any():
+        return inside
+    is_call = host.kind == HostKind.RUNTIME
+    for row in np.flatnonzero(is_call & begins[host.name]).tolist():
+        mine = host.thread == host.thread[row]
+        later = np.flatnonzero(mine & is_call & ends[host.name])
+        later = later[later > row]
+        until = host.start_ns[later[0]] if len(later) else np.iinfo(np.int64).max
+        inside |= mine & (host.start_ns >= host.start_ns[row]) & (host.start_ns < until)
+    return inside
+
+
+def _unlaunched(kernels: Kernels) -> NDArray[np.bool_]:
+    """Kernels without a launch, but for those of launches before the recording began.
+
+    These run before the first that was launched in it on their stream. A memset of the runtime's
+    own may have no call.
+    """
+    if not len(kernels):
+        return np.zeros(0, bool)
+    linked = kernels.launch >= 0
+    stream = np.unique(kernels.stream, return_inverse=True)[1].reshape(-1)
+    first = np.full(int(stream.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, stream[linked], kernels.start_ns[linked])
+    found = (kernels.kind == KernelKind.KERNEL) & ~linked & (kernels.twin < 0)
+    return np.asarray(found & (kernels.start_ns > first[stream]))
+
+
+def _range_of(host: HostSpans) -> tuple[int, int] | tuple[None, None]:
+    """When the host's calls began and ended; Python's frames reach back to before."""
+    rows = np.flatnonzero(host.kind != HostKind.PYTHON)
+    if not len(rows):
+        return None, None
+    return int(host.start_ns[rows].min()), int(host.end_ns[rows].max())
+
+
+def _counted(records: Records) -> list[tuple[int, int, str]]:
+    """Each fault: how often, of how many, and in words."""
+    return [
+        (records.without_record, records.launches, "launches have no record on the device"),
+        (records.without_launch, records.kernels, "kernels have no launch call"),
+        (records.before_launch, records.kernels, "kernels start before their launch call"),
+        (records.outside, records.kernels, _OUTSIDE),
+        (records.empty, records.kernels, "kernels take no time"),
+    ]  # fmt: skip
+
+
+def notices_of(records: Records | None, kind: str) -> list[str]:
+    """What is to be said of a recording on such a device (``Device.kind``): a sentence, or none."""
+    if records is None:
+        return []
+    found = [
+        f"{count} of {whole} {what}"
+        for count, whole, what in _counted(records)
+        if count > WORTH_SAYING * whole
+    ]
+    if not found:
+        return []
+    return [
+        f"The recording is not whole: {', '.join(found)}. Times of the device and their causes may "
+        f"be wrong; {_remedy(kind)}."
+    ]
+
+
+def _remedy(kind: str) -> str:
+    return _REMEDY.get(kind, "record again")
+
+
+def damage(timeline: Timeline) -> str:
+    """Why no verdict can come of a recording, and what to do; ``""``: it can.
+
+    One time outside the recording is enough: windows of steps, and the work in them, hang on it.
+    """
+    if timeline.records is None:
+        return ""
+    for count, whole, what in _counted(timeline.records):
+        if count > (0 if what == _OUTSIDE else DAMAGED * whole):
+            share = percent(count / whole)
+            return f"{count} of {whole} {what} ({share}); {_remedy(timeline.device.kind)}"
+    return ""
+
+
+def refuse_senseless_steps(timeline: Timeline) -> None:
+    """Raise InputError where a step begins or ends at a time that is not the recording's."""
+    low, high = _range_of(timeline.host)
+    if timeline.records is None or not timeline.records.outside or low is None or high is None:
+        return
+    begin, end = int(timeline.steps[0, 0]), int(timeline.steps[-1, 1])
+    if begin < low - OUTSIDE_NS or end > high + OUTSIDE_NS or begin <= 0 < low:
+        raise InputError(f"{timeline.source}: {damage(timeline)}")

@@ -1,0 +1,52 @@
+"""When PyTorch's profiler is told to let go of a GPU."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from gobrrr.devices.cuda.cupti import TEARDOWN, detach_after_profile  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class MadeUpGraph:
+    """Stands for a CUDA graph."""
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Set first, so that what a test leaves behind is taken back.
+    monkeypatch.setenv(TEARDOWN, "")
+    monkeypatch.delenv(TEARDOWN)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", MadeUpGraph)
+
+
+@pytest.mark.parametrize(
+    ("version", "detaches"),
+    [("13.0", True), ("12.6", True), ("12.4", False), ("11.8", False), (None, False)],
+)
+def test_from_the_version_on_in_which_graphs_survive_it(
+    version: str | None, detaches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", version)
+    assert detach_after_profile() is detaches
+    assert os.environ.get(TEARDOWN) == ("1" if detaches else None)
+
+
+def test_not_where_a_graph_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    graph = MadeUpGraph()
+    graph.kept = graph  # type: ignore[attr-defined]
+    assert not detach_after_profile()
+    assert TEARDOWN not in os.environ
+
+
+@pytest.mark.parametrize("given", ["0", "1"])
+def test_a_setting_is_kept(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setenv(TEARDOWN, given)
+    assert detach_after_profile() is (given == "1")
+    assert os.environ[TEARDOWN] == given
