@@ -86,7 +86,6 @@ class Accelerator:
         self._op_ns: int | None = None
         self._call_ns: int | None = None
         self._sequence = 0
-        self.driver_calls = DriverCalls(0, 0)
 
     # ---- the device in a process
 

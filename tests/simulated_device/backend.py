@@ -140,9 +140,9 @@ class _LineSampler:
     def start(self) -> None:
         plain = self._machine.advance
 
-        def advance(ns: int) -> None:
+        def advance(ns: int, leaf: str = "python") -> None:
             begin_ns = self._machine.now_ns
-            plain(ns)
+            plain(ns, leaf)
             first = -(-begin_ns // self.INTERVAL_NS) * self.INTERVAL_NS
             moments = range(first, self._machine.now_ns, self.INTERVAL_NS)
             if moments and _thread_now() == MAIN:

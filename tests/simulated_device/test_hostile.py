@@ -22,7 +22,7 @@ from gobrrr.attribution.leaves import LEAVES  # noqa: E402
 from gobrrr.capture.measurements import Plan  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
 from gobrrr.pipeline.live import diagnose_work  # noqa: E402
-from gobrrr.pipeline.script import diagnose_script  # noqa: E402
+from gobrrr.pipeline.script import ScriptOutcome, diagnose_script  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
 from simulated_device import (  # noqa: E402
     AMD_MODULES,
@@ -47,6 +47,8 @@ pytestmark = pytest.mark.torch
 US = 1000
 CASES = int(os.environ.get("GOBRRR_HOSTILE_CASES", "20"))
 NEAR = 0.02
+# Enough before and after the profile for the two to be compared.
+STEPS = 24
 # Products of this size are bound by compute on the simulated device.
 PRODUCT = 128
 
@@ -85,7 +87,9 @@ class Program:
     def table(self, op: Op) -> tuple[Kernel, ...] | None:
         """The kernels of its ops: others than a graph's, or the products, are short."""
         long = op.name == "aten::mm" if self.shape == "few" else op.name == "aten::neg"
-        return (Kernel(self.vendor.name_of(op), (self.kernel_us if long else 3) * US),)
+        # No whole microseconds: old recordings have those, and lengths of 0 in earnest.
+        ns = (self.kernel_us if long else 3) * US + 137
+        return (Kernel(self.vendor.name_of(op), ns),)
 
     def on(self, gpu: Accelerator) -> Callable[[], None]:
         """Its step, whose tensors are on the device."""
@@ -149,6 +153,13 @@ class Outcome:
             if abs(told.get(leaf, 0.0) - truth.get(leaf, 0.0)) > NEAR * self.true_ns
         }
 
+    @property
+    def refused(self) -> bool:
+        """Whether there is no verdict; that a graph's kernels have no formulas is no reason."""
+        if self.found is None:
+            return True
+        return not self.found.verdict and "whose work and ceilings are known" not in self.said
+
     def names(self, words: str) -> bool:
         """Whether the cause is said."""
         return re.search(words, self.said, re.IGNORECASE) is not None
@@ -163,7 +174,7 @@ def outcome(patch: pytest.MonkeyPatch, program: Program, hostile: Hostility) -> 
     with gpu:
         step = program.on(gpu)
         try:
-            done = diagnose_work(step, Plan(steps=8), ceilings_of(gpu), None, lambda *_: None)
+            done = diagnose_work(step, Plan(steps=STEPS), ceilings_of(gpu), None, lambda *_: None)
             found = done.diagnosis
             said = " ".join([*found.notices, *(f"{f.title} {f.remedy}" for f in found.findings)])
         except InputError as refused:
@@ -181,8 +192,7 @@ SAID = {
     "gap": r"\bgaps?\b|queued",
     "clock": r"\bclocks?\b|throttl|\bpower\b",
     "stretch": r"\bclocks?\b|kernels .{0,40}(?:longer|slower) .{0,40}profile",
-    "residue": r"(?:slower|longer) .{0,60}after .{0,20}profil|after .{0,20}profil.{0,60}"
-    r"(?:slower|longer)|stays attached",
+    "residue": r"(?:slower|longer) .{0,20}since the profiler",
     "lost": RECORDS,
     "late": RECORDS,
     "zeroed": RECORDS,
@@ -221,52 +231,33 @@ KINETO = Profiling(before=700, after=300, call=1500)
 STALL = Hostility(stall_ns=20_000_000, stalled_call=200)
 LATE = Hostility(late_every=7, late_ns=-900_000)
 KINDS = (
-    Kind("kineto's costs, known", "cost", Hostility(KINETO), MANY,
-         today="dispatch 81 us of 96"),
-    Kind("kineto's costs, told as 0", "cost", Hostility(KINETO, told_event_ns=0.0), MANY,
-         today="dispatch 115 us of 96, launch 293 of 310"),
-    Kind("kineto's costs, told as 3866", "cost", Hostility(KINETO, told_event_ns=3866.0), MANY,
-         today="python 81 us of 22, dispatch 11 of 96, launch 333 of 310"),
+    Kind("kineto's costs, known", "cost", Hostility(KINETO), MANY),
+    Kind("kineto's costs, told as 0", "cost", Hostility(KINETO, told_event_ns=0.0), MANY),
+    Kind("kineto's costs, told as 3866", "cost", Hostility(KINETO, told_event_ns=3866.0), MANY),
     Kind("costs within ops", "cost", Hostility(Profiling(inside=2000), told_event_ns=0.0), MANY,
-         today="dispatch 170 us of 96, launch 238 of 310"),
+         today="dispatch 172 us of 96, launch 234 of 310"),
     Kind("queued kernels have gaps", "gap", Hostility(gap_ns=1300), Program(kernel_us=15, ops=60)),
     Kind("nodes of a graph have gaps", "gap", Hostility(node_gap_ns=1000), GRAPH,
-         never="a CUDA graph", today="the verdict names a CUDA graph"),
-    Kind("slower when not profiled", "clock", Hostility(stretch=1 / 1.08),
-         today="compute 906 us of 980, python 75 of 22"),
-    Kind("clocks flip", "clock", Hostility(clock=Flips(9_000_000, 1.2)),
-         today="compute 1043 us of 1180, python 120 of 22"),
-    Kind("kernels longer when profiled", "stretch", Hostility(stretch=1.27), must=True,
-         today="compute 1015 us of 980, python 0 of 22"),
-    Kind("host slower once profiled", "residue", Hostility(residue=1.2), MANY, must=True,
-         today="dispatch 109 us of 96, launch 351 of 310"),
-    Kind("1 of 20 records lost", "lost", Hostility(lost_every=20), must=True,
-         today="compute 938 us of 980, launch 48 of 5"),
-    Kind("1 of 5 records lost", "lost", Hostility(lost_every=5), must=True,
-         today="compute 784 us of 980, launch 204 of 5"),
-    Kind("records before their launch", "late", LATE, must=True,
-         today="compute 845 us of 980, launch 147 of 5"),
-    Kind("1 of 29 records at time 0", "zeroed", Hostility(zeroed_every=29), must=True,
-         today="the analysis fails: leaves do not add up"),
-    Kind("first records at time 0", "zeroed", Hostility(zeroed_first=25), must=True,
-         today="compute 840 us of 980, unexplained 155"),
-    Kind("records without a length", "empty", Hostility(empty_every=7), must=True,
-         today="compute 840 us of 980, launch 147 of 5"),
-    Kind("a stall that is told", "stall", STALL, MANY,
-         today="dispatch 12 us of 96, launch 412 of 310"),
-    Kind("a stall that is not told", "stall", replace(STALL, stall_told=False), MANY,
-         today="dispatch 12 us of 96, launch 412 of 310"),
-    Kind("a step held", "held", Hostility(stalled_step=2), MANY,
-         today="python 184 us of 22, dispatch 57 of 96, launch 184 of 310"),
-    Kind("device clock behind", "offset", Hostility(offset_ns=-8000), MANY,
-         today="python 144 us of 22, launch 183 of 310"),
+         never="a CUDA graph"),
+    Kind("slower when not profiled", "clock", Hostility(stretch=1 / 1.08)),
+    Kind("clocks flip", "clock", Hostility(clock=Flips(9_000_000, 1.2))),
+    Kind("kernels longer when profiled", "stretch", Hostility(stretch=1.27), must=True),
+    Kind("host slower once profiled", "residue", Hostility(residue=1.2), MANY, must=True),
+    Kind("1 of 20 records lost", "lost", Hostility(lost_every=20), must=True),
+    Kind("1 of 5 records lost", "lost", Hostility(lost_every=5), must=True),
+    Kind("records before their launch", "late", LATE, must=True),
+    Kind("1 of 29 records at time 0", "zeroed", Hostility(zeroed_every=29), must=True),
+    Kind("first records at time 0", "zeroed", Hostility(zeroed_first=25), must=True),
+    Kind("records without a length", "empty", Hostility(empty_every=7), must=True),
+    Kind("a stall that is told", "stall", STALL, MANY),
+    Kind("a stall that is not told", "stall", replace(STALL, stall_told=False), MANY),
+    Kind("a step held", "held", Hostility(stalled_step=2), MANY),
+    Kind("device clock behind", "offset", Hostility(offset_ns=-8000), MANY),
     Kind("device clock ahead", "offset", Hostility(offset_ns=8000), MANY,
-         today="dispatch 4 us of 96, launch 410 of 310"),
+         today="dispatch 4 us of 96, kernel gap 397 of 0, launch 13 of 310"),
     Kind("device clock drifts", "offset", Hostility(drift=1e-5), MANY),
-    Kind("another device is current", "device", Hostility(device=1), Program(reads=False),
-         today="compute 122 us of 980: the step is the host's"),
-    Kind("allocator retries", "retry", program=Program(also="retry"), must=True,
-         today="expandable_segments is not named"),
+    Kind("another device is current", "device", Hostility(device=1), Program(reads=False)),
+    Kind("allocator retries", "retry", program=Program(also="retry"), must=True),
     Kind("another thread's kernels", program=Program(also="thread")),
     Kind("names of HIP modules", program=Program(vendor=AMD_MODULES)),
     Kind("names of XPU", program=Program("many", kernel_us=3, vendor=INTEL),
@@ -297,12 +288,10 @@ def test_of_an_honest_device_no_fault_is_told(
     shape: Program, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = outcome(monkeypatch, replace(shape, reads=reads), Hostility())
-    assert done.found is not None and done.found.verdict
-    assert not done.wrong()
+    assert not done.refused and not done.wrong()
     assert not [fault for fault, words in SAID.items() if done.names(words)], done.said
 
 
-@pytest.mark.xfail(strict=True, reason="permission is missed, though nothing was launched")
 def test_steps_that_only_keep_a_tensor_on_the_device_are_the_processors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -370,7 +359,10 @@ AT_RANDOM: dict[str, dict[str, Callable[[Random], Any]]] = {
 def drawn(seed: int) -> tuple[Program, Hostility, list[str]]:
     """A program, and one to three faults."""
     random = Random(seed)
-    shape = random.choice(("few", "many", "graph"))
+    faults = random.sample(list(AT_RANDOM), random.choice((1, 1, 2, 3)))
+    # Where the host bounds the step, nothing but the card tells how fast it ran kernels.
+    shapes = ("few", "graph") if {"clock", "stretch"} & {*faults} else ("few", "many", "graph")
+    shape = random.choice(shapes)
     long, most = {"few": ((30, 250), 20), "many": ((2, 5), 80), "graph": ((2, 30), 80)}[shape]
     program = Program(
         shape, random.randint(6, most), random.randint(*long), random.randint(0, 300),
@@ -380,7 +372,6 @@ def drawn(seed: int) -> tuple[Program, Hostility, list[str]]:
             launch=random.randint(1500, 5000), latency=random.randint(1000, 4000),
         ),
     )  # fmt: skip
-    faults = random.sample(list(AT_RANDOM), random.choice((1, 1, 2, 3)))
     settings = {name: draw(random) for fault in faults for name, draw in AT_RANDOM[fault].items()}
     if "stall" in faults:
         settings["stalled_call"] = random.randint(program.calls, 3 * program.calls)
@@ -394,9 +385,8 @@ def test_every_leaf_is_near_its_truth_or_the_cause_is_told(
     program, hostile, faults = drawn(seed)
     done = outcome(monkeypatch, program, hostile)
     told = any(done.names(SAID[fault]) for fault in faults)
-    none = done.found is None or not done.found.verdict
     wrong = done.wrong()
-    assert told or none or not wrong, (faults, program, hostile, wrong, done.said)
+    assert told or done.refused or not wrong, (faults, program, hostile, wrong, done.said)
 
 
 # ---- a step that is captured
@@ -422,19 +412,30 @@ print("the program went on to its end")
 """
 
 
-@pytest.mark.xfail(strict=True, reason="replays end no step, and an event is made in a capture")
+def captured(before: int, patch: pytest.MonkeyPatch, folder: Path) -> ScriptOutcome:
+    """Of a script that captures its step after so many."""
+    gpu = Accelerator(table=lambda op: (Kernel(NVIDIA.name_of(op), 20 * US),))
+    SimulatedBackend(gpu).install(patch)
+    patch.setitem(sys.modules, "the_gpu", gpu)
+    (folder / "captures.py").write_text(CAPTURES.format(before=before))
+    patch.chdir(folder)
+    with gpu:
+        return diagnose_script("captures.py", [], steps=6)
+
+
 @pytest.mark.parametrize("before", [3, 8, 14])
 def test_a_step_that_is_being_captured_is_left_alone(
     before: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    gpu = Accelerator(table=lambda op: (Kernel(NVIDIA.name_of(op), 20 * US),))
-    SimulatedBackend(gpu).install(monkeypatch)
-    monkeypatch.setitem(sys.modules, "the_gpu", gpu)
-    (tmp_path / "captures.py").write_text(CAPTURES.format(before=before))
-    monkeypatch.chdir(tmp_path)
-    with gpu:
-        ended = diagnose_script("captures.py", [], steps=6)
+    ended = captured(before, monkeypatch, tmp_path)
     assert "the program went on to its end" in capfd.readouterr().out
-    assert ended.exit.code == 0
-    # Replays are its steps.
+    assert ended.exit.code == 0 and "GPU failed" not in (ended.problem or "")
+
+
+@pytest.mark.xfail(strict=True, reason="replays end no step: too few steps")
+@pytest.mark.parametrize("before", [3, 14])
+def test_replays_of_a_step_that_was_captured_are_steps(
+    before: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = captured(before, monkeypatch, tmp_path)
     assert ended.diagnosis is not None and ended.problem is None
