@@ -37,8 +37,8 @@ from benchmarks.gpu.setting import Setting
 from gobrrr.timeline.files import write_atomically
 
 PARTS = (
-    "state", "residue", "records", "cost", "spikes", "heat", "live", "scripts", "counters", "fixes",
-    "held_out", "lab", "ranks", "trouble",
+    "state", "residue", "sessions", "records", "cost", "spikes", "heat", "live", "scripts",
+    "counters", "fixes", "held_out", "lab", "ranks", "trouble",
 )  # fmt: skip
 # Less than this share of a part's limit is not begun: it would end before it tells anything.
 WORTH = 0.5

@@ -16,11 +16,9 @@ def block(length_ms: float, count: int = 15, spread_ms: float = 0.0) -> list[int
 
 def test_steps_that_are_slower_beyond_their_spread_are_told() -> None:
     before, after = block(3.2, spread_ms=0.02), block(3.84, spread_ms=0.02)
-    (notice,) = slower_since_profiled([before, after], detached=False)
-    assert notice.startswith("Steps are 20 % slower since the profiler was used (CUPTI, or ")
+    (notice,) = slower_since_profiled([before, after])
+    assert notice.startswith("Steps are 20 % slower since the profiler was used")
     assert "3.20 ms before it and 3.84 ms after it" in notice
-    (detached,) = slower_since_profiled([before, after], detached=True)
-    assert "attached" not in detached
 
 
 @pytest.mark.parametrize(
@@ -35,4 +33,4 @@ def test_steps_that_are_slower_beyond_their_spread_are_told() -> None:
     ids=["as two runs differ", "within the spread", "faster", "too few", "none after"],
 )
 def test_what_chance_explains_is_not(before: list[int], after: list[int]) -> None:
-    assert slower_since_profiled([before, after], detached=False) == []
+    assert slower_since_profiled([before, after]) == []

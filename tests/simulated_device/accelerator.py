@@ -81,6 +81,7 @@ class Accelerator:
         self._stack = contextlib.ExitStack()
         self._live: dict[int, tuple[Any, int]] = {}
         self.peak_bytes = 0
+        self.driver_calls = DriverCalls(0, 0)
         self.used = False
         self.before_replays: list[Callable[[], None]] = []
         self._op_ns: int | None = None

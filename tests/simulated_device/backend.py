@@ -255,14 +255,6 @@ class SimulatedBackend:
     def profiler(self) -> _Profiler:
         return _Profiler(self)
 
-    def profiler_event_ns(self) -> float:
-        hostile, costs = self.gpu.machine.hostile, self.gpu.costs
-        if hostile.told_event_ns is not None:
-            return hostile.told_event_ns
-        # An op and its call are two events.
-        added = hostile.profiling
-        return costs.event + (added.before + added.inside + added.after + added.call) / 2
-
     def streams(self) -> _Streams:
         return _Streams(self.gpu)
 

@@ -12,16 +12,17 @@ class Profiling:
 
     Attributes:
         before: an op's span, after it, or within it: ``before``, ``after``, ``inside``.
-        call: within a call of the runtime.
+        call: within a call of the runtime; ``around``: behind it.
     """
 
     before: int = 0
     inside: int = 0
     after: int = 0
     call: int = 0
+    around: int = 0
 
     def __bool__(self) -> bool:
-        return any((self.before, self.inside, self.after, self.call))
+        return any((self.before, self.inside, self.after, self.call, self.around))
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,6 @@ class Hostility:
 
     Attributes:
         profiling: what recording costs the host, beside ``HostCosts.event``.
-        told_event_ns: what the backend says that an event costs; ``None``: the truth.
         gap_ns: from the end of a kernel to the start of the next that was queued behind it.
         node_gap_ns: the same between the nodes of a graph.
         clock: factor on the length of a kernel that begins at a time of the device.
@@ -61,7 +61,6 @@ class Hostility:
     """
 
     profiling: Profiling = Profiling()
-    told_event_ns: float | None = None
     gap_ns: int = 0
     node_gap_ns: int = 0
     clock: Callable[[int], float] | None = None

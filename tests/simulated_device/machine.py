@@ -155,6 +155,8 @@ class Machine:
         if external is not None:
             args["External id"] = external
         self.host_event(self.vendor.runtime_category, name, start_ns, thread, **args)
+        if self.trace is not None:
+            self.advance(self.hostile.profiling.around)
         return self._correlation
 
     def launch(

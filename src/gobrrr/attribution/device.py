@@ -14,6 +14,7 @@ from gobrrr.attribution.idle import (
     IdlePieces,
     find_idle,
     summarise_idle,
+    unexplained_behind_queued,
 )
 from gobrrr.attribution.kernel_names import family_of, regime_without_roof
 from gobrrr.attribution.leaves import (
@@ -35,6 +36,7 @@ from gobrrr.attribution.split import split_kernels
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import KernelKind, Timeline
+from gobrrr.timeline.quantities import percent
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -50,6 +52,8 @@ _PRECEDENCE[COLLECTIVE] = 3
 _PRECEDENCE[COPY] = 4
 _INDEX = {leaf: index for index, leaf in enumerate(LEAVES)}
 _FIXED_LEAF = _INDEX["overhead.kernel_fixed_cost"]
+# Of the recorded steps.
+_SAID_GAPS = 0.01
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,7 @@ def attribute_device(
         works=work.works,
         idle=summarise_idle(timeline, idle, steps, parent, kept),
         windows=tuple(dict(zip(LEAVES, leaves)) for leaves in per_window.tolist()),
+        notices=_on_gaps(unexplained_behind_queued(timeline, idle), lengths.sum()),
         above_ceiling=tuple(np.flatnonzero(work.roof_ns + split.fixed_ns > duration).tolist()),
     )
     attribution.check()
@@ -196,6 +201,17 @@ def attribute_device(
         attribution, figures, work, owned, idle, before / steps,
         float(owned_ns[unlinked].sum()), spent_ns, counts,
     )  # fmt: skip
+
+
+def _on_gaps(lengths: Float64, recorded_ns: float) -> tuple[str, ...]:
+    """That kernels which were queued began late, which a device does not do."""
+    share = float(lengths.sum()) / recorded_ns if recorded_ns > 0 else 0.0
+    if share < _SAID_GAPS:
+        return ()
+    return (
+        f"For {percent(share, 1)} of the recorded steps the device is idle although its next "
+        "kernel was queued long before: records of kernels are missing or have wrong times.",
+    )
 
 
 def window_of(start_ns: Int64, windows: Int64) -> Int64:

@@ -198,6 +198,14 @@ def _joined(parts: list[IdlePieces]) -> IdlePieces:
     return IdlePieces(*(column[order] for column in columns))
 
 
+def unexplained_behind_queued(timeline: Timeline, pieces: IdlePieces) -> NDArray[np.float64]:
+    """The lengths in ns of gaps longer than kernels' that a kernel ended which was long queued."""
+    kinds = np.append(timeline.host.kind, HostKind.PYTHON)
+    rows = (pieces.cause == UNEXPLAINED) & (kinds[pieces.span] == HostKind.LAUNCH)
+    lengths: NDArray[np.float64] = (pieces.end_ns - pieces.start_ns)[rows].astype(np.float64)
+    return lengths
+
+
 def _leads_to(timeline: Timeline, pieces: IdlePieces) -> NDArray[np.int64]:
     """The line of the op that the host came to next, for Python that has no line of its own.
 

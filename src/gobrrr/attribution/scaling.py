@@ -14,6 +14,8 @@ from gobrrr.timeline.quantities import percent, time_text
 _FIXED_LEAF = "overhead.kernel_fixed_cost"
 # Where the device is idle for more of the step its host bounds it.
 _HOST_BOUND_IDLE = 0.5
+# What the profiler took beside a timed step, from where on it is said.
+_MUCH_COST = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttri
         leaves["overhead.kernel_gap"] *= kernel
     kernels = _timed(attribution.kernels, kernel, leaves)
     notices = attribution.notices
+    if found.profiler_ns > _MUCH_COST * step_ns:
+        notices = (*notices, _cost(found.profiler_ns, step_ns))
     if abs(more_ns) > SAID * step_ns:
         notices = (*notices, _said(host, kernel, more_ns, idle))
     result = replace(
@@ -95,6 +99,15 @@ def _timed(shares: KernelShares, factor: float, leaves: dict[str, float]) -> Ker
         shares, duration_ns=shares.duration_ns * factor, owned_ns=owned, fixed_ns=fixed,
         page_faults_ns=shares.page_faults_ns * factor, roof_ns=roof, below_ns=below,
     )  # fmt: skip
+
+
+def _cost(profiler_ns: float, step_ns: float) -> str:
+    """That much of the profiled step was the profiler's."""
+    return (
+        f"The profiler took {time_text(profiler_ns * 1e-9)} beside a step of "
+        f"{time_text(step_ns * 1e-9)}, which was taken off the host's time: the sum of that is as "
+        "timed, what of it is Python, dispatch and launches is less certain."
+    )
 
 
 def _said(host: float, kernel: float, more_ns: float, idle: float) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from statistics import median
 
-from gobrrr.capture.after_profile import slower_since_profiled
 from gobrrr.capture.device_profile import launched
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.records import damage
 from gobrrr.devices.backend import Backend
 from gobrrr.devices.backends import gpu_in_use, gpus_here
-from gobrrr.devices.cuda.cupti import TEARDOWN
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import percent, si, time_text
 
@@ -58,7 +55,7 @@ def found(measured: Measurements, backend: Backend | None) -> tuple[str, ...]:
             f"is damaged: {damaged}"
         )
     if timeline is None or len(timeline.kernels):
-        return (*_of_others(measured, backend), *_after_profile(measured))
+        return _of_others(measured, backend)
     kinds = () if backend is None else backend.KINDS
     known = _PERMISSION if launched(timeline) else _PERMISSION | _NO_LIBRARY
     why = next((known[kind] for kind in kinds if kind in known), "")
@@ -66,14 +63,6 @@ def found(measured: Measurements, backend: Backend | None) -> tuple[str, ...]:
         f"a step takes {_step_text(measured)}, but PyTorch's profiler recorded no kernel of the GPU"
         + (f": {why}" if why else "")
     )
-
-
-def _after_profile(measured: Measurements) -> list[str]:
-    """That steps are slower since they were profiled; of sizes that differ nothing is told."""
-    if measured.kind.varying:
-        return []
-    detached = os.environ.get(TEARDOWN) == "1"
-    return slower_since_profiled(measured.plain_ns, detached=detached)
 
 
 def _of_others(measured: Measurements, backend: Backend | None) -> tuple[str, ...]:

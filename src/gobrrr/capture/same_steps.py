@@ -12,6 +12,7 @@ from statistics import mean, median
 
 import numpy as np
 
+from gobrrr.capture.after_profile import slower_since_profiled
 from gobrrr.capture.bare_steps import BareBlock
 from gobrrr.capture.measurements import Measurements, RecordedStep, StepKind
 from gobrrr.capture.page_faults import block_faults
@@ -65,6 +66,11 @@ def same_steps(measured: Measurements) -> Measurements:
         bare = {0: bare[0]}
     elif moved:
         bare, plain_ns, plain_windows = {}, [plain_ns[0], []], [plain_windows[0], []]
+    if measured.device_timeline is not None and not found.varying:
+        since = slower_since_profiled(plain_ns)
+        if since:
+            plain_ns, plain_windows = [plain_ns[0], []], [plain_windows[0], []]
+        notices = [*notices, *since]
     timed = [*plain_windows[0], *plain_windows[1]]
     counts = [found.windows[i].page_faults for i in timed if found.pure(i)]
     if bare:
