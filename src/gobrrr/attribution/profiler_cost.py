@@ -162,8 +162,9 @@ class CostOfRecording:
     def kept_of_step(self, weights: Float64, profiled_ns: float, timed_ns: float) -> Float64:
         """The share of each piece that is not the profiler's, which makes the step ``timed_ns``.
 
-        A device that is hardly idle in the timed step hides the host's cost: where its step differs
-        by more than the timing does that says nothing of it, and the factor is 1.
+        Where the cost can be no reason for all of the difference, and the device is hardly idle in
+        the timed step, the kernels are the reason: the host's cost is hidden there, and the factor
+        is 1.
 
         Args:
             weights: how much each piece counts in a step.
@@ -172,10 +173,11 @@ class CostOfRecording:
         """
         spent = weights * self._length
         excess_ns = profiled_ns - timed_ns
+        factor = self._solved(spent, excess_ns)
         idle_ns = float(spent.sum()) - excess_ns
-        if abs(excess_ns) > SAID * timed_ns and idle_ns < BUSY_IDLE * timed_ns:
-            return self.kept(1.0)
-        return self.kept(self._solved(spent, excess_ns))
+        if factor in (0.0, _MOST) and abs(excess_ns) > SAID * timed_ns:
+            factor = 1.0 if idle_ns < BUSY_IDLE * timed_ns else factor
+        return self.kept(factor)
 
     def _solved(self, spent: Float64, excess_ns: float) -> float:
         """The factor at which so much idle time is the profiler's: between 0 and ``_MOST``."""
