@@ -52,8 +52,9 @@ _PRECEDENCE[COLLECTIVE] = 3
 _PRECEDENCE[COPY] = 4
 _INDEX = {leaf: index for index, leaf in enumerate(LEAVES)}
 _FIXED_LEAF = _INDEX["overhead.kernel_fixed_cost"]
-# Of the recorded steps.
+# Of the recorded steps, from where on something is said.
 _SAID_GAPS = 0.01
+_SAID_RECORDING = 0.1
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,17 @@ def attribute_device(
     within = (idle_pieces.end - idle_pieces.start).astype(np.float64)
     lengths: Float64 = (windows[:, 1] - windows[:, 0]).astype(np.float64)
     counted_windows = np.ones(steps) if window_counts is None else window_counts
+    weights = np.bincount(
+        idle_pieces.row, within * counted_windows[idle_window] / steps, len(idle)
+    ) / np.maximum(idle.end_ns - idle.start_ns, 1)
+    profiled_ns = float((lengths * counted_windows).mean())
+    recording = CostOfRecording(timeline, idle)
+    notices = _on_gaps(unexplained_behind_queued(timeline, idle), lengths.sum())
     if timed_ns is None:
         kept = np.ones(len(idle))
+        notices += _on_recording(recording.supposed_ns(weights) / max(profiled_ns, 1.0))
     else:
-        weights = np.bincount(
-            idle_pieces.row, within * counted_windows[idle_window] / steps, len(idle)
-        ) / np.maximum(idle.end_ns - idle.start_ns, 1)
-        profiled_ns = float((lengths * counted_windows).mean())
-        kept = CostOfRecording(timeline, idle).kept_of_step(weights, profiled_ns, timed_ns)
+        kept = recording.kept_of_step(weights, profiled_ns, timed_ns)
     np.add.at(per_window, (idle_window, causes), within * kept[idle_pieces.row])
     spent = within * (1.0 - kept[idle_pieces.row])
     owned_ns = np.bincount(row, weights=length, minlength=len(kernels)) / steps
@@ -186,7 +190,7 @@ def attribute_device(
         works=work.works,
         idle=summarise_idle(timeline, idle, steps, parent, kept),
         windows=tuple(dict(zip(LEAVES, leaves)) for leaves in per_window.tolist()),
-        notices=_on_gaps(unexplained_behind_queued(timeline, idle), lengths.sum()),
+        notices=notices,
         above_ceiling=tuple(np.flatnonzero(work.roof_ns + split.fixed_ns > duration).tolist()),
     )
     attribution.check()
@@ -211,6 +215,17 @@ def _on_gaps(lengths: Float64, recorded_ns: float) -> tuple[str, ...]:
     return (
         f"For {percent(share, 1)} of the recorded steps the device is idle although its next "
         "kernel was queued long before: records of kernels are missing or have wrong times.",
+    )
+
+
+def _on_recording(share: float) -> tuple[str, ...]:
+    """That a recording has the profiler's cost in it, where that is supposed to be much."""
+    if share < _SAID_RECORDING:
+        return ()
+    return (
+        f"Recording takes time of the host, and no trace tells how much: at what it took on an "
+        f"H200's host, {percent(share)} of this step is the profiler's. A live run (gobrrr run) "
+        "times steps without it.",
     )
 
 

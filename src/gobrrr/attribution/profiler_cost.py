@@ -159,6 +159,10 @@ class CostOfRecording:
         kept: Float64 = (left - taken) / np.maximum(length, 1.0)
         return kept
 
+    def supposed_ns(self, weights: Float64) -> float:
+        """Of a step, where nothing tells it: at ``EVENT_COSTS`` as they are."""
+        return float((weights * self._length * (1.0 - self.kept(1.0))).sum())
+
     def kept_of_step(self, weights: Float64, profiled_ns: float, timed_ns: float) -> Float64:
         """The share of each piece that is not the profiler's, which makes the step ``timed_ns``.
 
