@@ -49,15 +49,17 @@ class Step:
     launch: float
     dispatch: float
     synchronisation: float
+    gap: float = 0.0
 
 
 def predicted(ops: Sequence[CostedOp]) -> Step:
     step, _ = predicted_step(ops, H100, COSTS, band=None)
     assert set(step.leaves_ns) == set(LEAVES)
     leaves = {name: ns / 1e3 for name, ns in step.leaves_ns.items()}
-    of_host = [leaves.pop(f"overhead.{n}") for n in ("launch", "dispatch", "synchronisation")]
+    names = ("launch", "dispatch", "synchronisation", "kernel_gap")
+    idle = [leaves.pop(f"overhead.{name}") for name in names]
     busy = sum(leaves.values())
-    return Step(busy + sum(of_host), busy, *of_host)
+    return Step(busy + sum(idle), busy, *idle)
 
 
 def test_a_slow_host_sets_the_step() -> None:
@@ -68,7 +70,7 @@ def test_a_slow_host_sets_the_step() -> None:
 
 def test_a_slow_device_sets_the_step_and_the_host_runs_ahead() -> None:
     # 4 * (50 + 1): launches are in the queue before they are needed.
-    assert predicted([costed(1, 50)] * 4) == Step(204, 200, 4, 0, 0)
+    assert predicted([costed(1, 50)] * 4) == Step(204, 200, 0, 0, 0, 4)
     found = replay([ONE] * 4, [50 * US] * 4, COSTS)
     # The last op was issued when the step before it had not ended.
     assert found.ops.issued_s[-1] < 0
@@ -79,17 +81,17 @@ def test_reading_a_result_in_each_step_empties_the_device() -> None:
     # The host reads for 1 (hidden) and learns of the end 3 later, prepares an op for 10, and its
     # launch travels for 4; then the device is busy: 3 further gaps and 200 of kernels.
     ops = [*[costed(1, 50)] * 4, costed(0, 0, waits=True)]
-    assert predicted(ops) == Step(17 + 203, 200, 4 + 3, 10, 3)
+    assert predicted(ops) == Step(17 + 203, 200, 4, 10, 3, 3)
 
 
 def test_waiting_in_the_middle_costs_where_it_stands() -> None:
     found = predicted([costed(1, 50), costed(0, 0, waits=True), costed(1, 50)])
     # As above, once: the second op is launched behind the wait, the first of the next step is not.
-    assert found == Step(50 + 3 + 10 + 4 + 50 + 1, 100, 4 + 1, 10, 3)
+    assert found == Step(50 + 3 + 10 + 4 + 50 + 1, 100, 4, 10, 3, 1)
 
 
 def test_kernels_of_one_op_follow_each_other() -> None:
-    assert predicted([costed(3, 90)]) == Step(93, 90, 3, 0, 0)
+    assert predicted([costed(3, 90)]) == Step(93, 90, 0, 0, 0, 3)
     timeline = predicted_timeline([costed(3, 90)], H100, COSTS).timeline
     assert timeline.kernels.start_ns.tolist() == [1000, 32_000, 63_000]
     assert timeline.kernels.end_ns.tolist() == [31_000, 62_000, 93_000]

@@ -146,7 +146,12 @@ def analyse_device(measured: Measurements, ceilings: Ceilings | None) -> DeviceA
         wall=kind.wall,
         taken_away=measured.taken_away,
     )
-    attributed = replace(attributed, step=times, module_classes=measured.module_classes)
+    attributed = replace(
+        attributed,
+        step=times,
+        module_classes=measured.module_classes,
+        counters={**attributed.counters, **measured.driver_call_counters},
+    )
     works_of_step = works_of(capture.recorded)
     if kind.others:
         works_of_step, _, _ = works_of_mean_step(capture.recorded, works_of_step, kind)

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numpy as np
 
-from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.open_ranges import end_with_profiler
 from gobrrr.capture.recorded_timeline import step_marks
+from gobrrr.capture.records import refuse_senseless_steps
 from gobrrr.capture.trace_steps import MARKED
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.backend import Backend, DriverCalls, StepProfiler, StepTimer
@@ -31,6 +31,9 @@ from gobrrr.timeline.names import GRAPH_REPLAY
 
 # The clock of the samples of lines.
 clock_ns = time.perf_counter_ns
+if TYPE_CHECKING:
+    from gobrrr.capture.measurements import Measurements
+
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 RUN_AHEAD = (
@@ -230,7 +233,10 @@ def steps_of_device(timeline: Timeline) -> Timeline:
 
     That is so where the host ran ahead by a step or more: most kernel time then lies outside the
     window of the code that launched it. The others stay as they are marked.
+
+    Raises InputError where a step begins or ends at a time that is not the recording's.
     """
+    refuse_senseless_steps(timeline)
     kernels, marks = timeline.kernels, step_marks(timeline)
     if timeline.steps_how != MARKED or not len(kernels):
         return timeline

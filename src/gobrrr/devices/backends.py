@@ -41,11 +41,16 @@ def backend_of(kind: str) -> Backend:
     raise LookupError(f"no backend measures devices of kind {kind!r}")
 
 
-def gpu_in_use() -> Backend | None:
-    """The backend of the GPU that this process has put something on; ``None`` if there is none."""
+def gpu_in_use(index: int | None = None) -> Backend | None:
+    """The backend of the GPU that this process has put something on; ``None`` if there is none.
+
+    ``index``: of several the one that steps are told by; by default the one that holds most.
+    """
     if "torch" not in sys.modules:
         return None
-    return next((backend for backend in BACKENDS if backend.IS_GPU and backend.in_use()), None)
+    gpus = (backend for backend in BACKENDS if backend.IS_GPU and backend.in_use())
+    found = next(gpus, None)
+    return found if found is None or index is None else found.at(index)
 
 
 def gpus_here() -> tuple[tuple[Backend, DeviceIdentity], ...]:

@@ -68,6 +68,12 @@ def _clock(spans: Sequence[CardSpan]) -> float | None:
     return None
 
 
+def with_card(diagnosis: Diagnosis, spans: Sequence[CardSpan]) -> list[str]:
+    """Keeps what the states say in the diagnosis; what is to be said of it."""
+    diagnosis.card = card_record(spans)
+    return card_notices(diagnosis)
+
+
 def card_notices(diagnosis: Diagnosis) -> list[str]:
     """What held the card's clock, and its ceiling of products at that clock."""
     card = diagnosis.card

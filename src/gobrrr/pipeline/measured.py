@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.attribution.cpu_attributed import attributed_cpu
@@ -21,7 +21,7 @@ from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
-from gobrrr.diagnosis.card import card_notices, card_record
+from gobrrr.diagnosis.card import with_card
 from gobrrr.diagnosis.environment import describe_environment
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.fixes.fusion_sources import add_cpu_fusion, add_recorded_fusion
@@ -90,10 +90,7 @@ def _on_device(
 ) -> tuple[Diagnosis, DeviceAnalysis]:
     timeline = measured.device_timeline
     assert timeline is not None
-    backend = gpu_in_use()
-    if backend is not None and len(timeline.kernels):
-        # The device whose kernels the steps are told by: of several the one that worked most.
-        backend = backend.at(timeline.device.index)
+    backend = gpu_in_use(timeline.device.index if len(timeline.kernels) else None)
     trouble = device_trouble.found(measured, backend)
     name = timeline.device.name
     ceilings = ceilings or ceilings_for_this_machine(
@@ -103,11 +100,8 @@ def _on_device(
         progress=lambda done, total, what: progress(f"ceilings of {name}: {what}", done, total),
     )
     analysis = with_sampled_lines(analyse_device(measured, ceilings), measured)
-    step = analysis.attributed
-    step = replace(step, counters={**step.counters, **measured.driver_call_counters})
-    diagnosis = assemble(step, source=source, environment=describe_environment())
+    diagnosis = assemble(analysis.attributed, source=source, environment=describe_environment())
     add_recorded_fusion(diagnosis, analysis.ran)
-    diagnosis.notices += [*measured.notices, *measured.load_notices]
-    diagnosis.card = card_record(measured.card)
-    diagnosis.notices += [*trouble, *card_notices(diagnosis), *matching_notices(analysis)]
+    diagnosis.notices += [*measured.notices, *measured.load_notices, *trouble]
+    diagnosis.notices += [*with_card(diagnosis, measured.card), *matching_notices(analysis)]
     return diagnosis, analysis
