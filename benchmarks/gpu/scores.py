@@ -278,6 +278,7 @@ def spikes(result: Row) -> Row:
     sure = [row for row in rows if not row["truth_of_filling_blocks"]]
     return {
         "rows": rows,
+        "with_truth": len(sure),
         "of_filling_blocks": len(rows) - len(sure),
         "off": {
             base: spread(row["off"] for row in sure if row["base"] == base)
