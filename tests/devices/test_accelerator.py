@@ -92,7 +92,7 @@ class MadeUp:
             self.now_ms[index] += 2.0
             event.at = self.now_ms[index]
 
-        event.record = record
+        event.record, event.synchronize = record, lambda: None
         event.elapsed_time = lambda other: other.at - event.at
         return event
 

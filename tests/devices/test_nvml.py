@@ -36,6 +36,7 @@ class Driver:
             "DeviceGetHandleByUUID": lambda uuid: self._handle(uuid),
             "DeviceGetHandleByPciBusId": lambda at: self._handle(at),
             "DeviceGetDeviceHandleFromMigDeviceHandle": self._whole,
+            "DeviceGetUUID": lambda h: "GPU-8f2c",
             "DeviceGetClockInfo": lambda h, kind: {1: 1410, 2: 2619}[kind],
             "DeviceGetMaxClockInfo": lambda h, kind: {1: 1980, 2: 2619}[kind],
             "DeviceGetPowerUsage": lambda h: 698_500,
@@ -164,7 +165,8 @@ def test_a_container_that_counts_processes_differently() -> None:
     driver.processes = [process(4001, 900)]
     assert state(driver).others == ()
     driver.processes = [process(4001, 900), process(77, 300)]
-    assert state(driver).others == (OtherProcess(77, 300, 0.23),)
+    # Which of the two is this one is a guess: that one computed is not.
+    assert state(driver).others == (OtherProcess(77, 300, None),)
     driver.processes = [process(4001, None)]
     assert state(driver).others == ()
     driver.processes = []

@@ -42,6 +42,9 @@ class Event:
         assert self.devices is not None
         self.at_ms, self.device = self.devices.now_ms[stream], stream
 
+    def synchronize(self) -> None:
+        assert self.at_ms is not None
+
     def elapsed_time(self, other: Event) -> float:
         assert self.device == other.device
         assert self.at_ms is not None and other.at_ms is not None

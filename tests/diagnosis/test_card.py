@@ -84,7 +84,7 @@ def test_heat_and_clocks_that_were_set() -> None:
     (said,) = notices(card_record(spans(heat_held_ns=SECOND // 2, temperature_c=88)))
     assert "for heat (88 degrees Celsius) in 50 %" in said
     (said,) = notices(card_record(spans(power_held_ns=10, reasons=("clocks set",))))
-    assert "nvidia-smi --reset-gpu-clocks" in said
+    assert "nvidia-smi --reset-applications-clocks" in said
 
 
 def test_a_clock_at_its_maximum_needs_no_word() -> None:

@@ -81,6 +81,9 @@ def behind_torch(gpu: Accelerator, patch: pytest.MonkeyPatch) -> None:
             gpu.refuse_while_capturing()
             self.time_ns = (stream or _Stream(gpu, 0)).now_ns()
 
+        def synchronize(self) -> None:
+            gpu.synchronise()
+
         def elapsed_time(self, end: Event) -> float:
             return (end.time_ns - self.time_ns) * 1e-6
 

@@ -26,6 +26,8 @@ MOST_OBJECTS = 200_000
 # Copies lie on their device while they take less than this of what is free there: the steps that
 # are to come, of which nothing is known yet, need room for their activations.
 _SHARE_OF_FREE = 0.1
+# Of the host's free memory a single copy may take: a container's limit may be one that nobody told.
+_SHARE_OF_HOST = 0.5
 # Objects of these packages hold the interpreter's or torch's machinery, not the program's state.
 _MACHINERY = (
     "logging", "threading", "concurrent", "asyncio", "multiprocessing", "importlib",
@@ -159,7 +161,7 @@ class Snapshot:
                 # What is free may lie in pieces.
                 self._room[device] = 0
         host = free_memory_bytes()
-        if host is not None and size > host:
+        if host is not None and size > _SHARE_OF_HOST * host:
             raise MemoryError
         # Not pinned: PyTorch keeps pinned memory until the process ends, in powers of two, and to
         # pin it takes longer than this one copy.

@@ -47,7 +47,8 @@ class TimedBlock:
             # The host runs ahead of a device: its own clock says when steps were issued, not done.
             result.plain_ns[self._block][self._first(result) :] = self._device.end_block()
             after = self._device.card_state()
-            if self._card is not None and after is not None:
+            # Of two cards, as the work moves, totals have no difference.
+            if self._card is not None and after is not None and self._card.card == after.card:
                 result.card = (*result.card, CardSpan(self._card, after, self._steps))
             calls = self._device.driver_calls()
             if calls is not None and self._calls is not None:

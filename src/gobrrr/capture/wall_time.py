@@ -107,7 +107,8 @@ def _on_device(found: Sorted, device_ns: Mapping[int, int], step_ns: float) -> S
         if not found.own[i]:
             windows[i] = replace(windows[i], begin_ns=windows[i].end_ns - length_ns)
         elif extras[i]:
-            scale = max(0.0, length_ns - step_ns) / sum(extra.time_ns for extra in extras[i])
+            beside_ns = sum(extra.time_ns for extra in extras[i]) or 1.0
+            scale = max(0.0, length_ns - step_ns) / beside_ns
             some = tuple(replace(extra, time_ns=extra.time_ns * scale) for extra in extras[i])
             extras[i] = some if scale else ()
     return replace(found, windows=tuple(windows), extras=tuple(extras))

@@ -75,7 +75,11 @@ def free_bytes(device: Any) -> int | None:
     module: Any = getattr(torch, device.type, None)
     if not (is_initialised(torch, device.type) and hasattr(module, "mem_get_info")):
         return None
-    free, _ = module.mem_get_info(device)
+    try:
+        free, _ = module.mem_get_info(device)
+    except RuntimeError:
+        # Not every driver of Intel's tells.
+        return None
     return int(free + module.memory_reserved(device) - module.memory_allocated(device))
 
 
@@ -131,6 +135,9 @@ class EventTimer:
     def end_block(self) -> list[int]:
         """Wait for the devices; the lengths of the steps between marks, in ns."""
         wait_for(self._kind)
+        for events in self._events.values():
+            # One that held tensors as the block began may hold none now.
+            events[-1].synchronize()
         lengths = [
             [round(before.elapsed_time(after) * 1e6) for before, after in pairwise(events)]
             for events in self._events.values()
@@ -185,17 +192,23 @@ class TraceProfiler:
         # of gobrrr's, before anything is kept (pytorch/kineto#1020). No step of the program's runs
         # here: a profiler that it opens and closes meanwhile makes the start crash (torch 2.13).
         self._profile.prepare_trace()
-        with suppress(RuntimeError):
-            self._launch_some()
-        self._profile.start_trace()
-        self._enter()
+        try:
+            with suppress(RuntimeError):
+                self._launch_some()
+            self._profile.start_trace()
+            self._enter()
+        except BaseException:
+            self.abandon()
+            raise
 
     def _launch_some(self) -> None:
         import torch
+        from torch.utils._python_dispatch import _disable_current_modes
 
         if not is_initialised(torch, self._kind):
             return
-        with torch.no_grad():
+        # A mode of the program's (a counter of ops, say) is not to see what is not its own.
+        with _disable_current_modes(), torch.no_grad():
             # On one that the process uses: to begin with another takes memory there.
             device = torch.device(self._kind, busiest_device(torch, self._kind))
             value = torch.zeros(1, device=device)
@@ -233,7 +246,8 @@ class TraceProfiler:
         if self._profile is not None:
             # A device that is gone can end neither; a profiler left on would refuse the next one.
             with suppress(RuntimeError):
-                self._range.__exit__(None, None, None)
+                if self._range is not None:
+                    self._range.__exit__(None, None, None)
             with suppress(RuntimeError):
                 self._profile.stop()
             self._profile = None

@@ -11,6 +11,8 @@ HELD_BY_HEAT = frozenset({"heat, by the driver", "heat, by the hardware"})
 HELD_BY_HARDWARE = frozenset({"hardware slowdown", "power brake", "board limit"})
 # A card that was held back by heat for less of the time is as fast as ever.
 LEAST_HELD = 0.05
+# Of the time: what another process computes for less makes no step longer.
+LEAST_BUSY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class CardState:
 
     Attributes:
         at_ns: when it was asked, on ``time.perf_counter_ns``.
+        card: which one it is of, by whatever names it.
         sm_mhz, memory_mhz: clocks now, with their maxima.
         sm_mean_mhz: mean of the driver's own samples since the state before.
         power_w, power_limit_w: drawn now, and the limit that is enforced.
@@ -50,6 +53,7 @@ class CardState:
     """
 
     at_ns: int
+    card: str | None = None
     sm_mhz: int | None = None
     sm_max_mhz: int | None = None
     sm_mean_mhz: float | None = None
@@ -72,7 +76,9 @@ class CardState:
     @property
     def computing(self) -> tuple[OtherProcess, ...]:
         """The other processes that are known to have computed."""
-        return tuple(other for other in self.others or () if other.busy_share)
+        return tuple(
+            other for other in self.others or () if (other.busy_share or 0.0) >= LEAST_BUSY
+        )
 
 
 Counter = Callable[[CardState], int | None]

@@ -95,8 +95,8 @@ def card_notices(diagnosis: Diagnosis) -> list[str]:
         return [f"{said}{_ceiling_then(diagnosis, card.sm_mhz)}."]
     if below and CLOCKS_SET in card.reasons:
         return [
-            f"The card ran at {clocks} because its clocks are set so (nvidia-smi "
-            f"--reset-gpu-clocks ends that){_ceiling_then(diagnosis, card.sm_mhz)}."
+            f"The card ran at {clocks} because its application clocks allow no more (nvidia-smi "
+            f"--reset-applications-clocks){_ceiling_then(diagnosis, card.sm_mhz)}."
         ]
     return []
 

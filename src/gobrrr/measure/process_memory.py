@@ -27,12 +27,30 @@ _KEPT_BYTES = 32 << 20
 
 
 def free_memory_bytes() -> int | None:
-    """What the machine has free, or the process's own limit leaves if that is less.
+    """What the machine has free, or a limit leaves if that is less: the process's, a container's.
 
-    ``None`` where the system says neither.
+    ``None`` where the system says none of them.
     """
-    known = [_kilobytes("/proc/meminfo", "MemAvailable:"), _left_of_limit()]
+    known = [_kilobytes("/proc/meminfo", "MemAvailable:"), _left_of_limit(), _left_of_container()]
     return min((value for value in known if value is not None), default=None)
+
+
+# Limit and use of this control group, as version 2 and version 1 have them, where a container sees
+# its own at the root (``cgroups(7)``).
+_OF_CONTAINER = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+
+
+def _left_of_container(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    for limit, used in _OF_CONTAINER:
+        try:
+            return int((root / limit).read_text()) - int((root / used).read_text())
+        except (OSError, ValueError):
+            # Not there, or "max": no limit.
+            continue
+    return None
 
 
 @contextmanager

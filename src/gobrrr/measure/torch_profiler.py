@@ -40,8 +40,8 @@ def profiler_of_torch(*, only_exported: bool = False, **options: Any) -> Any:
                 super().prepare_trace()
 
         def start_trace(self) -> None:
-            super().start_trace()
             self.collections = _Collections()
+            super().start_trace()
             if only_exported:
                 gc.callbacks.append(self.collections)
 

@@ -80,4 +80,5 @@ class Cuda(AcceleratorBackend):
 
         from gobrrr.devices.cuda.measure import measure_gpu
 
-        return measure_gpu(torch, device.index, progress=progress, card_state=self.card_state)
+        state = self.at(device.index).card_state
+        return measure_gpu(torch, device.index, progress=progress, card_state=state)

@@ -70,6 +70,7 @@ def _held_ns(what: str) -> Read:
 
 
 _FIELDS: Mapping[str, Read] = {
+    "card": lambda n, h: str(n.nvmlDeviceGetUUID(h)),
     "sm_mhz": lambda n, h: n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM),
     "sm_max_mhz": lambda n, h: n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM),
     "memory_mhz": lambda n, h: n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM),
@@ -97,7 +98,6 @@ class Card:
 
     def __init__(self, nvml: Any, handle: Any, part: Any) -> None:
         self._nvml, self._handle, self._part = nvml, handle, part
-        self._refusals = _refusals(nvml)
         self._since_us = time.time_ns() // 1000 - _FIRST_LOOK_US
 
     def state(self) -> CardState:
@@ -114,7 +114,9 @@ class Card:
     def _asked(self, read: Read) -> Any:
         try:
             return read(self._nvml, self._handle)
-        except self._refusals:
+        except Exception:
+            # A refusal of the driver's, or what another version of the package makes of it: the
+            # program goes on without.
             return None
 
     def _mean_clock(self, nvml: Any, handle: Any) -> float | None:
@@ -128,10 +130,12 @@ class Card:
     def _others(self, nvml: Any, handle: Any) -> tuple[OtherProcess, ...]:
         listed = list(nvml.nvmlDeviceGetComputeRunningProcesses(self._part))
         others = [process for process in listed if process.pid != os.getpid()]
-        if listed and len(others) == len(listed):
-            # In a container the driver may count processes differently: one of them is this one.
-            others.remove(max(others, key=lambda process: process.usedGpuMemory or 0))
         busy = (self._asked(self._busy) or {}) if others else {}
+        if listed and len(others) == len(listed):
+            # In a container the driver may count processes differently: one of them is this one,
+            # and which of them computed for another is not known.
+            others.remove(max(others, key=lambda process: process.usedGpuMemory or 0))
+            busy = {}
         return tuple(
             OtherProcess(
                 int(process.pid),

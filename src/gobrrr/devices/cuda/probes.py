@@ -261,7 +261,8 @@ def card_findings(state: CardState | None) -> Iterator[Finding]:
     yield "card", ", ".join(told), None
     held = [reason for reason in state.reasons or () if reason != IDLE]
     if CLOCKS_SET in held:
-        yield "clock", "set by hand: sudo nvidia-smi --reset-gpu-clocks", False
+        reset = "sudo nvidia-smi --reset-applications-clocks"
+        yield "clock", f"application clocks allow no more: {reset}", None
     elif held:
         yield "clock", f"held ({', '.join(held)}): nvidia-smi -q -d PERFORMANCE,POWER", False
     if state.others is None:
