@@ -166,6 +166,7 @@ def test_of_a_list_a_figure_is_a_number_or_its_range() -> None:
     assert figures.as_written(took, "len runs") == "3 runs"
     assert figures.as_written([0.1, -0.05, 0.2, None], "within 0.1") == "2"
     assert figures.as_written(["a", "b", "a"], "distinct") == "2"
+    assert figures.as_written(took, "median .2f s") == "4.40 s"
     assert figures.as_written(418, "on one host") == "418 on one host"
 
 
