@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-_REDUCED = {
+_REDUCED: dict[str, Callable[[Any], Any]] = {
     "len": len, "min": min, "max": max, "median": median,
     "distinct": lambda values: len(set(values)),
 }  # fmt: skip
