@@ -3,8 +3,9 @@
 ``python benchmarks/claims.py --check`` fails when a text and its file differ, when a figure
 averages what was fitted with what was not, when the code behind a file has changed (or nothing
 tells whether it has) and the claim does not say so, or when a figure stands in a checked section
-without a claim. ``--write`` remakes ``docs/evidence.md``. ``claims.toml`` is the list: claims, and
-as ``[[condition]]`` the figures that are no results. Both need git and the whole history.
+without a claim. ``--write`` remakes ``docs/evidence.md`` and ``docs/gpu-status.md`` (by
+``gpu/status.py``). ``claims.toml`` is the list: claims, and as ``[[condition]]`` the figures that
+are no results. Both need git and the whole history.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ COVERED = {
     "README.md": (WHOLE,),
     "docs/fixing.md": ("## Memory against time", "## How good the predictions are"),
     "docs/fleet.md": ("## Speed and memory",),
-    "docs/gpu-status.md": (WHOLE,),
     "docs/how-it-measures.md": ("## How far off it is",),
     "docs/how-it-predicts.md": ("## How good it is",),
     "docs/jobs.md": ("## How it is checked",),
@@ -287,10 +287,14 @@ def _uncovered(where: str, text: str, said: list[str]) -> Iterator[str]:
     # Longest first: a short one may be a part of a longer one.
     for sentence in sorted(said, key=len, reverse=True):
         left = left.replace(plain(sentence), " ")
-    left = _VERSION.sub(" ", left)
-    for match in _FIGURE.finditer(left):
-        around = left[max(0, match.start() - 40) : match.end() + 20]
+    for around in figures_in(left):
         yield f"{where}: a figure without a claim: ...{around}..."
+
+
+def figures_in(text: str) -> list[str]:
+    """Figures of a text without line breaks, each with the words around it."""
+    text = _VERSION.sub(" ", text)
+    return [text[max(0, match.start() - 40) : match.end() + 20] for match in _FIGURE.finditer(text)]
 
 
 def section(path: Path, heading: str) -> str:
@@ -359,16 +363,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--check", action="store_true", help="fail where a text is not as its file")
-    what.add_argument("--write", action="store_true", help="remake docs/evidence.md")
+    what.add_argument("--write", action="store_true", help="remake the pages")
     given = parser.parse_args()
+    from benchmarks.gpu import status  # Its page is made of claims too.
+
     try:
         claims, conditions = read_claims(), read_conditions()
         page = evidence(claims, conditions)
         if given.write:
             EVIDENCE.write_text(page)
+            status.PAGE.write_text(status.page())
             return 0
         found = list(problems(claims, conditions=conditions))
-        found += accuracy_problems()
+        found += [*accuracy_problems(), *status.problems()]
         if not EVIDENCE.is_file() or EVIDENCE.read_text() != page:
             found.append("docs/evidence.md is not what benchmarks/claims.py --write makes")
     except (ClaimError, NoHistoryError) as error:
@@ -380,4 +387,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Under its own name, as others import it: an error of theirs is then one of these.
+    from benchmarks import claims
+
+    sys.exit(claims.main())

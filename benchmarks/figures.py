@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
-_REDUCED = {"len": len, "min": min, "max": max, "distinct": lambda values: len(set(values))}
-_HOW = re.compile(r"(len\b|distinct\b|min\b|max\b|within [\d.]+)?\s*([.,+\d]\S*)?\s*(.*)")
+_REDUCED: dict[str, Callable[[Any], Any]] = {
+    "len": len, "min": min, "max": max, "median": median,
+    "distinct": lambda values: len(set(values)),
+}  # fmt: skip
+_HOW = re.compile(r"(len\b|distinct\b|min\b|max\b|median\b|within [\d.]+)?\s*([.,+\d]\S*)?\s*(.*)")
 
 
 def figure_at(result: Any, path: str) -> Any:
     """What stands at a path: keys and positions, joined by dots.
 
-    ``*`` is each of a list, ``[case.fault=gc]`` those of a list that have this value.
+    ``*`` is each of a list, or of what keys name; ``[case.fault=gc]`` those of a list that have
+    this value. ``one / other`` is their ratio: of two lists that of their medians, of a list and a
+    number each of its.
 
     Raises:
         LookupError, TypeError, ValueError: there is nothing at the path.
     """
+    if " / " in path:
+        one, other = (figure_at(result, each) for each in path.split(" / "))
+        if isinstance(one, list) and not isinstance(other, list):
+            return [each / other for each in one]
+        return _middle(one) / _middle(other)
     return _at(result, re.findall(r"\[[^\]]*\]|[^.]+", path))
+
+
+def _middle(value: Any) -> float:
+    return float(median(value) if isinstance(value, list) else value)
 
 
 def _at(here: Any, path: Sequence[str]) -> Any:
@@ -26,7 +41,8 @@ def _at(here: Any, path: Sequence[str]) -> Any:
         return here
     step, rest = path[0], path[1:]
     if step == "*":
-        return [_at(each, rest) for each in here]
+        each_of = here.values() if isinstance(here, dict) else here
+        return [_at(each, rest) for each in each_of]
     if step.startswith("["):
         at, _, value = step[1:-1].partition("=")
         return _at([each for each in here if str(_at(each, at.split("."))) == value], rest)
@@ -42,9 +58,9 @@ def _at(here: Any, path: Sequence[str]) -> Any:
 def as_written(value: Any, how: str) -> str:
     """A figure as the texts write it: ``.1%`` is "2.0 %", no format leaves it as it is.
 
-    ``1e-9*.2f GB`` is in units of 1e9, with their name. Of a list, ``len``, ``distinct``, ``min``
-    and ``max`` before the format are one number, as is ``within 0.1``, how many lie so near to 0;
-    without one of these it is told from its least to its largest.
+    ``1e-9*.2f GB`` is in units of 1e9, with their name. Of a list, ``len``, ``distinct``, ``min``,
+    ``max`` and ``median`` before the format are one number, as is ``within 0.1``, how many lie so
+    near to 0; without one of these it is told from its least to its largest.
     """
     match = _HOW.fullmatch(how)
     assert match is not None

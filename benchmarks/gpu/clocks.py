@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from benchmarks.gpu.raw import synchronise
 from benchmarks.gpu.setting import Setting
 
 import gobrrr
@@ -78,21 +79,13 @@ def on_cuda(setting: Setting) -> bool:
     return setting.device.partition(":")[0] == "cuda"
 
 
-def synchronise(setting: Setting) -> None:
-    """Wait for the device."""
-    import torch
-
-    if on_cuda(setting):
-        torch.cuda.synchronize()
-
-
 def block_s(setting: Setting, step: Step, steps: int) -> float:
     """Seconds per step of a block between two synchronisations, by the host's clock."""
-    synchronise(setting)
+    synchronise(setting.device)
     began = time.perf_counter()
     for _ in range(steps):
         step()
-    synchronise(setting)
+    synchronise(setting.device)
     return (time.perf_counter() - began) / steps
 
 
@@ -121,13 +114,13 @@ def events_s(setting: Setting, step: Step, steps: int) -> list[float]:
 
     if not on_cuda(setting):
         return [block_s(setting, step, 1) for _ in range(steps)]
-    synchronise(setting)
+    synchronise(setting.device)
     events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
     events[0].record()
     for event in events[1:]:
         step()
         event.record()
-    synchronise(setting)
+    synchronise(setting.device)
     return [a.elapsed_time(b) * 1e-3 for a, b in pairwise(events)]
 
 

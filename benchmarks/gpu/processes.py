@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import ROOT
+from benchmarks.gpu.clocks import NEEDS_CUDA, on_cuda
 from benchmarks.gpu.setting import Setting
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "benchmarks" / "gpu" / "scripts"
 GOBRRR = (sys.executable, "-m", "gobrrr", "run", "--quiet", "--no-batch-test")
 LAST_LINES = 80
@@ -177,7 +178,7 @@ def ended_diagnosis(child: Child, limit_s: float) -> dict[str, Any]:
 
 def skipped(setting: Setting) -> dict[str, str] | None:
     """What stands for a piece that needs CUDA, where there is none."""
-    return None if setting.device.startswith("cuda") else {"skipped": "needs CUDA"}
+    return None if on_cuda(setting) else NEEDS_CUDA
 
 
 class Budget:

@@ -27,7 +27,7 @@ class Setting:
         """A size, or a 32nd of it where little work is wanted."""
         return max(size // 32, 8) if self.small else size
 
-    def transformer(self, *, trains: bool = True) -> gobrrr.Workload:
+    def transformer(self) -> gobrrr.Workload:
         """A layer of a transformer, with what trains it."""
         import torch
 
@@ -36,36 +36,8 @@ class Setting:
             width, 8, 4 * width, dropout=0.0, batch_first=True
         ).to(self.device)
         x = torch.randn(8, tokens, width, device=self.device)
-        if not trains:
-            return gobrrr.Workload(model.eval(), x)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         return gobrrr.Workload(model, x, loss=lambda y: y.square().mean(), optimizer=optimizer)
-
-    def convolutions(self) -> gobrrr.Workload:
-        """Images in NCHW through a few convolutions with normalisation."""
-        import torch
-
-        nn = torch.nn
-        channels, size = self.scaled(256), self.scaled(112)
-        layers: list[torch.nn.Module] = []
-        for _ in range(4):
-            layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels)]
-            layers += [nn.ReLU()]
-        model = nn.Sequential(*layers).to(self.device).eval()
-        return gobrrr.Workload(model, torch.randn(16, channels, size, size, device=self.device))
-
-    def attention(self) -> gobrrr.Workload:
-        """Attention written as product, softmax and product."""
-        import torch
-
-        class ByHand(torch.nn.Module):
-            def forward(self, q: Any, k: Any, v: Any) -> Any:
-                return torch.bmm(torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.125, -1), v)
-
-        tokens = self.scaled(2048)
-        shape = (32, tokens, 64)
-        inputs = tuple(torch.randn(shape, device=self.device) for _ in range(3))
-        return gobrrr.Workload(ByHand().eval(), inputs)
 
     def many_small_ops(self) -> gobrrr.Workload:
         """Layers so small that the host is slower than the device."""

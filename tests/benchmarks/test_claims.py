@@ -166,6 +166,7 @@ def test_of_a_list_a_figure_is_a_number_or_its_range() -> None:
     assert figures.as_written(took, "len runs") == "3 runs"
     assert figures.as_written([0.1, -0.05, 0.2, None], "within 0.1") == "2"
     assert figures.as_written(["a", "b", "a"], "distinct") == "2"
+    assert figures.as_written(took, "median .2f s") == "4.65 s"
     assert figures.as_written(418, "on one host") == "418 on one host"
 
 
@@ -174,6 +175,9 @@ def test_a_path_may_name_all_of_a_list_or_those_with_a_value(texts: Path) -> Non
     found = claim(texts, result={"rows": rows})
     assert found.figure("rows.*.error") == [0.1, 0.3]
     assert found.figure("rows.[case.fault=late].*.error") == [0.3]
+    assert found.figure("rows.*.error / rows.0.error") == pytest.approx([1.0, 3.0])
+    assert found.figure("rows.*.error / rows.*.error") == 1.0
+    assert found.figure("rows.0.case.*") == ["gc"]
     with pytest.raises(claims.ClaimError, match="has no rows"):
         found.figure("rows.*.miss")
 

@@ -1,4 +1,4 @@
-"""``benchmarks/gpu`` works: its runner, the raw parts, and measurements on the simulated device."""
+"""``benchmarks/gpu`` works: its runner, the raw parts, and the page that is made of results."""
 
 from __future__ import annotations
 
@@ -7,114 +7,21 @@ import json
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
-from benchmarks.gpu import measurements, programs, raw, run_all  # noqa: E402
+from benchmarks.claims import SOURCES, figures_in  # noqa: E402
+from benchmarks.gpu import programs, raw, run_all, status  # noqa: E402
 from benchmarks.gpu.card import COLUMNS, Sampler  # noqa: E402
 from benchmarks.gpu.parts import cost, records  # noqa: E402
 from benchmarks.gpu.setting import Setting  # noqa: E402
 
-from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from simulated_device import NVIDIA, Accelerator, SimulatedBackend  # noqa: E402
-
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
-
-
-def test_measurements_of_the_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    gpu = Accelerator(NVIDIA)
-    SimulatedBackend(gpu).install(monkeypatch)
-    setting = Setting("cpu", True, tmp_path, "H100")
-    parts = {
-        "identity": measurements.identity, "ceilings": measurements.ceilings_against_sheet,
-        "live_against_trace": measurements.live_against_trace, "spikes": measurements.spikes,
-        "fixes": measurements.fixes, "two_streams": measurements.two_streams,
-        "peak_memory": measurements.peak_memory, "batch_doubling": measurements.batch_doubling,
-        "profiler_cost": measurements.profiler_cost, "idle_causes": measurements.idle_causes,
-        "own_cost": measurements.own_cost, "lab": measurements.lab,
-        **{
-            f"programs_{dtype}_{mode}": measurements.predicted_programs(dtype, mode)
-            for dtype in programs.DTYPES for mode in programs.MODES
-        },
-    }  # fmt: skip
-    with gpu:
-        results = {name: {"result": part(setting)} for name, part in parts.items()}
-    assert results["identity"]["result"]["name"] == NVIDIA.device
-    rows = results["ceilings"]["result"]["rows"]
-    assert rows["matrix.float32"]["measured"] == NVIDIA.matrix[4]
-    both = results["live_against_trace"]["result"]
-    assert both["live"]["kernels"] == pytest.approx(both["trace"]["kernels"], rel=0.2)
-    # So small that alone they wait for the host: test_spikes.py tells how well they are recovered.
-    for kind in ("compute", "memory"):
-        assert results["spikes"]["result"][kind]["leaves_grew_s"] > 0, kind
-    assert_fixes_ran(results["fixes"]["result"])
-    streams = results["two_streams"]["result"]
-    assert streams["beside"]["step_s"] > 0 and streams["one_by_one"]["step_s"] > 0
-    assert results["peak_memory"]["result"]["training"]["peak_bytes"] > 0
-    for name, growth in results["batch_doubling"]["result"].items():
-        assert growth["ratio"] > 0, name
-    for dtype in ("float32", "bfloat16"):
-        for mode in ("eager", "compiled"):
-            for program in results[f"programs_{dtype}_{mode}"]["result"]["programs"].values():
-                assert program["predicted_s"] > 0 and program["measured_s"] > 0
-
-
-def assert_fixes_ran(found: dict[str, Any]) -> None:
-    """The true search, on the simulated device; its trials run on the processor's clock."""
-    assert set(found) == {
-        "bf16_autocast", "cuda_graph", "pinned_memory", "padded_shapes", "remove_syncs",
-        "vectorise_loop",
-    }  # fmt: skip
-    assert not [name for name, entry in found.items() if "error" in entry]
-    for name, entry in found.items():
-        assert entry["step_s"] > 0, name
-        assert entry["ruled_out"] or entry["findings"], name
-    # One graph for many small ops: predicted, and tried; a processor has no graphs.
-    (graph,) = found["cuda_graph"]["findings"]
-    assert graph["prediction"]["expected_s"] > 0
-    assert graph["verification"]["verdict"] == "failed"
-    (looped,) = found["vectorise_loop"]["findings"]
-    assert looped["prediction"]["expected_s"] > 0 and looped["verification"] is None
-    for name in ("pinned_memory", "padded_shapes", "remove_syncs", "vectorise_loop"):
-        assert found[name]["flawed_s"] > 0 and found[name]["mended_s"] > 0, name
-    assert found["vectorise_loop"]["mended_s"] < found["vectorise_loop"]["flawed_s"]
-
-
-def test_a_fix_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    gpu = Accelerator(NVIDIA)
-    SimulatedBackend(gpu).install(monkeypatch)
-
-    def fix(work: Any, *, only: str, **options: Any) -> Any:
-        if only == "bf16_autocast":
-            raise RuntimeError("no such unit\nadvice")
-        step = SimpleNamespace(time_s=SimpleNamespace(median=1e-3))
-        return SimpleNamespace(
-            diagnosis=SimpleNamespace(step=step), ruled_out={only: "not here"}, findings=[]
-        )
-
-    monkeypatch.setattr(measurements.gobrrr, "fix", fix)
-    with gpu:
-        found = measurements.fixes(Setting("cpu", True, tmp_path))
-    assert found["bf16_autocast"] == {"error": "RuntimeError: no such unit"}
-    assert found["cuda_graph"]["ruled_out"] == "not here"
-
-
-def test_its_fixes_exist_and_all_that_only_a_gpu_has_are_among_them() -> None:
-    setting = Setting("cpu", True, Path())
-    tried = {name for names in measurements.APPLIED.values() for name in names}
-    tried |= set(measurements.by_hand(setting))
-    assert tried <= {fix.name for fix in FIXES}
-    of_gpus = {"tf32", "fp8", "triton_kernel", "cuda_graph", "compile_reduce_overhead",
-               "pinned_memory", "padded_shapes", "remove_syncs"}  # fmt: skip
-    assert of_gpus <= tried
-    for program in measurements.APPLIED:
-        assert getattr(setting, program)().step() is not None
 
 
 def test_help_says_where_results_go_and_little_work_is_kept_apart(
@@ -270,16 +177,26 @@ def test_there_are_150_programs() -> None:
     assert len({program.name for program in programs.PROGRAMS}) == 38
 
 
-def test_the_page_of_claims_names_tests_and_results_that_exist() -> None:
-    page = (ROOT / "docs" / "gpu-status.md").read_text()
-    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][1:]
-    assert len(rows) > 15 and all(len(row) == 4 for row in rows)
-    for claim, tests, _, confirmed in rows:
-        for name in re.findall(r"`([\w/]*test_\w+\.py)`", tests):
-            homes = (ROOT, ROOT / "tests" / "simulated_device", ROOT / "tests" / "devices")
+def test_the_page_is_what_the_results_make_and_the_readme_says_their_facts() -> None:
+    assert list(status.problems()) == []
+
+
+def test_rows_name_tests_that_exist_and_take_their_figures_from_results() -> None:
+    rows = status.rows()
+    assert len(rows) > 15
+    homes = (ROOT, ROOT / "tests" / "simulated_device", ROOT / "tests" / "devices")
+    for row in rows:
+        for name in re.findall(r"`([\w/]*test_\w+\.py)`", row.test):
             assert any((home / name).is_file() for home in homes), name
-        if "nothing yet" not in confirmed:
-            results = re.findall(r"`([\w./-]+\.json)`", confirmed)
-            assert results, claim
-            for result in results:
-                assert (ROOT / "benchmarks" / "results" / result).is_file(), claim
+        assert not figures_in(re.sub(r"\{[^}]*\}", "", row.found)), row.claim
+
+
+def test_a_row_says_whether_what_it_rests_on_is_as_it_was() -> None:
+    (row,) = [row for row in status.rows() if row.claim.startswith("peak memory")]
+    assert row.verdict == "confirmed"
+    assert "at sources that have changed since" in row.told()
+    as_measured = {"sources": {**SOURCES, "cli": "other"}}
+    result = {**status.results(row.file), **as_measured}
+    assert "changed since" not in row.told({**result})
+    assert "changed since" in replace(row, rooms=("cli",)).told(result)
+    assert replace(row, verdict="open").told() == "nothing yet"
