@@ -5,10 +5,11 @@ from tests.fixes.facts import CEILINGS, facts, op, pointwise, product
 
 from gobrrr.fixes import optimizers
 from gobrrr.fixes.catalogue import FIXES
-from gobrrr.fixes.facts import LoaderFact, OptimizerFact
+from gobrrr.fixes.facts import LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.fix import Prospect, RuledOut, prospect_or_not
 from gobrrr.fixes.fusion import find_groups
 from gobrrr.fixes.light import speed_of_light_with
+from gobrrr.timeline.ops import OpCall, TensorSpec
 
 BY_NAME = {fix.name: fix for fix in FIXES}
 
@@ -195,6 +196,29 @@ def test_a_fused_optimizer_saves_the_dispatch_of_its_ops():
     assert "LBFGS" in consider("fused_optimizer", other).reason
 
 
+def test_on_a_gpu_a_fused_optimizer_spares_its_host_what_foreach_does_more():
+    def given(name, waits_s):
+        ops = [
+            op(name, kernel_s=60e-6, host_s=200e-6, phase="optimizer", shapes=((1000,),))
+            for _ in range(10)
+        ]
+        return facts(
+            ops, 10e-3, {"overhead.python": waits_s}, trains=True, device_kind="cuda",
+            optimizers=(OptimizerFact("AdamW", 80, 80_000),), dispatch_s=1.34e-6,
+        )  # fmt: skip
+
+    lists = consider("fused_optimizer", given("aten::_foreach_mul_", 10e-3))
+    # Of 2 ms on the way to them 80 * (2 + 10 * 0.25) us and 10 * 10.6 us; shorter kernels of a
+    # device that always waits for its host save nothing, but may.
+    assert lists.expected_s == pytest.approx(466e-6)
+    assert lists.high_s == pytest.approx(2.6e-3, rel=0.1) and lists.own_ends
+    busy = consider("fused_optimizer", given("aten::_foreach_mul_", 2e-3))
+    assert busy.expected_s > lists.expected_s + 0.5 * 600e-6 * 0.8
+    # One by one: all but the fused op's own.
+    alone = consider("fused_optimizer", given("aten::mul_", 10e-3))
+    assert alone.expected_s == pytest.approx(2e-3 - 350e-6)
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_fused_optimizer_that_this_pytorch_lacks_on_gpus_is_not_proposed(monkeypatch, refused):
     monkeypatch.setattr(optimizers, "refused_on_cuda", lambda name: refused and name == "Adagrad")
@@ -255,6 +279,25 @@ def test_fused_optimizers_are_ruled_out_where_gradients_are_sparse():
     )  # fmt: skip
     assert "sparse" in consider("fused_optimizer", given).reason
     assert isinstance(consider("fused_optimizer", replace(given, ops=tuple(update))), Prospect)
+
+
+def test_on_a_gpu_fused_attention_spares_the_copies_for_its_products_as_well():
+    first = product("aten::bmm", kernel_s=0.1, roof_s=0.02, reads=((1, 4e6), (2, 4e6)),
+                    writes=((3, 8e6),))  # fmt: skip
+    softmax = op("aten::_softmax", op_class="normalisation", kernel_s=0.3, roof_s=0.2,
+                 reads=((3, 8e6),), writes=((4, 8e6),))  # fmt: skip
+    second = product("aten::bmm", kernel_s=0.1, roof_s=0.02, reads=((4, 8e6), (5, 4e6)),
+                     writes=((6, 4e6),))  # fmt: skip
+    turned = TensorSpec((10, 1000), "float32", (1, 10), 7)
+    laid_out = TensorSpec((10, 1000), "float32", (1000, 1), 1)
+    copy = OpFact(OpCall("aten::clone", (turned,), (laid_out,)), kernel_s=0.05)
+    ops = [copy, first, softmax, second]
+    told = [
+        consider("fused_attention", facts(given, device_kind="cuda")) for given in (ops, ops[1:])
+    ]
+    assert told[0].expected_s == pytest.approx(told[1].expected_s + 0.05)
+    assert told[0].low_s == told[1].low_s and told[0].own_ends
+    assert "copies for its products, 50.0 ms, go as well" in told[0].because
 
 
 def test_a_loop_is_named_by_its_line():

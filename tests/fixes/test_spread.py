@@ -56,6 +56,12 @@ def test_on_a_gpu_no_fix_saves_more_than_it_acts_on_or_loses_what_it_cannot():
     assert losing.considered(given).low_s == pytest.approx(-0.3)
 
 
+def test_ends_that_were_measured_on_the_device_are_kept():
+    given = facts(step_s=1.0, device_kind="cuda")
+    found = interval_of(KIND, given, 0.1, 0.2, 0.25, own_ends=True)
+    assert found == (pytest.approx(0.1 - FLOOR), pytest.approx(0.25 + FLOOR))
+
+
 def test_nothing_saves_more_than_the_step():
     found = made(0.5, 0.9, 0.99, kind="").considered(facts(step_s=1.0))
     assert found.high_s == 1.0

@@ -87,6 +87,29 @@ def test_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2 convolutions of NCHW tensors take 200 µs" in found.because
 
 
+def test_channels_last_saves_the_kernels_that_convert_layouts_inside_convolutions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    to_nhwc, back = "void cudnn::ops::nchwToNhwcKernel<float>", "nhwcToNchwKernel<float>"
+
+    def table(op: Op) -> tuple[Kernel, ...]:
+        kernel = Kernel(NVIDIA.name_of(op), 100 * US)
+        # One with such a name outside of a convolution is not the library's.
+        if "convolution" not in op.name:
+            return (kernel, Kernel(back, 5 * US))
+        return Kernel(to_nhwc, 30 * US), kernel, Kernel(back, 20 * US)
+
+    facts = facts_on_gpu(monkeypatch, convolutions, table)
+    assert facts.counters["layout_kernels_s"] == pytest.approx(2 * 50e-6, rel=0.01)
+    found = fires("channels_last", facts)
+    assert (found.low_s, found.expected_s) == (pytest.approx(50e-6), pytest.approx(95e-6))
+    assert 100e-6 <= found.high_s <= 300e-6
+    told = BY_NAME["channels_last"].considered(facts)
+    assert isinstance(told, Prospect)
+    # As it was measured in this very step, nothing but a trial's own uncertainty widens it.
+    assert told.low_s == pytest.approx(max(50e-6 - 0.03 * facts.step_s, 0.0))
+
+
 def test_channels_last_where_there_is_no_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = facts_on_gpu(monkeypatch, linears)
     assert why_not("channels_last", facts) == "no 2-d convolution runs here"
@@ -165,7 +188,7 @@ def test_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     found = fires("cuda_graph", facts)
     assert found.high_s == pytest.approx(10 * (12.5e-6 - 3e-6) - 5e-6)
     facts = facts_on_gpu(monkeypatch, linears, slow(60 * US))
-    assert "of the step is Python, dispatch and kernel launches" in why_not("cuda_graph", facts)
+    assert "gaps between queued kernels" in why_not("cuda_graph", facts)
 
 
 def captured(gpu: Accelerator) -> Any:
@@ -193,18 +216,18 @@ def test_a_step_of_cuda_graphs_is_told_to_use_no_other(monkeypatch: pytest.Monke
     assert why_not("compile_reduce_overhead", able) == reason
 
 
-def test_gaps_between_queued_kernels_are_hardly_saved_by_a_graph(
+def test_gaps_between_queued_kernels_are_saved_by_a_graph(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     facts = facts_on_gpu(monkeypatch, linears, slow(3 * US))
     before = fires("cuda_graph", facts)
     leaves = dict(facts.leaves, **{"overhead.kernel_gap": 20e-6})
     after = fires("cuda_graph", replace(facts, leaves=leaves))
-    assert (after.low_s, after.expected_s) == (before.low_s, before.expected_s)
-    assert after.high_s == pytest.approx(before.high_s + 10e-6)
-    # Gaps alone are no reason.
-    alone = dict.fromkeys(facts.leaves, 0.0) | {"overhead.kernel_gap": facts.step_s}
-    assert why_not("cuda_graph", replace(facts, leaves=alone)).startswith("none of the step")
+    assert after.expected_s == pytest.approx(before.expected_s + 0.8 * 0.92 * 20e-6)
+    assert after.high_s == pytest.approx(before.high_s + 0.92 * 20e-6)
+    # They are reason enough: a host that is ahead does not spare them.
+    alone = dict.fromkeys(facts.leaves, 0.0) | {"overhead.kernel_gap": 20e-6}
+    assert "nearly all is saved" in fires("cuda_graph", replace(facts, leaves=alone)).because
 
 
 def test_cuda_graph_cannot_hold_a_read(monkeypatch: pytest.MonkeyPatch) -> None:

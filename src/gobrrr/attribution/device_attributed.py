@@ -30,6 +30,7 @@ from gobrrr.attribution.idle import (
     SYNCHRONISATION,
     IdlePieces,
 )
+from gobrrr.attribution.kernel_names import is_layout_change
 from gobrrr.attribution.other_threads import work_on_others
 from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.capture.recorded_timeline import step_marks
@@ -43,6 +44,7 @@ from gobrrr.timeline.names import (
     COMPILED_REGIONS,
     KERNELS_COUNTED,
     KERNELS_OF_GRAPHS,
+    LAYOUT_KERNELS_S,
 )
 from gobrrr.timeline.ops import OpCall
 
@@ -194,6 +196,13 @@ def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
         calls = np.unique(launch[staged & (launch >= 0)])
         drained_ns = _drained_ns(host.start_ns[calls], host.end_ns[calls], found.idle)
         some["idle_after_staging_s"] = drained_ns * 1e-9 / steps
+    # What a library does inside a convolution to the layout of its tensors, and back.
+    lays_out = np.array([is_layout_change(name) for name in timeline.names] or [False], bool)
+    convolves = np.array([*("convolution" in name for name in timeline.names), False], bool)
+    laid_out = lays_out[kernels.name[inside]] & convolves[np.append(host.name, -1)[op]]
+    if laid_out.any():
+        took = (kernels.end_ns - kernels.start_ns)[inside][laid_out] * times[laid_out]
+        some[LAYOUT_KERNELS_S] = float(took.sum()) * 1e-9 / steps
     return {
         **some,
         KERNELS_COUNTED: float(times[is_kernel].sum()) / steps,

@@ -25,8 +25,10 @@ CAUSE_LEAVES: tuple[str, ...] = (
     "overhead.garbage_collection", "overhead.compilation", "overhead.dispatch", "overhead.python",
     "overhead.unexplained", "overhead.kernel_gap",
 )  # fmt: skip
-# Kernels that were long queued follow each other after about 1.3 us on H100 and H200, and nodes of
-# a graph after as much: no launch is waited for. A gap of more is none of these.
+# Kernels that were long queued follow each other after 1.0 to 2.1 us on an H200 and about 1.3 on an
+# H100, and nodes of a graph after 0.1 at most (``heat`` of
+# benchmarks/results/gpu_device_nvidia-h200_2026-11-27.json): no launch is waited for. A gap of more
+# is none of these.
 MOST_BETWEEN_KERNELS_NS = 10_000
 # From the return of a launch call to the start of its kernel on an idle device.
 _LAUNCH_LATENCY_NS = 3_000

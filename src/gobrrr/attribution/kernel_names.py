@@ -22,6 +22,8 @@ class Family:
     regime: int
 
 
+# Of a tensor of images, from one order of its dimensions into another.
+_LAYOUTS = r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose"
 # The first match wins, so the specific stand before the general: a reduction that belongs to a
 # split GEMM before GEMM, a batch-norm before the element-wise templates it may be built from.
 _FAMILIES: tuple[tuple[Family, str], ...] = (
@@ -32,7 +34,7 @@ _FAMILIES: tuple[tuple[Family, str], ...] = (
     ),
     (
         Family("layout change", MEMORY_UNMODELLED),
-        r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|batched_transpose|im2col|col2im|vol2col"
+        rf"{_LAYOUTS}|im2col|col2im|vol2col"
         r"|transpose_readWrite|SubTensorOp|compute\w*Offsets|reshape_and_cache",
     ),
     (
@@ -149,6 +151,12 @@ _TF32 = re.compile(r"tf32|(?<!f16_)(?<!fp16_)(?<!bf16_)s1688(?:gemm|fprop|dgrad|
 def uses_tf32(kernel_name: str) -> bool:
     """Whether a float32 kernel says that it multiplies in TF32."""
     return _TF32.search(kernel_name) is not None
+
+
+@lru_cache(maxsize=1 << 14)
+def is_layout_change(kernel_name: str) -> bool:
+    """Whether a kernel lays images out in another order of their dimensions, and does no more."""
+    return _compiled(_LAYOUTS).search(_template_name(kernel_name)) is not None
 
 
 _DTYPE_TOKENS = re.compile(

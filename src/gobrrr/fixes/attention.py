@@ -10,7 +10,7 @@ from typing import Any
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.attention_graphs import fuse_attention_in_graph
 from gobrrr.fixes.changes import changed, changes_of
-from gobrrr.fixes.device_constants import constant, unmeasured
+from gobrrr.fixes.device_constants import Constant, constant, unmeasured
 from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -22,6 +22,7 @@ from gobrrr.fixes.fix import (
     RuledOut,
     prospect_or_not,
 )
+from gobrrr.fixes.layout_copies import only_moves
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.fixes.scripts import before_first_call, compile_in_place
 from gobrrr.fixes.spread import KERNELS
@@ -144,7 +145,9 @@ def _fused(
         return None
     per_exponential = facts.rate("vector.float32.exp")
     exponentials_s = sum(op.special for op in ops) / per_exponential if per_exponential else 0.0
-    reached, backward, call_s = (constant(f"attention.{n}", facts).values for n in _CONSTANTS)
+    # What a GPU's kernels reach was measured with their exponentials.
+    exponentials_s = 0.0 if facts.on_gpu else exponentials_s
+    reached, backward, call_s = (each.values for each in _constants(facts, ops[0].dtype))
     # Of the forward pass two products; of the backward pass five, the scores among them
     # (FlashAttention, arXiv:2205.14135, 3.1).
     passes = 1 + facts.trains
@@ -155,6 +158,38 @@ def _fused(
     )
     now_s = forward_s + (_backward_s(facts, runs, forward_s) if facts.trains else 0.0)
     return now_s, (slow_s, expected_s, fast_s)
+
+
+def _constants(facts: Facts, dtype: str | None) -> list[Constant]:
+    return [constant(f"attention.{name}", facts, dtype) for name in _CONSTANTS]
+
+
+def _copies_s(facts: Facts, runs: list[tuple[OpFact, ...]]) -> float:
+    """Seconds of copies that lay out what the products read and make: fused, strides are read."""
+    place = {id(op): i for i, op in enumerate(facts.ops)}
+    copies: set[int] = set()
+    for run in runs:
+        for product in (op for op in run if op.name in _PRODUCTS):
+            for storage, _ in product.reads:
+                copies |= _copy_of(facts, storage, range(place[id(product)] - 1, -1, -1))
+        for storage, _ in run[-1].writes:
+            last = place[id(run[-1])]
+            copies |= _copy_of(facts, storage, range(last + 1, len(facts.ops)), of=True)
+    members = {place[id(op)] for run in runs for op in run}
+    return sum(facts.ops[found].time_s for found in copies - members)
+
+
+def _copy_of(facts: Facts, storage: int, places: range, *, of: bool = False) -> set[int]:
+    """The copy, the first on this way, that made (``of``: that reads) what a storage holds."""
+    for found in places:
+        op = facts.ops[found]
+        written, read = storage in dict(op.writes), storage in dict(op.reads)
+        if only_moves(op) and (read if of else written):
+            return {found}
+        # What is in it before that, or after, is something else.
+        if written and not read:
+            break
+    return set()
 
 
 def _backward_s(facts: Facts, runs: list[tuple[OpFact, ...]], forward_s: float) -> float:
@@ -195,15 +230,20 @@ def _consider(facts: Facts) -> Considered:
     saved_s = now_s - after_s
     # On a processor as its trials have judged the interval.
     low_s, high_s = 0.3 * saved_s - 0.05 * now_s, now_s - 0.5 * after_s
+    constants = _constants(facts, runs[0][0].dtype)
+    copies_s = 0.0
     if facts.on_gpu:
-        low_s, high_s = now_s - slow_s, now_s - fast_s
+        copies_s = _copies_s(facts, runs)
+        low_s, saved_s, high_s = now_s - slow_s, saved_s + copies_s, now_s + copies_s - fast_s
     sources = lines_of(op for run in runs for op in run if op.name in _SOFTMAX)
     return prospect_or_not(
         facts, low_s, saved_s, high_s,
         f"{_attentions(len(runs))} them again: {time_text(now_s)}, "
         f"fused about {time_text(after_s)}"
-        + unmeasured(*(constant(f"attention.{name}", facts) for name in _CONSTANTS)),
+        + (f"; copies for its products, {time_text(copies_s)}, go as well" if copies_s else "")
+        + unmeasured(*constants),
         sources,
+        own_ends=facts.on_gpu and all(each.measured for each in constants),
     )  # fmt: skip
 
 

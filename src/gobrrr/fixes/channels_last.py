@@ -18,6 +18,7 @@ from gobrrr.fixes.fusion import seconds_to_move
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.fixes.scripts import before_first_call
 from gobrrr.fixes.spread import KERNELS
+from gobrrr.timeline.names import LAYOUT_KERNELS_S
 from gobrrr.timeline.quantities import time_text
 
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::mkldnn_convolution")
@@ -27,6 +28,9 @@ _WINDOWED = ("pool", "upsample", "batch_norm", "group_norm")
 # no fast kernel for NCHW on a CPU. Measured with torch 2.13 on one Zen 4 core, 4 images of 32
 # channels, 96 x 96: 8 groups took 21.9 ms and 6.7 ms channels-last, max pooling 55.9 and 4.0 ms.
 _OF_BELOW, _OF_SLOW = (-0.1, 0.3, 0.8), (0.3, 0.85, 0.95)
+# Of the time that a GPU's library spends on laying out images inside convolutions, what is saved:
+# low, expected. What is left lays out the step's input, and what some op makes in NCHW. Assumed.
+_OF_LAYOUTS = (0.5, 0.95)
 POOLS = ("aten::max_pool2d_with_indices", "aten::max_pool2d", "aten::adaptive_max_pool2d")
 
 
@@ -61,6 +65,9 @@ def _consider(facts: Facts) -> Considered:
         return RuledOut("the inputs are channels-last already")
     if not facts.modules:
         return RuledOut("gobrrr sees no module to convert: give (module, inputs)")
+    layouts_s = facts.counters.get(LAYOUT_KERNELS_S)
+    if layouts_s is not None:
+        return _without_layouts(facts, convolutions, layouts_s)
     reorders = seconds_to_move(facts, 2 * sum(op.bytes_moved or 0.0 for op in convolutions)) or 0.0
     windowed = [op for op in facts.ops if any(part in op.name for part in _WINDOWED)]
     slow_s = slow_in_nchw_s(facts)
@@ -76,6 +83,18 @@ def _consider(facts: Facts) -> Considered:
         f"{len(convolutions)} convolutions of NCHW tensors take {time_text(time_s)}; with "
         f"pooling and normalisation they take {time_text(below_s)} longer than their roofs, and "
         f"layout conversions around convolutions take up to {time_text(reorders)}",
+    )  # fmt: skip
+
+
+def _without_layouts(facts: Facts, convolutions: list[OpFact], layouts_s: float) -> Considered:
+    """Of convolutions in 16 bits and TF32, which compute in NHWC whatever they are given."""
+    time_s = sum(op.time_s for op in convolutions)
+    others_s = max(min(facts.leaf_s("compute.matrix.below"), time_s) - layouts_s, 0.0)
+    return prospect_or_not(
+        facts, _OF_LAYOUTS[0] * layouts_s, _OF_LAYOUTS[1] * layouts_s, layouts_s + others_s,
+        f"{len(convolutions)} convolutions of NCHW tensors take {time_text(time_s)}, of it "
+        f"{time_text(layouts_s)} in kernels that convert their tensors to NHWC and back",
+        own_ends=True,
     )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from gobrrr.fixes.facts import Facts
 
+# Types whose row may be named apart from their device's own: "cuda 16 bits".
+_16_BITS = ("float16", "bfloat16")
 # How far a kind of device that was not measured may lie beyond the ends of those that were.
 _UNMEASURED = 2.0
 # Shares of a ceiling: more of these saves more. Of all others less does.
@@ -38,30 +40,44 @@ class Constant:
 
 
 _ZEN4 = "torch 2.13, Zen 4"
+_H200 = "torch 2.11, H200"
+_COUNTERS = "gpu_first-mends_nvidia-h200_2026-11-27.json"
 CONSTANTS: Mapping[str, Mapping[str, Constant]] = {
     # Of the matrix rate of its dtype, what fused attention's products reach.
     "attention.reached": {
         "cpu": Constant(0.35, 0.45, 0.6, f"{_ZEN4}, 2 threads: 8 heads of 64, 128 to 1024 tokens"),
         "cuda": Constant(
-            0.45, 0.66, 0.85,
-            "one program on an H200, float32, torch 2.11 (benchmarks/gpu); its ends are guesses",
+            0.66, 0.75, 0.85,
+            f"{_H200}, float32: a program with its calls, and its kernel alone in another (the "
+            f"parts fixes of 2026-11-26 and counters of {_COUNTERS}); expected: between them",
+        ),
+        "cuda 16 bits": Constant(
+            0.35, 0.7, 0.75,
+            f"FlashAttention-2 on an H100 (arXiv:2407.08608) and an A100 (arXiv:2307.08691); "
+            f"{_H200}, cuDNN's kernel in bfloat16, 0.74 ({_COUNTERS})",
         ),
     },
     # The same of its backward pass, which computes the scores again block by block.
     "attention.reached_backward": {
         "cpu": Constant(0.18, 0.18, 0.18, f"{_ZEN4}, one thread, in training"),
         "cuda": Constant(
-            0.25, 0.5, 0.63,
-            "up to 0.63 of an A100's peak in 16 bits (FlashAttention-2, arXiv:2307.08691); the "
-            "rest are guesses",
+            0.54, 0.7, 0.72,
+            f"{_H200}, float32: the memory-efficient kernel alone, 0.72; with what runs beside it "
+            f"0.70 ({_COUNTERS}); low: as much less as forward",
+        ),
+        "cuda 16 bits": Constant(
+            0.25, 0.53, 0.63,
+            f"FlashAttention-2 on an H100 (arXiv:2407.08608) and an A100 (arXiv:2307.08691); "
+            f"{_H200}, cuDNN's kernels in bfloat16, 0.53 ({_COUNTERS})",
         ),
     },
     # What a call of the fused op costs a step beside its products, in seconds.
     "attention.call_s": {
         "cpu": Constant(20e-6, 20e-6, 20e-6, f"{_ZEN4}, one thread"),
         "cuda": Constant(
-            20e-6, 5e-6, 1.5e-6,
-            "from a host-bound call to the shortest kernel of a recorded H100 step",
+            22e-6, 2.1e-6, 1.4e-6,
+            f"{_H200}: a linear layer of a host that is late; an empty kernel and the gap between "
+            "queued ones; an empty node of a graph (gpu_first-mends and gpu_device, 2026-11-27)",
         ),
     },
     # Of its roof, what a generated kernel reaches.
@@ -72,6 +88,11 @@ CONSTANTS: Mapping[str, Mapping[str, Constant]] = {
     # Of the rate of a copy, what a fused update of all parameters reaches.
     "optimizer.reached": {
         "cpu": Constant(0.7, 0.7, 1.0, "assumed of a processor"),
+        "cuda": Constant(
+            0.73, 0.81, 0.85,
+            f"{_H200}: kernels of a foreach AdamW, built as the fused one is, on 100 to 200 MB "
+            f"({_COUNTERS})",
+        ),
     },
     # What a step of a library's recurrent layer costs beside its products, in seconds; of a
     # processor as host work where a dispatch took ``DISPATCH_S``.
@@ -93,13 +114,15 @@ CONSTANTS: Mapping[str, Mapping[str, Constant]] = {
 }  # fmt: skip
 
 
-def constant(name: str, facts: Facts) -> Constant:
-    """A constant for the device of the step.
+def constant(name: str, facts: Facts, dtype: str | None = None) -> Constant:
+    """A constant for the device of the step, and for what it computes in where that matters.
 
     Where no device of its kind was measured it is a processor's, with ends that say so.
     """
     rows = CONSTANTS[name]
-    found = rows.get(facts.device_kind or "cpu")
+    kind = facts.device_kind or "cpu"
+    found = rows.get(f"{kind} 16 bits") if dtype in _16_BITS else None
+    found = found or rows.get(kind)
     if found is not None:
         return found
     known = rows["cpu"]

@@ -22,7 +22,9 @@ class Prospect:
     """What a fix will save, in seconds per step (negative: it will cost), and why.
 
     ``because`` is the arithmetic as one sentence; ``sources`` are lines of the user's program.
-    ``by_hand``: why gobrrr cannot make the change in this program; empty: it can.
+    ``by_hand``: why gobrrr cannot make the change in this program; empty: it can. ``own_ends``:
+    low and high rest on what was measured on this kind of device, or in this very step, so that
+    how far other devices' trials lay off widens them by nothing.
     """
 
     low_s: float
@@ -31,6 +33,7 @@ class Prospect:
     because: str
     sources: tuple[str, ...] = ()
     by_hand: str = ""
+    own_ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class Fix:
             return found
         low_s, high_s = interval_of(
             self.judged_with, facts, found.low_s, found.expected_s, found.high_s,
-            facts.leaf_s(*self.leaves),
+            facts.leaf_s(*self.leaves), own_ends=found.own_ends,
         )  # fmt: skip
         return replace(found, low_s=low_s, high_s=high_s)
 
@@ -170,6 +173,7 @@ def prospect_or_not(
     because: str,
     sources: tuple[str, ...] = (),
     by_hand: str = "",
+    own_ends: bool = False,
 ) -> Considered:
     """A prospect, or ``RuledOut`` when even the high estimate is under ``LEAST_SAVING``."""
     if high_s < LEAST_SAVING * facts.step_s:
@@ -178,7 +182,8 @@ def prospect_or_not(
             f"{time_text(facts.step_s)} per step ({because})"
         )
     low_s, expected_s = min(low_s, expected_s), max(min(expected_s, high_s), low_s)
-    return Prospect(low_s, expected_s, max(high_s, expected_s), because, sources, by_hand)
+    high_s = max(high_s, expected_s)
+    return Prospect(low_s, expected_s, high_s, because, sources, by_hand, own_ends)
 
 
 def too_little(facts: Facts, *leaves: str) -> RuledOut | None:

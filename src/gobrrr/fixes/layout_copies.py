@@ -21,7 +21,7 @@ def _consider(facts: Facts) -> Considered:
         return RuledOut("the order of the step's ops is unknown")
     copies: list[OpFact] = []
     for place, op in enumerate(facts.ops):
-        if op.phase == "backward" or not _only_moves(op):
+        if op.phase == "backward" or not only_moves(op):
             continue
         if flow.reads[place] and not _merged_afterwards(facts, place):
             copies.append(op)
@@ -84,7 +84,7 @@ def _source(op: OpFact) -> TensorSpec:
     return tensors[1 if op.name == "aten::copy_" and len(tensors) > 1 else 0]
 
 
-def _only_moves(op: OpFact) -> bool:
+def only_moves(op: OpFact) -> bool:
     """Whether it copies a strided tensor into a contiguous one of the same type."""
     if op.name not in _COPIES or not op.call.tensors:
         return False

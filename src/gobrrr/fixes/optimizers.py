@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ from gobrrr.fixes.fix import (
 from gobrrr.fixes.fusion import seconds_to_move
 from gobrrr.fixes.scripts import before_optimizer_steps
 from gobrrr.fixes.spread import OPTIMIZERS
-from gobrrr.timeline.quantities import time_text
+from gobrrr.timeline.quantities import percent, time_text
 
 # Values of a parameter's size that one fused update reads and writes (4 bytes each): parameter,
 # gradient and two moments read, three of them written.
@@ -40,6 +40,14 @@ _changed: Counter[str] = Counter()
 # Measured with torch 2.13 on a Zen 4 core: AdamW(fused=True) over 200 tensors of 64 elements. On a
 # GPU that is its host's work, of which a device that is behind sees nothing.
 _PER_TENSOR_S, _PER_STEP_S = 4e-6, 30e-6
+# What a foreach step's host does beyond that: for each tensor of an Adam it counts a step and reads
+# it twice, for the bias corrections, and in each op unpacks and checks its place in two lists (each
+# alone, torch 2.13, a Xeon, 80 and 300 tensors, as of ``DISPATCH_S``; the checks assumed to take as
+# long as unpacking). For each op a launch, and another, as one holds a few dozen tensors (the part
+# ``cost`` on an H200's host: an addition 6.2 us, a launch 4.4,
+# benchmarks/results/gpu_first-mends_nvidia-h200_2026-11-27.json).
+_STEP_COUNT_S, _IN_LIST_S, _FOREACH_OP_S = 2e-6, 0.25e-6, 10.6e-6
+_COUNTS_STEPS = ("Adam", "AdamW")
 
 
 def _in_optimizer(facts: Facts) -> tuple[float, float, int]:
@@ -86,20 +94,49 @@ def _consider_fused(facts: Facts) -> Considered:
         f"and moves its bytes in {time_text(roof_s)}"
     )
     if facts.on_gpu:
-        # Its own host work can be as long as the device now waits for the optimizer's, and adds to
-        # the step no more than the device waits: a host that is ahead hides it.
+        # A step takes as long as the longer of host and device: as far as the device waits for its
+        # host, shorter kernels let it wait longer, and all that the fused op's host needs is seen.
+        waits = min(facts.host_overhead_s / facts.step_s, 1.0) if facts.step_s > 0 else 0.0
         after_s = min(host_scale(facts) * after_s, overhead_s)
-        low_s = overhead_s - after_s + max(kernel_s - roof_s / reached.low, 0.0)
-        saved_s = overhead_s - 0.5 * after_s + moving_s
+        host_s = overhead_s - waits * after_s
+        foreach_s = _more_of_foreach_s(facts, [o.tensors for o in able if o.name in _COUNTS_STEPS])
         because = (
             f"{ops} ops for {tensors} tensors make the device wait {time_text(overhead_s)} and "
             f"take {time_text(kernel_s)} of kernels; one fused op moves its bytes in "
-            f"{time_text(roof_s)}, and what its host needs, up to {time_text(after_s)}, is hidden "
-            f"where the host is ahead{unmeasured(reached)}"
+            f"{time_text(roof_s)}"
         )
+        if foreach_s is None:
+            because += f" and needs up to {time_text(after_s)} of its host"
+        else:
+            host_s = min(host_s, foreach_s)
+            because += (
+                f" and spares its host about {time_text(foreach_s)}; what the optimizer's Python "
+                "does before either stays"
+            )
+        if moving_s > 0 and waits > 0:
+            because += (
+                f"; shorter kernels save nothing while the device waits ({percent(waits)} of the "
+                "step)"
+            )
+        low_s, saved_s = 0.5 * host_s, host_s + (1.0 - waits) * moving_s
+        because += unmeasured(reached)
     return prospect_or_not(
-        facts, low_s, saved_s, overhead_s + max(kernel_s - roof_s, 0.0), because
+        facts, low_s, saved_s, overhead_s + max(kernel_s - roof_s, 0.0), because,
+        own_ends=facts.on_gpu,
     )  # fmt: skip
+
+
+def _more_of_foreach_s(facts: Facts, counting: Sequence[int]) -> float | None:
+    """Seconds of the host for foreach ops that a fused step spares; ``None``: none ran.
+
+    ``counting``: tensors of each optimizer that counts its steps.
+    """
+    found = [op for op in facts.ops if op.phase == "optimizer" and "_foreach_" in op.name]
+    if not found:
+        return None
+    ops, tensors = sum(op.count for op in found), sum(o.tensors for o in facts.optimizers)
+    python_s = _STEP_COUNT_S * sum(counting) + _IN_LIST_S * tensors * ops
+    return host_scale(facts) * python_s + _FOREACH_OP_S * ops
 
 
 def _consider_foreach(facts: Facts) -> Considered:

@@ -12,9 +12,10 @@ The trials are those of the benchmark's **original** programs, the fitted set, i
 was predicted of them then; ``benchmarks/fixes/spread.py`` computes the table, and a test compares.
 Nothing of the new programs, which score the intervals, is in it.
 
-What fewer than five programs tell of, and every fix on a GPU, where none was tried,
-has the extremes of all trials. On a GPU no more than what a fix acts on is saved, and none is told
-to lose time whose own arithmetic says that it cannot.
+What fewer than five programs tell of, and every fix on a GPU, where too few were tried, has the
+extremes of all trials; but one whose own ends were measured there (``Prospect.own_ends``) keeps
+them, and ``FLOOR`` is all that is added. On a GPU no more than what a fix acts on is saved, and
+none is told to lose time whose own arithmetic says that it cannot.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ SPREADS: Mapping[str, Spread] = {
     OPTIMIZERS: Spread(1.39, 1.39, 8),
 }
 UNSUPPORTED = Spread(7.25, 3.44, 0)
+# Of a fix whose ends were measured where it is told.
+_OWN = Spread(1.0, 1.0, 0)
 
 
 def interval_of(
@@ -61,13 +64,17 @@ def interval_of(
     expected_s: float,
     high_s: float,
     acts_on_s: float | None = None,
+    *,
+    own_ends: bool = False,
 ) -> tuple[float, float]:
     """Low and high saving that the trials of this class support, from a fix's own.
 
-    Nothing saves more than the step. ``acts_on_s``: what the fix takes time from, if known.
+    Nothing saves more than the step. ``acts_on_s``: what the fix takes time from, if known;
+    ``own_ends``: as ``Prospect`` has it.
     """
     own_low_s, own_high_s = low_s, high_s
     spread = UNSUPPORTED if facts.on_gpu else SPREADS.get(kind, UNSUPPORTED)
+    spread = _OWN if own_ends else spread
     floor_s = FLOOR * facts.step_s
     low_s = expected_s - spread.below * (expected_s - low_s + floor_s)
     high_s = expected_s + spread.above * (high_s - expected_s + floor_s)

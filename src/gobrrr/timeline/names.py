@@ -81,6 +81,8 @@ COMPILED_REGION, COMPILED_REGIONS = "Torch-Compiled Region", "compiled_regions"
 GRAPH_REPLAY = "gobrrr::graph_replay"
 # Kernels per step, and those of them that launches of graphs ran; the latter where there are any.
 KERNELS_COUNTED, KERNELS_OF_GRAPHS = "kernels", "graph_kernels"
+# Seconds per step of the kernels that convert the layout of images inside convolutions.
+LAYOUT_KERNELS_S = "layout_kernels_s"
 # From this share of its kernels on a step is one of CUDA graphs.
 MOSTLY_GRAPHS = 0.9
 _SOURCE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?: in .*)?\Z")
