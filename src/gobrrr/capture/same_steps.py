@@ -31,6 +31,8 @@ from gobrrr.timeline.step_kinds import SeenSteps
 
 # Of fewer steps than these with nothing beside them, the others' own part is taken too.
 ENOUGH_PURE = 6
+# A device's block begins with an empty queue: its first step is not told if it has so many more.
+ENOUGH_LATER = 6
 # Watched steps that are so much longer than bare ones.
 WORTH_SAYING = 1.05
 # ... and by what at the most, for each call and the step's end.
@@ -168,6 +170,8 @@ def _plain(measured: Measurements, found: Sorted) -> tuple[list[list[int]], list
             for i, length_ns in zip(windows, lengths_ns)
             if (found.pure(i) if strict else found.own[i])
         ]
+        if measured.device_timeline is not None and len(rows) > ENOUGH_LATER:
+            del rows[: int(rows[0][0] == windows[0])]
         chosen.append([i for i, _ in rows])
         lengths.append(
             [
