@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from gobrrr.capture import device_profile, sampler, source_lines
+from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.window_log import WindowLog
 from gobrrr.devices import backends
 from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.card import CardState
@@ -219,9 +221,20 @@ class SimulatedBackend:
         machine = self.gpu.machine
         monkeypatch.setattr(device_profile, "clock_ns", lambda: machine.now_ns + CLOCK_AHEAD_NS)
         monkeypatch.setattr(sampler, "LineSampler", lambda thread: _LineSampler(machine))
+        for watched in ((CallWatch, "began"), (CallWatch, "ended"), (WindowLog, "ended")):
+            monkeypatch.setattr(*watched, self._costly(getattr(*watched)))
         # What the real machine does beside a simulated clock is nothing to it.
         monkeypatch.setattr(Measurements, "mostly_waited", False)
         return self
+
+    def _costly(self, watch: Callable[..., None]) -> Callable[..., None]:
+        """What gobrrr does between the program's ops, with the time that it takes."""
+
+        def watches(*args: Any, **kwargs: Any) -> None:
+            self.gpu.machine.advance(self.gpu.costs.watching)
+            watch(*args, **kwargs)
+
+        return watches
 
     def identify(self) -> DeviceIdentity:
         vendor = self.gpu.vendor
