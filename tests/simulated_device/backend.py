@@ -110,11 +110,19 @@ class _Profiler:
         self.mark()
         self._end_frames()
         events = self._machine.end_profile()
+        if self._backend.blind:
+            runtime = self._machine.vendor.runtime_category
+            device = self._machine.hostile.device
+            events = [e for e in events if e["pid"] != device and e["cat"] != runtime]
         if self._backend.kernels_hidden:
             hidden = self._machine.hostile.device
             events = [event for event in events if event["pid"] != hidden]
         write_trace(path, events, self._machine.vendor, self._machine.hostile.device + 1)
         self._backend.traces.append(json.loads(path.read_text()))
+
+    def may_see_more(self) -> bool:
+        blind, self._backend.blind = self._backend.blind, False
+        return blind
 
     def _end_frames(self) -> None:
         if self._frames is not None:
@@ -197,6 +205,7 @@ class _Meter:
 class SimulatedBackend:
     """A ``Backend``. ``traces`` are the profiled steps so far, as they were written.
 
+    ``blind``: its profiler sees neither calls nor kernels until it is asked if it may see more.
     ``kernels_hidden``: its profiler sees the host alone, as one without permission does.
     ``with_stack``: it writes Python's calls too.
     ``card_states``: what its driver says, in turn; then nothing.
@@ -210,7 +219,7 @@ class SimulatedBackend:
         self.KINDS = (gpu.vendor.kind,)
         self.traces: list[dict[str, Any]] = []
         self.measured = 0
-        self.kernels_hidden = False
+        self.blind = self.kernels_hidden = False
         self.with_stack = False
         self.others_bytes: int | None = None
         self.card_states: Iterator[CardState] = iter(())

@@ -74,8 +74,12 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(
-    watching: int, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    script: str = TRAINS, **options: Any,
+    watching: int,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    script: str = TRAINS,
+    **options: Any,
 ) -> Diagnosis:
     """Steps of a host that is slower than its device, and that gobrrr makes slower yet."""
     monkeypatch.setattr("gobrrr.capture.call_watch.compiler_counters", nothing_compiled)

@@ -499,11 +499,14 @@ class Session:
         if self._device is None:
             self._take_profiled(cut=full)
             return
-        self._profiling.put_timeline_into(self.result)
+        again = self._profiling.put_timeline_into(self.result)
         self._profiling = None
         if not self._any("device", not self._device.left_alone_in(self.result)):
             self._find_device, self._device = (lambda: None), None
             self.restart()
+            return
+        if self.phase == PROFILE and self._any("again", again):
+            self._start_profiling(PROFILE, self._wanted)
             return
         self._enter_timing(1) if self.phase == PROFILE else self._after_sampling()
 
