@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -24,6 +25,8 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEARDOWN, "")
     monkeypatch.delenv(TEARDOWN)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", MadeUpGraph)
+    # Those of earlier tests.
+    gc.collect()
     monkeypatch.setattr(torch_profiler, "others_ran", False)
     for known in ("_is_ours", "_stays_attached"):
         monkeypatch.setattr(cupti, known, False)

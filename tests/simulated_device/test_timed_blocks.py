@@ -71,6 +71,8 @@ for _ in range(200):
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gobrrr.capture.session.plain_steps_planned", lambda *_: (20, 30))
+    # A simulated step takes longer on the real clock than on its own.
+    monkeypatch.setattr("gobrrr.capture.bare_steps._MUCH_LONGER", 1e6)
 
 
 def told(
