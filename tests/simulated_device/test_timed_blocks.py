@@ -161,7 +161,7 @@ SURPRISES = {
 def test_what_comes_among_steps_that_nobody_watches(
     what: str, when: int, few_steps: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    begun: list[BareSteps] = []
+    begun: list[BareSteps | None] = []
     begin = StepWatcher.begin_bare
 
     def begins(watcher: StepWatcher, wanted: int, step_s: float) -> BareSteps | None:
