@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
 
 torch = pytest.importorskip("torch")
-from gobrrr.devices.cuda.cupti import TEARDOWN, detach_after_profile  # noqa: E402
+from gobrrr.devices.cuda import cupti  # noqa: E402
+from gobrrr.devices.cuda.cupti import TEARDOWN, Profiler, detach_after_profile  # noqa: E402
+from gobrrr.measure import torch_profiler  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -22,6 +25,11 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEARDOWN, "")
     monkeypatch.delenv(TEARDOWN)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", MadeUpGraph)
+    # Those of earlier tests.
+    gc.collect()
+    monkeypatch.setattr(torch_profiler, "others_ran", False)
+    for known in ("_is_ours", "_stays_attached"):
+        monkeypatch.setattr(cupti, known, False)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +58,38 @@ def test_a_setting_is_kept(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEARDOWN, given)
     assert detach_after_profile() is (given == "1")
     assert os.environ[TEARDOWN] == given
+
+
+@pytest.mark.parametrize("whose", ["the program's", "gobrrr's"])
+def test_not_once_a_profile_has_run_without_it(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gobrrr.capture.program_profilers import ProgramProfilers
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    undo = ProgramProfilers().watch(lambda: None)
+    given = {"activities": [torch.profiler.ProfilerActivity.CPU]}
+    try:
+        with torch_profiler.profiler_of_torch(**given):
+            assert not torch_profiler.others_ran
+        if whose == "the program's":
+            with torch.profiler.profile(**given):
+                pass
+        else:
+            graph = MadeUpGraph()
+            assert not detach_after_profile()
+            del graph
+    finally:
+        undo()
+    assert not detach_after_profile() and TEARDOWN not in os.environ
+
+
+def test_it_is_taken_back_for_good_where_nothing_was_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    profiler = Profiler("cuda", "CUDA")
+    monkeypatch.setenv(TEARDOWN, "1")
+    assert not profiler.may_see_more() and os.environ[TEARDOWN] == "1"
+    monkeypatch.delenv(TEARDOWN)
+    assert detach_after_profile() and profiler.may_see_more()
+    assert TEARDOWN not in os.environ
+    assert not detach_after_profile() and not profiler.may_see_more()

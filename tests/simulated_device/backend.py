@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from gobrrr.capture import device_profile, sampler, source_lines
+from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.window_log import WindowLog
 from gobrrr.devices import backends
 from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.card import CardState
@@ -108,11 +110,19 @@ class _Profiler:
         self.mark()
         self._end_frames()
         events = self._machine.end_profile()
+        if self._backend.blind:
+            runtime = self._machine.vendor.runtime_category
+            device = self._machine.hostile.device
+            events = [e for e in events if e["pid"] != device and e["cat"] != runtime]
         if self._backend.kernels_hidden:
             hidden = self._machine.hostile.device
             events = [event for event in events if event["pid"] != hidden]
         write_trace(path, events, self._machine.vendor, self._machine.hostile.device + 1)
         self._backend.traces.append(json.loads(path.read_text()))
+
+    def may_see_more(self) -> bool:
+        blind, self._backend.blind = self._backend.blind, False
+        return blind
 
     def _end_frames(self) -> None:
         if self._frames is not None:
@@ -195,6 +205,7 @@ class _Meter:
 class SimulatedBackend:
     """A ``Backend``. ``traces`` are the profiled steps so far, as they were written.
 
+    ``blind``: its profiler sees neither calls nor kernels until it is asked if it may see more.
     ``kernels_hidden``: its profiler sees the host alone, as one without permission does.
     ``with_stack``: it writes Python's calls too.
     ``card_states``: what its driver says, in turn; then nothing.
@@ -208,7 +219,7 @@ class SimulatedBackend:
         self.KINDS = (gpu.vendor.kind,)
         self.traces: list[dict[str, Any]] = []
         self.measured = 0
-        self.kernels_hidden = False
+        self.blind = self.kernels_hidden = False
         self.with_stack = False
         self.others_bytes: int | None = None
         self.card_states: Iterator[CardState] = iter(())
@@ -219,9 +230,20 @@ class SimulatedBackend:
         machine = self.gpu.machine
         monkeypatch.setattr(device_profile, "clock_ns", lambda: machine.now_ns + CLOCK_AHEAD_NS)
         monkeypatch.setattr(sampler, "LineSampler", lambda thread: _LineSampler(machine))
+        for watched in ((CallWatch, "began"), (CallWatch, "ended"), (WindowLog, "ended")):
+            monkeypatch.setattr(*watched, self._costly(getattr(*watched)))
         # What the real machine does beside a simulated clock is nothing to it.
         monkeypatch.setattr(Measurements, "mostly_waited", False)
         return self
+
+    def _costly(self, watch: Callable[..., None]) -> Callable[..., None]:
+        """What gobrrr does between the program's ops, with the time that it takes."""
+
+        def watches(*args: Any, **kwargs: Any) -> None:
+            self.gpu.machine.advance(self.gpu.costs.watching)
+            watch(*args, **kwargs)
+
+        return watches
 
     def identify(self) -> DeviceIdentity:
         vendor = self.gpu.vendor

@@ -26,6 +26,7 @@ class HostCosts:
         latency: from the return of a launch call to the earliest start of its kernel.
         synchronise: a call that waits, with nothing to wait for.
         event: what a profiler adds for each op and each call that it records.
+        watching: gobrrr's, before and after a module's call that it watches and at a step's end.
     """
 
     python: int = 2_000
@@ -37,6 +38,7 @@ class HostCosts:
     latency: int = 2_000
     synchronise: int = 1_000
     event: int = 0
+    watching: int = 0
     queue: int = 1000
 
 

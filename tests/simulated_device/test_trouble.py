@@ -48,6 +48,18 @@ def test_a_profiler_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "a step takes" in str(raised.value)
 
 
+def test_a_profiler_that_saw_nothing_records_once_more_where_it_may_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = torch.ones(8, 8)
+    gpu = Accelerator(table=slow(5 * US))
+    backend = SimulatedBackend(gpu).install(monkeypatch)
+    backend.blind = True
+    found = diagnosed(gpu, lambda: [torch.mm(x, x) for _ in range(5)]).diagnosis
+    assert not backend.blind and found.step.profiled_steps >= 5
+    assert [(row.name, row.count) for row in found.ops] == [("aten::mm", 5.0)]
+
+
 def test_another_process_on_the_same_device(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(8, 8)
     gpu = Accelerator(table=slow(5 * US))

@@ -1,4 +1,4 @@
-"""Steps at whose ends nothing but a clock and a counter are read.
+"""Steps at whose ends nothing but a clock and a counter are read, and a device's event is made.
 
 What tells steps apart costs some ten microseconds in each: hooks on its modules, and what the
 bookkeeping between two steps takes from the caches. Of a step of a millisecond that is a part, so
@@ -11,9 +11,11 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gobrrr.capture.accelerators import capturing
 from gobrrr.capture.process_counters import minor_faults
 
 # Above this length of a step the hooks are less than a hundredth of it.
@@ -24,7 +26,10 @@ _MUCH_LONGER = 4.0
 
 @dataclass(frozen=True, slots=True)
 class BareBlock:
-    """Lengths, page faults and ends of bare steps in a row; ends on ``time.perf_counter_ns``."""
+    """Lengths, page faults and ends of bare steps in a row; ends on ``time.perf_counter_ns``.
+
+    The lengths are those on the steps' own device, by its clock.
+    """
 
     lengths_ns: list[int]
     faults: list[int]
@@ -49,13 +54,16 @@ class BareSteps:
         self.unheard = self._ended = 0
         # Something else has ended meanwhile.
         self.surprised = False
+        # Of a device: marks a step's end there too, as it marked the begin of the block.
+        self.mark: Callable[[], None] | None = None
 
     def goes_on(self, of: object) -> bool:
         """A step ends, of the optimizer or module given; false if it is the last, or none of these.
 
         Also where steps have become much longer than expected.
         """
-        if of is not self._of or threading.get_ident() != self._thread:
+        here = of is self._of and threading.get_ident() == self._thread
+        if not here or not self._is_marked():
             self.surprised = True
             return False
         at = self._ended
@@ -66,6 +74,19 @@ class BareSteps:
         if at == self._last or now > self._latest_ns:
             return False
         self.unheard += 1
+        return True
+
+    def _is_marked(self) -> bool:
+        """Whether the device marks the end: not within a capture, which it would end."""
+        if self.mark is None:
+            return True
+        if capturing():
+            return False
+        try:
+            self.mark()
+        except Exception:
+            # This is inside a call of the program's: who waits for the device next will tell.
+            return False
         return True
 
     def block(self) -> BareBlock:

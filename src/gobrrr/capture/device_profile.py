@@ -142,6 +142,8 @@ class DeviceProfiler:
         self._mark = _answering(profiler.mark)
         self._marked_ns: list[int] = []
         self._end_ranges: Callable[[], None] = lambda: None
+        # Once stopped: neither a call nor a kernel was recorded, and another profile may hold some.
+        self.again = False
 
     @property
     def interrupted(self) -> bool:
@@ -181,6 +183,8 @@ class DeviceProfiler:
             path = Path(folder) / "trace.json"
             _answering(self._profiler.stop)(path)
             timeline = read_trace(path)
+        unseen = not len(timeline.kernels) and not launched(timeline)
+        self.again = unseen and self._profiler.may_see_more()
         return by_kernels(timeline)
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.capture.bare_steps import BareSteps
 from gobrrr.capture.call_watch import CallWatch
 from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.measurements import Measurements, Plan
@@ -25,6 +26,15 @@ def measure_step(
     Raises InputError for one that returns a coroutine or a generator: nothing of it has run then.
     """
     calls = CallWatch()
+    bare: BareSteps | None = None
+
+    def begin_bare(wanted: int, step_s: float) -> BareSteps | None:
+        nonlocal bare
+        # On a processor what is done between two steps is in neither; a device may wait for it.
+        if device_in_use() is not None and calls.begin_bare():
+            bare = BareSteps(wanted, step_s, step)
+        return bare
+
     session = Session(
         plan,
         on_phase=progress,
@@ -32,6 +42,7 @@ def measure_step(
         find_device=device_in_use,
         calls=calls,
         on_settled=lambda: _settle(calls, undo),
+        begin_bare=begin_bare,
     )
     result = None
     calls.install()
@@ -48,7 +59,11 @@ def measure_step(
                 if not (isinstance(whose, DefectError) and session.go_on_without(why)):
                     raise whose from error
             _refuse_unrun(result, step)
-            session.boundary("function")
+            if bare is None or not bare.goes_on(step):
+                if bare is not None:
+                    bare = None
+                    calls.end_bare()
+                session.boundary("function")
             # Dropped after the step's end: freeing a result is not part of the next step.
             del previous
     finally:

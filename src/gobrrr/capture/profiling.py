@@ -83,19 +83,19 @@ class Profiling:
             result.sampled += samples_of_steps(steps, marks, samples)
         return len(steps)
 
-    def put_timeline_into(self, result: Measurements) -> None:
-        """The same on a device, whose first step and last have no window."""
+    def put_timeline_into(self, result: Measurements) -> bool:
+        """The same on a device, whose first step and last have no window; whether to try again."""
         if self._sampler is None:
             result.device_timeline = self._profiler.stop()
-            result.profiled_windows += self._windows[1:-1]
-            return
+            result.profiled_windows = self._windows[1:-1]
+            return bool(self._profiler.again)
         samples = self._sampler.stop()
         timeline = self._profiler.stop()
         ahead_ns = self._profiler.ahead_ns(timeline)
-        if ahead_ns is None:
-            return
-        result.sampled_timeline = timeline
-        result.line_samples = [sample.from_start(ahead_ns) for sample in samples]
+        if ahead_ns is not None:
+            result.sampled_timeline = timeline
+            result.line_samples = [sample.from_start(ahead_ns) for sample in samples]
+        return False
 
     def abandon(self) -> None:
         """End without reading anything."""

@@ -25,15 +25,18 @@ class ProgramProfilers:
         from torch.autograd.profiler import profile as plain
         from torch.profiler import profile
 
+        from gobrrr.measure.torch_profiler import see_start
+
         start, step, stop, enter = profile.start, profile.step, profile.stop, plain.__enter__
         thread = thread or threading.get_ident()
 
-        def begins() -> None:
+        def begins(profiler: Any) -> None:
+            see_start(profiler)
             if threading.get_ident() == thread:
                 self.before_start()
 
         def starts(profiler: Any) -> None:
-            begins()
+            begins(profiler)
             start(profiler)
             # One with a schedule prepares for its first steps already; gobrrr's own have none.
             if getattr(profiler, "record_steps", False):
@@ -50,7 +53,7 @@ class ProgramProfilers:
                 self._stepped = None
 
         def enters(profiler: Any) -> Any:
-            begins()
+            begins(profiler)
             return enter(profiler)
 
         profile.start, profile.step, profile.stop = starts, steps, stops

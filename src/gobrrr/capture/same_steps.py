@@ -31,6 +31,8 @@ from gobrrr.timeline.step_kinds import SeenSteps
 
 # Of fewer steps than these with nothing beside them, the others' own part is taken too.
 ENOUGH_PURE = 6
+# A device's block begins with an empty queue: its first step is not told if it has so many more.
+ENOUGH_LATER = 6
 # Watched steps that are so much longer than bare ones.
 WORTH_SAYING = 1.05
 # ... and by what at the most, for each call and the step's end.
@@ -42,21 +44,27 @@ def same_steps(measured: Measurements) -> Measurements:
     found = with_slow_steps(
         sort_windows(measured.windows), measured.lines_between, taken_away=measured.mostly_waited
     )
+    if measured.device_timeline is not None and not found.varying:
+        measured = _of_full_queue(measured)
     places = [*measured.plain_windows[0], *measured.plain_windows[1]]
-    if not any(found.own[i] for i in places):
+    device_ns = {
+        window: length_ns
+        for windows, lengths in zip(measured.plain_windows, measured.plain_ns)
+        for window, length_ns in zip(windows, lengths)
+    }
+    watched = any(found.own[i] for i in places)
+    if not watched:
         if not measured.bare:
             return measured
         # It ended in their midst.
         places = [i for i, window in enumerate(found.windows) if not window.attached]
         lengths_ns = [found.windows[i].length_ns for i in places]
         measured = replace(measured, plain_windows=[places, []], plain_ns=[lengths_ns, []])
-    device_ns = {
-        window: length_ns
-        for windows, lengths in zip(measured.plain_windows, measured.plain_ns)
-        for window, length_ns in zip(windows, lengths)
-    }
     plain_ns, plain_windows = _plain(measured, found)
     bare, notices = _bare(measured, found), measured.notices
+    if measured.device_timeline is not None and not watched:
+        # Of its steps windows of the host do not tell the length.
+        bare = measured.bare
     # Of a device the steps' buffers are its own.
     faults = None
     if measured.device_timeline is None and not found.varying:
@@ -67,9 +75,12 @@ def same_steps(measured: Measurements) -> Measurements:
     elif moved:
         bare, plain_ns, plain_windows = {}, [plain_ns[0], []], [plain_windows[0], []]
     if measured.device_timeline is not None and not found.varying:
-        since = slower_since_profiled(plain_ns)
+        both = [block.lengths_ns for block in bare.values()]
+        since = slower_since_profiled(both if len(both) == 2 else plain_ns)
         if since:
-            plain_ns, plain_windows = [plain_ns[0], []], [plain_windows[0], []]
+            bare = {which: block for which, block in bare.items() if which == 0}
+            if plain_windows[0]:
+                plain_ns, plain_windows = [plain_ns[0], []], [plain_windows[0], []]
         notices = [*notices, *since]
     timed = [*plain_windows[0], *plain_windows[1]]
     counts = [found.windows[i].page_faults for i in timed if found.pure(i)]
@@ -129,6 +140,16 @@ def same_steps(measured: Measurements) -> Measurements:
         device_timeline=timeline,
         notices=notices,
         kind=kind,
+    )
+
+
+def _of_full_queue(measured: Measurements) -> Measurements:
+    """The same without the first step of each block of a device, where enough others are left."""
+    firsts = [int(len(block) > ENOUGH_LATER) for block in measured.plain_ns]
+    return replace(
+        measured,
+        plain_ns=[block[first:] for block, first in zip(measured.plain_ns, firsts)],
+        plain_windows=[block[first:] for block, first in zip(measured.plain_windows, firsts)],
     )
 
 
@@ -216,7 +237,8 @@ def _bare(measured: Measurements, found: Sorted) -> dict[int, BareBlock]:
     """Bare steps by block, if the steps around are nothing but steps of one kind; else none."""
     if not found.alike:
         return {}
-    watched_ns = [found.windows[i].length_ns for i in measured.plain_windows[1] if found.pure(i)]
+    later = zip(measured.plain_windows[1], measured.plain_ns[1])
+    watched_ns = [length_ns for i, length_ns in later if found.pure(i)]
     if 1 in measured.bare and measured.bare[1].lengths_ns and watched_ns:
         calls = 1 + len(found.shape)
         more_ns = median(watched_ns) - median(measured.bare[1].lengths_ns)

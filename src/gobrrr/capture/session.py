@@ -181,8 +181,6 @@ class Session:
     def salvage(self) -> None:
         """The program has ended: keep the steps that were timed and profiled so far."""
         self._log.closed(self._since_ns, RECORDED if self.watches else PLAIN)
-        if self._bare is not None:
-            self.result.bare[self._block] = self._bare.block()
         if self._timed is not None:
             self._timed.cut_short(self.result)
         profiling = self._profiling if self.phase == PROFILE and self._device is None else None
@@ -336,21 +334,26 @@ class Session:
     def _start_bare(self) -> bool:
         wanted, self._bare_wanted = self._bare_wanted, 0
         self._bare = self._begin_bare(wanted, self._step_s()) if wanted else None
+        if self._bare is not None and self._timed is not None:
+            self._timed.go_on_bare(self._bare)
         return self._bare is not None
 
     def _may_be_bare(self) -> bool:
         # Who asks for so many steps has so many, of one kind.
-        alone = self._device is None and not self._plan.of_ranks and self._plan.steps is None
+        alone = not self._plan.of_ranks and self._plan.steps is None
         return alone and self._step_s() <= SHORT_STEP_S and self._log.alike()
 
     def _bare_ended(self, bare: BareSteps) -> None:
         self._bare = None
-        block = self.result.bare[self._block] = bare.block()
         self._log.skipped()
-        self._steps_in_phase += len(block.lengths_ns)
+        assert self._timed is not None
+        self._timed.end(self.result)
+        self._steps_in_phase += len(self.result.bare[self._block].lengths_ns)
         self._on_phase(self.phase, self._steps_in_phase, self._wanted)
         # What has become much longer is over early. After a surprise the calls tell what steps are.
-        if not bare.surprised:
+        if bare.surprised:
+            self._timed = TimedBlock(self._device, self._block)
+        else:
             self._timing_over()
 
     def _time_ended(self, length_ns: int) -> None:
@@ -496,11 +499,14 @@ class Session:
         if self._device is None:
             self._take_profiled(cut=full)
             return
-        self._profiling.put_timeline_into(self.result)
+        again = self._profiling.put_timeline_into(self.result)
         self._profiling = None
         if not self._any("device", not self._device.left_alone_in(self.result)):
             self._find_device, self._device = (lambda: None), None
             self.restart()
+            return
+        if self.phase == PROFILE and self._any("again", again):
+            self._start_profiling(PROFILE, self._wanted)
             return
         self._enter_timing(1) if self.phase == PROFILE else self._after_sampling()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from gobrrr.capture.bare_steps import BareSteps
 from gobrrr.capture.measurements import Measurements
 from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.card import CardSpan, CardState
@@ -23,6 +25,7 @@ class TimedBlock:
         self._watch = LoadWatch()
         self._open = True
         self._steps = 0
+        self._bare: BareSteps | None = None
         self._card: CardState | None = None
         self._calls: DriverCalls | None = None
         if device is not None:
@@ -37,22 +40,37 @@ class TimedBlock:
         if self._device is not None:
             self._device.mark()
 
+    def go_on_bare(self, bare: BareSteps) -> None:
+        """The steps from here to the block's end are bare ones."""
+        self._bare = bare
+        if self._device is not None:
+            bare.mark = self._device.mark
+
     def end(self, result: Measurements) -> None:
         """The block is over: waits for the device. Raises UserCodeError if that is gone."""
         if not self._open:
             return
         self._open = False
         result.note(self._watch.so_far())
+        bare = None if self._bare is None else self._bare.block()
+        steps = self._steps
         if self._device is not None:
             # The host runs ahead of a device: its own clock says when steps were issued, not done.
-            result.plain_ns[self._block][self._first(result) :] = self._device.end_block()
+            lengths_ns = self._device.end_block()
+            first, steps = self._first(result), len(lengths_ns)
+            result.plain_ns[self._block][first:] = lengths_ns[: self._steps]
+            if bare is not None:
+                # One passes unmeasured before the first of them.
+                bare = replace(bare, lengths_ns=lengths_ns[self._steps + 1 :])
             after = self._device.card_state()
             # Of two cards, as the work moves, totals have no difference.
             if self._card is not None and after is not None and self._card.card == after.card:
-                result.card = (*result.card, CardSpan(self._card, after, self._steps))
+                result.card = (*result.card, CardSpan(self._card, after, steps))
             calls = self._device.driver_calls()
             if calls is not None and self._calls is not None:
-                result.note_driver_calls(self._calls, calls, self._steps)
+                result.note_driver_calls(self._calls, calls, steps)
+        if bare is not None:
+            result.bare[self._block] = bare
 
     def cut_short(self, result: Measurements) -> None:
         """The program has ended inside the block: keeps what its steps took, if that is known."""

@@ -16,7 +16,7 @@ from gobrrr.capture.step_kinds import (
     Sorted,
     name_of_calls,
 )
-from gobrrr.timeline.step_kinds import PLAIN, StepWindow, WallPart, WallTime
+from gobrrr.timeline.step_kinds import PLAIN, WARM, StepWindow, WallPart, WallTime
 
 # What takes that many times as long as it does at other times compiles or loads something.
 FIRST_TIME = 10
@@ -101,8 +101,12 @@ def _on_device(found: Sorted, device_ns: Mapping[int, int], step_ns: float) -> S
     """
     windows = list(found.windows)
     extras = [tuple(extra for extra in some if extra.name != BETWEEN) for some in found.extras]
-    for i in device_ns:
-        extras[i] = found.extras[i]
+    for i, window in enumerate(windows):
+        if i in device_ns:
+            extras[i] = found.extras[i]
+        elif window.phase == PLAIN:
+            # The first of a block: the device may have waited for it.
+            windows[i] = replace(window, phase=WARM)
     for i, length_ns in device_ns.items():
         if not found.own[i]:
             windows[i] = replace(windows[i], begin_ns=windows[i].end_ns - length_ns)

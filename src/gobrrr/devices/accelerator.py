@@ -241,6 +241,10 @@ class TraceProfiler:
         self._profile.export_chrome_trace(str(path))
         self._profile = None
 
+    def may_see_more(self) -> bool:
+        """No: nothing can be changed."""
+        return False
+
     def abandon(self) -> None:
         """Stop without reading anything."""
         if self._profile is not None:

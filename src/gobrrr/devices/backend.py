@@ -56,6 +56,9 @@ class StepProfiler(Protocol):
     def stop(self, path: Path) -> None:
         """Wait for the device, end, and write the trace."""
 
+    def may_see_more(self) -> bool:
+        """Of the device nothing was recorded: whether another one, made now, may see it."""
+
     def abandon(self) -> None:
         """Stop without reading anything."""
 

@@ -14,6 +14,8 @@ from typing import Any
 _OF_CYCLES = r"(?s).*acc_events"
 # From here on it says so of a second cycle alone.
 _SILENT_SINCE = (2, 13)
+# Whether a profiler of the program's own has been seen to start.
+others_ran = False
 # What PyTorch calls a garbage collection in a trace.
 GC_NAME = "Python GC"
 
@@ -31,6 +33,8 @@ def profiler_of_torch(*, only_exported: bool = False, **options: Any) -> Any:
     profile: Any = torch.profiler.profile
 
     class OneCycle(profile):  # type: ignore[misc]
+        of_gobrrr = True
+
         def start(self) -> None:
             with _silent_on_cycles():
                 super().start()
@@ -50,6 +54,12 @@ def profiler_of_torch(*, only_exported: bool = False, **options: Any) -> Any:
             super().stop_trace()
 
     return OneCycle(**options)
+
+
+def see_start(profiler: Any) -> None:
+    """A profiler starts in this process."""
+    global others_ran
+    others_ran |= not getattr(type(profiler), "of_gobrrr", False)
 
 
 class _Collections:

@@ -13,6 +13,7 @@ from typing import Any
 
 from gobrrr.devices.card import CardSpan, CardState, disturbance
 from gobrrr.devices.ceilings import Ceilings, Progress
+from gobrrr.devices.cuda.cupti import detach_after_profile, wait_until_gone
 from gobrrr.devices.cuda.memory import build_gpu_levels, measure_memory
 from gobrrr.devices.cuda.timing import MIB, Found, Gpu, out_of_memory
 from gobrrr.measure.clock import Clock, SystemClock
@@ -307,10 +308,13 @@ def _shortest_kernels_s(gpu: Gpu) -> tuple[float | None, float | None]:
     for _ in range(3):
         launch()
     gpu.synchronise()
+    # As of the steps that are profiled later: no profile may run before these without it.
+    detach_after_profile()
     with profiler_of_torch(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(100):
             launch()
         gpu.synchronise()
+    wait_until_gone("cuda")
     events = [
         (event.name(), event.duration_ns())
         for event in profile.profiler.kineto_results.events()
