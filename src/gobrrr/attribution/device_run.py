@@ -12,7 +12,7 @@ from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu, works_of, works
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.attribution.recorded import RecordedDevice
-from gobrrr.attribution.scaling import scale_to_step
+from gobrrr.attribution.scaling import scale_to_step, unsteady
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.recorded_timeline import RecordedTimeline, with_recorded
 from gobrrr.devices import load_ceilings, this_device
@@ -137,6 +137,12 @@ def analyse_device(measured: Measurements, ceilings: Ceilings | None) -> DeviceA
     )
     if unprofiled_s:
         found, _ = scale_to_step(found, attributed.step.typical_s * 1e9)
+        if not kind.varying:
+            notices = (
+                *found.attribution.notices,
+                *unsteady(found, [length * 1e9 for length in unprofiled_s]),
+            )
+            found = replace(found, attribution=replace(found.attribution, notices=notices))
     times = replace(
         attributed.step,
         kind=kind.name,

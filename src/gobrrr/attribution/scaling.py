@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +15,8 @@ from gobrrr.timeline.quantities import percent, time_text
 _FIXED_LEAF = "overhead.kernel_fixed_cost"
 # Where the device is idle for more of the step its host bounds it.
 _HOST_BOUND_IDLE = 0.5
-# What the profiler took beside a timed step, from where on it is said.
-_MUCH_COST = 0.1
+# Clocks of a card change by no more than this share, with power, heat, and a start from idle.
+_CLOCKS = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttri
 
     A profiler makes no host faster. Where the device bounds the step its kernels took longer or
     shorter (clocks, power); where the host does, the host did; in between a longer timed step is
-    nobody's (``overhead.unexplained``). More than 2 % of the step is said.
+    nobody's (``overhead.unexplained``). More than 2 % of the step is said, and so is what the
+    profiler took; with kernels of as much time as could be the reason, that they may be it.
     """
     attribution = found.attribution
     leaves = dict(attribution.leaves_ns)
@@ -60,10 +62,14 @@ def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttri
         leaves["overhead.kernel_gap"] *= kernel
     kernels = _timed(attribution.kernels, kernel, leaves)
     notices = attribution.notices
-    if found.profiler_ns > _MUCH_COST * step_ns:
-        notices = (*notices, _cost(found.profiler_ns, step_ns))
+    # What is wrong if kernels are the reason and not the host.
+    of_kernels = _CLOCKS * owned_ns > SAID * step_ns
+    if found.profiler_ns > SAID * step_ns:
+        notices = (*notices, _cost(found.profiler_ns, step_ns, of_kernels))
     if abs(more_ns) > SAID * step_ns:
-        notices = (*notices, _said(host, kernel, more_ns, idle))
+        notices = (*notices, _said(host, kernel, more_ns, idle, of_kernels))
+    elif found.profiler_ns + abs(more_ns) > SAID * step_ns >= found.profiler_ns:
+        notices = (*notices, _cost(found.profiler_ns + abs(more_ns), step_ns, of_kernels))
     result = replace(
         attribution,
         step_ns=step_ns,
@@ -101,23 +107,39 @@ def _timed(shares: KernelShares, factor: float, leaves: dict[str, float]) -> Ker
     )  # fmt: skip
 
 
-def _cost(profiler_ns: float, step_ns: float) -> str:
-    """That much of the profiled step was the profiler's."""
+def unsteady(found: DeviceAttribution, timed_ns: Sequence[float]) -> tuple[str, ...]:
+    """That steps of which the device is busy for most are of several lengths, in a sentence."""
+    low, median, high = np.quantile(timed_ns, (0.25, 0.5, 0.75)).tolist()
+    busy_ns = float(found.attribution.kernels.owned_ns.sum())
+    if high - low <= SAID * median or busy_ns < _HOST_BOUND_IDLE * median:
+        return ()
     return (
+        f"The middle half of the timed steps took from {time_text(low * 1e-9)} to "
+        f"{time_text(high * 1e-9)} while the device was busy for most of each: its clocks may have "
+        "changed. What is told is the median step.",
+    )
+
+
+def _cost(profiler_ns: float, step_ns: float, of_kernels: bool) -> str:
+    """That much of the profiled step was the profiler's."""
+    text = (
         f"The profiler took {time_text(profiler_ns * 1e-9)} beside a step of "
         f"{time_text(step_ns * 1e-9)}, which was taken off the host's time: the sum of that is as "
         "timed, what of it is Python, dispatch and launches is less certain."
     )
+    if not of_kernels:
+        return text
+    return f"{text[:-1]}; where the card's clocks were lower meanwhile, kernels took some of it."
 
 
-def _said(host: float, kernel: float, more_ns: float, idle: float) -> str:
+def _said(host: float, kernel: float, more_ns: float, idle: float, of_kernels: bool) -> str:
     """Who was slower, in a sentence."""
     length = time_text(abs(more_ns) * 1e-9)
     which = "timed steps took {} longer than the profiled ones"
     if more_ns < 0:
         which = "profiled steps took {} longer than the timed ones, beyond the profiler's own cost"
     text = f"The {which.format(length)}"
-    if host == kernel:
+    if host == kernel != 1.0:
         return f"{text}, more than their host time: all parts were scaled alike and may be wrong."
     if kernel != 1.0:
         changed = percent(abs(kernel - 1.0), 1)
@@ -126,11 +148,14 @@ def _said(host: float, kernel: float, more_ns: float, idle: float) -> str:
             "power and heat), which stands under the kernels."
         )
     if host != 1.0:
-        return (
-            f"{text} while the device waited for its host: host times were multiplied by "
-            f"{host:.2f}, so that their parts are less certain."
+        text += (
+            f" while the device waited for its host: host times were multiplied by {host:.2f}, so "
+            "that their parts are less certain."
         )
+        if not of_kernels:
+            return text
+        return f"{text[:-1]}; where the card's clocks changed, the kernels are the reason instead."
     return (
-        f"{text}, and the device was idle for {percent(idle)} of a step: whether host or device "
-        "was slower is not known, and the difference is unexplained."
+        f"{text}, and the device was idle for {percent(idle)} of a step: whether the host or the "
+        "device (clocks) was slower is not known, and the difference is unexplained."
     )

@@ -35,6 +35,8 @@ _REMEDY = {
     "recording starts: record again, or update CUDA and PyTorch",
 }
 _OUTSIDE = "kernels have times outside the recording"
+# A graph has as many in each replay.
+_LOST_NODES = "kernels of graphs have no record"
 _BEGINS_CAPTURE, _ENDS_CAPTURE = "StreamBeginCapture", "StreamEndCapture"
 
 
@@ -135,12 +137,16 @@ def _disordered(host: HostSpans, kernels: Kernels) -> int:
 
 
 def _lost_nodes(host: HostSpans, kernels: Kernels, names: Sequence[str], steps: Int64) -> int:
-    """Kernels that a replay of a graph lacks which the same replay of another step has."""
+    """Kernels that a replay of a graph lacks which the same replay of another step has.
+
+    But for the last launch, which the end of the recording may have cut.
+    """
     replays = np.array([is_graph_launch(name) for name in names] or [False], bool)
     launches, first, counts = np.unique(kernels.launch, return_index=True, return_counts=True)
     found = (launches >= 0) & replays[host.name[launches]] if len(host) else launches < 0
     if not found.any():
         return 0
+    found &= launches != kernels.launch[np.argmax(kernels.start_ns)]
     began = host.start_ns[launches[found]]
     step = np.searchsorted(steps[:, 0], began, side="right")
     order = np.lexsort((kernels.start_ns, kernels.launch))
@@ -233,7 +239,7 @@ def _counted(records: Records) -> list[tuple[int, int, str]]:
         (records.outside, records.kernels, _OUTSIDE),
         (records.empty, records.kernels, "kernels take no time"),
         (records.disordered, records.kernels, "records overlap or leave the order of launches"),
-        (records.lost_nodes, records.kernels, "kernels of graphs have no record"),
+        (records.lost_nodes, records.kernels, _LOST_NODES),
     ]  # fmt: skip
 
 
@@ -244,7 +250,7 @@ def notices_of(records: Records | None, kind: str) -> list[str]:
     found = [
         f"{count} of {whole} {what}"
         for count, whole, what in _counted(records)
-        if count > WORTH_SAYING * whole
+        if count > (0 if what == _LOST_NODES else WORTH_SAYING * whole)
     ]
     said = []
     if records.ahead_ns:

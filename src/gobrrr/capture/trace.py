@@ -94,9 +94,10 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         np.full(len(op), -1, np.int64), call_number,
     )  # fmt: skip
     ahead_ns = clock_ahead_ns(spans, kernels, names)
-    kernels = replace(
-        kernels, start_ns=kernels.start_ns - ahead_ns, end_ns=kernels.end_ns - ahead_ns
-    )
+    if ahead_ns:
+        kernels = replace(
+            kernels, start_ns=kernels.start_ns - ahead_ns, end_ns=kernels.end_ns - ahead_ns
+        )
     step_thread = _step_thread(spans, names)
     steps = find_steps(spans, kernels, names, step_thread)
     if len(kernels) + len(spans) and not np.ptp(steps.windows):
