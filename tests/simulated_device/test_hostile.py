@@ -292,6 +292,26 @@ def test_of_an_honest_device_no_fault_is_told(
     assert not [fault for fault, words in SAID.items() if done.names(words)], done.said
 
 
+# Of which the device is busy for all but a hundredth, whatever a profiler takes of the host.
+BUSY = (
+    Program(ops=20, kernel_us=200), Program(ops=60, kernel_us=50),
+    Program("graph", ops=100, kernel_us=30), Program("few", ops=80, kernel_us=30, python_us=0),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["reads", "runs ahead"])
+@pytest.mark.parametrize("program", BUSY, ids=["long", "middle", "graph", "many"])
+def test_of_a_busy_device_neither_costs_nor_gaps_are_a_fault(
+    program: Program, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = Hostility(KINETO, gap_ns=1300, node_gap_ns=1000)
+    done = outcome(monkeypatch, replace(program, reads=reads), usual)
+    assert done.found is not None and not done.wrong() and not done.refused
+    told = [fault for fault, words in SAID.items() if done.names(words)]
+    assert told in ([], ["gap"]), done.said
+    assert "may have" not in done.said and "The profiler" not in done.said
+
+
 def test_steps_that_only_keep_a_tensor_on_the_device_are_the_processors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

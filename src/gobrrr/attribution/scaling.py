@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from gobrrr.attribution.device import DeviceAttribution
 from gobrrr.attribution.leaves import BELOW_LEAF, LEAVES, OF_THE_DEVICE, ROOF_LEAF, KernelShares
 from gobrrr.attribution.profiler_cost import BUSY_IDLE, SAID
+from gobrrr.measure import Summary
 from gobrrr.timeline.quantities import percent, time_text
 
 _FIXED_LEAF = "overhead.kernel_fixed_cost"
@@ -32,13 +32,16 @@ def _host_leaves() -> list[str]:
     return [name for name in overhead if name not in OF_THE_DEVICE]
 
 
-def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttribution, Scales]:
+def scale_to_step(
+    found: DeviceAttribution, step_ns: float, *, same_clock: bool = False
+) -> tuple[DeviceAttribution, Scales]:
     """What is left between the profiled step and the timed one goes to who can have made it.
 
     A profiler makes no host faster. Where the device bounds the step its kernels took longer or
     shorter (clocks, power); where the host does, the host did; in between a longer timed step is
     nobody's (``overhead.unexplained``). More than 2 % of the step is said, and so is what the
     profiler took; with kernels of as much time as could be the reason, that they may be it.
+    ``same_clock``: the card ran at the same clock throughout, and they are not.
     """
     attribution = found.attribution
     leaves = dict(attribution.leaves_ns)
@@ -50,7 +53,9 @@ def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttri
     host = kernel = 1.0
     if idle < BUSY_IDLE and owned_ns > 0 and owned_ns + more_ns > 0:
         kernel = (owned_ns + more_ns) / owned_ns
-    elif host_ns > 0 and host_ns + more_ns >= 0 and (more_ns < 0 or idle > _HOST_BOUND_IDLE):
+    elif host_ns + more_ns >= 0 < host_ns and (
+        more_ns < 0 or idle > _HOST_BOUND_IDLE or same_clock
+    ):
         host = (host_ns + more_ns) / host_ns
     elif more_ns > 0:
         leaves["overhead.unexplained"] += more_ns
@@ -63,7 +68,7 @@ def scale_to_step(found: DeviceAttribution, step_ns: float) -> tuple[DeviceAttri
     kernels = _timed(attribution.kernels, kernel, leaves)
     notices = attribution.notices
     # What is wrong if kernels are the reason and not the host.
-    of_kernels = _CLOCKS * owned_ns > SAID * step_ns
+    of_kernels = not same_clock and _CLOCKS * owned_ns > SAID * step_ns
     if found.profiler_ns > SAID * step_ns:
         notices = (*notices, _cost(found.profiler_ns, step_ns, of_kernels))
     if abs(more_ns) > SAID * step_ns:
@@ -107,16 +112,19 @@ def _timed(shares: KernelShares, factor: float, leaves: dict[str, float]) -> Ker
     )  # fmt: skip
 
 
-def unsteady(found: DeviceAttribution, timed_ns: Sequence[float]) -> tuple[str, ...]:
-    """That steps of which the device is busy for most are of several lengths, in a sentence."""
-    low, median, high = np.quantile(timed_ns, (0.25, 0.5, 0.75)).tolist()
+def unsteady(found: DeviceAttribution, time: Summary) -> tuple[str, ...]:
+    """That the median step, of which the device is busy for most, is not known well: a sentence.
+
+    ``time``: of the timed steps, in seconds.
+    """
     busy_ns = float(found.attribution.kernels.owned_ns.sum())
-    if high - low <= SAID * median or busy_ns < _HOST_BOUND_IDLE * median:
+    known = time.high - time.low <= SAID * time.median
+    if known or busy_ns < _HOST_BOUND_IDLE * time.median * 1e9:
         return ()
     return (
-        f"The middle half of the timed steps took from {time_text(low * 1e-9)} to "
-        f"{time_text(high * 1e-9)} while the device was busy for most of each: its clocks may have "
-        "changed. What is told is the median step.",
+        f"The median step is between {time_text(time.low)} and {time_text(time.high)}, while the "
+        "device was busy for most of each: its clocks may have changed, and with them the part of "
+        "the kernels.",
     )
 
 

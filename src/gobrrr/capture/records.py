@@ -264,7 +264,7 @@ def notices_of(records: Records | None, kind: str) -> list[str]:
     return [
         *said,
         f"The recording is not whole: {', '.join(found)}. Times of the device and their causes may "
-        f"be wrong; {_remedy(kind)}."
+        f"be wrong; {_remedy(kind)}.",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 # Why a clock is below its maximum, as ``CardState.reasons`` has it.
@@ -11,6 +11,8 @@ HELD_BY_HEAT = frozenset({"heat, by the driver", "heat, by the hardware"})
 HELD_BY_HARDWARE = frozenset({"hardware slowdown", "power brake", "board limit"})
 # A card that was held back by heat for less of the time is as fast as ever.
 LEAST_HELD = 0.05
+# Kernels are of the same length at a clock that is no further below another; it steps by 15 MHz.
+SAME_LENGTHS = 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,19 @@ class CardSpan:
         """How much one of the counters grew; ``None`` where it is not known."""
         before, after = counter(self.before), counter(self.after)
         return None if before is None or after is None else max(after - before, 0)
+
+
+def clock_stayed(spans: Sequence[CardSpan]) -> bool:
+    """Whether the clock was the same in every block and between them, as far as it was sampled.
+
+    Between the first two is the profile. False too where the driver does not say.
+    """
+    blocks = [span.after.sm_mean_mhz for span in spans]
+    between = [span.before.sm_mean_mhz for span in spans[1:]]
+    known = [mhz for mhz in (*blocks, *between) if mhz]
+    if not between or len(known) < len(blocks) + len(between):
+        return False
+    return min(known) >= SAME_LENGTHS * max(known)
 
 
 def disturbance(span: CardSpan) -> str:
