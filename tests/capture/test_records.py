@@ -123,6 +123,62 @@ def test_what_is_no_fault_is_not_counted(tmp_path: Path) -> None:
     assert notices_of(None, "cuda") == [] and notices_of(records, "cuda") == []
 
 
+def test_records_of_one_stream_neither_overlap_nor_leave_the_order_of_launches(
+    tmp_path: Path,
+) -> None:
+    moved = recording()
+    kernels = [event for event in moved.events if event.get("cat") == "kernel"]
+    for at in range(20):
+        kernels[10 * at]["ts"] += 7 * 10 + 2
+    timeline = read_trace(moved.write(tmp_path))
+    assert timeline.records is not None and timeline.records.disordered == 20
+    assert "20 of 400 records overlap or leave the order of launches" in "".join(timeline.notices)
+    longer = recording()
+    kernels = [event for event in longer.events if event.get("cat") == "kernel"]
+    for at in range(20):
+        # Until 1 us, and until 6 us, after the next begins.
+        kernels[10 * at]["dur"] = 11 if at < 10 else 16
+    timeline = read_trace(longer.write(tmp_path))
+    assert timeline.records is not None and timeline.records.disordered == 10
+
+
+def test_replays_of_a_graph_that_lack_kernels_are_told(tmp_path: Path) -> None:
+    made = WrittenTrace()
+    for step in range(5):
+        begin = BEGIN_US + 1000 * step
+        made.note(f"ProfilerStep#{step}", begin, 999)
+        made.call("cudaGraphLaunch", begin + 10, 20, step)
+        for node in range(50):
+            if (step, node) not in ((1, 7), (3, 7), (3, 30), (4, 49)):
+                made.kernel(f"kernel_{node % 5}", begin + 40 + 5 * node, 5, step)
+    timeline = read_trace(made.write(tmp_path))
+    # The last may be cut by the end of the recording.
+    assert timeline.records is not None and timeline.records.lost_nodes == 3
+    assert "3 of 246 kernels of graphs have no record" in "".join(timeline.notices)
+
+
+@pytest.mark.parametrize("ahead_us", [0, 1, 8])
+def test_a_devices_clock_that_is_ahead_is_put_back(ahead_us: int, tmp_path: Path) -> None:
+    made = WrittenTrace()
+    for step in range(4):
+        begin = BEGIN_US + 1000 * step
+        made.note(f"ProfilerStep#{step}", begin, 999)
+        made.call("cudaLaunchKernel", begin + 10, 3, 2 * step)
+        made.kernel("gemm", begin + 15 + ahead_us, 100, 2 * step)
+        made.call("cudaMemcpyAsync", begin + 20, 3, 2 * step + 1)
+        made.kernel(
+            "Memcpy DtoH (Device -> Pinned)", begin + 115 + ahead_us, 1, 2 * step + 1,
+            cat="gpu_memcpy", bytes=4,
+        )  # fmt: skip
+        made.call("cudaStreamSynchronize", begin + 24, 92, 2 * step + 900)
+    timeline = read_trace(made.write(tmp_path))
+    assert timeline.records is not None
+    assert timeline.records.ahead_ns == (8000 if ahead_us == 8 else 0)
+    assert ("clock is ahead" in "".join(timeline.notices)) is (ahead_us == 8)
+    first = BEGIN_US + 15 + (1 if ahead_us == 1 else 0)
+    assert timeline.kernels.start_ns[0] == round(first * 1000)
+
+
 def test_no_real_recording_is_called_damaged() -> None:
     folders = [OURS, *([SHARED, SHARED / "v100_dlrm_8ranks"] if SHARED.exists() else [])]
     files = [path for folder in folders for path in sorted(folder.glob("*.json.gz"))]

@@ -177,7 +177,7 @@ def test_an_operator_on_a_stream_is_no_device_work(tmp_path: Path) -> None:
 def test_another_vendors_events_are_left_out_with_a_notice(tmp_path: Path) -> None:
     trace = small_trace()
     trace.add("mtia_ccp_events", "x", 50, 5)
-    trace.add("xpu_runtime", "y", 50, 5)
+    trace.add("xpu_sync", "y", 50, 5)
     timeline = read_trace(trace.write(tmp_path))
     assert len(timeline.host) == 2
     assert any("MTIA" in notice for notice in timeline.notices)

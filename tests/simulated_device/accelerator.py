@@ -55,6 +55,8 @@ class Graph:
         call = machine.call(gpu.vendor.call_named("GraphLaunch"), start_ns, MAIN, None)
         for node, (op, name, ns) in enumerate(self._kernels):
             machine.run(name, ns, op, call, gap_ns=machine.hostile.node_gap_ns if node else None)
+        for replayed in gpu.after_replays:
+            replayed(self)
 
 
 class Accelerator:
@@ -84,6 +86,7 @@ class Accelerator:
         self.driver_calls = DriverCalls(0, 0)
         self.used = False
         self.before_replays: list[Callable[[], None]] = []
+        self.after_replays: list[Callable[[Graph], None]] = []
         self._op_ns: int | None = None
         self._call_ns: int | None = None
         self._sequence = 0
@@ -396,6 +399,11 @@ class Accelerator:
             return Graph(self, tuple(self._captured))
         finally:
             self._captured = None
+
+    def around_replays(self, *, after: Callable[[Graph], None]) -> Callable[[], None]:
+        """Calls back after each replay until what it returns is called, as CUDA's graphs do."""
+        self.after_replays.append(after)
+        return lambda: self.after_replays.remove(after)
 
     def refuse_while_capturing(self) -> None:
         """Waits and events end a capture, as CUDA says it."""

@@ -32,7 +32,7 @@ from gobrrr.attribution.idle import (
 )
 from gobrrr.attribution.kernel_names import is_layout_change
 from gobrrr.attribution.other_threads import work_on_others
-from gobrrr.attribution.scaling import scale_to_step
+from gobrrr.attribution.scaling import scale_to_step, unsteady
 from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.trace_names import is_blocking_copy, is_graph_launch
 from gobrrr.devices.ceilings import Ceilings
@@ -66,14 +66,17 @@ def attributed_device(
     unprofiled_s: Sequence[float] = (),
     *,
     varying: bool = False,
+    same_clock: bool = False,
 ) -> Attributed:
     """A device's step, attributed.
 
     ``unprofiled_s``: step times measured without the profiler, where there are any (a live run):
     the leaves are brought to their median, or to their mean where steps differ in size
-    (``varying``). Otherwise they are means over the windows.
+    (``varying``). Otherwise they are means over the windows. ``same_clock``: the device's clock
+    stayed the same meanwhile.
     """
     step = recorded_step_times(timeline)
+    timed: tuple[str, ...] = ()
     if unprofiled_s:
         step = StepTimes(
             time=summarise(list(unprofiled_s)),
@@ -84,7 +87,8 @@ def attributed_device(
             profiled_steps=step.profiled_steps,
             varying=varying,
         )
-        found, scales = scale_to_step(found, step.typical_s * 1e9)
+        found, scales = scale_to_step(found, step.typical_s * 1e9, same_clock=same_clock)
+        timed = () if varying else unsteady(found, step.time)
         step = replace(step, host_scale=scales.host, kernel_scale=scales.kernel)
     attribution = found.attribution
     groups = group_kernels(timeline, found)
@@ -109,6 +113,7 @@ def attributed_device(
         notices=(
             *timeline.notices,
             *attribution.notices,
+            *timed,
             *ceiling_notices(timeline.device.name, ceilings),
         ),
     )

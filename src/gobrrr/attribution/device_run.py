@@ -16,6 +16,7 @@ from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.recorded_timeline import RecordedTimeline, with_recorded
 from gobrrr.devices import load_ceilings, this_device
+from gobrrr.devices.card import clock_stayed
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure.progress import Progress
 from gobrrr.models.residency import with_missed
@@ -132,11 +133,12 @@ def analyse_device(measured: Measurements, ceilings: Ceilings | None) -> DeviceA
     found = attribute_device(
         capture.timeline, ceilings, work_of, timed_ns=timed_ns, window_counts=counts
     )
+    same_clock = clock_stayed(measured.card)
     attributed = attributed_device(
-        capture.timeline, found, ceilings, unprofiled_s, varying=kind.varying
+        capture.timeline, found, ceilings, unprofiled_s, varying=kind.varying, same_clock=same_clock
     )
     if unprofiled_s:
-        found, _ = scale_to_step(found, attributed.step.typical_s * 1e9)
+        found, _ = scale_to_step(found, attributed.step.typical_s * 1e9, same_clock=same_clock)
     times = replace(
         attributed.step,
         kind=kind.name,

@@ -28,6 +28,7 @@ def slower_since_profiled(plain_ns: Sequence[Sequence[int]]) -> list[str]:
         return []
     return [
         f"Steps are {percent(after.median / before.median - 1.0)} slower since the profiler was "
-        f"used, or since the device grew warm: {time_text(before.median * 1e-9)} before it and "
-        f"{time_text(after.median * 1e-9)} after it. The step told is that before."
+        f"used: {time_text(before.median * 1e-9)} before it and {time_text(after.median * 1e-9)} "
+        "after it. The step told is that before. Where the device bounds the step, its clocks may "
+        "be the reason."
     ]

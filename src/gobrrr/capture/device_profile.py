@@ -28,6 +28,7 @@ from gobrrr.timeline.data import HostKind, Int64, KernelKind, Kernels, Timeline
 from gobrrr.timeline.errors import UserCodeError
 from gobrrr.timeline.intervals import union
 from gobrrr.timeline.names import GRAPH_REPLAY
+from gobrrr.timeline.nesting import ROUNDING_NS
 
 # The clock of the samples of lines.
 clock_ns = time.perf_counter_ns
@@ -209,6 +210,8 @@ def _between(marks: Int64, timeline: Timeline) -> Timeline:
     # recorded its op does.
     asked = np.where(kernels.launch >= 0, kernels.launch, kernels.op)
     placed = np.flatnonzero(asked >= 0)
+    # A record that is earlier than its call is wrong, and no step begins with it.
+    placed = placed[kernels.start_ns[placed] + ROUNDING_NS >= host.start_ns[asked[placed]]]
     step = np.searchsorted(marks, host.start_ns[asked[placed]], side="right") - 1
     busiest = kernels.stream[placed] == _busiest_stream(kernels)
     works = (kernels.kind[placed] == KernelKind.KERNEL) & (step >= 0)
@@ -219,7 +222,7 @@ def _between(marks: Int64, timeline: Timeline) -> Timeline:
     # Kernels are in the order of their starts: the first of a step is its earliest.
     starts = kernels.start_ns[placed[first[numbers >= 0]]]
     starts = starts[1:] if len(starts) > 2 else starts
-    if len(starts) < 2:
+    if len(starts) < 2 or (np.diff(starts) <= 0).any():
         return timeline
     windows = np.stack((starts[:-1], starts[1:]), axis=1)
     # The kernel that ends the last window belongs to no step, but says what its idle time was for.

@@ -11,30 +11,47 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.capture.trace_names import is_graph_launch
 from gobrrr.timeline.data import HostKind, HostSpans, KernelKind, Kernels, Records, Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.nesting import ROUNDING_NS
-from gobrrr.timeline.quantities import percent
+from gobrrr.timeline.quantities import percent, time_text
 
+Int64 = NDArray[np.int64]
+_CALLS = (HostKind.LAUNCH, HostKind.SYNCHRONISE, HostKind.ALLOCATE, HostKind.RUNTIME)
 # Shares of launches, or of records, from which a sentence is due, and from which none is believed.
 WORTH_SAYING, DAMAGED = 0.005, 0.05
 # A recording goes on for no longer than this beyond what it holds of the host.
 OUTSIDE_NS = 1_000_000_000
+# Kernels of one stream overlap by up to 1.4 us on an H200, where the next begins early
+# (programmatic launch).
+_OVERLAP_NS = 5_000
+# What the clocks of host and device may differ by without a word.
+_CLOCKS_NS = 2_000
+# Of a graph's kernels: a replay that has fewer is of another graph.
+_REPLAYED = 0.7
 _REMEDY = {
     "cuda": "CUPTI of CUDA 12.6 Update 2 to 13.0 loses records, or zeroes their times, as a "
     "recording starts: record again, or update CUDA and PyTorch",
 }
 _OUTSIDE = "kernels have times outside the recording"
+# A graph has as many in each replay.
+_LOST_NODES = "kernels of graphs have no record"
 _BEGINS_CAPTURE, _ENDS_CAPTURE = "StreamBeginCapture", "StreamEndCapture"
 
 
 def check_records(
-    host: HostSpans, kernels: Kernels, names: Sequence[str], answered: NDArray[np.bool_]
+    host: HostSpans,
+    kernels: Kernels,
+    names: Sequence[str],
+    answered: NDArray[np.bool_],
+    steps: Int64,
+    ahead_ns: int = 0,
 ) -> Records:
     """Counts what cannot be.
 
     ``answered``: per host row, whether any device has a record of its correlation. ``kernels`` are
-    those of one device.
+    those of one device, whose times have been put back by ``ahead_ns``. ``steps``: windows.
     """
     calls = np.flatnonzero(_kernel_launches(host, names))
     calls = calls[~_captured(host, names)[calls]]
@@ -57,7 +74,106 @@ def check_records(
         before_launch=int(early.sum()),
         outside=int(outside.sum()),
         empty=int(empty.sum()) if exact else 0,
+        disordered=_disordered(host, kernels),
+        lost_nodes=_lost_nodes(host, kernels, names, steps),
+        ahead_ns=ahead_ns,
     )
+
+
+def clock_ahead_ns(host: HostSpans, kernels: Kernels, names: Sequence[str]) -> int:
+    """By how much the device's clock is ahead of the host's at least; 0 where nothing shows it.
+
+    A wait that returns before the record of its copy ends bounds it from below. It is no more than
+    what the soonest kernel seems to wait for its launch: beyond that the records are wrong.
+    """
+    ended = _ends_beyond_waits(host, kernels, names)
+    linked = np.flatnonzero(kernels.launch >= 0)
+    ahead_ns = int(ended.max(initial=0))
+    if ahead_ns <= _CLOCKS_NS:
+        return 0
+    room = kernels.start_ns[linked] - host.start_ns[kernels.launch[linked]]
+    return ahead_ns if ahead_ns <= int(room.min()) else 0
+
+
+def _ends_beyond_waits(host: HostSpans, kernels: Kernels, names: Sequence[str]) -> Int64:
+    """How long after the return of the wait for it each copy to the host ends, by its record.
+
+    The wait is the call on the thread that comes next after the copy's: as ``item()`` makes them.
+    """
+    to_host = np.array(["DtoH" in name or "D2H" in name for name in names] or [False], bool)
+    waits = np.array(
+        ["StreamSynchronize" in name or "QueueFinish" in name for name in names] or [False], bool
+    )
+    copies = np.flatnonzero(
+        (kernels.launch >= 0) & (kernels.kind == KernelKind.COPY) & to_host[kernels.name]
+    )
+    calls = np.flatnonzero(np.isin(host.kind, _CALLS))
+    calls = calls[np.lexsort((host.start_ns[calls], host.thread[calls]))]
+    place = np.full(len(host), -1, np.int64)
+    place[calls] = np.arange(len(calls))
+    following = place[kernels.launch[copies]] + 1
+    copies, following = (
+        each[(following > 0) & (following < len(calls))] for each in (copies, following)
+    )
+    after = calls[following]
+    paired = waits[host.name[after]] & (host.thread[after] == host.thread[kernels.launch[copies]])
+    found: Int64 = kernels.end_ns[copies[paired]] - host.end_ns[after[paired]]
+    return found
+
+
+def _disordered(host: HostSpans, kernels: Kernels) -> int:
+    """Records that overlap on their stream, or that are not in the order of their launches."""
+    count = 0
+    for stream in np.unique(kernels.stream).tolist():
+        rows = np.flatnonzero((kernels.stream == stream) & (kernels.start_ns > 0))
+        start, end = kernels.start_ns[rows], np.maximum.accumulate(kernels.end_ns[rows])
+        overlaps = int((end[:-1] > start[1:] + _OVERLAP_NS).sum())
+        launch = kernels.launch[rows[kernels.launch[rows] >= 0]]
+        began, returned = host.start_ns[launch], host.end_ns[launch]
+        late = returned[1:] < np.maximum.accumulate(began)[:-1]
+        early = began[:-1] > np.minimum.accumulate(returned[::-1])[::-1][1:]
+        count += max(overlaps, min(int(late.sum()), int(early.sum())))
+    return count
+
+
+def _lost_nodes(host: HostSpans, kernels: Kernels, names: Sequence[str], steps: Int64) -> int:
+    """Kernels that a replay of a graph lacks which the same replay of another step has.
+
+    But for the last launch, which the end of the recording may have cut.
+    """
+    replays = np.array([is_graph_launch(name) for name in names] or [False], bool)
+    launches, first, counts = np.unique(kernels.launch, return_index=True, return_counts=True)
+    found = (launches >= 0) & replays[host.name[launches]] if len(host) else launches < 0
+    if not found.any():
+        return 0
+    found &= launches != kernels.launch[np.argmax(kernels.start_ns)]
+    began = host.start_ns[launches[found]]
+    step = np.searchsorted(steps[:, 0], began, side="right")
+    order = np.lexsort((kernels.start_ns, kernels.launch))
+    until = np.cumsum(counts)
+    groups: dict[int, list[list[int]]] = {}
+    numbers: dict[int, int] = {}
+    for at, number in sorted(
+        zip(np.flatnonzero(found).tolist(), step.tolist()), key=lambda pair: int(first[pair[0]])
+    ):
+        place = numbers[number] = numbers.get(number, -1) + 1
+        nodes = kernels.name[order[until[at] - counts[at] : until[at]]].tolist()
+        groups.setdefault(place, []).append(nodes)
+    lost = 0
+    for replayed in groups.values():
+        whole = max(replayed, key=len)
+        lost += sum(
+            len(whole) - len(nodes)
+            for nodes in replayed
+            if _REPLAYED * len(whole) <= len(nodes) < len(whole) and _within(nodes, whole)
+        )
+    return lost
+
+
+def _within(some: list[int], whole: list[int]) -> bool:
+    """Whether these stand in the others, in their order."""
+    rest = iter(whole)
+    return all(each in rest for each in some)
 
 
 def _kernel_launches(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]:
@@ -122,6 +238,8 @@ def _counted(records: Records) -> list[tuple[int, int, str]]:
         (records.before_launch, records.kernels, "kernels start before their launch call"),
         (records.outside, records.kernels, _OUTSIDE),
         (records.empty, records.kernels, "kernels take no time"),
+        (records.disordered, records.kernels, "records overlap or leave the order of launches"),
+        (records.lost_nodes, records.kernels, _LOST_NODES),
     ]  # fmt: skip
 
 
@@ -132,13 +250,21 @@ def notices_of(records: Records | None, kind: str) -> list[str]:
     found = [
         f"{count} of {whole} {what}"
         for count, whole, what in _counted(records)
-        if count > WORTH_SAYING * whole
+        if count > (0 if what == _LOST_NODES else WORTH_SAYING * whole)
     ]
+    said = []
+    if records.ahead_ns:
+        said.append(
+            f"The device's clock is ahead of the host's by {time_text(records.ahead_ns * 1e-9)} "
+            "at least: waits returned before their records ended. Its records were put back by "
+            "that; where the host bounds the step, its parts may be off by what is left."
+        )
     if not found:
-        return []
+        return said
     return [
+        *said,
         f"The recording is not whole: {', '.join(found)}. Times of the device and their causes may "
-        f"be wrong; {_remedy(kind)}."
+        f"be wrong; {_remedy(kind)}.",
     ]
 
 

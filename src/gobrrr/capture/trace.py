@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture import trace_link
-from gobrrr.capture.records import check_records, notices_of
+from gobrrr.capture.records import check_records, clock_ahead_ns, notices_of
 from gobrrr.capture.trace_args import parse_call
 from gobrrr.capture.trace_collectives import find_collectives, moved_bytes
 from gobrrr.capture.trace_columns import TraceColumns, read_columns
@@ -93,6 +93,11 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         moved_bytes(device.column("bytes"), collectives, collective), collective,
         np.full(len(op), -1, np.int64), call_number,
     )  # fmt: skip
+    ahead_ns = clock_ahead_ns(spans, kernels, names)
+    if ahead_ns:
+        kernels = replace(
+            kernels, start_ns=kernels.start_ns - ahead_ns, end_ns=kernels.end_ns - ahead_ns
+        )
     step_thread = _step_thread(spans, names)
     steps = find_steps(spans, kernels, names, step_thread)
     if len(kernels) + len(spans) and not np.ptp(steps.windows):
@@ -101,7 +106,11 @@ def read(path: str | os.PathLike[str]) -> Timeline:
     kernels = replace(kernels, twin=repeated_by(kernels))
     answered = np.isin(host.column("correlation"), correlations)
     answered[launch[launch >= 0]] = True
-    records = check_records(spans, kernels, names, answered) if len(kernels) else None
+    records = (
+        check_records(spans, kernels, names, answered, steps.windows, ahead_ns)
+        if len(kernels)
+        else None
+    )
     ran_on = _device_of_kernels(columns, texts)
     notices += notices_of(records, ran_on.kind)
     early = kernels.twin >= 0

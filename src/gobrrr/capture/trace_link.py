@@ -162,10 +162,16 @@ def match_ops(columns: TraceColumns, launch: Int64, parent: Int64, kind: UInt8) 
 def mark_blocking_copies(
     columns: TraceColumns, names: tuple[str, ...], launch: Int64, kind: UInt8
 ) -> None:
-    """Calls whose copy goes to or from pageable memory wait for it: they synchronise."""
+    """Calls whose copy goes to or from pageable memory wait for it: they synchronise.
+
+    But for those that return before it begins: a call after them waits (``item()``).
+    """
     table = np.array([is_blocking_copy(text) for text in names], bool)
     blocking = (columns.device.column("route") == Route.COPY) & (launch >= 0)
     blocking &= table[columns.device.column("name")]
+    blocking[blocking] = (
+        columns.device.column("start")[blocking] < columns.host.column("end")[launch[blocking]]
+    )
     kind[launch[blocking]] = HostKind.SYNCHRONISE
 
 

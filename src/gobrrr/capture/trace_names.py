@@ -37,6 +37,7 @@ _ROUTES = {
     "cpu_op": Route.OP, "operator": Route.OP,
     "cuda_runtime": Route.RUNTIME, "cuda_driver": Route.RUNTIME, "runtime": Route.RUNTIME,
     "hip_runtime": Route.RUNTIME, "hip_driver": Route.RUNTIME, "driver": Route.RUNTIME,
+    "xpu_runtime": Route.RUNTIME, "xpu_driver": Route.RUNTIME,
     "privateuse1_runtime": Route.RUNTIME, "privateuse1_driver": Route.RUNTIME,
     "python_function": Route.PYTHON,
     "user_annotation": Route.ANNOTATION, "python_gc": Route.ANNOTATION,
@@ -53,8 +54,8 @@ _ROUTES = {
 KNOWN_CATEGORIES: tuple[str, ...] = (
     *_ROUTES, "", "Operator", "Runtime", "Kernel", "Memcpy", "Memset", "Trace",
     "cpu_instant_event", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "External",
-    "mtia_runtime", "mtia_ccp_events", "mtia_insight", "mtia_workloadd", "xpu_runtime",
-    "xpu_driver", "xpu_sync", "hpu_op", "glow_runtime", "collective_comm", "fpga_runtime",
+    "mtia_runtime", "mtia_ccp_events", "mtia_insight", "mtia_workloadd", "xpu_sync", "hpu_op",
+    "glow_runtime", "collective_comm", "fpga_runtime",
 )  # fmt: skip
 _FOREIGN = ("mtia", "xpu", "hpu", "glow", "ccp", "collective_comm")
 
@@ -69,16 +70,21 @@ def route_of(category: str) -> Route:
 
 
 # Calls that wait for the device. hipMemcpyWithStream copies, then waits (HIP runtime API manual).
+# ``ur`` and, before it, ``pi`` begin the calls of SYCL's runtime (Kineto's XPU plugin, the list
+# ``correlateRuntimeOps_``; Unified Runtime specification).
 _SYNCHRONISE = re.compile(
     r"Synchronize|^(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol|WithStream|DtoH|HtoD|DtoD)?(?:_v\d+)?$"
     r"|^cu(?:Memcpy(?:DtoH|HtoD|DtoD)?|Ctx(?:Synchronize))(?:_v\d+)?$|^hipMemset$|^cudaMemset$"
+    r"|^(?:ur|pi)(?:QueueFinish|Events?Wait)$"
 )
 _LAUNCH = re.compile(
     r"Launch(?!HostFunc)|Memcpy\w*Async|Memset\w*Async|^hipMemcpyPeerAsync|GraphExec\w*Launch"
+    r"|^(?:urEnqueueUSM|piextUSMEnqueue)(?:Memcpy|Memset|Fill)|^urEnqueueCommandBuffer"
 )
 _ALLOCATE = re.compile(
     r"Malloc|(?:cuda|hip|cu)(?:Free|MemFree)|Host(?:Alloc|Register|Unregister|Free)|MemCreate"
     r"|MemRelease|MemMap|MemUnmap|MemAddress(?:Reserve|Free)|MemSetAccess|MemPool\w*(?:Create|Trim)"
+    r"|^(?:urUSM|piextUSM)\w*(?:Alloc|Free)|^zeMem(?:Alloc|Free)"
 )
 
 
@@ -105,8 +111,8 @@ def is_blocking_copy(kernel_name: str) -> bool:
     return _BLOCKING_COPY.search(kernel_name) is not None
 
 
-# ``cudaGraphLaunch``, ``hipGraphLaunch``, ``cuGraphLaunch``.
-_GRAPH_LAUNCH = re.compile(r"^(?:cuda|hip|cu)GraphLaunch")
+# ``cudaGraphLaunch``, ``hipGraphLaunch``, ``cuGraphLaunch``; a command buffer of SYCL's.
+_GRAPH_LAUNCH = re.compile(r"^(?:cuda|hip|cu)GraphLaunch|^urEnqueueCommandBuffer")
 
 
 @_of_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 # Why a clock is below its maximum, as ``CardState.reasons`` has it.
@@ -13,6 +13,8 @@ HELD_BY_HARDWARE = frozenset({"hardware slowdown", "power brake", "board limit"}
 LEAST_HELD = 0.05
 # Of the time: what another process computes for less makes no step longer.
 LEAST_BUSY = 0.05
+# Kernels are of the same length at a clock that is no further below another; it steps by 15 MHz.
+SAME_LENGTHS = 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,19 @@ class CardSpan:
         """How much one of the counters grew; ``None`` where it is not known."""
         before, after = counter(self.before), counter(self.after)
         return None if before is None or after is None else max(after - before, 0)
+
+
+def clock_stayed(spans: Sequence[CardSpan]) -> bool:
+    """Whether the clock was the same in every block and between them, as far as it was sampled.
+
+    Between the first two is the profile. False too where the driver does not say.
+    """
+    blocks = [span.after.sm_mean_mhz for span in spans]
+    between = [span.before.sm_mean_mhz for span in spans[1:]]
+    known = [mhz for mhz in (*blocks, *between) if mhz]
+    if not between or len(known) < len(blocks) + len(between):
+        return False
+    return min(known) >= SAME_LENGTHS * max(known)
 
 
 def disturbance(span: CardSpan) -> str:

@@ -250,7 +250,10 @@ class Records:
         launches: calls that launch kernels or graphs; ``without_record`` of them have none.
         kernels: records of the device, copies and all; ``before_launch``: they start before their
             call began; ``outside``: at a time that is not the recording's; ``without_launch``: of
-            kernels, whose call is not there; ``empty``: of kernels that take no time.
+            kernels, whose call is not there; ``empty``: of kernels that take no time;
+            ``disordered``: of one stream, they overlap or leave the order of their launches.
+        lost_nodes: kernels of graphs that other replays have.
+        ahead_ns: what the device's clock was ahead of the host's, and its records were put back by.
     """
 
     launches: int
@@ -260,6 +263,9 @@ class Records:
     before_launch: int
     outside: int
     empty: int
+    disordered: int = 0
+    lost_nodes: int = 0
+    ahead_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
