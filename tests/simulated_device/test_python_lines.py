@@ -79,8 +79,8 @@ def test_python_between_ops_has_the_line_that_runs_there(monkeypatch: pytest.Mon
     assert "" not in rows
     whole = found.leaves["overhead.python"]
     assert sum(rows.values()) == pytest.approx(whole)
-    # Less what the device still had to do of the op before.
-    assert rows[line_of(tokenise, "python(")] == pytest.approx(300e-6, rel=0.02)
+    # Less what the device still had to do of the op before, and as exact as looks in between are.
+    assert rows[line_of(tokenise, "python(")] == pytest.approx(300e-6, rel=0.04)
     assert rows[line_of(log, "python(")] == pytest.approx(100e-6, rel=0.07)
     # The profile that times are of, and one more.
     assert len(backend.traces) == 2 and len(backend.traces[0]["traceEvents"]) > 0
