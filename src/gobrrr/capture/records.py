@@ -89,7 +89,8 @@ def clock_ahead_ns(host: HostSpans, kernels: Kernels, names: Sequence[str]) -> i
     ended = _ends_beyond_waits(host, kernels, names)
     linked = np.flatnonzero(kernels.launch >= 0)
     ahead_ns = int(ended.max(initial=0))
-    if ahead_ns <= _CLOCKS_NS:
+    # Whole microseconds (PyTorch up to 2.2) allow no less.
+    if ahead_ns <= (0 if (kernels.start_ns % 1000).any() else _CLOCKS_NS):
         return 0
     room = kernels.start_ns[linked] - host.start_ns[kernels.launch[linked]]
     return ahead_ns if ahead_ns <= int(room.min()) else 0
@@ -253,7 +254,7 @@ def notices_of(records: Records | None, kind: str) -> list[str]:
         if count > (0 if what == _LOST_NODES else WORTH_SAYING * whole)
     ]
     said = []
-    if records.ahead_ns:
+    if records.ahead_ns > _CLOCKS_NS:
         said.append(
             f"The device's clock is ahead of the host's by {time_text(records.ahead_ns * 1e-9)} "
             "at least: waits returned before their records ended. Its records were put back by "

@@ -241,6 +241,7 @@ def _step_thread(host: HostSpans, names: tuple[str, ...]) -> int:
 
 
 _HIP = re.compile(r"^hip[A-Z]")
+_SYCL = re.compile(r"^(?:ur|pi|piext)(?:Enqueue|USM|Queue)")
 
 
 def _device_of_kernels(columns: TraceColumns, texts: tuple[str, ...]) -> Device:
@@ -265,7 +266,7 @@ def _device(columns: TraceColumns, number: int, texts: tuple[str, ...]) -> Devic
     is_hip = any(_HIP.match(text) for text in texts) or "AMD" in str(name)
     return Device(
         name=name if isinstance(name, str) else "",
-        kind="hip" if is_hip else "cuda",
+        kind="hip" if is_hip else "xpu" if any(_SYCL.match(text) for text in texts) else "cuda",
         index=index,
         memory_bytes=memory if isinstance(memory, int) else None,
         multiprocessors=units if isinstance(units, int) else None,
