@@ -1,6 +1,6 @@
 """On a device that misbehaves every leaf is true within 2 % of the step, or the cause is said.
 
-``GOBRRR_HOSTILE_CASES`` is the number of random settings (20 by default).
+``GOBRRR_HOSTILE_CASES`` is the number of random settings (300 by default).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from simulated_device.truth import GAP, LAUNCH, true_leaves  # noqa: E402
 
 pytestmark = pytest.mark.torch
 US = 1000
-CASES = int(os.environ.get("GOBRRR_HOSTILE_CASES", "20"))
+CASES = int(os.environ.get("GOBRRR_HOSTILE_CASES", "300"))
 NEAR = 0.02
 # Enough before and after the profile for the two to be compared.
 STEPS = 24
