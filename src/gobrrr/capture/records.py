@@ -189,7 +189,10 @@ def _kernel_launches(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]
 
 
 def _captured(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Rows between the begin and the end of a graph's capture on their thread: nothing runs."""
+    """Rows between the begin and the end of a graph's capture, in which nothing runs.
+
+    On whatever thread: a captured backward pass is launched by autograd's.
+    """
     inside = np.zeros(len(host), bool)
     begins, ends = (
         np.array([text in name for name in names] or [False], bool)
@@ -203,7 +206,7 @@ def _captured(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]:
         later = np.flatnonzero(mine & is_call & ends[host.name])
         later = later[later > row]
         until = host.start_ns[later[0]] if len(later) else np.iinfo(np.int64).max
-        inside |= mine & (host.start_ns >= host.start_ns[row]) & (host.start_ns < until)
+        inside |= (host.start_ns >= host.start_ns[row]) & (host.start_ns < until)
     return inside
 
 
