@@ -214,7 +214,8 @@ def _on_gaps(lengths: Float64, recorded_ns: float) -> tuple[str, ...]:
         return ()
     return (
         f"For {percent(share, 1)} of the recorded steps the device is idle although its next "
-        "kernel was queued long before: records of kernels are missing or have wrong times.",
+        "kernel was queued long before: records of kernels are missing or have wrong times, or "
+        "it waited for another device or process.",
     )
 
 
