@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gobrrr.capture.trace_names import is_graph_launch
 from gobrrr.timeline.data import HostKind, HostSpans, KernelKind, Kernels, Records, Timeline
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import ROUNDING_NS
 from gobrrr.timeline.quantities import percent, time_text
 
@@ -125,7 +126,7 @@ def _ends_beyond_waits(host: HostSpans, kernels: Kernels, names: Sequence[str]) 
 def _disordered(host: HostSpans, kernels: Kernels) -> int:
     """Records that overlap on their stream, or that are not in the order of their launches."""
     count = 0
-    for stream in np.unique(kernels.stream).tolist():
+    for stream in distinct(kernels.stream).tolist():
         rows = np.flatnonzero((kernels.stream == stream) & (kernels.start_ns > 0))
         start, end = kernels.start_ns[rows], np.maximum.accumulate(kernels.end_ns[rows])
         overlaps = int((end[:-1] > start[1:] + _OVERLAP_NS).sum())
