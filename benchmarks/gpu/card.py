@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 # Time of the sample by ``time.monotonic`` (s, in a part's file from the part's begin), MHz, MHz, W,
@@ -101,6 +101,27 @@ def tried(call: Callable[..., Any], *arguments: Any) -> Any:
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         return {"error": f"{type(error).__name__}: {line}"}
+
+
+def piece_by_piece(
+    pieces: Mapping[str, Callable[..., Any]], setting: Any, save: Callable[[Any], None]
+) -> dict[str, Any]:
+    """What each piece of a part gives, saved as it goes; what it had saved before it failed stays.
+
+    A piece is called with the setting and with what saves its own rows.
+    """
+    found: dict[str, Any] = {}
+    for name, measure in pieces.items():
+
+        def keep(rows: Any, name: str = name) -> None:
+            found[name] = rows
+            save(found)
+
+        result = tried(measure, setting, keep)
+        if isinstance(result, dict) and "error" in result and name in found:
+            result = {**found[name], **result}
+        keep(result)
+    return found
 
 
 def plain(value: Any) -> Any:

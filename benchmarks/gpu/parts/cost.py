@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import pairwise, repeat
 from typing import Any
 
-from benchmarks.gpu.card import tried
+from benchmarks.gpu.card import piece_by_piece
 from benchmarks.gpu.raw import (
     activities,
     calls_of_runtime,
@@ -267,16 +267,5 @@ def of_stop(setting: Setting, save: Callable[[Any], None]) -> Any:
 def run(setting: Setting, save: Callable[[Any], None]) -> Any:
     """Per call, per kernel, per stop."""
     os.environ["TEARDOWN_CUPTI"] = "1"
-    found: dict[str, Any] = {}
-    for name, measure in (("calls", per_call), ("stop", of_stop), ("kernels", of_kernels)):
-
-        def keep(part: Any, name: str = name) -> None:
-            found[name] = part
-            save(found)
-
-        result = tried(measure, setting, keep)
-        # What was saved before a failure stays.
-        if isinstance(result, dict) and "error" in result and name in found:
-            result = {**found[name], **result}
-        keep(result)
-    return found
+    pieces = {"calls": per_call, "stop": of_stop, "kernels": of_kernels}
+    return piece_by_piece(pieces, setting, save)

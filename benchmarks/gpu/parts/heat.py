@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.gpu.card import Card, tried
+from benchmarks.gpu.card import Card, piece_by_piece, tried
 from benchmarks.gpu.raw import (
     calls_of_runtime,
     correlation,
@@ -313,16 +313,5 @@ def run(setting: Setting, save: Save) -> Any:
     """The short ones while the card is cold, then the long windows."""
     if setting.device == "cpu":
         return {"skipped": "needs CUDA"}
-    found: dict[str, Any] = {}
-    for measure in (gaps, empty_kernels, windows, types, copies):
-        name = measure.__name__
-
-        def keep(part: Any, name: str = name) -> None:
-            found[name] = part
-            save(found)
-
-        result = tried(measure, setting, keep)
-        if isinstance(result, dict) and "error" in result and name in found:
-            result = {**found[name], **result}
-        keep(result)
-    return found
+    pieces = (gaps, empty_kernels, windows, types, copies)
+    return piece_by_piece({piece.__name__: piece for piece in pieces}, setting, save)

@@ -12,9 +12,9 @@ from gobrrr.attribution.device_work import DeviceWork, WorkOf, moves_own_bytes, 
 from gobrrr.attribution.idle import (
     CAUSE_LEAVES,
     IdlePieces,
+    behind_queued_ns,
     find_idle,
     summarise_idle,
-    unexplained_behind_queued,
 )
 from gobrrr.attribution.kernel_names import family_of, regime_without_roof
 from gobrrr.attribution.leaves import (
@@ -147,10 +147,10 @@ def attribute_device(
     ) / np.maximum(idle.end_ns - idle.start_ns, 1)
     profiled_ns = float((lengths * counted_windows).mean())
     recording = CostOfRecording(timeline, idle)
-    notices = _on_gaps(unexplained_behind_queued(timeline, idle), lengths.sum())
+    notices = _on_gaps(behind_queued_ns(timeline, idle) / max(float(lengths.sum()), 1.0))
     if timed_ns is None:
         kept = np.ones(len(idle))
-        notices += _on_recording(recording.supposed_ns(weights) / max(profiled_ns, 1.0))
+        notices += _on_recording(recording.taken_ns(1.0, weights) / max(profiled_ns, 1.0))
     else:
         kept = recording.kept_of_step(weights, profiled_ns, timed_ns)
     np.add.at(per_window, (idle_window, causes), within * kept[idle_pieces.row])
@@ -207,9 +207,8 @@ def attribute_device(
     )  # fmt: skip
 
 
-def _on_gaps(lengths: Float64, recorded_ns: float) -> tuple[str, ...]:
+def _on_gaps(share: float) -> tuple[str, ...]:
     """That kernels which were queued began late, which a device does not do."""
-    share = float(lengths.sum()) / recorded_ns if recorded_ns > 0 else 0.0
     if share < _SAID_GAPS:
         return ()
     return (

@@ -37,8 +37,9 @@ from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.trace_names import is_blocking_copy, is_graph_launch
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import summarise
-from gobrrr.timeline.data import HostKind, Int64, KernelKind, Phase, Timeline
+from gobrrr.timeline.data import HostKind, Int64, KernelKind, Phase, Timeline, names_that
 from gobrrr.timeline.graph import StepOp
+from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.names import (
     COMPILED_REGION,
     COMPILED_REGIONS,
@@ -171,19 +172,20 @@ def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
     inside = in_steps(kernels.start_ns, timeline.steps)
     kind, op = kernels.kind[inside], kernels.op[inside]
     times = np.ones(len(kind)) if found.counts is None else found.counts[inside]
-    is_read = np.array([*(name == READ_OF_ONE_VALUE for name in timeline.names), False], bool)
+    names = timeline.names
+    is_read = names_that(names, lambda name: name == READ_OF_ONE_VALUE)
     reads = is_read[np.append(host.name, -1)[op]] & (kind == KernelKind.COPY)
     low, high = _host_window(timeline, int(np.argmax(inside)))
     waits = (host.kind == HostKind.SYNCHRONISE) & (host.start_ns >= low) & (host.start_ns < high)
-    blocking = np.array([is_blocking_copy(name) for name in timeline.names] or [False], bool)
+    blocking = names_that(names, is_blocking_copy)
     waited_ns = (host.end_ns - host.start_ns)[waits].sum()
     of_steps = (host.start_ns >= low) & (host.start_ns < high)
-    is_region = np.array([COMPILED_REGION in name for name in timeline.names] or [False], bool)
+    is_region = names_that(names, lambda name: COMPILED_REGION in name)
     regions = int((is_region[host.name] & of_steps).sum())
     # A host that has issued all steps before the drawn one is done shows none in that.
     some = {COMPILED_REGIONS: regions / steps} if regions else {}
     is_kernel = kind == KernelKind.KERNEL
-    is_graph = np.array([*(is_graph_launch(name) for name in timeline.names), False], bool)
+    is_graph = names_that(names, is_graph_launch)
     launch = kernels.launch[inside]
     of_graphs = is_kernel & is_graph[np.append(host.name, -1)[launch]]
     if of_graphs.any():
@@ -191,19 +193,19 @@ def _counters(timeline: Timeline, found: DeviceAttribution) -> dict[str, float]:
     # To the device, from memory that is not pinned: the call stages it, and returns when all is
     # across.
     staged = blocking[kernels.name[inside]] & (kernels.kind[inside] == KernelKind.COPY)
-    staged &= np.array([*("HtoD" in name for name in timeline.names), False])[kernels.name[inside]]
+    staged &= names_that(names, lambda name: "HtoD" in name)[kernels.name[inside]]
     if staged.any():
         moved, took = (values[inside][staged] * times[staged] for values in (
             kernels.bytes_moved, kernels.end_ns - kernels.start_ns
         ))  # fmt: skip
         some["staged_bytes"] = float(np.maximum(moved, 0).sum()) / steps
         some["staged_copies_s"] = float(took.sum()) * 1e-9 / steps
-        calls = np.unique(launch[staged & (launch >= 0)])
+        calls = distinct(launch[staged & (launch >= 0)])
         drained_ns = _drained_ns(host.start_ns[calls], host.end_ns[calls], found.idle)
         some["idle_after_staging_s"] = drained_ns * 1e-9 / steps
     # What a library does inside a convolution to the layout of its tensors, and back.
-    lays_out = np.array([is_layout_change(name) for name in timeline.names] or [False], bool)
-    convolves = np.array([*("convolution" in name for name in timeline.names), False], bool)
+    lays_out = names_that(names, is_layout_change)
+    convolves = names_that(names, lambda name: "convolution" in name)
     laid_out = lays_out[kernels.name[inside]] & convolves[np.append(host.name, -1)[op]]
     if laid_out.any():
         took = (kernels.end_ns - kernels.start_ns)[inside][laid_out] * times[laid_out]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -69,7 +69,7 @@ def python_by_line(timeline: Timeline, samples: Sequence[LineSample]) -> dict[st
             total[line] += float(end[at] - start[at]) * often / lines.total()
     unseen = np.ones(len(rows), bool)
     unseen[list(seen)] = False
-    for gap in summarise_idle(timeline, _taken(idle, rows[unseen]), 1, parent):
+    for gap in summarise_idle(timeline, idle.take(rows[unseen]), 1, parent):
         total[gap.source] += gap.duration_ns
     everything = sum(total.values())
     return {line: ns / everything for line, ns in total.items()} if everything else {}
@@ -78,10 +78,6 @@ def python_by_line(timeline: Timeline, samples: Sequence[LineSample]) -> dict[st
 def _of_python(timeline: Timeline, idle: IdlePieces) -> np.ndarray:
     low, high = timeline.steps[0, 0], timeline.steps[-1, 1]
     return np.flatnonzero((idle.cause == PYTHON) & (idle.start_ns >= low) & (idle.end_ns <= high))
-
-
-def _taken(pieces: IdlePieces, rows: np.ndarray) -> IdlePieces:
-    return IdlePieces(*(getattr(pieces, field.name)[rows] for field in fields(pieces)))
 
 
 def _by_line(gaps: Sequence[IdleGap], shares: dict[str | None, float]) -> tuple[IdleGap, ...]:

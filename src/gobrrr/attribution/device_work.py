@@ -13,7 +13,7 @@ from gobrrr.attribution.kernel_names import element_of, uses_tf32
 from gobrrr.attribution.leaves import COMPUTE_MATRIX
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.models.roof import Missed, Roof, roof_of
-from gobrrr.timeline.data import HostKind, KernelKind, Timeline
+from gobrrr.timeline.data import HostKind, KernelKind, Timeline, names_that
 from gobrrr.timeline.nesting import nearest
 from gobrrr.timeline.ops import ITEM_SIZE_BYTES, Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
@@ -82,7 +82,7 @@ def work_of_kernels(
 
     # Of an operator with a kernel in TF32 the others are too: copies into its layout have no name
     # for it, and hold a part of the operator's FLOPs.
-    named = np.array([uses_tf32(name) for name in timeline.names] or [False], bool)
+    named = names_that(timeline.names, uses_tf32)
     in_tf32 = np.bincount(op[rows], weights=named[kernels.name[rows]], minlength=len(host) or 1) > 0
     whole: list[Work | None] = [None] * count
     works: list[Work | None] = [None] * count

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.timeline import intervals
-from gobrrr.timeline.data import HostKind, Timeline
+from gobrrr.timeline.data import HostKind, Timeline, names_that
 from gobrrr.timeline.intervals import IntervalSet, distinct
 from gobrrr.timeline.nesting import inherited_minimum, innermost_segments, nearest
 
@@ -58,6 +59,10 @@ class IdlePieces:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def take(self, rows: NDArray[Any]) -> IdlePieces:
+        """Some of them, by number or by mask."""
+        return IdlePieces(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 def span_causes(timeline: Timeline, parent: Int64) -> UInt8:
@@ -179,14 +184,7 @@ class _Lanes:
         other = self.causes(
             step_thread, pieces.start[idle], pieces.end[idle], kernel[pieces.row][idle]
         )
-        return _joined([_taken(result, ~idle), other])
-
-
-def _taken(pieces: IdlePieces, rows: NDArray[np.bool_]) -> IdlePieces:
-    return IdlePieces(
-        pieces.start_ns[rows], pieces.end_ns[rows], pieces.cause[rows], pieces.kernel[rows],
-        pieces.span[rows],
-    )  # fmt: skip
+        return _joined([result.take(~idle), other])
 
 
 def _joined(parts: list[IdlePieces]) -> IdlePieces:
@@ -200,12 +198,11 @@ def _joined(parts: list[IdlePieces]) -> IdlePieces:
     return IdlePieces(*(column[order] for column in columns))
 
 
-def unexplained_behind_queued(timeline: Timeline, pieces: IdlePieces) -> NDArray[np.float64]:
-    """The lengths in ns of gaps longer than kernels' that a kernel ended which was long queued."""
+def behind_queued_ns(timeline: Timeline, pieces: IdlePieces) -> float:
+    """Gaps longer than kernels' that a kernel ended which was long queued: all together."""
     kinds = np.append(timeline.host.kind, HostKind.PYTHON)
     rows = (pieces.cause == UNEXPLAINED) & (kinds[pieces.span] == HostKind.LAUNCH)
-    lengths: NDArray[np.float64] = (pieces.end_ns - pieces.start_ns)[rows].astype(np.float64)
-    return lengths
+    return float((pieces.end_ns - pieces.start_ns)[rows].sum())
 
 
 def _leads_to(timeline: Timeline, pieces: IdlePieces) -> NDArray[np.int64]:
@@ -280,7 +277,7 @@ def _loader_ranges(timeline: Timeline, parent: Int64) -> Int64:
     """The data loader's span around each host span: the range it opens, else the outermost."""
     host = timeline.host
     loading = host.kind == HostKind.DATA_LOADING
-    named = np.array([name.startswith("enumerate(") for name in timeline.names], bool)
+    named = names_that(timeline.names, lambda name: name.startswith("enumerate("))
     opened = nearest(parent, loading & named[host.name])
     above = nearest(parent, loading)
     # A loader's span is outermost if none encloses its parent.

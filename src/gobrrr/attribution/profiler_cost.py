@@ -68,7 +68,6 @@ class CostOfRecording:
     def __init__(
         self, timeline: Timeline, pieces: IdlePieces, costs: EventCosts = EVENT_COSTS
     ) -> None:
-        self._pieces = pieces
         self._length = (pieces.end_ns - pieces.start_ns).astype(np.float64)
         host, kernels = timeline.host, timeline.kernels
         self._any = len(pieces) > 0 and len(host) > 0
@@ -149,7 +148,7 @@ class CostOfRecording:
         share = np.maximum(host_left - over, 0.0) / np.maximum(host_left, 1e-9)
         left = np.where(self._queued, left, left * share[gap])
         # A lead, from gap to gap, which starts anew where the host waited.
-        room: Float64 = np.bincount(gap, np.where(self._hideable, left, 0.0), count).astype(float)
+        room = np.bincount(gap, left * self._hideable, count).astype(np.float64)
         lead = factor * self._late + self._stalled_late + np.maximum(over - host_left, 0.0)
         removed = np.minimum(_carried(lead, room, self._reset), room)
         # Taken from the head of each gap.
@@ -159,9 +158,9 @@ class CostOfRecording:
         kept: Float64 = (left - taken) / np.maximum(length, 1.0)
         return kept
 
-    def supposed_ns(self, weights: Float64) -> float:
-        """Of a step, where nothing tells it: at ``EVENT_COSTS`` as they are."""
-        return float((weights * self._length * (1.0 - self.kept(1.0))).sum())
+    def taken_ns(self, factor: float, weights: Float64) -> float:
+        """What the profiler has of a step, in which each piece counts as much as its weight."""
+        return float((weights * self._length * (1.0 - self.kept(factor))).sum())
 
     def kept_of_step(self, weights: Float64, profiled_ns: float, timed_ns: float) -> Float64:
         """The share of each piece that is not the profiler's, which makes the step ``timed_ns``.
@@ -175,24 +174,23 @@ class CostOfRecording:
             profiled_ns: the profiled step.
             timed_ns: the step without the profiler.
         """
-        spent = weights * self._length
         excess_ns = profiled_ns - timed_ns
-        factor = self._solved(spent, excess_ns)
-        idle_ns = float(spent.sum()) - excess_ns
+        factor = self._solved(weights, excess_ns)
+        idle_ns = float((weights * self._length).sum()) - excess_ns
         if factor in (0.0, _MOST) and abs(excess_ns) > SAID * timed_ns:
             factor = 1.0 if idle_ns < BUSY_IDLE * timed_ns else factor
         return self.kept(factor)
 
-    def _solved(self, spent: Float64, excess_ns: float) -> float:
+    def _solved(self, weights: Float64, excess_ns: float) -> float:
         """The factor at which so much idle time is the profiler's: between 0 and ``_MOST``."""
         if excess_ns <= 0 or not self._any:
             return 0.0
         low, high = 0.0, _MOST
-        if float((spent * (1.0 - self.kept(high))).sum()) <= excess_ns:
+        if self.taken_ns(high, weights) <= excess_ns:
             return high
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
-            if float((spent * (1.0 - self.kept(middle))).sum()) < excess_ns:
+            if self.taken_ns(middle, weights) < excess_ns:
                 low = middle
             else:
                 high = middle

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gobrrr.capture.align import match, recorded_as
 from gobrrr.capture.trace import NO_STACKS
 from gobrrr.capture.trace_names import STEP_PREFIX, is_graph_launch
-from gobrrr.timeline.data import HostKind, Int32, Int64, Timeline
+from gobrrr.timeline.data import HostKind, Int32, Int64, Timeline, names_that
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.names import GRAPH_REPLAY
 from gobrrr.timeline.nesting import inherited_minimum, nearest
@@ -154,7 +154,7 @@ def _graph_launches(timeline: Timeline, recorded: Sequence[StepOp]) -> tuple[Int
     -1 in steps that launched more or fewer than the recorded one; none where none was recorded.
     """
     host = timeline.host
-    is_graph = np.array([is_graph_launch(name) for name in timeline.names], bool)
+    is_graph = names_that(timeline.names, is_graph_launch)
     launches = np.flatnonzero(is_graph[host.name] & (host.kind == HostKind.LAUNCH))
     replays = [i for i, op in enumerate(recorded) if op.call.name == GRAPH_REPLAY]
     if not replays:

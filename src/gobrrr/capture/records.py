@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.trace_names import is_graph_launch
-from gobrrr.timeline.data import HostKind, HostSpans, KernelKind, Kernels, Records, Timeline
+from gobrrr.timeline.data import (
+    HostKind,
+    HostSpans,
+    KernelKind,
+    Kernels,
+    Records,
+    Timeline,
+    names_that,
+)
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.nesting import ROUNDING_NS
@@ -102,10 +110,8 @@ def _ends_beyond_waits(host: HostSpans, kernels: Kernels, names: Sequence[str]) 
 
     The wait is the call on the thread that comes next after the copy's: as ``item()`` makes them.
     """
-    to_host = np.array(["DtoH" in name or "D2H" in name for name in names] or [False], bool)
-    waits = np.array(
-        ["StreamSynchronize" in name or "QueueFinish" in name for name in names] or [False], bool
-    )
+    to_host = names_that(names, lambda name: "DtoH" in name or "D2H" in name)
+    waits = names_that(names, lambda name: "StreamSynchronize" in name or "QueueFinish" in name)
     copies = np.flatnonzero(
         (kernels.launch >= 0) & (kernels.kind == KernelKind.COPY) & to_host[kernels.name]
     )
@@ -143,7 +149,7 @@ def _lost_nodes(host: HostSpans, kernels: Kernels, names: Sequence[str], steps: 
 
     But for the last launch, which the end of the recording may have cut.
     """
-    replays = np.array([is_graph_launch(name) for name in names] or [False], bool)
+    replays = names_that(names, is_graph_launch)
     launches, first, counts = np.unique(kernels.launch, return_index=True, return_counts=True)
     found = (launches >= 0) & replays[host.name[launches]] if len(host) else launches < 0
     if not found.any():
@@ -183,7 +189,7 @@ def _kernel_launches(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]
 
     No copies: in sound recordings ``cudaMemsetAsync`` of cuBLAS has no record (two of an H100).
     """
-    launching = np.array(["Launch" in name for name in names] or [False], bool)
+    launching = names_that(names, lambda name: "Launch" in name)
     launches = (host.kind == HostKind.LAUNCH) & launching[host.name]
     above = np.append(launches, False)[host.parent]
     return np.asarray(launches & ~above)
@@ -195,10 +201,8 @@ def _captured(host: HostSpans, names: Sequence[str]) -> NDArray[np.bool_]:
     On whatever thread: a captured backward pass is launched by autograd's.
     """
     inside = np.zeros(len(host), bool)
-    begins, ends = (
-        np.array([text in name for name in names] or [False], bool)
-        for text in (_BEGINS_CAPTURE, _ENDS_CAPTURE)
-    )
+    begins = names_that(names, lambda name: _BEGINS_CAPTURE in name)
+    ends = names_that(names, lambda name: _ENDS_CAPTURE in name)
     if not begins.any():
         return inside
     is_call = host.kind == HostKind.RUNTIME

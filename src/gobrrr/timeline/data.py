@@ -6,6 +6,7 @@ integer nanoseconds on one clock; indices are -1 where there is nothing to point
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
@@ -24,6 +25,11 @@ UInt8 = NDArray[np.uint8]
 
 def _empty(dtype: Any) -> NDArray[Any]:
     return np.empty(0, dtype=dtype)
+
+
+def names_that(names: Sequence[str], say: Callable[[str], bool]) -> NDArray[np.bool_]:
+    """Of a table of names those for which something holds; index -1, no name, is none of them."""
+    return np.array([*map(say, names), False], bool)
 
 
 # ``Timeline.steps_how`` where nothing told one step from another.
@@ -306,7 +312,7 @@ class Timeline:
     @property
     def profiler_stalls(self) -> IntervalSet:
         """The time that the profiler took of the host beside its cost of each event."""
-        own = np.array([name != LAZY_LOADING for name in self.names], bool)[self.stalls.name]
+        own = names_that(self.names, lambda name: name != LAZY_LOADING)[self.stalls.name]
         return union(self.stalls.start_ns[own], self.stalls.end_ns[own])
 
     @property

@@ -22,6 +22,15 @@ _CALLS_UNTIL_GONE, _BETWEEN_S = 5, 0.002
 _is_ours = _stays_attached = False
 
 
+def version_numbers(text: str) -> tuple[int, ...]:
+    """Of CUDA or of a library of its.
+
+    >>> version_numbers("13.0.85"), version_numbers("")
+    ((13, 0, 85), ())
+    """
+    return tuple(int(number) for number in re.findall(r"\d+", text))
+
+
 def detach_after_profile() -> bool:
     """Have PyTorch's profiler let go of the GPU when it ends; whether it will.
 
@@ -36,8 +45,8 @@ def detach_after_profile() -> bool:
     given = os.environ.get(TEARDOWN)
     if given is not None:
         return given == "1"
-    version = tuple(int(part) for part in re.findall(r"\d+", torch.version.cuda or "")[:2])
-    _stays_attached |= torch_profiler.others_ran or version < _GRAPHS_SURVIVE_FROM
+    cuda = version_numbers(torch.version.cuda or "")
+    _stays_attached |= torch_profiler.others_ran or cuda < _GRAPHS_SURVIVE_FROM
     if _stays_attached or _holds_graphs(torch):
         _stays_attached = True
         return False

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gobrrr.devices.card import CLOCKS_SET, IDLE, CardState
+from gobrrr.devices.cuda.cupti import version_numbers
 from gobrrr.devices.cuda.nvml import card_of, nvml_trouble
 from gobrrr.measure.torch_profiler import profiler_of_torch
 from gobrrr.timeline.quantities import percent, si
@@ -202,16 +202,12 @@ def cupti_version(torch: Any) -> tuple[int, ...]:
     suffix = f"-cu{cuda.split('.')[0]}"
     for name in (f"nvidia-cuda-cupti{suffix}", "nvidia-cuda-cupti"):
         try:
-            found = _numbers(version(name))
+            found = version_numbers(version(name))
         except PackageNotFoundError:
             continue
-        if found[:1] == _numbers(cuda)[:1]:
+        if found[:1] == version_numbers(cuda)[:1]:
             return found
-    return _numbers(cuda)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
+    return version_numbers(cuda)
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:
