@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 from tests.fixes.facts import CEILINGS, facts, op, pointwise, product
 
-from gobrrr.fixes import optimizers
 from gobrrr.fixes.catalogue import FIXES
 from gobrrr.fixes.facts import LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.fix import Prospect, RuledOut, prospect_or_not
@@ -220,10 +219,11 @@ def test_on_a_gpu_a_fused_optimizer_spares_its_host_what_foreach_does_more():
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_fused_optimizer_that_this_pytorch_lacks_on_gpus_is_not_proposed(monkeypatch, refused):
-    monkeypatch.setattr(optimizers, "refused_on_cuda", lambda name: refused and name == "Adagrad")
+def test_a_fused_optimizer_that_this_pytorch_lacks_on_gpus_is_not_proposed(refused):
     update = [op("aten::add_", phase="optimizer", host_s=0.05, fixed_s=0.05) for _ in range(5)]
-    on_cpu = facts(update, trains=True, optimizers=(OptimizerFact("Adagrad", 2, 100),))
+    on_cpu = facts(
+        update, trains=True, optimizers=(OptimizerFact("Adagrad", 2, 100, refused_on_cuda=refused),)
+    )
     assert isinstance(consider("fused_optimizer", on_cpu), Prospect)
     # Written into a script, the argument is given to each of its optimizers.
     both = (*on_cpu.optimizers, OptimizerFact("Adam", 2, 100))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gobrrr.capture.fused_optimizers import refused_on_cuda
 from gobrrr.capture.program_facts import OptimizerFact
 
 
@@ -25,6 +26,7 @@ def describe_optimizer(optimizer: Any) -> OptimizerFact:
         foreach=first.get("foreach"),
         of_torch=is_of_torch(optimizer),
         takes_sparse=_takes_sparse(optimizer),
+        refused_on_cuda=refused_on_cuda(type(optimizer).__name__),
     )
 
 

@@ -189,7 +189,8 @@ class OptimizerFact:
     """An optimizer: its class, how it loops over tensors, and how many and how large they are.
 
     ``of_torch``: it comes with torch; ``takes_sparse``: sparse gradients move the same elements by
-    the same amount as dense ones do.
+    the same amount as dense ones do; ``refused_on_cuda``: its PyTorch has it fused for processors
+    only.
     """
 
     name: str
@@ -199,6 +200,7 @@ class OptimizerFact:
     foreach: bool | None = None
     of_torch: bool = True
     takes_sparse: bool = False
+    refused_on_cuda: bool = False
 
 
 @dataclass(frozen=True, slots=True)

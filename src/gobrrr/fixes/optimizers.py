@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from gobrrr.capture.fused_optimizers import has_fused, refused_on_cuda
+from gobrrr.capture.fused_optimizers import has_fused
 from gobrrr.capture.optimizer_facts import is_of_torch
 from gobrrr.capture.workload import Workload
 from gobrrr.fixes.compiled_calls import host_scale
@@ -75,7 +75,7 @@ def _consider_fused(facts: Facts) -> Considered:
         return RuledOut(f"{names} has no fused implementation")
     if all(o.fused for o in able):
         return RuledOut("the optimizer is fused already")
-    refused = [o.name for o in able if facts.device_kind in _CUDA and refused_on_cuda(o.name)]
+    refused = [o.name for o in able if facts.device_kind in _CUDA and o.refused_on_cuda]
     if refused:
         return RuledOut(f"this version of PyTorch has no fused {refused[0]} for GPUs")
     if any("sparse" in op.name for op in facts.ops):
