@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from gobrrr.capture import tensor_making  # noqa: E402
+from gobrrr.capture.bare_steps import BareBlock  # noqa: E402
 from gobrrr.capture.program_facts import CollectionsFact, MadeFact  # noqa: E402
 from gobrrr.capture.program_watch import ProgramWatch  # noqa: E402
 from gobrrr.timeline.step_kinds import StepWindow  # noqa: E402
@@ -67,6 +68,17 @@ def test_what_a_compilation_leaves_is_not_collected_again_and_again(watch):
         for compiles in ((False, False, False), (True, False, False))
     ]
     assert counted == [15, 5]
+
+
+def test_collections_in_bare_steps_are_counted_with_those_between_windows(watch):
+    for _ in range(10):
+        collect(watch)
+    # Windows end at 20 ms; a first step that ended at 20 ms is followed by three of 4 ms.
+    bare = BareBlock([4 * MS] * 4, [0] * 4, [20 * MS + 4 * MS * i for i in range(4)])
+    windows = [StepWindow(0, 10 * MS), StepWindow(10 * MS, 20 * MS)]
+    ((told),) = watch.facts(windows, [bare]).collections
+    assert (told.count, told.steps) == (10, 1 + 3)
+    assert told.share == pytest.approx(10 / 22)
 
 
 def test_what_the_collector_takes_is_no_time_of_a_line():

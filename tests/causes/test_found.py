@@ -90,7 +90,7 @@ PRESENT = {
         "program": making(MadeFact("tensor", LINE, "tensor", 1000, 0.5))
     },
     "garbage_collector": {
-        "program": program(collections=(CollectionsFact(2, 10, 3.0, 0.4, 0.3, (LINE,)),))
+        "program": program(collections=(CollectionsFact(2, 10, 3.0, 0.4, 0.3, (LINE,), steps=40),))
     },
     "gc_collect_each_step": {
         "program": program(

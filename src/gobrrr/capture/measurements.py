@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median, stdev
 from typing import TYPE_CHECKING, Any
@@ -219,7 +219,9 @@ class Measurements:
     made: list[MadeFact] = field(default_factory=list)
     padding: list[PaddingFact] = field(default_factory=list)
     subnormal: list[SubnormalFact] = field(default_factory=list)
-    program: Callable[[Sequence[StepWindow]], ProgramFacts] = lambda windows: ProgramFacts()
+    program: Callable[[Sequence[StepWindow], Iterable[BareBlock]], ProgramFacts] = (
+        lambda windows, bare: ProgramFacts()
+    )
     kind: StepKind = field(default_factory=StepKind)
     fused_optimizer: bool | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)

@@ -19,12 +19,13 @@ class CollectionsFact:
 
     Attributes:
         generation: as ``gc`` counts them; 2: of all objects.
-        count: of those in plain windows.
+        count: of those in plain windows and bare steps.
         total_s: that these took.
         longest_s: of them.
-        share: of the wall time of plain windows.
+        share: of the wall time of plain windows and bare steps.
         lines: the user's that long ones began at, the most time first.
         by_hand: they were asked for (``gc.collect()``), by the user's code or a library's.
+        steps: plain windows and bare steps.
     """
 
     generation: int
@@ -34,6 +35,7 @@ class CollectionsFact:
     share: float
     lines: tuple[str, ...] = ()
     by_hand: bool = False
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

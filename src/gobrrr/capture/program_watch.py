@@ -15,6 +15,7 @@ from itertools import pairwise
 from types import FrameType
 from typing import Any, NamedTuple
 
+from gobrrr.capture.bare_steps import BareBlock
 from gobrrr.capture.compilations import compilations
 from gobrrr.capture.gone_back import GoneBack
 from gobrrr.capture.loader_watch import watch_loader_workers
@@ -162,8 +163,8 @@ class ProgramWatch:
                     _Collection(begin_ns, now, info["generation"], line, place)
                 )
 
-    def facts(self, windows: Sequence[StepWindow]) -> ProgramFacts:
-        """What was noted in windows, and what the process says of itself now."""
+    def facts(self, windows: Sequence[StepWindow], bare: Iterable[BareBlock] = ()) -> ProgramFacts:
+        """What was noted in windows and in bare steps, and what the process says of itself now."""
         import torch
 
         # What a program does once, it does in its first window.
@@ -179,7 +180,7 @@ class ProgramWatch:
             windows=len(plain.windows),
             seen_s=_seen_s(windows, compiled),
             compiling=self._compiling([window for window in windows if window.compiles]),
-            collections=_collections(self._collections, settled, plain),
+            collections=_collections(self._collections, settled, plain, list(bare)),
             notes=_notes_of(inside),
             notes_taken=len(inside),
             modes={mode: n / len(inside) for mode, n in modes.items()},
@@ -233,12 +234,19 @@ class _Stretches:
 
 
 def _collections(
-    found: Iterable[_Collection], settled: _Stretches, plain: _Stretches
+    found: Iterable[_Collection],
+    settled: _Stretches,
+    plain: _Stretches,
+    bare: Sequence[BareBlock],
 ) -> tuple[CollectionsFact, ...]:
     lengths: dict[tuple[int, bool], list[int]] = defaultdict(list)
     lines: dict[tuple[int, bool], Counter[str]] = defaultdict(Counter)
+    # Where a block began is known by its first step's end alone: its lengths may be a device's.
+    blocks = _Stretches([StepWindow(b.ended_ns[0], b.ended_ns[-1]) for b in bare if b.ended_ns])
+    steps = len(plain.windows) + sum(max(0, len(block.ended_ns) - 1) for block in bare)
+    looked_at_ns = max(1, plain.total_ns + blocks.total_ns)
     for each in found:
-        if settled.holds(each.begin_ns):
+        if settled.holds(each.begin_ns) or blocks.holds(each.begin_ns):
             # Otherwise it began in the midst of whatever made the last of many objects.
             kind = each.generation, "collect(" in linecache.getline(*each.place)
             lengths[kind].append(each.end_ns - each.begin_ns)
@@ -246,8 +254,8 @@ def _collections(
                 lines[kind][each.line] += each.end_ns - each.begin_ns
     return tuple(
         CollectionsFact(
-            kind[0], len(took), sum(took) * 1e-9, max(took) * 1e-9, plain.share(sum(took)),
-            tuple(line for line, _ in lines[kind].most_common(_MOST_LINES)), kind[1],
+            kind[0], len(took), sum(took) * 1e-9, max(took) * 1e-9, sum(took) / looked_at_ns,
+            tuple(line for line, _ in lines[kind].most_common(_MOST_LINES)), kind[1], steps,
         )
         for kind, took in sorted(lengths.items())
     )  # fmt: skip

@@ -19,15 +19,16 @@ def _told(facts: Facts, *, by_hand: bool) -> Found | None:
     known = () if program is None else program.collections
     found = [each for each in known if each.by_hand == by_hand]
     times, total_s = sum(each.count for each in found), sum(each.total_s for each in found)
-    if program is None or times < _FEWEST:
+    if times < _FEWEST:
         return None
+    steps = max(each.steps for each in found)
     lines = tuple(dict.fromkeys(line for each in found for line in each.lines))
     share = sum(each.share for each in found)
     what = "gc.collect() is called" if by_hand else "Python's garbage collector scans the heap"
-    rare = ", in few steps, which a median does not show" if times < 0.5 * program.windows else ""
+    rare = ", in few steps, which a median does not show" if times < 0.5 * steps else ""
     longest_s = max(each.longest_s for each in found)
     return saves_of_wall(
-        f"{what} {count(times)} times in {count(program.windows)} steps, each time for "
+        f"{what} {count(times)} times in {count(steps)} steps, each time for "
         f"{time_text(total_s / times)} (the longest {time_text(longest_s)}): {percent(share)} of "
         f"the wall time{rare}",
         lines[:3], min(0.7, 1 - _Z / math.sqrt(times)) * share, share, share,

@@ -58,7 +58,7 @@ def _of_run(
     scripted = isinstance(of, StepWatcher)
     facts = facts_of(diagnosis, analysis, workload=work, is_script=scripted, times_dispatch=False)
     facts = with_objects(facts, of) if isinstance(of, StepWatcher) else facts
-    program = measured.program(measured.windows)
+    program = measured.program(measured.windows, measured.bare.values())
     program = replace(
         program,
         padding=(*program.padding, *measured.padding),

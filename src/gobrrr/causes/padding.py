@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.causes.cause import Cause, Found, saves
-from gobrrr.fixes.facts import Facts
+from gobrrr.fixes.facts import LOADING, Facts
 from gobrrr.timeline.quantities import count, percent, time_text
 
 # Of the positions: batches of like lengths have a tenth of padding still.
@@ -23,8 +23,8 @@ def _find(facts: Facts) -> Found | None:
     share = sum(each.padded for each in told) / total
     if share < _WORTH_IT:
         return None
-    # The optimizer has as much to do whatever the sequences' length.
-    work_s = sum(op.time_s for op in facts.ops if op.phase != "optimizer")
+    # The optimizer has as much to do whatever the sequences' length; batches are made as before.
+    work_s = sum(op.time_s for op in facts.ops if op.phase not in ("optimizer", LOADING))
     high_s = share * work_s
     said = "the mask says" if told[0].given == "mask" else "rows of tokens end in one value"
     return saves(
