@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gobrrr.capture import rank_of_job
 from gobrrr.capture.job import Job, job_of
 from gobrrr.capture.job_boards import StoreBoard, folder_of
 from gobrrr.capture.launcher import rank_of
@@ -162,6 +163,8 @@ def test_when_a_rank_joins_is_noted_by_two_clocks(
 ) -> None:
     distributed = SimpleNamespace(init_process_group=lambda: "joined")
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
+    # This thread's own waits are those of all tests before it.
+    monkeypatch.setattr(rank_of_job, "_queued_s", lambda: 400.0)
     first, _ = _ranks(tmp_path)
     rank = RankOfJob(first)
     with rank.in_script():
@@ -170,8 +173,8 @@ def test_when_a_rank_joins_is_noted_by_two_clocks(
         distributed.init_process_group()
     assert noted is not None
     assert rank.joined is noted
-    assert noted.monotonic_s == pytest.approx(time.perf_counter(), abs=30.0)
-    assert noted.wall_s == pytest.approx(time.time(), abs=30.0)
+    assert noted.monotonic_s == pytest.approx(time.perf_counter() - 400.0, abs=30.0)
+    assert noted.wall_s == pytest.approx(time.time() - 400.0, abs=30.0)
 
 
 def test_hosts_meet_in_the_store_of_the_program(tmp_path: Path) -> None:
