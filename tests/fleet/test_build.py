@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet_making import write_ranks
@@ -33,8 +35,6 @@ def task_of(path: Path, rank: int | None = 0, memory_bytes: int = 1 << 30) -> Ma
 
 
 def read(mapped: MappedFile, table: str) -> list[dict[str, object]]:
-    import pyarrow as pa
-
     return pq.read_table(pa.BufferReader(mapped.tables[table])).to_pylist()
 
 
@@ -294,15 +294,44 @@ def test_an_interrupted_folder_is_usable_and_goes_on(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         build_fleet([str(tmp_path / "run")], out, engine=stopped)
     assert [row.rank for row in FleetFolder.open(out).rows] == [0, 1]
-    # What nobody lists was being written when the process was killed.
+    # What nobody lists was being written when the process was killed, or is the user's.
     stray = out / "steps" / "run=run" / "rank=9"
     stray.mkdir(parents=True)
-    (stray / ".0.parquet.tmp").write_bytes(b"half")
     (stray / "0.parquet").write_bytes(b"half")
     verdict = build_fleet([str(tmp_path / "run")], out, ONE)
     assert verdict.read == 2
     assert verdict.runs[0].ranks == 4
-    assert not list(stray.iterdir())
+    assert [path.read_bytes() for path in stray.iterdir()] == [b"half"]
+    assert stray / "0.parquet" not in FleetFolder.open(out).tables("steps")
+
+
+def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "run", {1: 60})
+    out, elsewhere = tmp_path / "fleet", tmp_path / "elsewhere"
+    build_fleet([str(tmp_path / "run")], out, ONE)
+    # All levels, from a table's folder to a file.
+    table = next(iter((out / "collectives").glob("run=*/rank=1/*.parquet")))
+    for link in (out / "collectives", table.parent.parent, table.parent, table):
+        link.rename(elsewhere)
+        kept = {p: p.read_bytes() for p in (elsewhere, *elsewhere.rglob("*")) if p.is_file()}
+        link.symlink_to(elsewhere)
+        with pytest.raises(InputError, match="is a link"):
+            build_fleet([str(tmp_path / "run")], out, replace(ONE, again=True))
+        assert kept == {p: p.read_bytes() for p in kept}
+        link.unlink()
+        elsewhere.rename(link)
+
+
+@pytest.mark.parametrize("wrong", [{"run": "../../other"}, {"stem": "../keep"}, {"run": ""}])
+def test_a_list_that_names_files_outside_is_refused(tmp_path: Path, wrong: dict[str, str]) -> None:
+    write_ranks(tmp_path / "run", {1: 60})
+    out = tmp_path / "fleet"
+    build_fleet([str(tmp_path / "run")], out, ONE)
+    listed = pq.read_table(out / "files.parquet", partitioning=None)
+    rows = [{**row, **wrong} for row in listed.to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows, schema=listed.schema), out / "files.parquet")
+    with pytest.raises(InputError, match="outside of it"):
+        build_fleet([], out)
 
 
 def test_without_traces_the_folder_is_compared_again(tmp_path: Path) -> None:

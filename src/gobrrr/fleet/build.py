@@ -85,7 +85,6 @@ def build_fleet(
     sources = find_sources(patterns, options.naming, outside=out)
     folder = FleetFolder.create(out)
     with folder.written_alone():
-        folder.drop_strays()
         folder.forget_failures_that_are_gone()
         keys = {source.path: _key(source, options) for source in sources}
         tasks = [

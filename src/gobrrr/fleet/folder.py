@@ -23,11 +23,12 @@ from filelock import FileLock, Timeout
 
 from gobrrr.fleet.mapping import MappedFile
 from gobrrr.fleet.schema import FILES, FORMAT_VERSION, MAPPED, MERGED
-from gobrrr.fleet.sources import is_remote
+from gobrrr.fleet.sources import is_remote, path_safe
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import write_atomically
 
 MARKER, FILE_LIST, LOCK = "fleet.json", "files.parquet", ".lock"
+_MERGED_NAME = "merged.parquet"
 
 
 class FileRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +91,11 @@ class FleetFolder:
                 f"{path} is a damaged fleet folder ({type(error).__name__}); make it again in a "
                 "new one"
             ) from None
+        if not all(map(_names_files, rows.values())):
+            raise InputError(
+                f"{path} lists files outside of it, and is damaged or not to be trusted; make it "
+                "again in a new folder"
+            )
         if found != FORMAT_VERSION:
             raise InputError(
                 f"{path} has format {found}, this version of gobrrr writes {FORMAT_VERSION}; make "
@@ -199,7 +205,7 @@ class FleetFolder:
         self._rows[row.path] = row
         if row.error is None:
             for table, data in mapped.tables.items():
-                path = self._path(table, row)
+                path = self._own(self._path(table, row))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, data, durable=False)
 
@@ -219,7 +225,23 @@ class FleetFolder:
         if row is not None and row.error is None:
             for table in MAPPED:
                 with suppress(OSError):
-                    self._path(table, row).unlink()
+                    self._own(self._path(table, row)).unlink()
+
+    def _own(self, path: Path) -> Path:
+        """The path, of a file that is written or removed: of this folder, and through no link.
+
+        Raises:
+            InputError: a link leads to somewhere else.
+        """
+        for each in (path, *path.parents):
+            if each == self.path:
+                break
+            if each.is_symlink():
+                raise InputError(
+                    f"{each} is a link, and nothing is written or removed through one; give "
+                    "another folder"
+                )
+        return path
 
     def _path(self, table: str, row: FileRow) -> Path:
         return self._of_run(table, row.run) / f"rank={row.rank}" / f"{row.stem}.parquet"
@@ -232,24 +254,14 @@ class FleetFolder:
         rows = [msgspec.to_builtins(row) for row in self.rows]
         self._write(self.path / FILE_LIST, pa.Table.from_pylist(rows, schema=FILES))
 
-    def drop_strays(self) -> None:
-        """Removes tables of files that are not listed: whoever wrote them was ended."""
-        listed = {self._path(t, row) for row in self.rows if row.error is None for t in MAPPED}
-        for table in MAPPED:
-            for path in (self.path / table).rglob("*"):
-                # Also what was being written.
-                if path.is_file() and path not in listed:
-                    with suppress(OSError):
-                        path.unlink()
-
     def read(self, table: str, run: str) -> pa.Table:
         """A mapped table of all ranks of a run, with its column ``rank``, in no order."""
         schema = MAPPED[table].append(pa.field("rank", pa.int64()))
-        base = self._of_run(table, run)
-        if not base.is_dir():
+        paths = [str(path) for path in self._listed(table, run)]
+        if not paths:
             return schema.empty_table()
         keys = ds.partitioning(pa.schema([("rank", pa.int64())]), flavor="hive")
-        return ds.dataset(str(base), schema=schema, format="parquet", partitioning=keys).to_table()
+        return ds.dataset(paths, schema=schema, format="parquet", partitioning=keys).to_table()
 
     def read_rank(self, table: str, row: FileRow) -> pa.Table:
         """A mapped table of one file."""
@@ -258,25 +270,38 @@ class FleetFolder:
     def write_merged(self, table: str, run: str, columns: dict[str, Any]) -> None:
         """Writes what the merge found of a run."""
         path = self._of_run(table, run)
-        path.mkdir(parents=True, exist_ok=True)
-        self._write(path / "merged.parquet", pa.table(columns, schema=MERGED[table]))
+        self._own(path).mkdir(parents=True, exist_ok=True)
+        self._write(path / _MERGED_NAME, pa.table(columns, schema=MERGED[table]))
 
     def tables(self, name: str) -> list[Path]:
         """The Parquet files of a table."""
         if name == "files":
             return [self.path / FILE_LIST]
-        return sorted((self.path / name).rglob("[!.]*.parquet"))
+        if name in MAPPED:
+            return sorted(path for run in self.runs() for path in self._listed(name, run))
+        merged = (self._of_run(name, run) / _MERGED_NAME for run in self.runs())
+        return sorted(path for path in merged if path.is_file())
+
+    def _listed(self, table: str, run: str) -> list[Path]:
+        """The files of a mapped table of a run; others may stem from a writing that was ended."""
+        paths = (self._path(table, row) for row in self.runs().get(run, ()))
+        return [path for path in paths if path.is_file()]
 
     def _write(self, path: Path, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
-        write_atomically(path, sink.getvalue().to_pybytes(), durable=False)
+        write_atomically(self._own(path), sink.getvalue().to_pybytes(), durable=False)
 
 
 def _is_there(path: str) -> bool:
     """Whether a file still exists where it was; of a store of files: taken to be."""
     # Paths were once listed as they were given, and so depend on where that was.
     return is_remote(path) or (Path(path).is_absolute() and Path(path).exists())
+
+
+def _names_files(row: FileRow) -> bool:
+    """Whether files in the folder can have its names: a list may come with a stranger's folder."""
+    return row.run == path_safe(row.run) and path_safe(row.stem) == row.stem
 
 
 def _second(row: FileRow, first: FileRow) -> FileRow:
