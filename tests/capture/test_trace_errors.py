@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,63 @@ def test_no_event_in_sight_is_refused_before_the_memory_is_full(
     path = tmp_path / "odd.json"
     path.write_bytes(b'{"traceEvents": [' + b"[" * (1 << 20))
     assert "no list of events" in refusal(path)
+
+
+LISTS = b"[" + b"[]," * (6 << 20) + b"[]]"
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (b'{"a":%b,"traceEvents":[%b]}', "that are no events"),
+        (b'{"deviceProperties":%b,"traceEvents":[%b]}', "that are no events"),
+        (b'{"a":NaN,"b":%b,"traceEvents":[%b]}', "that are no events"),
+        (b'{"traceEvents":[%b],"a":%b}', ""),
+        (b'{"traceEvents":[%b],"deviceProperties":%b}', ""),
+        (b'{"traceEvents":[%b],"b":NaN,"a":%b}', "that are no events"),
+        (b'{"a":%b}', "has no traceEvents"),
+    ],
+)
+def test_what_stands_beside_the_events_takes_little_memory(
+    tmp_path: Path, text: bytes, refused: str
+) -> None:
+    events = json.dumps(some_trace().events).encode()[1:-1]
+    first = LISTS if text.index(b"%b") < text.find(b"traceEvents") else events
+    parts = (first, events if first is LISTS else LISTS)[: text.count(b"%b")]
+    path = tmp_path / "long.json.gz"
+    path.write_bytes(gzip.compress(text % (parts if len(parts) > 1 else (LISTS,)), 1))
+    tracemalloc.start()
+    try:
+        if refused:
+            assert refused in refusal(path)
+        else:
+            assert len(read_trace(path).kernels) == 50
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # As Python objects the lists would take half a gigabyte.
+    assert peak < 6 * len(LISTS)
+
+
+def test_long_names_are_cut_and_long_arguments_left_out(tmp_path: Path) -> None:
+    trace = some_trace()
+    name = "f<" + "a" * (1 << 20) + ">(int)"
+    trace.op(name, 900, 2, **{"Input Dims": [[1] * (1 << 20)], "Input type": ["float"]})
+    trace.op("aten::mm", 910, 2, **{"Input Dims": [[4, 4], [4, 4]], "Input type": ["float"] * 2})
+    timeline = read_trace(trace.write(tmp_path))
+    cut, short = [timeline.names[i] for i in timeline.host.name[-2:].tolist()]
+    assert len(cut) < 10_000 and cut.startswith("f<aaa") and cut.endswith("a>(int)")
+    assert short == "aten::mm"
+    assert any("arguments are too long" in notice for notice in timeline.notices)
+
+
+@pytest.mark.parametrize("wrong", [3 * 10**7, -1, 10**30, "8", True, 1.5])
+def test_a_number_of_ranks_that_no_job_has_is_left_out(tmp_path: Path, wrong: object) -> None:
+    trace = some_trace()
+    trace.top["distributedInfo"] = {"rank": 0, "world_size": wrong}
+    timeline = read_trace(trace.write(tmp_path))
+    assert (timeline.rank, timeline.world_size) == (0, None)
+    assert any("world_size is no number" in notice for notice in timeline.notices)
 
 
 def test_more_events_than_memory_is_refused(

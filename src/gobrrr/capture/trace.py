@@ -39,6 +39,8 @@ from gobrrr.timeline.quantities import time_text
 Int64 = NDArray[np.int64]
 # A smaller share of the last mark behind its last kernel is the end of any step.
 _WORTH_SAYING = 0.05
+# No job has more: a trace that says so is damaged, or not to be trusted.
+MOST_RANKS = 1 << 20
 NO_STACKS = "No Python stacks in this trace: record with with_stack=True to get source lines."
 
 
@@ -127,6 +129,9 @@ def read(path: str | os.PathLike[str]) -> Timeline:
             f"The last step ends with its last kernel: {time_text(steps.cut_ns * 1e-9)} of its "
             "mark after that are in no step."
         )
+    for key in ("rank", "world_size"):
+        if key in columns.header.distributed and _rank_field(columns, key) is None:
+            notices.append(f"Its {key} is no number that a job has, and is left out.")
     return Timeline(
         names=names,
         calls=calls,
@@ -275,7 +280,9 @@ def _device(columns: TraceColumns, number: int, texts: tuple[str, ...]) -> Devic
 
 def _rank_field(columns: TraceColumns, key: str) -> int | None:
     value = columns.header.distributed.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= MOST_RANKS else None
 
 
 def _recorded(

@@ -24,11 +24,15 @@ from gobrrr.capture.trace_numbers import Numbering, ThreadNumbering, identifiers
 from gobrrr.capture.trace_stream import Chunk, TraceHeader, TraceReader
 from gobrrr.capture.trace_tagged import Tagged
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.names import plain_name
 
 Int64 = NDArray[np.int64]
 
 # Between the raw arguments of an operator: no JSON contains it.
 _BETWEEN = b"\0"
+# Longer names (characters) are cut and longer arguments (bytes) are left out: neither an op over
+# some ten thousand tensors nor a template of C++ comes near, and a stranger's file may.
+LONGEST_NAME, LONGEST_ARGUMENTS = 8192, 1 << 20
 _NO_ARGUMENTS = Args()
 
 
@@ -245,7 +249,10 @@ def _threads(columns: TraceColumns, events: list[Any]) -> NDArray[np.int32]:
 
 
 def _names(columns: TraceColumns, events: list[Any]) -> NDArray[np.int32]:
-    return columns.names.column([event.name for event in events])
+    names = [event.name for event in events]
+    if max(map(len, names), default=0) > LONGEST_NAME:
+        names = [plain_name(name, LONGEST_NAME) for name in names]
+    return columns.names.column(names)
 
 
 def _add_device(
@@ -322,6 +329,12 @@ def _call_keys(
     """The number of each operator call, equal for equal raw arguments."""
     join = _BETWEEN.join
     raw = [join((args.dims, args.types, args.strides, args.concrete)) for args in arguments]
+    if max(map(len, raw), default=0) > LONGEST_ARGUMENTS:
+        unknown = join((b"",) * 4)
+        columns.ignore(
+            "their arguments are too long", sum(len(each) > LONGEST_ARGUMENTS for each in raw)
+        )
+        raw = [unknown if len(each) > LONGEST_ARGUMENTS else each for each in raw]
     return columns.keys.column(zip(name.tolist(), raw))
 
 

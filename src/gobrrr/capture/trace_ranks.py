@@ -141,4 +141,4 @@ def missing_ranks(timelines: Sequence[Timeline]) -> tuple[int, ...]:
     """Ranks of the run that no trace was given for, as far as the traces say how many there are."""
     sizes = [timeline.world_size for timeline in timelines if timeline.world_size]
     present = {timeline.rank for timeline in timelines}
-    return tuple(rank for rank in range(max(sizes, default=0)) if rank not in present)
+    return tuple(sorted(set(range(max(sizes, default=0))).difference(present)))

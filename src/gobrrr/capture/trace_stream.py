@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from gobrrr.capture.trace_events import (
+    NOTHING,
     Event,
     ExactEvent,
     MalformedError,
@@ -33,11 +34,14 @@ from gobrrr.capture.trace_events import (
 from gobrrr.capture.trace_tagged import tagged_decoder
 from gobrrr.measure.process_memory import free_memory_bytes
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.quantities import binary_size
 
 # Small enough that the parsed objects stay in the cache and are reused by the next chunk.
 CHUNK_BYTES = 2 << 20
 # No event is that long; a chunk without a cut is no list of events.
-LONGEST_EVENT_BYTES = 256 << 20
+LONGEST_EVENT_BYTES = 32 << 20
+# What stands beside the events: Python objects of it may take thirty times as much.
+LONGEST_HEADER_BYTES = 4 << 20
 # Real traces compress 10 to 40 times (a step repeated exactly, 100 times).
 LARGEST_EXPANSION = 400
 EXPANSION_MATTERS_FROM_BYTES = 1 << 30
@@ -64,8 +68,8 @@ _EVENTS_KEY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
 
 class _Tail(msgspec.Struct):
     traceEvents: list[Event] = []  # noqa: N815 - the key in the file
-    deviceProperties: Any = None  # noqa: N815
-    distributedInfo: Any = None  # noqa: N815
+    deviceProperties: msgspec.Raw = NOTHING  # noqa: N815
+    distributedInfo: msgspec.Raw = NOTHING  # noqa: N815
     baseTimeNanoseconds: Any = None  # noqa: N815
     record_shapes: Any = None
     with_stack: Any = None
@@ -73,6 +77,19 @@ class _Tail(msgspec.Struct):
     profile_memory: Any = None
     pytorch_version: Any = None
     torch_version: Any = None
+
+    def header(self) -> dict[str, Any]:
+        """What the file says beside its events."""
+        found: dict[str, Any] = {}
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, msgspec.Raw):
+                # What is longer is no description of devices or ranks.
+                short = 0 < len(memoryview(value)) <= LONGEST_HEADER_BYTES
+                value = decode_leniently(bytes(value)) if short else None
+            if name != "traceEvents" and value is not None:
+                found[name] = value
+        return found
 
 
 class _ExactTail(_Tail):
@@ -316,7 +333,8 @@ class TraceReader:
         if match is None:
             match = _EVENTS_KEY.search(buffer)
         if match is None:
-            self._whole(bytes(buffer), self.bytes_read - len(buffer))
+            if len(buffer) <= LONGEST_HEADER_BYTES:
+                self._whole(bytes(buffer), self.bytes_read - len(buffer))
             what = "this is not a PyTorch profiler trace"
             if b'"schema_version"' in buffer[:_HEAD_BYTES]:
                 what += "; if gobrrr wrote it, gobrrr report shows it"
@@ -328,6 +346,12 @@ class TraceReader:
 
     def _whole(self, text: bytes, where: int) -> dict[str, Any]:
         """``text`` as an object; its errors at ``where`` plus their position in it."""
+        if len(text) > LONGEST_HEADER_BYTES + CHUNK_BYTES:
+            raise file_error(
+                self.path,
+                f"has {binary_size(len(text))} of JSON at byte {where} that are no events; no "
+                "profiler trace has so much there",
+            )
         try:
             found = decode_leniently(text)
         except MalformedError as error:
@@ -362,12 +386,7 @@ class TraceReader:
             items = found.get("traceEvents")
             items = items if isinstance(items, list) else []
             return [as_event(i, exact or self.exact) for i in items if isinstance(i, dict)]
-        found = {
-            key: getattr(tail, key)
-            for key in tail.__struct_fields__
-            if key != "traceEvents" and getattr(tail, key) is not None
-        }
-        self.header.update(found)
+        self.header.update(tail.header())
         return list(tail.traceEvents)
 
 

@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
+from gobrrr.capture.trace import MOST_RANKS
 from gobrrr.fleet.mapping import MappedFile
 from gobrrr.fleet.schema import FILES, FORMAT_VERSION, MAPPED, MERGED
 from gobrrr.fleet.sources import is_remote, path_safe
@@ -91,10 +92,10 @@ class FleetFolder:
                 f"{path} is a damaged fleet folder ({type(error).__name__}); make it again in a "
                 "new one"
             ) from None
-        if not all(map(_names_files, rows.values())):
+        if not all(map(_is_possible, rows.values())):
             raise InputError(
-                f"{path} lists files outside of it, and is damaged or not to be trusted; make it "
-                "again in a new folder"
+                f"{path} lists files outside of it or a run of too many ranks: it is damaged or "
+                "not to be trusted; make it again in a new folder"
             )
         if found != FORMAT_VERSION:
             raise InputError(
@@ -299,9 +300,10 @@ def _is_there(path: str) -> bool:
     return is_remote(path) or (Path(path).is_absolute() and Path(path).exists())
 
 
-def _names_files(row: FileRow) -> bool:
+def _is_possible(row: FileRow) -> bool:
     """Whether files in the folder can have its names: a list may come with a stranger's folder."""
-    return row.run == path_safe(row.run) and path_safe(row.stem) == row.stem
+    few = (row.world_size or 0) <= MOST_RANKS
+    return few and row.run == path_safe(row.run) and row.stem == path_safe(row.stem)
 
 
 def _second(row: FileRow, first: FileRow) -> FileRow:

@@ -86,7 +86,7 @@ def merge_run(folder: FleetFolder, run: str, rows: Sequence[FileRow]) -> RunFigu
     """
     kept, world_size, notices = _of_one_size(rows)
     ranks = [row.rank or 0 for row in kept]
-    missing = [rank for rank in range(world_size or 0) if rank not in set(ranks)]
+    missing = sorted(set(range(world_size or 0)).difference(ranks))
     steps = StepTable.of(folder.read("steps", run))
     calls = CallTable.of(folder.read("collectives", run))
     evidence = evidence_of_run(ranks, world_size, steps, calls)
