@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -363,6 +364,38 @@ def test_a_step_of_slurm_is_one_folder_whatever_starts_its_tasks(
     monkeypatch.setattr("os.getppid", lambda: next(parents))
     assert folder_of(environment, "77.0.") == folder_of(environment, "77.0.")
     assert folder_of(environment) != folder_of(environment)
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links here")
+@pytest.mark.parametrize("trap", ["link", "open to others", "file"])
+def test_a_folder_that_others_may_have_made_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    environment = {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
+    folder, elsewhere = folder_of(environment, "77.0."), tmp_path / "elsewhere"
+    folder.rmdir()
+    if trap == "link":
+        elsewhere.mkdir(mode=0o700)
+        folder.symlink_to(elsewhere)
+    elif trap == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    with pytest.raises(InputError, match="remove it, or set TMPDIR"):
+        folder_of(environment, "77.0.")
+
+
+@pytest.mark.parametrize("left", [b"{}", b"\xff\xfe", b'{"what": 1, "figures": []}', b"[" * 10**5])
+def test_a_message_of_somebody_else_is_dropped(tmp_path: Path, left: bytes) -> None:
+    first, second = _ranks(tmp_path)
+    _together(first.join, second.join)
+    second.post("round1/1", left)
+    assert first.agree("timing", {"ops": 1.0}) == {"ops": 1.0}
+    assert "none of gobrrr's" in first.alone
+    second.post("here/1", left)
+    assert first.why_gone(1) == ""
 
 
 def test_the_last_rank_removes_what_they_left(tmp_path: Path) -> None:

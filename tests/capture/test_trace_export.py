@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +131,28 @@ def test_a_copy_with_tracks_reads_the_same_and_has_them(
     assert tiled == pytest.approx(float((timeline.steps[-1, 1] - timeline.steps[0, 0]) / 1000))
 
 
-def test_a_copy_with_tracks_drops_private_fields_beside_the_events(tmp_path: Path) -> None:
-    trace = private_trace()
-    trace.events = trace.events[3:4]
-    source, target = trace.write(tmp_path), tmp_path / "out.json"
+def test_a_copy_with_tracks_drops_what_is_private_too(tmp_path: Path) -> None:
+    source, target = private_trace().write(tmp_path), tmp_path / "out.json"
     write_with_tracks(source, target, ())
     assert "s3cret" not in target.read_text()
+
+
+@pytest.mark.parametrize("write", [write_scrubbed, partial(write_with_tracks, tracks=())])
+def test_names_of_processes_and_threads_stay_if_they_are_usual_ones(
+    tmp_path: Path, write: Callable[[Path, Path], None]
+) -> None:
+    trace = WrittenTrace()
+    trace.launch("k", 0, 3, 2, correlation=1)
+    harmless = ["python3", "stream 7 ", "thread 8 (pt_autograd_0)", "PyTorch Profiler (0)"]
+    private = ["train.py --token=s3cret", "gpu-host-17", "thread 8 (s3cret)", "python3 -m s3cret"]
+    for name in harmless + private:
+        trace.events.append(
+            {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "ts": 0, "args": {"name": name}}
+        )
+    target = tmp_path / "out.json"
+    write(trace.write(tmp_path), target)
+    named = [e for e in read_json(target)["traceEvents"] if e["name"] == "process_name"]
+    assert [e["args"]["name"] for e in named if e["args"]["name"] != "gobrrr"] == harmless
 
 
 def test_times_beyond_a_double_survive(tmp_path: Path) -> None:

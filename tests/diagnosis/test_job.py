@@ -402,6 +402,9 @@ def test_ranks_without_a_diagnosis_are_named_with_the_reason(data: Path) -> None
         "has no diagnosis (the script ended during warm-up)."
     ) in merged.notices
     assert merge({}, {0: "gone"}, 1) is None
+    told = merge({0: _record(0, own), 1: b'{"rank": "one"}'}, {}, 2)
+    assert told is not None and told.job is not None
+    assert told.job.missing == {"1": "what came as the diagnosis of rank 1 is none"}
 
 
 def test_of_ranks_that_took_other_steps_nobody_is_named(data: Path) -> None:

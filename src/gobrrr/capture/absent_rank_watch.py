@@ -19,6 +19,7 @@ import msgspec
 
 from gobrrr.capture.call_in_progress import CallInProgress, call_in_progress
 from gobrrr.capture.job import Job
+from gobrrr.capture.job_boards import message_of
 from gobrrr.capture.sampler import MainThreadAsker
 from gobrrr.capture.source_lines import blamed_line
 from gobrrr.capture.thread_effort import ThreadEffort, effort_of
@@ -183,8 +184,7 @@ class AbsentRankWatch:
             self._say(text)
 
     def _question(self) -> Question | None:
-        message = self._job.read(_QUESTION)
-        return None if message is None else msgspec.json.decode(message, type=Question)
+        return message_of(self._job.read(_QUESTION), Question)
 
     def _answer(self, own: CallInProgress | None) -> Answer:
         if own is None:
@@ -202,9 +202,9 @@ class AbsentRankWatch:
         for rank in range(self._job.world_size):
             if rank == self._job.rank:
                 continue
-            message = self._job.read(_answer_key(question, rank))
-            if message is not None:
-                answers[rank] = msgspec.json.decode(message, type=Answer)
+            answer = message_of(self._job.read(_answer_key(question, rank)), Answer)
+            if answer is not None:
+                answers[rank] = answer
             elif why := self._job.why_gone(rank):
                 gone[rank] = why
         return answers, gone

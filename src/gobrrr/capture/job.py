@@ -22,6 +22,7 @@ from gobrrr.capture.job_boards import (
     FolderBoard,
     StoreBoard,
     folder_of,
+    message_of,
     store_of_program,
 )
 from gobrrr.capture.job_hosts import place_of
@@ -37,6 +38,13 @@ _STEPS_APART = 5
 
 # What keeps a rank from doing something, as a clause; "" if nothing does.
 _Why = Callable[[Board, int], str]
+
+
+class _Figures(msgspec.Struct, frozen=True):
+    """What a rank says of itself where all come by."""
+
+    what: str
+    figures: dict[str, float]
 
 
 class Job:
@@ -130,7 +138,7 @@ class Job:
         self.join()
         self._rounds += 1
         key = f"round{self._rounds}"
-        message = msgspec.json.encode({"what": what, "figures": dict(own)})
+        message = msgspec.json.encode(_Figures(what, dict(own)))
         # Steps may be longer than the limit, and ranks a step apart.
         limit_s = max(self._limit_s, _STEPS_APART * own.get("step_s", 0.0))
         self.post(f"{key}/{self.rank}", message)
@@ -139,14 +147,17 @@ class Job:
             self.go_alone(next(iter(why.values())))
         figures = dict(own)
         for rank, text in said.items():
-            other = msgspec.json.decode(text)
-            if other["what"] != what:
+            other = message_of(text, _Figures)
+            if other is None:
+                self.go_alone(f"a message of rank {rank} is none of gobrrr's")
+                return dict(own)
+            if other.what != what:
                 self.go_alone(
-                    f"rank {rank} is at {other['what']} while rank {self.rank} is at {what}: "
+                    f"rank {rank} is at {other.what} while rank {self.rank} is at {what}: "
                     "they do not run the same steps"
                 )
                 return dict(own)
-            for name, value in other["figures"].items():
+            for name, value in other.figures.items():
                 figures[name] = max(value, figures.get(name, value))
         return dict(own) if self.alone else figures
 
@@ -205,7 +216,7 @@ class Job:
         """Why a rank agrees on nothing more."""
         message = board.read(f"alone/{rank}")
         if message is not None:
-            return f"rank {rank} continues without the others ({message.decode()})"
+            return f"rank {rank} continues without the others ({message.decode(errors='replace')})"
         ended, found = _end_of(board, rank), _presence(board, rank)
         if ended or found is None:
             return ended
@@ -239,10 +250,9 @@ class Job:
         """How a rank has ended; empty if it has not, as far as this one can see."""
         how = self.read(f"ended/{rank}")
         if how is not None:
-            return f"ended: {how.decode()}"
-        there = self.read(f"here/{rank}")
-        dead = there is not None and msgspec.json.decode(there, type=Presence).is_dead
-        return "ended" if dead else ""
+            return f"ended: {how.decode(errors='replace')}"
+        there = message_of(self.read(f"here/{rank}"), Presence)
+        return "ended" if there is not None and there.is_dead else ""
 
     def waits_in(self, call: str) -> None:
         """Which call this rank has been waiting for others in; empty: it does not any more."""
@@ -273,7 +283,7 @@ class Job:
             how = _end_of(board, rank)
             if not how:
                 if self._over and self._only_waits_are_left(board):
-                    call = (board.read(f"waits/{rank}") or b"").decode()
+                    call = (board.read(f"waits/{rank}") or b"").decode(errors="replace")
                     return (
                         f"rank {rank} waits in {call}, perhaps for this one, whose script is over"
                     )
@@ -333,7 +343,7 @@ def _end_of(board: Board, rank: int) -> str:
     """How the program of a rank, or its process, has ended; empty if it has not."""
     how = board.read(f"ended/{rank}")
     if how is not None:
-        return f"rank {rank} has ended ({how.decode()})"
+        return f"rank {rank} has ended ({how.decode(errors='replace')})"
     found = _presence(board, rank)
     return f"the process of rank {rank} has ended" if found is not None and found.is_dead else ""
 
@@ -345,8 +355,7 @@ def _has_gone(board: Board, rank: int) -> bool:
 
 
 def _presence(board: Board, rank: int) -> Presence | None:
-    there = board.read(f"here/{rank}")
-    return None if there is None else msgspec.json.decode(there, type=Presence)
+    return message_of(board.read(f"here/{rank}"), Presence)
 
 
 def _late(board: Board, key: str, rank: int, limit_s: float) -> str:

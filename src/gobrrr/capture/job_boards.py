@@ -7,13 +7,16 @@ import math
 import os
 import queue
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from gobrrr.capture.joined_group import joined_distributed
 from gobrrr.capture.own_thread import OwnThread
@@ -37,6 +40,8 @@ _PAUSES_S = (0.1, 1.0)
 # How long a connection may take to be made.
 _CONNECT_LIMIT_S = 5.0
 
+_Kind = TypeVar("_Kind")
+
 
 class BoardLostError(Exception):
     """No message can be left any more; a clause that says why."""
@@ -52,6 +57,16 @@ class Board(Protocol):
     def read(self, key: str) -> bytes | None:
         """The message, or ``None`` while there is none. Raises BoardLostError."""
         ...
+
+
+def message_of(text: bytes | None, kind: type[_Kind]) -> _Kind | None:
+    """A message as what it should be; ``None``: there is none, or somebody else left another."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -267,9 +282,18 @@ def folder_of(environment: Mapping[str, str], start: str = "") -> Path:
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir()) / f"{JOB_FOLDER}-{user}-{digest}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if hasattr(os, "getuid") and folder.stat().st_uid != user:
+    # Its name can be guessed, and others may write where it stands.
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror or error}; remove it, or set TMPDIR") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise InputError(f"{folder} is a link and no folder; remove it, or set TMPDIR")
+    if hasattr(os, "getuid") and found.st_uid != user:
         raise InputError(f"{folder} belongs to another user; remove it, or set TMPDIR")
+    if found.st_mode & 0o077 and os.name == "posix":
+        raise InputError(f"{folder} is open to other users; remove it, or set TMPDIR")
     return folder
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from gobrrr.capture.job_boards import JOB_FOLDER, BoardLostError, FolderBoard
+from gobrrr.capture.job_boards import JOB_FOLDER, BoardLostError, FolderBoard, message_of
 from gobrrr.capture.job_hosts import Place
 
 _POLL_FROM_S, _POLL_TO_S = 0.0005, 0.02
@@ -89,9 +89,8 @@ class RanksOfHost:
     def wait_for_first(self, what: str, limit_s: float) -> None:
         """Until the first has said ``what``, or has ended, or the limit; not if none has come."""
         if poll(lambda: self.board.read("first") is not None, _CLAIM_LIMIT_S):
-            told = self.board.read("first")
             # Its process: the rank that an earlier job left here lives again.
-            first = None if told is None else msgspec.json.decode(told, type=Presence)
+            first = message_of(self.board.read("first"), Presence)
             poll(
                 lambda: self.board.read(what) is not None or (first is not None and first.is_dead),
                 limit_s,
@@ -160,9 +159,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _there(board: FolderBoard) -> dict[int, Presence]:
-    found = [board.read(f"local/{name}") for name in board.names("local")]
-    present = [msgspec.json.decode(each, type=Presence) for each in found if each is not None]
-    return {each.rank: each for each in present}
+    found = [message_of(board.read(f"local/{name}"), Presence) for name in board.names("local")]
+    return {each.rank: each for each in found if each is not None}
 
 
 def _is_old(folder: Path) -> bool:

@@ -1,8 +1,8 @@
 """A trace written out again: with gobrrr's findings as tracks, or cleaned so that it can be shared.
 
-Both copy event by event in bounded memory. Both write only the top-level fields that are known to
-be harmless: what a profiler's user put into ``metadata`` (public traces hold access tokens there),
-environments and host names stay behind.
+Both copy event by event in bounded memory, and only what gobrrr reads, by an allow-list: what a
+profiler's user put into ``metadata`` (public traces hold access tokens there), environments, host
+names and commands stay behind, whoever is given the copy.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ def write_with_tracks(
 ) -> None:
     """Copies a trace and adds tracks, for ui.perfetto.dev; gzip if ``target`` ends in ``.gz``.
 
+    What is copied is what ``write_scrubbed`` copies.
+
     Raises ``InputError`` if the source cannot be read or the target not written.
     """
-    _rewrite(Path(source), Path(target), lambda item: item, _track_events(tracks))
+    _rewrite(Path(source), Path(target), lambda item: _scrubbed(item, False), _track_events(tracks))
 
 
 def write_scrubbed(
@@ -232,8 +234,15 @@ _ARGUMENT_KEYS = frozenset(
      "num_warps", "num_stages", "graph id", "graph node id", "finished", "sort_index", "labels")
 )  # fmt: skip
 # Metadata events say how to lay a trace out; names of processes may hold a host or a command.
-_LAYOUT_EVENTS = frozenset(("process_sort_index", "thread_sort_index", "process_labels"))
-_HARMLESS_LABEL = re.compile(r"^(?:CPU|GPU \d+)$")
+_LAYOUT_EVENTS = frozenset(
+    ("process_sort_index", "thread_sort_index", "process_labels", "process_name", "thread_name")
+)
+# PyTorch gives its own threads names such as pt_autograd_0.
+_PYTHON = r"(?:python[\d.]*|pt_\w+)"
+_HARMLESS_LABEL = re.compile(
+    rf"(?:CPU|GPU \d+|{_PYTHON}|PyTorch Profiler(?: \(\d+\))?|"
+    rf"(?:stream|thread) \d+(?: \({_PYTHON}\))?) ?"
+)
 # A recorded value that is a number, a truth value or a list of them; other strings may be anything.
 _PLAIN_VALUE = re.compile(r"^[\[\]\d\s,.eE+\-]*$|^\[?(?:(?:True|False|None|inf|nan)(?:, )?)*\]?$")
 
@@ -247,13 +256,16 @@ def _scrubbed(item: Any, paths: bool) -> dict[str, Any] | None:
     if event.get("ph") == "M":
         if str(event.get("name")) not in _LAYOUT_EVENTS:
             return None
-        if "labels" in args and not _HARMLESS_LABEL.match(str(args["labels"])):
+        labels = [str(args[key]) for key in ("labels", "name") if key in args]
+        if not all(map(_HARMLESS_LABEL.fullmatch, labels)):
             return None
     kept = {key: event[key] for key in _EVENT_KEYS if key in event}
     if isinstance(item, msgspec.Raw):
         # Times stay as written, digit by digit.
         kept.update(msgspec.json.decode(item, type=_Times).texts())
     allowed = {key: args[key] for key in args if key in _ARGUMENT_KEYS}
+    if event.get("ph") == "M" and "name" in args:
+        allowed["name"] = args["name"]
     values = allowed.get("Concrete Inputs")
     if isinstance(values, list):
         allowed["Concrete Inputs"] = [

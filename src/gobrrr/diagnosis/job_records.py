@@ -8,8 +8,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
@@ -19,6 +17,7 @@ from gobrrr.attribution.rank_record import RankRecord, record_of_device, record_
 from gobrrr.attribution.rank_spans import spans_of_device, spans_of_lane
 from gobrrr.capture.farewell import asked_to_end
 from gobrrr.capture.job import MEETING_LIMIT_S, RESULT_LIMIT_S, Job
+from gobrrr.capture.job_boards import message_of
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.rank_of_job import RankOfJob
 from gobrrr.capture.script_run import ScriptEnd
@@ -107,8 +106,8 @@ def _diagnosis_of_ranks(
     said, missing = job.results(limit_s, of_ended=of_ended)
     merged = merge(said, missing, job.world_size)
     if rank.perfetto is not None:
-        found = [msgspec.json.decode(said[i], type=RankRecord) for i in sorted(said)]
-        _write_trace(rank.perfetto, [each for each in found if each.steps], merged)
+        found = [message_of(said[i], RankRecord) for i in sorted(said)]
+        _write_trace(rank.perfetto, [each for each in found if each and each.steps], merged)
     if merged is not None:
         job.reported()
     return merged
@@ -183,8 +182,10 @@ def merge(
     why = dict(missing)
     records: list[RankRecord] = []
     for rank in sorted(said):
-        record = msgspec.json.decode(said[rank], type=RankRecord)
-        if record.diagnosis:
+        record = message_of(said[rank], RankRecord)
+        if record is None:
+            why[rank] = f"what came as the diagnosis of rank {rank} is none"
+        elif record.diagnosis:
             records.append(record)
         else:
             why[rank] = f"rank {rank} has no diagnosis ({record.problem.rstrip('.')})"
