@@ -1,9 +1,10 @@
 """The figures that README and docs state, each read from the result file that it rests on.
 
-``python benchmarks/claims.py --check`` fails when a text and its file differ, when a figure
-averages what was fitted with what was not, when the code behind a file has changed (or nothing
-tells whether it has) and the claim does not say so, or when a figure stands in a checked section
-without a claim. ``--write`` remakes ``docs/evidence.md`` and ``docs/gpu-status.md`` (by
+``python benchmarks/claims.py --check`` fails when a text and its file differ, when a file's
+summary is not what its rows give (``recompute.py``), when the README states a stale figure, when a
+figure averages what was fitted with what was not, when the code behind a file has changed (or
+nothing tells whether it has) and the claim does not say so, or when a figure stands in a checked
+section without a claim. ``--write`` remakes ``docs/evidence.md`` and ``docs/gpu-status.md`` (by
 ``gpu/status.py``). ``claims.toml`` is the list: claims, and as ``[[condition]]`` the figures that
 are no results. Both need git and the whole history.
 """
@@ -17,6 +18,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from benchmarks.command import sources  # noqa: E402
 from benchmarks.figures import as_written, figure_at  # noqa: E402
 from benchmarks.history import NoHistoryError, git, in_history  # noqa: E402
 from benchmarks.prediction_kernels.accuracy import markdown  # noqa: E402
+from benchmarks.recompute import differences, with_recomputed  # noqa: E402
 
 LIST = ROOT / "benchmarks" / "claims.toml"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -39,6 +42,7 @@ WHOLE = ""
 # Every figure with a unit in these sections of a text must belong to a claim or be a condition.
 COVERED = {
     "README.md": (WHOLE,),
+    "docs/measured.md": (WHOLE,),
     "docs/fixing.md": ("## Memory against time", "## How good the predictions are"),
     "docs/fleet.md": ("## Speed and memory",),
     "docs/how-it-measures.md": ("## How far off it is",),
@@ -213,10 +217,22 @@ def read_claims(path: Path = LIST) -> list[Claim]:
             raise ClaimError(f"{name}: there is no benchmarks/results/{row.get('file')}")
         row = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
         try:
-            claims.append(Claim(name, **row, result=json.loads(file.read_text())))
+            claims.append(Claim(name, **row, result=with_recomputed(_loaded(file))))
         except TypeError as error:
             raise ClaimError(f"{name}: {error}") from error
     return claims
+
+
+@cache
+def _loaded(file: Path) -> Any:
+    return json.loads(file.read_text())
+
+
+def _sums(claims: Iterable[Claim]) -> Iterator[str]:
+    """Files whose summary is not what their rows give."""
+    for name in sorted({claim.file for claim in claims}):
+        for difference in differences(_loaded(RESULTS / name)):
+            yield f"benchmarks/results/{name}: {difference}"
 
 
 def read_conditions(path: Path = LIST) -> list[Condition]:
@@ -250,6 +266,11 @@ def problems(
 
 
 def _age(claim: Claim) -> Iterator[str]:
+    if claim.stale and "README.md" in claim.where:
+        yield (
+            f"{claim.name}: the README states what was measured on other code than is beside it: "
+            "measure again, or move it to docs/measured.md"
+        )
     changed = claim.changed_since()
     if changed is None and not claim.stale:
         made = "does not say on which commit it was made"
@@ -374,7 +395,7 @@ def main() -> int:
             EVIDENCE.write_text(page)
             status.PAGE.write_text(status.page())
             return 0
-        found = list(problems(claims, conditions=conditions))
+        found = [*problems(claims, conditions=conditions), *_sums(claims)]
         found += [*accuracy_problems(), *status.problems()]
         if not EVIDENCE.is_file() or EVIDENCE.read_text() != page:
             found.append("docs/evidence.md is not what benchmarks/claims.py --write makes")

@@ -177,10 +177,11 @@ def _graphs(process: Process) -> float | None:
         return None
 
 
-def _write(record: Record, known: dict[str, Any], note: str) -> dict[str, Any]:
+def summary(programs: list[dict[str, Any]]) -> dict[str, Any]:
+    """By group, how often what fix compiled is as fast as what was compiled by hand."""
     groups: dict[str, Any] = {}
     for group in map(str.lower, GROUPS):
-        of_group = [p for p in known.values() if p["group"] == group]
+        of_group = [p for p in programs if p["group"] == group]
         speeds = {
             p["name"]: p["by_fix_over_by_hand"] for p in of_group if "by_fix_over_by_hand" in p
         }
@@ -192,11 +193,15 @@ def _write(record: Record, known: dict[str, Any], note: str) -> dict[str, Any]:
                 p["name"] for p in of_group if not all(p["graphs"].get("by fix", [None]))
             ],
         }
+    return groups
+
+
+def _write(record: Record, known: dict[str, Any], note: str) -> dict[str, Any]:
     made = record.whole(
         {
             "settings": {"threads": 1, "processes_a_side": PROCESSES},
             "note": note,
-            "summary": groups,
+            "summary": summary(list(known.values())),
             "programs": list(known.values()),
         }
     )

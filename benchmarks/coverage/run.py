@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -185,14 +185,18 @@ def main() -> None:
                 f"{row.flop_counter_flops / 1e9:.3f})  {list(row.unmodelled_s)[:3]}",
                 flush=True,
             )
+    print(json.dumps(summary(rows)))
+    record.write({"summary": summary(rows), "rows": [asdict(row) for row in rows]})
+
+
+def summary(rows: Sequence[Coverage]) -> dict[str, Any]:
+    """The least share of kernel time with a formula, and of which network and step."""
     worst = min(rows, key=lambda row: row.modelled_fraction)
-    summary = {
+    return {
         "worst": worst.modelled_fraction,
         "worst_of": f"{worst.network}, {worst.kind}",
         "at_least_99_percent": all(row.modelled_fraction >= 0.99 for row in rows),
     }
-    print(json.dumps(summary))
-    record.write({"summary": summary, "rows": [asdict(row) for row in rows]})
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from benchmarks.fixes.again import MODES, TIE, outcome
+from benchmarks.fixes.again import MODES, outcome
 
 TOLD = ("faster", "same", "slower")
 
@@ -100,11 +100,15 @@ def _again_errors(programs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _errors(rows: list[dict[str, Any]]) -> dict[str, float] | None:
-    """|predicted - measured saving| in parts of the step, over tried fixes."""
+    """|predicted - measured saving| in parts of the step, over tried fixes.
+
+    Beside it how wide the intervals are, and how far off it would be to predict no saving at all.
+    """
     if not rows:
         return None
     errors = sorted(abs(r["expected"] - r["saved"]) for r in rows)
-    inside = [r["low"] - TIE <= r["saved"] <= r["high"] + TIE for r in rows]
+    inside = [r["low"] <= r["saved"] <= r["high"] for r in rows]
+    widths = sorted(r["high"] - r["low"] for r in rows)
     return {
         "n": len(errors),
         "median": median(errors),
@@ -113,4 +117,7 @@ def _errors(rows: list[dict[str, Any]]) -> dict[str, float] | None:
         "p90": errors[int(0.9 * (len(errors) - 1))],
         "worst": errors[-1],
         "inside_low_to_high": sum(inside) / len(inside),
+        "median_width": median(widths),
+        "p90_width": widths[int(0.9 * (len(widths) - 1))],
+        "median_of_no_saving": median(abs(r["saved"]) for r in rows),
     }

@@ -52,8 +52,12 @@ def main() -> None:
         mark = "right" if last["right"] else f"WRONG, it is {last['regime']}"
         found = last["found"] or "no verdict"
         print(f"{name:24} {found:10} {mark}  {last['share_of_right_level']:.0%}", flush=True)
-        summary = {"programs": len(rows), "right": sum(row["right"] for row in rows)}
-        record.write({"summary": summary, "rows": rows})
+        record.write({"summary": summary(rows), "rows": rows})
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many programs were told right."""
+    return {"programs": len(rows), "right": sum(row["right"] for row in rows)}
 
 
 if __name__ == "__main__":
