@@ -82,6 +82,17 @@ def _ranks(result: Result) -> Result:
     return made
 
 
+def _kernels(result: Result) -> Result:
+    """Where a roofline with two fitted numbers is nearer to the unseen times than the model is."""
+    rows = [row for row in result["table"] if row.get("refitted_roofline_unseen")]
+    better = [
+        row
+        for row in rows
+        if row["refitted_roofline_unseen"]["median_error"] < row["unseen"]["median_error"]
+    ]
+    return {"summary": {"kinds": len(rows), "refitted_roofline_is_nearer": len(better)}}
+
+
 TOPICS: dict[str, Callable[[Result], Result]] = {
     "alone": _plain("alone.run"),
     "causes": _plain("causes.score"),
@@ -90,6 +101,7 @@ TOPICS: dict[str, Callable[[Result], Result]] = {
     "fixes": _fixes,
     "fleet": _plain("fleet.run"),
     "hosts": _plain("hosts.run", "outcomes"),
+    "prediction_kernels": _kernels,
     "prediction_host": _typed("prediction_host.run", "Row"),
     "public_scripts": _plain("public_scripts.run"),
     "ranks": _ranks,

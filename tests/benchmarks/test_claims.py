@@ -58,9 +58,9 @@ def test_a_summary_that_its_rows_do_not_give_is_found(name: str) -> None:
     pytest.importorskip("torch")
     result = json.loads((claims.RESULTS / name).read_text())
     again = recompute.recomputed(result)
-    if not again:
-        pytest.skip("nothing makes its summary again")
     assert list(recompute.differences(result)) == []
+    if not again.get("summary", {}).keys() & result.get("summary", {}).keys():
+        pytest.skip("nothing makes its summary again")
 
     def wrong(value: object) -> object:
         if isinstance(value, dict):
