@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,27 @@ def test_what_does_not_grow_is_overhead_beside_kernels_of_unknown_work() -> None
     found = compare_growth(single, doubled, [1_000_000] * 5, [1_500_000] * 5)
     assert found.overhead_s == pytest.approx(5e-4)
     assert found.agrees
+
+
+def test_without_known_work_that_grows_nothing_is_tested() -> None:
+    """A copy of the split would agree with itself."""
+    single = side([3e5, 2e5], [np.nan, np.nan], 5e-4)
+    doubled = side([6e5, 4e5], [np.nan, np.nan], 5e-4)
+    for twice_ns in (1_500_000, 1_000_000, 2_900_000):
+        found = compare_growth(single, doubled, [1_000_000] * 5, [twice_ns] * 5)
+        assert found.agrees is None and found.overhead_s is None
+        assert "agrees" not in found.sentence and "says nothing" in found.sentence
+
+
+@pytest.mark.parametrize(("twice_ns", "agrees"), [(1_000_000, True), (1_400_000, False)])
+def test_kernels_that_hide_behind_the_host_are_held_to_a_step_that_does_not_grow(
+    twice_ns: int, agrees: bool
+) -> None:
+    single = replace(side([1e5, 1e5], [1e5, 1e5], 8e-4), hidden_s=8e-4)
+    doubled = side([2e5, 2e5], [2e5, 2e5], 6e-4)
+    found = compare_growth(single, doubled, [1_000_000] * 5, [twice_ns] * 5)
+    assert found.agrees is agrees and found.overhead_s is None
+    assert found.expected_s == pytest.approx(1e-3)
 
 
 def test_sizes_that_run_other_ops_are_not_compared() -> None:

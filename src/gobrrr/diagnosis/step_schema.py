@@ -70,15 +70,19 @@ class GrowthRow(Record, kw_only=True):
 
 
 class BatchDoubling(Record, kw_only=True):
-    """The article's test: what did not grow with the data, and has no other reason, is overhead."""
+    """The article's test: what did not grow with the data, and has no other reason, is overhead.
+
+    ``agrees``: with the split; ``None``: no kernel of known work grew, so that nothing was tested.
+    ``overhead_s`` is ``None`` then, and where all that grows hides behind a host's work.
+    """
 
     time_s: Spread
     doubled_time_s: Spread
     ratio: float
     work_ratio: float | None
     expected_s: float | None
-    overhead_s: float
+    overhead_s: float | None
     split_overhead_s: float
-    agrees: bool
+    agrees: bool | None
     sentence: str
     ops: list[GrowthRow] = []

@@ -99,7 +99,7 @@ class GrowthView:
 
     sentence: str
     bars: tuple[tuple[str, str, float, str], ...]
-    agrees: bool
+    agrees: bool | None
     table: TextTable
 
 
