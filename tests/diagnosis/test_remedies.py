@@ -300,11 +300,19 @@ def test_an_op_of_many_shapes_is_named_as_a_whole(made, data):
     diagnosis = made({"compute.matrix.below": 1.0})
     row = load(data / "training.json").ops[0]
     diagnosis.ops = [
-        replace(row, name="aten::mm", regime="compute", shapes=f"({n},8)x(8,8)", time_s=0.02)
+        replace(
+            row,
+            name="aten::mm",
+            regime="compute",
+            shapes=f"({n},8)x(8,8)",
+            time_s=0.02,
+            kernel_s=0.02,
+            page_faults_s=0.0,
+        )
         for n in range(40)
     ]
     assert "aten::mm takes 80 % of the step, on 40 different shapes." in verdict_of(diagnosis)
-    diagnosis.ops[0].time_s = 0.2
+    diagnosis.ops[0].time_s = diagnosis.ops[0].kernel_s = 0.2
     assert "aten::mm (0,8)x(8,8) alone takes 20 % of the step" in verdict_of(diagnosis)
 
 
@@ -317,3 +325,16 @@ def test_of_kernels_that_nothing_is_known_of_nothing_is_promised(made, unmodelle
     )  # fmt: skip
     found.regime = "overhead"
     assert ("would save no more" in verdict_of(found)) is said
+
+
+SIZES = [(20e-6, 1e-4, True), (20e-6, 0.5, False), (1e-3, 1e-4, False)]
+
+
+@pytest.mark.parametrize("leaf", ["compute.matrix.below", "memory.device.below"])
+@pytest.mark.parametrize(("kernel_s", "roof", "small"), SIZES)
+def test_kernels_too_small_for_a_ceiling_are_said_to_be_so(made, data, leaf, kernel_s, roof, small):
+    diagnosis, (row, *_) = made({leaf: 1.0}), load(data / "training.json").ops
+    diagnosis.device = replace(diagnosis.device, kind="cuda")
+    level = leaf.partition(".")[0]
+    diagnosis.ops = [replace(row, regime=level, count=1, kernel_s=kernel_s, roof_fraction=roof)]
+    assert ("too small" in remedy_of(diagnosis, level)) is small

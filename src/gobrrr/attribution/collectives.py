@@ -267,7 +267,10 @@ def _figures(
             matched[i].complete[of] = complete
         wait = tuple(beyond.mean(axis=1).tolist())
         skew = float(beyond.max(axis=0).mean())
-        last = ranks[int(np.bincount(came_last).argmax())]
+        # In most calls, and after all others: equal ones have none.
+        often = np.bincount(came_last[beyond.max(axis=0) > 0], minlength=1)
+        if often.max() > 0.5 * len(came_last):
+            last = ranks[int(often.argmax())]
         transfer = float(table.min(axis=0).mean()) if complete else None
     moved = np.concatenate([timelines[i].kernels.bytes_moved[of] for i, of in zip(members, rows)])
     size_bytes = round(float(moved.mean())) if (moved >= 0).all() else None

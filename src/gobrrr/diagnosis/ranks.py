@@ -123,6 +123,10 @@ def rank_rows(result: RankComparison, found: Sequence[DeviceAttribution]) -> lis
     return rows
 
 
+# Steps of ranks that differ by less are told to take as long as each other.
+_ALIKE = 0.01
+
+
 def pace_of(result: RankComparison) -> str:
     """The sentence of the verdict about the rank that sets the pace; empty if none does."""
     if result.slowest is None:
@@ -135,7 +139,12 @@ def pace_of(result: RankComparison) -> str:
 def rank_notices(timelines: Sequence[Timeline], result: RankComparison, shown: int) -> list[str]:
     """What a reader of the diagnosis of one rank has to know of the others."""
     rank = result.ranks[shown].rank
-    which = "for which the others wait" if result.slowest is not None else "whose step is longest"
+    lengths = [each.attribution.step_ns for each in result.ranks]
+    which = "whose step is longest"
+    if result.slowest is not None:
+        which = "for which the others wait"
+    elif max(lengths) < (1 + _ALIKE) * min(lengths):
+        which = "whose step takes as long as the others'"
     notices = [shown_rank_notice(rank, which)]
     if all(timeline.world_size is None for timeline in timelines):
         notices.append(

@@ -192,7 +192,29 @@ def _faster_dtype(diagnosis: Diagnosis) -> _Option | None:
 _LOWER = ("bf16_autocast", "fp16_autocast", "bf16_storage", "bf16_matmul", "tf32")
 
 
+_LARGER = (
+    "its kernels are too small to come near a ceiling (latency): fewer and larger ones help, by a "
+    "larger batch or by fusing"
+)
+# A kernel of a GPU that takes less, at less of its roof, waits for latencies.
+_SHORT_S, _FAR_BELOW = 50e-6, 0.05
+
+
+def _too_small(diagnosis: Diagnosis, level: str) -> bool:
+    """Whether most of a level's time on a GPU is in kernels that no other kernel would speed up."""
+    if diagnosis.device.kind == "cpu":
+        return False
+    spent = {False: 0.0, True: 0.0}
+    for row in diagnosis.ops:
+        if row.regime == level and row.count and row.roof_fraction is not None:
+            small = row.kernel_s < _SHORT_S * row.count and row.roof_fraction < _FAR_BELOW
+            spent[small] += row.kernel_s
+    return spent[True] > spent[False]
+
+
 def _other_kernels(diagnosis: Diagnosis) -> str:
+    if _too_small(diagnosis, "compute"):
+        return _LARGER
     words = "below the ceiling, another kernel, layout, library or shape helps"
     wider = _wider_dtype(diagnosis)
     return f"{words}, and so does {wider}" if wider else words
@@ -245,6 +267,8 @@ def _fusing(diagnosis: Diagnosis) -> _Option | None:
 
 
 def _other_passes(diagnosis: Diagnosis) -> str:
+    if _too_small(diagnosis, "memory"):
+        return _LARGER
     fused = ", or fusing ops," if _open(diagnosis, _fusing(diagnosis)) else ""
     return f"below the ceiling, another kernel or layout{fused} helps"
 

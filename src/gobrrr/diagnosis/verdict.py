@@ -249,13 +249,13 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
     largest = rows[0]
     text = _many_shapes(rows, step_s)
     if not text:
-        text = f"{_named(largest)} alone takes {percent(largest.time_s / step_s)} of the step"
+        text = f"{_named(largest)} alone takes {percent(_in_level(largest) / step_s)} of the step"
         if largest.unit in LIMITS:
             text += f", bound by {largest.unit}"
         text += _of_roof(largest)
     slow = max(rows, key=lambda row: row.below_s or 0.0)
     if slow is not largest and (slow.below_s or 0.0) > WORTH_NAMING_SLOW * step_s:
-        share = percent(slow.time_s / step_s)
+        share = percent(_in_level(slow) / step_s)
         text += f"; the most time below the ceiling is in {_named(slow)}, {share} of the step"
         text += _of_roof(slow)
     if regime == "memory":
@@ -273,11 +273,16 @@ def _many_shapes(rows: Sequence[OpRow], step_s: float) -> str:
     for row in rows:
         of_name[row.name].append(row)
     found = max(of_name.values(), key=lambda same: sum(row.time_s for row in same))
-    time_s, shapes = sum(row.time_s for row in found), len({row.shapes for row in found})
+    time_s, shapes = sum(map(_in_level, found)), len({row.shapes for row in found})
     if shapes < 3 or time_s < WORTH_NAMING_ALONE * step_s:
         return ""
     name, share = short_kernel_name(found[0].name), percent(time_s / step_s)
     return f"{name} takes {share} of the step, on {shapes} different shapes"
+
+
+def _in_level(row: OpRow) -> float:
+    """Seconds of an op in the level that it is bound by: fixed cost is overhead."""
+    return row.kernel_s - (row.page_faults_s if row.regime == "compute" else 0.0)
 
 
 def _named(row: OpRow) -> str:

@@ -239,12 +239,18 @@ def _lines(diagnosis: Diagnosis, leaf: str) -> str:
     return ", ".join(parts)
 
 
+_MOST_TIMES = 1000
+
+
 def speed_of_light(diagnosis: Diagnosis) -> str:
     """The step time at the ceilings, and the MFU; empty if neither is known."""
     scale, light_s = time_scale(diagnosis), diagnosis.speed_of_light_s
     parts = []
     if light_s is not None:
-        ratio = f" ({significant(diagnosis.accounted_s / light_s)}x)" if light_s else ""
+        times = diagnosis.accounted_s / light_s if light_s else 0.0
+        # Of a step that is hardly any work the factor says nothing more.
+        many = f" (over {_MOST_TIMES}x)" if times > _MOST_TIMES else f" ({significant(times)}x)"
+        ratio = many if light_s else ""
         parts.append(f"Speed of light {scale.text(light_s)}{ratio}: this work at the ceilings.")
     if diagnosis.mfu is not None:
         of = f" of the {diagnosis.mfu_dtype} peak" if diagnosis.mfu_dtype else ""
