@@ -93,6 +93,11 @@ def _kernels(result: Result) -> Result:
     return {"summary": {"kinds": len(rows), "refitted_roofline_is_nearer": len(better)}}
 
 
+def _strangers(result: Result) -> Result:
+    rows = [dict(zip(result["columns"], row)) for row in result["rows"]]
+    return {"summary": _of("strangers.run").summary(rows)}
+
+
 TOPICS: dict[str, Callable[[Result], Result]] = {
     "alone": _plain("alone.run"),
     "causes": _plain("causes.score"),
@@ -108,6 +113,7 @@ TOPICS: dict[str, Callable[[Result], Result]] = {
     "real_scripts": _plain("real_scripts.run", "runs"),
     "regimes": _plain("regimes.run"),
     "spikes": _spikes,
+    "strangers": _strangers,
 }
 
 
