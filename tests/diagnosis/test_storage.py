@@ -111,6 +111,7 @@ def test_unwritable_path(training: Diagnosis, tmp_path: Path, where: str, messag
         (b'{"schema_version": 1}', "missing required field"),
         (b'{"schema_version": 2}', r"newer gobrrr \(schema 2, this one reads up to 1\)"),
         (b'{"schema_version": 0}', "no gobrrr ever wrote"),
+        (b'{"schema_version": 1, "a": ' + b"[" * 100_000, "not complete JSON"),
     ],
 )
 def test_unreadable_content(tmp_path: Path, content: bytes, message: str) -> None:

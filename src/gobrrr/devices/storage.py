@@ -80,7 +80,7 @@ def ceilings_from_file(path: str | os.PathLike[str]) -> Ceilings:
     path = Path(path)
     try:
         content = msgspec.json.decode(path.read_bytes(), type=_File)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CeilingsFileError(f"{path.name} is not a ceilings file: {error}") from error
     if content.format != FORMAT:
         raise CeilingsFileError(

@@ -50,7 +50,7 @@ def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:
             f"{name} is not a gobrrr diagnosis (no schema_version); gobrrr run and gobrrr trace "
             "write one with --json, and gobrrr trace reads profiler traces"
         ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if data[:2] == _GZIP:
             raise InputError(
                 f"{name} is compressed: if it is a profiler trace, gobrrr trace reads it"
@@ -73,7 +73,7 @@ def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:
             fields = fields if migrate is None else migrate(fields)
         fields["schema_version"] = SCHEMA_VERSION
         return _with_all_leaves(msgspec.convert(fields, type=Diagnosis))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{name} is not a gobrrr diagnosis: {error}") from error
 
 

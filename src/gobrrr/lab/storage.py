@@ -44,7 +44,7 @@ def load_outcome(path: Path) -> Outcome:
         found = msgspec.json.decode(path.read_bytes(), type=Outcome)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path.name} is not a result of gobrrr lab: {error}") from error
     if found.format != FORMAT:
         raise InputError(f"{path.name} has format {found.format}; this gobrrr reads {FORMAT}")
