@@ -81,8 +81,10 @@ def test_a_formula_that_fails_on_a_whole_call_is_ours_to_mend() -> None:
     whole = OpCall("aten::native_group_norm", (ROWS, None, None, 1, 2, 3, "many", 1e-5), (ROWS,))
     assert work_of(whole) is None
     assert list(failed_formulas()) == ["aten::native_group_norm"]
-    (notice,) = failure_notices()
+    (notice,) = failure_notices([whole])
     assert "aten::native_group_norm" in notice and "a bug in gobrrr" in notice
+    # Of another program nothing is said, nor of a trace that leaves arguments out.
+    assert failure_notices([OpCall("aten::relu", (ROWS,), (ROWS,)), OpCall(whole.name, ())]) == []
     forget_failures()
     # A trace leaves arguments out, and results always.
     assert work_of(OpCall("aten::native_group_norm", whole.args)) is None

@@ -6,7 +6,7 @@ prediction, a trace carried to another device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -47,6 +47,7 @@ from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
 from gobrrr.measure.load import TAKEN_AWAY as MOST_TAKEN_AWAY
 from gobrrr.timeline.collector import uncollected
 from gobrrr.timeline.data import PHASE_NAMES, Phase
+from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent, time_text
 from gobrrr.work.registry import failure_notices
 
@@ -145,7 +146,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
             Concurrent(thread=op.thread, name=op.name, time_s=op.duration_ns * 1e-9)
             for op in step.concurrent
         ],
-        notices=[*wrong, *step.notices, *failure_notices()],
+        notices=[*wrong, *step.notices, *failure_notices(_unknown(ops))],
         counters={**step.counters, **_work_done(ops)},
     )
     diagnosis.verdict = verdict_of(diagnosis)
@@ -163,6 +164,10 @@ def _device_record(step: Attributed) -> DeviceRecord:
         ceilings=[] if ceilings is None else list(ceilings.rows.values()),
         levels=[] if ceilings is None else level_rows(ceilings),
     )
+
+
+def _unknown(ops: Iterable[AttributedOp]) -> Iterator[OpCall]:
+    return (op.op.call for op in ops if op.work is None)
 
 
 def _step_record(step: StepTimes, ops: Sequence[AttributedOp]) -> StepRecord:

@@ -150,7 +150,8 @@ def collective_time(
         protocol.value,
         bus,
         f"{kind} of {binary_size(n_bytes)} over {group.ranks} ranks{across} ({protocol.value}): "
-        f"{time_text(seconds)}, {quantity(bus, 'B/s')} on the bus; {_links_text(own, way)}",
+        f"{time_text(seconds)}, {quantity(bus, 'B/s')} on the bus; {_links_text(own, way)}"
+        f"{_paced_as(sheet)}",
     )
 
 
@@ -201,6 +202,14 @@ def _generation(sheet: DeviceSheet) -> int:
     if name.startswith("Hopper"):
         return 2
     return 0 if name.startswith(("Pascal", "Volta", "Turing")) else 1
+
+
+def _paced_as(sheet: DeviceSheet) -> str:
+    """Whose constants of NCCL are taken, where none of the card's own kind were measured."""
+    measured = find_datasheet(_pace_of(sheet))
+    if measured is not None and measured.architecture == sheet.architecture:
+        return ""
+    return f"; NCCL's own time as measured on {_pace_of(sheet)}"
 
 
 def _pace_of(sheet: DeviceSheet) -> str:

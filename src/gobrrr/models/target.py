@@ -96,10 +96,7 @@ def target_of_sheet(sheet: DeviceSheet, ceilings: Ceilings | None = None) -> Tar
         if sheet.kind != "cpu":
             # Says what is done about it, in place of saying that it is not known.
             notices = [notice for notice in notices if notice != fixed_cost_unknown(sheet)]
-            notices.append(
-                f"An empty kernel is assumed to take {time_text(fixed_s)} on {sheet.key}, as "
-                "measured on other GPUs."
-            )
+            notices.append(_assumed_fixed(sheet.key))
     said = unmeasured(sheet.key, sheet.kind) if ceilings is None else None
     if said is not None:
         notices.insert(0, said)
@@ -148,6 +145,13 @@ def clocked(ceilings: Ceilings, gain: float) -> Ceilings:
     return replace(ceilings, rows=rows)
 
 
+def _assumed_fixed(device: str) -> str:
+    return (
+        f"An empty kernel is assumed to take {time_text(TYPICAL_KERNEL_FIXED_S)} on {device}, as "
+        "measured on other GPUs."
+    )
+
+
 def target_of_ceilings(ceilings: Ceilings, kind: str) -> TargetDevice:
     """A device with measured or given ceilings, such as this machine's processor."""
     sheet = find_datasheet(ceilings.device)
@@ -158,6 +162,8 @@ def target_of_ceilings(ceilings: Ceilings, kind: str) -> TargetDevice:
     notices = ceilings.notices
     if fixed_s is None:
         fixed_s = TYPICAL_KERNEL_FIXED_S if kind != "cpu" else 0.0
+        if kind != "cpu":
+            notices = (*notices, _assumed_fixed(ceilings.device))
     memory = ceilings.value("memory.dram.capacity")
     return TargetDevice(
         key=ceilings.device,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Optional, TypeVar
 
 from gobrrr.timeline.ops import OpCall
@@ -164,16 +164,18 @@ def failed_formulas() -> dict[str, str]:
 
 
 def forget_failures() -> None:
-    """Begin anew, for the next program."""
+    """Begin anew: for tests."""
     _FAILED.clear()
 
 
-def failure_notices() -> list[str]:
-    """What is to be said of ``failed_formulas``."""
+def failure_notices(calls: Iterable[OpCall]) -> list[str]:
+    """What is to be said of formulas that failed on these calls, whose work is unknown."""
+    of_these = {call.name for call in calls if call.outputs is not None}
     return [
         f"gobrrr's own formula for {name} fails here ({how}): its work counts as unknown. This "
         "is a bug in gobrrr."
-        for name, how in sorted(failed_formulas().items())
+        for name, how in sorted(_FAILED.items())
+        if name in of_these
     ]
 
 
