@@ -30,7 +30,7 @@ COMMANDS: dict[str, str] = {
     "report": "show a saved diagnosis again, in any format",
     "compare": "compare two diagnoses: what became faster or slower",
     "check": "check a diagnosis against a baseline or limits: a gate for CI",
-    "ceilings": "measure this machine's peak rates and fixed costs; cached",
+    "ceilings": "measure this machine's ceilings: peak rates, fixed costs; cached",
     "devices": "list the devices here and the data sheets that gobrrr has",
     "lab": "measure the article's claims on this machine",
     "doctor": "versions, devices, compilers: what works here, and what does not",

@@ -23,7 +23,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "compute": (
         Part("matrix", "", roof="compute.matrix.roof", below="compute.matrix.below"),
         Part("vector", "", roof="compute.vector.roof", below="compute.vector.below"),
-        Part("unmodelled", "arithmetic without a known roof", leaf="compute.unmodelled"),
+        Part("unmodelled", "arithmetic without a formula or a ceiling", leaf="compute.unmodelled"),
     ),
     "memory": (
         Part("traffic", "", roof="memory.device.roof", below="memory.device.below"),
@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("copies", "between host and device, exposed", leaf="memory.copies"),
         Part("network", "collectives, exposed", leaf="memory.network"),
         Part("network wait", "waiting for a late rank", leaf="memory.network_wait"),
-        Part("unmodelled", "data movement without a known roof", leaf="memory.unmodelled"),
+        Part("unmodelled", "traffic without a formula or a ceiling", leaf="memory.unmodelled"),
     ),
     "overhead": (
         Part("dispatch", "the framework issuing ops", leaf="overhead.dispatch"),
