@@ -42,7 +42,9 @@ export function startOpTable(host: HTMLElement, report: Report, state: State): v
   let scrollTo: Op | null = null;
 
   const heads = columns.map((column, i) => {
-    const button = h("button", { type: "button" }, column.title);
+    const meaning = report.terms[column.title];
+    const title = meaning ? h("abbr", { title: meaning }, column.title) : column.title;
+    const button = h("button", { type: "button" }, title);
     button.addEventListener("click", () => {
       down = sorted === i ? !down : column.number;
       sorted = i;

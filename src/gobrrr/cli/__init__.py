@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "report": "show a saved diagnosis again, in any format",
     "compare": "compare two diagnoses: what became faster or slower",
     "check": "check a diagnosis against a baseline or limits: a gate for CI",
+    "explain": "what a word of a report means: a term, a part, a cause, a fix",
     "ceilings": "measure this machine's ceilings: peak rates, fixed costs; cached",
     "devices": "list the devices here and the data sheets that gobrrr has",
     "lab": "measure the article's claims on this machine",
