@@ -77,6 +77,8 @@ export interface Report {
   lines: Group[];
   ceilings: Ceiling[];
   levels: Level[];
+  /** Meanings of terms in headers. */
+  terms: Record<string, string>;
   causes: Record<string, string>;
   classes: Record<string, string>;
 }

@@ -11,9 +11,9 @@ export function describeOp(op: Op, report: Report): Lines {
     ["time", `${timeText(op.time_s)}, ${percent(op.time_s / report.step_s, 1)} of the step`],
     ["calls", count(op.count)],
     ["bound by", op.unit ? `${op.regime} (${op.unit})` : op.regime],
-    ["of its roof", op.roof_fraction === null ? null : percent(op.roof_fraction)],
+    ["of its ceiling", op.roof_fraction === null ? null : percent(op.roof_fraction)],
     ["achieved", achieved(op)],
-    ["intensity", op.intensity === null ? null : `${significant(op.intensity)} FLOP/B`],
+    ["arithmetic intensity", op.intensity === null ? null : `${significant(op.intensity)} FLOP/B`],
     ["module", op.module],
     ["line", op.source],
     ["phase", op.phase],
@@ -24,13 +24,13 @@ export function describeOp(op: Op, report: Report): Lines {
 export function describeOpFully(op: Op, report: Report): Lines {
   const lines: (readonly [string, string | null])[] = [
     ["work", op.flops === null ? null : si(op.flops, "FLOP")],
-    ["traffic", op.bytes === null ? null : si(op.bytes, "B")],
+    ["memory traffic", op.bytes === null ? null : si(op.bytes, "B")],
     ["served from", op.memory_level],
     ["computed in", op.dtype],
     ["class", op.op_class && (report.classes[op.op_class] ?? op.op_class)],
     ["kernel", timeText(op.kernel_s)],
-    ["roof", op.roof_s === null ? null : timeText(op.roof_s)],
-    ["below the roof", op.below_s === null ? null : timeText(op.below_s)],
+    ["at the ceiling", op.roof_s === null ? null : timeText(op.roof_s)],
+    ["below the ceiling", op.below_s === null ? null : timeText(op.below_s)],
     ["fixed cost", timeText(op.fixed_s)],
     ["page faults", op.page_faults_s ? timeText(op.page_faults_s) : null],
   ];

@@ -31,7 +31,7 @@ export function startOpTable(host: HTMLElement, report: Report, state: State): v
     { title: "of step", number: true, value: share, text: (op) => percent(share(op), 1) },
     { title: "calls", number: true, minor: true, value: (op) => op.count, text: (op) => count(op.count) },
     { title: "bound by", number: false, value: (op) => op.regime, text: (op) => op.regime },
-    { title: "of roof", number: true, value: (op) => op.roof_fraction, text: (op) => percent(op.roof_fraction) },
+    { title: "of ceiling", number: true, value: (op) => op.roof_fraction, text: (op) => percent(op.roof_fraction) },
     { title: "FLOP/B", number: true, minor: true, value: (op) => op.intensity, text: (op) => significant(op.intensity) },
     { title: "FLOP/s", number: true, minor: true, value: (op) => op.flops_per_s, text: (op) => si(op.flops_per_s) },
     { title: "B/s", number: true, minor: true, value: (op) => op.bytes_per_s, text: (op) => si(op.bytes_per_s) },
@@ -42,7 +42,9 @@ export function startOpTable(host: HTMLElement, report: Report, state: State): v
   let scrollTo: Op | null = null;
 
   const heads = columns.map((column, i) => {
-    const button = h("button", { type: "button" }, column.title);
+    const meaning = report.terms[column.title];
+    const title = meaning ? h("abbr", { title: meaning }, column.title) : column.title;
+    const button = h("button", { type: "button" }, title);
     button.addEventListener("click", () => {
       down = sorted === i ? !down : column.number;
       sorted = i;

@@ -211,7 +211,7 @@ export function startRoofline(host: HTMLElement, report: Report, state: State): 
     const up = Math.log10(op.kernel_s / op.roof_s);
     const domain = frame.y.domain().map(Math.log10);
     const y = mark.y - (up / (domain[1] - domain[0])) * (frame.bottom - frame.top);
-    const words = s("text", { x: mark.x + 6, y: y + 11 }, `${timeText(op.roof_s)} at the roof`);
+    const words = s("text", { x: mark.x + 6, y: y + 11 }, `${timeText(op.roof_s)} at the ceiling`);
     if (mark.x > width - 160) {
       words.setAttribute("x", String(mark.x - 6));
       words.setAttribute("text-anchor", "end");
@@ -228,7 +228,7 @@ function note(report: Report, placed: number): void {
   const missing = report.ops.filter((op) => !place(op));
   const time = missing.reduce((sum, op) => sum + op.time_s, 0);
   const words: string[] = [];
-  if (!report.ceilings.length) words.push("No ceilings are known for this device, so there is no roof.");
+  if (!report.ceilings.length) words.push("No ceilings are known for this device, so there is no roofline.");
   if (placed && missing.length && time > 0)
     words.push(
       `Without a known amount of work, so only in the table: ${missing.length} of ${report.ops.length} ops (${timeText(time)}).`,
@@ -354,7 +354,7 @@ function roofChoice(
   redraw: () => void,
 ): HTMLElement {
   const summary = h("summary", {});
-  const say = () => (summary.textContent = `Roofs: ${on.size} of ${roofs.length} drawn`);
+  const say = () => (summary.textContent = `Ceilings: ${on.size} of ${roofs.length} drawn`);
   const list = h("div", { class: "checks" });
   for (const roof of roofs) {
     const box = h("input", { type: "checkbox", checked: on.has(roof.key) });

@@ -20,9 +20,9 @@ Errors are |predicted / measured - 1| over rows of at least 20 µs that no const
 ("unseen"; halves by a hash of the shape, fixed before anything was scored). These are unseen
 shapes on devices that constants were fitted on; for devices without any measurement see the last
 table. *Bias* is the median of predicted / measured - 1: below zero, the prediction is too fast.
-*Roof* is a plain roofline, *refitted* the same with a factor and an offset fitted for the device
-and kind. Kinds are ops with their dtype: *bmm* is a batched matrix product, *ln* a layer norm,
-*conv* a convolution; *add* and *mul* are of two tensors, *addu* and *powu* of a tensor and a
+*Roofline* is the time at the ceilings, *refitted* the same with a factor and an offset fitted for
+the device and kind. Kinds are ops with their dtype: *bmm* is a batched matrix product, *ln* a layer
+norm, *conv* a convolution; *add* and *mul* are of two tensors, *addu* and *powu* of a tensor and a
 number.
 
 The unseen *programs* on the H100 are no longer blind: their times were read while rules of the
@@ -74,7 +74,7 @@ def markdown(result: dict[str, Any]) -> str:
     """The page."""
     lines = [HEAD]
     lines.append(f"Made {result.get('date') or result['made']} at commit `{result['commit']}`.\n")
-    lines.append("| device | kind | rows | median | 90th percentile | bias | roof | refitted |")
+    lines.append("| device | kind | rows | median | 90th percentile | bias | roofline | refitted |")
     lines.append("|---|---|--:|--:|--:|--:|--:|--:|")
     entries = [entry for entry in result["table"] if entry["unseen"]["n"]]
     for entry in sorted(entries, key=lambda each: -each["unseen"]["median_error"]):

@@ -56,6 +56,8 @@ _HOMES: dict[str, str] = {
     "GobrrrError": "gobrrr.timeline.errors",
     "InputError": "gobrrr.timeline.errors",
     "UserCodeError": "gobrrr.timeline.errors",
+    # What ``%load_ext gobrrr`` asks for.
+    "load_ipython_extension": "gobrrr.cli.magics",
 }
 
 __all__ = ["__version__", *_HOMES]

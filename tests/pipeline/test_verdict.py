@@ -94,10 +94,10 @@ def test_an_op_that_beat_its_roof_is_not_said_to_be_below_it(data):
     diagnosis = of_leaves(data, compute__matrix__roof=0.9, overhead__dispatch=0.1)
     row = next(row for row in diagnosis.ops if row.regime == "compute")
     row.roof_fraction = 0.89
-    assert "at 89 % of its roof" in verdict_of(diagnosis)
+    assert "at 89 % of its ceiling" in verdict_of(diagnosis)
     row.roof_fraction = 1.04
     said = verdict_of(diagnosis)
-    assert "faster than its roof" in said and "% of its roof" not in said
+    assert "faster than its ceiling" in said and "% of its ceiling" not in said
 
 
 def test_ops_out_of_proportion_are_in_the_verdict_where_they_are_much(data):
@@ -126,7 +126,7 @@ def test_what_is_far_below_its_ceiling_is_named_beside_the_largest_op(data):
     diagnosis.ops = rows
     named = "the most time below the ceiling is in aten::cumsum (64,4096), 30 % of the step"
     said = verdict_of(diagnosis)
-    assert "at 98 % of its roof; " + named + ", at 18 % of its roof." in said
+    assert "at 98 % of its ceiling; " + named + ", at 18 % of its ceiling." in said
     slow.below_s = 0.05
     assert "below the ceiling is in aten::cumsum" not in verdict_of(diagnosis)
     # The largest op is not named twice.

@@ -186,7 +186,7 @@ def test_small_leaves_share_a_row(training: Diagnosis) -> None:
 def test_without_a_speed_of_light_the_waterfall_says_so(training: Diagnosis) -> None:
     training.speed_of_light_s = None
     falls, note = waterfall_of(training)
-    assert falls[-1].label == "work with a known roof"
+    assert falls[-1].label == "work at the ceilings"
     assert "speed of light is unknown" in note
 
 

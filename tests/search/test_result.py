@@ -128,6 +128,6 @@ def test_a_result_prints_as_its_report(data):
     assert str(nothing) == str(found.diagnosis)
     assert "per step" in str(nothing)
     assert nothing._repr_html_() == found.diagnosis._repr_html_()
-    assert nothing._repr_html_().startswith("<iframe srcdoc=")
+    assert "<iframe srcdoc=" in nothing._repr_html_()
     assert repr(nothing) == "<FixResult: nothing is faster>"
     assert repr(FixResult(found, (BY_NAME["tf32"],))) == "<FixResult: tf32, 1.00x>"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.capture.native_warnings import native_warnings_dropped
 from gobrrr.capture.profile import HostProfiler, ProfilerCost, RawEvents
 from gobrrr.capture.program_modes import outside_the_program
 from gobrrr.capture.tiny_calls import CannotShrinkError, TinyCall, replaced_by_program, tiny_call
@@ -80,10 +81,11 @@ def calibrate_fixed_costs(
     chosen = np.flatnonzero(wanted)
     calls: list[tuple[int, TinyCall]] = []
     with outside_the_program():
-        for index in _replayed(ops, chosen).tolist():
-            made = makers.call_for(ops[index])
-            if made is not None:
-                calls.append((index, made))
+        with native_warnings_dropped():
+            for index in _replayed(ops, chosen).tolist():
+                made = makers.call_for(ops[index])
+                if made is not None:
+                    calls.append((index, made))
         times = _replay([call for _, call in calls], cost, by_clock, on_progress)
     per_op = np.full(len(ops), np.nan)
     by_call: dict[Any, list[float]] = defaultdict(list)
@@ -192,19 +194,21 @@ def _replay(
         for function, args, kwargs in calls:
             function(*args, **kwargs)
 
-    run()
-    if by_clock or profiler_runs():
-        return _replay_by_clock(calls)
+    with native_warnings_dropped():
+        run()
+        if by_clock or profiler_runs():
+            return _replay_by_clock(calls)
     runs = []
     begin = time.perf_counter()
     for repeat in range(REPLAYS):
         if repeat >= FEWEST_REPLAYS and time.perf_counter() - begin > REPLAY_BUDGET_S:
             break
-        profiler = HostProfiler()
-        profiler.start()
-        run()
-        profiler.mark()
-        (step,) = profiler.stop()
+        with native_warnings_dropped():
+            profiler = HostProfiler()
+            profiler.start()
+            run()
+            profiler.mark()
+            (step,) = profiler.stop()
         times = top_level_times(step, cost)
         if len(times) == len(calls):
             runs.append(times)

@@ -13,9 +13,10 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gobrrr.capture.source_lines import is_gobrrr_file
 from gobrrr.timeline.errors import InputError
@@ -60,6 +61,7 @@ class Script:
     """A script or module, compiled and ready: bad input has been refused by now.
 
     ``search_path``: the folder that it is the first to import from, if Python gives it one.
+    ``namespace``: a notebook's own, in which its cell runs; what it raises is its shell's to show.
     """
 
     code: types.CodeType
@@ -67,6 +69,14 @@ class Script:
     name: str
     search_path: str | None = None
     spec: importlib.machinery.ModuleSpec | None = None
+    namespace: dict[str, Any] | None = None
+
+
+def script_of(target: str | Script, *, is_module: bool) -> tuple[Script, str]:
+    """A program, loaded unless it is so already, and what reports call it. Raises InputError."""
+    if isinstance(target, Script):
+        return target, target.name
+    return load_module(target) if is_module else load_script(target), Path(target).name
 
 
 def load_script(path: str) -> Script:
@@ -122,6 +132,8 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
 
     The ``__main__`` module stays in place afterwards: atexit handlers and pickles need it.
     """
+    if script.namespace is not None:
+        return _run_to_its_end(script.code, script.namespace, tell=lambda error: None)
     module = types.ModuleType("__main__")
     module.__file__ = str(Path(script.file).absolute())
     module.__spec__ = script.spec
@@ -143,7 +155,9 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
         ours = 0 if _safe_path() else 1
         sys.path[:ours] = [] if script.search_path is None else [script.search_path]
     process = os.getpid()
-    ended = _run_to_its_end(script, module)
+    # Below the program are gobrrr's own calls, the next one too: it may go as deep as without them.
+    sys.setrecursionlimit(sys.getrecursionlimit() + len(inspect.stack(0)) + 1)
+    ended = _run_to_its_end(script.code, module.__dict__, tell=_tell)
     if os.getpid() != process:
         # One that the script forked, at the script's end: what follows is its parent's to do.
         _end_process(1 if ended.raised else ended.code)
@@ -166,21 +180,20 @@ def _end_process(code: int) -> NoReturn:
         os._exit(code)
 
 
-def _run_to_its_end(script: Script, module: types.ModuleType) -> ScriptExit:
-    # Below the program are gobrrr's own calls: it may go as deep as without them.
-    sys.setrecursionlimit(sys.getrecursionlimit() + len(inspect.stack(0)))
+def _run_to_its_end(
+    code: types.CodeType, namespace: dict[str, Any], tell: Callable[[BaseException], None]
+) -> ScriptExit:
     try:
-        exec(script.code, module.__dict__)
+        exec(code, namespace)
     except StopScript:
         return ScriptExit(0)
     except SystemExit as leaving:
         return ScriptExit(_exit_code(leaving.code))
     except KeyboardInterrupt as interrupt:
-        _told_by_its_hook(interrupt)
+        tell(interrupt)
         return ScriptExit(130, interrupted=True)
     except BaseException as error:
-        if not _told_by_its_hook(error):
-            traceback.print_exception(error)
+        tell(error)
         return ScriptExit(USER_CODE_RAISED, raised=True, error=error)
     return ScriptExit(0)
 
@@ -204,6 +217,11 @@ def _exit_code(code: object) -> int:
         return code & 0xFF
     print(code, file=sys.stderr)
     return 1
+
+
+def _tell(error: BaseException) -> None:
+    if not _told_by_its_hook(error) and not isinstance(error, KeyboardInterrupt):
+        traceback.print_exception(error)
 
 
 def _told_by_its_hook(error: BaseException) -> bool:

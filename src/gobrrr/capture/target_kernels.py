@@ -17,6 +17,7 @@ from typing import Any
 
 from gobrrr.capture import target_recurrent, target_transformers
 from gobrrr.capture.autocast_lists import use_cuda_lists
+from gobrrr.capture.native_warnings import native_warnings_dropped
 from gobrrr.capture.target_recurrent import RECURRENT, pad_packed
 
 KEY = "AutogradCPU"
@@ -114,7 +115,8 @@ def kernels_of(abilities: Abilities) -> Iterator[None]:
 
     library = torch.library.Library("aten", "IMPL")
     try:
-        with warnings.catch_warnings(), _no_native_warnings():
+        # "Overriding a previously registered kernel": that is the purpose here.
+        with warnings.catch_warnings(), native_warnings_dropped():
             warnings.simplefilter("ignore")
             use_cuda_lists(library)
             for name, kernel in composites_of(abilities).items():
@@ -136,28 +138,6 @@ def _override(library: Any) -> dict[str, bool]:
     # PyTorch 2.6 knows no such option.
     known = inspect.signature(library.impl).parameters
     return {"allow_override": True} if "allow_override" in known else {}
-
-
-@contextlib.contextmanager
-def _no_native_warnings() -> Iterator[None]:
-    # "Overriding a previously registered kernel": that is the purpose here.
-    import os
-    import sys
-
-    sys.stderr.flush()
-    try:
-        saved = os.dup(2)
-    except OSError:
-        yield
-        return
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(sink)
 
 
 def attention_of(abilities: Abilities) -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Measure this machine's ceilings: peak arithmetic by dtype, bandwidth by memory
 level, fixed costs. It takes under a minute, and the result is cached in the user's cache
-folder. Every roof in a report comes from these figures."""
+folder. Reports hold the time of each op against them."""
 EXAMPLES = """examples:
   gobrrr ceilings
   gobrrr ceilings --refresh

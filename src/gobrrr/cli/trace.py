@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--perfetto",
         type=output_path,
         metavar="PATH",
-        help="copy with steps, regimes and causes of idle time as tracks; of several traces, the "
-        "first steps of all ranks as one trace on one clock, with arrows for waiting",
+        help="copy with steps, what binds kernels and causes of idle time as tracks; of several "
+        "traces, the first steps of all ranks as one trace on one clock, with arrows for waiting",
     )
     group.add_argument(
         "--scrub",

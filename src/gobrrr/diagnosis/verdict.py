@@ -294,8 +294,8 @@ def _of_roof(row: OpRow) -> str:
     if row.roof_fraction is None:
         return ""
     if row.roof_fraction > 1.0:
-        return ", faster than its roof"
-    return f", at {percent(row.roof_fraction)} of its roof"
+        return ", faster than its ceiling"
+    return f", at {percent(row.roof_fraction)} of its ceiling"
 
 
 def _overhead_detail(diagnosis: Diagnosis) -> str:

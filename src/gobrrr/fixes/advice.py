@@ -95,7 +95,7 @@ def _consider_reuse(facts: Facts) -> Considered:
         facts, 0.5 * faults_s, saved_s, faults_s + 0.4 * memory_s,
         f"{len(fresh)} elementwise ops write newly allocated outputs: {time_text(faults_s)} of "
         f"page faults and {time_text(memory_s)} of memory traffic; in place they need about "
-        "three quarters of the traffic",
+        "three quarters of it",
         lines_of(fresh),
     )  # fmt: skip
 
@@ -171,7 +171,7 @@ def _consider_shapes(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, 0.0, 0.5 * below_s, below_s,
         f"matrix products with sizes such as {odd[-1]} take {time_text(below_s)} longer than "
-        f"their roofs; pad to {padded}, a multiple of 64",
+        f"at the ceilings; pad to {padded}, a multiple of 64",
         lines_of(uneven),
     )  # fmt: skip
 

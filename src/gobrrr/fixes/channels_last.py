@@ -81,8 +81,8 @@ def _consider(facts: Facts) -> Considered:
     return prospect_or_not(
         facts, savings[0], savings[1], savings[2],
         f"{len(convolutions)} convolutions of NCHW tensors take {time_text(time_s)}; with "
-        f"pooling and normalisation they take {time_text(below_s)} longer than their roofs, and "
-        f"layout conversions around convolutions take up to {time_text(reorders)}",
+        f"pooling and normalisation they take {time_text(below_s)} longer than at the ceilings, "
+        f"and layout conversions around convolutions take up to {time_text(reorders)}",
     )  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def _in_words(leaf: str) -> str:
 
 _LEAF_WORDS = {
     "compute.matrix": "matrix products",
-    "memory.device": "device memory traffic",
+    "memory.device": "memory traffic",
     "memory.copies": "copies between host and device",
     "overhead.python": "Python",
     "overhead.launch": "kernel launches",

@@ -211,9 +211,9 @@ def _answers(
     count = float(len(crossed))
     answers["crossing"] = Answer(
         Measured(count, count, count),
-        f"ridge {significant(old)} FLOP/B on the {lines['NVIDIA'][0].key}, {significant(new)} on "
-        f"the {lines['NVIDIA'][-1].key}; between them: {', '.join(crossed) or 'none'} "
-        f"(one image, {TOKENS} tokens)",
+        f"ridge point {significant(old)} FLOP/B on the {lines['NVIDIA'][0].key}, "
+        f"{significant(new)} on the {lines['NVIDIA'][-1].key}; between them: "
+        f"{', '.join(crossed) or 'none'} (one image, {TOKENS} tokens)",
     )
     return answers
 

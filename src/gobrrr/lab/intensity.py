@@ -310,7 +310,7 @@ def _answers(
             answers["ridge"] = Answer(
                 Measured(*(v / ridge for v in where)),
                 f"{si(multiply, 'FLOP/s')} of multiplications over {si(bandwidth, 'B/s')} puts the "
-                f"ridge at {significant(ridge)} repeats; found at {significant(where.value)}",
+                f"ridge point at {significant(ridge)} repeats; found at {significant(where.value)}",
             )
         else:
             answers["ridge"] = Answer(None, "no ceiling of multiplication or bandwidth is known")

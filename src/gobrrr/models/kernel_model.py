@@ -135,8 +135,8 @@ def estimate_op(
     because = (
         f"{kernels.how}: {time_text(kernels.compute_s)} of arithmetic"
         f"{_reached(max(roof.matrix_s, roof.vector_s), kernels.compute_s)}, "
-        f"{time_text(kernels.memory_s)} of traffic{_reached(roof.memory_s, kernels.memory_s)}, "
-        f"{kernels.count} "
+        f"{time_text(kernels.memory_s)} of memory traffic"
+        f"{_reached(roof.memory_s, kernels.memory_s)}, {kernels.count} "
         f"kernel{'s' if kernels.count != 1 else ''} of {time_text(one_s)} fixed cost"
     )
     return KernelEstimate(
@@ -166,7 +166,7 @@ def _on_processor(
     moving_s = found.memory_s + found.page_faults_s
     because = (
         f"{found.how}: {time_text(found.compute_s)} of arithmetic, "
-        f"{time_text(found.memory_s)} of traffic"
+        f"{time_text(found.memory_s)} of memory traffic"
     )
     return KernelEstimate(
         max(fixed_s + found.seconds, roof.time_s + found.page_faults_s), roof, fixed_s, 1,

@@ -12,7 +12,7 @@ from gobrrr.capture.compiler_counters import compiler_counters
 from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
 from gobrrr.capture.program_modes import outside_the_program
 from gobrrr.capture.rank_of_job import rank_of_job
-from gobrrr.capture.script import Script, ScriptExit, load_module, load_script
+from gobrrr.capture.script import Script, ScriptExit, script_of
 from gobrrr.capture.script_run import measure_script
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.devices.beforehand import measure_beforehand
@@ -42,7 +42,7 @@ class ScriptOutcome:
 
 
 def diagnose_script(
-    target: str,
+    target: str | Script,
     argv: list[str],
     *,
     is_module: bool = False,
@@ -69,13 +69,13 @@ def diagnose_script(
     """
     if steps is not None and steps < FEWEST_STEPS:
         raise InputError(f"--steps must be at least {FEWEST_STEPS}, not {steps}")
-    script: Script = load_module(target) if is_module else load_script(target)
-    rank = rank_of_job(os.environ, Path(target).name, perfetto)
+    script, name = script_of(target, is_module=is_module)
+    rank = rank_of_job(os.environ, name, perfetto)
     # Before the script runs: measured while it does, they would be another program's.
     with rank.machine_to_itself():
         known = measure_beforehand(refresh=refresh_ceilings, threads=threads, progress=progress)
     anew = refresh_ceilings and not known
-    source = {"kind": "module" if is_module else "script", "name": Path(target).name}
+    source = {"kind": "module" if is_module else "script", "name": name}
     diagnoses: list[Diagnosis] = []
 
     def conclude(measured: Measurements, watcher: StepWatcher) -> None:

@@ -314,4 +314,4 @@ def _named(part: str) -> str:
         return "waiting of pipeline stages for each other"
     if part.startswith("exposed "):
         return f"exposed communication in {part.removeprefix('exposed ')}"
-    return "device memory traffic" if part == "memory" else part
+    return "memory traffic" if part == "memory" else part

@@ -51,7 +51,7 @@ def prediction_table(
         column("memory", lambda d: share(d.split.memory_s, d.accounted_s)),
         column("overhead", lambda d: share(d.split.overhead_s, d.accounted_s)),
         column("bound by", lambda d: (d.regime or UNKNOWN) + ("~" if d.close else "")),
-        column("light", lambda d: time_text(d.speed_of_light_s)),
+        column("SOL", lambda d: time_text(d.speed_of_light_s)),
         column("needs", _memory, 1),
         column("ridge", lambda d: significant(_ridge(d)), 2),
     ]
@@ -60,22 +60,24 @@ def prediction_table(
     shown, left_out = _fitted(columns, width)
     notes = [*_too_small(diagnoses), *_cannot_run(refused), *_assumed(fitting)]
     if fitting:
-        notes.append("light: speed of light, the time of this work at the device's ceilings.")
+        notes.append("SOL: speed of light, the time of this work at the device's ceilings.")
     if any(column.header == "ridge" for column in shown) and fitting:
         notes.append(_RIDGE)
     if any(cell.startswith(">") for cell in columns[1].cells):
         notes.append(">: probably host-bound there, and then longer than shown.")
     if any(found.close for found in fitting):
-        notes.append("~: close to another regime.")
+        notes.append("~: close call with another level.")
     if any(found.split.unmodelled_s for found in fitting):
         notes.append("Part of the time is unmodelled: see the report of one device.")
     return _text(shown if fitting else [], [*notes, *left_out], width)
 
 
 def op_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:
-    """A row for each device: the op's time, what bounds it, and how close to the roof it is."""
+    """A row for each device: the op's time, what bounds it, and how close to its ceiling it is."""
     rows = [_op_cells(found) for found in diagnoses]
-    headers = ("device", "time", "bound by", "roof", "of roof", "achieved", "FLOP/B", "ridge")
+    headers = (
+        "device", "time", "bound by", "at ceiling", "of ceiling", "achieved", "FLOP/B", "ridge",
+    )  # fmt: skip
     spares = (0, 0, 0, 0, 0, 0, 1, 2)
     columns = [_Column(*column) for column in zip(headers, zip(*rows), spares)]
     notes = []

@@ -373,7 +373,7 @@ def coverage(diagnosis: Diagnosis) -> list[str]:
         lines.append(f"Kernels without a known op: {unlinked}.")
     above = [
         f"{op_name(op.op)} {plain_name(op.shapes, 60)} {time_text(op.time_s)}, "
-        f"{percent(op.roof_s / op.time_s)} of its roof"
+        f"{percent(op.roof_s / op.time_s)} of its ceiling"
         for op in diagnosis.above_ceiling
         # Less than half a percent above is the roof, to the digits that are shown.
         if op.roof_s >= 1.005 * op.time_s
@@ -381,7 +381,7 @@ def coverage(diagnosis: Diagnosis) -> list[str]:
     if above:
         # Times are of other steps than shapes: experts and routes differ from one to the next.
         why = "cache, a ceiling too low, or shapes that vary from step to step"
-        lines.append(f"Faster than the roof ({why}){_named(':', above)}")
+        lines.append(f"Faster than the ceilings allow ({why}){_named(':', above)}")
     beside = [
         f"{plain_name(row.thread)} {op_name(row.name)} {scale.text(row.time_s)}"
         for row in diagnosis.concurrent

@@ -64,7 +64,7 @@ def time_scale(diagnosis: Diagnosis) -> TimeScale:
 
 
 def op_table(diagnosis: Diagnosis, top: int) -> TextTable:
-    """Ops by shapes: time, share, regime, roof over time, intensity, achieved rate."""
+    """Ops by shapes: time, share, regime, share of the ceiling, intensity, achieved rate."""
     scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
     columns = (
         Column("op", number=False, flexible=True),
@@ -72,7 +72,7 @@ def op_table(diagnosis: Diagnosis, top: int) -> TextTable:
         Column(scale.unit),
         Column("step"),
         Column("bound by", number=False),
-        Column("roof"),
+        Column("of ceiling"),
         Column("FLOP/B"),
         Column("achieved"),
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Part:
     """One line under a top level: the leaf, or the two leaves of roof and below.
 
-    ``meaning`` stands beside it where nothing more specific is known.
+    ``meaning`` stands beside a leaf where nothing more specific is known.
     """
 
     label: str
@@ -21,17 +21,32 @@ class Part:
 
 PARTS: dict[str, tuple[Part, ...]] = {
     "compute": (
-        Part("matrix", "", roof="compute.matrix.roof", below="compute.matrix.below"),
-        Part("vector", "", roof="compute.vector.roof", below="compute.vector.below"),
-        Part("unmodelled", "arithmetic without a known roof", leaf="compute.unmodelled"),
+        Part(
+            "matrix",
+            "matrix products",
+            roof="compute.matrix.roof",
+            below="compute.matrix.below",
+        ),
+        Part(
+            "vector",
+            "other arithmetic",
+            roof="compute.vector.roof",
+            below="compute.vector.below",
+        ),
+        Part("unmodelled", "arithmetic without a formula or a ceiling", leaf="compute.unmodelled"),
     ),
     "memory": (
-        Part("traffic", "", roof="memory.device.roof", below="memory.device.below"),
+        Part(
+            "traffic",
+            "kernels' reads and writes",
+            roof="memory.device.roof",
+            below="memory.device.below",
+        ),
         Part("page faults", "first touch of fresh outputs", leaf="memory.page_faults"),
         Part("copies", "between host and device, exposed", leaf="memory.copies"),
         Part("network", "collectives, exposed", leaf="memory.network"),
         Part("network wait", "waiting for a late rank", leaf="memory.network_wait"),
-        Part("unmodelled", "data movement without a known roof", leaf="memory.unmodelled"),
+        Part("unmodelled", "traffic without a formula or a ceiling", leaf="memory.unmodelled"),
     ),
     "overhead": (
         Part("dispatch", "the framework issuing ops", leaf="overhead.dispatch"),

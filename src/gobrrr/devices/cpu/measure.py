@@ -112,7 +112,7 @@ def _measure(torch: Any, device: DeviceIdentity, threads: int, progress: Progres
         rows.update((row.name, row) for row in _rows_of_one_thread(rows))
     notices += _disturbed(seen)
     if len(plans) == 1:
-        notices.append("the system reports no caches: every roof uses the DRAM bandwidth")
+        notices.append("the system reports no caches: every op is held against the DRAM bandwidth")
     progress(total, total, "done")
     return Ceilings(device.name, dict(sorted(rows.items())), levels, tuple(notices))
 

@@ -17,6 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports.glossary import Glosses
 from gobrrr.reports.html.pack import chart_data, embed, timeline_data
 from gobrrr.reports.html.view import page_of
 
@@ -52,6 +53,7 @@ def render_page(template: str, **context: Any) -> str:
             script=Markup(script),
             style=Markup(read_asset("report.css")),
             script_hash=digest,
+            gloss=Glosses(),
             **context,
         )
     )

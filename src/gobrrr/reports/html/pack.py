@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow, TimelineColumns
 from gobrrr.reports.blocks import join_blocks
+from gobrrr.reports.glossary import meaning_of
 from gobrrr.reports.tables import time_scale
 from gobrrr.reports.words import CAUSE_LABELS, CLASS_MEANINGS
 from gobrrr.timeline.data import HostKind
@@ -33,6 +34,8 @@ _OP_NUMBERS: tuple[str, ...] = (
     "count", "time_s", "kernel_s", "fixed_s", "flops", "bytes", "intensity", "flops_per_s",
     "bytes_per_s", "roof_s", "roof_fraction", "below_s", "page_faults_s",
 )  # fmt: skip
+# Headers of the table of ops that have a gloss.
+_TERMS = ("bound by", "of ceiling", "FLOP/B")
 _GROUP_TEXTS = ("name", "phase", "regime", "module_class")
 _GROUP_NUMBERS = (
     "count", "time_s", "compute_s", "memory_s", "overhead_s", "unmodelled_s", "flops", "bytes",
@@ -63,6 +66,7 @@ def chart_data(diagnosis: Diagnosis) -> dict[str, Any]:
              "rates": [[number(part), number(rate)] for part, rate in level.rates]}
             for level in diagnosis.device.levels
         ],
+        "terms": {term: meaning_of(term) for term in _TERMS},
         "causes": CAUSE_LABELS,
         "classes": CLASS_MEANINGS,
     }  # fmt: skip

@@ -11,7 +11,7 @@ from gobrrr.timeline.quantities import share
 
 # Leaves under this share of the step share one row; under a tenth of it that row is left out.
 _LEAST_SHARE = 0.005
-_NO_ROOF = "no formula, or no ceiling"
+_NO_CEILING = "no formula, or no ceiling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ _GROUPS: tuple[_Group, ...] = (
     ),
     _Group(
         "memory",
-        "traffic below the ceiling",
-        (_Leaf("traffic below the ceiling", "memory.device.below"),),
+        "memory traffic below the ceiling",
+        (_Leaf("memory traffic below the ceiling", "memory.device.below"),),
     ),
     _Group(
         "compute",
@@ -60,11 +60,11 @@ _GROUPS: tuple[_Group, ...] = (
     ),
     _Group(
         "unmodelled",
-        "without a roof",
+        "other unmodelled",
         (
-            _Leaf("arithmetic without a roof", "compute.unmodelled", _NO_ROOF),
-            _Leaf("traffic without a roof", "memory.unmodelled", _NO_ROOF),
-            _Leaf("unmodelled", "unmodelled", _NO_ROOF),
+            _Leaf("unmodelled arithmetic", "compute.unmodelled", _NO_CEILING),
+            _Leaf("unmodelled memory traffic", "memory.unmodelled", _NO_CEILING),
+            _Leaf("unmodelled ops", "unmodelled", _NO_CEILING),
         ),
     ),
 )
@@ -113,15 +113,13 @@ def waterfall_of(diagnosis: Diagnosis) -> tuple[tuple[Fall, ...], str]:
             rows.append(_drop(diagnosis, leaf, time_s, left_s, group.colour))
     roofs_s = sum(s for name, s in diagnosis.leaves.items() if name.endswith(".roof"))
     if light_s is None:
-        rows.append(_total(diagnosis, "work with a known roof", roofs_s))
+        rows.append(_total(diagnosis, "work at the ceilings", roofs_s))
         if diagnosis.regime is None:
             return tuple(rows), "Where there is no verdict, no speed of light is given."
-        return tuple(rows), (
-            "The speed of light is unknown: too much kernel time has no known roof."
-        )
+        return tuple(rows), ("The speed of light is unknown: too much kernel time is unmodelled.")
     avoidable_s = roofs_s - light_s
     if avoidable_s > _LEAST_SHARE * step_s:
-        leaf = _Leaf("avoidable work", "", "unfused traffic, wider dtypes than needed")
+        leaf = _Leaf("avoidable work", "", "unfused memory traffic, wider dtypes than needed")
         rows.append(_drop(diagnosis, leaf, avoidable_s, light_s, "work"))
     rows.append(_total(diagnosis, "speed of light", light_s))
     return tuple(rows), "This work at the ceilings of this device, and nothing else."
