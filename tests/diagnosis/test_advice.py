@@ -78,3 +78,14 @@ def test_groups_that_one_change_fuses_are_one_piece_of_advice(diagnosis: Diagnos
     ]
     (advised,) = advice_of(diagnosis)
     assert advised.saved is not None and advised.saved.expected == pytest.approx(0.07)
+
+
+def test_a_cause_is_told_before_what_may_save_no_more(diagnosis: Diagnosis) -> None:
+    step_s = diagnosis.accounted_s
+    wide = Prediction(low_s=0.3 * step_s, expected_s=0.5 * step_s, high_s=0.7 * step_s, speedup=2)
+    compiled = Finding(fix="compile", prediction=wide, because="sums")
+    cause = finding("per_sample_loop", 0.4, step_s, words=["vmap"])
+    diagnosis.findings = [compiled, cause]
+    assert names(diagnosis) == ["per_sample_loop", "compile"]
+    diagnosis.findings = [compiled, finding("small", 0.2, step_s, words=["print"])]
+    assert names(diagnosis) == ["compile", "small"]

@@ -36,7 +36,9 @@ class Advice:
 
 
 def advice_of(diagnosis: Diagnosis) -> list[Advice]:
-    """The largest first; what a search has tried is not in it.
+    """The largest first, what a search has tried left out.
+
+    A cause at its line stands before a change of everything whose saving may be no larger.
 
     Left out is what saves too little, what cannot be told (``Prediction.tells``), and of those
     that one command tries all but the largest.
@@ -57,7 +59,19 @@ def advice_of(diagnosis: Diagnosis) -> list[Advice]:
         if not command or command not in commands:
             listed.append(advised)
             commands.add(command)
-    return sorted(listed, key=lambda a: -(a.share or 0.0))
+    listed.sort(key=lambda a: -(a.share or 0.0))
+    for place in [i for i, advised in enumerate(listed) if advised.finding.is_cause]:
+        while place and _may_save_no_more(listed[place - 1], listed[place]):
+            listed[place - 1], listed[place] = listed[place], listed[place - 1]
+            place -= 1
+    return listed
+
+
+def _may_save_no_more(before: Advice, cause: Advice) -> bool:
+    """Whether a change of everything may save no more than removing a cause at its line."""
+    if before.finding.is_cause or before.saved is None:
+        return False
+    return before.saved.low <= (cause.share or 0.0)
 
 
 def _of(finding: Finding, diagnosis: Diagnosis) -> Advice:

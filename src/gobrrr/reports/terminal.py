@@ -401,9 +401,13 @@ def _draw_ranks(diagnosis: Diagnosis, console: Console, options: Options) -> Non
 
 
 def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> None:
-    """All findings, with their savings of the step."""
+    """All findings that are not advised, with their savings of the step."""
     number = 0
-    for heading, findings in finding_groups(diagnosis):
+    advised = [advised.finding for advised in advice_of(diagnosis)]
+    for heading, found in finding_groups(diagnosis):
+        findings = [finding for finding in found if finding not in advised]
+        if not findings:
+            continue
         console.print()
         console.print(Text(heading, style="bold"))
         for finding in findings:
