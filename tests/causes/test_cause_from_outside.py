@@ -38,7 +38,7 @@ def test_a_cause_from_outside_is_one_object(monkeypatch):
     assert finding.words == ["sin", "sine"] and finding.remedy == "x"
     assert "test_cause_from_outside.py" in finding.sources[0]
     assert "Known cause: the step computes sines (sin)" in found.verdict
-    assert "Known causes, with what they take of the wall time" in str(found)
+    assert "What to do, by what it saves of the wall time" in str(found)
     without = gobrrr.diagnose(lambda: torch.cos(x), progress=False, batch_test=False)
     assert [f for f in without.findings if f.fix == "sines"] == []
     assert "Known cause" not in without.verdict

@@ -15,7 +15,7 @@ from gobrrr.diagnosis.rank_schema import JobRecord, RankRow, Split
 from gobrrr.diagnosis.storage import load
 from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.reports.cause_lines import cause_saving, with_remedy
-from gobrrr.reports.terminal import report_text
+from gobrrr.reports.terminal import Options, report_text
 
 TITLE = "Garbage collection scans a large heap (gc.freeze)"
 
@@ -106,11 +106,12 @@ def test_a_name_keeps_its_capitals(found):
 
 def test_the_report_has_place_remedy_and_words(found):
     found.findings = [cause(cause_share=0.3, verify="gobrrr fix --only x")]
+    found.source = {"kind": "script", "name": "train.py", "command": "train.py -n 3"}
     text = report_text(found)
-    assert "Known causes, with what they take of the wall time" in text
-    for line in ("at: train.py:7", "remedy: gc.freeze()", "try: gobrrr fix --only x",
-                 "search for: gc.freeze"):  # fmt: skip
+    assert "takes 30 %" in text
+    for line in ("train.py:7: ", "change: gc.freeze()", "try: gobrrr fix --only x train.py -n 3"):
         assert line in text
+    assert "search for: gc.freeze" in report_text(found, Options(verbose=True))
     assert "gc.freeze()" in with_remedy(found.findings[0])
 
 

@@ -114,7 +114,7 @@ def test_report_shows_and_converts(
     shown = capsys.readouterr().out
     assert code == 0
     assert "Modules" in shown and "Source lines" in shown and "\nOps\n" not in shown
-    assert shown.endswith(f"Saved: {again}, {summary}\n")
+    assert f"\nSaved: {again}, {summary}\nNext" in shown
     assert gobrrr.load(again) == gobrrr.load(data / "training.json")
     assert summary.read_text().startswith("### train\\_gpt.py")
 
@@ -122,7 +122,9 @@ def test_report_shows_and_converts(
 def test_python_m_gobrrr(data: Path) -> None:
     done = gobrrr_process("report", str(data / "training.json"))
     assert done.returncode == 0 and done.stderr == ""
-    assert done.stdout == str(gobrrr.load(data / "training.json"))
+    text = str(gobrrr.load(data / "training.json"))
+    assert done.stdout.partition("\nNext")[0] == text.partition("\nNext")[0]
+    assert f"gobrrr report {data / 'training.json'} --by" in done.stdout.splitlines()[-1]
 
 
 def test_ascii_stdout(data: Path) -> None:

@@ -23,7 +23,8 @@ def test_a_copy_with_tracks_beside_the_report(
     assert main(["trace", str(BERT), "--perfetto", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "-bound." in shown
-    assert shown.splitlines()[-1] == f"Saved: {out} (open it in https://ui.perfetto.dev)"
+    assert f"Saved: {out} (open it in https://ui.perfetto.dev)" in shown.splitlines()[-3:]
+    assert "gobrrr trace" in shown.splitlines()[-1]
     events = json.loads(gzip.decompress(out.read_bytes()))["traceEvents"]
     tracks = {e["args"]["name"] for e in events if e.get("name") == "thread_name"}
     assert {"steps", "bound by", "idle because of"} <= tracks

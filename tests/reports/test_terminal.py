@@ -21,11 +21,12 @@ from gobrrr.diagnosis.schema import (
     Split,
     StepRecord,
     UnmodelledOp,
+    Untried,
 )
 from gobrrr.reports import TABLES
 from gobrrr.reports.markdown import report_markdown
 from gobrrr.reports.tables import tables_named
-from gobrrr.reports.terminal import Options, options_for, print_report, report_text
+from gobrrr.reports.terminal import Options, gist_text, options_for, print_report, report_text
 from gobrrr.timeline.step_kinds import SeenSteps
 
 Snapshot = Callable[[str, str], None]
@@ -70,7 +71,7 @@ def test_training_step(training: Diagnosis, same_as_snapshot: Snapshot) -> None:
 
 
 def test_every_table(training: Diagnosis, same_as_snapshot: Snapshot) -> None:
-    same_as_snapshot("tables_80.txt", report_text(training, Options(by=ALL, top=2)))
+    same_as_snapshot("tables_80.txt", report_text(training, Options(by=ALL, top=2, verbose=True)))
 
 
 def test_nothing_known(minimal: Diagnosis, same_as_snapshot: Snapshot) -> None:
@@ -126,6 +127,53 @@ def test_many_ranks(training: Diagnosis, same_as_snapshot: Snapshot) -> None:
     same_as_snapshot("ranks_80.txt", text)
 
 
+def test_the_report_is_one_screen_and_ends_with_the_next_command(training: Diagnosis) -> None:
+    training = replace(
+        training,
+        source={"kind": "script", "name": "train.py", "command": "train.py --size 'very large'"},
+        untried=Untried(fixes=["compile", "bf16_autocast"], time_s=170.0),
+    )
+    text = report_text(training)
+    assert len(text.splitlines()) <= 40
+    last = text.splitlines()[-1]
+    assert "gobrrr fix train.py --size 'very large'" in last
+    assert "tries 2 changes, about 3 min" in text
+    assert not any(title in text for title in ("Ops", "Modules", "Share of FLOPs", "Profiled over"))
+    assert "Profiled over" in report_text(training, Options(verbose=True))
+    assert text.splitlines()[-1] == gist_text(training).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("source", "saved_as", "command"),
+    [
+        ({"kind": "module", "command": "-m package.train"}, "", "gobrrr run --html report.html -m"),
+        ({"kind": "script", "command": "a.py"}, "my d.json", "gobrrr report 'my d.json' --by"),
+        ({"kind": "script", "command": "a.py", "world_size": 2}, "", "--nproc-per-node 2"),
+        ({"kind": "trace", "command": "t.json.gz"}, "", "gobrrr trace t.json.gz --by line,op"),
+        ({"kind": "function"}, "", 'diagnosis.save("d.json")'),
+    ],
+)
+def test_the_next_command_is_of_what_was_diagnosed(
+    training: Diagnosis, source: dict[str, object], saved_as: str, command: str
+) -> None:
+    training = replace(training, source={"name": "a.py", **source})
+    assert command in report_text(training, Options(saved_as=saved_as)).splitlines()[-1]
+
+
+def test_no_next_trial_where_the_times_are_in_doubt(training: Diagnosis) -> None:
+    source = {"kind": "script", "name": "a.py", "command": "a.py"}
+    untried = Untried(fixes=["compile"])
+    doubtful = replace(training, source=source, untried=untried, regime=None, verdict="")
+    assert report_text(doubtful).splitlines()[-1].startswith("Next: gobrrr run a.py")
+
+
+def test_a_line_that_is_every_rows_is_told_once(training: Diagnosis) -> None:
+    ops = [replace(op, source="model.py:7 in f") for op in training.ops]
+    text = report_text(replace(training, ops=ops), Options(by=("op",)))
+    table = text[text.index("Ops, all at model.py:7") :]
+    assert table.count("model.py:7") == 1
+
+
 def test_print_of_a_diagnosis_is_the_report(training: Diagnosis) -> None:
     assert str(training) == report_text(training)
 
@@ -139,7 +187,7 @@ def test_no_line_is_wider_than_the_terminal(training: Diagnosis, width: int) -> 
 
 def test_numbers_are_never_cut(training: Diagnosis) -> None:
     for width in (80, 120):
-        text = report_text(hostile(training), Options(width=width))
+        text = report_text(hostile(training), Options(width=width, by=("op",)))
         row = next(line for line in text.splitlines() if line.endswith("228 GFLOP/s"))
         assert row.split()[-9:] == [
             "16.0",
@@ -163,7 +211,7 @@ def test_hostile_names_are_inert(training: Diagnosis) -> None:
 
 def test_wide_characters_keep_the_columns(training: Diagnosis) -> None:
     wide = replace(training.ops[0], name="自定义算子::前向传播计算核心")
-    text = report_text(replace(training, ops=[wide, training.ops[1]]))
+    text = report_text(replace(training, ops=[wide, training.ops[1]]), Options(by=("op",)))
     rows = [line for line in text.splitlines() if line.endswith("GFLOP/s") and "151" in line]
     assert len(rows) == 2
     assert {cell_len(row) for row in rows} == {80}
@@ -191,7 +239,7 @@ def test_one_op_with_nothing_known(training: Diagnosis) -> None:
     coverage = Coverage(
         modelled_time_fraction=0.0, unmodelled=[UnmodelledOp(op="mylib::op", time_s=0.1)]
     )
-    text = report_text(replace(training, ops=[op], coverage=coverage))
+    text = report_text(replace(training, ops=[op], coverage=coverage), Options(by=("op",)))
     rows = [line.split() for line in text.splitlines() if line.startswith("  mylib::op")]
     assert rows == [["mylib::op", "1", "100.0", "100", "%", "unmodelled", "-", "-", "-"]]
     assert "Modelled: 0.0 % of kernel time. Not: mylib::op 100.0 ms." in text
@@ -205,7 +253,7 @@ def test_unknown_is_a_dash_and_never_zero(training: Diagnosis) -> None:
 
 def test_split_lines_sum_to_the_step(training: Diagnosis) -> None:
     # 46.0 + 25.0 + 27.5 + 1.5 = 100.0 ms, as printed
-    lines = report_text(training).splitlines()
+    lines = report_text(training, Options(verbose=True)).splitlines()
     names = ("  compute ", "  memory ", "  overhead ", "  unmodelled ")
     tops = [line.split() for line in lines if line.startswith(names)]
     assert [float(cells[1]) for cells in tops[:4]] == [46.0, 25.0, 27.5, 1.5]
@@ -293,7 +341,9 @@ def test_a_path_keeps_its_end(training: Diagnosis) -> None:
 
 def test_a_long_op_name_is_on_the_second_line(training: Diagnosis) -> None:
     name = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
-    text = report_text(replace(training, ops=[replace(training.ops[0], name=name)]))
+    text = report_text(
+        replace(training, ops=[replace(training.ops[0], name=name)]), Options(by=("op",))
+    )
     assert "    _scaled_dot_product_flash_attention_for_cpu_backward · [1536]" in text
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gobrrr.causes import catalogue
 from gobrrr.causes.cause import Cause, Found
 from gobrrr.causes.unequal_work import UNEQUAL_WORK
+from gobrrr.diagnosis.advice import LEAST_OF_WALL
 from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
 from gobrrr.diagnosis.known_causes import largest_causes_first
 from gobrrr.diagnosis.schema import Diagnosis
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from gobrrr.attribution.device_run import Analysis
     from gobrrr.capture.measurements import Measurements
 
-# A cause that takes less of the wall time is not told, unless it warns.
-LEAST_OF_WALL = 0.03
-
 
 def name_causes(
     diagnosis: Diagnosis,
@@ -32,7 +30,8 @@ def name_causes(
 ) -> None:
     """Adds the causes that are there to the diagnosis, and the largest to its verdict.
 
-    Of a recording there is the diagnosis alone; of a run what was measured. ``of``: the watcher of
+    Of a recording there is the diagnosis alone; of a run what was measured, and what the fixes
+    promise is added too. ``of``: the watcher of
     a script, for its objects, or a workload; any other program has none that are known.
     """
     facts = (
@@ -41,9 +40,30 @@ def name_causes(
         else _of_run(diagnosis, analysis, measured, of)
     )
     found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
+    if measured is not None and diagnosis.regime is not None:
+        _add_prospects(diagnosis, facts)
     if found:
         diagnosis.findings += found
         diagnosis.verdict = verdict_of(diagnosis)
+
+
+def _add_prospects(diagnosis: Diagnosis, facts: Facts) -> None:
+    """Adds what the fixes promise for a program that ran here."""
+    # Not above: a trace is read in a fraction of a second, and fixes need the program.
+    from gobrrr.fixes.catalogue import FIXES
+    from gobrrr.fixes.fix import Fix
+    from gobrrr.fixes.prospects import promising
+
+    def failed(fix: Fix, error: Exception) -> None:
+        diagnosis.notices.append(
+            f"What {fix.name} would save could not be told, by a defect of its rule "
+            f"({type(error).__name__}: {error})."
+        )
+
+    # A search runs a script in processes of its own.
+    facts = replace(facts, can_restart=facts.is_script)
+    findings, diagnosis.untried = promising(FIXES, facts, diagnosis.findings, failed)
+    diagnosis.findings += findings
 
 
 def _of_run(

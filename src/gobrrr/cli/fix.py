@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gobrrr.capture.function_names import which_function
 from gobrrr.cli.parsing import add_report_options, memory_size, output_path, require_torch
 from gobrrr.cli.progress import Progress
-from gobrrr.cli.run import Target, split_target
+from gobrrr.cli.run import Target, command_line, split_target
 from gobrrr.search.options import ALLOWED, fix_titles, names_of, refuse_bad_choice, seconds_of
 from gobrrr.timeline.errors import GateFailure, InputError
 from gobrrr.verification.numerics import TOLERANCE
@@ -159,6 +159,7 @@ def _fix(target: Target, parsed: argparse.Namespace, progress: Progress, source:
     except FixGateFailure as failure:
         result, missed = failure.result, failure
     progress.end()
+    result.diagnosis.source["command"] = command_line(target)
     write_files(result.diagnosis, parsed)
     show(result.diagnosis, parsed)
     if parsed.write is not None:

@@ -6,6 +6,8 @@ import argparse
 import contextlib
 import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TextIO
@@ -35,15 +37,31 @@ def _asked_for(arguments: argparse.Namespace) -> list[tuple[Format, Path]]:
     return [(form, path) for form, path in paths if path is not None]
 
 
-def show(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO | None = None) -> None:
-    """Prints the report to a stream (stdout), as it suits that stream."""
+def show(
+    diagnosis: Diagnosis,
+    arguments: argparse.Namespace,
+    stream: TextIO | None = None,
+    *,
+    read_from: str = "",
+    also: Sequence[str] = (),
+) -> None:
+    """Prints the report to a stream (stdout), as it suits that stream.
+
+    ``read_from``: the file that holds the diagnosis already; empty: none. ``also``: other files
+    that were written.
+    """
     stream = stream or sys.stdout
     options = options_for(stream, top=arguments.top, by=arguments.by)
+    saved_as = read_from if arguments.json is None else str(arguments.json)
+    options = replace(
+        options,
+        verbose=arguments.verbose,
+        saved=[*(str(path) for _, path in _asked_for(arguments)), *also],
+        saved_as=saved_as,
+        # What is rewritten follows the report.
+        next=getattr(arguments, "write", None) is None,
+    )
     print_report(diagnosis, stream, options)
-    written = [str(path) for _, path in _asked_for(arguments)]
-    if written:
-        # Not with ``print``, which a script may have replaced.
-        stream.write(f"Saved: {', '.join(written)}\n")
 
 
 def show_now(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO) -> None:
@@ -60,14 +78,16 @@ def show_now(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO
         stream.flush()
 
 
-def show_again(diagnosis: Diagnosis, stream: TextIO) -> None:
-    """Prints the gist once more, after all that the script has printed since the report.
+def show_again(diagnosis: Diagnosis, arguments: argparse.Namespace, stream: TextIO) -> None:
+    """Prints the gist and the next command, after all that the script printed since the report.
 
     A stream that the script has closed gets nothing.
     """
     flush_stdout()
     if takes_text(stream):
-        stream.write(f"{_rule(stream)}\n{gist_text(diagnosis, options_for(stream))}")
+        saved_as = "" if arguments.json is None else str(arguments.json)
+        options = replace(options_for(stream), saved_as=saved_as)
+        stream.write(f"{_rule(stream)}\n{gist_text(diagnosis, options)}")
         stream.flush()
 
 

@@ -183,5 +183,9 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
         type=table_names,
         default=(),
         metavar="TABLE,...",
-        help=f"tables to show: {tables} or all (default module,op,class)",
+        help=f"also show tables: {tables} or all",
     )
+    group.add_argument(
+        "--verbose", action="store_true",
+        help="also show all findings, what was ruled out, and how the figures were measured",
+    )  # fmt: skip

@@ -27,5 +27,5 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     diagnosis = load(parsed.diagnosis)
     write_files(diagnosis, parsed)
-    show(diagnosis, parsed)
+    show(diagnosis, parsed, read_from=parsed.diagnosis)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -197,6 +198,12 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         progress.end()
 
 
+def command_line(target: Target) -> str:
+    """The target as it stands behind gobrrr's options, quoted for a shell."""
+    module = ["-m"] if target.kind == "module" else []
+    return shlex.join([*module, target.name, *target.argv])
+
+
 def job_command(processes: int, own: Sequence[str], target: Target) -> list[str]:
     """What starts a job of this many processes on this machine, each under ``gobrrr run``.
 
@@ -255,9 +262,23 @@ def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress
         progress=progress,
     )
     progress.end()
+    _with_next(diagnosis, target)
     write_files(diagnosis, parsed)
     show(diagnosis, parsed)
     return 0
+
+
+def _with_next(diagnosis: Diagnosis, target: Target) -> None:
+    """Adds what only the command line knows of the next command: the program, and the time."""
+    diagnosis.source["command"] = command_line(target)
+    if diagnosis.untried is not None:
+        from gobrrr.pipeline.fix import BUDGET_S
+        from gobrrr.search.program_bench import LEAST_SCRIPT_TRIAL_S
+        from gobrrr.search.search import usual_time_s
+        from gobrrr.search.workload_bench import LEAST_TRIAL_S
+
+        least_s = LEAST_TRIAL_S if target.kind == "function" else LEAST_SCRIPT_TRIAL_S
+        diagnosis.untried.time_s = usual_time_s(len(diagnosis.untried.fixes), least_s, BUDGET_S)
 
 
 def _files_of_rank(parsed: argparse.Namespace, rank: int) -> argparse.Namespace:
@@ -302,6 +323,7 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
         from gobrrr.cli.output import show_now, write_files
 
         saved = parsed
+        _with_next(diagnosis, target)
         try:
             write_files(diagnosis, places)
         except InputError as error:
@@ -330,7 +352,7 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
     if outcome.diagnosis is not None and not rank and outcome.ran_on:
         from gobrrr.cli.output import show_again
 
-        show_again(outcome.diagnosis, stream)
+        show_again(outcome.diagnosis, parsed, stream)
     ended_badly = outcome.exit.interrupted or outcome.exit.raised or outcome.exit.code
     for error in trouble if ended_badly else ():
         Progress(sys.stderr).say(str(error))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
 from gobrrr.cli.parsing import add_report_options, output_path
 from gobrrr.timeline.collector import uncollected
@@ -73,11 +76,23 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 
     ceilings = None if parsed.ceilings is None else read_ceilings(parsed.ceilings)
     diagnosis = diagnose_trace(parsed.traces, ceilings=ceilings, perfetto=parsed.perfetto)
+    diagnosis.source["command"] = files_given(parsed.traces)
     write_files(diagnosis, parsed)
-    show(diagnosis, parsed)
-    if parsed.perfetto is not None:
-        print(f"Saved: {parsed.perfetto} (open it in https://ui.perfetto.dev)")
+    copy = parsed.perfetto
+    show(diagnosis, parsed, also=[f"{copy} (open it in https://ui.perfetto.dev)"] if copy else [])
     return 0
+
+
+def files_given(paths: Sequence[str]) -> str:
+    """The files as a shell takes them: by a pattern where a folder holds no others."""
+    files = {Path(path) for path in paths}
+    folders = {file.parent for file in files}
+    endings = {"".join(file.suffixes[-2:]) for file in files}
+    if len(files) > 1 and len(folders) == len(endings) == 1:
+        folder, ending = folders.pop(), endings.pop()
+        if set(folder.glob(f"*{ending}")) == files:
+            return f"{shlex.quote(str(folder))}/*{ending}"
+    return shlex.join(paths)
 
 
 def _report_wanted(parsed: argparse.Namespace) -> bool:
@@ -85,4 +100,4 @@ def _report_wanted(parsed: argparse.Namespace) -> bool:
     from gobrrr import reports
 
     files = [getattr(parsed, form.option) for form in reports.FORMATS]
-    return any((parsed.perfetto, parsed.ceilings, parsed.by, parsed.top, *files))
+    return any((parsed.perfetto, parsed.ceilings, parsed.by, parsed.top, parsed.verbose, *files))

@@ -100,9 +100,10 @@ class Finding(Record, kw_only=True):
     ``leaves`` are those that it takes time from, so that a report can point from one to the other.
     ``advice``: a change that only the user can make, which is predicted and never tried.
     ``precision``: what it computes in instead of the program's own type; empty: it keeps that.
-    ``remedy``, of a known cause: the change as a user would write it, and ``words`` that people
-    search for; ``verify``: the command that tries it (empty: none does); ``cause_share``: of the
-    wall time, what it takes (``None``: unknown); ``of_wall``: what is saved of the wall time where
+    ``remedy``: the change as a user would write it, where it is not ``verify``'s alone; ``words``,
+    of a known cause: what people search for; ``verify``: the command that tries it, before the
+    program (empty: none does); ``cause_share``: of the wall time, what it takes (``None``:
+    unknown); ``of_wall``: what is saved of the wall time where
     that is outside the steps.
     ``saving_s``: seconds of the step after a search: what was measured, where that tells, otherwise
     what is predicted; ``None`` before.
@@ -165,6 +166,16 @@ class MemoryCurve(Record, kw_only=True):
 
     reference: str
     points: list[MemoryPoint]
+
+
+class Untried(Record, kw_only=True):
+    """What a search would try of itself on a program that was diagnosed and not searched.
+
+    ``fixes`` are names; ``time_s``: about how long that takes (``None``: unknown).
+    """
+
+    fixes: list[str] = []
+    time_s: float | None = None
 
 
 class FixSummary(Record, kw_only=True):

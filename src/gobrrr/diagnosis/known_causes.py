@@ -49,7 +49,7 @@ def is_headline(diagnosis: Diagnosis) -> bool:
     if first is None:
         return False
     if first.of_wall is not None:
-        return first.of_wall.expected > HEADLINE
+        return (first.cause_share or first.of_wall.expected) > HEADLINE
     return (first.cause_share or 0.0) > HEADLINE_OF_STEPS
 
 

@@ -23,6 +23,7 @@ from gobrrr.diagnosis.fix_schema import MemoryPoint as MemoryPoint
 from gobrrr.diagnosis.fix_schema import Portion as Portion
 from gobrrr.diagnosis.fix_schema import Prediction as Prediction
 from gobrrr.diagnosis.fix_schema import Ratio as Ratio
+from gobrrr.diagnosis.fix_schema import Untried as Untried
 from gobrrr.diagnosis.fix_schema import Verification as Verification
 from gobrrr.diagnosis.rank_schema import CollectiveRow as CollectiveRow
 from gobrrr.diagnosis.rank_schema import DeviceTime as DeviceTime
@@ -244,9 +245,10 @@ class Diagnosis(Record, kw_only=True):
     """A step's diagnosis. ``save`` writes it; ``gobrrr.load`` reads it.
 
     ``regime``: the largest top level; ``None`` where no verdict is drawn, because the times are not
-    the program's or the figures contradict each other (``notices`` say which). ``mfu`` counts the
-    model's FLOPs once; ``hfu`` also those that activation checkpointing computes again (``None``:
-    nothing is).
+    the program's or the figures contradict each other (``notices`` say which). ``source`` holds the
+    program's or trace's ``command``, as it stood behind the options of ``gobrrr``. ``mfu`` counts
+    the model's FLOPs once; ``hfu`` also those that activation checkpointing computes again
+    (``None``: nothing is).
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -284,6 +286,7 @@ class Diagnosis(Record, kw_only=True):
     timeline: TimelineColumns | None = None
     findings: list[Finding] = []
     fixes: FixSummary | None = None
+    untried: Untried | None = None
     verdict: str = ""
     notices: list[str] = []
     counters: dict[str, float] = {}

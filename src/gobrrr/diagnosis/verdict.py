@@ -29,6 +29,8 @@ _MEANING = {
     "overhead": "For {share} of each step the {device} neither computes nor moves data",
     "unmodelled": "{share} of each step is in kernels whose work or ceiling is unknown",
 }
+# Of the wall time: where the steps take less, what stands beside them is the headline.
+MOSTLY_BESIDE = 0.5
 # Another level below this share of the step is said to promise no more than that.
 LITTLE = 0.25
 # Parts of a level that are told in place of its ops where they are most of it.
@@ -94,6 +96,7 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     sentences = [f"{first}." if apart else f"{first}{join}{detail}."]
     # Where most of the wall time is no part of a step, that comes first.
     sentences = [*causes, *sentences] if is_headline(diagnosis) else [*sentences, *causes]
+    sentences = [*_beside_the_steps(diagnosis), *sentences]
     sentences += [f"{detail}."] if detail and apart else []
     second = sorted(sums, key=lambda name: -sums[name])[1]
     if diagnosis.close:
@@ -110,6 +113,26 @@ def verdict_of(diagnosis: Diagnosis) -> str:
         sentences += _in_addition(diagnosis, regime, levels)
         sentences += _little_to_win(diagnosis, levels)
     return " ".join(sentences)
+
+
+def _beside_the_steps(diagnosis: Diagnosis) -> list[str]:
+    """What takes more of the wall time than the steps do, and steps of a second kind."""
+    wall = diagnosis.wall
+    if wall is None or not wall.parts:
+        return []
+    largest, steps = wall.parts[0], percent(wall.steps_share)
+    at = f" ({short_source(largest.source)})" if largest.source else ""
+    if largest.name.startswith("steps") and largest.share > WORTH_SAYING:
+        return [
+            f"There are two kinds of steps: those diagnosed here take {steps} of the wall time, "
+            f"{largest.name} {percent(largest.share)}{at}."
+        ]
+    if wall.steps_share >= MOSTLY_BESIDE:
+        return []
+    return [
+        f"Most of the wall time is outside the steps: {largest.name} "
+        f"{percent(largest.share)}{at}, the steps {steps}."
+    ]
 
 
 def _sides_told(diagnosis: Diagnosis, level: str) -> str:

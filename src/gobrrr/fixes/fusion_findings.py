@@ -29,6 +29,8 @@ from gobrrr.work.traffic import broadcast, is_inplace, promote
 LEAST_SHARE = 0.01
 MOST_FINDINGS = 8
 _LEAVES = ["memory.device.roof", "memory.device.below"]
+_COMPILE = "torch.compile(model), which makes one kernel of them"
+_SDPA = "torch.nn.functional.scaled_dot_product_attention(query, key, value)"
 # Operators that are grouped at once: which group depends on which is kept for each pair of groups.
 OPS_TOGETHER = 8_000
 # Results that a trace's operator may read: a norm reads its input three kernels later.
@@ -104,6 +106,7 @@ def _together(small: Sequence[Finding], step_s: float) -> Finding | None:
         f"{time_text(expected_s)} together.",
         sources=list(dict.fromkeys(s for f in small for s in f.sources))[:5],
         leaves=_LEAVES,
+        remedy=_COMPILE,
     )
 
 
@@ -149,6 +152,7 @@ def _finding(
         because=sentence(pattern, expected),
         sources=list(dict.fromkeys(s for place in pattern.places for s in place.sources))[:5],
         leaves=_LEAVES,
+        remedy=_SDPA if pattern.first.kind == ATTENTION else _COMPILE,
     )
 
 

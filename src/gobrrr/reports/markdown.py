@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gobrrr.diagnosis.advice import advice_of
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.reports import sentences
+from gobrrr.reports import advice_lines, sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
+from gobrrr.reports.next_command import next_command
 from gobrrr.reports.rank_tables import job_line, rank_tables
 from gobrrr.reports.tables import TextTable, tables_named, time_scale
 from gobrrr.timeline.names import plain_name
@@ -58,7 +60,8 @@ def report_markdown(
         sentences.batch_note(diagnosis),
     ):
         lines += [_escape(text), ""] if text else []
-    for heading, findings in finding_groups(diagnosis):
+    lines += _advice(diagnosis, top)
+    for heading, findings in finding_groups(diagnosis) if diagnosis.fixes is not None else ():
         lines += [f"| {heading.partition(',')[0]} | saves per step | because |", "|---|---|---|"]
         for finding in findings[:top]:
             name, saving, because = sentences.finding_lines(finding, diagnosis)
@@ -83,7 +86,28 @@ def report_markdown(
         sentences.card(diagnosis),
     ]
     lines += [f"<sub>{_escape(note)}</sub>\n" for note in notes if note]
+    found = next_command(diagnosis)
+    if found.command:
+        lines += ["Next" + f" ({_escape(found.does)})" * bool(found.does) + ":", ""]
+        lines += ["```", plain_name(found.command, 4000), "```"]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _advice(diagnosis: Diagnosis, top: int) -> list[str]:
+    """What to do as a table, the largest saving first."""
+    listed = advice_of(diagnosis)[:top]
+    if not listed:
+        nothing = advice_lines.nothing_to_do(diagnosis)
+        return [nothing, ""] if nothing else []
+    lines = [f"| {advice_lines.heading(diagnosis)} | | why, and how |", "|---|---|---|"]
+    for advised in listed:
+        told = (
+            advice_lines.reason_of(advised), advice_lines.change_of(advised),
+            advice_lines.trial_of(advised, diagnosis), advice_lines.words_of(advised),
+        )  # fmt: skip
+        name, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised)
+        lines.append(f"| {_escape(name)} | {saving} | {_escape('; '.join(filter(None, told)))} |")
+    return [*lines, ""]
 
 
 def _escape(text: str) -> str:

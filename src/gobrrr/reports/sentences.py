@@ -24,6 +24,8 @@ from gobrrr.timeline.quantities import (
 # How many source lines stand beside a cause of overhead in the split; --by cause shows all.
 _LINES_PER_CAUSE = 2
 _NAMED = 3
+# From this share of the timed steps on, slow ones are a kind of their own.
+_OF_TWO_LENGTHS = 0.2
 # Of all steps and of the timed ones: a sentence more would say nothing new.
 _MEANS_ALIKE = 0.10
 # Above this share of the wall time the steps are all there is; below the other a part is not named.
@@ -178,11 +180,21 @@ def seen_steps(diagnosis: Diagnosis) -> str:
 
 
 def slow_steps(diagnosis: Diagnosis) -> str:
-    """``1 slow step in 24: 151 ms (data loading)``; empty if there is none."""
+    """``1 slow step in 24: 151 ms (data loading)``; empty if there is none.
+
+    Where many are slow: ``Steps of two lengths: 8 of 24 take 140 to 151 ms, the median step 62
+    ms.``
+    """
     slow = diagnosis.step.slow_steps
     if not slow:
         return ""
-    scale = time_scale(diagnosis)
+    scale, timed = time_scale(diagnosis), diagnosis.step.time_s
+    if len(slow) >= max(2, _OF_TWO_LENGTHS * timed.n):
+        times = [step.time_s for step in slow]
+        return (
+            f"Steps of two lengths: {len(slow)} of {timed.n} take {scale.number(min(times))} to "
+            f"{scale.text(max(times))}, the median step {scale.text(timed.median)}."
+        )
     named = [
         scale.text(step.time_s) + (f" ({cause_label(step.cause)})" if step.cause else "")
         for step in slow[:_NAMED]

@@ -66,6 +66,10 @@ def time_scale(diagnosis: Diagnosis) -> TimeScale:
 def op_table(diagnosis: Diagnosis, top: int) -> TextTable:
     """Ops by shapes: time, share, regime, share of the ceiling, intensity, achieved rate."""
     scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
+    sources = {op.source for op in diagnosis.ops[:top]}
+    # A line that is every row's tells them not apart: it is told once.
+    everywhere = short_source(next(iter(sources)) or "") if len(sources) == 1 else ""
+    title = f"Ops, all at {everywhere}" if everywhere and len(diagnosis.ops) > 1 else "Ops"
     columns = (
         Column("op", number=False, flexible=True),
         Column("calls"),
@@ -88,9 +92,9 @@ def op_table(diagnosis: Diagnosis, top: int) -> TextTable:
             significant(op.intensity),
             _achieved(op),
         )
-        return Row(cells, _where(op), op.regime)
+        return Row(cells, _where(op, lined=title == "Ops"), op.regime)
 
-    return replace(_table("Ops", columns, diagnosis.ops, top, row), second_line=True)
+    return replace(_table(title, columns, diagnosis.ops, top, row), second_line=True)
 
 
 def _bound_by(op: OpRow) -> str:
@@ -104,13 +108,13 @@ def _achieved(op: OpRow) -> str:
     return si(op.bytes_per_s, "B/s")
 
 
-def _where(op: OpRow) -> str:
+def _where(op: OpRow, *, lined: bool) -> str:
     parts = (
         plain_name(op.shapes),
         op.dtypes if op.dtypes != op.shapes else "",
         plain_name(op.module or ""),
         PHASE_SHORT.get(op.phase or "", ""),
-        short_source(op.source or ""),
+        short_source(op.source or "") if lined else "",
     )
     return " · ".join(part for part in parts if part)
 

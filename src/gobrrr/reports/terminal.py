@@ -1,4 +1,7 @@
-"""The report in a terminal: verdict, split, tables, findings, and how the numbers were got.
+"""The report in a terminal, one screen: verdict, split, what to do, and the next command.
+
+Tables stand in it where they are asked for; with ``verbose`` all findings, what was ruled out and
+how the numbers were got.
 
 Width 80 unless the terminal says otherwise; no colour in a pipe; ASCII where the encoding has no
 block characters.
@@ -9,6 +12,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -19,10 +23,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gobrrr.diagnosis.advice import advice_of
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.reports import sentences
+from gobrrr.reports import advice_lines, sentences
 from gobrrr.reports.fix_table import finding_groups, fix_table, ruled_out_lines, summary_lines
 from gobrrr.reports.memory_table import memory_lines, memory_table
+from gobrrr.reports.next_command import next_command
 from gobrrr.reports.rank_tables import job_line, rank_tables
 from gobrrr.reports.tables import TextTable, tables_named, time_scale
 from gobrrr.timeline.names import plain_name
@@ -31,12 +37,18 @@ from gobrrr.timeline.quantities import share
 # Below 80 the columns of numbers alone would not fit; such a terminal wraps.
 MIN_WIDTH, DEFAULT_WIDTH, MAX_WIDTH = 80, 80, 200
 DEFAULT_TOP = 8
-DEFAULT_TABLES = ("module", "op", "class")
+# Pieces of advice, and lines of the reason of each, unless all is asked for.
+ADVICE, REASON_LINES = 3, 2
+# A part of the step below this share is told only with ``verbose``.
+_LEAST_PART = 0.01
+# Below this share of kernel time with a formula and a ceiling the reader is told of it.
+_MODELLED = 0.9
 
 # Distinguishable with the common colour deficiencies, and on dark and light grounds.
 _COLOURS = {
     "compute": "green", "memory": "blue", "overhead": "yellow", "unmodelled": "magenta",
 }  # fmt: skip
+_INDENT = (0, 0, 0, 4)
 _AT_ROOF, _BELOW = "█", "▒"
 # One character for one, so that columns keep their places.
 _ASCII = str.maketrans(
@@ -46,13 +58,21 @@ _ASCII = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to show: rows per table, which tables (names of ``reports.TABLES``), and how."""
+    """What to show: rows per table, which tables (names of ``reports.TABLES``), and how.
+
+    ``verbose``: all that is known. ``saved``: files that hold the diagnosis, of which ``saved_as``
+    can be read again. ``next``: whether the last line is the next command.
+    """
 
     top: int = DEFAULT_TOP
-    by: Sequence[str] = DEFAULT_TABLES
+    by: Sequence[str] = ()
     width: int = DEFAULT_WIDTH
     colour: bool = False
     ascii_only: bool = False
+    verbose: bool = False
+    saved: Sequence[str] = ()
+    saved_as: str = ""
+    next: bool = True
 
 
 def options_for(stream: TextIO, *, top: int | None = None, by: Sequence[str] = ()) -> Options:
@@ -74,7 +94,7 @@ def options_for(stream: TextIO, *, top: int | None = None, by: Sequence[str] = (
     colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Options(
         DEFAULT_TOP if top is None else top,
-        tuple(by) or DEFAULT_TABLES,
+        tuple(by),
         min(max(width, MIN_WIDTH), MAX_WIDTH),
         colour,
         ascii_only,
@@ -103,7 +123,8 @@ def gist_text(diagnosis: Diagnosis, options: Options = Options()) -> str:
             console.print(_verdict(diagnosis))
         if why := sentences.no_verdict(diagnosis):
             console.print(hanging("!", why, "yellow"))
-        console.print(Text("The full report is above, where the program was diagnosed."))
+        console.print(Text("The report is above, where the program was diagnosed."))
+        _draw_next(diagnosis, console, options)
 
     return drawn(draw, options)
 
@@ -144,31 +165,104 @@ def _draw(diagnosis: Diagnosis, options: Options, console: Console) -> None:
     for notice in diagnosis.notices:
         console.print(hanging("!", plain_name(notice, 2000), "yellow"))
     console.print()
-    _draw_split(diagnosis, console)
+    _draw_split(diagnosis, console, options)
     below = (
         sentences.speed_of_light, sentences.device_time, sentences.energy, sentences.least_certain,
     )  # fmt: skip
     _print_lines(console, [sentence(diagnosis) for sentence in below])
+    batch = sentences.batch_note(diagnosis)
+    _print_lines(console, [f"Batch test: {batch}" if batch else ""])
     for table in tables_named(options.by, diagnosis, options.top):
         console.print()
         draw_table(table, console, options)
     _draw_ranks(diagnosis, console, options)
-    _draw_findings(diagnosis, console, options)
     if diagnosis.fixes is not None:
         _draw_fixes(diagnosis, diagnosis.fixes.snippet, console, options)
-    batch = sentences.batch_note(diagnosis)
-    if batch:
-        console.print()
-        console.print(Text(f"Batch test: {batch}"))
-    footer = [
-        *sentences.coverage(diagnosis),
-        job_line(diagnosis),
-        sentences.measuring(diagnosis),
-        sentences.card(diagnosis),
-    ]
+    _draw_advice(diagnosis, console, options)
+    if options.verbose:
+        _draw_findings(diagnosis, console, options)
+    modelled = diagnosis.coverage.modelled_time_fraction
+    covered = sentences.coverage(diagnosis)
+    in_doubt = modelled is not None and modelled < _MODELLED
+    footer = [*(covered if options.verbose else covered[:1] if in_doubt else ())]
+    footer.append(job_line(diagnosis))
+    if options.verbose:
+        footer += [sentences.measuring(diagnosis), sentences.card(diagnosis)]
     if any(footer):
         console.print()
         _print_lines(console, footer, style="dim")
+    console.print()
+    if options.saved:
+        # Whole, so that it can be copied.
+        console.print(Text(f"Saved: {', '.join(options.saved)}"), soft_wrap=True)
+    if options.next:
+        _draw_next(diagnosis, console, options)
+
+
+def _draw_next(diagnosis: Diagnosis, console: Console, options: Options) -> None:
+    """The next command as the last line: whole, so that it can be copied."""
+    found = next_command(diagnosis, options.saved_as, bool(options.by))
+    if not found.command:
+        return
+    command = plain_name(found.command, 4000)
+    line = Text("Next: ")
+    line.append(command, style="bold")
+    line.append(f"   {found.does}" if found.does else "", style="dim")
+    if line.cell_len > console.width and found.does:
+        console.print(Text(f"Next ({found.does}):"))
+        line = Text(f"  {command}", style="bold")
+    console.print(line, soft_wrap=True)
+
+
+def _draw_advice(diagnosis: Diagnosis, console: Console, options: Options) -> None:
+    listed = advice_of(diagnosis)
+    shown = listed if options.verbose else listed[:ADVICE]
+    if not shown:
+        if nothing := advice_lines.nothing_to_do(diagnosis):
+            console.print()
+            console.print(Text(nothing))
+        return
+    console.print()
+    console.print(Text(advice_lines.heading(diagnosis), style="bold"))
+    for number, advised in enumerate(shown, 1):
+        title, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised)
+        _draw_title(f"  {number} {title}", saving, console)
+        reason = advice_lines.reason_of(advised)
+        change = advice_lines.change_of(advised)
+        for text in (reason, change):
+            for line in _filled(text, console.width - 4, options):
+                console.print(Padding(Text(line, style="dim" if text == reason else ""), _INDENT))
+        if trial := advice_lines.trial_of(advised, diagnosis):
+            # Whole, so that it can be copied.
+            console.print(Text(f"    {trial}"), soft_wrap=True)
+        if options.verbose and (words := advice_lines.words_of(advised)):
+            console.print(Padding(Text(words, style="dim"), _INDENT))
+    if len(listed) > len(shown):
+        more = f"  … {len(listed) - len(shown)} more: --verbose"
+        console.print(Text(more, style="dim"))
+
+
+def _filled(text: str, width: int, options: Options) -> list[str]:
+    """The text in lines; no more than a few of them unless all is asked for."""
+    lines = None if options.verbose else REASON_LINES
+    return textwrap.wrap(
+        text, width, max_lines=lines, placeholder=" …", break_on_hyphens=False,
+    ) if text else []  # fmt: skip
+
+
+def _draw_title(name: str, figure: str, console: Console) -> None:
+    """What one finding is, in bold, and its figure at the right, beneath where both do not fit."""
+    title = Text(name, style="bold")
+    room = console.width - title.cell_len - cell_len(figure)
+    if room >= 2:
+        title.append(" " * room + figure)
+        console.print(title, no_wrap=True, overflow="crop")
+        return
+    indent = " " * (4 if figure else 0)
+    for i, line in enumerate(textwrap.wrap(name.strip(), console.width - 4)):
+        console.print(Text(("  " if i == 0 else "    ") + line, style="bold"))
+    if figure:
+        console.print(Text(f"{indent}{figure}", style="bold"))
 
 
 def _print_lines(console: Console, lines: Sequence[str], style: str = "") -> None:
@@ -195,7 +289,7 @@ def hanging(mark: str, text: str, style: str = "", indent: int = 0) -> Padding:
     return Padding(grid, (0, 0, 0, indent))
 
 
-def _draw_split(diagnosis: Diagnosis, console: Console) -> None:
+def _draw_split(diagnosis: Diagnosis, console: Console, options: Options) -> None:
     scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
     levels = sentences.split_levels(diagnosis)
     times = [scale.number(t) for level in levels for t in (level.time_s, *_parts_s(level))]
@@ -214,6 +308,8 @@ def _draw_split(diagnosis: Diagnosis, console: Console) -> None:
         if level.name == "unmodelled":
             continue
         for part in level.parts:
+            if part.time_s < _LEAST_PART * step_s and not options.verbose:
+                continue
             line = Text("    ", style="dim")
             line.append(f"{part.label:<{label - 2}}")
             line.append(f"{scale.number(part.time_s):>{number}} {scale.unit}  ")
@@ -305,24 +401,21 @@ def _draw_ranks(diagnosis: Diagnosis, console: Console, options: Options) -> Non
 
 
 def _draw_findings(diagnosis: Diagnosis, console: Console, options: Options) -> None:
+    """All findings that are not advised, with their savings of the step."""
     number = 0
-    for heading, findings in finding_groups(diagnosis):
+    advised = [advised.finding for advised in advice_of(diagnosis)]
+    for heading, found in finding_groups(diagnosis):
+        findings = [finding for finding in found if finding not in advised]
+        if not findings:
+            continue
         console.print()
         console.print(Text(heading, style="bold"))
-        for finding in findings[: options.top]:
+        for finding in findings:
             number += 1
             name, saving, lines = sentences.finding_lines(finding, diagnosis)
-            left = Text(f"  {number} {name}")
-            left.truncate(max(12, console.width - len(saving) - 2), overflow="ellipsis")
-            left.append(" " * (console.width - left.cell_len - len(saving)))
-            left.append(saving, style="bold")
-            console.print(left, no_wrap=True, overflow="crop")
+            _draw_title(f"  {number} {name}", saving, console)
             for line in lines:
-                console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4)))
-        left_out = len(findings) - options.top
-        if left_out > 0:
-            more = f"  … {left_out} more: --top {len(findings)}"
-            console.print(Text(more, style="dim"))
+                console.print(Padding(Text(line, style="dim"), _INDENT))
 
 
 def _draw_fixes(diagnosis: Diagnosis, snippet: str, console: Console, options: Options) -> None:
@@ -331,7 +424,7 @@ def _draw_fixes(diagnosis: Diagnosis, snippet: str, console: Console, options: O
             console.print()
             draw_table(table, console, options)
     ruled_out = ruled_out_lines(diagnosis)
-    if ruled_out:
+    if ruled_out and options.verbose:
         console.print()
         console.print(Text("Ruled out", style="bold"))
         for line in ruled_out:

@@ -12,12 +12,12 @@ from gobrrr.diagnosis.schema import (
     Diagnosis,
     Finding,
     FixSummary,
-    Prediction,
     Verification,
 )
 from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect
+from gobrrr.fixes.prospects import finding_of
 from gobrrr.search.memory_curve import memory_curve
 from gobrrr.verification.timing import Null
 from gobrrr.verification.trial import ratio_of
@@ -84,7 +84,8 @@ def write_findings(found: Found) -> None:
     foreseen = found.diagnosis.regime is not None
     told = [t for t in found.tried if foreseen or _is_told_without_a_time(t)]
     # What the diagnosis found by itself stands last: nothing of it was tried.
-    own = found.diagnosis.findings
+    known = {tried.fix.name for tried in found.tried} | {fix.name for fix, _ in found.ruled_out}
+    own = [finding for finding in found.diagnosis.findings if finding.fix not in known]
     for finding in own:
         finding.advice = True
     found.diagnosis.findings = [
@@ -105,6 +106,7 @@ def write_findings(found: Found) -> None:
     settings = [t for t in found.tried if t.trial is not None and t.fix.setting is not None]
     if curve is None and settings:
         notices.append("No curve of memory against time: no setting's memory could be measured.")
+    found.diagnosis.untried = None
     found.diagnosis.fixes = FixSummary(
         best=names,
         verification=found.best,
@@ -189,29 +191,15 @@ def _measured_s(tried: Tried, step_s: float) -> float | None:
 
 
 def _finding(tried: Tried, step_s: float, saving_s: float, foreseen: bool) -> Finding:
-    prospect = tried.prospect
-    left_s = max(step_s - prospect.expected_s, 1e-3 * step_s)
+    finding = finding_of(tried.fix, tried.prospect, step_s)
     known = foreseen or tried.trial is not None
-    because = prospect.because
     if not foreseen:
         # The arithmetic is made of times.
-        lines = ", ".join(prospect.sources)
-        because = f"at {lines}; how much it takes is unknown" if not known else ""
+        lines = ", ".join(finding.sources)
+        finding.because = f"at {lines}; how much it takes is unknown" if not known else ""
+        finding.prediction = None
     if tried.trial is None and tried.reason:
-        because = f"{because} ({tried.reason})"
-    prediction = Prediction(
-        low_s=prospect.low_s, expected_s=prospect.expected_s, high_s=prospect.high_s,
-        speedup=step_s / left_s,
-    )  # fmt: skip
-    return Finding(
-        fix=tried.fix.name,
-        title=tried.fix.title,
-        prediction=prediction if foreseen else None,
-        because=because,
-        sources=list(prospect.sources),
-        leaves=list(tried.fix.leaves),
-        advice=tried.is_advice,
-        precision=tried.fix.precision,
-        saving_s=None if not known else saving_s if math.isfinite(saving_s) else 0.0,
-        verification=tried.trial,
-    )  # fmt: skip
+        finding.because = f"{finding.because} ({tried.reason})"
+    finding.saving_s = None if not known else saving_s if math.isfinite(saving_s) else 0.0
+    finding.verification = tried.trial
+    return finding

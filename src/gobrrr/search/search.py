@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from gobrrr.diagnosis.schema import Diagnosis, Verification
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import CODE, FIRST_STEP, Fix, Prospect, RuledOut
+from gobrrr.fixes.fix import CODE, FIRST_STEP, Fix, Prospect
 from gobrrr.fixes.light import speed_of_light_with
+from gobrrr.fixes.prospects import consider_all
 from gobrrr.measure.progress import Progress
 from gobrrr.search.found import Found, Tried, write_findings
 from gobrrr.search.last_check import LEAST_GAIN, check_best
@@ -99,7 +100,7 @@ def search(
     chosen = select(fixes, options)
     diagnosis, facts = bench.diagnose((), progress)
     found = Found(diagnosis, facts)
-    prospects = _consider_all(chosen, facts, options.only, found.ruled_out)
+    prospects = consider_all(chosen, facts, options.only, found.ruled_out)
     if not any(_is_tried(bench, *pair) for pair in prospects):
         found.tried = [_untried(bench, fix, prospect) for fix, prospect in prospects]
         write_findings(found)
@@ -113,22 +114,14 @@ def search(
     return found
 
 
-def _consider_all(
-    fixes: Sequence[Fix],
-    facts: Facts,
-    asked: Sequence[str],
-    ruled_out: list[tuple[Fix, str]] | None = None,
-) -> list[tuple[Fix, Prospect]]:
-    prospects = []
-    for fix in fixes:
-        verdict = fix.considered(facts, asked)
-        if isinstance(verdict, RuledOut):
-            if ruled_out is not None:
-                ruled_out.append((fix, verdict.reason))
-        else:
-            prospects.append((fix, verdict))
-    prospects.sort(key=lambda pair: (pair[0].changes_step, -pair[1].expected_s))
-    return prospects
+def usual_time_s(count: int, least_trial_s: float, budget_s: float) -> float:
+    """About how long a search of so many fixes takes, its first diagnosis aside.
+
+    Each alone, the program against itself, and the best set once more; sets of several come on top
+    where fixes help, within the budget.
+    """
+    trial_s = min(max(budget_s * ALONE_SHARE / max(count, 1), least_trial_s), MOST_TRIAL_S)
+    return min((count + 2) * trial_s, budget_s)
 
 
 def _bases_first(prospects: list[tuple[Fix, Prospect]]) -> list[tuple[Fix, Prospect]]:
@@ -321,7 +314,7 @@ class _Run:
         worth: dict[str, float] = {}
         if facts is not None:
             asked = self.options.only
-            found = _consider_all(allowed, facts, asked)
+            found = consider_all(allowed, facts, asked)
             worth = {f.name: p.expected_s for f, p in found if not p.by_hand}
         won = {t.fix.name: t for t in self.found.tried if t.trial is not None and t.trial.won}
         lost = {

@@ -1,0 +1,92 @@
+"""The last line of a report: the command to type next."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import count
+
+_CHARTS = "draws the step, with all tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A command, and what it does; ``command`` is empty where there is none to give."""
+
+    command: str
+    does: str = ""
+
+
+def next_command(diagnosis: Diagnosis, saved_as: str = "", shows_tables: bool = False) -> Next:
+    """What to do after reading a report.
+
+    Args:
+        diagnosis: what the report is of.
+        saved_as: the file that holds it; empty: none.
+        shows_tables: whether the report shows tables already.
+    """
+    kind, given = diagnosis.source.get("kind"), str(diagnosis.source.get("command") or "")
+    if kind == "trace":
+        return _of_trace(diagnosis, given, saved_as, shows_tables)
+    if kind not in ("script", "module", "function"):
+        return Next("")
+    ranks = diagnosis.source.get("world_size")
+    if not given and not saved_as:
+        return _in_python(diagnosis)
+    if given and isinstance(ranks, int) and ranks > 1:
+        return Next(f"gobrrr run --nproc-per-node {ranks} --html report.html {given}",
+                    "draws all ranks")  # fmt: skip
+    if given and diagnosis.regime is None:
+        idle = ", on an idle machine" if diagnosis.timed_on_busy_machine else ""
+        return Next(f"gobrrr run {given}", f"measures once more{idle}")
+    if given and diagnosis.fixes is not None:
+        return _after_search(diagnosis, given)
+    if given and diagnosis.untried is not None and diagnosis.untried.fixes:
+        return Next(f"gobrrr fix {given}", _trials(diagnosis))
+    if saved_as and not shows_tables:
+        return Next(f"gobrrr report {shlex.quote(saved_as)} --by line,op", "lines and ops")
+    if not given:
+        return Next(f"gobrrr report {shlex.quote(saved_as)} --html report.html", _CHARTS)
+    return Next(f"gobrrr run --html report.html {given}", _CHARTS)
+
+
+def _trials(diagnosis: Diagnosis) -> str:
+    untried = diagnosis.untried
+    assert untried is not None
+    changes = "1 change" if len(untried.fixes) == 1 else f"{count(len(untried.fixes))} changes"
+    if untried.time_s is None:
+        return f"tries {changes}"
+    return f"tries {changes}, about {max(1, round(untried.time_s / 60))} min"
+
+
+def _after_search(diagnosis: Diagnosis, given: str) -> Next:
+    assert diagnosis.fixes is not None
+    best = ",".join(diagnosis.fixes.best)
+    if best and diagnosis.source.get("kind") == "script":
+        name = shlex.quote(f"fast_{plain_name(Path(shlex.split(given)[0]).name)}")
+        return Next(f"gobrrr fix --only {best} --write {name} {given}", "writes the changed script")
+    return Next(f"gobrrr run --html report.html {given}", _CHARTS)
+
+
+def _in_python(diagnosis: Diagnosis) -> Next:
+    if diagnosis.untried is not None and diagnosis.untried.fixes:
+        return Next("gobrrr.fix(target)", _trials(diagnosis))
+    return Next('diagnosis.save("d.json")', "and then: gobrrr report d.json --by line,op")
+
+
+def _of_trace(diagnosis: Diagnosis, given: str, saved_as: str, shows_tables: bool) -> Next:
+    if diagnosis.ranks and given:
+        return Next(f"gobrrr trace {given} --html report.html", "draws all ranks")
+    tables = [name for name, rows in (("line", diagnosis.lines), ("op", diagnosis.ops)) if rows]
+    by = ",".join(tables) or "cause"
+    if saved_as and not shows_tables:
+        return Next(f"gobrrr report {shlex.quote(saved_as)} --by {by}", "what takes the time")
+    if given and not shows_tables:
+        return Next(f"gobrrr trace {given} --by {by}", "what takes the time")
+    if given:
+        return Next(f"gobrrr trace {given} --perfetto steps.json.gz", "for ui.perfetto.dev")
+    return Next('diagnosis.save("d.json")', f"and then: gobrrr report d.json --by {by}")

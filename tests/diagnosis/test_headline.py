@@ -1,0 +1,37 @@
+"""What the verdict begins with where most of the wall time is outside the diagnosed steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import gobrrr
+from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.verdict import verdict_of
+from gobrrr.timeline.step_kinds import WallPart, WallTime
+
+
+@pytest.fixture
+def diagnosis(data: Path) -> Diagnosis:
+    return gobrrr.load(data / "training.json")
+
+
+def with_part(diagnosis: Diagnosis, name: str, share: float) -> str:
+    part = WallPart(name, 1.0, share, 0.1, "train.py:9 in evaluate")
+    diagnosis.wall = WallTime(1.0 - share, (part,), 20)
+    return verdict_of(diagnosis)
+
+
+def test_what_takes_most_outside_the_steps_comes_first(diagnosis: Diagnosis) -> None:
+    verdict = with_part(diagnosis, "evaluation", 0.96)
+    first = verdict.partition(". ")[0]
+    assert first.startswith("Most of the wall time is outside the steps: evaluation 96 %")
+    assert "train.py:9" in first and "Compute-bound" in verdict
+    assert with_part(diagnosis, "evaluation", 0.3).startswith("Compute-bound")
+
+
+def test_two_kinds_of_steps_are_told_as_two_kinds(diagnosis: Diagnosis) -> None:
+    verdict = with_part(diagnosis, "steps of other shapes (8x3x64x64)", 0.4)
+    assert verdict.startswith("There are two kinds of steps: those diagnosed here take 60 %")
+    assert with_part(diagnosis, "steps of other shapes (8x1)", 0.05).startswith("Compute-bound")
