@@ -16,7 +16,7 @@ from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble, hardly_modelled, speed_of_light
 from gobrrr.diagnosis.schema import NO_VERDICT, Coverage, Diagnosis, UnmodelledOp
 from gobrrr.diagnosis.tables import coverage_of
-from gobrrr.timeline.data import WHOLE_TRACE, Timeline
+from gobrrr.timeline.data import WHOLE_TRACE, Device, Timeline
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
@@ -168,6 +168,7 @@ def test_what_counts_tell_of_it_is_marked_as_provisional(
     step = attributed(timeline, ceilings(), (0.1,) * 8)
     step = replace(step, step=replace(step.step, host_scale=1.0, provisional=bound))
     assert diagnosed(step).provisional is None
+    step = replace(step, device=Device("a processor", "cpu"), threads=2)
     found = diagnosed(replace(step, step=replace(step.step, taken_away=True)))
     assert found.regime is None and found.findings == []
     assert found.provisional is not None and found.provisional.regime == bound.regime

@@ -57,12 +57,10 @@ COMMUNICATION = "(waiting for other ranks)"
 _TAKEN_AWAY = (
     f"For more than {percent(MOST_TAKEN_AWAY)} of the time this program waited for a processor: "
     "other programs, a hypervisor or more threads of its own than processors had it. "
-    f"{OF_THE_MACHINE}, so {{}} and no prediction. --threads 1 helps (threads that wait for each "
-    "other suffer most); measure again on an idle machine."
+    f"{OF_THE_MACHINE}, so {{}} and no prediction. Measure again on an idle machine"
 )
-TAKEN_AWAY = _TAKEN_AWAY.format(NO_VERDICT)
-# Where processor time and counts tell one.
-PROVISIONAL = _TAKEN_AWAY.format(f"{NO_VERDICT} but a provisional one")
+TAKEN_AWAY = f"{_TAKEN_AWAY.format(NO_VERDICT)}."
+_FEWER_THREADS = ", or with --threads 1: threads that wait for each other suffer most"
 # Profiled steps are brought to the length of timed ones by no other factor: a profiler costs a few
 # times a step of small ops, and page faults come and go.
 LIKELY_SCALE = (0.1, 4.0)
@@ -110,7 +108,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     if step.step.taken_away:
         # The work is believed; a profiled step of another length is no wonder.
         provisional = None if wrong else step.step.provisional
-        wrong.append(TAKEN_AWAY if provisional is None else PROVISIONAL)
+        wrong.append(_taken_away(step, provisional is not None))
     else:
         wrong += changed_meanwhile(step.step)
     regime, close = (None, False) if wrong else regime_of(leaves)
@@ -161,6 +159,13 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     diagnosis.verdict = verdict_of(diagnosis)
     diagnosis.check()
     return diagnosis
+
+
+def _taken_away(step: Attributed, provisional: bool) -> str:
+    """Why there is no verdict, or none but what processor time and counts tell; what helps."""
+    text = _TAKEN_AWAY.format(f"{NO_VERDICT} but a provisional one" if provisional else NO_VERDICT)
+    waits = step.device.kind == "cpu" and (step.threads or 1) > 1
+    return f"{text}{_FEWER_THREADS if waits else ''}."
 
 
 def _device_record(step: Attributed) -> DeviceRecord:
