@@ -59,3 +59,6 @@ def test_no_line_of_python_is_blamed_for_waiting_for_a_processor(
     found = cpu_causes.causes_of_overhead(measured, analysis)  # type: ignore[arg-type]
     assert [gap.source for gap in found] == [line, "train.py:8 in f"]
     assert ("no line of Python is blamed" in measured.load_notices[0]) == (line is None)
+    # Why there is no verdict is said once, with that.
+    measured.taken_away = True
+    assert measured.mostly_waited and measured.load_notices == []

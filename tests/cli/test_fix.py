@@ -8,6 +8,7 @@ import pytest
 from gobrrr.cli import main
 from gobrrr.cli.fix import _text_of, _write, seconds
 from gobrrr.fixes.catalogue import FIXES
+from gobrrr.timeline.errors import InputError
 from gobrrr.verification.numerics import TOLERANCE
 
 
@@ -51,6 +52,23 @@ def test_a_script_that_is_not_there(capsys, tmp_path, monkeypatch):
     assert "missing.py: no such file" in capsys.readouterr().err
     assert main(["fix", "missing.py:make"]) == 2
     assert main(["fix", "--only", "warp_drive", "missing.py"]) == 2
+
+
+@pytest.mark.torch
+def test_threads_are_those_of_each_process(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    asked = []
+
+    def bench(program, tolerance):
+        asked.append(program.threads)
+        raise InputError("enough")
+
+    monkeypatch.setattr("gobrrr.pipeline.fix.program_bench", bench)
+    script = tmp_path / "train.py"
+    script.write_text("pass\n")
+    assert main(["fix", "--quiet", "--threads", "3", str(script)]) == 2
+    assert main(["fix", "--quiet", str(script)]) == 2
+    assert asked == [3, None]
 
 
 @pytest.mark.torch

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gobrrr.attribution.attributed import Attributed, AttributedOp
+from gobrrr.attribution.attributed import Attributed, AttributedOp, Provisional
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
 from gobrrr.attribution.leaves import UNMODELLED, KernelShares
@@ -16,7 +16,7 @@ from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble, hardly_modelled, speed_of_light
 from gobrrr.diagnosis.schema import NO_VERDICT, Coverage, Diagnosis, UnmodelledOp
 from gobrrr.diagnosis.tables import coverage_of
-from gobrrr.timeline.data import WHOLE_TRACE, Timeline
+from gobrrr.timeline.data import WHOLE_TRACE, Device, Timeline
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
@@ -153,6 +153,33 @@ def test_of_a_machine_that_was_taken_away_only_what_was_measured_is_told(
     assert found.notices[0] == TAKEN_AWAY
     assert "75 %" in TAKEN_AWAY and "a hypervisor" in TAKEN_AWAY
     assert found.leaves == free.leaves
+
+
+@pytest.mark.parametrize(
+    ("bound", "says"),
+    [
+        (Provisional("overhead", 4e-3, 1e-3, 5e-4, 2e-4), "kernels take at most 1.00 ms"),
+        (Provisional("compute", 4e-3, 1e-3, 2e-3, 2e-4), "its FLOPs take 2.00 ms"),
+    ],
+)
+def test_what_counts_tell_of_it_is_marked_as_provisional(
+    timeline: Timeline, bound: Provisional, says: str
+) -> None:
+    step = attributed(timeline, ceilings(), (0.1,) * 8)
+    step = replace(step, step=replace(step.step, host_scale=1.0, provisional=bound))
+    assert diagnosed(step).provisional is None
+    step = replace(step, device=Device("a processor", "cpu"), threads=2)
+    found = diagnosed(replace(step, step=replace(step.step, taken_away=True)))
+    assert found.regime is None and found.findings == []
+    assert found.provisional is not None and found.provisional.regime == bound.regime
+    assert found.verdict.startswith("Provisional") and f"{bound.regime}-bound" in found.verdict
+    assert says in found.verdict
+    # One notice says why, and what helps.
+    (notice,) = [text for text in found.notices if NO_VERDICT in text]
+    assert "provisional" in notice and "--threads 1" in notice
+    # Profiled steps of another length are the machine's.
+    apart = replace(step.step, taken_away=True, host_scale=20.0, profiled_s=0.1)
+    assert diagnosed(replace(step, step=apart)).provisional is not None
 
 
 @pytest.mark.parametrize("scale", [0.02, 20.0])

@@ -57,6 +57,8 @@ class Made:
 
     least_trial_s, inputs = 1.0, ()
 
+    notices = ()
+
     def __init__(self, saves, verdicts=None, null=QUIET, cost_s=1.0):
         self.saves, self.verdicts, self.null, self.cost_s = saves, verdicts or {}, null, cost_s
         self.tried, self.diagnosed, self.closed, self.now_s = [], [], False, 0.0

@@ -420,4 +420,5 @@ def test_a_machine_that_was_taken_away_from_the_host_gives_no_verdict(
     assert (taken.verdict, taken.findings) == ("", [])
     notices = " ".join(taken.notices)
     assert TAKEN_AWAY in notices
-    assert "Other programs took 90 % of the processor time" in notices
+    # Said once, with what follows from it.
+    assert "Other programs took" not in notices

@@ -59,6 +59,26 @@ class AttributedOp:
     weight: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Provisional:
+    """What a step on a CPU is bound by, as far as processor time and counts tell, in seconds.
+
+    Attributes:
+        regime: ``compute``, ``memory`` or ``overhead``.
+        processor_s: processor time of the step's thread.
+        rest_s: the most of it that is not the regime's: kernels where that is overhead, overhead
+            otherwise.
+        compute_roof_s: the FLOPs of a step at the ceilings.
+        memory_roof_s: its bytes at the ceilings, and its page faults.
+    """
+
+    regime: str
+    processor_s: float
+    rest_s: float
+    compute_roof_s: float
+    memory_roof_s: float
+
+
 @dataclass(frozen=True)
 class StepTimes:
     """How long the step takes, and what was done to the figures of the profiled steps.
@@ -83,6 +103,7 @@ class StepTimes:
         seen: all steps of the kind that were seen, not the timed ones alone.
         taken_away: the machine did other things for most of the time: no figure of the program's
             can be derived from these times.
+        provisional: what can be told of a step whose time says nothing.
     """
 
     time: Summary
@@ -103,6 +124,7 @@ class StepTimes:
     wall: WallTime | None = None
     seen: SeenSteps | None = None
     taken_away: bool = False
+    provisional: Provisional | None = None
 
     @property
     def typical_s(self) -> float:

@@ -34,6 +34,7 @@ from gobrrr.attribution.lane import (
 from gobrrr.attribution.lane_of_trace import TraceLane
 from gobrrr.attribution.leaves import IdleGap
 from gobrrr.attribution.other_threads import concurrent_ops
+from gobrrr.attribution.provisional import provisional_of
 from gobrrr.attribution.sleep import with_sleep_apart
 from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.fixed_cost import most_common_failures
@@ -87,6 +88,12 @@ def attributed_cpu(
             wall=measured.kind.wall,
             seen=measured.kind.seen,
             taken_away=measured.taken_away,
+            provisional=provisional_of(
+                result,
+                [effort.ran_ns for effort in measured.efforts_of_plain],
+                analysis.page_faults * (ceilings.value("page_fault") or 0.0) * 1e9,
+                threads,
+            ),
         ),
         idle=causes_of_overhead(measured, analysis),
     )

@@ -281,12 +281,15 @@ class Measurements:
     @property
     def mostly_waited(self) -> bool:
         """Whether it waited for a processor so long that a line says where it was interrupted."""
-        return self.severity > MOSTLY_WAITED
+        return self.taken_away or self.severity > MOSTLY_WAITED
 
     @property
     def load_notices(self) -> list[str]:
-        """What to say of the machine: that something else used it, or nothing."""
-        if not self.disturbance:
+        """What to say of the machine: that something else used it, or nothing.
+
+        Nothing either where that is why there is no verdict, which is said with that.
+        """
+        if not self.disturbance or self.taken_away:
             return []
         cause = self.disturbance[0].upper() + self.disturbance[1:]
         lines = ", and no line of Python is blamed" if self.mostly_waited else ""

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.capture.function_names import which_function
-from gobrrr.cli.parsing import add_report_options, memory_size, output_path, require_torch
+from gobrrr.cli.parsing import (
+    add_report_options,
+    memory_size,
+    output_path,
+    positive,
+    require_torch,
+)
 from gobrrr.cli.progress import Progress
 from gobrrr.cli.run import Target, command_line, split_target
 from gobrrr.search.options import ALLOWED, fix_titles, names_of, refuse_bad_choice, seconds_of
@@ -63,6 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--memory-limit", type=memory_size, metavar="SIZE",
         help="memory of one trial, such as 8GiB (default: no limit)",
+    )  # fmt: skip
+    group.add_argument(
+        "--threads", type=positive, metavar="N",
+        help="torch.set_num_threads(N) in each process, such as 1 beside other programs",
     )  # fmt: skip
     group.add_argument(
         "--require", type=_speedup, metavar="X",
@@ -152,9 +162,15 @@ def _fix(target: Target, parsed: argparse.Namespace, progress: Progress, source:
     try:
         tolerance = TOLERANCE if parsed.tolerance is None else parsed.tolerance
         program = Program(
-            target.kind, target.name, tuple(target.argv), memory_limit_bytes=parsed.memory_limit
-        )
+            target.kind, target.name, tuple(target.argv), memory_limit_bytes=parsed.memory_limit,
+            threads=parsed.threads,
+        )  # fmt: skip
         bench = program_bench(program, tolerance)
+        if parsed.threads is not None:
+            import torch
+
+            # The ceilings that are measured here are of as many.
+            torch.set_num_threads(parsed.threads)
         result = fix_on(bench, options, parsed.require, progress)
     except FixGateFailure as failure:
         result, missed = failure.result, failure

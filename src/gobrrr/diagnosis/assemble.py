@@ -7,6 +7,7 @@ prediction, a trace carried to another device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ from gobrrr.diagnosis.schema import (
     Diagnosis,
     GroupRow,
     IdleRow,
+    ProvisionalVerdict,
     SlowStep,
     StepRecord,
 )
@@ -53,12 +55,13 @@ from gobrrr.work.registry import failure_notices
 
 # What tables call the time in which a processor's lane waits for other ranks.
 COMMUNICATION = "(waiting for other ranks)"
-TAKEN_AWAY = (
-    f"For more than {percent(MOST_TAKEN_AWAY)} of the time measured, or of the time in which its "
-    "threads could have run, this program waited for a processor: other programs, a hypervisor or "
-    f"more threads of its own than processors had it. {OF_THE_MACHINE}, "
-    f"so {NO_VERDICT} and no prediction. Measure again on an idle machine."
+_TAKEN_AWAY = (
+    f"For more than {percent(MOST_TAKEN_AWAY)} of the time this program waited for a processor: "
+    "other programs, a hypervisor or more threads of its own than processors had it. "
+    f"{OF_THE_MACHINE}, so {{}} and no prediction. Measure again on an idle machine"
 )
+TAKEN_AWAY = f"{_TAKEN_AWAY.format(NO_VERDICT)}."
+_FEWER_THREADS = ", or with --threads 1: threads that wait for each other suffer most"
 # Profiled steps are brought to the length of timed ones by no other factor: a profiler costs a few
 # times a step of small ops, and page faults come and go.
 LIKELY_SCALE = (0.1, 4.0)
@@ -101,10 +104,14 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         *contradictions(hfu, shares, step_s, step.ceilings),
         *against_work(ops, shares, leaves, step.ceilings),
     ]
-    if step.step.taken_away:
-        wrong.append(TAKEN_AWAY)
-    wrong += changed_meanwhile(step.step)
     wrong += hardly_modelled(coverage, step, step_s)
+    provisional = None
+    if step.step.taken_away:
+        # The work is believed; a profiled step of another length is no wonder.
+        provisional = None if wrong else step.step.provisional
+        wrong.append(_taken_away(step, provisional is not None))
+    else:
+        wrong += changed_meanwhile(step.step)
     regime, close = (None, False) if wrong else regime_of(leaves)
     diagnosis = Diagnosis(
         environment=environment,
@@ -115,6 +122,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
         leaves=leaves,
         regime=regime,
         close=close,
+        provisional=None if provisional is None else ProvisionalVerdict(**asdict(provisional)),
         mfu=None if wrong else mfu,
         hfu=hfu if again.flops and not wrong else None,
         mfu_dtype=mfu_dtype,
@@ -152,6 +160,13 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
     diagnosis.verdict = verdict_of(diagnosis)
     diagnosis.check()
     return diagnosis
+
+
+def _taken_away(step: Attributed, provisional: bool) -> str:
+    """Why there is no verdict, or none but what processor time and counts tell; what helps."""
+    text = _TAKEN_AWAY.format(f"{NO_VERDICT} but a provisional one" if provisional else NO_VERDICT)
+    waits = step.device.kind == "cpu" and (step.threads or 1) > 1
+    return f"{text}{_FEWER_THREADS if waits else ''}."
 
 
 def _device_record(step: Attributed) -> DeviceRecord:

@@ -38,6 +38,7 @@ from gobrrr.diagnosis.step_schema import BatchDoubling as BatchDoubling
 from gobrrr.diagnosis.step_schema import CardRecord as CardRecord
 from gobrrr.diagnosis.step_schema import EnergyRecord as EnergyRecord
 from gobrrr.diagnosis.step_schema import GrowthRow as GrowthRow
+from gobrrr.diagnosis.step_schema import ProvisionalVerdict as ProvisionalVerdict
 from gobrrr.diagnosis.step_schema import Spread as Spread
 from gobrrr.diagnosis.writing import encode
 from gobrrr.timeline.files import write_output
@@ -260,6 +261,7 @@ class Diagnosis(Record, kw_only=True):
     leaves: dict[str, float]
     regime: str | None
     close: bool = False
+    provisional: ProvisionalVerdict | None = None
     mfu: float | None = None
     mfu_dtype: str | None = None
     hfu: float | None = None

@@ -18,6 +18,21 @@ class Spread(Record, kw_only=True):
     n: int
 
 
+class ProvisionalVerdict(Record, kw_only=True):
+    """What a step on a CPU is bound by where its times say nothing: by processor time and counts.
+
+    ``processor_s`` is that of the step's thread; ``rest_s`` the most of it that is not the
+    regime's (kernels where that is overhead, overhead otherwise); ``compute_roof_s`` and
+    ``memory_roof_s`` what the FLOPs, and the bytes and page faults, take at the ceilings.
+    """
+
+    regime: str
+    processor_s: float
+    rest_s: float
+    compute_roof_s: float
+    memory_roof_s: float
+
+
 class EnergyRecord(Record, kw_only=True):
     """Energy of a predicted step, in joules: ``static_j``, ``arithmetic_j``, ``memory_j`` in all.
 

@@ -13,7 +13,7 @@ from gobrrr.diagnosis.remedies import line_of, remedy_of, remedy_of_part
 from gobrrr.diagnosis.schema import Diagnosis, OpRow, Split
 from gobrrr.models.operator_limits import LIMITS
 from gobrrr.timeline.names import UNKNOWN_LINE, short_kernel_name, short_source
-from gobrrr.timeline.quantities import count, multiple, multiple_range, percent
+from gobrrr.timeline.quantities import count, multiple, multiple_range, percent, time_text
 
 # A margin between the two largest top levels under this share of the step is a close call.
 CLOSE_MARGIN = 0.05
@@ -80,7 +80,7 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     regime = diagnosis.regime
     causes = known_causes(diagnosis)
     if regime is None:
-        return " ".join(causes)
+        return " ".join([*_provisionally(diagnosis), *causes])
     sums = top_levels(diagnosis.leaves)
     step_s = diagnosis.accounted_s
     share = sums[regime] / step_s if step_s else 0.0
@@ -133,6 +133,25 @@ def _beside_the_steps(diagnosis: Diagnosis) -> list[str]:
         f"Most of the wall time is outside the steps: {largest.name} "
         f"{percent(largest.share)}{at}, the steps {steps}."
     ]
+
+
+def _provisionally(diagnosis: Diagnosis) -> list[str]:
+    """What processor time and counts tell of a step whose time says nothing."""
+    found = diagnosis.provisional
+    if found is None:
+        return []
+    rest = "kernels" if found.regime == "overhead" else "overhead"
+    text = (
+        f"Provisional, by processor time and counts: {found.regime}-bound. Of "
+        f"{time_text(found.processor_s)} of processor time a step, {rest} "
+        f"{'take' if rest == 'kernels' else 'takes'} at most {time_text(found.rest_s)}"
+    )
+    if rest == "overhead":
+        text += (
+            f"; at the ceilings its FLOPs take {time_text(found.compute_roof_s)}, its bytes and "
+            f"page faults {time_text(found.memory_roof_s)}"
+        )
+    return [f"{text}."]
 
 
 def _sides_told(diagnosis: Diagnosis, level: str) -> str:

@@ -24,7 +24,7 @@ from gobrrr.verification.disturbance import judged_by_load
 from gobrrr.verification.messages import Diagnosed, Failed, Spec, Target
 from gobrrr.verification.numerics import TOLERANCE
 from gobrrr.verification.processes import Child, ChildFailed, joined_environment
-from gobrrr.verification.programs import ProgramTrials
+from gobrrr.verification.programs import SEEDED_ALIKE, ProgramTrials
 from gobrrr.verification.sides import load
 from gobrrr.verification.timing import Null
 
@@ -88,14 +88,19 @@ class ProgramBench:
 
     def measure_null(self, budget_s: float) -> Null:
         """Two of it, in processes of their own. Raises InputError if they do not work out."""
-        null = self._trials.measure_null(budget_s)
-        if self._trials.turns is not None and self._trials.turns.not_deterministic:
-            # Known now; what it means for each fix is said with its trial.
-            self._progress(
-                "two plain runs differ, so no fix can be compared: what it draws has to be seeded "
-                "(torch.manual_seed(0), random.Random(0), a seed that is not the time)", 0, 0,
-            )  # fmt: skip
-        return null
+        # Known before anything is timed; what it means for each fix is said with its trial.
+        self._trials.told = lambda why: self._progress(f"no fix can be compared: {why}", 0, 0)
+        return self._trials.measure_null(budget_s)
+
+    @property
+    def notices(self) -> list[str]:
+        """What holds for each trial, once the program has been timed against itself."""
+        plain = self._trials.turns
+        if plain is None:
+            return []
+        if plain.not_deterministic:
+            return [f"No fix could be compared: {plain.not_deterministic}."]
+        return [SEEDED_ALIKE] if plain.seeded is False else []
 
     def verify(
         self, fixes: Sequence[Fix], null: Null, light_s: float | None, budget_s: float,

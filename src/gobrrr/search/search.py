@@ -80,6 +80,11 @@ class Bench(Protocol):
         ...
 
     @property
+    def notices(self) -> Sequence[str]:
+        """Sentences on what holds for each trial, once the null has been measured."""
+        ...
+
+    @property
     def inputs(self) -> Any:
         """What a model of this process is tried on; empty for a program in its own."""
         ...
@@ -107,6 +112,7 @@ def search(
         return found
     run = _Run(bench, options, found, progress, clock)
     run.measure_null()
+    found.notices += bench.notices
     run.try_each(prospects)
     run.combine(chosen)
     run.check_best(chosen)

@@ -41,6 +41,7 @@ class WorkloadBench:
     """A workload of this process: fixes are applied to copies of it."""
 
     least_trial_s = LEAST_TRIAL_S
+    notices: Sequence[str] = ()
 
     def __init__(
         self,

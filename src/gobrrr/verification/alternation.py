@@ -27,6 +27,7 @@ LEAST_TURNS_S = 2.5
 # What a process is, where its memory lies among other things, differs from one to the next.
 MOST_PAIRS = 4
 BEFORE, AFTER = 0, 1
+WhenWarm = Callable[[tuple[Ready, Ready]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +89,20 @@ def alternate_processes(
     memory: bool = False,
     hidden: Undecided = never,
     extra_s: float = 0.0,
+    when_warm: WhenWarm = lambda ready: None,
 ) -> Alternated:
     """Start both, let them warm up one after the other, time them in turns; then a fresh pair.
 
     What a change is worth that the null has ``hidden`` by then is told by further pairs of
     processes, as long as all agree on its side: ``FEWEST_PAIRS`` in all, if ``extra_s`` more are
     enough for them. With ``memory`` one more step of the first pair is run for what it takes of it
-    (scripts alone).
+    (scripts alone). ``when_warm`` is told what each pair has computed before it is timed.
 
     Raises SideFailed with a sentence if one of them raises, crashes, hangs, ends without having
     run a step, or is not ready after ``start_limit_s``.
     """
     deadline = time.monotonic() + budget_s
-    pairs = _Pairs(before, after, start_limit_s, enough, memory)
+    pairs = _Pairs(before, after, start_limit_s, enough, memory, when_warm)
     while pairs.count < most_pairs:
         left_s = deadline - time.monotonic()
         # A first pair that says nothing has a second, of shorter turns, whatever the budget.
@@ -131,7 +133,9 @@ class _Pairs:
         start_limit_s: float,
         enough: Callable[[Interval], bool],
         memory: bool,
+        when_warm: WhenWarm,
     ) -> None:
+        self._when_warm = when_warm
         self._sides = before, after
         self._start_limit_s = start_limit_s
         self._enough = enough
@@ -150,7 +154,7 @@ class _Pairs:
         begun = time.monotonic()
         pair = _one_pair(
             *self._sides, self._start_limit_s, budget_s, self._enough,
-            self.count % 2 == 1, self._memory and not self.count, self._turn_s,
+            self.count % 2 == 1, self._memory and not self.count, self._turn_s, self._when_warm,
         )  # fmt: skip
         self.longest_s = max(self.longest_s, time.monotonic() - begun)
         self.longest_start_s = max(self.longest_start_s, pair.start_s)
@@ -210,6 +214,7 @@ def _one_pair(
     swapped: bool,
     memory: bool,
     turn_s: float,
+    when_warm: WhenWarm,
 ) -> _Pair:
     starts = (before, after)
     order = (AFTER, BEFORE) if swapped else (BEFORE, AFTER)
@@ -219,6 +224,8 @@ def _one_pair(
         for which in order:
             sides[which] = _Side(which, starts[which], start_limit_s, turn_s)
         start_s = time.monotonic() - begun
+        ready = sides[BEFORE].ready, sides[AFTER].ready
+        when_warm(ready)
         timed = alternate(
             sides[BEFORE].turn,
             sides[AFTER].turn,
@@ -226,7 +233,6 @@ def _one_pair(
             enough=enough,
             clock=SystemClock(),
         )
-        ready = sides[BEFORE].ready, sides[AFTER].ready
         peak = sides[AFTER].peak_bytes
         taken: tuple[int | None, int | None] = None, None
         if memory:

@@ -57,6 +57,10 @@ def main(descriptor: int) -> None:
     if spec.target.is_function:
         # What reads arguments where it is imported gets none, as from a shell.
         sys.argv = [spec.target.name.rpartition(":")[0]]
+    if spec.target.threads:
+        import torch
+
+        torch.set_num_threads(spec.target.threads)
     try:
         module, _, name = spec.job.partition(":")
         getattr(import_module(module), name)(spec, parent)

@@ -7,7 +7,7 @@ import random
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import count
@@ -197,26 +197,45 @@ def set_seeds(seed: int = SEED) -> None:
 
 @contextmanager
 def seeded_generators(seed: int = SEED) -> Iterator[None]:
-    """Generators that NumPy makes without a seed have one, another for each.
+    """Whatever would take its seed from the system is given one, another each time.
 
-    ``set_seeds`` reaches those alone that a process has from its start.
+    ``set_seeds`` reaches those generators alone that a process has from its start.
     """
-    generators = getattr(sys.modules.get("numpy"), "random", None)
-    original = getattr(generators, "default_rng", None)
-    if generators is None or original is None:
-        yield
-        return
     numbers = count(seed)
+    usual = random.Random.seed
 
-    @wraps(original)
-    def default_rng(seed: Any = None) -> Any:
-        return original(next(numbers) if seed is None else seed)
+    @wraps(usual)
+    def of_python(generator: Any, a: Any = None, version: int = 2) -> None:
+        usual(generator, next(numbers) if a is None else a, version)
 
-    generators.default_rng = default_rng
-    try:
+    module_level = types.MethodType(of_python, getattr(random.seed, "__self__"))  # noqa: B009
+    places: list[tuple[Any, str, Any]] = [
+        (random.Random, "seed", of_python), (random, "seed", module_level),
+    ]  # fmt: skip
+    entropy = getattr(getattr(sys.modules.get("numpy"), "random", None), "bit_generator", None)
+    if hasattr(entropy, "randbits"):
+        # All that NumPy seeds by itself asks here.
+        places.append((entropy, "randbits", lambda bits: next(numbers)))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+
+        def of_torch() -> int:
+            torch.manual_seed(chosen := next(numbers))
+            return chosen
+
+        places += [(torch, "seed", of_torch), (torch.random, "seed", of_torch)]
+    with ExitStack() as undo:
+        for owner, name, replacement in places:
+            undo.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, replacement)
         yield
-    finally:
-        generators.default_rng = original
+
+
+def seeded_by_program() -> bool:
+    """Whether the program has seeded torch since ``set_seeds``."""
+    import torch
+
+    return bool(torch.initial_seed() != SEED)
 
 
 def random_states() -> tuple[Any, ...]:

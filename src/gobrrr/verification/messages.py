@@ -120,7 +120,8 @@ class Ready(msgspec.Struct, tag=True):
 
     ``step_s`` is the length of one, ``started_s`` what it took to get here beyond as many of them;
     ``idle`` are fixes that have changed nothing on the way, ``modules`` how many outermost modules
-    with parameters the others came upon in a script.
+    with parameters the others came upon in a script. ``seeded``: the script has seeded torch
+    itself; ``None`` of a function.
     """
 
     step_s: float
@@ -130,6 +131,7 @@ class Ready(msgspec.Struct, tag=True):
     first_call_s: float | None = None
     idle: tuple[str, ...] = ()
     modules: int | None = None
+    seeded: bool | None = None
 
 
 class Turn(msgspec.Struct, tag=True):

@@ -7,7 +7,7 @@ environment is tried more cheaply: on copies, side by side in one process.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -34,6 +34,7 @@ from gobrrr.verification.messages import (
     MeasureNull,
     NullMeasured,
     Question,
+    Ready,
     Spec,
     Target,
     Tried,
@@ -50,6 +51,11 @@ BUDGET_S = 60.0
 NULL_SHARE = 0.5
 # A compiler may take minutes, and says nothing while it does.
 TIME_LIMIT_S, START_LIMIT_S = 600.0, 300.0
+SEED_IT = (
+    "put torch.manual_seed(0) where it seeds with the time or the system's entropy, and fix the "
+    "order of its data"
+)
+SEEDED_ALIKE = "Both sides of each trial were seeded alike: the script does not seed torch."
 # Share of a trial's limit for more processes, where theirs differ so much that a change is hidden.
 EXTRA_SHARE = 0.5
 
@@ -65,6 +71,7 @@ class ProgramNull:
         trouble: why no fix can be tried on this program; empty if one can.
         not_deterministic: a sentence if two plain runs computed different things, or left nothing
             that could be compared.
+        seeded: a script has seeded torch itself; ``None`` of a function.
     """
 
     null: Null | None
@@ -72,6 +79,7 @@ class ProgramNull:
     repeated: Evaluation | None = field(repr=False, default=None)
     trouble: str = ""
     not_deterministic: str = ""
+    seeded: bool | None = None
 
 
 class ProgramTrials:
@@ -84,6 +92,7 @@ class ProgramTrials:
         start_limit_s: where processes take turns, seconds until their steps must be warm.
         turns: what two plain runs gave; measured when it is first needed.
         step_source: what ends a script's steps; empty where it is unknown.
+        told: called with why no fix can be compared, as soon as two plain runs have shown it.
     """
 
     def __init__(
@@ -101,6 +110,7 @@ class ProgramTrials:
         self.start_limit_s = start_limit_s
         self.turns = turns
         self.step_source = ""
+        self.told: Callable[[str], None] = lambda sentence: None
         # Lives on between trials; after a failed one it is new.
         self._child: Child | None = None
         self._null: Null | None = None
@@ -233,28 +243,35 @@ class ProgramTrials:
 
     def _two_plain_runs(self, budget_s: float, start_limit_s: float) -> ProgramNull:
         """How near 1 their ratio is, and whether they compute the same."""
+        sentence = ""
+
+        def compare_both(ready: tuple[Ready, Ready]) -> None:
+            nonlocal sentence
+            if not sentence:
+                sentence = self._differ(*(read_record(side.computed) for side in ready))
+                if sentence:
+                    self.told(sentence)
+
         try:
             got = alternate_processes(
                 self._start(), self._start(), budget_s=budget_s, start_limit_s=start_limit_s,
-                enough=is_quiet,
+                enough=is_quiet, when_warm=compare_both,
             )  # fmt: skip
         except SideFailed as failure:
             return ProgramNull(None, trouble=str(failure))
         one, other = (read_record(ready.computed) for ready in got.ready)
-        agree = compare(Expected(one, one, "the first run"), other, self.tolerance)
-        sentence = ""
-        if agree.reason == NOTHING_COMPARED:
-            sentence = NOTHING_COMPARED
-        elif not agree.passed:
-            what = "function" if self.target.is_function else "script"
-            sentence = (
-                f"the {what} is not deterministic: two plain runs with the same seeds differ "
-                f"({agree.reason}); fix its seeds and its data order so that fixes can be compared"
-            )
         null = null_of(got.measured.timed, got.measured.ratio)
         if not null.quiet:
             null = replace(null, cause=by_page_faults(got.kernel))
-        return ProgramNull(null, one, other, "", sentence)
+        return ProgramNull(null, one, other, "", sentence, got.ready[0].seeded)
+
+    def _differ(self, one: Evaluation, other: Evaluation) -> str:
+        """Why nothing can be compared with two plain runs like these; empty if it can."""
+        agree = compare(Expected(one, one, "the first run"), other, self.tolerance)
+        if agree.passed or agree.reason == NOTHING_COMPARED:
+            return "" if agree.passed else NOTHING_COMPARED
+        what = "function" if self.target.is_function else "script"
+        return f"the {what} is not deterministic: two plain runs, seeded alike, differ; {SEED_IT}"
 
     def _verify_in_turns(
         self,

@@ -23,7 +23,7 @@ from gobrrr.measure.process_memory import peak_memory_bytes
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
 from gobrrr.verification.child import Parent, find_fixes
-from gobrrr.verification.copies import seeded_generators, set_seeds
+from gobrrr.verification.copies import seeded_by_program, seeded_generators, set_seeds
 from gobrrr.verification.memory import MemoryRecord, set_limit
 from gobrrr.verification.messages import (
     Ended,
@@ -89,7 +89,6 @@ def take_turns(spec: Spec, parent: Parent) -> None:
 
 
 def _load(target: Target) -> Workload:
-    _set_threads(target)
     # Two processes make the same inputs.
     set_seeds()
     workload = as_trial_workload(load_function(target.name))
@@ -100,13 +99,6 @@ def _load(target: Target) -> Workload:
 def load(target: Target) -> Script:
     """A script or module, compiled. Raises InputError before anything of it has run."""
     return load_module(target.name) if target.kind == "module" else load_script(target.name)
-
-
-def _set_threads(target: Target) -> None:
-    if target.threads:
-        import torch
-
-        torch.set_num_threads(target.threads)
 
 
 def _set_limit(target: Target) -> None:
@@ -189,7 +181,6 @@ def _take_turns_of_function(spec: Spec, parent: Parent) -> None:
 
 def _take_turns_of_script(spec: Spec, parent: Parent) -> None:
     script = load(spec.target)
-    _set_threads(spec.target)
     fixes = find_fixes(spec.fixes, spec.target.registry)
     _set_limit(spec.target)
     # What a fix changes where it is installed counts: a number of threads, before any step.
@@ -289,8 +280,9 @@ class ScriptTurns(Turns):
         started_s = (self.clock() - self._started_ns) * 1e-9 - steady_s * self.steps
         record, idle = self._recorder.record(), self._changes.idle()
         return Ready(
-            steady_s, started_s, record, peak_bytes(), idle=idle, modules=modules_reached()
-        )
+            steady_s, started_s, record, peak_bytes(), idle=idle, modules=modules_reached(),
+            seeded=seeded_by_program(),
+        )  # fmt: skip
 
 
 def draw_as_eager_code_does() -> None:
