@@ -301,7 +301,7 @@ def test_an_op_that_torch_refuses(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("", "which function of {}? write {}:FUNCTION; it has make_step, sized_by_data, raises,"),
+        ("", "Or is it a function's step? {} has make_step, sized_by_data, raises, leaves,"),
         (":", "which function of {}? write {}:FUNCTION; it has make_step, sized_by_data, raises,"),
         (":a_number", "{}:a_number returned a value of type int: return the step as a callable"),
         (":missing", "{} has no function 'missing'"),

@@ -122,6 +122,17 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
 
     The ``__main__`` module stays in place afterwards: atexit handlers and pickles need it.
     """
+    module = main_module(script, argv)
+    process = os.getpid()
+    ended = _run_to_its_end(script, module)
+    if os.getpid() != process:
+        # One that the script forked, at the script's end: what follows is its parent's to do.
+        _end_process(1 if ended.raised else ended.code)
+    return ended
+
+
+def main_module(script: Script, argv: list[str]) -> types.ModuleType:
+    """The script's ``__main__``, in its place, with its arguments and the path it imports from."""
     module = types.ModuleType("__main__")
     module.__file__ = str(Path(script.file).absolute())
     module.__spec__ = script.spec
@@ -142,12 +153,7 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
         # As Python does for a script: its folder comes first, in place of ours.
         ours = 0 if _safe_path() else 1
         sys.path[:ours] = [] if script.search_path is None else [script.search_path]
-    process = os.getpid()
-    ended = _run_to_its_end(script, module)
-    if os.getpid() != process:
-        # One that the script forked, at the script's end: what follows is its parent's to do.
-        _end_process(1 if ended.raised else ended.code)
-    return ended
+    return module
 
 
 def _safe_path() -> bool:

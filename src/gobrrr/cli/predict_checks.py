@@ -15,8 +15,8 @@ def refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
         raise InputError("--ceilings describes the device that was traced: it goes with --trace")
     if parsed.trace is not None and parsed.explain:
         raise InputError(
-            "--explain would have no effect: a trace keeps its measured kernels; it goes with "
-            "FILE.py:FUNCTION or --op"
+            "--explain would have no effect: a trace keeps its measured kernels; it goes with a "
+            "step or --op"
         )
     how = {
         "--compile": parsed.compile,
@@ -35,12 +35,13 @@ def refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
     wished = [option for option, value in on_several.items() if value is not None]
     if parsed.target is None and (wished or parsed.hosts != 1):
         raise InputError(
-            f"{(wished or ['--hosts'])[0]} applies to a step: it goes with FILE.py:FUNCTION"
+            f"{(wished or ['--hosts'])[0]} applies to a step: it goes with a script or "
+            "FILE.py:FUNCTION"
         )
     if parsed.trace is not None and given:
         raise InputError(
             f"{' and '.join(given)} would have no effect: a trace is scaled as it was recorded; "
-            "record it again that way, or predict FILE.py:FUNCTION"
+            "record it again that way, or predict the program"
         )
     reports_one = len(parsed.device) == 1 and ALL not in parsed.device and parsed.op is None
     if parsed.perfetto is not None and not reports_one:
