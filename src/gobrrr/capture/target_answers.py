@@ -166,7 +166,7 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
         # Positional non_blocking and copy after a dtype are dropped with the device.
         rest = [item for item in rest if isinstance(item, torch.dtype)]
         same = storages.place_of(value) == wanted
-        if not same and storages.now < 0 and not rest and "dtype" not in options:
+        if not same and not storages.of_step and not rest and "dtype" not in options:
             # While the program sets up, moving is not copying: parameters stay who they are.
             storages.put(value, wanted)
             return value
