@@ -19,7 +19,12 @@ from gobrrr.cli.parsing import (
     require_torch,
     without_arguments,
 )
-from gobrrr.cli.predict_checks import ALL, files_of, refuse_what_has_no_effect
+from gobrrr.cli.predict_checks import (
+    ALL,
+    files_of,
+    refuse_diagnosis,
+    refuse_what_has_no_effect,
+)
 from gobrrr.cli.run import Target, refuse_launchers, split_target
 from gobrrr.timeline.errors import InputError
 
@@ -154,6 +159,8 @@ def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.N
     own, target = split_target(parser, arguments)
     if target is not None and target.name.endswith(".py:"):
         raise InputError(which_function(target.name[:-1]))
+    if target is not None and target.kind == "script" and target.name.endswith(".json"):
+        refuse_diagnosis(target.name)
     if target is None or target.kind == "function":
         parsed = parser.parse_args(own)
     else:

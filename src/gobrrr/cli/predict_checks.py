@@ -63,6 +63,23 @@ def refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
         )
 
 
+def refuse_diagnosis(path: str) -> None:
+    """A saved diagnosis is not predicted: says what it lacks, and what to predict in its place.
+
+    Raises InputError.
+    """
+    from gobrrr.diagnosis.storage import load
+
+    source = load(path).source
+    name = str(source.get("name", ""))
+    what = {"trace": f"--trace {name}", "module": f"-m {name}"}.get(str(source.get("kind")), name)
+    raise InputError(
+        f"{path} holds the shapes and times of ops, but neither their other arguments nor their "
+        "order and memory, which a prediction needs: predict the program itself (gobrrr predict "
+        f"{what} --device NAME), which needs no data and no device"
+    )
+
+
 def files_of(parsed: argparse.Namespace) -> list[str]:
     """The report options that were given a file to write."""
     from gobrrr import reports
