@@ -212,8 +212,8 @@ def test_options_after_a_script_are_gobrrrs_where_no_device_stands_before(tmp_pa
         ("print('only this')", 2, "ran no step that gobrrr can detect"),
         ("import sys\nsys.exit(4)", 2, "ended with sys.exit(4)"),
         ("raise ValueError('boom')", 3, "train.py raised ValueError: boom"),
-        (MADE + "nn.Linear(64, 64)(torch.randn(64, 64)).detach().numpy()", 2,
-         "reads the data of a tensor in "),
+        (MADE + "nn.Linear(64, 64)(torch.randn(64, 64)).long().sum().item()", 2,
+         "--size-hint N"),
     ],
 )  # fmt: skip
 def test_a_script_without_a_step(tmp_path, capsys, source, code, said) -> None:
@@ -223,6 +223,31 @@ def test_a_script_without_a_step(tmp_path, capsys, source, code, said) -> None:
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("gobrrr: ")
     assert said in last
+
+
+def test_losses_that_are_logged_as_arrays_are_assumed(predicted) -> None:
+    logged = LINEAR.replace("loss.item()", "float(loss.detach().cpu().numpy())")
+    logged = logged.replace("i % 2 == 0", "True")
+    found = predicted(logged)
+    assert any("a value read from the device" in each.lower() for each in found.notices)
+    assert found.counters["synchronisations"] > 0
+
+
+def test_a_module_is_predicted_as_a_script(tmp_path, capsys, monkeypatch) -> None:
+    (tmp_path / "trained.py").write_text(LINEAR)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["predict", "-m", "trained", "8", "--device", "H100-SXM"]) == 0
+    assert "training step" in capsys.readouterr().out
+
+
+def test_a_saved_diagnosis_says_what_to_predict_in_its_place(tmp_path, capsys, predicted) -> None:
+    predicted(LINEAR)
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "d.json"), "--device", "H100-SXM"]) == 2
+    error = capsys.readouterr().err
+    assert "gobrrr predict train.py --device NAME" in error
+    assert error.count("\n") == 1
 
 
 def test_parts_that_a_script_keeps_to_itself(tmp_path, capsys) -> None:

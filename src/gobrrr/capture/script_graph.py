@@ -83,6 +83,8 @@ def capture_script_graph(
     _refuse_what_needs_parts(options)
     said = io.StringIO()
     with _process_put_back(), capturing(target, options, tell) as recorder:
+        # A loop logs its losses as arrays too; what sets it up cannot be run by itself.
+        recorder.stand_ins.assumes_arrays = True
         found = _StepCapture(recorder, options, program.script)
         with _data_loaded_before(recorder), _nothing_saved(recorder), found.watching():
             try:

@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """Predicts; a report for one device, a table for several."""
-    parsed = _parsed(parser, arguments)
+    parsed = parse(parser, arguments)
     given = [
         name for name in ("target", "op", "trace", "against") if getattr(parsed, name) is not None
     ]
@@ -150,7 +150,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     return _step(parsed, devices)
 
 
-def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+def parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
     """The options, with ``target``: the script, module or function to predict, or ``None``.
 
     As for ``gobrrr run`` what follows a script is its own; where no device stands before it, what
