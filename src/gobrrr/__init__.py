@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gobrrr.pipeline.live import diagnose as diagnose
     from gobrrr.pipeline.predict import predict as predict
     from gobrrr.pipeline.trace import diagnose_trace as diagnose_trace
+    from gobrrr.prediction.meter import Meter as Meter
     from gobrrr.search.result import FixResult as FixResult
     from gobrrr.timeline.errors import GateFailure as GateFailure
     from gobrrr.timeline.errors import GobrrrError as GobrrrError
@@ -41,6 +42,7 @@ _HOMES: dict[str, str] = {
     "step": "gobrrr.capture.steps",
     "diagnose_trace": "gobrrr.pipeline.trace",
     "predict": "gobrrr.pipeline.predict",
+    "Meter": "gobrrr.prediction.meter",
     "read_trace": "gobrrr.capture.traces",
     "Diagnosis": "gobrrr.diagnosis.schema",
     "load": "gobrrr.diagnosis.storage",

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.capture.function_names import offered_functions, require_function, which_function
+from gobrrr.capture.function_names import (
+    offered_functions,
+    refuse_without_result,
+    require_function,
+    which_function,
+)
 from gobrrr.timeline.errors import InputError
 
 SOURCE = """
 import other.made as made_elsewhere
 from other import made_there
 raise SystemExit("it ran")
-def make(): ...
-def with_default(n=1, *, k=2): ...
+def make(): return 1
+def with_default(n=1, *, k=2):
+    if n:
+        return k
+def main():
+    def step():
+        return 1
+    step()
 def needs(n): ...
 def needs_keyword(*, n): ...
 def _own(): ...
@@ -62,6 +73,14 @@ def test_the_question_names_what_could_be_meant(write):
     assert asked == f"which function of {path}? write {path}:FUNCTION; it has make, with_default"
     assert which_function(write("def (")).endswith(":FUNCTION")
     assert which_function(write("x = 1")).endswith(":FUNCTION")
+
+
+def test_a_function_that_returns_nothing_runs_the_program(write):
+    path = write(SOURCE)
+    refuse_without_result(path, "make")
+    refuse_without_result(path, "made_there")
+    with pytest.raises(InputError, match=f"give the script: {path}"):
+        refuse_without_result(path, "main")
 
 
 @pytest.mark.parametrize("source", ["def (", "\0"])

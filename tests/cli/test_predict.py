@@ -203,6 +203,8 @@ def test_a_step_on_several_devices(
     assert code == 0
     assert lines[0].split()[:2] == ["device", "step"]
     assert [line.split()[0] for line in lines[1:3]] == ["H100-SXM", "MI300X"]
+    # How many times as long as on the first.
+    assert "1.00x" in lines[1] and "x " in lines[2]
     assert sorted(p.name for p in tmp_path.glob("d*.json")) == [
         "d-H100-SXM.json", "d-MI300X.json",
     ]  # fmt: skip
@@ -219,6 +221,7 @@ def test_a_device_that_is_too_small_has_a_sentence_and_no_time(
     assert [line.split()[0] for line in lines[:3]] == ["device", "MI355X", "A100-SXM-40GB:"]
     # 60 layers of 30,000 x 30,000 weights in float32, 3.6 GB each.
     assert "no prediction; the step needs about 216 GB" in lines[2]
+    assert "No batch fits" in " ".join(lines)
     assert [path.name for path in tmp_path.glob("d*.json")] == ["d-MI355X.json"]
     # None of several is as good as one.
     for devices in (small, [*small, "--device", "H100-SXM"]):
@@ -226,6 +229,7 @@ def test_a_device_that_is_too_small_has_a_sentence_and_no_time(
         captured = capsys.readouterr()
         assert captured.out == ""
         assert "more than the 42.9 GB of A100-SXM-40GB" in captured.err
+        assert "The smallest devices with as much: " in captured.err
 
 
 @pytest.mark.torch
@@ -262,12 +266,14 @@ def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them(
     assert main(arguments) == 0
     narrow = capsys.readouterr().out
     assert max(len(line) for line in narrow.splitlines()) <= 80
-    left_out, columns = narrow.splitlines()[-1].split("; COLUMNS=")
-    assert left_out == "Columns that do not fit: needs, ridge"
+    said = " ".join(narrow.split()).partition("Columns that do not fit: ")[2]
+    left_out, columns = said.split("; COLUMNS=")
+    assert {"needs", "ridge"} <= set(left_out.split(", "))
+    assert {"interval", "time"} <= set(narrow.splitlines()[0].split())
     monkeypatch.setenv("COLUMNS", columns.removesuffix(" shows them."))
     assert main(arguments) == 0
     wide = capsys.readouterr().out
-    assert wide.splitlines()[0].split()[-2:] == ["needs", "ridge"]
+    assert wide.splitlines()[0].split()[-2:] == ["light", "ridge"]
     assert "Left out" not in wide
 
 
@@ -301,7 +307,7 @@ def test_an_op_that_torch_refuses(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("", "which function of {}? write {}:FUNCTION; it has make_step, sized_by_data, raises,"),
+        ("", "Or is it a function's step? {} has make_step, sized_by_data, raises, leaves,"),
         (":", "which function of {}? write {}:FUNCTION; it has make_step, sized_by_data, raises,"),
         (":a_number", "{}:a_number returned a value of type int: return the step as a callable"),
         (":missing", "{} has no function 'missing'"),

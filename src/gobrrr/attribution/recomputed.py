@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gobrrr.timeline.data import PHASE_NAMES
+from gobrrr.timeline.graph import StepOp
+
 # Of the ops of a backward pass that record gradients, those that the forward pass has too: all but
 # a few where it is computed again, few where a gradient is to be differentiated.
 _OF_FORWARD = 0.9
@@ -20,6 +23,12 @@ class SeenOp(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
     phase: str
     records: bool
+
+
+def seen(op: StepOp) -> SeenOp:
+    """What tells of an op of a step."""
+    shapes = tuple(spec.shape for spec in op.call.tensors)
+    return SeenOp(op.call.name, shapes, PHASE_NAMES[op.phase], op.records)
 
 
 def recomputed(ops: Sequence[SeenOp]) -> frozenset[int]:

@@ -31,11 +31,25 @@ def no_such_function(path: str, name: str) -> InputError:
 
 
 def offered_functions(path: str) -> tuple[str, ...]:
-    """Names of the file's own functions that need no argument, in order. Raises InputError."""
+    """Names of the file's own functions that may make a step: they need nothing, and return.
+
+    In order. Raises InputError.
+    """
     return tuple(
         node.name for node in _tree(path).body
         if isinstance(node, _FUNCTIONS) and not node.name.startswith("_") and not _needs(node)
+        and _returns(node)
     )  # fmt: skip
+
+
+def refuse_without_result(path: str, name: str) -> None:
+    """Raises InputError if the file's function ``name`` returns nothing, which no step's does."""
+    for node in _tree(path).body:
+        if isinstance(node, _FUNCTIONS) and node.name == name and not _returns(node):
+            raise InputError(
+                f"{path}:{name} returns nothing; a function makes the step and returns it. If "
+                f"{name} runs the program, give the script: {path}"
+            )
 
 
 def which_function(path: str) -> str:
@@ -64,6 +78,22 @@ def _needs(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     given = node.args
     positional = len(given.posonlyargs) + len(given.args) - len(given.defaults)
     return positional > 0 or any(default is None for default in given.kw_defaults)
+
+
+def _returns(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a call may give a value, or raise, as far as the source shows."""
+    if node.decorator_list or isinstance(node.body[-1], ast.Raise):
+        return True
+    todo: list[ast.AST] = list(node.body)
+    while todo:
+        part = todo.pop()
+        if isinstance(part, (ast.Yield, ast.YieldFrom)):
+            return True
+        if isinstance(part, ast.Return) and part.value is not None:
+            return True
+        if not isinstance(part, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            todo += ast.iter_child_nodes(part)
+    return False
 
 
 def _bound(tree: ast.Module) -> set[str]:

@@ -25,7 +25,7 @@ from gobrrr.capture.graph_storages import HOST, TARGET, Storages
 from gobrrr.capture.grouped_products import has_grouped_kernel, multiply_group_by_group
 from gobrrr.capture.leaf_ops import composite_key, only_calls_others, views_tracked
 from gobrrr.capture.op_arguments import any_packed, describe_value, short_name, signature_of
-from gobrrr.capture.op_recorder import OpRecorder
+from gobrrr.capture.op_recorder import OpRecorder, grad_enabled
 from gobrrr.capture.process_groups import NAMESPACES, Ranks
 from gobrrr.capture.result_cache import ResultCache
 from gobrrr.capture.sparse_gradients import (
@@ -144,7 +144,8 @@ class GraphRecorder(OpRecorder):
         updates = phase is Phase.OPTIMIZER
         self.optimizer_stepped |= updates
         call, update = OpCall(name, args, outputs, overload), self.updates if updates else 0
-        self._put(StepOp(call, module, source, phase, update=update))
+        records = phase is Phase.BACKWARD and grad_enabled()
+        self._put(StepOp(call, module, source, phase, update=update, records=records))
         if self.tell is not None and not len(self.graph) % OPS_BETWEEN_TELLING:
             self.tell(len(self.graph))
 

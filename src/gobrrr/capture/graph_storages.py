@@ -30,11 +30,13 @@ class Storages:
     """Numbers storages as they appear; a number is never given twice.
 
     ``now`` is the position of the op being recorded; birth and death are noted with it.
+    ``of_step``: a step has begun; what comes before it sets the program up.
     """
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.now = -1
+        self.of_step = False
         # Until the capture is over; a thread that outlives it is to find nothing of it.
         self.open = True
         self.names_target = False
@@ -138,6 +140,7 @@ class Storages:
     def start_over(self) -> None:
         """What exists now was there before the step; what is gone never took part in it."""
         self.now = -1
+        self.of_step = True
         for record in self.records:
             record.born = -1
             if record.died is not None:

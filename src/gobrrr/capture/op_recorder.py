@@ -232,7 +232,7 @@ class OpRecorder:
             elif in_data_loader():
                 phase = Phase.LOADING
             else:
-                phase = Phase.FORWARD if _grad_enabled() else Phase.OTHER
+                phase = Phase.FORWARD if grad_enabled() else Phase.OTHER
         else:
             phase = Phase.BACKWARD
             # With a module on the stack: a forward computed again (activation checkpointing).
@@ -305,7 +305,7 @@ class OpRecorder:
     ) -> None:
         """Keep one op."""
         thread, nodes = threading.get_native_id(), self._here.nodes
-        records = place[2] is Phase.BACKWARD and _grad_enabled()
+        records = place[2] is Phase.BACKWARD and grad_enabled()
         self._ops.append(
             StepOp(
                 call, *place, thread, page_faults, nodes, start_ns, end_ns, read=read,
@@ -352,7 +352,8 @@ def _autograd_node() -> Any:
     return torch._C._current_autograd_node()
 
 
-def _grad_enabled() -> bool:
+def grad_enabled() -> bool:
+    """Whether autograd records what runs now."""
     import torch
 
     return bool(torch.is_grad_enabled())

@@ -134,6 +134,19 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
     """
     if script.namespace is not None:
         return _run_to_its_end(script.code, script.namespace, tell=lambda error: None)
+    module = main_module(script, argv)
+    process = os.getpid()
+    # Below the program are gobrrr's own calls, the next one too: it may go as deep as without them.
+    sys.setrecursionlimit(sys.getrecursionlimit() + len(inspect.stack(0)) + 1)
+    ended = _run_to_its_end(script.code, module.__dict__, tell=_tell)
+    if os.getpid() != process:
+        # One that the script forked, at the script's end: what follows is its parent's to do.
+        _end_process(1 if ended.raised else ended.code)
+    return ended
+
+
+def main_module(script: Script, argv: list[str]) -> types.ModuleType:
+    """The script's ``__main__``, in its place, with its arguments and the path it imports from."""
     module = types.ModuleType("__main__")
     module.__file__ = str(Path(script.file).absolute())
     module.__spec__ = script.spec
@@ -154,14 +167,7 @@ def run_script(script: Script, argv: list[str]) -> ScriptExit:
         # As Python does for a script: its folder comes first, in place of ours.
         ours = 0 if _safe_path() else 1
         sys.path[:ours] = [] if script.search_path is None else [script.search_path]
-    process = os.getpid()
-    # Below the program are gobrrr's own calls, the next one too: it may go as deep as without them.
-    sys.setrecursionlimit(sys.getrecursionlimit() + len(inspect.stack(0)) + 1)
-    ended = _run_to_its_end(script.code, module.__dict__, tell=_tell)
-    if os.getpid() != process:
-        # One that the script forked, at the script's end: what follows is its parent's to do.
-        _end_process(1 if ended.raised else ended.code)
-    return ended
+    return module
 
 
 def _safe_path() -> bool:

@@ -62,6 +62,8 @@ class StandIns:
         self._copies = MetaCopies()
         # Told when the program goes on by values: the assumption they rest on, if any.
         self.decided_by: Callable[[str | None], None] = lambda _: None
+        # Whether arrays of unknown values are assumed, as single values are that are read.
+        self.assumes_arrays = False
 
     def of(self, tensor: Any, place: str | None = None) -> Any:
         """The stand-in of a tensor (itself, if it is one)."""

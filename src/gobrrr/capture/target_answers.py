@@ -166,7 +166,7 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
         # Positional non_blocking and copy after a dtype are dropped with the device.
         rest = [item for item in rest if isinstance(item, torch.dtype)]
         same = storages.place_of(value) == wanted
-        if not same and storages.now < 0 and not rest and "dtype" not in options:
+        if not same and not storages.of_step and not rest and "dtype" not in options:
             # While the program sets up, moving is not copying: parameters stay who they are.
             storages.put(value, wanted)
             return value
@@ -207,6 +207,12 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
         stand_ins.decided_by(assumption_of(known))
         return real_call(tensor.tolist, (known,), {})
 
+    def as_array(value: Any) -> Any:
+        """The same as an array of numpy's."""
+        item = value.detach().flatten()[0].item() if value.numel() else 0
+        shape = tuple(map(int, value.shape))
+        return real_call(lambda: torch.full(shape, item, dtype=value.dtype).numpy(), (), {})
+
     class TargetMode(TorchFunctionMode):  # type: ignore[misc]
         of_capture = True
 
@@ -229,6 +235,8 @@ def make_mode(answers: DeviceAnswers, stand_ins: StandIns, switch: Switch) -> An
                 return args[0]
             if func is tensor.numpy and (known := value_of(args[0])) is not None:
                 return real_call(lambda: known.detach().numpy().copy(), (), {})
+            if func is tensor.numpy and stand_ins.assumes_arrays:
+                return as_array(args[0])
             if kinds and torch._C._is_torch_function_enabled():
                 # What the functions of tensor classes call is to be seen too.
                 with self:

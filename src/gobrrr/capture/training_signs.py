@@ -61,9 +61,9 @@ class OptimizersMade:
         functools.update_wrapper(made, original)
         return put_in_place(home, "__init__", made)
 
-    def alive(self) -> bool:
-        """Whether one of them is there."""
-        return len(self._made) > 0
+    def __len__(self) -> int:
+        """How many of them are there."""
+        return len(self._made)
 
 
 class AwaitedTraining:
@@ -91,7 +91,7 @@ class AwaitedTraining:
     @property
     def expected(self) -> bool:
         """Whether an optimizer's step may come, as far as it was asked."""
-        return bool(self._trains or self._made.alive())
+        return bool(self._trains or len(self._made) > 0)
 
     def goes_on(self) -> bool:
         """Whether to wait, asked at a call's end."""

@@ -10,7 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.function_names import no_such_function, which_function
+from gobrrr.capture.function_names import (
+    no_such_function,
+    refuse_without_result,
+    which_function,
+)
 from gobrrr.capture.nested import map_tensors, nested_tensors
 from gobrrr.timeline.errors import InputError, UserCodeError
 
@@ -190,6 +194,7 @@ def load_function(target: str) -> Workload | Callable[[], Any]:
         raise InputError(f"{path or target}: no such file")
     if not name:
         raise InputError(which_function(path))
+    refuse_without_result(path, name)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is not a Python file")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.capture.function_names import which_function
 from gobrrr.cli.parsing import (
     add_host_overhead,
     add_report_options,
@@ -18,7 +19,13 @@ from gobrrr.cli.parsing import (
     require_torch,
     without_arguments,
 )
-from gobrrr.cli.predict_checks import ALL, files_of, refuse_what_has_no_effect
+from gobrrr.cli.predict_checks import (
+    ALL,
+    files_of,
+    refuse_diagnosis,
+    refuse_what_has_no_effect,
+)
+from gobrrr.cli.run import Target, refuse_launchers, split_target
 from gobrrr.timeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,10 +36,14 @@ if TYPE_CHECKING:
 DESCRIPTION = """Predict the time of a step on any device, from a machine without it.
 
 The step is captured with tensors that have shapes but no data, through forward, backward
-and optimizer; each operator's time follows from the device's data sheet. With --trace,
-measured kernel times are scaled to the other device."""
+and optimizer; each operator's time follows from the device's data sheet. A script runs
+that way from its start to the end of a step, as gobrrr run finds steps; what follows a
+script is its own, but where no --device stands before it, gobrrr takes its options from
+there. With --trace, measured kernel times are scaled to the other device."""
 EXAMPLES = """examples:
-  gobrrr predict bench.py:make_step --device H100-SXM --device MI300X
+  gobrrr predict train.py --device H100-SXM --device MI300X
+  gobrrr predict --device H100-SXM train.py --batch 32
+  gobrrr predict bench.py:make_step --device H100-SXM
   gobrrr predict bench.py:make_step --device H100-SXM --compile
   gobrrr predict bench.py:make_step --device H100-SXM --mesh dp=8
   gobrrr predict bench.py:make_step --device H100-SXM --mesh fsdp=16 \\
@@ -45,10 +56,12 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gobrrr predict``."""
-    parser.add_argument(
-        "target", nargs="?", metavar="FILE.py:FUNCTION",
-        help="makes the step, as for gobrrr run; its tensors may be on the meta device",
-    )  # fmt: skip
+    parser.usage = (
+        "gobrrr predict [options] SCRIPT [options, its arguments]\n"
+        "       gobrrr predict [options] -m MODULE [options, its arguments]\n"
+        "       gobrrr predict [options] FILE.py:FUNCTION [options]\n"
+        "       gobrrr predict [options] --op OP | --trace FILE | --against CSV"
+    )
     group = parser.add_argument_group("what to predict, and for which device")
     group.add_argument("--op", metavar="OP", help="one op, such as mm(4096x4096, 4096x4096, bf16)")
     group.add_argument(
@@ -113,14 +126,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """Predicts; a report for one device, a table for several."""
-    parsed = parser.parse_args(arguments)
+    parsed = parse(parser, arguments)
     given = [
         name for name in ("target", "op", "trace", "against") if getattr(parsed, name) is not None
     ]
     if len(given) != 1:
         raise InputError(
-            "give one thing to predict: FILE.py:FUNCTION, --op, --trace or --against (see gobrrr "
-            "predict --help)"
+            "give one thing to predict: a script, FILE.py:FUNCTION, --op, --trace or --against "
+            "(see gobrrr predict --help)"
         )
     if parsed.against is not None:
         require_torch("gobrrr predict --against")
@@ -135,6 +148,31 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if parsed.op is not None:
         return _op(parsed, devices)
     return _step(parsed, devices)
+
+
+def parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """The options, with ``target``: the script, module or function to predict, or ``None``.
+
+    As for ``gobrrr run`` what follows a script is its own; where no device stands before it, what
+    gobrrr knows of that is gobrrr's.
+    """
+    own, target = split_target(parser, arguments)
+    if target is not None and target.name.endswith(".py:"):
+        raise InputError(which_function(target.name[:-1]))
+    if target is not None and target.kind == "script" and target.name.endswith(".json"):
+        refuse_diagnosis(target.name)
+    if target is None or target.kind == "function":
+        parsed = parser.parse_args(own)
+    else:
+        refuse_launchers(target)
+        # ``--`` begins what is the script's alone.
+        at = target.argv.index("--") if "--" in target.argv else len(target.argv)
+        parsed = parser.parse_args(own)
+        if not parsed.device:
+            parsed, rest = parser.parse_known_args([*own, *target.argv[:at]])
+            target = replace(target, argv=(*rest, *target.argv[at + 1 :]))
+    parsed.target = target
+    return parsed
 
 
 def _devices(names: Sequence[str]) -> list[str]:
@@ -171,20 +209,26 @@ def _options(parsed: argparse.Namespace) -> PredictOptions:
 
 
 def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
-    from gobrrr.pipeline.predict import predict_function
+    from gobrrr.capture.script import load_module, load_script
+    from gobrrr.capture.script_graph import ScriptProgram
+    from gobrrr.pipeline.predict import predict_function, predict_made
     from gobrrr.prediction.memory import refuse_too_large
     from gobrrr.reports.mesh_tables import mesh_text
     from gobrrr.reports.perfetto import trace_of
     from gobrrr.reports.prediction_table import one_reason
     from gobrrr.timeline.files import write_output
 
-    name = Path(parsed.target).name
-    without_arguments(parsed.target)
+    target: Target = parsed.target
+    name = Path(target.name).name if target.kind != "module" else target.name
     refused: list[tuple[str, str]] = []
-    found = predict_function(
-        parsed.target, devices, _options(parsed), name=name,
-        refused=refused if len(devices) > 1 else None,
-    )  # fmt: skip
+    several = refused if len(devices) > 1 else None
+    if target.kind == "function":
+        without_arguments(target.name)
+        found = predict_function(target.name, devices, _options(parsed), name=name, refused=several)
+    else:
+        load = load_module if target.kind == "module" else load_script
+        program = ScriptProgram(load(target.name), name, target.argv)
+        found = predict_made(program, devices, _options(parsed), name=name, refused=several)
     if not found:
         raise InputError(
             f"none of the {len(devices)} devices can run the step: {one_reason(refused)}"

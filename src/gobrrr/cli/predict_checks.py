@@ -15,8 +15,8 @@ def refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
         raise InputError("--ceilings describes the device that was traced: it goes with --trace")
     if parsed.trace is not None and parsed.explain:
         raise InputError(
-            "--explain would have no effect: a trace keeps its measured kernels; it goes with "
-            "FILE.py:FUNCTION or --op"
+            "--explain would have no effect: a trace keeps its measured kernels; it goes with a "
+            "step or --op"
         )
     how = {
         "--compile": parsed.compile,
@@ -35,12 +35,13 @@ def refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
     wished = [option for option, value in on_several.items() if value is not None]
     if parsed.target is None and (wished or parsed.hosts != 1):
         raise InputError(
-            f"{(wished or ['--hosts'])[0]} applies to a step: it goes with FILE.py:FUNCTION"
+            f"{(wished or ['--hosts'])[0]} applies to a step: it goes with a script or "
+            "FILE.py:FUNCTION"
         )
     if parsed.trace is not None and given:
         raise InputError(
             f"{' and '.join(given)} would have no effect: a trace is scaled as it was recorded; "
-            "record it again that way, or predict FILE.py:FUNCTION"
+            "record it again that way, or predict the program"
         )
     reports_one = len(parsed.device) == 1 and ALL not in parsed.device and parsed.op is None
     if parsed.perfetto is not None and not reports_one:
@@ -60,6 +61,23 @@ def refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
             f"{' and '.join(of_steps)} would have no effect on one op: it goes with "
             "FILE.py:FUNCTION"
         )
+
+
+def refuse_diagnosis(path: str) -> None:
+    """A saved diagnosis is not predicted: says what it lacks, and what to predict in its place.
+
+    Raises InputError.
+    """
+    from gobrrr.diagnosis.storage import load
+
+    source = load(path).source
+    name = str(source.get("name", ""))
+    what = {"trace": f"--trace {name}", "module": f"-m {name}"}.get(str(source.get("kind")), name)
+    raise InputError(
+        f"{path} holds the shapes and times of ops, but neither their other arguments nor their "
+        "order and memory, which a prediction needs: predict the program itself (gobrrr predict "
+        f"{what} --device NAME), which needs no data and no device"
+    )
 
 
 def files_of(parsed: argparse.Namespace) -> list[str]:

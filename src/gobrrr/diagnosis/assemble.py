@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gobrrr.attribution.attributed import Attributed, AttributedOp, StepTimes
 from gobrrr.attribution.leaves import IdleGap
-from gobrrr.attribution.recomputed import SeenOp, recomputed
+from gobrrr.attribution.recomputed import recomputed, seen
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.drawing import timeline_columns
 from gobrrr.diagnosis.impossible import against_work, contradictions
@@ -45,6 +45,7 @@ from gobrrr.diagnosis.tables import (
     op_class_of,
     op_rows,
 )
+from gobrrr.diagnosis.utilisation import matrix_work
 from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
 from gobrrr.measure.load import TAKEN_AWAY as MOST_TAKEN_AWAY
 from gobrrr.timeline.collector import uncollected
@@ -269,17 +270,7 @@ class ComputedAgain(NamedTuple):
 
 def computed_again(ops: Sequence[AttributedOp]) -> ComputedAgain:
     """What activation checkpointing computes again: no work of the model's."""
-    places = recomputed(
-        [
-            SeenOp(
-                item.op.call.name,
-                tuple(spec.shape for spec in item.op.call.tensors),
-                PHASE_NAMES[item.op.phase],
-                item.op.records,
-            )
-            for item in ops
-        ]
-    )
+    places = recomputed([seen(item.op) for item in ops])
     others = [item for place, item in enumerate(ops) if place not in places]
     return ComputedAgain(sum(_matrix_flops(ops[place]) for place in places), others)
 
@@ -297,16 +288,13 @@ def mfu_of(
     et al., "PaLM", appendix B). The dtype is ``None`` without matrix products, the share without
     a ceiling.
     """
-    by_dtype: dict[str, float] = {}
-    for op in ops:
-        if op.share >= 0 and op.work is not None and op.work.matrix_flops:
-            dtype = op.work.compute_dtype
-            by_dtype[dtype] = by_dtype.get(dtype, 0.0) + op.work.matrix_flops * op.weight
-    if not by_dtype or step_s <= 0:
+    flops, dtype = matrix_work(
+        (op.work, op.weight) for op in ops if op.share >= 0 and op.work is not None
+    )
+    if dtype is None or step_s <= 0:
         return None, None
-    dtype = max(by_dtype, key=lambda name: by_dtype[name])
     rate = None if ceilings is None else ceilings.matrix_flops_per_s(dtype)
-    return (None if rate is None else sum(by_dtype.values()) / rate / step_s), dtype
+    return (None if rate is None else flops / rate / step_s), dtype
 
 
 def speed_of_light(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from gobrrr.capture.capture_errors import WantedDataError, data_were_wanted
-from gobrrr.capture.op_graph import capture_op_graph
+from gobrrr.capture.script_graph import ScriptProgram, capture_graph
 from gobrrr.capture.workload import as_workload, load_function, title_of
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.environment import describe_environment
@@ -120,7 +120,7 @@ def predict_function(
 
 
 def predict_made(
-    make: Callable[[], Any],
+    make: Callable[[], Any] | ScriptProgram,
     devices: Sequence[str],
     options: PredictOptions,
     *,
@@ -145,7 +145,7 @@ def predict_made(
             key = what_programs_see(seen)
             if key not in graphs:
                 tell("capturing the step", 0, 0)
-                graphs[key] = capture_op_graph(
+                graphs[key] = capture_graph(
                     make, seen, captured, lambda ops: tell(f"capturing the step, {ops:,} ops", 0, 0)
                 )
             tell(f"predicting {len(graphs[key].ops):,} ops", len(found), len(targets))

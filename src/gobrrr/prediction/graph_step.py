@@ -13,7 +13,7 @@ from gobrrr.prediction.costs import CostedOp, cost_graph
 from gobrrr.prediction.explanation import explained, uncertainty
 from gobrrr.prediction.host_calls import begun, entered
 from gobrrr.prediction.in_place import zeros_written_in_place
-from gobrrr.prediction.memory import memory_notice
+from gobrrr.prediction.memory import FIXED_MEMORY, fixed_memory_bytes, memory_notice
 from gobrrr.prediction.options import PredictOptions
 from gobrrr.prediction.step import predicted_step
 from gobrrr.prediction.torch_flags import flags_in_force
@@ -59,6 +59,7 @@ def graph_step(
         "channels_last": options.channels_last,
         "interval": None if band is None else [band.low, band.high],
         "interval_from": None if band is None else band.source,
+        FIXED_MEMORY: None if graph.peak_memory_bytes is None else fixed_memory_bytes(graph),
         # As many of the notices, the first, say what was not known.
         "assumptions": len(graph.notices),
     }

@@ -7,10 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.prediction.memory import what_fits
 from gobrrr.reports.plain_table import plain_lines
 from gobrrr.reports.tables import Column, Row, TextTable
 from gobrrr.timeline.names import plain_name
-from gobrrr.timeline.quantities import UNKNOWN, percent, share, si, significant, time_text
+from gobrrr.timeline.quantities import (
+    UNKNOWN,
+    TimeScale,
+    multiple,
+    percent,
+    share,
+    si,
+    significant,
+    time_text,
+)
 
 # Stands for the device in a sentence that holds for several.
 _BLANK = "\0"
@@ -29,7 +39,7 @@ class _Column:
 def prediction_table(
     diagnoses: Sequence[Diagnosis], width: int = 80, refused: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """A row for each device: step, split, regime, speed of light, ridge point, memory.
+    """A row for each device: step and its interval, split, regime, memory, light, ridge point.
 
     A device with too little memory for the step, or without a path for one of its dtypes, has a
     sentence in place of a row: it would not run there.
@@ -41,25 +51,36 @@ def prediction_table(
     """
     fitting = [found for found in diagnoses if not _exceeds_memory(found)]
 
+    first_s = fitting[0].accounted_s if fitting else 0.0
+
     def column(header: str, cell: Callable[[Diagnosis], str], spare: int = 0) -> _Column:
         return _Column(header, tuple(cell(found) for found in fitting), spare)
 
     columns = [
         column("device", _device),
         column("step", _step),
-        column("compute", lambda d: share(d.split.compute_s, d.accounted_s)),
-        column("memory", lambda d: share(d.split.memory_s, d.accounted_s)),
-        column("overhead", lambda d: share(d.split.overhead_s, d.accounted_s)),
+        column("interval", _interval),
+        column("time", lambda d: multiple(d.accounted_s / first_s if first_s else None)),
+        column("compute", lambda d: share(d.split.compute_s, d.accounted_s), 1),
+        column("memory", lambda d: share(d.split.memory_s, d.accounted_s), 1),
+        column("overhead", lambda d: share(d.split.overhead_s, d.accounted_s), 1),
         column("bound by", lambda d: (d.regime or UNKNOWN) + ("~" if d.close else "")),
-        column("SOL", lambda d: time_text(d.speed_of_light_s)),
-        column("needs", _memory, 1),
-        column("ridge", lambda d: significant(_ridge(d)), 2),
+        column("needs", _memory, 3),
+        column("SOL", lambda d: time_text(d.speed_of_light_s), 4),
+        column("ridge", lambda d: significant(_ridge(d)), 5),
     ]
     # A trace says nothing of the memory.
-    columns = [c for c in columns if c.header != "needs" or set(c.cells) != {UNKNOWN}]
+    columns = [
+        c for c in columns if c.header not in ("needs", "interval") or set(c.cells) != {UNKNOWN}
+    ]
     shown, left_out = _fitted(columns, width)
     notes = [*_too_small(diagnoses), *_cannot_run(refused), *_assumed(fitting)]
     if fitting:
+        notes.append(
+            f"time: times that of {_device(fitting[0])}; interval: of the step, where measured "
+            "times are to be expected."
+        )
+    if any(column.header == "SOL" for column in shown) and fitting:
         notes.append("SOL: speed of light, the time of this work at the device's ceilings.")
     if any(column.header == "ridge" for column in shown) and fitting:
         notes.append(_RIDGE)
@@ -185,6 +206,15 @@ def _step(found: Diagnosis) -> str:
     return time_text(found.accounted_s)
 
 
+def _interval(found: Diagnosis) -> str:
+    """In the unit of the step; a dash where nothing is known of it."""
+    time = found.step.time_s
+    if time.high is None or time.low == time.high:
+        return UNKNOWN
+    scale = TimeScale.of(found.accounted_s)
+    return f"{scale.number(time.low)} to {scale.number(time.high)}"
+
+
 def _ridge(found: Diagnosis) -> float | None:
     """FLOPs per byte at which the 16-bit matrix rate and the memory take the same time."""
     values = {row.name: row.value for row in found.device.ceilings}
@@ -203,7 +233,7 @@ def _too_small(diagnoses: Sequence[Diagnosis]) -> list[str]:
     return [
         f"{_device(found)}: no prediction; the step needs about "
         f"{si(found.counters['peak_memory_bytes'], 'B')} and would run out of its "
-        f"{si(found.device.memory_bytes, 'B')}."
+        f"{si(found.device.memory_bytes, 'B')}. {what_fits(found)}".rstrip()
         for found in diagnoses
         if _exceeds_memory(found)
     ]
