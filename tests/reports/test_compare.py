@@ -150,13 +150,18 @@ def test_check_command(
         "breach: kernels: 380 per step, at most 10 allowed",
         "breach: ops: 611 per step, 200 in the baseline (+205.5 %)",
     ]
+    slim = str(tmp_path / "slim.json")
+    assert main(["check", new, "--save-baseline", slim]) == 0
+    assert main(["check", old, "--baseline", slim]) == 1
+    assert main(["check", old, "--baseline", slim, "--only", "flops,kernels"]) == 0
+    assert "no breach (flops, kernels)" in capsys.readouterr().out
     assert main(["check", old, "--max-overhead", "30", "--regime", "compute"]) == 0
 
 
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--max", "kernels"], ["--regime", "fast"], ["--time-tolerance", "-3"],
-     ["--baseline", "/nowhere.json"]],
+     ["--baseline", "/nowhere.json"], ["--max", "ops=1", "--only", "ops"]],
 )  # fmt: skip
 def test_check_refuses_what_it_cannot_check(
     training: Diagnosis, tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]

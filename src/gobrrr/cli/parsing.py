@@ -22,6 +22,8 @@ from gobrrr.timeline.quantities import prefixed
 # A number, a prefix, whether it is a binary one.
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B|B)?")
 
+_FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
+
 # Columns of a terminal as it opens. Help is no wider, whatever the width of its text in the code.
 COLUMNS = 80
 
@@ -84,6 +86,11 @@ def _filled(text: str) -> str:
         each if "\n " in each else textwrap.fill(each, COLUMNS, break_on_hyphens=False)
         for each in paragraphs
     )
+
+
+def function_target(text: str) -> re.Match[str] | None:
+    """``bench.py:make_step`` with its ``path`` and ``name``; ``None`` of anything else."""
+    return None if Path(text).exists() else _FUNCTION.match(text)
 
 
 def without_arguments(target: str) -> None:

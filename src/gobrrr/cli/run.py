@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from gobrrr.cli.launcher import run_launcher
 from gobrrr.cli.lost_device import Ending
 from gobrrr.cli.parsing import (
     add_report_options,
+    function_target,
     natural,
     output_path,
     positive,
@@ -46,7 +46,6 @@ script's loop marks the steps explicitly, and --step says which of them is meant
 """
 
 NPROC = "--nproc-per-node"
-_FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ def refuse_launchers(target: Target) -> None:
 
 
 def _target(name: str, rest: Sequence[str], own: list[str]) -> Target:
-    if _FUNCTION.match(name) and not Path(name).exists():
+    if function_target(name) is not None:
         own.extend(rest)
         return Target("function", name)
     return Target("script", name, tuple(rest))

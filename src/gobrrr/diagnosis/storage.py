@@ -29,12 +29,15 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
     Raises:
         InputError: no such file, not a diagnosis, or written by a newer version.
     """
-    given = Path(path)
+    return decode(read(path), name=str(path))
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """A file's content. Raises InputError."""
     try:
-        data = given.read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
-        raise InputError(f"cannot read {given}: {error.strerror or error}") from error
-    return decode(data, name=str(given))
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:
