@@ -178,6 +178,11 @@ def output_path(text: str) -> Path:
     return path
 
 
+def output_path_or_stdout(text: str) -> Path | None:
+    """The same, and ``None`` of ``-``, which is standard output."""
+    return None if text == "-" else output_path(text)
+
+
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """What to show and where to write it: the options of every command that has a diagnosis."""
     group = parser.add_argument_group("report")

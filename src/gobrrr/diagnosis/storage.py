@@ -40,6 +40,18 @@ def read(path: str | os.PathLike[str]) -> bytes:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def is_diagnosis(path: str | os.PathLike[str]) -> bool:
+    """Whether the file is JSON with a diagnosis's version, or JSON cut short; raises InputError."""
+    data = read(path)
+    try:
+        msgspec.json.decode(data, type=_Header)
+    except msgspec.ValidationError:
+        return False
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return data[:2] != _GZIP
+    return True
+
+
 def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:
     """A diagnosis from JSON; ``name`` stands for it in errors.
 
