@@ -98,6 +98,37 @@ def without_arguments(target: str) -> None:
     sys.argv = [target.rpartition(":")[0] or target]
 
 
+def flags_with_value(parser: argparse.ArgumentParser) -> frozenset[str]:
+    """The options that are followed by one value."""
+    actions = parser._actions
+    return frozenset(
+        flag for action in actions if action.nargs is None for flag in action.option_strings
+    )
+
+
+def options_among(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], text: str
+) -> tuple[list[str], list[str]]:
+    """The parser's options with their values, and the rest; one that ``text`` names is no other's.
+
+    ``text``: the source of the program that the arguments were given to.
+    """
+    known = {flag for action in parser._actions for flag in action.option_strings}
+    with_value = flags_with_value(parser)
+    ours: list[str] = []
+    rest: list[str] = []
+    tokens = iter(arguments)
+    for token in tokens:
+        flag, equals, _ = token.partition("=")
+        if not flag.startswith("--") or flag not in known or flag in text:
+            rest.append(token)
+            continue
+        ours.append(token)
+        if flag in with_value and not equals:
+            ours += [value for value in [next(tokens, None)] if value is not None]
+    return ours, rest
+
+
 def require_torch(command: str) -> None:
     """Raises ``InputError`` where torch is not installed."""
     if importlib.util.find_spec("torch") is None:
