@@ -3,6 +3,7 @@
     def test_step(gobrrr_check):
         gobrrr_check(workload, max_kernels=400, max_syncs=0, regime="compute")
         gobrrr_check(workload, baseline="step.json")   # pytest --gobrrr-update writes it
+        gobrrr_check.counts(workload, max_syncs=0)     # two steps, nothing timed
 
 pytest loads this module in every run where gobrrr is installed, so it imports nothing of gobrrr
 until a test asks for the fixture.
@@ -11,14 +12,18 @@ until a test asks for the fixture.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from gobrrr.diagnosis.figures import Figures
+    from gobrrr.diagnosis.gate import Limits
     from gobrrr.diagnosis.schema import Diagnosis
+
+# A property of a test's report: what is better than its baseline.
+_NOTE = "gobrrr better"
 
 
 class Check:
@@ -42,6 +47,8 @@ class Check:
         max_overhead: float | None = None,
         max_step_s: float | None = None,
         baseline: str | os.PathLike[str] | None = None,
+        only: Sequence[str] = (),
+        tolerance: float | None = None,
         times: bool = False,
         steps: int | None = None,
         warmup: int | None = None,
@@ -50,39 +57,103 @@ class Check:
 
         ``target`` is a callable, ``(module, inputs)``, a ``gobrrr.Workload``, or a ``Diagnosis``,
         which is held to the limits as it is. Counters are per step; ``max_syncs`` are
-        synchronisations (on a CPU, reads of one value, such as ``.item()``), ``max_counters``
-        limits on any other counter of ``Diagnosis.counters``.
+        synchronisations (on a CPU, reads of one value, such as ``.item()``; not those that a
+        library's optimizer makes of its own figures), ``max_counters`` limits on any other counter
+        of ``Diagnosis.counters``.
 
         ``regime`` is ``compute``, ``memory`` or ``overhead``; ``max_overhead`` a share of the
         step, 0 to 1; ``max_step_s`` seconds, flaky on a machine that does other things too.
 
-        ``baseline`` is a diagnosis that was good enough, relative to the test's file: counts may
-        not grow and, with ``times``, neither may the step time, by 10 %, on the same device.
+        ``baseline`` is a file that ``pytest --gobrrr-update`` or ``gobrrr check --save-baseline``
+        wrote, or a diagnosis, relative to the test's file: counts may not grow (FLOPs and bytes
+        beyond ``tolerance``, by default 0.005) and, with ``times``, neither may the step time, by
+        10 %, on the same device. ``only``: names of the counters, and ``step``, to compare. What
+        has become better is said at the end of the run.
         ``steps`` and ``warmup`` are those of ``gobrrr.diagnose``.
         """
-        from gobrrr.diagnosis.gate import Limits, over_limits
+        from gobrrr.diagnosis.gate import Limits
 
-        named = {"kernels": max_kernels, "ops": max_ops, "copies": max_copies,
-                 "flops": max_flops, "bytes": max_bytes}  # fmt: skip
-        counters = {name: most for name, most in named.items() if most is not None}
         limits = Limits(
-            counters={**counters, **(max_counters or {})},
+            counters=_limits(
+                {"kernels": max_kernels, "ops": max_ops, "synchronisations": max_syncs,
+                 "copies": max_copies, "flops": max_flops, "bytes": max_bytes},
+                max_counters,
+            ),
             regime=regime,
             max_overhead=max_overhead,
             max_step_s=max_step_s,
-        )
-        if limits == Limits() and max_syncs is None and baseline is None:
+        )  # fmt: skip
+        if limits == Limits() and baseline is None:
             pytest.fail("gobrrr_check was given nothing to check", pytrace=False)
         diagnosis = _diagnosis_of(target, steps, warmup)
-        breaches = over_limits(diagnosis, limits)
-        if max_syncs is not None:
-            breaches += over_limits(diagnosis, Limits(counters={"synchronisations": max_syncs}))
-        if baseline is not None:
-            path = self._request.path.parent / baseline
-            breaches += _against(diagnosis, path, times, self._request.config)
+        self._hold(diagnosis, limits, baseline, only, tolerance, times)
+        return diagnosis
+
+    def counts(
+        self,
+        target: Any,
+        *,
+        max_ops: float | None = None,
+        max_syncs: float | None = None,
+        max_flops: float | None = None,
+        max_bytes: float | None = None,
+        baseline: str | os.PathLike[str] | None = None,
+        only: Sequence[str] = (),
+        tolerance: float | None = None,
+        warmup: int = 1,
+    ) -> Figures:
+        """The same of what one recorded step counts, after ``warmup`` others; nothing is timed.
+
+        ``target`` is a callable, ``(module, inputs)`` or a ``gobrrr.Workload``. Of a baseline what
+        such a step does not count (kernels, copies) is left out. On a GPU synchronisations are not
+        counted.
+        """
+        from gobrrr.diagnosis.counts import count_step
+        from gobrrr.diagnosis.gate import Limits
+
+        named = {"ops": max_ops, "synchronisations": max_syncs, "flops": max_flops,
+                 "bytes": max_bytes}  # fmt: skip
+        limits = Limits(counters=_limits(named, None))
+        if limits == Limits() and baseline is None:
+            pytest.fail("gobrrr_check was given nothing to check", pytrace=False)
+        figures = count_step(target, warmup=warmup)
+        self._hold(figures, limits, baseline, only, tolerance, times=False)
+        return figures
+
+    def _hold(
+        self,
+        step: Diagnosis | Figures,
+        limits: Limits,
+        baseline: str | os.PathLike[str] | None,
+        only: Sequence[str],
+        tolerance: float | None,
+        times: bool,
+    ) -> None:
+        from gobrrr.diagnosis.figures import Figures, figures_of, load_figures
+        from gobrrr.diagnosis.gate import DEFAULT_TOLERANCE, against_baseline, over_limits
+
+        breaches = over_limits(step, limits)
+        path = None if baseline is None else self._request.path.parent / baseline
+        if path is not None and self._request.config.getoption("--gobrrr-update"):
+            (step if isinstance(step, Figures) else figures_of(step)).save(path)
+        elif path is not None and not path.exists():
+            breaches.append(f"no baseline at {path}: pytest --gobrrr-update writes it")
+        elif path is not None:
+            allowed = DEFAULT_TOLERANCE if tolerance is None else tolerance
+            result = against_baseline(
+                step, load_figures(path), times=times, tolerance=allowed, only=only
+            )
+            breaches += result.breaches
+            # With the test's report, which may be of another process.
+            self._request.node.user_properties += [(_NOTE, note) for note in result.better]
         if breaches:
             pytest.fail("\n".join(["gobrrr_check:", *breaches]), pytrace=False)
-        return diagnosis
+
+
+def _limits(
+    named: Mapping[str, float | None], others: Mapping[str, float] | None
+) -> dict[str, float]:
+    return {**{name: most for name, most in named.items() if most is not None}, **(others or {})}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -110,15 +181,16 @@ def _diagnosis_of(target: Any, steps: int | None, warmup: int | None) -> Diagnos
     return diagnose(target, steps=steps, warmup=warmup, batch_test=False, progress=False)
 
 
-def _against(
-    diagnosis: Diagnosis, path: Path, times: bool, config: pytest.Config
-) -> tuple[str, ...]:
-    from gobrrr.diagnosis.gate import against_baseline
-    from gobrrr.diagnosis.storage import load
-
-    if config.getoption("--gobrrr-update"):
-        diagnosis.save(path)
-        return ()
-    if not path.exists():
-        return (f"no baseline at {path}: pytest --gobrrr-update writes it",)
-    return against_baseline(diagnosis, load(path), times=times).breaches
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says what has become better than its baseline: such a test passes."""
+    notes = [
+        f"{report.nodeid}: {note}"
+        for report in terminalreporter.getreports("passed")
+        for name, note in report.user_properties
+        if name == _NOTE and report.when == "call"
+    ]
+    if notes:
+        terminalreporter.section("gobrrr_check: better than the baseline")
+        for note in notes:
+            terminalreporter.line(note)
+        terminalreporter.line("pytest --gobrrr-update makes these the baseline.")

@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from gobrrr.capture import steps  # noqa: E402
 from gobrrr.capture.job import Job  # noqa: E402
 from gobrrr.capture.measurements import Measurements, Plan  # noqa: E402
 from gobrrr.capture.profiling import NOT_ASKED  # noqa: E402
@@ -124,13 +125,14 @@ def main_module_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def run(text: str, folder: Path) -> tuple[ScriptEnd, list[Measurements]]:
+def run(text: str, folder: Path, step: str = "") -> tuple[ScriptEnd, list[Measurements]]:
     script, out = folder / "train.py", folder / "out"
     script.write_text(textwrap.dedent(text))
     found: list[Measurements] = []
     ended = measure_script(
         load_script(str(script)), [str(out)], Plan(1, 2),
         lambda measured, _: found.append(measured), stop=False, progress=lambda *_: None,
+        step=step,
     )  # fmt: skip
     assert ended.exit.code == 0 and out.read_text() == "whole"
     return ended, found
@@ -390,3 +392,38 @@ def test_a_script_that_profiles_a_part_while_gobrrr_does_gets_its_trace(
     }
     assert "aten::addmm" in names
     assert not any(name.startswith("gobrrr") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [("encodr", "did you mean encoder?"), ("optimizer", "Net `net`"), ("encoder", "")],
+)
+def test_a_step_that_nothing_is_yet_is_said_early(
+    step: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(steps, "_LONG_UNMATCHED_S", 0.0)
+    run(
+        """
+    import sys, torch
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = torch.nn.Linear(8, 8)
+        def forward(self, x):
+            return self.encoder(x)
+    net = Net()
+    with torch.no_grad():
+        for _ in range(60):
+            net(torch.ones(2, 8))
+    print("the end", file=sys.stderr)
+    open(sys.argv[1], "w").write("whole")
+""",
+        tmp_path,
+        step,
+    )
+    early = capsys.readouterr().err.partition("the end")[0]
+    assert said in early and early.count("no step yet") == bool(said)

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import gobrrr
+from gobrrr.capture.script import module_of
 from gobrrr.cli import main
 from gobrrr.cli.launcher import run_launcher
 from gobrrr.cli.progress import Progress
-from gobrrr.cli.run import Target, add_arguments, job_command, split_target
+from gobrrr.cli.run import Target, add_arguments, job_command, meant_command, split_target
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 PARSER = argparse.ArgumentParser()
@@ -53,6 +54,74 @@ def test_whose_argument_is_whose(
     assert split_target(PARSER, arguments) == (own, target)
 
 
+@pytest.mark.parametrize(
+    ("own", "argv", "meant"),
+    [
+        ([], ["--stop"], "gobrrr run --stop t.py"),
+        (["--quiet"], ["--json", "d.json", "x", "--n", "3"],
+         "gobrrr run --quiet --json d.json t.py x --n 3"),
+        ([], ["--json=d.json"], "gobrrr run --json=d.json t.py"),
+        # The script names it: it is its own.
+        ([], ["--steps", "3"], ""),
+        ([], ["--n", "3", "x"], ""),
+    ],
+)  # fmt: skip
+def test_options_that_stand_after_the_script(
+    own: list[str], argv: list[str], meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").write_text('parser.add_argument("--steps")')
+    assert meant_command(PARSER, own, Target("script", "t.py", tuple(argv))) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "packages", "name"),
+    [
+        ("from . import x", ("pkg", "pkg/sub"), "pkg.sub.train"),
+        ("from . import x", (), "sub.train"),
+        ("from ..model import x", (), "pkg.sub.train"),
+        ("def broken(", ("pkg/sub",), "sub.train"),
+    ],
+)
+def test_the_module_that_a_script_is(
+    text: str, packages: tuple[str, ...], name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pkg" / "sub").mkdir(parents=True)
+    for package in packages:
+        (tmp_path / package / "__init__.py").touch()
+    script = tmp_path / "pkg" / "sub" / "train.py"
+    script.write_text(text)
+    root, found = module_of(script)
+    assert found == name
+    assert root.joinpath(*name.split(".")).with_suffix(".py") == script
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("text", "arguments", "code", "said"),
+    [
+        ("import argparse; argparse.ArgumentParser().parse_args()", ["--stop"], 2,
+         "gobrrr's options go before the script: gobrrr run --stop t.py"),
+        ("import sys; sys.exit(2)", [], 2, None),
+        ("from .a import b", ["--n", "3"], 3, ".t --n 3"),
+    ],
+)  # fmt: skip
+def test_what_was_meant_is_said_where_a_script_fails(
+    text: str, arguments: list[str], code: int, said: str | None, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "t.py").write_text(text)
+    ran = subprocess.run(
+        [sys.executable, "-m", "gobrrr", "run", "t.py", *arguments],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == code
+    if said is None:
+        assert "options go before" not in ran.stderr
+    else:
+        assert said in ran.stderr.splitlines()[-1]
+
+
 def test_a_file_that_is_really_called_that_is_a_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +135,7 @@ class Exit:
     code: int = 0
     raised: bool = False
     interrupted: bool = False
+    error: BaseException | None = None
 
 
 @dataclass

@@ -6,10 +6,12 @@ import copy
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import gobrrr
 from gobrrr.diagnosis.assemble import TAKEN_AWAY
-from gobrrr.diagnosis.gate import GateResult, Limits, against_baseline, over_limits
+from gobrrr.diagnosis.figures import figures_of, load_figures
+from gobrrr.diagnosis.gate import Limits, against_baseline, over_limits
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.errors import InputError
 
@@ -32,7 +34,8 @@ def slow_down(diagnosis: Diagnosis, factor: float) -> None:
 
 def test_itself_holds(baseline: Diagnosis, now: Diagnosis) -> None:
     result = against_baseline(now, baseline, exact=True)
-    assert (result.breaches, result.notes) == ((), ())
+    assert (result.breaches, result.notes, result.better) == ((), (), ())
+    assert result.held == ("flops", "ops", "kernels", "step")
 
 
 def test_one_more_kernel_is_a_breach(baseline: Diagnosis, now: Diagnosis) -> None:
@@ -42,17 +45,88 @@ def test_one_more_kernel_is_a_breach(baseline: Diagnosis, now: Diagnosis) -> Non
     )
 
 
-def test_fewer_is_a_note_unless_exact(baseline: Diagnosis, now: Diagnosis) -> None:
+def test_fewer_is_better_unless_exact(baseline: Diagnosis, now: Diagnosis) -> None:
     now.counters["kernels"] -= 1
     result = against_baseline(now, baseline)
     assert result.breaches == ()
-    assert "new baseline" in result.notes[0]
+    assert result.better == ("kernels: 379 per step, 380 in the baseline (-0.3 %)",)
     assert len(against_baseline(now, baseline, exact=True).breaches) == 1
 
 
 def test_rounding_is_no_change(baseline: Diagnosis, now: Diagnosis) -> None:
     now.counters["flops"] *= 1 + 1e-12
     assert against_baseline(now, baseline, exact=True).breaches == ()
+
+
+def test_flops_may_grow_by_half_a_percent(baseline: Diagnosis, now: Diagnosis) -> None:
+    now.counters["flops"] *= 1.004
+    assert against_baseline(now, baseline).breaches == ()
+    assert len(against_baseline(now, baseline, tolerance=0.003).breaches) == 1
+    now.counters["flops"] *= 1.002
+    assert len(against_baseline(now, baseline).breaches) == 1
+    assert against_baseline(now, baseline, tolerance=0.01).breaches == ()
+
+
+def test_only_what_is_named_is_compared(baseline: Diagnosis, now: Diagnosis) -> None:
+    slow_down(now, 3)
+    now.counters["kernels"] += 1
+    result = against_baseline(now, baseline, only=["flops", "ops"])
+    assert (result.breaches, result.held) == ((), ("flops", "ops"))
+    assert len(against_baseline(now, baseline, only=["kernels"]).breaches) == 1
+    assert against_baseline(now, baseline, only=["step"]).breaches[0].startswith("step: ")
+    with pytest.raises(InputError, match=r"'kernel'.* it has flops, ops, kernels, step"):
+        against_baseline(now, baseline, only=["kernel"])
+
+
+def test_a_faster_step_is_better(baseline: Diagnosis, now: Diagnosis) -> None:
+    slow_down(now, 0.8)
+    result = against_baseline(now, baseline)
+    assert result.breaches == ()
+    assert result.better == ("step: 80.0 ms, 100.0 in the baseline (-20.0 %)",)
+
+
+def test_a_baseline_of_figures_holds_what_its_diagnosis_does(
+    baseline: Diagnosis, now: Diagnosis, tmp_path: Path
+) -> None:
+    path = figures_of(baseline).save(tmp_path / "base.json")
+    # A figure is a line.
+    assert len(path.read_text().splitlines()) < 25
+    assert '"kernels": 380\n' in path.read_text()
+    slow_down(now, 1.2)
+    now.counters["kernels"] += 1
+    assert against_baseline(now, load_figures(path)) == against_baseline(now, baseline)
+    assert load_figures(baseline.save(tmp_path / "whole.json")).counters == baseline.counters
+
+
+def test_what_is_no_baseline_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    for text, said in (
+        ('{"figures_version": 99}', "newer gobrrr"),
+        ('{"figures_version": 1}', "not a baseline"),
+        ("{}", "not a gobrrr diagnosis"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=said):
+            load_figures(path)
+
+
+def test_what_a_library_reads_of_its_own_is_no_synchronisation(now: Diagnosis) -> None:
+    read = replace(
+        now.ops[0], name="aten::_local_scalar_dense", count=2.0, phase="forward",
+        source="train.py:8 in main",
+    )  # fmt: skip
+    now.ops += [read, replace(read, phase="optimizer", source="train.py:9 in main")]
+    now.counters |= {"reads_of_one_value": 4.0, "reads_by_optimizer": 2.0}
+    none = Limits(counters={"synchronisations": 0})
+    assert over_limits(now, none) == [
+        "synchronisations: 2 per step, at most 0 allowed: train.py:8 in main (2 times)"
+    ]
+    # The user's own optimizer reads them: nothing of it is a library's.
+    now.counters["reads_by_optimizer"] = 0.0
+    assert over_limits(now, none)[0].endswith(
+        ": train.py:8 in main (2 times), train.py:9 in main (2 times)"
+    )
+    assert over_limits(now, Limits(counters={"reads_of_one_value": 4, "synchronisations": 4})) == []
 
 
 def test_what_is_no_longer_counted_is_a_breach(baseline: Diagnosis, now: Diagnosis) -> None:
@@ -188,4 +262,4 @@ def test_predictions_are_no_samples(baseline: Diagnosis, now: Diagnosis) -> None
     now.step.time_s.n = baseline.step.time_s.n = 0
     now.step.time_s.low, now.step.time_s.high = 0.01, None
     assert len(against_baseline(now, baseline).breaches) == 1
-    assert against_baseline(now, baseline, time_tolerance=0.3) == GateResult((), ())
+    assert against_baseline(now, baseline, time_tolerance=0.3).breaches == ()

@@ -1,6 +1,7 @@
 """What is constant, unread or only printed, in steps that were recorded op by op."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -453,11 +454,45 @@ def test_what_a_function_returns_is_not_read_for_nothing():
     def returns_percent():
         return x + y, [100 * (x * y).square().mean().item()]
 
+    def returns_object():
+        return SimpleNamespace(sum=x + y, loss=(x * y).square().mean().item())
+
+    def returns_text():
+        return x + y, f"{(x * y).square().mean().item():.3f}"
+
     def decides():
         if (x * y).square().mean() > 0:
             return x + y
         return x
 
     assert "values that are only read back" in considered("remove_syncs", facts_of(logs)).because
-    for step in (returns, returns_percent, decides):
+    for step in (returns, returns_percent, returns_object, returns_text, decides):
         assert isinstance(considered("remove_syncs", facts_of(step)), RuledOut)
+
+
+def test_values_that_are_all_a_step_computes_are_what_it_is_for():
+    x = torch.randn(4, 4)
+
+    def step():
+        print(x.square().mean().item(), end="")
+
+    facts = facts_of(step)
+    assert isinstance(considered("remove_syncs", facts), RuledOut)
+    assert not isinstance(considered("remove_syncs", replace(facts, trains=True)), RuledOut)
+    # What the step returns was not seen.
+    unseen = replace(facts, trains=True, returned=None)
+    assert isinstance(considered("remove_syncs", unseen), RuledOut)
+
+
+def test_what_a_library_reads_is_not_the_users_to_change():
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+
+    def step():
+        x.square().mean().item()
+        return x + y
+
+    facts = facts_of(step)
+    assert not isinstance(considered("remove_syncs", facts), RuledOut)
+    there = "package/model.py:9 in forward, from train.py:3 in main"
+    ops = tuple(replace(op, source=there) for op in facts.ops)
+    assert isinstance(considered("remove_syncs", replace(facts, ops=ops)), RuledOut)

@@ -14,6 +14,7 @@ from gobrrr.diagnosis.comparison import compare
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.reports.compare import (
     comparison_json,
+    comparison_markdown,
     comparison_text,
     counter_label,
     counter_text,
@@ -139,6 +140,48 @@ def test_compare_command(
     assert json.loads((tmp_path / "c.json").read_text())["ratio"] == pytest.approx(1.0989, abs=1e-4)
 
 
+def test_markdown(training: Diagnosis, after: Diagnosis) -> None:
+    text = comparison_markdown(compare(training, after))
+    assert text == (
+        """`train_gpt.py`
+
+**100.0 → 91.0 ms per step: 1.10x (1.07 to 1.13), faster**
+
+- compute 46.0 → 46.0 ms
+- memory 25.0 → 25.0 ms
+- overhead 27.5 → 18.5 ms (-33 %)
+- unmodelled 1.5 → 1.5 ms
+
+| part                | before | after |   ms |       |
+| ------------------- | -----: | ----: | ---: | ----: |
+| overhead · dispatch |   15.0 |   6.0 | -9.0 | -60 % |
+"""
+        + text[text.index("\n| op") :]
+    )
+    training.ops[-1].name = EVIL
+    text = comparison_markdown(compare(training, after))
+    # In a code span, and no line is a box of its own.
+    assert "`</td><script>alert(1)</script>" in text and "\u202e" not in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} <= {5, 6}
+
+
+@pytest.mark.parametrize("other", ["trace", "diagnosis"])
+def test_compare_takes_traces(
+    data: Path, training: Diagnosis, tmp_path: Path, capsys: pytest.CaptureFixture[str], other: str
+) -> None:
+    trace = str(data / "traces" / "h100_bert_small_inference.json.gz")
+    after = trace if other == "trace" else saved(training, tmp_path / "d.json")
+    assert main(["compare", trace, after, "--markdown", "-"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("`h100_bert_small_inference.json.gz`")
+    assert ("1.00x" in printed) == (other == "trace")
+    assert main(["compare", trace, after, "--markdown", str(tmp_path / "c.md")]) == 0
+    assert (tmp_path / "c.md").read_text() == printed
+    (tmp_path / "list.json").write_text("[]")
+    assert main(["compare", trace, str(tmp_path / "list.json")]) == 2
+
+
 def test_check_command(
     training: Diagnosis, after: Diagnosis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,13 +193,18 @@ def test_check_command(
         "breach: kernels: 380 per step, at most 10 allowed",
         "breach: ops: 611 per step, 200 in the baseline (+205.5 %)",
     ]
+    slim = str(tmp_path / "slim.json")
+    assert main(["check", new, "--save-baseline", slim]) == 0
+    assert main(["check", old, "--baseline", slim]) == 1
+    assert main(["check", old, "--baseline", slim, "--only", "flops,kernels"]) == 0
+    assert "no breach (flops, kernels)" in capsys.readouterr().out
     assert main(["check", old, "--max-overhead", "30", "--regime", "compute"]) == 0
 
 
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--max", "kernels"], ["--regime", "fast"], ["--time-tolerance", "-3"],
-     ["--baseline", "/nowhere.json"]],
+     ["--baseline", "/nowhere.json"], ["--max", "ops=1", "--only", "ops"]],
 )  # fmt: skip
 def test_check_refuses_what_it_cannot_check(
     training: Diagnosis, tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -33,6 +33,8 @@ MEAN, MEDIAN = "mean", "median"
 
 # What ``.item()`` asks for: one element, which the host waits for.
 READ_OF_ONE_VALUE = "aten::_local_scalar_dense"
+# Counters of these, and of those among them that a library's optimizer made of its own figures.
+READS_COUNTED, READS_OF_LIBRARY = "reads_of_one_value", "reads_by_optimizer"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,8 @@ from gobrrr.attribution.attributed import (
     MEAN,
     MEDIAN,
     READ_OF_ONE_VALUE,
+    READS_COUNTED,
+    READS_OF_LIBRARY,
     Attributed,
     AttributedOp,
     DrawnStep,
@@ -40,7 +42,7 @@ from gobrrr.capture.cpu_timeline import CpuCapture
 from gobrrr.capture.fixed_cost import most_common_failures
 from gobrrr.capture.measurements import Measurements
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.timeline.data import Device, HostKind, KernelKind, Kernels
+from gobrrr.timeline.data import Device, HostKind, KernelKind, Kernels, Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent
@@ -152,14 +154,15 @@ def attributed_trace_lane(
         idle=causes_of_lane(capture, result),
     )
     others = sum(other.count for other in result.other_kernels)
-    reads = sum(
-        calls
+    # Whose an optimizer is, a trace does not tell; nearly all are torch's.
+    ran = [
+        (replace(op, by_library=op.phase is Phase.OPTIMIZER), calls)
         for op, calls in zip(capture.recorded, result.calls.tolist())
         if op.call.name == READ_OF_ONE_VALUE
-    )
+    ]
     return replace(
         step,
-        counters={"kernels": float(result.calls.sum()) + others, "reads_of_one_value": reads},
+        counters={"kernels": float(result.calls.sum()) + others, **counted_reads(ran)},
         notices=(
             *capture.timeline.notices,
             *ceiling_notices(capture.timeline.device.name, ceilings),
@@ -251,10 +254,17 @@ def _counters(analysis: CpuAnalysis, varying: bool) -> dict[str, float]:
     return {
         "ops": float(sum(calls)),
         "kernels": float(kernels + sum(other.count for other in others)),
-        "reads_of_one_value": float(
-            sum(times for op, _, times in runs if op.call.name == READ_OF_ONE_VALUE)
-        ),
+        **counted_reads([(op, times) for op, _, times in runs]),
         "page_faults": analysis.page_faults,
+    }
+
+
+def counted_reads(runs: Iterable[tuple[StepOp, float]]) -> dict[str, float]:
+    """Counters of what ops, each so many times, read back to the host as one value."""
+    reads = [(op, times) for op, times in runs if op.call.name == READ_OF_ONE_VALUE]
+    return {
+        READS_COUNTED: float(sum(times for _, times in reads)),
+        READS_OF_LIBRARY: float(sum(times for op, times in reads if op.by_library)),
     }
 
 

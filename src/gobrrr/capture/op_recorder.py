@@ -30,7 +30,7 @@ from gobrrr.capture.private_names import lacking
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.program_facts import MadeFact
 from gobrrr.capture.replacement import put_in_place
-from gobrrr.capture.source_lines import blamed_line
+from gobrrr.capture.source_lines import blamed_line, is_user_file
 from gobrrr.capture.subnormal_values import SubnormalWatch
 from gobrrr.capture.tensor_making import watch_tensor_making
 from gobrrr.devices.backends import gpu_in_use
@@ -49,6 +49,8 @@ class _ThreadState(threading.local):
     def __init__(self) -> None:
         self.modules: list[str] = []
         self.optimizers = 0
+        # Of these, those of a class of the user's.
+        self.own_optimizers = 0
         # Autograd numbers its nodes per thread.
         self.next_sequence = _sequence_number()
         self.nodes = 0
@@ -191,19 +193,24 @@ class OpRecorder:
         def enters(*_: Any) -> None:
             self._here.optimizers += 1
 
-        def steps(*_: Any) -> None:
+        def steps(optimizer: Any, *_: Any) -> None:
             self.updates += not self._here.optimizers
+            self._here.own_optimizers += _is_users(optimizer)
             enters()
 
         def leaves(*_: Any) -> None:
             self._here.optimizers = max(0, self._here.optimizers - 1)
+
+        def stepped(optimizer: Any, *_: Any) -> None:
+            self._here.own_optimizers = max(0, self._here.own_optimizers - _is_users(optimizer))
+            leaves()
 
         # A model clears the gradients that an optimizer of its parameters would.
         for owner in (torch.optim.Optimizer, torch.nn.Module):
             self._undo.append(
                 put_in_place(owner, "zero_grad", _around(owner.zero_grad, enters, leaves))
             )
-        self._undo.append(around_optimizer_steps(before=steps, after=leaves))
+        self._undo.append(around_optimizer_steps(before=steps, after=stepped))
 
     def _track_graphs(self) -> None:
         # Of stand-ins none runs, and the target's kind of device is pretended.
@@ -306,12 +313,20 @@ class OpRecorder:
         """Keep one op."""
         thread, nodes = threading.get_native_id(), self._here.nodes
         records = place[2] is Phase.BACKWARD and grad_enabled()
+        by_library = place[2] is Phase.OPTIMIZER and not self._here.own_optimizers
         self._ops.append(
             StepOp(
                 call, *place, thread, page_faults, nodes, start_ns, end_ns, read=read,
-                records=records,
+                by_library=by_library and read is not None, records=records,
             )
         )  # fmt: skip
+
+
+def _is_users(optimizer: Any) -> bool:
+    """Whether the class of an optimizer is in a file of the user's, or in none."""
+    home = sys.modules.get(type(optimizer).__module__)
+    path = getattr(home, "__file__", None)
+    return path is None or is_user_file(path)
 
 
 def _around(original: Any, enters: Callable[[], None], leaves: Callable[[], None]) -> Any:

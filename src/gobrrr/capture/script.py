@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import atexit
 import builtins
+import contextlib
 import importlib.machinery
 import importlib.util
 import inspect
@@ -125,6 +127,24 @@ def load_module(name: str) -> Script:
     if code is None:
         raise InputError(f"-m {name}: the module has no Python source to run")
     return Script(code, str(spec.origin or name), name, spec=spec)
+
+
+def module_of(path: Path) -> tuple[Path, str]:
+    """The folder from which a file is a module of a package, and the module's name there.
+
+    Its packages are the folders with an ``__init__.py``, and as many as its relative imports need.
+    """
+    file = path.resolve()
+    levels = 1
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        nodes = ast.walk(ast.parse(file.read_bytes()))
+        levels = max(node.level for node in nodes if isinstance(node, ast.ImportFrom))
+    names = [] if file.stem == "__main__" else [file.stem]
+    folder = file.parent
+    while folder != folder.parent and (levels > 0 or (folder / "__init__.py").is_file()):
+        names.insert(0, folder.name)
+        folder, levels = folder.parent, levels - 1
+    return folder, ".".join(names)
 
 
 def run_script(script: Script, argv: list[str]) -> ScriptExit:

@@ -40,6 +40,10 @@ NO_SUCH_STEP = (
     "the script ran no step that --step {} names, which is optimizer, call or a module; modules "
     "that it called from outside any other: {}."
 )
+NO_SUCH_STEP_YET = (
+    "gobrrr: no step yet that --step {} names, which is optimizer, call or a module{}; modules "
+    "that the script has called so far from outside any other: {}."
+)
 LATER = (
     "gobrrr: {} came after the diagnosis, which is of calls of a module: --step optimizer waits "
     "for them."
@@ -164,6 +168,7 @@ class _Run:
         calls.profilers.before_start = self._profiler_starts
         self.watcher.may_turn = rank.job is None
         self.watcher.on_other_steps = self._other_steps
+        self.watcher.on_unmatched = self._unmatched
         self.watcher.on_fork = self._forked
         self._measures = False
         self.concluded = False
@@ -210,6 +215,20 @@ class _Run:
         """What is attached is of no use any more: it ends inside the program's own call."""
         with signals_deferred(), contextlib.suppress(Exception):
             self.session.abandon()
+
+    def _unmatched(self) -> None:
+        """Said long before the script's end, and no more than said: such steps may come yet."""
+        if self._rank.job is None or self._rank.job.rank == 0:
+            near = self.watcher.near_names()
+            meant = f" (did you mean {', '.join(near)}?)" if near else ""
+            print(
+                NO_SUCH_STEP_YET.format(self._step, meant, self._modules_called()),
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _modules_called(self) -> str:
+        return ", ".join(sorted(self.watcher.modules_called())) or "none"
 
     def _forked(self) -> None:
         with contextlib.suppress(Exception):
@@ -330,8 +349,7 @@ class _Run:
             return
         measured = self.session.result
         if not measured.source and self._step:
-            called = ", ".join(sorted(self.watcher.modules_called())) or "none"
-            self.problem = NO_SUCH_STEP.format(self._step, called)
+            self.problem = NO_SUCH_STEP.format(self._step, self._modules_called())
             return
         if not measured.source and not self.watcher.thread_changes:
             others_ns = family_ns() - self._others_ns

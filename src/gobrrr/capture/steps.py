@@ -10,10 +10,13 @@ a graph is left alone: nothing of it runs, and an event or a wait would end the 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import gc
+import math
 import os
 import sys
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -51,6 +54,9 @@ _MOST_EVALUATED = 256
 OPTIMIZER_STEP, MODULE_CALL = "optimizer", "call"
 # A module that is called so much less often, and takes so much more time in all, is the step's.
 _SELDOM, _HEAVIER, _FEWEST_HEAVY, _LOOK_EVERY = 4, 1.2, 3, 16
+
+# So long the program may call other modules before it is said that none is the one named.
+_LONG_UNMATCHED_S = 5.0
 
 _active: list[StepWatcher] = []
 
@@ -150,6 +156,9 @@ class StepWatcher:
         self.on_other_steps: Callable[[], None] = lambda: None
         # Whether calls of a heavier module may become the steps: not those of one rank of a job.
         self.may_turn = True
+        # Called once where modules were called for seconds, and nothing is what the user has named.
+        self.on_unmatched: Callable[[], None] = lambda: None
+        self._unmatched_since_s: float | None = None
         # Called in a process that the program forks: what is attached to a step stays behind.
         self.on_fork: Callable[[], None] = lambda: None
         self._hooked: weakref.ref[Any] | None = None
@@ -362,10 +371,11 @@ class StepWatcher:
 
     def _outermost_ended(self, module: Any) -> None:
         self.outermost = weakref.ref(module)
-        if self._only == OPTIMIZER:
-            return
         if self._name:
             self._look_for_named(module)
+        if self._name or self._only == OPTIMIZER:
+            if not self._source and self._hooked is None:
+                self._still_unmatched()
             return
         if self._source in ("", MODULE) and self._hooked is None:
             self._ended(MODULE, id(module))
@@ -382,6 +392,23 @@ class StepWatcher:
         self._hooked = None
         self._of_hooked = self._elsewhere = 0
         self._cycles[MODULE] = CycleFinder()
+
+    def _still_unmatched(self) -> None:
+        now_s = time.monotonic()
+        if self._unmatched_since_s is None:
+            self._unmatched_since_s = now_s
+        elif now_s - self._unmatched_since_s > _LONG_UNMATCHED_S:
+            self._unmatched_since_s = math.inf
+            self.on_unmatched()
+
+    def near_names(self) -> list[str]:
+        """Classes and variables of modules, and of their parts, that are like the one named."""
+        names = {OPTIMIZER_STEP, MODULE_CALL}
+        for module in list(self._looked_into):
+            own = self._calls.name_of(module)
+            for path, part in [(own, module), *list(module.named_modules())[1:]]:
+                names |= {path, path.rpartition(".")[2], type(part).__name__}
+        return difflib.get_close_matches(self._name, names, n=3)
 
     def _look_for_named(self, module: Any) -> None:
         """Watch the modules that the user has named, which are this one or parts of it."""

@@ -22,6 +22,8 @@ from gobrrr.timeline.quantities import prefixed
 # A number, a prefix, whether it is a binary one.
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B|B)?")
 
+_FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
+
 # Columns of a terminal as it opens. Help is no wider, whatever the width of its text in the code.
 COLUMNS = 80
 
@@ -86,9 +88,45 @@ def _filled(text: str) -> str:
     )
 
 
+def function_target(text: str) -> re.Match[str] | None:
+    """``bench.py:make_step`` with its ``path`` and ``name``; ``None`` of anything else."""
+    return None if Path(text).exists() else _FUNCTION.match(text)
+
+
 def without_arguments(target: str) -> None:
     """The process's arguments as ``file.py`` of ``file.py:function`` sees them: there are none."""
     sys.argv = [target.rpartition(":")[0] or target]
+
+
+def flags_with_value(parser: argparse.ArgumentParser) -> frozenset[str]:
+    """The options that are followed by one value."""
+    actions = parser._actions
+    return frozenset(
+        flag for action in actions if action.nargs is None for flag in action.option_strings
+    )
+
+
+def options_among(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], text: str
+) -> tuple[list[str], list[str]]:
+    """The parser's options with their values, and the rest; one that ``text`` names is no other's.
+
+    ``text``: the source of the program that the arguments were given to.
+    """
+    known = {flag for action in parser._actions for flag in action.option_strings}
+    with_value = flags_with_value(parser)
+    ours: list[str] = []
+    rest: list[str] = []
+    tokens = iter(arguments)
+    for token in tokens:
+        flag, equals, _ = token.partition("=")
+        if not flag.startswith("--") or flag not in known or flag in text:
+            rest.append(token)
+            continue
+        ours.append(token)
+        if flag in with_value and not equals:
+            ours += [value for value in [next(tokens, None)] if value is not None]
+    return ours, rest
 
 
 def require_torch(command: str) -> None:
@@ -169,6 +207,11 @@ def output_path(text: str) -> Path:
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text} cannot be written: permission denied")
     return path
+
+
+def output_path_or_stdout(text: str) -> Path | None:
+    """The same, and ``None`` of ``-``, which is standard output."""
+    return None if text == "-" else output_path(text)
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +17,10 @@ from gobrrr.cli.launcher import run_launcher
 from gobrrr.cli.lost_device import Ending
 from gobrrr.cli.parsing import (
     add_report_options,
+    flags_with_value,
+    function_target,
     natural,
+    options_among,
     output_path,
     positive,
     require_torch,
@@ -27,6 +30,7 @@ from gobrrr.cli.progress import Progress
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 if TYPE_CHECKING:
+    from gobrrr.capture.script import ScriptExit
     from gobrrr.diagnosis.schema import Diagnosis
 
 DESCRIPTION = """Run a PyTorch program unmodified and report where the time of its steps goes.
@@ -47,7 +51,8 @@ script's loop marks the steps explicitly, and --step says which of them is meant
 """
 
 NPROC = "--nproc-per-node"
-_FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
+# What Python says of ``from . import x`` in a script.
+_NO_PARENT = "attempted relative import with no known parent package"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +118,7 @@ def split_target(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[list[str], Target | None]:
     """Gobrrr's own options, those of ``parser``, and the target with what is its own."""
-    takes_value = {
-        flag for action in parser._actions if action.nargs is None for flag in action.option_strings
-    }
+    takes_value = flags_with_value(parser)
     own: list[str] = []
     i = 0
     while i < len(arguments):
@@ -162,7 +165,7 @@ def refuse_launchers(target: Target) -> None:
 
 
 def _target(name: str, rest: Sequence[str], own: list[str]) -> Target:
-    if _FUNCTION.match(name) and not Path(name).exists():
+    if function_target(name) is not None:
         own.extend(rest)
         return Target("function", name)
     return Target("script", name, tuple(rest))
@@ -193,7 +196,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     try:
         if target.kind == "function":
             return _run_function(target, parsed, progress)
-        return _run_script(target, parsed, progress)
+        return _run_script(target, parsed, progress, meant_command(parser, own, target))
     finally:
         progress.end()
 
@@ -202,6 +205,18 @@ def command_line(target: Target) -> str:
     """The target as it stands behind gobrrr's options, quoted for a shell."""
     module = ["-m"] if target.kind == "module" else []
     return shlex.join([*module, target.name, *target.argv])
+
+
+def meant_command(parser: argparse.ArgumentParser, own: Sequence[str], target: Target) -> str:
+    """The command with its options before the script; empty if none of ours stand behind it."""
+    text = ""
+    if target.kind == "script":
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            text = Path(target.name).read_text()
+    ours, rest = options_among(parser, target.argv, text)
+    module = ["-m"] if target.kind == "module" else []
+    command = ["gobrrr", "run", *own, *ours, *module, target.name, *rest]
+    return shlex.join(command) if ours else ""
 
 
 def job_command(processes: int, own: Sequence[str], target: Target) -> list[str]:
@@ -303,7 +318,19 @@ def _with_paths(
     return own
 
 
-def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
+def _as_module(target: Target, ended: ScriptExit) -> str:
+    """What to try with a script that is a part of a package, if that is why it raised."""
+    from gobrrr.capture.script import module_of
+
+    if target.kind != "script" or _NO_PARENT not in str(ended.error):
+        return ""
+    root, name = module_of(Path(target.name))
+    there = "" if root == Path.cwd() else f", in {root}"
+    command = shlex.join(["gobrrr", "run", "-m", name, *target.argv])
+    return f"; it is a part of a package: try{there} {command}"
+
+
+def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress, meant: str) -> int:
     from gobrrr.capture.launcher import job_size, rank_of
     from gobrrr.pipeline.script import diagnose_script
 
@@ -359,11 +386,14 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress) 
     if outcome.exit.interrupted:
         raise KeyboardInterrupt
     if outcome.exit.raised:
-        raised = UserCodeError(f"{target.name} raised, see above")
+        raised = UserCodeError(f"{target.name} raised, see above{_as_module(target, outcome.exit)}")
         ending.without_device(raised.exit_code)
         raise raised
     if outcome.exit.code:
-        if outcome.diagnosis is None and outcome.problem:
+        # As argparse and click leave after a wrong option.
+        if outcome.exit.code == 2 and outcome.diagnosis is None and meant:
+            progress.say(f"gobrrr's options go before the script: {meant}")
+        elif outcome.diagnosis is None and outcome.problem:
             progress.say(outcome.problem)
         return outcome.exit.code
     if outcome.diagnosis is None and not rank:

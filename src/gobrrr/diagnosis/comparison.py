@@ -211,7 +211,9 @@ def _notices(before: Diagnosis, after: Diagnosis) -> list[str]:
         ("gobrrr", before.environment.get("gobrrr"), after.environment.get("gobrrr")),
         ("kind of step", before.step.kind, after.step.kind),
     ]
-    busy = busy_sides(before, after, "before", "after")
+    busy = sides_that(
+        ("before", before.timed_on_busy_machine), ("after", after.timed_on_busy_machine)
+    )
     return [
         *(
             [f"Measured on a machine too busy to time the program: {busy}. {_OF_MACHINE}"]
@@ -226,9 +228,6 @@ def _notices(before: Diagnosis, after: Diagnosis) -> list[str]:
     ]
 
 
-def busy_sides(first: Diagnosis, second: Diagnosis, one: str, other: str) -> str:
-    """Which of two diagnoses say of their own times that they are not the program's: ``one``,
-    ``other``, both with an "and" between them, or nothing.
-    """
-    sides = ((one, first), (other, second))
-    return " and ".join(name for name, side in sides if side.timed_on_busy_machine)
+def sides_that(*sides: tuple[str, bool]) -> str:
+    """The names of those that are true, with an "and" between two; or nothing."""
+    return " and ".join(name for name, is_one in sides if is_one)

@@ -1,31 +1,34 @@
 """Gates: what a step may not exceed, and what it may not grow by.
 
 What is counted (FLOPs, bytes, kernels, synchronisations, ...) is the same on any machine, so it is
-held exactly; times are held with a tolerance, and only on the device of the baseline.
+held exactly, sums of work nearly so; times are held with a tolerance, and only on the device of the
+baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobrrr.attribution.leaves import TOP_LEVELS
-from gobrrr.diagnosis.comparison import FEWEST_STEPS, busy_sides
+from gobrrr.diagnosis.comparison import FEWEST_STEPS, sides_that
+from gobrrr.diagnosis.figures import COUNTED, SYNCHRONISATIONS, Figures, StepTime, figures_of
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.quantities import TimeScale, percent, percent_change
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import TimeScale, count, percent, percent_change
 
-# Counters that depend on the program alone. Page faults depend on the allocator and the system.
-COUNTED: tuple[str, ...] = (
-    "flops", "bytes", "ops", "kernels", "copies", "collectives", "synchronisations",
-    "reads_of_one_value", "graph_breaks", "recompilations",
-)  # fmt: skip
-_KNOWN = frozenset((*COUNTED, "page_faults", "compiled_graphs"))
+_KNOWN = frozenset((*COUNTED, "page_faults", "compiled_graphs", "reads_by_optimizer"))
 # Sums of floats in another order; far under one op of the smallest step.
 _ROUNDING = 1e-9
 # Of steps that differ in size counts are means over those that happened to be measured.
 _OF_MEANS = 0.1
 DEFAULT_TIME_TOLERANCE = 0.1
+# FLOPs and bytes are sums over ops that a library may word differently without any being slower.
+_SUMS, DEFAULT_TOLERANCE = ("flops", "bytes"), 0.005
+# What a baseline holds beside counters.
+STEP = "step"
+_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,68 +54,93 @@ class Limits:
             raise InputError(f"max_overhead is a share from 0 to 1, not {self.max_overhead}")
 
 
-def _counter_of(diagnosis: Diagnosis, name: str) -> str:
-    # A CPU has nothing to synchronise with; what reads one value there (``.item()``) waits for the
-    # device on any other.
-    missing = name == "synchronisations" and name not in diagnosis.counters
-    return "reads_of_one_value" if missing and diagnosis.device.kind == "cpu" else name
-
-
-def over_limits(diagnosis: Diagnosis, limits: Limits) -> list[str]:
+def over_limits(step: Diagnosis | Figures, limits: Limits) -> list[str]:
     """One line per limit that does not hold; a limit on what was not counted does not hold.
 
     Raises InputError for a counter that no diagnosis has.
     """
+    figures = _figures(step)
     breaches = []
     for name, most in limits.counters.items():
-        if name not in diagnosis.counters and name not in _KNOWN:
+        if name not in figures.counters and name not in _KNOWN:
             raise InputError(f"no counter {name!r}; there are {', '.join(sorted(_KNOWN))}")
-        name = _counter_of(diagnosis, name)
-        value = diagnosis.counters.get(name)
+        value = figures.counters.get(name)
         if value is None:
-            known = ", ".join(sorted(diagnosis.counters)) or "nothing"
+            known = ", ".join(sorted(figures.counters)) or "nothing"
             breaches.append(f"{name}: not counted in this diagnosis (it counts {known})")
         elif not value <= most * (1 + _ROUNDING):
-            breaches.append(f"{name}: {_plain(value)} per step, at most {_plain(most)} allowed")
-    if limits.regime is not None and diagnosis.regime != limits.regime:
-        found = diagnosis.regime or "no verdict could be drawn"
+            breaches.append(
+                f"{name}: {_plain(value)} per step, at most {_plain(most)} allowed"
+                f"{_where(name, figures)}"
+            )
+    if limits.regime is not None and figures.regime != limits.regime:
+        found = figures.regime or "no verdict could be drawn"
         breaches.append(f"regime: {found}, expected {limits.regime}")
     if limits.max_overhead is not None:
-        breaches += _too_much_overhead(diagnosis, limits.max_overhead)
-    if limits.max_step_s is not None and not diagnosis.step_s <= limits.max_step_s:
-        scale, most = TimeScale.of(diagnosis.step_s), limits.max_step_s
-        breaches.append(
-            f"step: {scale.text(diagnosis.step_s)}, at most {scale.number(most)} allowed"
-        )
+        breaches += _too_much_overhead(figures.overhead, limits.max_overhead)
+    if limits.max_step_s is not None and not isinstance(step, Figures):
+        # The usual step, whatever its parts sum to.
+        scale, most = TimeScale.of(step.step_s), limits.max_step_s
+        if not step.step_s <= most:
+            breaches.append(
+                f"step: {scale.text(step.step_s)}, at most {scale.number(most)} allowed"
+            )
     return breaches
 
 
-def _too_much_overhead(diagnosis: Diagnosis, most: float) -> list[str]:
+def _figures(step: Diagnosis | Figures) -> Figures:
+    return step if isinstance(step, Figures) else figures_of(step)
+
+
+def _where(name: str, figures: Figures) -> str:
+    """The lines that synchronise, the most often first."""
+    lines = sorted(figures.lines, key=lambda line: -figures.lines[line])
+    if name != SYNCHRONISATIONS or not lines:
+        return ""
+    more = f" and {len(lines) - _LINES} more" if len(lines) > _LINES else ""
+    return f": {', '.join(_line(line, figures.lines[line]) for line in lines[:_LINES])}{more}"
+
+
+def _line(line: str, times: float) -> str:
+    often = f" ({count(times)} times)" if times > 1 else ""
+    return f"{plain_name(line)}{often}"
+
+
+def _too_much_overhead(share: float | None, most: float) -> list[str]:
     allowed = f"at most {percent(most, 1)} allowed"
-    # Without a verdict something contradicts the parts of the step, which may be its overhead.
-    if diagnosis.regime is None or not diagnosis.accounted_s > 0:
+    if share is None:
         return [f"overhead: no verdict could be drawn, {allowed}"]
-    share = diagnosis.split.overhead_s / diagnosis.accounted_s
     return [] if share <= most else [f"overhead: {percent(share, 1)} of the step, {allowed}"]
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """``breaches``: one line each, none if the gate holds. ``notes``: what else there is to say."""
+    """``breaches``: one line each, none if the gate holds. ``notes``: what else there is to say.
+
+    ``better``: the figures that are less than in the baseline. ``held``: the names of what was
+    compared.
+    """
 
     breaches: tuple[str, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    better: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
 
 def against_baseline(
-    diagnosis: Diagnosis,
-    baseline: Diagnosis,
+    step: Diagnosis | Figures,
+    baseline: Diagnosis | Figures,
     *,
     exact: bool = False,
     times: bool = True,
+    tolerance: float = DEFAULT_TOLERANCE,
     time_tolerance: float = DEFAULT_TIME_TOLERANCE,
+    only: Sequence[str] = (),
 ) -> GateResult:
     """Counters that grew (``exact``: changed) and, on the same device, times that grew.
+
+    FLOPs and bytes may grow by ``tolerance`` (0.005 is 0.5 %), other counts by nothing. ``only``:
+    names of counters, and ``step`` for its time, that are compared; empty: all.
 
     The step time is in breach if it grew by more than ``time_tolerance`` (0.1 is 10 %) and the two
     95 % intervals lie apart. Where that cannot be told, times are not compared and a note says why:
@@ -120,50 +148,71 @@ def against_baseline(
     prediction is no sample: against another prediction the first alone decides.
 
     Raises:
-        InputError: there is nothing in the baseline to hold this diagnosis against.
+        InputError: there is nothing in the baseline to hold this step against, or no figure of a
+            name in ``only``.
     """
-    breaches, notes = [], []
-    held = [name for name in COUNTED if name in baseline.counters]
+    now, before = _figures(step), _figures(baseline)
+    _refuse_unknown(only, before)
+    held = [name for name in before.held if not only or name in only]
+    times = times and (not only or STEP in only)
     if not held and not times:
         raise InputError("the baseline has no counters, and times are not to be compared")
-    slack_of = _ROUNDING
-    if diagnosis.step.varying or baseline.step.varying:
-        slack_of = _OF_MEANS
+    breaches: list[str] = []
+    notes: list[str] = []
+    better: list[str] = []
+    varying = now.varying or before.varying
+    if varying:
         notes.append(f"steps differ in size: counts are means, held within {percent(_OF_MEANS)}")
+    counts_alone = now.time is None
+    compared: list[str] = []
+    uncounted: list[str] = []
     for name in held:
-        before, now = baseline.counters[name], diagnosis.counters.get(name)
-        if now is None:
-            breaches.append(f"{name}: {_plain(before)} per step in the baseline, not counted here")
+        old, new = before.counters[name], now.counters.get(name)
+        if new is None:
+            if counts_alone and name not in only:
+                uncounted.append(name)
+            else:
+                breaches.append(f"{name}: {_plain(old)} per step in the baseline, not counted here")
             continue
-        slack = slack_of * abs(before)
-        line = f"{name}: {_plain(now)} per step, {_plain(before)} in the baseline"
-        if now > before + slack or (exact and now < before - slack):
-            breaches.append(f"{line}{_growth(before, now)}")
-        elif now < before - slack:
-            notes.append(f"{line}{_growth(before, now)}; a new baseline would make this the limit")
-    if not times:
-        return GateResult(tuple(breaches), tuple(notes))
-    reason = _not_comparable(diagnosis, baseline)
-    if reason:
-        notes.append(f"times not compared: {reason}")
-    else:
-        breaches += _slower(diagnosis, baseline, time_tolerance)
-    return GateResult(tuple(breaches), tuple(notes))
+        compared.append(name)
+        slack = max(_OF_MEANS if varying else 0.0, tolerance if name in _SUMS else 0.0, _ROUNDING)
+        slack *= abs(old)
+        line = f"{name}: {_plain(new)} per step, {_plain(old)} in the baseline{_growth(old, new)}"
+        if new > old + slack:
+            breaches.append(f"{line}{_where(name, now)}")
+        elif new < old - slack:
+            (breaches if exact else better).append(line)
+    if uncounted:
+        notes.append(f"of one recorded step not counted: {', '.join(uncounted)}")
+    if times:
+        reason = _not_comparable(now, before)
+        if reason:
+            notes.append(f"times not compared: {reason}")
+        else:
+            assert now.time is not None and before.time is not None
+            compared.append(STEP)
+            line, worse = _changed(now.time, before.time, time_tolerance)
+            (breaches if worse else better).extend([line] if line else [])
+    return GateResult(tuple(breaches), tuple(notes), tuple(better), tuple(compared))
 
 
-def _not_comparable(diagnosis: Diagnosis, baseline: Diagnosis) -> str:
+def _refuse_unknown(only: Sequence[str], baseline: Figures) -> None:
+    there = (*baseline.held, *((STEP,) if baseline.time is not None else ()))
+    for name in only:
+        if name not in there:
+            raise InputError(f"no figure {name!r} in the baseline; it has {', '.join(there)}")
+
+
+def _not_comparable(here: Figures, there: Figures) -> str:
     """Why no growth of the step time could be the program's; nothing where it could."""
-
-    def device_of(side: Diagnosis) -> tuple[str, str, int | None]:
-        return side.device.name, side.device.kind, side.device.threads
-
-    if device_of(diagnosis) != device_of(baseline):
-        here, there = diagnosis.device.name or "unknown", baseline.device.name or "unknown"
-        return f"this is {here}, the baseline {there}"
-    busy = busy_sides(diagnosis, baseline, "this diagnosis", "the baseline")
+    if here.time is None or there.time is None:
+        return "nothing was timed" + (" for the baseline" if here.time is not None else "")
+    if (here.device, here.kind, here.threads) != (there.device, there.kind, there.threads):
+        return f"this is {here.device or 'unknown'}, the baseline {there.device or 'unknown'}"
+    busy = sides_that(("this diagnosis", here.time.busy), ("the baseline", there.time.busy))
     if busy:
         return f"the machine was too busy to time {busy}; measure again on an idle machine"
-    now, before = diagnosis.step.time_s.n, baseline.step.time_s.n
+    now, before = here.time.steps, there.time.steps
     if now == before == 0:
         return ""
     if min(now, before) < FEWEST_STEPS:
@@ -174,18 +223,21 @@ def _not_comparable(diagnosis: Diagnosis, baseline: Diagnosis) -> str:
     return ""
 
 
-def _slower(diagnosis: Diagnosis, baseline: Diagnosis, tolerance: float) -> list[str]:
-    before, now = baseline.accounted_s, diagnosis.accounted_s
-    if not before > 0 or now <= before * (1 + tolerance):
-        return []
-    old, new = baseline.step.time_s, diagnosis.step.time_s
-    if new.n and (old.high is None or new.low <= old.high):
-        return []
-    scale = TimeScale.of(now)
-    return [
-        f"step: {scale.text(now)}, {scale.number(before)} in the baseline{_growth(before, now)}, "
-        f"more than {percent(tolerance)} allowed"
-    ]
+def _changed(now: StepTime, before: StepTime, tolerance: float) -> tuple[str, bool]:
+    """What is to be said of the step time, if anything, and whether it is a breach."""
+    if not before.step_s > 0:
+        return "", False
+    scale = TimeScale.of(now.step_s)
+    line = (
+        f"step: {scale.text(now.step_s)}, {scale.number(before.step_s)} in the baseline"
+        f"{_growth(before.step_s, now.step_s)}"
+    )
+    if now.step_s <= before.step_s * (1 + tolerance):
+        faster = now.steps and now.high_s is not None and now.high_s < before.low_s
+        return (line, False) if faster else ("", False)
+    if now.steps and (before.high_s is None or now.low_s <= before.high_s):
+        return "", False
+    return f"{line}, more than {percent(tolerance)} allowed", True
 
 
 def _growth(before: float, now: float) -> str:

@@ -29,12 +29,27 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
     Raises:
         InputError: no such file, not a diagnosis, or written by a newer version.
     """
-    given = Path(path)
+    return decode(read(path), name=str(path))
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """A file's content. Raises InputError."""
     try:
-        data = given.read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
-        raise InputError(f"cannot read {given}: {error.strerror or error}") from error
-    return decode(data, name=str(given))
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def is_diagnosis(path: str | os.PathLike[str]) -> bool:
+    """Whether the file is JSON with a diagnosis's version, or JSON cut short; raises InputError."""
+    data = read(path)
+    try:
+        msgspec.json.decode(data, type=_Header)
+    except msgspec.ValidationError:
+        return False
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return data[:2] != _GZIP
+    return True
 
 
 def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:

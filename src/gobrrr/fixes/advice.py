@@ -6,7 +6,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
-from gobrrr.fixes.dataflow import cost_s, flow_of, only_for_the_host
+from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, only_for_the_host
 from gobrrr.fixes.facts import LEAST_SAVING, Facts, OpFact, lines_of
 from gobrrr.fixes.fix import (
     MEMORY,
@@ -18,6 +18,7 @@ from gobrrr.fixes.fix import (
     too_little,
 )
 from gobrrr.fixes.fusion import find_groups, seconds_to_move
+from gobrrr.timeline.names import FROM
 from gobrrr.timeline.quantities import percent, si, time_text
 
 # What a device waits for once the host has waited for it.
@@ -44,14 +45,27 @@ def _consider_syncs(facts: Facts) -> Considered:
     device_s = max(facts.step_s - facts.host_overhead_s, 0.0)
     saved_s = max(min(saved_s, host_s, device_s, facts.step_s - max(host_s, device_s)), 0.0)
     sources = [i.source for i in facts.idle if i.cause == "synchronisation" and i.source]
-    sources += lines_of(facts.named(READ_OF_ONE_VALUE))
+    reads = facts.named(READ_OF_ONE_VALUE)
+    sources += lines_of(reads)
+    own = [line for line in sources if FROM not in line]
+    if sources and not own:
+        return RuledOut(f"the host waits for the device at lines of libraries alone ({sources[0]})")
+    if _is_result(facts) and facts.counters.get("synchronisations", 0.0) <= len(reads):
+        return RuledOut("what the host waits for is the step's result")
     return prospect_or_not(
         facts, 0.4 * saved_s, 0.8 * saved_s, saved_s,
         f"the host waits {time_text(waits_s)} per step for the device (.item(), print, boolean "
         f"masks, copies to the host); the device then idles {time_text(saved_s)} until the host "
         "launches new work",
-        tuple(dict.fromkeys(sources))[:3],
+        tuple(dict.fromkeys(own))[:3],
     )  # fmt: skip
+
+
+def _is_result(facts: Facts) -> bool:
+    """Whether all values that a step reads go into what it returns."""
+    returned = {place for place, _ in facts.returned or ()}
+    reads = {place for place, op in enumerate(facts.ops) if op.name == READ_OF_ONE_VALUE}
+    return bool(reads) and reads <= returned
 
 
 def _reads_on_cpu(facts: Facts, count: int) -> Considered:
@@ -63,6 +77,10 @@ def _reads_on_cpu(facts: Facts, count: int) -> Considered:
         printed = []
     if not count and not printed:
         return RuledOut("no value is read back to the host")
+    if facts.returned is None and not facts.is_script:
+        return RuledOut("whether the values that are read back are the step's result is unknown")
+    if flow is not None and printed and not _has_another_end(facts, flow):
+        return RuledOut("the values that are read back are all that the step computes")
     saved_s = sum(map(cost_s, printed))
     if saved_s < LEAST_SAVING * facts.step_s:
         return RuledOut(
@@ -76,6 +94,11 @@ def _reads_on_cpu(facts: Facts, count: int) -> Considered:
         "steps saves nearly all of it",
         lines_of(printed),
     )  # fmt: skip
+
+
+def _has_another_end(facts: Facts, flow: Flow) -> bool:
+    """Whether a step trains, changes or returns something: else the values are what it is for."""
+    return facts.trains or bool(facts.returned or flow.writes_outside)
 
 
 def _consider_reuse(facts: Facts) -> Considered:

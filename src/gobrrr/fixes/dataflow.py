@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
 from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.op_schemas import schema_of
+from gobrrr.timeline.names import FROM
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.traffic import is_inplace
 
@@ -218,8 +219,10 @@ def only_for_the_host(facts: Facts, flow: Flow) -> frozenset[int]:
             continue
         if place in returned:
             continue
-        # A truth decides what runs next: that is no log.
-        if op.name == READ_OF_ONE_VALUE and any(spec.dtype == "bool" for spec in op.call.tensors):
+        # A truth decides what runs next: that is no log. What a library reads is not the user's.
+        if op.name == READ_OF_ONE_VALUE and (
+            FROM in op.source or any(spec.dtype == "bool" for spec in op.call.tensors)
+        ):
             continue
         if op.name == READ_OF_ONE_VALUE or (
             flow.reads[place]

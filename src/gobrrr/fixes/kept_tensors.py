@@ -6,7 +6,8 @@ import gc
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from numbers import Real
 from typing import Any
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
@@ -85,28 +86,33 @@ def with_kept_tensors(facts: Facts, step: Callable[[], Any]) -> Facts:
 def _read_for(result: Any, recorder: OpRecorder) -> list[tuple[int, TensorSpec]]:
     """The reads of single values that the step's result is made of, with what each read.
 
-    All of them where it holds a number that none of them gave: arithmetic may have made it of them.
+    All of them where it holds what none of them gave (a number, a text, an object): it may have
+    been made of them.
     """
-    numbers = set(_numbers_in(result, 0))
+    values = list(_values_in(result, 0))
     reads = [
         (place, op.call.tensors[0], op.read)
         for place, op in enumerate(recorder.ops)
         if op.call.name == READ_OF_ONE_VALUE and op.call.tensors
     ]
-    every = bool(numbers - {value for *_, value in reads})
-    return [(place, spec) for place, spec, value in reads if every or value in numbers]
+    given = {value for *_, value in reads}
+    every = any(not isinstance(value, Real) or value not in given for value in values)
+    return [(place, spec) for place, spec, value in reads if every or value in values]
 
 
-def _numbers_in(value: Any, depth: int) -> Iterator[float]:
-    """Python's numbers in nested containers."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+def _values_in(value: Any, depth: int) -> Iterator[Any]:
+    """What nested containers hold beside tensors, truths and nothing."""
+    import torch
+
+    if value is None or isinstance(value, (bool, torch.Tensor)):
+        return
+    if isinstance(value, (Mapping, list, tuple)) and depth < _DEEPEST:
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _values_in(item, depth + 1)
+    elif is_dataclass(value) and depth < _DEEPEST:
+        yield from _values_in([getattr(value, each.name, None) for each in fields(value)], depth)
+    else:
         yield value
-    elif isinstance(value, Mapping) and depth < _DEEPEST:
-        for item in value.values():
-            yield from _numbers_in(item, depth + 1)
-    elif isinstance(value, (list, tuple)) and depth < _DEEPEST:
-        for item in value:
-            yield from _numbers_in(item, depth + 1)
 
 
 def _copies(modules: Sequence[Any]) -> list[tuple[Any, Any]]:

@@ -1,4 +1,4 @@
-"""Two diagnoses side by side, in a terminal and as JSON; the page is ``reports/html``."""
+"""Two diagnoses side by side: terminal, Markdown and JSON; the page is ``reports/html``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from gobrrr.attribution.leaves import TOP_LEVELS
 from gobrrr.diagnosis.comparison import FEWEST_STEPS, Change, Comparison, OpChange
+from gobrrr.reports.markdown import escape
 from gobrrr.reports.terminal import Options
 from gobrrr.reports.words import PARTS
 from gobrrr.timeline.names import op_name, plain_name
@@ -28,6 +29,8 @@ from gobrrr.timeline.quantities import (
 
 # From here on the lesser of two times has no digit left in the unit of the other.
 _FAR_APART = 1000.0
+# A name in Markdown, whose tables are read as they are too.
+_LONGEST = 60
 _VERDICTS = {
     "faster": "faster",
     "slower": "slower",
@@ -196,24 +199,72 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
     console.print(Text(headline(comparison), style="bold"))
     for notice in comparison.notices:
         console.print(Text(f"! {plain_name(notice)}", style="yellow"))
-    times = [[_row(level, level.name, scale)] for level in levels(comparison)]
-    _draw(
-        console,
-        ("", "before", "after", change_header(scale), ""),
-        [row for rows in times for row in rows],
-    )
-    leaves = [
+    times = [_row(level, level.name, scale) for level in levels(comparison)]
+    _draw(console, ("", "before", "after", change_header(scale), ""), times)
+    for headers, rows in _tables(comparison, options.top):
+        _draw(console, headers, rows)
+    text = "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    if options.ascii_only:
+        text = text.replace("→", "->").encode("ascii", "replace").decode("ascii")
+    return text
+
+
+def comparison_markdown(comparison: Comparison, *, top: int = 10) -> str:
+    """The comparison to be pasted: first short lines, for a chat that draws no tables; then tables.
+
+    Names stand in code spans, so that nothing in them is markup.
+    """
+    scale = scale_of(comparison)
+    names = [plain_name(side.name) for side in (comparison.before, comparison.after)]
+    lines = [" → ".join(map(_code, dict.fromkeys(names))), "", f"**{headline(comparison)}**", ""]
+    for level in levels(comparison):
+        before, after = scale.number(level.before), scale.text(level.after)
+        change = relative_text(level.before, level.after)
+        lines.append(f"- {level.name} {before} → {after}{change and f' ({change})'}")
+    lines += [f"- {escape(plain_name(notice, 2000))}" for notice in comparison.notices]
+    for headers, rows in _tables(comparison, top):
+        if rows:
+            is_name = headers[0] == "op"
+            cells = [[_code(row[0]) if is_name else row[0], *row[1:]] for row in rows]
+            lines += ["", *_pipes(headers, cells)]
+    return "\n".join(lines) + "\n"
+
+
+def _code(name: str) -> str:
+    """A name as a code span, which can stand in a table too."""
+    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    return f"`{short.replace('`', chr(39)).replace('|', '/')}`" if short else ""
+
+
+def _pipes(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table of GitHub's Markdown whose columns also line up as they are."""
+    # A column without a single cell says nothing.
+    kept = [i for i, header in enumerate(headers) if header or any(row[i] for row in rows)]
+    columns = [[headers[i], *(row[i] for row in rows)] for i in kept]
+    widths = [max(3, *map(cell_len, column)) for column in columns]
+    rules = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+
+    def line(cells: Sequence[str]) -> str:
+        pads = [" " * (width - cell_len(cell)) for cell, width in zip(cells, widths)]
+        numbers = [f"{pad}{cell}" for cell, pad in zip(cells[1:], pads[1:])]
+        return f"| {' | '.join([cells[0] + pads[0], *numbers])} |"
+
+    head, *body = (line(cells) for cells in zip(*columns))
+    return [head, line(rules), *body]
+
+
+_Rows = list[tuple[str, ...]]
+
+
+def _tables(comparison: Comparison, top: int) -> list[tuple[tuple[str, ...], _Rows]]:
+    """Headers and rows of parts, ops and counters: what has moved, the most first."""
+    scale = scale_of(comparison)
+    leaves: _Rows = [
         _row(leaf, leaf_label(leaf.name), scale)
         for leaf in moved_leaves(comparison)
         if leaf.before != leaf.after
     ]
-    _draw(
-        console,
-        ("part", "before", "after", change_header(scale), ""),
-        leaves[: max(options.top, 12)],
-    )
-    shown = [change for change in comparison.ops if change.delta_s][: options.top]
-    ops = [
+    ops: _Rows = [
         (
             f"{op_name(change.name)} {op_where(change)}",
             scale.number(change.before_s),
@@ -221,10 +272,10 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
             delta_text(change.before_s or 0.0, change.after_s or 0.0, scale),
             relative_text(change.before_s, change.after_s),
         )
-        for change in shown
+        for change in comparison.ops
+        if change.delta_s
     ]
-    _draw(console, ("op", "before", "after", change_header(scale), ""), ops)
-    counters = [
+    counters: _Rows = [
         (
             counter_label(counter.name),
             counter_text(counter.name, counter.before),
@@ -235,11 +286,12 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
         for counter in comparison.counters
         if counter.before != counter.after
     ]
-    _draw(console, ("counted per step", "before", "after", "", ""), counters)
-    text = "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
-    if options.ascii_only:
-        text = text.replace("→", "->").encode("ascii", "replace").decode("ascii")
-    return text
+    moved = change_header(scale)
+    return [
+        (("part", "before", "after", moved, ""), leaves[: max(top, 12)]),
+        (("op", "before", "after", moved, ""), ops[:top]),
+        (("counted per step", "before", "after", "", ""), counters),
+    ]
 
 
 def _row(change: Change, label: str, scale: TimeScale) -> tuple[str, ...]:

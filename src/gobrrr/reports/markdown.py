@@ -33,13 +33,13 @@ def report_markdown(
     ``by`` are names of ``reports.TABLES``.
     """
     scale, step_s = time_scale(diagnosis), diagnosis.accounted_s
-    lines = [f"### {_escape(sentences.title(diagnosis))}", ""]
-    lines += [_escape(sentences.step_time(diagnosis)), ""]
+    lines = [f"### {escape(sentences.title(diagnosis))}", ""]
+    lines += [escape(sentences.step_time(diagnosis)), ""]
     if what := sentences.what_a_step_is(diagnosis):
-        lines += [_escape(what), ""]
+        lines += [escape(what), ""]
     if diagnosis.verdict:
-        lines += [f"**{_escape(plain_name(diagnosis.verdict, 4000))}**", ""]
-    lines += [f"> {_escape(plain_name(notice, 2000))}" for notice in diagnosis.notices]
+        lines += [f"**{escape(plain_name(diagnosis.verdict, 4000))}**", ""]
+    lines += [f"> {escape(plain_name(notice, 2000))}" for notice in diagnosis.notices]
     lines += [""] if diagnosis.notices else []
     lines += [f"| where | {scale.unit} | of the step | |", "|---|--:|--:|---|"]
     for level in sentences.split_levels(diagnosis):
@@ -47,7 +47,7 @@ def report_markdown(
         lines.append(f"| **{level.name}** | **{time}** | **{of}** | |")
         for part in level.parts if level.name != "unmodelled" else ():
             time, of = scale.number(part.time_s), share(part.time_s, step_s, 1)
-            lines.append(f"| {part.label} | {time} | {of} | {_escape(part.note)} |")
+            lines.append(f"| {part.label} | {time} | {of} | {escape(part.note)} |")
     lines.append("")
     for text in (
         sentences.seen_steps(diagnosis),
@@ -59,20 +59,20 @@ def report_markdown(
         sentences.least_certain(diagnosis),
         sentences.batch_note(diagnosis),
     ):
-        lines += [_escape(text), ""] if text else []
+        lines += [escape(text), ""] if text else []
     lines += _advice(diagnosis, top)
     for heading, findings in finding_groups(diagnosis) if diagnosis.fixes is not None else ():
         lines += [f"| {heading.partition(',')[0]} | saves per step | because |", "|---|---|---|"]
         for finding in findings[:top]:
             name, saving, because = sentences.finding_lines(finding, diagnosis)
-            lines.append(f"| {_escape(name)} | {saving} | {_escape('; '.join(because))} |")
+            lines.append(f"| {escape(name)} | {saving} | {escape('; '.join(because))} |")
         lines.append("")
     if diagnosis.fixes is not None:
         lines += [*_table(fix_table(diagnosis)), ""] if diagnosis.findings else []
         if memory_table(diagnosis).rows:
             lines += [*_table(memory_table(diagnosis)), ""]
         said = [*summary_lines(diagnosis), *memory_lines(diagnosis)]
-        lines += [f"{_escape(line)}\n" for line in said]
+        lines += [f"{escape(line)}\n" for line in said]
         if diagnosis.fixes.snippet:
             lines += ["```python", diagnosis.fixes.snippet, "```", ""]
     tables = [*tables_named(by, diagnosis, top), *rank_tables(diagnosis, top)]
@@ -85,10 +85,10 @@ def report_markdown(
         sentences.measuring(diagnosis),
         sentences.card(diagnosis),
     ]
-    lines += [f"<sub>{_escape(note)}</sub>\n" for note in notes if note]
+    lines += [f"<sub>{escape(note)}</sub>\n" for note in notes if note]
     found = next_command(diagnosis)
     if found.command:
-        lines += ["Next" + f" ({_escape(found.does)})" * bool(found.does) + ":", ""]
+        lines += ["Next" + f" ({escape(found.does)})" * bool(found.does) + ":", ""]
         lines += ["```", plain_name(found.command, 4000), "```"]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -106,11 +106,12 @@ def _advice(diagnosis: Diagnosis, top: int) -> list[str]:
             advice_lines.trial_of(advised, diagnosis), advice_lines.words_of(advised),
         )  # fmt: skip
         name, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised)
-        lines.append(f"| {_escape(name)} | {saving} | {_escape('; '.join(filter(None, told)))} |")
+        lines.append(f"| {escape(name)} | {saving} | {escape('; '.join(filter(None, told)))} |")
     return [*lines, ""]
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """The text with nothing in it that is markup."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
@@ -123,7 +124,7 @@ def _table(table: TextTable) -> list[str]:
     lines.append("|" + "|".join(rules + (["---"] if details else [])) + "|")
     for row in table.rows:
         cells = [*row.cells, row.detail] if details else list(row.cells)
-        lines.append("| " + " | ".join(_escape(cell) for cell in cells) + " |")
+        lines.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
     if table.left_out:
         lines += ["", f"and {table.left_out} more"]
     return [*lines, "", "</details>"]

@@ -58,6 +58,7 @@ class StepOp:
         read: the number that it gave to the host (``.item()``); ``None`` if it gave none.
         varies: whether it had other arguments (numbers, shapes), or gave another number, in
             another recorded step; ``None`` where no other step tells.
+        by_library: whether an optimizer that is not the user's own gave the number to the host.
         records: whether gradients were recorded while it ran in a backward pass, as they are where
             that computes something again or is to be differentiated itself.
         update: of a captured op of the optimizer phase, how many optimizer steps had begun by then
@@ -78,6 +79,7 @@ class StepOp:
     collective: CollectiveCall | None = None
     read: bool | int | float | complex | None = None
     varies: bool | None = None
+    by_library: bool = False
     records: bool = False
     update: int = 0
 
