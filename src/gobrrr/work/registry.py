@@ -174,7 +174,7 @@ def failure_notices(calls: Iterable[OpCall]) -> list[str]:
     return [
         f"gobrrr's own formula for {name} fails here ({how}): its work counts as unknown. This "
         "is a bug in gobrrr."
-        for name, how in sorted(_FAILED.items())
+        for name, how in sorted(failed_formulas().items())
         if name in of_these
     ]
 
