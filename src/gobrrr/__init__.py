@@ -58,8 +58,6 @@ _HOMES: dict[str, str] = {
     "GobrrrError": "gobrrr.timeline.errors",
     "InputError": "gobrrr.timeline.errors",
     "UserCodeError": "gobrrr.timeline.errors",
-    # What ``%load_ext gobrrr`` asks for.
-    "load_ipython_extension": "gobrrr.cli.magics",
 }
 
 __all__ = ["__version__", *_HOMES]
@@ -72,6 +70,13 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: object) -> None:
+    """What ``%load_ext gobrrr`` calls in IPython."""
+    from gobrrr.cli.magics import register
+
+    register(shell)
 
 
 def __dir__() -> list[str]:

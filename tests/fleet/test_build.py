@@ -163,7 +163,7 @@ def test_files_too_large_for_a_worker_are_read_again_with_more_memory(tmp_path: 
     (tmp_path / "run").mkdir()
     for rank in range(4):
         trace = rank_trace(rank, 60 if rank == 1 else 0, world=4, group_size=4)
-        trace.top["padding"] = "x" * (16 << 20)
+        trace.top["padding"] = "x" * (5 << 20)
         trace.write(tmp_path / "run", f"rank{rank}.json")
     (tmp_path / "run" / "rank9.json").write_text("{")
     patterns, out = [str(tmp_path / "run")], tmp_path / "fleet"

@@ -215,7 +215,7 @@ def test_a_script_that_ends_before_its_turns_has_shorter_ones_in_the_next_pair(
     length_s = [0.5]
 
     def one_pair(*arguments: object) -> alternation._Pair:
-        turn_s = arguments[-1]
+        turn_s = arguments[-2]
         assert isinstance(turn_s, float)
         turns.append(turn_s)
         rounds = int(length_s[0] / turn_s)

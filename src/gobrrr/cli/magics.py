@@ -5,7 +5,7 @@ Imported by IPython alone, when it loads the extension.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
@@ -16,8 +16,6 @@ from gobrrr.timeline.errors import InputError, UserCodeError
 
 if TYPE_CHECKING:
     import argparse
-
-    from IPython.core.interactiveshell import InteractiveShell
 
     from gobrrr.capture.script import Script, ScriptExit
     from gobrrr.diagnosis.schema import Diagnosis
@@ -32,8 +30,8 @@ _EXAMPLES = """examples:
 """
 
 
-def load_ipython_extension(shell: InteractiveShell) -> None:
-    """What ``%load_ext gobrrr`` calls."""
+def register(shell: Any) -> None:
+    """Makes ``%gobrrr`` and ``%%gobrrr`` known to an IPython shell."""
     shell.register_magics(GobrrrMagics)
 
 
