@@ -32,7 +32,8 @@ def test_a_step_that_cannot_be_recorded_is_timed_and_profiled() -> None:
     found = gobrrr.diagnose(dislikes(has_modes), warmup=1, steps=4, batch_test=False)
     found.check()
     # Nothing is known of its kernels: no verdict, and why.
-    assert found.regime is None and found.notices[0].startswith("Only 0 % of the kernel time")
+    # A view or an empty tensor may be: of these the work is known without sizes.
+    assert found.regime is None and found.notices[0].startswith(("Only 0 % of", "Only <1 % of"))
     assert found.notices[1].startswith(
         "The ops of this step could not be recorded (TypeError: not while I am watched): "
     )

@@ -94,9 +94,11 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     join = ". " if regime in ("compute", "memory") and not moves else ": "
     apart = join == ". " or not detail
     sentences = [f"{first}." if apart else f"{first}{join}{detail}."]
-    # Where most of the wall time is no part of a step, that comes first.
-    sentences = [*causes, *sentences] if is_headline(diagnosis) else [*sentences, *causes]
-    sentences = [*_beside_the_steps(diagnosis), *sentences]
+    # Where most of the wall time is no part of a step, that comes first, and why.
+    beside = _beside_the_steps(diagnosis)
+    causes_first = is_headline(diagnosis) or bool(beside)
+    sentences = [*causes, *sentences] if causes_first else [*sentences, *causes]
+    sentences = [*beside, *sentences]
     sentences += [f"{detail}."] if detail and apart else []
     second = sorted(sums, key=lambda name: -sums[name])[1]
     if diagnosis.close:
