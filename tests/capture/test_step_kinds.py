@@ -257,6 +257,18 @@ def test_what_every_step_does_is_the_step() -> None:
     assert wall_time(found).parts == ()  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("others_ms", "chosen"), [(1.0, 0), (8.0, 1)])
+def test_of_two_kinds_of_steps_the_one_of_most_wall_time_is_the_step(
+    others_ms: float, chosen: int
+) -> None:
+    kinds = replace(TRAIN, module="Large"), replace(TRAIN, module="Small", instance=1)
+    loop = Loop()
+    for i in range(30):
+        # One of three takes 10 ms.
+        loop.step((kinds[i % 3 > 0], others_ms if i % 3 else 10.0))
+    assert sort_windows(loop.windows).shape == (kinds[chosen],)
+
+
 def test_a_short_last_batch_is_a_step_of_another_shape() -> None:
     loop = Loop()
     for step in range(40):

@@ -124,7 +124,7 @@ def sort_windows(windows: Sequence[StepWindow]) -> Sorted:
 
 def _sorted(forms: Sequence[Form]) -> Sorted:
     windows = tuple(form.window for form in forms)
-    pattern = _step_of([form.runs for form in forms])
+    pattern = _step_of([(form.runs, form.window.length_ns) for form in forms])
     if pattern is None:
         return _ever_other(forms)
     exact = [form for form in forms if form.runs == pattern]
@@ -162,12 +162,15 @@ def _ever_other(forms: Sequence[Form]) -> Sorted:
     return Sorted(windows, own, other, ((),) * len(forms), True, (), ())
 
 
-def _step_of(runs: Sequence[tuple[Alike, ...]]) -> tuple[Alike, ...] | None:
-    """The longest pattern that nearly all windows contain, else the most common one.
+def _step_of(windows: Sequence[tuple[tuple[Alike, ...], int]]) -> tuple[Alike, ...] | None:
+    """The longest pattern that nearly all windows contain, else the common one of most time.
 
     ``None``: no pattern is common.
+
+    Args:
+        windows: of each the calls, in runs, and its nanoseconds.
     """
-    counts = Counter(runs)
+    counts = Counter(runs for runs, _ in windows)
     if not counts:
         return ()
     # Of calls in ever another order few are tried, and of these the shortest.
@@ -176,7 +179,7 @@ def _step_of(runs: Sequence[tuple[Alike, ...]]) -> tuple[Alike, ...] | None:
     if most < len(usual):
         usual.sort(key=lambda item: (-item[1], len(item[0])))
     candidates = [pattern for pattern, _ in usual[:most]]
-    wanted = NEARLY_ALL * len(runs)
+    wanted = NEARLY_ALL * len(windows)
     contained = {
         pattern: sum(n for found, n in counts.items() if _places_in(found, pattern) is not None)
         for pattern in candidates
@@ -184,7 +187,11 @@ def _step_of(runs: Sequence[tuple[Alike, ...]]) -> tuple[Alike, ...] | None:
     common = [pattern for pattern, often in contained.items() if often >= wanted]
     if common:
         return max(common, key=lambda pattern: (len(pattern), counts[pattern]))
-    return candidates[0] if contained[candidates[0]] >= COMMON * len(runs) else None
+    took_ns: Counter[tuple[Alike, ...]] = Counter()
+    for runs, length_ns in windows:
+        took_ns[runs] += length_ns
+    often = [pattern for pattern in candidates if contained[pattern] >= COMMON * len(windows)]
+    return max(often, key=lambda pattern: took_ns[pattern], default=None)
 
 
 def _places_in(whole: Sequence[object], part: Sequence[object]) -> tuple[int, ...] | None:
