@@ -9,7 +9,7 @@ from torch import nn  # noqa: E402
 
 from fixes.recorded_facts import EACH_S, considered, facts_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
-from gobrrr.fixes.loops import VECTORISE_LOOP  # noqa: E402
+from gobrrr.fixes.loops import VECTORISE_LOOP, repeated_products  # noqa: E402
 from gobrrr.fixes.recurrence import cells_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -169,6 +169,21 @@ def test_a_line_of_views_goes_with_the_op_that_reads_them():
     facts = replace(facts_of(step), leaves={"overhead.dispatch": 1.0})
     found = considered("vectorise_loop", facts)
     assert found.expected_s == pytest.approx((2 * STEPS - 2) * EACH_S + 2 * EACH_S)
+
+
+def test_samples_that_are_vectors_are_called_one_by_one_as_others_are():
+    # A layer makes of a vector a matrix of one row, and of the result a vector again.
+    model, xs = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(STEPS, 6)
+    loops = repeated_products(facts_of(lambda: torch.stack([model(x) for x in xs]), model))
+    assert [len(places) for places in loops] == [STEPS, STEPS]
+
+    def chain():
+        h = xs[0]
+        for _ in range(STEPS):
+            h = h + model(h).sum()
+        return h
+
+    assert repeated_products(facts_of(chain, model)) == []
 
 
 class Head(nn.Module):

@@ -172,10 +172,12 @@ def _from_host(facts: Facts) -> dict[int, int]:
 
 def _told_numbers(facts: Facts) -> frozenset[int]:
     """Ops with a number that is another from turn to turn of a line, and not as a loop counts."""
-    turns: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(dict)
+    turns: dict[tuple[object, ...], dict[int, list[float]]] = defaultdict(dict)
     for place, op in enumerate(facts.ops):
         if numbers := list(numbers_in(op.call.args)):
-            turns[op.name, op.source][place] = numbers
+            # One turn may run an op several times: views to a matrix and back again.
+            ranks = tuple(map(len, op.shapes))
+            turns[op.name, op.source, op.module, ranks, len(numbers)][place] = numbers
     found: set[int] = set()
     for group in turns.values():
         if not all(_counts(column) for column in zip(*group.values(), strict=False)):
