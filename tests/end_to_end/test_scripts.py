@@ -265,15 +265,15 @@ def test_a_function_is_diagnosed_with_the_batch_test(tmp_path: Path) -> None:
     [
         ("nowhere.py", "no such file"),
         ("broken.py", "broken.py:1 is not valid Python"),
-        ("steps.py:missing", "has no function 'missing'; it has make_none"),
-        ("steps.py:make_none", "returned None"),
+        ("steps.py:missing", "has no function 'missing'; it has needs_arguments"),
+        ("steps.py:make_none", "make_none returns nothing"),
         ("steps.py:needs_arguments", "must be callable without arguments"),
         (".", "is a directory without a __main__.py"),
     ],
 )
 def test_bad_targets_are_one_sentence_and_2(tmp_path: Path, target: str, says: str) -> None:
     write(tmp_path, "def (:\n", "broken.py")
-    write(tmp_path, "def make_none(): pass\ndef needs_arguments(a): pass\n", "steps.py")
+    write(tmp_path, "def make_none(): pass\ndef needs_arguments(a): return a\n", "steps.py")
     done = gobrrr("run", target, cwd=tmp_path)
     assert done.returncode == 2
     lines = done.stderr.strip().splitlines()
