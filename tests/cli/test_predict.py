@@ -273,7 +273,7 @@ def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them(
     monkeypatch.setenv("COLUMNS", columns.removesuffix(" shows them."))
     assert main(arguments) == 0
     wide = capsys.readouterr().out
-    assert wide.splitlines()[0].split()[-2:] == ["light", "ridge"]
+    assert wide.splitlines()[0].split()[-2:] == ["SOL", "ridge"]
     assert "Left out" not in wide
 
 
@@ -374,7 +374,7 @@ def test_data_that_are_read_are_named_with_their_line(
 
 @pytest.mark.torch
 def test_data_that_are_known_may_be_read(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    device = ["--device", "H100-SXM"]
+    device = ["--device", "H100-SXM", "--by", "op"]
     assert main(["predict", f"{program}:reads_lengths", *device]) == 0
     # 3 + 4 + 5 rows.
     assert "(64)x(12,64)x(64,64)" in capsys.readouterr().out

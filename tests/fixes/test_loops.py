@@ -11,6 +11,7 @@ from fixes.recorded_facts import EACH_S, considered, facts_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
 from gobrrr.fixes.loops import VECTORISE_LOOP, repeated_products  # noqa: E402
 from gobrrr.fixes.recurrence import cells_of  # noqa: E402
+from gobrrr.work import work_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 STEPS, WIDTH = 12, 5
@@ -177,8 +178,9 @@ def test_samples_that_are_vectors_are_called_one_by_one_as_others_are():
 
     def products(step):
         facts = facts_of(step, model)
-        ops = [replace(op, matrix_flops=float("mm" in op.name)) for op in facts.ops]
-        return repeated_products(replace(facts, ops=tuple(ops)))
+        return repeated_products(
+            replace(facts, ops=tuple(replace(op, work=work_of(op.call)) for op in facts.ops))
+        )
 
     loops = products(lambda: torch.stack([model(x) for x in xs]))
     assert [len(places) for places in loops] == [STEPS, STEPS]
