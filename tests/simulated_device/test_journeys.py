@@ -134,6 +134,7 @@ KNOWN_TO_ONE = {
     "notices": "live: on the measurement; a trace: on the recording",
     "device_time": "sums over the windows: a trace has those of its first and last step too",
     "wall": "live: what stands beside steps; a trace: steps alone",
+    "untried": "live: the fixes that could be tried on the program; a trace has none",
     "findings": "live: the storages that ops share, and the lines that ran; a trace: their order",
 }
 # The same of rows: by what they are, and what they may differ in.
