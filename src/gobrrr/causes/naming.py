@@ -16,10 +16,15 @@ from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.verdict import verdict_of
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.record_facts import facts_of_record
+from gobrrr.timeline.quantities import count
 
 if TYPE_CHECKING:
     from gobrrr.attribution.device_run import Analysis
     from gobrrr.capture.measurements import Measurements
+
+
+# What the fixes promise of more ops takes longer than a program should wait for it.
+MOST_OPS = 5_000
 
 
 def name_causes(
@@ -39,9 +44,15 @@ def name_causes(
         if measured is None
         else _of_run(diagnosis, analysis, measured, of)
     )
-    found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
-    if measured is not None and diagnosis.regime is not None:
-        _add_prospects(diagnosis, facts)
+    from gobrrr.fixes.dataflow import forget_flow
+
+    try:
+        found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
+        if measured is not None and diagnosis.regime is not None:
+            _add_prospects(diagnosis, facts)
+    finally:
+        # The program goes on, and has no use for what was made of its step.
+        forget_flow()
     if found:
         diagnosis.findings += found
         diagnosis.verdict = verdict_of(diagnosis)
@@ -60,6 +71,11 @@ def _add_prospects(diagnosis: Diagnosis, facts: Facts) -> None:
             f"({type(error).__name__}: {error})."
         )
 
+    if len(facts.ops) > MOST_OPS:
+        diagnosis.notices.append(
+            f"A step has {count(len(facts.ops))} ops: what fixes would save is left to gobrrr fix."
+        )
+        return
     # A search runs a script in processes of its own.
     facts = replace(facts, can_restart=facts.is_script)
     findings, diagnosis.untried = promising(FIXES, facts, diagnosis.findings, failed)

@@ -65,10 +65,29 @@ class Flow:
         return frozenset(found)
 
 
+# That of the last step asked for, with what it follows from: dozens of rules ask for the same.
+_latest: list[tuple[tuple[object, ...], Flow]] = []
+
+
 def flow_of(facts: Facts) -> Flow | None:
     """The flow of a step whose ops are known in order; ``None`` of any other."""
     if not facts.in_order or not facts.ops:
         return None
+    given = (facts.ops, facts.fixed_storages, facts.host_reads)
+    for known, flow in _latest:
+        if all(one is other for one, other in zip(known, given)):
+            return flow
+    flow = _flow_of(facts)
+    _latest[:] = [(given, flow)]
+    return flow
+
+
+def forget_flow() -> None:
+    """Lets go of the step that was asked for last."""
+    _latest.clear()
+
+
+def _flow_of(facts: Facts) -> Flow:
     owner: dict[int, int] = {}
     varies: dict[int, bool] = {}
     made_from: list[tuple[int, ...]] = []
