@@ -88,6 +88,7 @@ ARGUMENTS = st.sampled_from(
 )
 # A device that is infinity, which no integer is.
 @example(changes=[], arguments=[(i, "device", float("inf")) for i in range(len(EVENTS))])
+@example(changes=[(0, "ph", None)], arguments=[(123, "device", float("inf"))])
 def test_fields_replaced_by_anything(
     tmp_path: Path,
     changes: list[tuple[int, str, Any]],

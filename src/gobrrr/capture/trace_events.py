@@ -138,7 +138,8 @@ def decode_leniently(text: bytes) -> Any:
 def _scalar(value: Any) -> Scalar:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    return value
+    # Infinity is no JSON, and nothing that a copy of the trace could hold.
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str:
