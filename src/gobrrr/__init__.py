@@ -74,9 +74,7 @@ def __getattr__(name: str) -> object:
 
 def load_ipython_extension(shell: object) -> None:
     """What ``%load_ext gobrrr`` calls in IPython."""
-    from gobrrr.cli.magics import register
-
-    register(shell)
+    import_module("gobrrr.cli.magics").register(shell)
 
 
 def __dir__() -> list[str]:
