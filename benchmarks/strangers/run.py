@@ -73,6 +73,8 @@ def _somewhere(rng: random.Random, pattern: re.Pattern[bytes], text: bytes) -> r
 
 def _numbers(rng: random.Random, text: bytes) -> bytes:
     for _ in range(rng.choice((1, 5, 40))):
+        if not _NUMBER.search(text):
+            break
         found = _somewhere(rng, _NUMBER, text)
         text = text[: found.start()] + rng.choice(_EXTREME) + text[found.end() :]
     return text
