@@ -159,7 +159,7 @@ def load_figures(path: str | os.PathLike[str]) -> Figures:
     data = read(path)
     try:
         version = msgspec.json.decode(data, type=_Version).figures_version
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         version = None
     if version is None:
         return figures_of(decode(data, name=str(path)))
@@ -167,5 +167,5 @@ def load_figures(path: str | os.PathLike[str]) -> Figures:
         raise InputError(f"{path} was written by a newer gobrrr; upgrade gobrrr")
     try:
         return msgspec.json.decode(data, type=Figures)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InputError(f"{path} is not a baseline of gobrrr: {error}") from error

@@ -47,7 +47,7 @@ def is_diagnosis(path: str | os.PathLike[str]) -> bool:
         msgspec.json.decode(data, type=_Header)
     except msgspec.ValidationError:
         return False
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data[:2] != _GZIP
     return True
 
