@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gobrrr.capture.source_lines import is_gobrrr_file
+from gobrrr.capture.source_lines import beginning_in_program
 from gobrrr.timeline.errors import InputError
 
 USER_CODE_RAISED = 3
@@ -255,10 +255,7 @@ def _told_by_its_hook(error: BaseException) -> bool:
 
     What is shown of the error begins in the program.
     """
-    shown = error.__traceback__
-    while shown is not None and is_gobrrr_file(shown.tb_frame.f_code.co_filename):
-        shown = shown.tb_next
-    error.__traceback__ = shown
+    shown = beginning_in_program(error).__traceback__
     hook = sys.excepthook
     if hook is sys.__excepthook__:
         return False

@@ -44,6 +44,14 @@ def is_gobrrr_file(path: str) -> bool:
     return path.startswith(_GOBRRR)
 
 
+def beginning_in_program(error: BaseException) -> BaseException:
+    """The error, with a traceback that leaves out what called the program from this tool."""
+    shown = error.__traceback__
+    while shown is not None and is_gobrrr_file(shown.tb_frame.f_code.co_filename):
+        shown = shown.tb_next
+    return error.with_traceback(shown)
+
+
 @functools.lru_cache(maxsize=4096)
 def is_user_file(path: str) -> bool:
     """Whether the file is the user's: not Python's, an installed package, generated or ours."""

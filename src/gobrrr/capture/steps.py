@@ -10,7 +10,6 @@ a graph is left alone: nothing of it runs, and an event or a wait would end the 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import gc
 import math
 import os
@@ -403,6 +402,9 @@ class StepWatcher:
 
     def near_names(self) -> list[str]:
         """Classes and variables of modules, and of their parts, that are like the one named."""
+        # Not above: nothing more than it needs is in a process before its script.
+        import difflib
+
         names = {OPTIMIZER_STEP, MODULE_CALL}
         for module in list(self._looked_into):
             own = self._calls.name_of(module)

@@ -14,6 +14,7 @@ from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
 from gobrrr.diagnosis.known_causes import largest_causes_first
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.verdict import verdict_of
+from gobrrr.fixes.dataflow import forget_flow
 from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.record_facts import facts_of_record
 from gobrrr.timeline.quantities import count
@@ -44,8 +45,6 @@ def name_causes(
         if measured is None
         else _of_run(diagnosis, analysis, measured, of)
     )
-    from gobrrr.fixes.dataflow import forget_flow
-
     try:
         found = causes_of(facts, trusted=diagnosis.regime is not None, failures=diagnosis.notices)
         if measured is not None and diagnosis.regime is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
-from gobrrr.capture.source_lines import is_gobrrr_file
+from gobrrr.capture.source_lines import beginning_in_program
 from gobrrr.cli.parsing import Parser, positive, require_torch
 from gobrrr.timeline.errors import InputError, UserCodeError
 
@@ -58,7 +58,7 @@ class GobrrrMagics(Magics):  # type: ignore[misc]
         except InputError as error:
             raise UsageError(str(error)) from None
         except UserCodeError as error:
-            raise _as_raised(error.__cause__ or error) from None
+            raise beginning_in_program(error.__cause__ or error) from None
 
     def _of_expression(self, expression: str, options: argparse.Namespace) -> Diagnosis:
         from gobrrr.pipeline.live import diagnose
@@ -123,20 +123,12 @@ def _taken_apart(line: str, *, of_cell: bool) -> tuple[argparse.Namespace, str]:
     return options, rest
 
 
-def _as_raised(error: BaseException) -> BaseException:
-    """The error with a traceback that begins in the user's code."""
-    shown = error.__traceback__
-    while shown is not None and is_gobrrr_file(shown.tb_frame.f_code.co_filename):
-        shown = shown.tb_next
-    return error.with_traceback(shown)
-
-
 def _raise_again(ended: ScriptExit) -> None:
     """What the cell raised, for the shell to show."""
     __tracebackhide__ = True
     if ended.interrupted:
         raise KeyboardInterrupt
     if ended.error is not None:
-        raise _as_raised(ended.error)
+        raise beginning_in_program(ended.error)
     if ended.code:
         raise SystemExit(ended.code)

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -214,9 +214,8 @@ def meant_command(parser: argparse.ArgumentParser, own: Sequence[str], target: T
         with contextlib.suppress(OSError, UnicodeDecodeError):
             text = Path(target.name).read_text()
     ours, rest = options_among(parser, target.argv, text)
-    module = ["-m"] if target.kind == "module" else []
-    command = ["gobrrr", "run", *own, *ours, *module, target.name, *rest]
-    return shlex.join(command) if ours else ""
+    program = command_line(replace(target, argv=tuple(rest)))
+    return f"{shlex.join(['gobrrr', 'run', *own, *ours])} {program}" if ours else ""
 
 
 def job_command(processes: int, own: Sequence[str], target: Target) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gobrrr.attribution.leaves import LEAVES
 from gobrrr.devices.backend import ALLOCATOR_RETRIES
+from gobrrr.diagnosis.advice import FUSION
 from gobrrr.diagnosis.fix_schema import FAILED, SAME, SLOWER
 from gobrrr.diagnosis.pipelines import shorter_waits
 from gobrrr.diagnosis.schema import Diagnosis
@@ -256,7 +257,7 @@ def _fusing(diagnosis: Diagnosis) -> _Option | None:
     saved_s = sum(
         finding.prediction.expected_s
         for finding in diagnosis.findings
-        if finding.fix == "fusion" and finding.prediction is not None
+        if finding.fix == FUSION and finding.prediction is not None
     )
     if saved_s <= 0 or not diagnosis.accounted_s:
         return None

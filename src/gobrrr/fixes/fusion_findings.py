@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.advice import FUSION
 from gobrrr.diagnosis.schema import Finding, Prediction
 from gobrrr.fixes.facts import OpFact
 from gobrrr.fixes.fusion import placed
@@ -96,7 +97,7 @@ def _together(small: Sequence[Finding], step_s: float) -> Finding | None:
     if expected_s < LEAST_SHARE * step_s:
         return None
     return Finding(
-        fix="fusion",
+        fix=FUSION,
         title=f"Fuse: {len(small)} smaller groups",
         prediction=_prediction(
             sum(p.low_s for p in known), expected_s, sum(p.high_s for p in known), step_s
@@ -146,7 +147,7 @@ def _finding(
     if expected <= 0:
         return None
     return Finding(
-        fix="fusion",
+        fix=FUSION,
         title=_title(pattern.first),
         prediction=_prediction(low, expected, high, step_s),
         because=sentence(pattern, expected),
