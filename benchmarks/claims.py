@@ -322,7 +322,8 @@ def _intervals(claim: Claim, constants: Iterable[Constant]) -> Iterator[str]:
     Another run of a benchmark has the same rows. A path says whether its figure is of others.
     """
     for constant in constants if claim.fitted == "nothing" else ():
-        topics = {_loaded(RESULTS / name)["topic"] for name in constant.files}
+        # The first files do not say their topic.
+        topics = {_loaded(RESULTS / n).get("topic", n.split("_")[0]) for n in constant.files}
         mixed = [
             path
             for path in claim.values.values()
