@@ -2,7 +2,8 @@
 
 ``python benchmarks/claims.py --check`` fails when a text and its file differ, when a file's
 summary is not what its rows give (``recompute.py``), when the README states a stale figure, when a
-figure averages what was fitted with what was not, when the code behind a file has changed (or
+figure averages what was fitted with what was not, when one is called free of fitting and an
+interval is from its file's rows (``intervals.py``), when the code behind a file has changed (or
 nothing tells whether it has) and the claim does not say so, or when a figure stands in a checked
 section without a claim. ``--write`` remakes ``docs/evidence.md`` and ``docs/gpu-status.md`` (by
 ``gpu/status.py``). ``claims.toml`` is the list: claims, and as ``[[condition]]`` the figures that
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomllib
 
@@ -32,6 +33,9 @@ from benchmarks.figures import as_written, figure_at  # noqa: E402
 from benchmarks.history import NoHistoryError, git, in_history  # noqa: E402
 from benchmarks.prediction_kernels.accuracy import markdown  # noqa: E402
 from benchmarks.recompute import differences, with_recomputed  # noqa: E402
+
+if TYPE_CHECKING:
+    from benchmarks.intervals import Constant
 
 LIST = ROOT / "benchmarks" / "claims.toml"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -62,6 +66,7 @@ _VERSION = re.compile(r"\b(?:Python|PyTorch|torch) \d+\.\d+(?: to \d+\.\d+)?")
 FITTED = {
     "nothing": "nothing",
     "in view": "no constant, but the model was chosen with them in view",
+    "interval": "no constant, but the interval that is told of such",
     "all": "yes, on all of them",
 }
 LABELS = {"n": "n", "spread": "spread", "p90": "90th percentile", "worst": "worst"}
@@ -249,9 +254,12 @@ def read_conditions(path: Path = LIST) -> list[Condition]:
 
 
 def problems(
-    claims: Iterable[Claim], root: Path = ROOT, conditions: Iterable[Condition] = ()
+    claims: Iterable[Claim],
+    root: Path = ROOT,
+    conditions: Iterable[Condition] = (),
+    constants: Sequence[Constant] = (),
 ) -> Iterator[str]:
-    """What is not so, a sentence each."""
+    """What is not so, a sentence each; ``constants``: intervals, with the files they are from."""
     said: dict[str, list[str]] = {}
     for claim in claims:
         sentence = claim.rendered()
@@ -261,6 +269,7 @@ def problems(
                 yield f"{where} does not say what {claim.file} does: {sentence!r} ({claim.name})"
         yield from _age(claim)
         yield from _fitted(claim, root)
+        yield from _intervals(claim, constants)
     for condition in conditions:
         said.setdefault(condition.where, []).append(condition.text)
         if plain(condition.text) not in plain((root / condition.where).read_text()):
@@ -305,6 +314,26 @@ def _fitted(claim: Claim, root: Path) -> Iterator[str]:
                     f"{where} does not say what was fitted on the rows of {claim.name}: "
                     f"{claim.disclosed or 'the claim has no words for it (disclosed)'}"
                 )
+
+
+def _intervals(claim: Claim, constants: Iterable[Constant]) -> Iterator[str]:
+    """Intervals from rows that a claim calls free of fitting.
+
+    Another run of a benchmark has the same rows. A path says whether its figure is of others.
+    """
+    for constant in constants if claim.fitted == "nothing" else ():
+        # The first files do not say their topic.
+        topics = {_loaded(RESULTS / n).get("topic", n.split("_")[0]) for n in constant.files}
+        mixed = [
+            path
+            for path in claim.values.values()
+            if not any(words in path for words in constant.apart)
+        ]
+        if claim.said("topic") in topics and mixed:
+            yield (
+                f"{claim.name}: says that nothing was fitted on its rows, and the interval "
+                f"{constant.name} is from {', '.join(constant.files)}: {', '.join(mixed)}"
+            )
 
 
 def _uncovered(where: str, text: str, said: list[str]) -> Iterator[str]:
@@ -393,6 +422,8 @@ def main() -> int:
     given = parser.parse_args()
     from benchmarks.gpu import status  # Its page is made of claims too.
 
+    from benchmarks import intervals  # It needs numpy.
+
     try:
         claims, conditions = read_claims(), read_conditions()
         page = evidence(claims, conditions)
@@ -400,8 +431,8 @@ def main() -> int:
             EVIDENCE.write_text(page)
             status.PAGE.write_text(status.page())
             return 0
-        found = [*problems(claims, conditions=conditions), *_sums(claims)]
-        found += [*accuracy_problems(), *status.problems()]
+        found = [*problems(claims, conditions=conditions, constants=intervals.CONSTANTS)]
+        found += [*_sums(claims), *accuracy_problems(), *status.problems()]
         if not EVIDENCE.is_file() or EVIDENCE.read_text() != page:
             found.append("docs/evidence.md is not what benchmarks/claims.py --write makes")
     except (ClaimError, NoHistoryError) as error:

@@ -83,14 +83,28 @@ def _ranks(result: Result) -> Result:
 
 
 def _kernels(result: Result) -> Result:
-    """Where a roofline with two fitted numbers is nearer to the unseen times than the model is."""
+    """Where a roofline with two fitted numbers is nearer to unseen times, and intervals are off."""
     rows = [row for row in result["table"] if row.get("refitted_roofline_unseen")]
     better = [
         row
         for row in rows
         if row["refitted_roofline_unseen"]["median_error"] < row["unseen"]["median_error"]
     ]
-    return {"summary": {"kinds": len(rows), "refitted_roofline_is_nearer": len(better)}}
+    outside = _of("intervals").outside
+    return {
+        "summary": {
+            "kinds": len(rows),
+            "refitted_roofline_is_nearer": len(better),
+            "intervals_outside_75_to_85": outside(row["holds"] for row in result["intervals"]),
+            "left_out_outside_75_to_85": outside(row["holds"] for row in result["left_out"]),
+        }
+    }
+
+
+def _intervals(result: Result) -> Result:
+    made = _of("intervals")
+    rows = [made.Row(**each) for each in result["rows"]]
+    return {"summary": made.summary(rows, result["intervals"])}
 
 
 def _strangers(result: Result) -> Result:
@@ -106,6 +120,7 @@ TOPICS: dict[str, Callable[[Result], Result]] = {
     "fixes": _fixes,
     "fleet": _plain("fleet.run"),
     "hosts": _plain("hosts.run", "outcomes"),
+    "intervals": _intervals,
     "prediction_kernels": _kernels,
     "prediction_host": _typed("prediction_host.run", "Row"),
     "public_scripts": _plain("public_scripts.run"),

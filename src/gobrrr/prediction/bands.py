@@ -9,34 +9,22 @@ from math import exp, log
 from gobrrr.models.residuals import ErrorBand, band_of_step, class_of, widening
 from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.costs import CostedOp, OpCost
+from gobrrr.prediction.interval_table import INTERVALS
 
 __all__ = ["ErrorBand", "band_of", "class_of_cost", "classes_of", "interval_notices"]
 
 
-RECORDED_IN = "benchmarks/results/prediction_traces_2026-11-24.json"
-COMPILED_IN = "benchmarks/results/prediction_rtx4090_2026-11-24.json"
-PROCESSOR_IN = "benchmarks/results/prediction_cpu_amd-epyc_2026-11-23.json"
-# Device time of seven recorded steps on H100 and MI300X, measured over predicted: from 0.746
-# (bert on MI300X) to 1.248 (a ResNet with activation checkpoints, on MI300X). They are the extremes
-# of few; host time is on top.
-RECORDED = ErrorBand(
-    0.746,
-    1.248,
-    f"the extremes of seven recorded steps on H100-SXM and MI300X, {RECORDED_IN}",
-    own=False,
-)
-# Compiled steps of 257 networks on an RTX 4090, the 5th and the 95th percentile.
+def _band(name: str, *, own: bool) -> ErrorBand:
+    low, high, words = INTERVALS[name]
+    return ErrorBand(low, high, f"{words}, benchmarks/intervals.py", own=own)
+
+
+# Of device time; host time is on top.
+RECORDED = _band("RECORDED", own=False)
 COMPILED_ON = "RTX-4090"
-COMPILED = ErrorBand(0.905, 1.311, COMPILED_IN)
-# Eager steps on one core of an AMD EPYC: of the networks that no constant was fitted on. The slow
-# end is one whose operators are so small that the host's own time is most of the step.
-PROCESSOR = ErrorBand(
-    0.889,
-    2.514,
-    "the extremes of 12 steps, of six networks that nothing was fitted on, on one core of an AMD "
-    f"EPYC, {PROCESSOR_IN}",
-    own=False,
-)
+COMPILED = _band("COMPILED", own=True)
+# Of eager steps on one core.
+PROCESSOR = _band("PROCESSOR", own=False)
 
 
 def band_of(

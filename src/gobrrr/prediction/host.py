@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from gobrrr.models.host_lane import HostCosts, HostWork, host_work
 from gobrrr.prediction.costs import CostedOp
 from gobrrr.prediction.host_calls import calls_of_step
+from gobrrr.prediction.interval_table import INTERVALS
 from gobrrr.timeline.quantities import time_text
 
-# Measured over predicted steps that their host decides, of programs that nothing was fitted on
-# (benchmarks/prediction_host). ``KNOWN_HOST``: the 10th and the 90th percentile on a host whose own
-# addition was known. ``ANY_HOST``: from those on a host as fast as the one assumed to the 90th
-# percentile on the hosts of published times.
-KNOWN_HOST = (0.9, 1.35)
-ANY_HOST = (KNOWN_HOST[0], 3.0)
+# Measured over predicted steps that their host decides (benchmarks/intervals.py): on a host whose
+# own addition is known, and on any.
+KNOWN_HOST = INTERVALS["KNOWN_HOST"][:2]
+ANY_HOST = INTERVALS["ANY_HOST"][:2]
 # Of a step whose host time is at least this share of it nothing is said to be hidden.
 _ALL = 0.99
 
@@ -72,7 +71,7 @@ def host_share(
         )
     if device_s < high_s and not known:
         sentences.append(
-            f"Measured programs and hosts took {low:g} to {high:g} times the assumed time: "
+            f"Measured programs and hosts took {low:.2g} to {high:.2g} times the assumed time: "
             "--host-overhead says how many times yours does."
         )
     return HostShare(work.total_s, exposed_s, low_s, high_s, bound, tuple(sentences))

@@ -3,7 +3,7 @@
 The errors of a step's ops are not independent: what is wrong with a program, a host or a link is
 wrong in all of its steps. So these are of whole steps of captured programs
 (benchmarks/prediction_captured), from one half of the models, wide enough for eight of ten steps of
-a model left out; the benchmark also says how often they hold the other half.
+a model left out (benchmarks/intervals.py also says how often they hold the other half).
 
 What a step's devices do and what its host does are off by different things. Where the measured
 steps took longer than is predicted, they took a nearly constant multiple of the assumed host time
@@ -18,9 +18,10 @@ from math import exp, log
 
 from gobrrr.models.residuals import ErrorBand
 from gobrrr.prediction.host import HostShare
+from gobrrr.prediction.interval_table import FILES, INTERVALS
 from gobrrr.prediction.mesh import Mesh, MeshOptions
 
-SOURCE = "benchmarks/results/prediction_captured_2026-11-26.json"
+SOURCE = f"benchmarks/results/{FILES['WHOLE_STEPS'][0]}"
 # The devices of those steps.
 MEASURED_ON = ("A100-SXM-80GB", "A100-SXM-40GB")
 ANY = "any"
@@ -29,11 +30,9 @@ MOST_TENSOR, MOST_STAGES = 8, 4
 # Measured over predicted, the least and the most, of steps that their host does not bind; ``ANY``:
 # of all kinds together.
 WHOLE_STEPS = {
-    "shards on one host": (0.949, 1.341),
-    "shards on several hosts": (1.0, 1.318),
-    "tensor": (0.84, 1.162),
-    "pipeline": (0.774, 1.237),
-    ANY: (0.783, 1.222),
+    name.removeprefix("WHOLE_STEPS."): (low, high)
+    for name, (low, high, _) in INTERVALS.items()
+    if name.startswith("WHOLE_STEPS.")
 }
 # What is measured nowhere may be further off than what is: as of kernels with borrowed constants.
 WIDER = 1.5
