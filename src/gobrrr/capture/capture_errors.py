@@ -157,6 +157,11 @@ def capture_failure(error: BaseException, doing: str = "the step") -> GobrrrErro
     operator = getattr(error, _OPERATOR, None)
     what = f"{operator}{where}" if operator else f"{doing}{where}"
     reason = f"{type(error).__name__}: {_first_line(error)}"
+    if _asks_for_rank(error):
+        return InputError(
+            "the program starts torch.distributed, and there are no ranks here: predict it on "
+            "a mesh of them (--mesh dp=8, say); plan takes a plain model, which it divides"
+        )
     told = _not_followed(error) if _is_of_stand_ins(error) or _of_machinery(error) else None
     if told is not None:
         return InputError(f"{told}{where}")
@@ -225,6 +230,16 @@ def _innermost(error: BaseException) -> types.FrameType | None:
     while trace is not None:
         frame, trace = trace.tb_frame, trace.tb_next
     return frame
+
+
+def _asks_for_rank(error: BaseException) -> bool:
+    """Whether a program starts torch.distributed by a launcher's environment, which is not here.
+
+    A group that it describes itself is made, as anywhere.
+    """
+    frame = _innermost(error)
+    module = None if frame is None else frame.f_globals.get("__name__")
+    return module == "torch.distributed.rendezvous" and "environment variable" in str(error)
 
 
 def is_machinery_file(path: str) -> bool:

@@ -18,7 +18,6 @@ from gobrrr.capture.graph_storages import Storages
 from gobrrr.capture.hidden_stand_ins import hidden
 from gobrrr.capture.higher_order import run_plainly
 from gobrrr.capture.known_values import known_values_read
-from gobrrr.capture.no_ranks import without_ranks
 from gobrrr.capture.padded_sequences import sequences_padded
 from gobrrr.capture.process_groups import Ranks, as_first_rank
 from gobrrr.capture.stand_ins import StandIns
@@ -132,8 +131,6 @@ def capturing(
             if options.ranks > 1:
                 recorder.ranks = Ranks(options.ranks, options.ranks_per_host)
                 stack.enter_context(as_first_rank(recorder, recorder.ranks))
-            else:
-                stack.enter_context(without_ranks())
             switch.of_step = True
             stack.callback(setattr, switch, "of_step", False)
             yield recorder
