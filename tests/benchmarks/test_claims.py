@@ -1,6 +1,7 @@
 """The check of the figures in README and docs finds what is not so."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,21 +61,33 @@ def test_a_summary_that_its_rows_do_not_give_is_found(name: str) -> None:
     pytest.importorskip("torch")
     result = json.loads((claims.RESULTS / name).read_text())
     again = recompute.recomputed(result)
-    assert list(recompute.differences(result)) == []
-    if not again.get("summary", {}).keys() & result.get("summary", {}).keys():
+    assert list(recompute.differences(result, again)) == []
+    if not again:
         pytest.skip("nothing makes its summary again")
 
-    def wrong(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: wrong(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [*map(wrong, value)]
+    def wrong(value: object, made: object) -> object:
+        if isinstance(value, dict) and isinstance(made, dict):
+            return {**value, **{k: wrong(value[k], made[k]) for k in made.keys() & value.keys()}}
+        if isinstance(value, list) and isinstance(made, (list, tuple)):
+            return [*map(wrong, value, made)]
         return value + 1 if isinstance(value, (int, float)) else value
 
-    told = list(
-        recompute.differences({**result, **wrong({k: result[k] for k in again if k in result})})
-    )
+    told = list(recompute.differences(wrong(result, again), again))
     assert told and all("its rows give" in each for each in told)
+
+
+def test_no_file_is_added_to_those_without_rows() -> None:
+    for name in [*recompute.WITHOUT_ROWS, *recompute.OLDER_ROWS]:
+        (day,) = re.findall(r"\d{4}-\d\d-\d\d", name)
+        assert day <= recompute.NO_FILE_AFTER
+
+
+def test_what_is_stated_is_measured_or_made_again() -> None:
+    again = {"summary": {"median": 0.1}}
+    assert recompute.rests_on_rows("summary.median", again)
+    assert recompute.rests_on_rows("rows.0.step_s / summary.median", again)
+    assert not recompute.rests_on_rows("summary.worst", again)
+    assert not recompute.rests_on_rows("rows.0.step_s / said.median", again)
 
 
 def test_a_text_that_says_what_the_file_does_passes(texts: Path) -> None:
