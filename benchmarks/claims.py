@@ -1,12 +1,13 @@
 """The figures that README and docs state, each read from the result file that it rests on.
 
 ``python benchmarks/claims.py --check`` fails when a text and its file differ, when a file's
-summary is not what its rows give (``recompute.py``), when the README states a stale figure, when a
-figure averages what was fitted with what was not, when the code behind a file has changed (or
-nothing tells whether it has) and the claim does not say so, or when a figure stands in a checked
-section without a claim. ``--write`` remakes ``docs/evidence.md`` and ``docs/gpu-status.md`` (by
-``gpu/status.py``). ``claims.toml`` is the list: claims, and as ``[[condition]]`` the figures that
-are no results. Both need git and the whole history.
+summary is not what its rows give (``recompute.py``), when a figure averages what was fitted with
+what was not, or when a figure stands in a checked section or an example without a claim. A figure
+is stale once the code behind its file has changed, or where nothing tells whether it has: the
+README may not state it, and the paragraph of any other text says so at its end. ``--write`` writes
+these marks, and remakes ``docs/evidence.md`` and ``docs/gpu-status.md`` (by ``gpu/status.py``).
+``claims.toml`` is the list: claims, and as ``[[condition]]`` the figures that are no results. Both
+need git and the whole history.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ COVERED = {
     "docs/jobs.md": ("## How it is checked",),
     "docs/meshes.md": ("## How times are predicted",),
 }
+# What ``--write`` puts at the end of a paragraph that states something stale.
+_MARK = re.compile(r"\s*\*Measured (?:in part )?on [^*]*; the code has changed since\.\*")
+_FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 # A page that is written from the newest file of a benchmark.
 ACCURACY = ROOT / "docs" / "accuracy.md"
 _UNITS = r"times|of (?:the )?\d+|[GMk]B|[GMK]iB|ns|µs|us|ms|s|min|minutes|seconds|hours|W|J"
@@ -78,7 +82,7 @@ class Condition:
 
     Attributes:
         where: the text, relative to the repository.
-        text: its words around the figure.
+        text: its words around the figure; in an example, any of its words: it is what was printed.
         why: it is no result.
     """
 
@@ -104,7 +108,6 @@ class Claim:
         spread: path of a list, told from its least to its largest, or of two numbers.
         p90, worst: paths of what else a sceptic asks for; ``""`` where the file has none.
         rooms: source rooms whose change makes the figure stale.
-        stale: whether the claim says of itself that they have changed.
     """
 
     name: str
@@ -120,7 +123,6 @@ class Claim:
     p90: str = ""
     worst: str = ""
     rooms: tuple[str, ...] = ()
-    stale: bool = False
     result: Any = field(default=None, compare=False)
 
     def figure(self, path: str) -> Any:
@@ -187,6 +189,11 @@ class Claim:
             commit += "" if in_history(self.commit) else " (commit not in this history)"
         dirty = ", with uncommitted changes" if self.said("dirty") else ""
         return f"{self.date}, {commit}, {self.device}{dirty}"
+
+    @cached_property
+    def stale(self) -> bool:
+        """Whether its rooms have changed since, or nothing tells."""
+        return self.changed_since() != ()
 
     def changed_since(self) -> tuple[str, ...] | None:
         """Which of its rooms have changed since; ``None`` where nothing says.
@@ -284,33 +291,75 @@ def problems(
         said.setdefault(condition.where, []).append(condition.text)
         if plain(condition.text) not in plain((root / condition.where).read_text()):
             yield f"{condition.where} does not say {condition.text!r}, a condition in claims.toml"
-    for where, headings in COVERED.items():
-        for heading in headings if (root / where).is_file() else ():
-            yield from _uncovered(where, section(root / where, heading), said.get(where, []))
+    for where, headings in _checked(root).items():
+        own = said.get(where, [])
+        for heading in headings:
+            yield from _uncovered(where, section(root / where, heading), own)
+        for example in _examples((root / where).read_text(), own):
+            yield f"{where}: figures of an example that nothing says to be one: ...{example}..."
+    for where, text in marked_texts(claims, root).items():
+        if text != (root / where).read_text():
+            yield (
+                f"{where}: what is stale is not marked as such, or a mark stands where nothing is: "
+                "benchmarks/claims.py --write"
+            )
+
+
+def _checked(root: Path) -> dict[str, tuple[str, ...]]:
+    """Texts whose examples are checked -> headings of the sections whose figures are."""
+    readmes = dict.fromkeys(sorted(root.glob("benchmarks/*/README.md")), (WHOLE,))
+    found = dict.fromkeys([root / "README.md", *sorted(root.glob("docs/*.md"))], ()) | readmes
+    names = {path.relative_to(root).as_posix(): own for path, own in found.items()}
+    return {name: COVERED.get(name, own) for name, own in names.items()}
 
 
 def _age(claim: Claim) -> Iterator[str]:
-    if claim.stale and "README.md" in claim.where:
+    if "README.md" in claim.where and claim.stale:
         yield (
             f"{claim.name}: the README states what was measured on other code than is beside it: "
             "measure again, or move it to docs/measured.md"
         )
-    changed = claim.changed_since()
-    if changed is None and not claim.stale:
-        made = "does not say on which commit it was made"
-        if claim.commit:
-            made = f"was made on {claim.commit}, a commit that is not in this history"
-        yield (
-            f"{claim.name}: {claim.file} {made}, so nothing tells whether the code has changed "
-            "since: measure again, or say stale = true"
-        )
-    elif changed and not claim.stale:
-        yield (
-            f"{claim.name}: {', '.join(changed)} changed since {claim.file} was made: "
-            "measure again, or say stale = true"
-        )
-    elif changed == () and claim.stale:
-        yield f"{claim.name}: says that it is stale, and is not"
+
+
+def marked_texts(claims: Iterable[Claim], root: Path) -> dict[str, str]:
+    """The texts as they should be: each paragraph, list item or table with its mark."""
+    said: dict[str, list[Claim]] = {}
+    for claim in claims:
+        for where in claim.where:
+            if where != "README.md":  # Which may not state them.
+                said.setdefault(where, []).append(claim)
+    return {where: marked((root / where).read_text(), own) for where, own in said.items()}
+
+
+def marked(text: str, claims: Sequence[Claim]) -> str:
+    """A text whose paragraphs, list items and tables end with a mark if they state what is stale.
+
+    The mark names the commits that it was measured on. Marks that are there already count for
+    nothing.
+    """
+    blocks: list[list[str]] = [[]]
+    for line in _MARK.sub("", text).split("\n"):
+        if not line.strip() or re.match(r"\s*(?:[-*] |\d+\. |#)", line):
+            blocks.append([])
+        blocks[-1].append(line)
+    return "\n".join(line for block in blocks for line in [*block, *_mark(block, claims)])
+
+
+def _mark(block: Sequence[str], claims: Sequence[Claim]) -> list[str]:
+    words = plain(" ".join(block))
+    stated = [claim for claim in claims if plain(claim.rendered()) in words]
+    stale = [claim for claim in stated if claim.stale]
+    if not stale:
+        return []
+    commits = ", ".join(dict.fromkeys(claim.commit or "an unknown commit" for claim in stale))
+    part = "" if len(stale) == len(stated) else "in part "
+    mark = f"*Measured {part}on {commits}; the code has changed since.*"
+    first = next(line for line in block if line.strip())
+    if first.startswith("|"):
+        return ["", mark]
+    indent = re.match(r"\s*(?:[-*] |\d+\. )?", first)
+    assert indent is not None
+    return [" " * len(indent[0]) + mark]
 
 
 def _fitted(claim: Claim, root: Path) -> Iterator[str]:
@@ -327,13 +376,19 @@ def _fitted(claim: Claim, root: Path) -> Iterator[str]:
 
 
 def _uncovered(where: str, text: str, said: list[str]) -> Iterator[str]:
-    # What a command printed is an example, not a claim.
-    left = plain(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    left = plain(_MARK.sub("", _FENCE.sub("", text)))
     # Longest first: a short one may be a part of a longer one.
     for sentence in sorted(said, key=len, reverse=True):
         left = left.replace(plain(sentence), " ")
     for around in figures_in(left):
         yield f"{where}: a figure without a claim: ...{around}..."
+
+
+def _examples(text: str, said: Sequence[str]) -> Iterator[str]:
+    """Of each fenced example with figures that no claim or condition is about: the first."""
+    for example in map(plain, _FENCE.findall(text)):
+        if not any(plain(sentence) in example for sentence in said):
+            yield from figures_in(example)[:1]
 
 
 def figures_in(text: str) -> list[str]:
@@ -416,10 +471,13 @@ def main() -> int:
         claims, conditions = read_claims(), read_conditions()
         page = evidence(claims, conditions)
         if given.write:
+            for where, text in marked_texts(claims, ROOT).items():
+                (ROOT / where).write_text(text)
             EVIDENCE.write_text(page)
             status.PAGE.write_text(status.page())
             return 0
-        found = [*problems(claims, conditions=conditions), *_sums(claims)]
+        stated = [*claims, *status.facts()]
+        found = [*problems(stated, conditions=conditions), *_sums(claims)]
         found += [*accuracy_problems(), *status.problems()]
         if not EVIDENCE.is_file() or EVIDENCE.read_text() != page:
             found.append("docs/evidence.md is not what benchmarks/claims.py --write makes")

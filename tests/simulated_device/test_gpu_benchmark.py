@@ -177,7 +177,7 @@ def test_there_are_150_programs() -> None:
     assert len({program.name for program in programs.PROGRAMS}) == 38
 
 
-def test_the_page_is_what_the_results_make_and_the_readme_says_their_facts() -> None:
+def test_the_page_is_what_the_results_make() -> None:
     assert list(status.problems()) == []
 
 
