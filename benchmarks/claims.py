@@ -54,6 +54,7 @@ COVERED = {
 }
 # What ``--write`` puts at the end of a paragraph that states something stale.
 _MARK = re.compile(r"\s*\*Measured (?:in part )?on [^*]*; the code has changed since\.\*")
+_RESULT = re.compile(r"[\w.-]+_\d{4}-\d\d-\d\d\.json")
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 # A page that is written from the newest file of a benchmark.
 ACCURACY = ROOT / "docs" / "accuracy.md"
@@ -232,6 +233,8 @@ def read_claims(path: Path = LIST) -> list[Claim]:
         if not file.is_file():
             raise ClaimError(f"{name}: there is no benchmarks/results/{row.get('file')}")
         row = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        if not row.get("rooms"):
+            raise ClaimError(f"{name}: no rooms, so that it would never be stale")
         try:
             result = recompute.with_recomputed(_loaded(file), _made_again(file))
             claims.append(Claim(name, **row, result=result))
@@ -297,6 +300,8 @@ def problems(
             yield from _uncovered(where, section(root / where, heading), own)
         for example in _examples((root / where).read_text(), own):
             yield f"{where}: figures of an example that nothing says to be one: ...{example}..."
+    for where, own_claims in _by_text(claims).items():
+        yield from _other_files(where, (root / where).read_text(), own_claims)
     for where, text in marked_texts(claims, root).items():
         if text != (root / where).read_text():
             yield (
@@ -323,12 +328,19 @@ def _age(claim: Claim) -> Iterator[str]:
 
 def marked_texts(claims: Iterable[Claim], root: Path) -> dict[str, str]:
     """The texts as they should be: each paragraph, list item or table with its mark."""
-    said: dict[str, list[Claim]] = {}
+    return {
+        where: marked((root / where).read_text(), own)
+        for where, own in _by_text(claims).items()
+        if where != "README.md"  # Which may not state them.
+    }
+
+
+def _by_text(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
+    found: dict[str, list[Claim]] = {}
     for claim in claims:
         for where in claim.where:
-            if where != "README.md":  # Which may not state them.
-                said.setdefault(where, []).append(claim)
-    return {where: marked((root / where).read_text(), own) for where, own in said.items()}
+            found.setdefault(where, []).append(claim)
+    return found
 
 
 def marked(text: str, claims: Sequence[Claim]) -> str:
@@ -337,17 +349,38 @@ def marked(text: str, claims: Sequence[Claim]) -> str:
     The mark names the commits that it was measured on. Marks that are there already count for
     nothing.
     """
-    blocks: list[list[str]] = [[]]
-    for line in _MARK.sub("", text).split("\n"):
-        if not line.strip() or re.match(r"\s*(?:[-*] |\d+\. |#)", line):
-            blocks.append([])
-        blocks[-1].append(line)
+    blocks = _blocks(_MARK.sub("", text))
     return "\n".join(line for block in blocks for line in [*block, *_mark(block, claims)])
 
 
+def _blocks(text: str) -> list[list[str]]:
+    """Lines of each paragraph, list item or table."""
+    blocks: list[list[str]] = [[]]
+    for line in text.split("\n"):
+        if not line.strip() or re.match(r"\s*(?:[-*] |\d+\. |#)", line):
+            blocks.append([])
+        blocks[-1].append(line)
+    return blocks
+
+
+def _stated(lines: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
+    words = plain(" ".join(lines))
+    return [claim for claim in claims if plain(claim.rendered()) in words]
+
+
+def _other_files(where: str, text: str, claims: Sequence[Claim]) -> Iterator[str]:
+    """Result files named beside figures that are read from others."""
+    for block in _blocks(text):
+        is_table = any(line.startswith("|") for line in block)
+        for lines in [[line] for line in block] if is_table else [block]:
+            files = {claim.file for claim in _stated(lines, claims)}
+            for name in _RESULT.findall(" ".join(lines)) if files else ():
+                if name not in files:
+                    yield f"{where} names {name} beside what is read from {', '.join(files)}"
+
+
 def _mark(block: Sequence[str], claims: Sequence[Claim]) -> list[str]:
-    words = plain(" ".join(block))
-    stated = [claim for claim in claims if plain(claim.rendered()) in words]
+    stated = _stated(block, claims)
     stale = [claim for claim in stated if claim.stale]
     if not stale:
         return []
@@ -431,6 +464,8 @@ def evidence(claims: Iterable[Claim], conditions: Sequence[Condition] = ()) -> s
             if path := getattr(claim, what):
                 lines += [f"- {label}: {_told(claim, path)}"]
         words = f': "{claim.disclosed}"' if claim.disclosed else ""
+        if claim.file in recompute.WITHOUT_ROWS:
+            lines += [f"- not made again from rows: {recompute.WITHOUT_ROWS[claim.file]}"]
         lines += [f"- fitted on these rows: {FITTED.get(claim.fitted, claim.fitted)}{words}"]
         lines += [f"- command: `{claim.command}`", ""]
     if conditions:

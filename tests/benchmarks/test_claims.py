@@ -154,6 +154,18 @@ def test_what_was_fitted_or_seen_must_be_said_in_the_text(texts: Path, fitted: s
     assert words in claims.evidence([told])
 
 
+def test_a_file_named_beside_a_figure_is_the_one_that_it_is_read_from(texts: Path) -> None:
+    page = texts / "docs/page.md"
+    row = "| error | off by 7.1 % of the step | `{}` |\n"
+    page.write_text("| a | b | c |\n|---|---|---|\n" + row.format("x_2026-01-02.json"))
+    assert list(claims.problems([claim(texts, where=PAGE)], texts))[1:] == []
+    page.write_text(page.read_text() + "| other | none | `x_2026-01-01.json` |\n")
+    assert list(claims.problems([claim(texts, where=PAGE)], texts))[1:] == []
+    page.write_text(row.format("x_2026-01-01.json"))
+    found = list(claims.problems([claim(texts, where=PAGE)], texts))
+    assert "names x_2026-01-01.json beside what is read from x_2026-01-02.json" in found[-1]
+
+
 def test_a_claim_is_stale_once_the_code_behind_its_file_has_changed(texts: Path) -> None:
     measured = {"summary": {"median": 0.0712}, "device": "a card", "commit": None}
     changed = claim(texts, result={**measured, "sources": {"models": "0123"}}, rooms=("models",))
