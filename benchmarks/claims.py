@@ -32,6 +32,16 @@ from benchmarks.command import sources  # noqa: E402
 from benchmarks.figures import as_written, figure_at  # noqa: E402
 from benchmarks.history import NoHistoryError, git, in_history  # noqa: E402
 from benchmarks.prediction_kernels.accuracy import markdown  # noqa: E402
+from benchmarks.texts import (  # noqa: E402
+    WHOLE,
+    examples,
+    marked,
+    other_files,
+    plain,
+    scattered,
+    section,
+    uncovered,
+)
 
 from benchmarks import recompute  # noqa: E402
 
@@ -40,7 +50,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 EVIDENCE = ROOT / "docs" / "evidence.md"
 # Rooms as they are now.
 SOURCES = sources()
-WHOLE = ""
 # Every figure with a unit in these sections of a text must belong to a claim or be a condition.
 COVERED = {
     "README.md": (WHOLE,),
@@ -52,18 +61,8 @@ COVERED = {
     "docs/jobs.md": ("## How it is checked",),
     "docs/meshes.md": ("## How times are predicted",),
 }
-# What ``--write`` puts at the end of a paragraph that states something stale.
-_MARK = re.compile(r"\s*\*Measured (?:in part )?on [^*]*; the code has changed since\.\*")
-_RESULT = re.compile(r"[\w.-]+_\d{4}-\d\d-\d\d\.json")
-_FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 # A page that is written from the newest file of a benchmark.
 ACCURACY = ROOT / "docs" / "accuracy.md"
-_UNITS = r"times|of (?:the )?\d+|[GMk]B|[GMK]iB|ns|µs|us|ms|s|min|minutes|seconds|hours|W|J"
-# A number with a unit, "84 of 100", or any decimal; not a part of a name, a date or a path.
-_FIGURE = re.compile(
-    rf"(?<![\w.:/])(?<!\w-)(?:\d+(?:[.,]\d+)*(?:x\b| ?%| ?(?:{_UNITS})\b)|\d+\.\d+\b(?!\.\d))"
-)
-_VERSION = re.compile(r"\b(?:Python|PyTorch|torch) \d+\.\d+(?: to \d+\.\d+)?")
 # What may have been fitted on the rows of a figure, as the page writes it.
 FITTED = {
     "nothing": "nothing",
@@ -278,7 +277,7 @@ def read_conditions(path: Path = LIST) -> list[Condition]:
 
 
 def problems(
-    claims: Iterable[Claim], root: Path = ROOT, conditions: Iterable[Condition] = ()
+    claims: Sequence[Claim], root: Path = ROOT, conditions: Iterable[Condition] = ()
 ) -> Iterator[str]:
     """What is not so, a sentence each."""
     said: dict[str, list[str]] = {}
@@ -286,7 +285,7 @@ def problems(
         sentence = claim.rendered()
         for where in claim.where:
             said.setdefault(where, []).append(sentence)
-            if plain(sentence) not in plain((root / where).read_text()):
+            if scattered((root / where).read_text(), [claim]):
                 yield f"{where} does not say what {claim.file} does: {sentence!r} ({claim.name})"
         yield from _age(claim)
         yield from _fitted(claim, root)
@@ -297,11 +296,11 @@ def problems(
     for where, headings in _checked(root).items():
         own = said.get(where, [])
         for heading in headings:
-            yield from _uncovered(where, section(root / where, heading), own)
-        for example in _examples((root / where).read_text(), own):
+            yield from uncovered(where, section(root / where, heading), own)
+        for example in examples((root / where).read_text(), own):
             yield f"{where}: figures of an example that nothing says to be one: ...{example}..."
     for where, own_claims in _by_text(claims).items():
-        yield from _other_files(where, (root / where).read_text(), own_claims)
+        yield from other_files(where, (root / where).read_text(), own_claims)
     for where, text in marked_texts(claims, root).items():
         if text != (root / where).read_text():
             yield (
@@ -343,58 +342,6 @@ def _by_text(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
     return found
 
 
-def marked(text: str, claims: Sequence[Claim]) -> str:
-    """A text whose paragraphs, list items and tables end with a mark if they state what is stale.
-
-    The mark names the commits that it was measured on. Marks that are there already count for
-    nothing.
-    """
-    blocks = _blocks(_MARK.sub("", text))
-    return "\n".join(line for block in blocks for line in [*block, *_mark(block, claims)])
-
-
-def _blocks(text: str) -> list[list[str]]:
-    """Lines of each paragraph, list item or table."""
-    blocks: list[list[str]] = [[]]
-    for line in text.split("\n"):
-        if not line.strip() or re.match(r"\s*(?:[-*] |\d+\. |#)", line):
-            blocks.append([])
-        blocks[-1].append(line)
-    return blocks
-
-
-def _stated(lines: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
-    words = plain(" ".join(lines))
-    return [claim for claim in claims if plain(claim.rendered()) in words]
-
-
-def _other_files(where: str, text: str, claims: Sequence[Claim]) -> Iterator[str]:
-    """Result files named beside figures that are read from others."""
-    for block in _blocks(text):
-        is_table = any(line.startswith("|") for line in block)
-        for lines in [[line] for line in block] if is_table else [block]:
-            files = {claim.file for claim in _stated(lines, claims)}
-            for name in _RESULT.findall(" ".join(lines)) if files else ():
-                if name not in files:
-                    yield f"{where} names {name} beside what is read from {', '.join(files)}"
-
-
-def _mark(block: Sequence[str], claims: Sequence[Claim]) -> list[str]:
-    stated = _stated(block, claims)
-    stale = [claim for claim in stated if claim.stale]
-    if not stale:
-        return []
-    commits = ", ".join(dict.fromkeys(claim.commit or "an unknown commit" for claim in stale))
-    part = "" if len(stale) == len(stated) else "in part "
-    mark = f"*Measured {part}on {commits}; the code has changed since.*"
-    first = next(line for line in block if line.strip())
-    if first.startswith("|"):
-        return ["", mark]
-    indent = re.match(r"\s*(?:[-*] |\d+\. )?", first)
-    assert indent is not None
-    return [" " * len(indent[0]) + mark]
-
-
 def _fitted(claim: Claim, root: Path) -> Iterator[str]:
     if claim.fitted not in FITTED:
         yield f"{claim.name}: averages what was fitted with what was not ({claim.fitted})"
@@ -406,43 +353,6 @@ def _fitted(claim: Claim, root: Path) -> Iterator[str]:
                     f"{where} does not say what was fitted on the rows of {claim.name}: "
                     f"{claim.disclosed or 'the claim has no words for it (disclosed)'}"
                 )
-
-
-def _uncovered(where: str, text: str, said: list[str]) -> Iterator[str]:
-    left = plain(_MARK.sub("", _FENCE.sub("", text)))
-    # Longest first: a short one may be a part of a longer one.
-    for sentence in sorted(said, key=len, reverse=True):
-        left = left.replace(plain(sentence), " ")
-    for around in figures_in(left):
-        yield f"{where}: a figure without a claim: ...{around}..."
-
-
-def _examples(text: str, said: Sequence[str]) -> Iterator[str]:
-    """Of each fenced example with figures that no claim or condition is about: the first."""
-    for example in map(plain, _FENCE.findall(text)):
-        if not any(plain(sentence) in example for sentence in said):
-            yield from figures_in(example)[:1]
-
-
-def figures_in(text: str) -> list[str]:
-    """Figures of a text without line breaks, each with the words around it."""
-    text = _VERSION.sub(" ", text)
-    return [text[max(0, match.start() - 40) : match.end() + 20] for match in _FIGURE.finditer(text)]
-
-
-def section(path: Path, heading: str) -> str:
-    """A text's section, from its heading to the next of the same depth; ``WHOLE`` is all of it."""
-    text = path.read_text()
-    if heading == WHOLE:
-        return text
-    begin = text.index(heading + "\n")
-    end = text.find("\n## ", begin + 1)
-    return text[begin : end if end >= 0 else len(text)]
-
-
-def plain(text: str) -> str:
-    """Text without line breaks, so that it may be wrapped anywhere."""
-    return " ".join(text.split())
 
 
 def evidence(claims: Iterable[Claim], conditions: Sequence[Condition] = ()) -> str:
