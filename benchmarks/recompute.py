@@ -145,8 +145,9 @@ def _trace(result: Result) -> Result:
     sides: Result = {
         name: {**result[name], **made.summary([{"work_s": s} for s in result[name]["all_work_s"]])}
         for name in ("gobrrr", "hta")
+        if name in result
     }
-    return {**sides, **made.compared(*sides.values())}
+    return {**sides, **(made.compared(*sides.values()) if len(sides) == 2 else {})}
 
 
 def _recorded_steps(result: Result) -> Result:
@@ -189,15 +190,19 @@ def _memory_budget(result: Result) -> Result:
 
     made: Result = {}
     for name, program in result["programs"].items():
-        points = {point["fix"]: point for point in program["curve"]["points"]}
+        if (curve := program["curve"]) is None:
+            continue
+        points = {point["fix"]: point for point in curve["points"]}
         tried = []
         for trial in program["trials"]:
-            point = points[trial["fix"]]
-            whole = trial["fix"] == program["curve"]["reference"]
+            point = points.get(trial["fix"])  # None of a trial that failed.
+            if point is None:
+                continue
+            whole = trial["fix"] == curve["reference"]
             fix = SimpleNamespace(
                 name=trial["fix"],
                 setting=None if whole else point["budget"],
-                variant_of=program["curve"]["reference"],
+                variant_of=curve["reference"],
             )
             measured = SimpleNamespace(
                 verdict=trial["verdict"],
