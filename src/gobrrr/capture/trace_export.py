@@ -244,7 +244,9 @@ _HARMLESS_LABEL = re.compile(
     rf"(?:stream|thread) \d+(?: \({_PYTHON}\))?) ?"
 )
 # Processes and threads that PyTorch's profiler names instead of numbering.
-_HARMLESS_ID = re.compile(rf"-?\d+|Spans|Traces|Overhead|{_HARMLESS_LABEL.pattern}")
+_HARMLESS_ID = re.compile(
+    rf"-?\d*|Spans|Traces|Overhead|Trace PyTorch Profiler|{_HARMLESS_LABEL.pattern}"
+)
 # A recorded value that is a number, a truth value or a list of them; other strings may be anything.
 _PLAIN_VALUE = re.compile(r"^[\[\]\d\s,.eE+\-]*$|^\[?(?:(?:True|False|None|inf|nan)(?:, )?)*\]?$")
 
