@@ -21,7 +21,7 @@ demo: $(VENV)/.torch ## Diagnose examples/train_gpt.py, print the verdict, write
 	$(BIN)/gobrrr run --json demo.json examples/train_gpt.py --steps $(STEPS)
 
 # Tests of real processes and clocks can fail by what else a machine does: such a test gets a second
-# chance, and the summary names and counts it as rerun.
+# chance, and the summary names and counts it as rerun. More than three of them fail the run.
 test: $(VENV)/.dev ## Run the whole test suite
 	$(BIN)/python -m pytest --reruns 1 -r fER $(ARGS)
 

@@ -1,13 +1,14 @@
 """The figures that README and docs state, each read from the result file that it rests on.
 
-``python benchmarks/claims.py --check`` fails when a text and its file differ, when a file's
-summary is not what its rows give (``recompute.py``), when the README states a stale figure, when a
-figure averages what was fitted with what was not, when one is called free of fitting and an
-interval is from its file's rows (``intervals.py``), when the code behind a file has changed (or
-nothing tells whether it has) and the claim does not say so, or when a figure stands in a checked
-section without a claim. ``--write`` remakes ``docs/evidence.md`` and ``docs/gpu-status.md`` (by
-``gpu/status.py``). ``claims.toml`` is the list: claims, and as ``[[condition]]`` the figures that
-are no results. Both need git and the whole history.
+``python benchmarks/claims.py --check`` fails when a text and its file differ, when a file's summary
+is not what its rows give (``recompute.py``), when a figure averages what was fitted with what was
+not, when one is called free of fitting and an interval is from its file's rows (``intervals.py``),
+or when a figure stands in a checked section or an example without a claim. A figure is stale once
+the code behind its file has changed, or where nothing tells whether it has: the README may not
+state it, and the paragraph of any other text says so at its end. ``--write`` writes these marks,
+and remakes ``docs/evidence.md`` and ``docs/gpu-status.md`` (by ``gpu/status.py``). ``claims.toml``
+is the list: claims, and as ``[[condition]]`` the figures that are no results. Both need git and the
+whole history.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,18 @@ from benchmarks.command import sources  # noqa: E402
 from benchmarks.figures import as_written, figure_at  # noqa: E402
 from benchmarks.history import NoHistoryError, git, in_history  # noqa: E402
 from benchmarks.prediction_kernels.accuracy import markdown  # noqa: E402
-from benchmarks.recompute import differences, with_recomputed  # noqa: E402
+from benchmarks.texts import (  # noqa: E402
+    WHOLE,
+    examples,
+    marked,
+    other_files,
+    plain,
+    scattered,
+    section,
+    uncovered,
+)
+
+from benchmarks import recompute  # noqa: E402
 
 if TYPE_CHECKING:
     from benchmarks.intervals import Constant
@@ -42,7 +54,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 EVIDENCE = ROOT / "docs" / "evidence.md"
 # Rooms as they are now.
 SOURCES = sources()
-WHOLE = ""
 # Every figure with a unit in these sections of a text must belong to a claim or be a condition.
 COVERED = {
     "README.md": (WHOLE,),
@@ -56,12 +67,6 @@ COVERED = {
 }
 # A page that is written from the newest file of a benchmark.
 ACCURACY = ROOT / "docs" / "accuracy.md"
-_UNITS = r"times|of (?:the )?\d+|[GMk]B|[GMK]iB|ns|µs|us|ms|s|min|minutes|seconds|hours|W|J"
-# A number with a unit, "84 of 100", or any decimal; not a part of a name, a date or a path.
-_FIGURE = re.compile(
-    rf"(?<![\w.:/])(?<!\w-)(?:\d+(?:[.,]\d+)*(?:x\b| ?%| ?(?:{_UNITS})\b)|\d+\.\d+\b(?!\.\d))"
-)
-_VERSION = re.compile(r"\b(?:Python|PyTorch|torch) \d+\.\d+(?: to \d+\.\d+)?")
 # What may have been fitted on the rows of a figure, as the page writes it.
 FITTED = {
     "nothing": "nothing",
@@ -82,7 +87,7 @@ class Condition:
 
     Attributes:
         where: the text, relative to the repository.
-        text: its words around the figure.
+        text: its words around the figure; in an example, any of its words: it is what was printed.
         why: it is no result.
     """
 
@@ -108,7 +113,6 @@ class Claim:
         spread: path of a list, told from its least to its largest, or of two numbers.
         p90, worst: paths of what else a sceptic asks for; ``""`` where the file has none.
         rooms: source rooms whose change makes the figure stale.
-        stale: whether the claim says of itself that they have changed.
     """
 
     name: str
@@ -124,7 +128,6 @@ class Claim:
     p90: str = ""
     worst: str = ""
     rooms: tuple[str, ...] = ()
-    stale: bool = False
     result: Any = field(default=None, compare=False)
 
     def figure(self, path: str) -> Any:
@@ -133,6 +136,14 @@ class Claim:
             return figure_at(self.result, path)
         except (LookupError, TypeError, ValueError) as error:
             raise ClaimError(f"{self.name}: {self.file} has no {path}") from error
+
+    def paths(self) -> Iterator[str]:
+        """Paths of all figures, without their formats."""
+        yield from self.values.values()
+        for key in LABELS:
+            told = getattr(self, key)
+            if not told.isdigit():
+                yield from (one.partition(":")[0] for one in told.split(", ") if one)
 
     def rendered(self) -> str:
         """The sentence with the figures of the file."""
@@ -184,6 +195,11 @@ class Claim:
         dirty = ", with uncommitted changes" if self.said("dirty") else ""
         return f"{self.date}, {commit}, {self.device}{dirty}"
 
+    @cached_property
+    def stale(self) -> bool:
+        """Whether its rooms have changed since, or nothing tells."""
+        return self.changed_since() != ()
+
     def changed_since(self) -> tuple[str, ...] | None:
         """Which of its rooms have changed since; ``None`` where nothing says.
 
@@ -221,8 +237,11 @@ def read_claims(path: Path = LIST) -> list[Claim]:
         if not file.is_file():
             raise ClaimError(f"{name}: there is no benchmarks/results/{row.get('file')}")
         row = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        if not row.get("rooms"):
+            raise ClaimError(f"{name}: no rooms, so that it would never be stale")
         try:
-            claims.append(Claim(name, **row, result=_made_again(file)))
+            result = recompute.with_recomputed(_loaded(file), _made_again(file))
+            claims.append(Claim(name, **row, result=result))
         except TypeError as error:
             raise ClaimError(f"{name}: {error}") from error
     return claims
@@ -235,14 +254,23 @@ def _loaded(file: Path) -> Any:
 
 @cache
 def _made_again(file: Path) -> Any:
-    return with_recomputed(_loaded(file))
+    return recompute.recomputed(_loaded(file))
 
 
-def _sums(claims: Iterable[Claim]) -> Iterator[str]:
-    """Files whose summary is not what their rows give."""
-    for name in sorted({claim.file for claim in claims}):
-        for difference in differences(_loaded(RESULTS / name)):
-            yield f"benchmarks/results/{name}: {difference}"
+def _sums(claims: Sequence[Claim]) -> Iterator[str]:
+    """Files whose summary is not what their rows give, or that lack rows of what is stated."""
+    listed = dict(recompute.WITHOUT_ROWS)
+    for file in sorted(RESULTS.glob("*.json")):
+        if file.name not in recompute.OLDER_ROWS:
+            for difference in recompute.differences(_loaded(file), _made_again(file)):
+                yield f"benchmarks/results/{file.name}: {difference}"
+    for claim in claims:
+        again = _made_again(RESULTS / claim.file)
+        bare = [path for path in claim.paths() if not recompute.rests_on_rows(path, again)]
+        if bare and not listed.pop(claim.file, None) and claim.file not in recompute.WITHOUT_ROWS:
+            yield f"{claim.name}: {claim.file} has no rows that give {', '.join(bare)}"
+    for name in listed:
+        yield f"recompute.py lists {name} as without rows, and nothing is stated without them"
 
 
 def read_conditions(path: Path = LIST) -> list[Condition]:
@@ -254,7 +282,7 @@ def read_conditions(path: Path = LIST) -> list[Condition]:
 
 
 def problems(
-    claims: Iterable[Claim],
+    claims: Sequence[Claim],
     root: Path = ROOT,
     conditions: Iterable[Condition] = (),
     constants: Sequence[Constant] = (),
@@ -265,7 +293,7 @@ def problems(
         sentence = claim.rendered()
         for where in claim.where:
             said.setdefault(where, []).append(sentence)
-            if plain(sentence) not in plain((root / where).read_text()):
+            if scattered((root / where).read_text(), [claim]):
                 yield f"{where} does not say what {claim.file} does: {sentence!r} ({claim.name})"
         yield from _age(claim)
         yield from _fitted(claim, root)
@@ -274,33 +302,53 @@ def problems(
         said.setdefault(condition.where, []).append(condition.text)
         if plain(condition.text) not in plain((root / condition.where).read_text()):
             yield f"{condition.where} does not say {condition.text!r}, a condition in claims.toml"
-    for where, headings in COVERED.items():
-        for heading in headings if (root / where).is_file() else ():
-            yield from _uncovered(where, section(root / where, heading), said.get(where, []))
+    for where, headings in _checked(root).items():
+        own = said.get(where, [])
+        for heading in headings:
+            yield from uncovered(where, section(root / where, heading), own)
+        for example in examples((root / where).read_text(), own):
+            yield f"{where}: figures of an example that nothing says to be one: ...{example}..."
+    for where, own_claims in _by_text(claims).items():
+        yield from other_files(where, (root / where).read_text(), own_claims)
+    for where, text in marked_texts(claims, root).items():
+        if text != (root / where).read_text():
+            yield (
+                f"{where}: what is stale is not marked as such, or a mark stands where nothing is: "
+                "benchmarks/claims.py --write"
+            )
+
+
+def _checked(root: Path) -> dict[str, tuple[str, ...]]:
+    """Texts whose examples are checked -> headings of the sections whose figures are."""
+    readmes = dict.fromkeys(sorted(root.glob("benchmarks/*/README.md")), (WHOLE,))
+    found = dict.fromkeys([root / "README.md", *sorted(root.glob("docs/*.md"))], ()) | readmes
+    names = {path.relative_to(root).as_posix(): own for path, own in found.items()}
+    return {name: COVERED.get(name, own) for name, own in names.items()}
 
 
 def _age(claim: Claim) -> Iterator[str]:
-    if claim.stale and "README.md" in claim.where:
+    if "README.md" in claim.where and claim.stale:
         yield (
             f"{claim.name}: the README states what was measured on other code than is beside it: "
             "measure again, or move it to docs/measured.md"
         )
-    changed = claim.changed_since()
-    if changed is None and not claim.stale:
-        made = "does not say on which commit it was made"
-        if claim.commit:
-            made = f"was made on {claim.commit}, a commit that is not in this history"
-        yield (
-            f"{claim.name}: {claim.file} {made}, so nothing tells whether the code has changed "
-            "since: measure again, or say stale = true"
-        )
-    elif changed and not claim.stale:
-        yield (
-            f"{claim.name}: {', '.join(changed)} changed since {claim.file} was made: "
-            "measure again, or say stale = true"
-        )
-    elif changed == () and claim.stale:
-        yield f"{claim.name}: says that it is stale, and is not"
+
+
+def marked_texts(claims: Iterable[Claim], root: Path) -> dict[str, str]:
+    """The texts as they should be: each paragraph, list item or table with its mark."""
+    return {
+        where: marked((root / where).read_text(), own)
+        for where, own in _by_text(claims).items()
+        if where != "README.md"  # Which may not state them.
+    }
+
+
+def _by_text(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        for where in claim.where:
+            found.setdefault(where, []).append(claim)
+    return found
 
 
 def _fitted(claim: Claim, root: Path) -> Iterator[str]:
@@ -336,37 +384,6 @@ def _intervals(claim: Claim, constants: Iterable[Constant]) -> Iterator[str]:
             )
 
 
-def _uncovered(where: str, text: str, said: list[str]) -> Iterator[str]:
-    # What a command printed is an example, not a claim.
-    left = plain(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
-    # Longest first: a short one may be a part of a longer one.
-    for sentence in sorted(said, key=len, reverse=True):
-        left = left.replace(plain(sentence), " ")
-    for around in figures_in(left):
-        yield f"{where}: a figure without a claim: ...{around}..."
-
-
-def figures_in(text: str) -> list[str]:
-    """Figures of a text without line breaks, each with the words around it."""
-    text = _VERSION.sub(" ", text)
-    return [text[max(0, match.start() - 40) : match.end() + 20] for match in _FIGURE.finditer(text)]
-
-
-def section(path: Path, heading: str) -> str:
-    """A text's section, from its heading to the next of the same depth; ``WHOLE`` is all of it."""
-    text = path.read_text()
-    if heading == WHOLE:
-        return text
-    begin = text.index(heading + "\n")
-    end = text.find("\n## ", begin + 1)
-    return text[begin : end if end >= 0 else len(text)]
-
-
-def plain(text: str) -> str:
-    """Text without line breaks, so that it may be wrapped anywhere."""
-    return " ".join(text.split())
-
-
 def evidence(claims: Iterable[Claim], conditions: Sequence[Condition] = ()) -> str:
     """The page: every claim with what it rests on, and the figures that are no results."""
     lines = [
@@ -386,6 +403,8 @@ def evidence(claims: Iterable[Claim], conditions: Sequence[Condition] = ()) -> s
             if path := getattr(claim, what):
                 lines += [f"- {label}: {_told(claim, path)}"]
         words = f': "{claim.disclosed}"' if claim.disclosed else ""
+        if claim.file in recompute.WITHOUT_ROWS:
+            lines += [f"- not made again from rows: {recompute.WITHOUT_ROWS[claim.file]}"]
         lines += [f"- fitted on these rows: {FITTED.get(claim.fitted, claim.fitted)}{words}"]
         lines += [f"- command: `{claim.command}`", ""]
     if conditions:
@@ -428,11 +447,15 @@ def main() -> int:
         claims, conditions = read_claims(), read_conditions()
         page = evidence(claims, conditions)
         if given.write:
+            for where, text in marked_texts(claims, ROOT).items():
+                (ROOT / where).write_text(text)
             EVIDENCE.write_text(page)
             status.PAGE.write_text(status.page())
             return 0
-        found = [*problems(claims, conditions=conditions, constants=intervals.CONSTANTS)]
-        found += [*_sums(claims), *accuracy_problems(), *status.problems()]
+        stated = [*claims, *status.facts()]
+        found = [*problems(stated, conditions=conditions, constants=intervals.CONSTANTS)]
+        found += _sums(claims)
+        found += [*accuracy_problems(), *status.problems()]
         if not EVIDENCE.is_file() or EVIDENCE.read_text() != page:
             found.append("docs/evidence.md is not what benchmarks/claims.py --write makes")
     except (ClaimError, NoHistoryError) as error:

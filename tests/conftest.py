@@ -15,6 +15,8 @@ settings.register_profile("gobrrr", deadline=None)
 settings.load_profile("gobrrr")
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
+# A test of processes and clocks may fail by what else a machine does, but not many at once.
+MOST_RERUN = 3
 DATA = Path(__file__).parent / "data"
 # Imports torch in its __init__, so that no test module of it can skip itself.
 collect_ignore = [] if HAS_TORCH else ["simulated_device"]
@@ -34,6 +36,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Names bytes by their length: content can hold a time, xdist wants one name everywhere."""
     return f"{len(val)}-bytes" if isinstance(val, bytes) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says it where a run has more reruns than the machine can be blamed for."""
+    if len(rerun := _rerun(terminalreporter.config)) > MOST_RERUN:
+        terminalreporter.write_line(
+            f"{len(rerun)} tests were run again, and at most {MOST_RERUN} may be in one run: "
+            "-r R lists them. The run fails."
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails such a run."""
+    if len(_rerun(session.config)) > MOST_RERUN and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _rerun(config: pytest.Config) -> set[str]:
+    """Tests that were run again, of all of xdist's workers; they themselves know of none."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return set() if reporter is None else {r.nodeid for r in reporter.stats.get("rerun", ())}
 
 
 def _has_gpu() -> bool:

@@ -64,7 +64,7 @@ def main() -> None:
             print(f"{part}: round {len(result[part]['rounds']) + 1}", file=sys.stderr, flush=True)
             pace = Pace(given.patience, time.monotonic() + given.seconds)
             result[part]["rounds"].append(_ROUNDS[part](pace))
-            result[part]["summary"] = _SUMMARIES[part](result[part]["rounds"])
+            result[part]["summary"] = SUMMARIES[part](result[part]["rounds"])
             record.write(result)
     _show(result)
 
@@ -108,7 +108,7 @@ _ROUNDS = {
     "torch": against_operators.one_round,
     "repeat": _repeat,
 }
-_SUMMARIES = {
+SUMMARIES = {
     "likwid": against_likwid.summarise_rounds,
     "torch": against_operators.summarise_rounds,
     "repeat": _spread,

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -76,6 +77,21 @@ def row(mesh: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def summary(rounds: Sequence[Taken], fitting: int, left_out: int) -> dict[str, Any]:
+    """Medians and the largest peak of the rounds, and how many meshes there are."""
+    seconds = median(each.seconds for each in rounds)
+    return {
+        "seconds": seconds,
+        "cpu_seconds": median(each.cpu_seconds for each in rounds),
+        "peak_bytes": max(each.peak_bytes for each in rounds),
+        "limit_s": LIMIT_S,
+        "within_limit": seconds <= LIMIT_S,
+        "meshes": fitting + left_out,
+        "fitting": fitting,
+        "left_out": left_out,
+    }
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--rounds", type=int, default=3, help="processes, one after the other")
@@ -92,30 +108,20 @@ def main() -> None:
             taken, found = plan(function, devices, Path(folder))
             rounds.append(taken)
             fitting = len(found["best"]) + len(found["others"])
-            tried = fitting + len(found["left_out"])
             print(
                 f"{taken.seconds:.1f} s ({taken.cpu_seconds:.1f} s of CPU), "
-                f"{taken.peak_bytes / 1e6:,.0f} MB; {tried} meshes, {fitting} fit; the best: "
+                f"{taken.peak_bytes / 1e6:,.0f} MB; {fitting + len(found['left_out'])} meshes, "
+                f"{fitting} fit; the best: "
                 f"{found['best'][0]['mesh']}",
                 flush=True,
             )
-            seconds = median(each.seconds for each in rounds)
             record.write(
                 {
                     "model": {**asdict(sizes), "parameters": sizes.parameters},
                     "planned": {"device": DEVICE, "devices": devices, "hosts": found["hosts"],
                                 "memory": MEMORY},
                     "cores": len(os.sched_getaffinity(0)),
-                    "summary": {
-                        "seconds": seconds,
-                        "cpu_seconds": median(each.cpu_seconds for each in rounds),
-                        "peak_bytes": max(each.peak_bytes for each in rounds),
-                        "limit_s": LIMIT_S,
-                        "within_limit": seconds <= LIMIT_S,
-                        "meshes": tried,
-                        "fitting": fitting,
-                        "left_out": len(found["left_out"]),
-                    },
+                    "summary": summary(rounds, fitting, len(found["left_out"])),
                     "rounds": [asdict(each) for each in rounds],
                     "best": [row(each) for each in found["best"]],
                     "left_out": found["left_out"],

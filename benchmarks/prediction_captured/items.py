@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 from benchmarks.prediction_captured.steps import Predicted
 from benchmarks.prediction_distributed.intervals import Residual
 from benchmarks.prediction_distributed.megatron import DEVICE
-from benchmarks.prediction_distributed.rows import FsdpRow, MegatronRow
+from benchmarks.prediction_distributed.rows import MPT_WIDTHS, FsdpRow, MegatronRow
 from benchmarks.prediction_distributed.run import Scored
 
 from gobrrr.prediction.targets import predicted_target
 
 Row = FsdpRow | MegatronRow
 Named = tuple[str, str, bool]
+# Names of steps, as ``named`` writes them.
+_FSDP = re.compile(r"(\S+) fsdp=(\d+) (\S+) s=(\d+)")
+_GPT = re.compile(r"GPT (\d+) x (\d+) pp=(\d+),dp=(\d+),tp=(\d+) \S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,34 @@ def told(item: Item) -> dict[str, Any]:
         "held": found.holds(row.measured_s), "host_bound": found.host_bound,
         "peak_gb": round(found.peak_bytes / 1e9, 2), "attention_s": round(found.attention_s, 5),
     }  # fmt: skip
+
+
+def rows_of(listed: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The rows that ``told`` wrote, without what it does not write: that is 0 or ""."""
+    found: list[Row] = []
+    for each in listed:
+        micro_batch, microbatches = map(int, each["batch"].split(" x "))
+        measured_s, fitted = each["measured_s"], each["fitted"]
+        if fsdp := _FSDP.fullmatch(each["step"]):
+            model, gpus, device, seq_len = fsdp.groups()
+            found.append(
+                FsdpRow(
+                    model, MPT_WIDTHS[model.removeprefix("MPT-")], 0, 0, 0, int(seq_len), device,
+                    int(gpus), micro_batch, microbatches,
+                    "", "", each["recomputed"], measured_s, fitted,
+                )
+            )  # fmt: skip
+            continue
+        gpt = _GPT.fullmatch(each["step"])
+        assert gpt is not None, each["step"]
+        width, layers, pipeline, data, tensor = map(int, gpt.groups())
+        found.append(
+            MegatronRow(
+                width, 0, layers, 0, pipeline * data * tensor, micro_batch, microbatches, tensor,
+                data, pipeline, measured_s, fitted,
+            )
+        )  # fmt: skip
+    return found
 
 
 def stored(listed: Iterable[Mapping[str, Any]], rows: Iterable[Row]) -> list[Item]:

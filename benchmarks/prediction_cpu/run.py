@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -154,6 +154,34 @@ def take_apart(name: str) -> Taken:
     return Taken(**json.loads(done.stdout.splitlines()[-1]))
 
 
+def summary(rows: Sequence[Row], taken: Mapping[str, Taken]) -> dict[str, Any]:
+    """Errors of all steps and of every second network, on which nothing was fitted."""
+    networks = list(dict.fromkeys(row.network for row in rows))
+    errors = sorted(abs(row.ratio - 1) for row in rows)
+    reported = sorted(abs(row.ratio - 1) for row in rows if networks.index(row.network) % 2 == 1)
+    return {
+        "steps": len(rows),
+        "median_error": median(errors),
+        "within_20_percent": sum(error <= 0.2 for error in errors) / len(errors),
+        "worst_error": errors[-1],
+        "not_fitted_on": {
+            "networks": networks[1::2],
+            "median_error": median(reported) if reported else None,
+            "within_20_percent": sum(error <= 0.2 for error in reported) / max(1, len(reported)),
+        },
+        "limits": {
+            name: {
+                "seconds": limit[0],
+                "bytes": limit[1],
+                "held": taken[name].cpu_seconds <= limit[0]
+                and (limit[1] is None or taken[name].peak_bytes <= limit[1]),
+            }
+            for name, limit in LIMITS.items()
+            if name in taken
+        },
+    }
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument(
@@ -178,35 +206,10 @@ def main() -> None:
                 f"{row.predicted_s * 1e3:8.1f} predicted, {row.ratio:.2f}",
                 flush=True,
             )
-    errors = sorted(abs(row.ratio - 1) for row in rows)
-    reported = sorted(
-        abs(row.ratio - 1) for row in rows if arguments.networks.index(row.network) % 2 == 1
-    )
     predictions = ("resnet50_training",) if arguments.quick else tuple(PREDICTIONS)
     taken = {name: take_apart(name) for name in predictions}
     result = {
-        "summary": {
-            "steps": len(rows),
-            "median_error": median(errors),
-            "within_20_percent": sum(error <= 0.2 for error in errors) / len(errors),
-            "worst_error": errors[-1],
-            "not_fitted_on": {
-                "networks": arguments.networks[1::2],
-                "median_error": median(reported) if reported else None,
-                "within_20_percent": sum(error <= 0.2 for error in reported)
-                / max(1, len(reported)),
-            },
-            "limits": {
-                name: {
-                    "seconds": limit[0],
-                    "bytes": limit[1],
-                    "held": taken[name].cpu_seconds <= limit[0]
-                    and (limit[1] is None or taken[name].peak_bytes <= limit[1]),
-                }
-                for name, limit in LIMITS.items()
-                if name in taken
-            },
-        },
+        "summary": summary(rows, taken),
         "predictions_take": {name: asdict(item) for name, item in taken.items()},
         "rows": [asdict(row) for row in rows],
     }

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# MPT models by size, from the smallest.
-MPT_SIZES = ("125m", "350m", "760m", "1b", "3b", "7b", "13b", "30b", "70b")
+# Widths of MPT models by size, from the smallest.
+MPT_WIDTHS = {
+    "125m": 768, "350m": 1024, "760m": 1536, "1b": 2048, "3b": 2560, "7b": 4096, "13b": 5120,
+    "30b": 7168, "70b": 8192,
+}  # fmt: skip
 # Numbers of layers of the Megatron models, of each of two widths.
 MEGATRON_LAYERS = (12, 16, 20, 24)
 MEGATRON_WIDTHS = (1024, 2048)
@@ -117,7 +120,7 @@ def _fsdp_rows(path: Path) -> Iterator[FsdpRow]:
                 sharding=record["sharding"],
                 checkpointing=record["activation_checkpointing"] == "True",
                 measured_s=float(record["step_s"]),
-                fitted=size in MPT_SIZES[::2] and "a100" in record["gpu"],
+                fitted=size in [*MPT_WIDTHS][::2] and "a100" in record["gpu"],
             )
 
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,14 @@ def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
     return found
 
 
+def compared(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
+    """Two summaries of the same trace beside each other."""
+    return {
+        "times_faster": round(theirs["work_s"] / ours["work_s"], 2),
+        "memory_share": round(ours["peak_mib"] / theirs["peak_mib"], 3),
+    }
+
+
 def version_in(python: str, package: str) -> str:
     """Version of a package in another environment."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
@@ -193,8 +201,7 @@ def measured(given: Any, folder: Path, small: Path, first: Path) -> dict[str, An
     if theirs:
         result["traceinsight_version"] = version_in(given.hta, "traceinsight")
         result["hta"] = summary(theirs)
-        result["times_faster"] = round(result["hta"]["work_s"] / result["gobrrr"]["work_s"], 2)
-        result["memory_share"] = round(result["gobrrr"]["peak_mib"] / result["hta"]["peak_mib"], 3)
+        result |= compared(result["gobrrr"], result["hta"])
     result["by_size"] = [
         {
             "megabytes": text_megabytes(trace_of(size)),

@@ -1,6 +1,7 @@
 """The check of the figures in README and docs finds what is not so."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,11 +44,42 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+OLDER = {"summary": {"median": 0.0712}, "device": "a card", "sources": {}, "commit": "0123456"}
+
+
 def test_what_is_stale_is_not_stated_in_the_readme(texts: Path) -> None:
-    older = {"summary": {"median": 0.0712}, "sources": {}}
-    given = {"where": ("README.md", "docs/page.md"), "rooms": ("fixes",), "result": older}
-    (found,) = claims.problems([claim(texts, **given, stale=True)], texts)
+    (found,) = claims.problems([claim(texts, rooms=("fixes",), result=OLDER)], texts)
     assert "the README states" in found
+
+
+def test_what_is_stale_is_marked_at_the_end_of_its_paragraph(texts: Path) -> None:
+    page = texts / "docs/page.md"
+    page.write_text("Figures.\n\n- It is off by 7.1 %\n  of the step.\n- No more.\n")
+    old = claim(texts, rooms=("fixes",), result=OLDER, where=PAGE)
+    (found,) = of_age(old, texts)
+    assert "not marked" in found
+    marked = claims.marked_texts([old], texts)["docs/page.md"]
+    lines = marked.split("\n")
+    assert lines[4] == "  *Measured on 0123456; the code has changed since.*"
+    assert lines[5] == "- No more."
+    page.write_text(marked)
+    assert of_age(old, texts) == []
+    # Measured again, the mark has to go.
+    new = claim(texts, rooms=("fixes",), where=PAGE)
+    (found,) = of_age(new, texts)
+    assert "mark stands where nothing is" in found
+    assert "Measured" not in claims.marked_texts([new], texts)["docs/page.md"]
+
+
+def test_a_paragraph_that_is_stale_in_part_says_so_and_a_table_at_its_end() -> None:
+    told = {"rooms": ("fixes",), "text": "{median:.1%} of it"}
+    both = [claim(Path(), **told, result=OLDER), claim(Path(), text="and more", values={})]
+    assert "*Measured in part on 0123456;" in claims.marked("7.1 % of it\nand more\n", both)
+    table = "| a | b |\n|---|---|\n| 7.1 % of it | c |\n\nText.\n"
+    marked = claims.marked(table, both)
+    assert marked.split("\n")[3:5] == ["", "*Measured on 0123456; the code has changed since.*"]
+    assert claims.marked(marked, both) == marked
+    assert claims.marked(marked, both[1:]) == table
 
 
 LISTED = tomllib.loads(claims.LIST.read_text())
@@ -60,21 +92,33 @@ def test_a_summary_that_its_rows_do_not_give_is_found(name: str) -> None:
     pytest.importorskip("torch")
     result = json.loads((claims.RESULTS / name).read_text())
     again = recompute.recomputed(result)
-    assert list(recompute.differences(result)) == []
-    if not again.get("summary", {}).keys() & result.get("summary", {}).keys():
+    assert list(recompute.differences(result, again)) == []
+    if not again:
         pytest.skip("nothing makes its summary again")
 
-    def wrong(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: wrong(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [*map(wrong, value)]
+    def wrong(value: object, made: object) -> object:
+        if isinstance(value, dict) and isinstance(made, dict):
+            return {**value, **{k: wrong(value[k], made[k]) for k in made.keys() & value.keys()}}
+        if isinstance(value, list) and isinstance(made, (list, tuple)):
+            return [*map(wrong, value, made)]
         return value + 1 if isinstance(value, (int, float)) else value
 
-    told = list(
-        recompute.differences({**result, **wrong({k: result[k] for k in again if k in result})})
-    )
+    told = list(recompute.differences(wrong(result, again), again))
     assert told and all("its rows give" in each for each in told)
+
+
+def test_no_file_is_added_to_those_without_rows() -> None:
+    for name in [*recompute.WITHOUT_ROWS, *recompute.OLDER_ROWS]:
+        (day,) = re.findall(r"\d{4}-\d\d-\d\d", name)
+        assert day <= recompute.NO_FILE_AFTER
+
+
+def test_what_is_stated_is_measured_or_made_again() -> None:
+    again = {"summary": {"median": 0.1}}
+    assert recompute.rests_on_rows("summary.median", again)
+    assert recompute.rests_on_rows("rows.0.step_s / summary.median", again)
+    assert not recompute.rests_on_rows("summary.worst", again)
+    assert not recompute.rests_on_rows("rows.0.step_s / said.median", again)
 
 
 def test_a_text_that_says_what_the_file_does_passes(texts: Path) -> None:
@@ -110,14 +154,23 @@ def test_what_was_fitted_or_seen_must_be_said_in_the_text(texts: Path, fitted: s
     assert words in claims.evidence([told])
 
 
-def test_a_change_of_the_code_behind_a_file_must_be_said(texts: Path) -> None:
+def test_a_file_named_beside_a_figure_is_the_one_that_it_is_read_from(texts: Path) -> None:
+    page = texts / "docs/page.md"
+    row = "| error | off by 7.1 % of the step | `{}` |\n"
+    page.write_text("| a | b | c |\n|---|---|---|\n" + row.format("x_2026-01-02.json"))
+    assert list(claims.problems([claim(texts, where=PAGE)], texts))[1:] == []
+    page.write_text(page.read_text() + "| other | none | `x_2026-01-01.json` |\n")
+    assert list(claims.problems([claim(texts, where=PAGE)], texts))[1:] == []
+    page.write_text(row.format("x_2026-01-01.json"))
+    found = list(claims.problems([claim(texts, where=PAGE)], texts))
+    assert "names x_2026-01-01.json beside what is read from x_2026-01-02.json" in found[-1]
+
+
+def test_a_claim_is_stale_once_the_code_behind_its_file_has_changed(texts: Path) -> None:
     measured = {"summary": {"median": 0.0712}, "device": "a card", "commit": None}
-    changed = {"result": {**measured, "sources": {"models": "0123"}}, "rooms": ("models",)}
-    assert any("measure again" in s for s in claims.problems([claim(texts, **changed)], texts))
-    assert of_age(claim(texts, **changed, stale=True, where=PAGE), texts) == []
-    same = {"result": {**measured, "sources": claims.SOURCES}, "rooms": ("models",)}
-    assert list(claims.problems([claim(texts, **same)], texts)) == []
-    assert any("is not" in s for s in of_age(claim(texts, **same, stale=True, where=PAGE), texts))
+    changed = claim(texts, result={**measured, "sources": {"models": "0123"}}, rooms=("models",))
+    assert changed.stale and changed.changed_since() == ("models",)
+    assert not claim(texts, result={**measured, "sources": claims.SOURCES}, rooms=("models",)).stale
 
 
 @pytest.fixture
@@ -135,18 +188,14 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     history.in_history.cache_clear()
 
 
-def test_a_commit_that_is_not_in_the_history_is_a_failure_unless_stale(
-    texts: Path, clone: Path
-) -> None:
+def test_what_nothing_tells_the_age_of_is_stale(texts: Path, clone: Path) -> None:
     measured = {"summary": {"median": 0.0712}, "device": "a card"}
     for commit in ("0123456", None):
-        given = {"result": {**measured, "commit": commit}, "rooms": ("models",)}
-        (sentence,) = claims.problems([claim(texts, **given)], texts)
-        assert "nothing tells" in sentence and "stale = true" in sentence
-        assert ("not in this history" in sentence) == (commit is not None)
-        assert of_age(claim(texts, **given, stale=True, where=PAGE), texts) == []
-    lost = claim(texts, result={**measured, "commit": "0123456"}, stale=True, where=PAGE)
-    assert "commit 0123456 (commit not in this history)" in claims.evidence([lost])
+        assert claim(texts, result={**measured, "commit": commit}, rooms=("models",)).stale
+    lost = claim(texts, result={**measured, "commit": "0123456"}, rooms=("models",))
+    assert "commit 0123456 (commit not in this history), a card; **stale**" in claims.evidence(
+        [lost]
+    )
     assert "commit unknown" in claims.evidence([claim(texts, result=measured)])
     first = history.git("rev-parse", "HEAD~1")
     known = claim(texts, result={**measured, "commit": first}, rooms=("models",))
@@ -264,10 +313,21 @@ def test_the_page_calls_a_percentile_what_it_is(texts: Path) -> None:
     assert "worst" not in page
 
 
-def test_what_a_command_printed_is_no_claim(texts: Path) -> None:
+def test_an_example_with_figures_must_be_said_to_be_one(texts: Path) -> None:
     text = (texts / "README.md").read_text()
-    (texts / "README.md").write_text(f"{text}\n```\nfaster 5.34x, 12 %\n```\n")
-    assert list(claims.problems([claim(texts)], texts)) == []
+    (texts / "README.md").write_text(f"{text}\n```\nfaster 5.34x, 12 %\nand 3.1 ms\n```\n")
+    (found,) = claims.problems([claim(texts)], texts)
+    assert "5.34x" in found and "example" in found
+    printed = claims.Condition("README.md", "faster 5.34x", "what one run printed")
+    assert list(claims.problems([claim(texts)], texts, [printed])) == []
+
+
+def test_figures_in_a_benchmark_s_readme_need_a_claim(texts: Path) -> None:
+    readme = texts / "benchmarks/x/README.md"
+    readme.parent.mkdir(parents=True)
+    readme.write_text("It took 23 s.\n")
+    (found,) = claims.problems([claim(texts)], texts)
+    assert found.startswith("benchmarks/x/README.md: a figure without a claim")
 
 
 def test_a_page_that_is_not_what_its_file_makes_is_found(

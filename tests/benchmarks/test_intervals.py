@@ -72,6 +72,7 @@ def test_a_claim_may_not_call_the_rows_of_an_interval_free_of_fitting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "RESULTS", tmp_path)
+    (tmp_path / "README.md").write_text("")
     # A run of another day has the same rows.
     (tmp_path / "x_2026-01-01.json").write_text(json.dumps({"topic": "x"}))
     result = {"topic": "x", "within": 0.8, "unseen": {"within": 0.7}, "sources": claims.SOURCES}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 
-from gobrrr.timeline.names import plain_name, short_kernel_name, short_source
+from gobrrr.timeline.names import plain_name, printable_json, short_kernel_name, short_source
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,14 @@ def test_short_source(source: str, text: str) -> None:
 def test_names_cannot_steer_a_terminal() -> None:
     hostile = "a\x1b[31mred\x07\nnext\t\u202egnp.exe\ud800"
     assert plain_name(hostile) == "a�[31mred� next �gnp.exe�"
+
+
+def test_json_that_is_printed_cannot_steer_a_terminal_and_reads_as_before() -> None:
+    hostile = {"a\x9b31m": "\x1b\x7f \u202egnp.exe ü 日"}
+    text = printable_json(msgspec.json.encode(hostile))
+    assert json.loads(text) == hostile
+    assert "\\u009b" in text.decode() and "\\u202e" in text.decode() and "ü 日" in text.decode()
+    assert not any(ord(sign) < 32 or 127 <= ord(sign) < 160 for sign in text.decode())
 
 
 def test_huge_names_are_cut_in_the_middle() -> None:

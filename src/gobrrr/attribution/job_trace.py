@@ -17,6 +17,7 @@ from gobrrr.attribution.job_clocks import clocks_of
 from gobrrr.attribution.rank_record import RankRecord, names_of_steps, timeline_of
 from gobrrr.attribution.rank_spans import STREAMS
 from gobrrr.timeline.files import write_output
+from gobrrr.timeline.names import printable_json
 
 # Threads of a rank's process in the trace, after those of its own.
 _STEPS, _COLLECTIVES = 1_000_000, 1_000_001
@@ -55,7 +56,7 @@ def write_trace_of_job(path: str | os.PathLike[str], records: Sequence[RankRecor
     Raises:
         InputError: the path cannot be written.
     """
-    data = msgspec.json.encode(trace_of_job(records))
+    data = printable_json(msgspec.json.encode(trace_of_job(records)))
     write_output(path, gzip.compress(data, 6) if os.fspath(path).endswith(".gz") else data)
 
 

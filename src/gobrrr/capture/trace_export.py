@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from gobrrr.capture.trace_stream import HARMLESS_FIELDS, Chunk, TraceReader
 from gobrrr.timeline.data import Int64
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import written_atomically
+from gobrrr.timeline.names import printable_json
 
 # A process number that no operating system gives out, so that the tracks stand apart.
 TRACK_PROCESS = 2**31 - 1
@@ -128,7 +130,7 @@ def _copy(
     file.write(separator if separator.startswith(b"{") else b"")
     file.write(b"\n]")
     for key, value in _top_level(beside).items():
-        file.write(b",\n" + msgspec.json.encode(key) + b": " + msgspec.json.encode(value))
+        file.write(b",\n" + _json(key) + b": " + _json(value))
     file.write(b"}\n")
 
 
@@ -139,10 +141,8 @@ def _endless(item: Any) -> bool:
 
 
 def _json(item: Any) -> bytes:
-    if isinstance(item, msgspec.Raw):
-        return bytes(item)
     try:
-        return msgspec.json.encode(item)
+        return printable_json(msgspec.json.encode(item))
     except (OverflowError, UnicodeEncodeError):
         # Integers beyond 64 bits and lone surrogates: what was read leniently is written so.
         return json.dumps(item, default=lambda raw: float(bytes(raw))).encode()
@@ -243,6 +243,10 @@ _HARMLESS_LABEL = re.compile(
     rf"(?:CPU|GPU \d+|{_PYTHON}|PyTorch Profiler(?: \(\d+\))?|"
     rf"(?:stream|thread) \d+(?: \({_PYTHON}\))?) ?"
 )
+# Processes and threads that PyTorch's profiler names instead of numbering.
+_HARMLESS_ID = re.compile(
+    rf"-?\d*|Spans|Traces|Overhead|Trace PyTorch Profiler|{_HARMLESS_LABEL.pattern}"
+)
 # A recorded value that is a number, a truth value or a list of them; other strings may be anything.
 _PLAIN_VALUE = re.compile(r"^[\[\]\d\s,.eE+\-]*$|^\[?(?:(?:True|False|None|inf|nan)(?:, )?)*\]?$")
 
@@ -260,6 +264,10 @@ def _scrubbed(item: Any, paths: bool) -> dict[str, Any] | None:
         if not all(map(_HARMLESS_LABEL.fullmatch, labels)):
             return None
     kept = {key: event[key] for key in _EVENT_KEYS if key in event}
+    for key in ("pid", "tid"):
+        if isinstance(kept.get(key), str) and not _HARMLESS_ID.fullmatch(kept[key]):
+            # One number for one text, as events of it belong together.
+            kept[key] = zlib.crc32(kept[key].encode(errors="replace"))
     if isinstance(item, msgspec.Raw):
         # Times stay as written, digit by digit.
         kept.update(msgspec.json.decode(item, type=_Times).texts())

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from gobrrr.diagnosis.record import Record
+from gobrrr.timeline.names import printable_json
 
 
 class UnsavableError(ValueError):
@@ -25,7 +26,7 @@ def encode(record: Record) -> bytes:
         msgspec.json.decode(data, type=type(record))
     except msgspec.ValidationError as error:
         raise UnsavableError(f"the diagnosis would not load again: {error}") from error
-    return data
+    return printable_json(data)
 
 
 def _plain_number(value: object) -> object:

@@ -20,6 +20,7 @@ from gobrrr.fleet.verdict import FleetVerdict
 from gobrrr.measure.progress import Progress, silent
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import write_atomically
+from gobrrr.timeline.names import printable_json
 
 VERDICT = "verdict.json"
 WORKER_MEMORY_BYTES = 1 << 30
@@ -158,5 +159,7 @@ def _concluded(folder: FleetFolder, tasks: Sequence[MapTask], progress: Progress
         worker_bytes=max(peaks, default=None),
         merge_s=time.perf_counter() - begin,
     )
-    write_atomically(folder.path / VERDICT, msgspec.json.encode(found) + b"\n", durable=False)
+    write_atomically(
+        folder.path / VERDICT, printable_json(msgspec.json.encode(found)) + b"\n", durable=False
+    )
     return found

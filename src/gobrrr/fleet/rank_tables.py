@@ -61,7 +61,7 @@ def rank_tables(
         "means": rows.table(
             MEANS,
             {
-                "device": [timeline.device.name],
+                "device": [plain_name(timeline.device.name)],
                 "world_size": [timeline.world_size],
                 "steps": [steps],
                 "s": [sum(mean_s.values())],

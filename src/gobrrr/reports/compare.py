@@ -16,7 +16,7 @@ from gobrrr.diagnosis.comparison import FEWEST_STEPS, Change, Comparison, OpChan
 from gobrrr.reports.markdown import escape
 from gobrrr.reports.terminal import Options
 from gobrrr.reports.words import PARTS
-from gobrrr.timeline.names import op_name, plain_name
+from gobrrr.timeline.names import op_name, plain_name, printable_json
 from gobrrr.timeline.quantities import (
     UNKNOWN,
     TimeScale,
@@ -48,7 +48,7 @@ _WORDS = {
 
 def comparison_json(comparison: Comparison) -> bytes:
     """The comparison as JSON; times in seconds."""
-    return msgspec.json.encode(comparison)
+    return printable_json(msgspec.json.encode(comparison))
 
 
 class OwnUnits(TimeScale):

@@ -17,7 +17,7 @@ from gobrrr.fleet.verdict import Answer, Culprit, FleetVerdict, RunVerdict
 from gobrrr.reports.compare import leaf_label
 from gobrrr.reports.tables import Column, Row, TextTable
 from gobrrr.reports.terminal import Options, draw_table, drawn, hanging
-from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.names import plain_name, printable_json
 from gobrrr.timeline.quantities import UNKNOWN, TimeScale, count, percent, si, time_text
 
 # Errors of files that are shown; the table ``files`` has all.
@@ -25,6 +25,8 @@ _MOST_ERRORS = 5
 # A column of an answer is cut to no less than this; with more columns each row is a block.
 _NARROWEST = 10
 _MOST_CELL = 300
+# What a spreadsheet takes for the begin of a formula.
+_FORMULA = frozenset("=+-@")
 
 
 def fleet_text(verdict: FleetVerdict, options: Options) -> str:
@@ -261,7 +263,7 @@ def answer_json(answer: Answer) -> str:
     """A list of objects, one for each row."""
     columns = _distinct(answer.columns)
     rows = [dict(zip(columns, row)) for row in answer.rows]
-    return msgspec.json.encode(rows, enc_hook=str).decode() + "\n"
+    return printable_json(msgspec.json.encode(rows, enc_hook=str)).decode() + "\n"
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
@@ -277,9 +279,19 @@ def _distinct(columns: Sequence[str]) -> list[str]:
 
 
 def answer_csv(answer: Answer) -> str:
-    """A header and the rows; what is unknown is empty."""
+    """A header and the rows; what is unknown is empty.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(answer.columns)
-    writer.writerows(answer.rows)
+    writer.writerow(map(_text_cell, answer.columns))
+    writer.writerows(map(_text_cell, row) for row in answer.rows)
     return buffer.getvalue()
+
+
+def _text_cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = plain_name(value, len(value))
+    return f"'{text}" if text.lstrip()[:1] in _FORMULA else text

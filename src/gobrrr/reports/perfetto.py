@@ -12,6 +12,7 @@ import msgspec
 
 from gobrrr.diagnosis.schema import Diagnosis, TimelineColumns
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.names import printable_json
 
 _HOST, _DEVICE = 0, 1
 
@@ -25,7 +26,7 @@ def trace_of(diagnosis: Diagnosis) -> bytes:
     if diagnosis.timeline is None:
         raise InputError("the diagnosis has no timeline, so there is no step to write a trace of")
     events = list(_events(diagnosis.timeline, diagnosis.device.name))
-    return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
+    return printable_json(msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"}))
 
 
 def _events(drawn: TimelineColumns, device: str) -> Iterator[dict[str, Any]]:

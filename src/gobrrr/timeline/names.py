@@ -36,6 +36,21 @@ def plain_name(name: str, limit: int = 400) -> str:
     return "".join(safe)
 
 
+# Controls that terminals obey beside those that JSON escapes anyway, and marks of direction.
+_STEERS = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
+
+
+def printable_json(data: bytes) -> bytes:
+    """The same JSON, with what could steer a terminal escaped, so that it may be printed."""
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    text = data.decode(errors="surrogateescape")
+    text = _STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text.encode(errors="surrogateescape")
+
+
 def op_name(name: str) -> str:
     """``aten::addmm`` -> ``addmm``: the namespace of nearly all ops is noise."""
     return plain_name(short_kernel_name(name).removeprefix("aten::"))
