@@ -89,6 +89,10 @@ def _read_card(file: str) -> DeviceSheet:
     found = read_sheets(Path(file), find_datasheet, label=file)
     if len(found) != 1:
         raise InputError(f"{file} has {len(found)} devices, and a card is one: [my-card]")
+    if not re.fullmatch(r"[\w.+-]+", found[0].key):
+        raise InputError(
+            f"{file}: the key {found[0].key!r} has more than letters, digits and - in it: [my-card]"
+        )
     taken = {*_WORDS, *_index(datasheets.TABLES)}
     for field, name in (("key", found[0].key), ("name", found[0].name)):
         if _normal(name) in taken or name.endswith(_CARD):

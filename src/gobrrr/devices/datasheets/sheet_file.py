@@ -2,9 +2,8 @@
 
 ``[sources]`` names the documents of a file, ``{NAME}`` in a source stands for one of them. A figure
 is ``"3.35 TB/s"``, stated in the device's ``source``, or ``["3.35 TB/s", "another source"]``, in
-which ``{source}`` is the device's.
-``like`` names a device whose figures are taken where the table has none; ``"unknown"`` takes one
-back.
+which ``{source}`` is the device's. ``like`` names a device whose figures are taken where the table
+has none; ``"unknown"`` takes one back.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
 from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -50,7 +48,8 @@ _UNITS: dict[str, str] = {
 _TEXTS = ("name", "vendor", "architecture", "kind", "note", "source", "like")
 _NAMES = ("driver_names", "aliases")
 _KNOWN = (*_UNITS, *_TEXTS, *_NAMES, "link_peers")
-_REQUIRED = ("architecture", "kind", "memory_bandwidth")
+# What a device cannot be without, with an example.
+_REQUIRED = {"architecture": "Hopper", "kind": "cuda", "memory_bandwidth": "3.35 TB/s"}
 
 _QUANTITY = re.compile(r"([+-]?[\d.]+) *([kMGTP]?|[KMGT]i|[mun])(|B|B/s|FLOP/s|op/s|Hz|s|W)")
 _EXPONENTS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
@@ -60,7 +59,6 @@ _SUCH_AS = {
     "": "132", "B": "80 GiB", "B/s": "3.35 TB/s", "FLOP/s": "989.4 TFLOP/s", "op/s": "4.18 Top/s",
     "Hz": "1.98 GHz", "s": "1.5 us", "W": "700 W",
 }  # fmt: skip
-_EXAMPLE_TEXT = {"architecture": "Hopper", "memory_bandwidth": "3.35 TB/s"}
 
 # Integers narrower than 32 bits run as those (packed instructions are not what compilers emit for
 # tensors of bytes); 64 bits take two additions, the second with carry.
@@ -68,7 +66,7 @@ _NARROW = ("bool", "uint8", "int8", "int16")
 _AS_INT32 = "as int32: "
 _TWO_ADDITIONS = "two additions of 32 bits each: "
 
-# By the name of a field with its dots; text as it stands, ``None`` for what is taken back.
+# By the name of a field with its dots: figures, texts, ``None`` for what is taken back.
 _Row = dict[str, Any]
 
 
@@ -166,15 +164,14 @@ def _row(table: Mapping[str, Any], sources: Mapping[str, str], where: _Where) ->
     for field in given:
         if field not in _KNOWN:
             where.wrong(field, f"is no field of a data sheet{_nearest(field, _KNOWN)}")
-    found = {
+    row: _Row = {
         field: _filled(_text(value, field, where), sources, where, field)
         for field, value in given.items() if field in _TEXTS
     }  # fmt: skip
-    stated_in = found.pop("source", where.label)
+    stated_in: str = row.pop("source", where.label)
     sources = {**sources, "source": stated_in}
-    row: _Row = dict(found)
     for field, value in given.items():
-        if value == "unknown" and field not in _TEXTS:
+        if value == "unknown" and (field in _UNITS or field == "link_peers"):
             row[field] = None
         elif field in _NAMES:
             if not isinstance(value, list):
@@ -228,9 +225,9 @@ def _value(quantity: object, field: str, where: _Where) -> float:
 
 
 def _sheet(key: str, row: _Row, where: _Where) -> DeviceSheet:
-    for field in _REQUIRED:
+    for field, example in _REQUIRED.items():
         if row.get(field) is None:
-            where.wrong(field, f'is missing, such as {field} = "{_example(field)}"')
+            where.wrong(field, f'is missing, such as {field} = "{example}"')
     if row["kind"] not in get_args(Kind):
         where.wrong("kind", f"is {row['kind']!r}, not one of {', '.join(get_args(Kind))}")
     figures = {field: value for field, value in row.items() if value is not None}
@@ -273,10 +270,6 @@ def _sheet(key: str, row: _Row, where: _Where) -> DeviceSheet:
         note=row.get("note", ""),
         **single,
     )
-
-
-def _example(field: str) -> str:
-    return _EXAMPLE_TEXT.get(field, "cuda")
 
 
 def _with_integers(rates: dict[str, Figure]) -> dict[str, Figure]:
@@ -332,6 +325,8 @@ def sheet_as_toml(sheet: DeviceSheet, key: str) -> str:
 
 def _quantity(value: float, unit: str) -> str:
     """A figure with its unit and every digit, as ``_value`` reads it."""
+    from decimal import Decimal
+
     if not unit:
         return f"{value:.15g}"
     if unit == "B":
