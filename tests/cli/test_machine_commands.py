@@ -106,7 +106,9 @@ def test_a_sheet_fits_80_columns_and_says_what_predictions_make_of_it(
 
 def test_unknown_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "H1000-SXM"]) == 2
-    assert "no data sheet for 'H1000-SXM'; did you mean H100-SXM" in capsys.readouterr().err
+    assert (
+        "no data sheet for the device 'H1000-SXM'; did you mean H100-SXM" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b'{"traceEvents": []}', b"\x1f\x8bcut"])

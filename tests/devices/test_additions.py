@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,6 @@ from gobrrr import devices
 from gobrrr.cli import main
 from gobrrr.devices import Ceiling, Ceilings, DeviceIdentity, backends, datasheets
 from gobrrr.devices.ceilings import Progress
-from gobrrr.devices.datasheets.sheet import DeviceSheet, Figure
 from trace_writing import WrittenTrace
 
 
@@ -63,24 +61,26 @@ def test_no_backend_for_a_kind() -> None:
         backends.backend_of("abacus")
 
 
-SHEET = DeviceSheet(
-    key="ABACUS-9000", name="Abacus 9000", vendor="Abax", architecture="Beads", kind="cuda",
-    driver_names=("ABAX 9000",),
-    matrix={"float32": Figure(3e12, "leaflet")}, vector={"float32": Figure(1e12, "leaflet")},
-    memory_bytes=Figure(1e9, "leaflet"), memory_bytes_per_s=Figure(5e11, "leaflet"),
-)  # fmt: skip
+SHEET = """
+[ABACUS-9000]
+name = "Abacus 9000"
+vendor = "Abax"
+architecture = "Beads"
+kind = "cuda"
+driver_names = ["ABAX 9000"]
+source = "leaflet"
+memory = "1 GB"
+memory_bandwidth = "500 GB/s"
+matrix.float32 = "3 TFLOP/s"
+vector.float32 = "1 TFLOP/s"
+"""
 
 
 @pytest.fixture
-def with_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = SimpleNamespaceTable(SHEETS=(SHEET,))
+def with_sheet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    table = tmp_path / "abax.toml"
+    table.write_text(SHEET)
     monkeypatch.setattr(datasheets, "TABLES", (*datasheets.TABLES, table))
-
-
-class SimpleNamespaceTable(SimpleNamespace):
-    """Stands for a module, which has a hash too."""
-
-    __hash__ = object.__hash__
 
 
 def test_a_data_sheet(with_sheet: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.cli.parsing import output_path
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.files import write_atomically
 
 if TYPE_CHECKING:
     from gobrrr.devices.ceilings import Ceiling
     from gobrrr.devices.datasheets.sheet import DeviceSheet
 
 DESCRIPTION = """List the device here and the devices whose data sheets gobrrr has. With a name,
-show every figure of that device with its source. Rates are without sparsity."""
+show every figure of that device with its source. Rates are without sparsity. A card of your own
+is a file: start from the nearest one with --toml, and give it to gobrrr predict --device."""
 EXAMPLES = """examples:
   gobrrr devices
   gobrrr devices H100-SXM
   gobrrr devices "NVIDIA H100 80GB HBM3"
+  gobrrr devices H100-SXM --toml my-card.toml
 """
 
 
@@ -28,14 +33,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name",
         nargs="?",
         metavar="NAME",
-        help="a device's key, its full name, or the name that its driver reports",
+        help="a device's key, its full name, the name that its driver reports, or the file of a "
+        "card of your own",
+    )
+    parser.add_argument(
+        "--toml",
+        type=output_path,
+        metavar="FILE",
+        help="write the figures of NAME to a file, from which a card of your own can start",
     )
 
 
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """Prints the list, or one sheet."""
     parsed = parser.parse_args(arguments)
-    if parsed.name is None:
+    if parsed.toml is not None:
+        if parsed.name is None:
+            raise InputError("--toml writes one device: give its name")
+        _write_toml(parsed.name, parsed.toml)
+    elif parsed.name is None:
         _list_all()
     else:
         _show_one(parsed.name)
@@ -69,18 +85,25 @@ def _list_all() -> None:
     print("\n".join(plain_lines(TextTable("", columns, tuple(rows)))))
 
 
+def _write_toml(name: str, path: Path) -> None:
+    from gobrrr.devices.datasheet import named_datasheet
+    from gobrrr.devices.datasheets.sheet_file import sheet_as_toml
+
+    sheet = named_datasheet(name)
+    try:
+        write_atomically(path, sheet_as_toml(sheet, f"my-{sheet.key}").encode())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def _show_one(name: str) -> None:
-    from gobrrr.devices.datasheet import ceilings_of_sheet, closest_devices, find_datasheet
+    from gobrrr.devices.datasheet import ceilings_of_sheet, named_datasheet
     from gobrrr.models.target import clock_gain
     from gobrrr.reports.plain_table import ceiling_lines
     from gobrrr.reports.terminal import options_for
     from gobrrr.timeline.quantities import si
 
-    sheet: DeviceSheet | None = find_datasheet(name)
-    if sheet is None:
-        near = closest_devices(name)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; gobrrr devices lists them"
-        raise InputError(f"no data sheet for {name!r}{hint}")
+    sheet = named_datasheet(name)
     parts = [f"{sheet.name} ({sheet.architecture}, {sheet.kind})"]
     if sheet.memory_bytes is not None:
         parts.append(si(sheet.memory_bytes.value, "B"))

@@ -36,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group = parser.add_argument_group("devices and links")
     group.add_argument(
-        "--device", required=True, metavar="NAME", help="a name that gobrrr devices lists"
+        "--device",
+        required=True,
+        metavar="NAME",
+        help="a name that gobrrr devices lists, or the file of a card of your own (my-card.toml)",
     )
     group.add_argument(
         "--devices", type=positive, required=True, metavar="N", help="number of devices"

@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--trace", metavar="FILE", help="a recorded trace, scaled to the device")
     group.add_argument(
         "--device", action="append", default=[], metavar="NAME",
-        help="a name that gobrrr devices lists, cpu for this CPU (not with --trace), or all; may "
-        "be repeated",
+        help="a name that gobrrr devices lists, the file of a card of your own (my-card.toml), cpu "
+        "for this CPU (not with --trace), or all; may be repeated",
     )  # fmt: skip
     group.add_argument(
         "--ceilings", metavar="FILE", help="with --trace: the traced device's ceilings"
@@ -177,12 +177,11 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Nam
 
 def _devices(names: Sequence[str]) -> list[str]:
     """Keys of the devices; a wrong name is said before anything else is done."""
-    from gobrrr.devices.datasheet import all_datasheets
-    from gobrrr.models.target import HERE, target_device
+    from gobrrr.devices.datasheet import HERE, all_datasheets, named_datasheet
 
     if ALL in names:
         return [sheet.key for sheet in all_datasheets() if sheet.kind != "cpu"]
-    found = [name if name == HERE else target_device(name).key for name in names]
+    found = [name if name == HERE else named_datasheet(name).key for name in names]
     return list(dict.fromkeys(found))
 
 

@@ -1,18 +1,17 @@
 """Figures of a device that cannot all be true, in one sentence.
 
-For what a user writes: a file of ceilings, a data sheet added to the table.
+For what a user writes: a file of ceilings, a card of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, pairwise
-from math import isfinite
 from statistics import median
 
+from gobrrr.devices import datasheets
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.devices.datasheet import all_datasheets
-from gobrrr.devices.datasheets.sheet import DeviceSheet, Figure
+from gobrrr.devices.datasheets.sheet import DeviceSheet
 from gobrrr.timeline.quantities import si
 
 # FLOPs of a multiprocessor (a compute unit, an Xe core) per clock in float32 outside the matrix
@@ -70,33 +69,7 @@ def _of_levels(ceilings: Ceilings) -> Iterator[str]:
 
 def contradiction_of_sheet(sheet: DeviceSheet) -> str | None:
     """What of a data sheet cannot be, as a clause; ``None`` if nothing contradicts."""
-    return next(chain(_not_positive(sheet), _memory(sheet), _clocks(sheet)), None)
-
-
-def _figures(sheet: DeviceSheet) -> Iterator[tuple[str, Figure | None]]:
-    for group, rates in (("matrix", sheet.matrix), ("vector", sheet.vector),
-                         ("interconnect", sheet.interconnect)):  # fmt: skip
-        for name, rate in rates.items():
-            yield f"{group} {name}", rate
-    for cache in sheet.caches:
-        yield f"capacity of {cache.name}", cache.capacity_bytes
-        yield f"bandwidth of {cache.name}", cache.bytes_per_s
-        yield f"usable part of {cache.name}", cache.usable_bytes
-    yield "memory size", sheet.memory_bytes
-    yield "memory bandwidth", sheet.memory_bytes_per_s
-    yield "multiprocessors", sheet.multiprocessors
-    yield "clock", sheet.clock_hz
-    yield "matrix clock", sheet.matrix_clock_hz
-    yield "base clock", sheet.base_clock_hz
-    yield "board power", sheet.board_power_w
-    yield "rate of exp", sheet.exp_per_s
-    yield "fixed cost of a kernel", sheet.kernel_fixed_s
-
-
-def _not_positive(sheet: DeviceSheet) -> Iterator[str]:
-    for name, figure in _figures(sheet):
-        if figure is not None and not (figure.value > 0 and isfinite(figure.value)):
-            yield f"its {name} is {figure.value:g}, not a positive number"
+    return next(chain(_memory(sheet), _clocks(sheet)), None)
 
 
 def _memory(sheet: DeviceSheet) -> Iterator[str]:
@@ -152,7 +125,7 @@ def _clocks(sheet: DeviceSheet) -> Iterator[str]:
 def _float16_per_clock(sheet: DeviceSheet) -> float | None:
     """FLOPs of a multiprocessor per clock on the other devices of its architecture."""
     found = []
-    for other in all_datasheets():
+    for other in datasheets.rows_of(datasheets.TABLES):
         rate, clock = other.matrix.get("float16"), other.matrix_clock_hz or other.clock_hz
         units = other.multiprocessors
         if other.key == sheet.key or other.architecture != sheet.architecture:

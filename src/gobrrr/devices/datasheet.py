@@ -5,10 +5,21 @@ from __future__ import annotations
 import difflib
 import re
 from functools import cache
+from pathlib import Path
 
 from gobrrr.devices import datasheets
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.devices.datasheets.sheet import DeviceSheet, Figure
+from gobrrr.devices.datasheets.sheet_file import read_sheets
+from gobrrr.timeline.errors import InputError
+
+# What names the processor of this machine among devices.
+HERE = "cpu"
+# Names that mean no row of the table.
+_WORDS = (HERE, "all")
+_CARD = ".toml"
+# Cards of the user by their keys, read from their files in this process.
+_cards: dict[str, DeviceSheet] = {}
 
 
 def all_datasheets() -> tuple[DeviceSheet, ...]:
@@ -18,6 +29,8 @@ def all_datasheets() -> tuple[DeviceSheet, ...]:
 
 def find_datasheet(name: str, *, multiprocessors: int | None = None) -> DeviceSheet | None:
     """The row of a device, by its key, its full name, a driver's name or an alias.
+
+    Cards of the user that ``named_datasheet`` has read come first.
 
     Names match whole, without regard to case, spaces, hyphens or "(R)": a laptop part, a slice of
     a GPU ("... MIG 1g.10gb") or a successor is another device, not a close one.
@@ -31,13 +44,63 @@ def find_datasheet(name: str, *, multiprocessors: int | None = None) -> DeviceSh
     Returns:
         ``None`` if no row has the name.
     """
-    rows = _index(datasheets.TABLES).get(_normal(name), ())
+    wanted = _normal(name)
+    own = tuple(card for card in _cards.values() if wanted in map(_normal, _names(card)))
+    rows = own or _index(datasheets.TABLES).get(wanted, ())
     if multiprocessors is None:
         return rows[0] if rows else None
     for row in rows:
         if row.multiprocessors is None or row.multiprocessors.value == multiprocessors:
             return row
     return None
+
+
+def named_datasheet(name: str) -> DeviceSheet:
+    """The row of a device that a user names, or the card in the user's file ``my-card.toml``.
+
+    A card is found under its names from then on.
+
+    Raises:
+        InputError: no row has the name (names the closest ones), a file is wrong (names the field),
+            or what the row says cannot all be true.
+    """
+    # Not at the top: reading a trace needs neither, nor ``statistics``, which this brings.
+    from gobrrr.devices.contradictions import contradiction_of_sheet
+
+    is_file = name.endswith(_CARD)
+    sheet = _read_card(name) if is_file else find_datasheet(name)
+    if sheet is None:
+        close = closest_devices(name)
+        hint = f"; did you mean {', '.join(close)}?" if close else ""
+        raise InputError(
+            f"no data sheet for the device {name!r}{hint} (gobrrr devices lists all; a card of "
+            "your own is a file, my-card.toml)"
+        )
+    wrong = contradiction_of_sheet(sheet)
+    if wrong is not None:
+        which = name if is_file else f"the data sheet of {sheet.key}"
+        raise InputError(f"{which} contradicts itself: {wrong}")
+    if is_file:
+        _cards[sheet.key] = sheet
+    return sheet
+
+
+def _read_card(file: str) -> DeviceSheet:
+    found = read_sheets(Path(file), find_datasheet, label=file)
+    if len(found) != 1:
+        raise InputError(f"{file} has {len(found)} devices, and a card is one: [my-card]")
+    if not re.fullmatch(r"[\w.+-]+", found[0].key):
+        raise InputError(
+            f"{file}: the key {found[0].key!r} has more than letters, digits and - in it: [my-card]"
+        )
+    taken = {*_WORDS, *_index(datasheets.TABLES)}
+    for field, name in (("key", found[0].key), ("name", found[0].name)):
+        if _normal(name) in taken or name.endswith(_CARD):
+            raise InputError(
+                f"{file}: the {field} {name!r} is another device's: give the card its own, such "
+                f"as my-{name}"
+            )
+    return found[0]
 
 
 def closest_devices(name: str, count: int = 3) -> tuple[str, ...]:
@@ -127,14 +190,18 @@ def fixed_cost_unknown(sheet: DeviceSheet) -> str:
 
 
 @cache
-def _index(tables: tuple[datasheets.Table, ...]) -> dict[str, tuple[DeviceSheet, ...]]:
+def _index(tables: tuple[Path, ...]) -> dict[str, tuple[DeviceSheet, ...]]:
     found: dict[str, list[DeviceSheet]] = {}
     for sheet in datasheets.rows_of(tables):
-        for name in (sheet.key, sheet.name, *sheet.driver_names, *sheet.aliases):
+        for name in _names(sheet):
             rows = found.setdefault(_normal(name), [])
             if sheet not in rows:
                 rows.append(sheet)
     return {name: tuple(rows) for name, rows in found.items()}
+
+
+def _names(sheet: DeviceSheet) -> tuple[str, ...]:
+    return (sheet.key, sheet.name, *sheet.driver_names, *sheet.aliases)
 
 
 def _normal(name: str) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.devices.contradictions import contradiction_of_sheet
 from gobrrr.devices.datasheet import (
     all_datasheets,
     ceilings_of_sheet,
-    closest_devices,
     find_datasheet,
     fixed_cost_unknown,
+    named_datasheet,
 )
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 from gobrrr.models.residuals import unmeasured
-from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import time_text
 
 # The shortest kernels of recorded steps take 0.6 us (MI300X), 1.5 us (H100), 1.9 us (MI210) and
@@ -27,9 +25,6 @@ TYPICAL_KERNEL_FIXED_S = 1.5e-6
 # Transformers measured on an RTX 4090 (timm's results, benchmarks/prediction_timm) reach up to
 # 176 TFLOP/s in float16 products, 1.07 times the stated peak of 165.2.
 GEFORCE_CLOCK_GAIN = 1.09
-
-# What names the processor of this machine among devices.
-HERE = "cpu"
 
 
 @dataclass(frozen=True)
@@ -67,20 +62,12 @@ class TargetDevice:
 
 
 def target_device(name: str) -> TargetDevice:
-    """The device of a data-sheet row, by its key, full name, driver's name or alias.
+    """The device of a data-sheet row, by its key, full name, driver's name or alias, or its file.
 
     Raises:
-        InputError: no row has the name (names the closest ones), or the row contradicts itself.
+        InputError: as ``named_datasheet``.
     """
-    sheet = find_datasheet(name)
-    if sheet is None:
-        close = closest_devices(name)
-        hint = f"; did you mean {', '.join(close)}?" if close else ""
-        raise InputError(f"no data sheet for the device {name!r}{hint} (gobrrr devices lists all)")
-    wrong = contradiction_of_sheet(sheet)
-    if wrong is not None:
-        raise InputError(f"the data sheet of {sheet.key} contradicts itself: {wrong}")
-    return target_of_sheet(sheet)
+    return target_of_sheet(named_datasheet(name))
 
 
 def target_of_sheet(sheet: DeviceSheet, ceilings: Ceilings | None = None) -> TargetDevice:

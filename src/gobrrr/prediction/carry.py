@@ -12,14 +12,13 @@ from gobrrr.attribution.device_work import DeviceWork, work_of_kernels
 from gobrrr.attribution.kernel_names import family_of
 from gobrrr.attribution.leaves import COMPUTE_UNMODELLED, MEMORY_UNMODELLED, REGIME_NAMES
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.devices.datasheet import find_datasheet
+from gobrrr.devices.datasheet import HERE, find_datasheet
 from gobrrr.diagnosis.tables import describe_shapes
 from gobrrr.models.carrying import carry_kernel, carry_unknown, work_on
 from gobrrr.models.flags import flags_of_kernels
 from gobrrr.models.retime import retime
 from gobrrr.models.roof import Roof
 from gobrrr.models.target import (
-    HERE,
     TargetDevice,
     target_device,
     target_of_ceilings,

@@ -10,9 +10,10 @@ from itertools import accumulate
 from math import prod
 from operator import mul
 
+from gobrrr.devices.datasheet import HERE
 from gobrrr.models.collectives import Collective, CollectiveTime, Group, HostLink, collective_time
 from gobrrr.models.pipeline_schedule import Schedule
-from gobrrr.models.target import HERE, TargetDevice
+from gobrrr.models.target import TargetDevice
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import CollectiveCall
 from gobrrr.timeline.quantities import prefixed

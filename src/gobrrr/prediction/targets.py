@@ -8,8 +8,9 @@ from math import inf
 
 from gobrrr.devices import load_ceilings
 from gobrrr.devices.allocator import mapped_from_bytes
+from gobrrr.devices.datasheet import HERE
 from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts, host_costs_of
-from gobrrr.models.target import HERE, TargetDevice, target_device, target_of_ceilings
+from gobrrr.models.target import TargetDevice, target_device, target_of_ceilings
 from gobrrr.timeline.errors import InputError
 
 _OF_PROCESSOR = (

@@ -185,15 +185,12 @@ def _written(call: OpCall) -> tuple[TensorSpec, ...] | None:
     return tuple(spec for spec in call.outputs if spec.numel) if call.outputs else None
 
 
-@formula("aten::_scaled_dot_product_flash_attention")
+@formula(
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+)
 def flash(call: OpCall) -> Work:
-    """``(q, k, v, dropout_p, is_causal, ...)``."""
-    return forward_work(call, need(call, 0), need(call, 1), need(call, 2), causal=causal_mask(call))
-
-
-@formula("aten::_scaled_dot_product_flash_attention_for_cpu")
-def flash_cpu(call: OpCall) -> Work:
-    """``(q, k, v, dropout_p, is_causal, attn_mask, scale)``."""
+    """``(q, k, v, dropout_p, is_causal, ...)``, with ``attn_mask`` next on CPUs."""
     return forward_work(
         call, need(call, 0), need(call, 1), need(call, 2), causal=causal_mask(call),
         mask=tensor_at(call, 5),
@@ -232,54 +229,24 @@ def composite(call: OpCall) -> Work:
     )  # fmt: skip
 
 
-@formula("aten::_scaled_dot_product_flash_attention_backward")
-def flash_backward(call: OpCall) -> Work:
-    """``(grad, q, k, v, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, p,
-    is_causal, ...)``.
-    """
-    return _backward(call)
+# Operator -> positions of out, logsumexp and the mask (or bias), after grad, q, k and v.
+_BACKWARD: dict[str, tuple[int, int, int | None]] = {
+    "aten::_scaled_dot_product_flash_attention_backward": (4, 5, None),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (4, 5, 8),
+    "aten::_scaled_dot_product_efficient_attention_backward": (5, 6, 4),
+    "aten::_scaled_dot_product_cudnn_attention_backward": (4, 5, 8),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": (6, 7, 4),
+}
 
 
-@formula("aten::_scaled_dot_product_flash_attention_for_cpu_backward")
-def flash_cpu_backward(call: OpCall) -> Work:
-    """``(grad, q, k, v, out, logsumexp, dropout_p, is_causal, attn_mask, scale)``."""
-    return _backward(call, mask=tensor_at(call, 8))
-
-
-def _backward(call: OpCall, mask: TensorSpec | None = None) -> Work:
+@formula(*_BACKWARD)
+def backward(call: OpCall) -> Work:
+    """``(grad, q, k, v, ...)``, the others where ``_BACKWARD`` says."""
+    out, statistics, mask = _BACKWARD[call.name]
     return backward_work(
-        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 4),
-        tensor_at(call, 5), causal=causal_mask(call), mask=mask, writes=_written(call),
-    )  # fmt: skip
-
-
-@formula("aten::_scaled_dot_product_efficient_attention_backward")
-def efficient_backward(call: OpCall) -> Work:
-    """``(grad, q, k, v, bias, out, logsumexp, seed, offset, p,
-    grad_input_mask, is_causal, ...)``.
-    """
-    return backward_work(
-        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 5),
-        tensor_at(call, 6), causal=causal_mask(call), mask=tensor_at(call, 4),
-        writes=_written(call),
-    )  # fmt: skip
-
-
-@formula("aten::_scaled_dot_product_cudnn_attention_backward")
-def cudnn_backward(call: OpCall) -> Work:
-    """``(grad, q, k, v, out, logsumexp, seed, offset, bias, cu_q, cu_k,
-    max_q, max_k, p, is_causal)``.
-    """
-    return _backward(call, mask=tensor_at(call, 8))
-
-
-@formula("aten::_scaled_dot_product_fused_attention_overrideable_backward")
-def overrideable_backward(call: OpCall) -> Work:
-    """``(grad, q, k, v, bias, mask, out, lse, cu_q, cu_k, max_q, max_k, p, is_causal, ...)``."""
-    return backward_work(
-        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, 6),
-        tensor_at(call, 7), causal=causal_mask(call), mask=tensor_at(call, 4),
-        writes=_written(call),
+        need(call, 0), need(call, 1), need(call, 2), need(call, 3), need(call, out),
+        tensor_at(call, statistics), causal=causal_mask(call),
+        mask=None if mask is None else tensor_at(call, mask), writes=_written(call),
     )  # fmt: skip
 
 

@@ -146,16 +146,8 @@ def cross_entropy(call: OpCall) -> Work:
     )  # fmt: skip
 
 
-@formula(*qualified("nll_loss nll_loss_nd nll_loss2d"), composite=True)
-def nll(call: OpCall) -> Work:
-    """As ``nll_loss_forward``."""
-    return nll_loss(call)
-
-
-@formula("aten::embedding_bag", composite=True)
-def embedding_bag_composite(call: OpCall) -> Work:
-    """As ``_embedding_bag``."""
-    return embedding_bag(call)
+add_formula(qualified("nll_loss nll_loss_nd nll_loss2d"), nll_loss, composite=True)
+add_formula(qualified("embedding_bag"), embedding_bag, composite=True)
 
 
 @formula("aten::cosine_similarity", "aten::pairwise_distance", composite=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gobrrr.timeline.ops import VALUES_IN_ELEMENT, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
-from gobrrr.work.registry import formula
+from gobrrr.work.registry import formula, mark_composite
 from gobrrr.work.sparse import sparse_product
 from gobrrr.work.traffic import (
     account,
@@ -151,16 +151,13 @@ def _addend(call: OpCall, spec: TensorSpec) -> tuple[TensorSpec, ...]:
 # Composite and fused linear layers
 
 
-@formula("aten::linear", composite=True, fusion=Role.CONTRACTION)
+@formula("aten::linear", "aten::mkldnn_linear", fusion=Role.CONTRACTION)
 def linear(call: OpCall) -> Work:
-    """``input (..., k) @ weight (n, k).T + bias``."""
+    """``input (..., k) @ weight (n, k).T + bias``; in oneDNN too."""
     return linear_work(call, need(call, 0), need(call, 1), tensor_at(call, 2), 3)
 
 
-@formula("aten::mkldnn_linear", fusion=Role.CONTRACTION)
-def mkldnn_linear(call: OpCall) -> Work:
-    """As ``linear``, in oneDNN."""
-    return linear_work(call, need(call, 0), need(call, 1), tensor_at(call, 2), 3)
+mark_composite(("aten::linear",))
 
 
 @formula("mkldnn::_linear_pointwise", "mkl::_mkl_linear")

@@ -6,7 +6,7 @@ from math import ceil, prod
 
 from gobrrr.timeline.ops import Arg, OpCall, TensorSpec
 from gobrrr.work.estimate import Work
-from gobrrr.work.registry import formula, qualified
+from gobrrr.work.registry import add_formula, formula, qualified
 from gobrrr.work.traffic import (
     account,
     arithmetic_dtype,
@@ -363,10 +363,7 @@ def scalar(call: OpCall) -> Work:
     return moved([TensorSpec((), x.dtype)], [])
 
 
-@formula("aten::item", "aten::is_nonzero", composite=True)
-def item(call: OpCall) -> Work:
-    """As ``_local_scalar_dense``."""
-    return scalar(call)
+add_formula(qualified("item is_nonzero"), scalar, composite=True)
 
 
 # Of more inputs Inductor copies each into place (``config.max_pointwise_cat_inputs``).

@@ -8,9 +8,12 @@ n^3, 25 n^3) and figure 8.6.1 (SVD: 4 m n^2 - 4/3 n^3, 14 m n^2 + 8 n^3 with thi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
-from gobrrr.work.registry import formula, qualified
+from gobrrr.work.registry import add_formula, formula, qualified
 from gobrrr.work.traffic import account, need, product, results
 from gobrrr.work.traits import describe
 
@@ -48,26 +51,27 @@ def _sides(spec: TensorSpec) -> tuple[int, int]:
     return max(m, n), min(m, n)
 
 
-@formula(*qualified("linalg_cholesky_ex cholesky"))
-def cholesky(call: OpCall) -> Work:
-    """n^3 / 3."""
-    n = need(call, 0).shape[-1]
-    return _work(call, n**3 / 3)
+# FLOPs of one matrix of m by n, the longer side first.
+_OF_SIDES: dict[str, Callable[[float, float], float]] = {
+    "linalg_cholesky_ex cholesky": lambda m, n: n**3 / 3,
+    "linalg_lu_factor_ex linalg_lu linalg_ldl_factor_ex _linalg_det _linalg_slogdet":
+        lambda m, n: m * n**2 - n**3 / 3,
+    # LU and two triangular inverses.
+    "linalg_inv_ex inverse": lambda m, n: 2 * n**3,
+    "cholesky_inverse": lambda m, n: 2 / 3 * n**3,
+    "linalg_eig": lambda m, n: 25 * n**3,
+    "_linalg_eigvals": lambda m, n: 10 * n**3,
+    # At least the products of a Taylor polynomial of degree 18 (Bader, Blanes, Casas 2019).
+    "linalg_matrix_exp": lambda m, n: PRODUCTS_OF_EXPONENTIAL * 2 * n**3,
+}  # fmt: skip
 
 
-@formula(*qualified("linalg_lu_factor_ex linalg_lu linalg_ldl_factor_ex _linalg_det "
-                    "_linalg_slogdet"))  # fmt: skip
-def lu(call: OpCall) -> Work:
-    """2/3 n^3 of a square matrix; m n^2 - n^3 / 3 of m by n."""
-    m, n = _sides(need(call, 0))
-    return _work(call, m * n**2 - n**3 / 3)
+def _of_sides(call: OpCall, flops: Callable[[float, float], float]) -> Work:
+    return _work(call, flops(*_sides(need(call, 0))))
 
 
-@formula(*qualified("linalg_inv_ex inverse cholesky_inverse"))
-def inverse(call: OpCall) -> Work:
-    """LU and two triangular inverses, 2 n^3; from a Cholesky factor 2/3 n^3."""
-    n = need(call, 0).shape[-1]
-    return _work(call, (2 / 3 if "cholesky" in call.name else 2) * n**3)
+for _names, _flops in _OF_SIDES.items():
+    add_formula(qualified(_names), partial(_of_sides, flops=_flops))
 
 
 @formula("aten::_linalg_solve_ex")
@@ -131,13 +135,6 @@ def eigh(call: OpCall) -> Work:
     return _work(call, (9 if vectors else 4 / 3) * n**3)
 
 
-@formula(*qualified("linalg_eig _linalg_eigvals"))
-def eig(call: OpCall) -> Work:
-    """25 n^3 with vectors, 10 n^3 without."""
-    n = need(call, 0).shape[-1]
-    return _work(call, (10 if "eigvals" in call.name else 25) * n**3)
-
-
 @formula("aten::_linalg_svd", "aten::linalg_svd")
 def svd(call: OpCall) -> Work:
     """``(A, full_matrices, compute_uv)``."""
@@ -176,13 +173,6 @@ def is_hermitian(call: OpCall) -> bool:
 def check_errors(call: OpCall) -> Work:
     """``(info, ...)``: the error codes are read."""
     return account([need(call, 0)], dtype="int32", op_class="other")
-
-
-@formula("aten::linalg_matrix_exp")
-def matrix_exp(call: OpCall) -> Work:
-    """At least the 5 products of a Taylor polynomial of degree 18 (Bader, Blanes, Casas 2019)."""
-    n = need(call, 0).shape[-1]
-    return _work(call, PRODUCTS_OF_EXPONENTIAL * 2 * n**3)
 
 
 @formula("aten::linalg_cross")

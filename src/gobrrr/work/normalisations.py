@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.contractions import output_mask
 from gobrrr.work.estimate import Work
-from gobrrr.work.registry import formula
+from gobrrr.work.registry import add_formula, formula, qualified
 from gobrrr.work.traffic import (
     account,
     arithmetic_dtype,
@@ -78,22 +78,10 @@ def softmax(call: OpCall) -> Work:
     return _softmax(call, 3, 4 + FUNCTION, DIVIDE, logarithm=False)
 
 
-@formula("aten::softmax", "aten::special_softmax", composite=True)
-def softmax_composite(call: OpCall) -> Work:
-    """As ``_softmax``."""
-    return softmax(call)
-
-
 @formula("aten::_log_softmax")
 def log_softmax(call: OpCall) -> Work:
     """Per element: maximum, subtraction, exp, sum, subtraction of the row's log."""
     return _softmax(call, 3, 4 + FUNCTION, FUNCTION + 1, logarithm=True)
-
-
-@formula("aten::log_softmax", "aten::special_log_softmax", composite=True)
-def log_softmax_composite(call: OpCall) -> Work:
-    """As ``_log_softmax``."""
-    return log_softmax(call)
 
 
 @formula("aten::_softmax_backward_data")
@@ -138,12 +126,6 @@ def layer_norm(call: OpCall) -> Work:
         [x, weight, bias], outputs, vector=float(x.numel * (5 + affine) + rows * (4 + RSQRT)),
         special=0.0, dtype=x.dtype,
     )  # fmt: skip
-
-
-@formula("aten::layer_norm", composite=True)
-def layer_norm_composite(call: OpCall) -> Work:
-    """As ``native_layer_norm``."""
-    return layer_norm(call)
 
 
 @formula("aten::native_layer_norm_backward")
@@ -226,6 +208,10 @@ def _trailing_rows(shape_at: int) -> SpaceOf:
 
     return rows
 
+
+add_formula(qualified("softmax special_softmax"), softmax, composite=True)
+add_formula(qualified("log_softmax special_log_softmax"), log_softmax, composite=True)
+add_formula(qualified("layer_norm"), layer_norm, composite=True)
 
 describe(
     "_softmax _log_softmax _safe_softmax softmax log_softmax",

@@ -279,10 +279,7 @@ def grid_sampler(call: OpCall) -> Work:
     return _work([read, grid], out, float(flops))
 
 
-@formula("aten::grid_sampler", composite=True)
-def grid_sampler_composite(call: OpCall) -> Work:
-    """As ``grid_sampler_2d`` and ``_3d``."""
-    return grid_sampler(call)
+add_formula(qualified("grid_sampler"), grid_sampler, composite=True)
 
 
 @formula(

@@ -1,64 +1,33 @@
-"""The data-sheet table: one file per vendor or generation, one row per device.
+"""The data sheets: a TOML file for each vendor or kind, a table for each device.
 
-A new device is one row in one of these files; a new file is one line in ``TABLES``.
+``sheet_file`` has the format. A new device is one table in one of these files; a new file is one
+line in ``TABLES``.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
-from typing import Protocol
+from pathlib import Path
 
-from gobrrr.devices.datasheets import (
-    amd,
-    apple,
-    cpus,
-    intel,
-    nvidia_datacenter,
-    nvidia_export,
-    nvidia_geforce,
-    nvidia_hopper_blackwell,
-    nvidia_more_cards,
-    nvidia_workstation,
-    xla,
-)
-from gobrrr.devices.datasheets.base_clocks import BASE_CLOCK_HZ
-from gobrrr.devices.datasheets.board_power import BOARD_POWER_W
 from gobrrr.devices.datasheets.sheet import DeviceSheet
+from gobrrr.devices.datasheets.sheet_file import read_sheets
 
+_HERE = Path(__file__).parent
 
-class Table(Protocol):
-    """One file of rows. A module with this name is one."""
-
-    @property
-    def SHEETS(self) -> tuple[DeviceSheet, ...]:  # noqa: N802 - a module's constant
-        """Its rows."""
-
-
-TABLES: tuple[Table, ...] = (
-    nvidia_datacenter,
-    nvidia_hopper_blackwell,
-    nvidia_workstation,
-    nvidia_more_cards,
-    nvidia_geforce,
-    nvidia_export,
-    amd,
-    intel,
-    xla,
-    apple,
-    cpus,
+TABLES: tuple[Path, ...] = (
+    _HERE / "nvidia.toml",
+    _HERE / "amd.toml",
+    _HERE / "intel.toml",
+    _HERE / "xla.toml",
+    _HERE / "apple.toml",
+    _HERE / "cpus.toml",
 )
 
 
 @cache
-def rows_of(tables: tuple[Table, ...]) -> tuple[DeviceSheet, ...]:
-    """All rows in the order of the tables, with power and base clock where a row has none."""
-    return tuple(
-        replace(
-            sheet,
-            board_power_w=sheet.board_power_w or BOARD_POWER_W.get(sheet.key),
-            base_clock_hz=sheet.base_clock_hz or BASE_CLOCK_HZ.get(sheet.key),
-        )
-        for table in tables
-        for sheet in table.SHEETS
-    )
+def rows_of(tables: tuple[Path, ...]) -> tuple[DeviceSheet, ...]:
+    """The rows of files, read once."""
+    rows: list[DeviceSheet] = []
+    for table in tables:
+        rows += read_sheets(table, {sheet.key: sheet for sheet in rows}.get)
+    return tuple(rows)

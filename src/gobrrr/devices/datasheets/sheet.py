@@ -8,10 +8,6 @@ from typing import Literal
 
 Kind = Literal["cuda", "hip", "xpu", "hpu", "mps", "xla", "cpu"]
 
-TERA = 1e12
-GIGA = 1e9
-MIB = 1024**2
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -67,13 +63,14 @@ class DeviceSheet:
         multiprocessors: SMs, compute units, Xe cores.
         clock_hz: the clock behind ``vector``.
         matrix_clock_hz: the clock behind ``matrix``, where it is another.
-        base_clock_hz: the clock under any load within the board's power (``base_clocks``);
-            ``None`` where the vendor states the boost clock alone.
+        base_clock_hz: the clock that it keeps under any load within the board's power; ``None``
+            where the vendor states the boost clock alone.
         interconnect: bytes/s, both directions together, by ``nvlink``, ``xgmi``, ``pcie``...
         link_peers: how many other devices its own link (not PCIe) is wired to: 1 for a bridge of
             two, 7 in a mesh of eight; ``None`` where a switch connects all of a host alike.
         kernel_fixed_s: time of the shortest kernel seen; ``None`` where none is published.
-        board_power_w: what the board may draw (``board_power``); ``None`` where it is not stated.
+        board_power_w: what the board may draw (TDP, or the maximum of the board; for a part of a
+            card its share); ``None`` where it is not stated or varies between products.
         note: what a reader must know, such as that PyTorch sees half a card.
     """
 
@@ -99,13 +96,3 @@ class DeviceSheet:
     kernel_fixed_s: Figure | None = None
     note: str = ""
     board_power_w: Figure | None = None
-
-
-def tera(source: str, /, **values: float) -> dict[str, Figure]:
-    """Figures given in 10**12 per second, all from one source."""
-    return {name: Figure(float(round(value * TERA)), source) for name, value in values.items()}
-
-
-def giga(source: str, /, **values: float) -> dict[str, Figure]:
-    """Figures given in 10**9 per second, all from one source."""
-    return {name: Figure(float(round(value * GIGA)), source) for name, value in values.items()}
