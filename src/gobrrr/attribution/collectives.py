@@ -268,7 +268,8 @@ def _figures(
         wait = tuple(beyond.mean(axis=1).tolist())
         skew = float(beyond.max(axis=0).mean())
         # In most calls, and after all others: equal ones have none.
-        often = np.bincount(came_last[beyond.max(axis=0) > 0], minlength=1)
+        alone = ((beyond == beyond.min(axis=0)).sum(axis=0) == 1) & (beyond.max(axis=0) > 0)
+        often = np.bincount(came_last[alone], minlength=1)
         if often.max() > 0.5 * len(came_last):
             last = ranks[int(often.argmax())]
         transfer = float(table.min(axis=0).mean()) if complete else None

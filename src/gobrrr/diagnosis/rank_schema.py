@@ -88,7 +88,8 @@ class JobRecord(Record, kw_only=True):
     that nothing is attached to where these tell it;
     ``busier_s`` is by how much it is busy longer in all, without what something else on its machine
     took. ``mean`` and ``longest`` are the split of the mean rank and of the one that is busy
-    longest. ``clock_residual_s``: how well the ranks' clocks agree at the ends of collectives.
+    longest, ``longest_rank`` (``None``: all are as busy). ``clock_residual_s``: how well the ranks'
+    clocks agree at the ends of collectives.
     ``clocks_apart`` are ranks of other hosts, whose clock could not be compared with the first's.
     ``missing`` says why ranks are not in it, ``ended`` how the scripts of ranks that are in it
     failed before all was measured. ``same_steps``: whether all measured the same ones; if not,
