@@ -41,7 +41,7 @@ class RankRow(Record, kw_only=True):
 
 
 class CollectiveRow(Record, kw_only=True):
-    """One kind of collective (name, bytes, group).
+    """One kind of collective (name, bytes, group); of ``ranks`` one alone may be unknown.
 
     ``calls``, ``time_s``, ``exposed_s`` (no other kernel beside it) and ``overlapped_s`` are per
     step, means over ``ranks``; ``transfer_s`` and ``skew_s`` (how long the first waits for the
@@ -51,7 +51,7 @@ class CollectiveRow(Record, kw_only=True):
     name: str
     bytes: int | None
     group_size: int | None
-    ranks: list[int]
+    ranks: list[int | None]
     calls: float
     time_s: float
     exposed_s: float
