@@ -147,6 +147,17 @@ def test_without_a_step_that_can_be_there_is_no_verdict(tmp_path):
         diagnose_trace(made.write(tmp_path))
 
 
+@pytest.mark.parametrize(("took_us", "believed"), [(140, True), (70, False)])
+def test_products_at_twice_the_peak_allow_no_verdict(tmp_path, took_us, believed):
+    # 2 * 4096^3 FLOPs = 137 GFLOP need 139 us at the 989 TFLOP/s of the data sheet.
+    made, kernels = recording()
+    for event in kernels.values():
+        event["dur"] = took_us
+    found, said = told(made, tmp_path)
+    assert (found.regime is not None) is believed
+    assert ("where the data sheet's peak needs" in said) is not believed
+
+
 def test_marks_of_micro_batches_are_joined_to_training_steps(tmp_path):
     made, _ = recording(steps=8, optimizers=(3, 7))
     found, said = told(made, tmp_path)
