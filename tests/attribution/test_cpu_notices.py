@@ -16,7 +16,9 @@ from gobrrr.capture.measurements import Measurements
 from gobrrr.devices.ceilings import Ceilings
 
 
-def notices(recorded: tuple[object, ...], others: tuple[object, ...], matched: float) -> list[str]:
+def notices(
+    recorded: tuple[object, ...], others: tuple[object, ...], matched: float, faults: float = 0.0
+) -> list[str]:
     analysis = SimpleNamespace(
         capture=SimpleNamespace(
             recorded=recorded,
@@ -25,13 +27,20 @@ def notices(recorded: tuple[object, ...], others: tuple[object, ...], matched: f
         ),
         result=SimpleNamespace(other_kernels=others),
         fixed=SimpleNamespace(estimated=0),
+        page_faults=faults,
     )
-    measured = SimpleNamespace(notices=[], load_notices=[])
+    kind = SimpleNamespace(fault_ns=None)
+    measured = SimpleNamespace(notices=[], load_notices=[], kind=kind)
     return _notices(cast("Any", measured), cast("Any", analysis), Ceilings("a processor", {}, ()))
 
 
 def test_a_step_without_ops_is_said_to_have_none() -> None:
     assert notices((), (), 0.0) == ["The step ran no PyTorch op."]
+
+
+def test_page_faults_of_unknown_cost_are_said_to_count_elsewhere() -> None:
+    (said,) = notices((object(),), (), 1.0, faults=12.0)
+    assert said.startswith("What a page fault costs is not known here: 12 of each step count in")
 
 
 def test_ops_that_other_steps_ran_are_not_forgotten() -> None:

@@ -215,6 +215,46 @@ def test_float32_is_named_where_a_processor_has_no_instructions_for_bfloat16(
     assert says in said if says else "float32" not in said
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype", "rate", "says"),
+    [
+        ("trace", "float32", 5e13, "tf32 if it is not on, at 8.00x"),
+        ("script", "float32", 5e13, "tf32, at 8.00x"),
+        ("trace", "float32", 2e14, None),
+        ("script", "tf32", 5e13, None),
+    ],
+    ids=["a trace does not say", "off", "faster than float32 can be", "named"],
+)
+def test_tf32_is_advised_where_it_may_be_off(made, data, kind, dtype, rate, says):
+    diagnosis, (row, *_) = made({"compute.matrix.roof": 1.0}), load(data / "training.json").ops
+    diagnosis.mfu_dtype, diagnosis.source = "float32", {"kind": kind}
+    diagnosis.device.ceilings = [
+        Ceiling(name=f"matrix.{name}", value=value, unit="FLOP/s", how="datasheet", source="")
+        for name, value in (("float32", 6e13), ("tf32", 4.8e14))
+    ]
+    diagnosis.ops = [replace(row, regime="compute", unit="matrix", dtype=dtype, flops_per_s=rate)]
+    said = remedy_of(diagnosis, "compute")
+    assert says in said if says else "tf32" not in said
+
+
+@pytest.mark.parametrize(("second_s", "first"), [(0.29, True), (0.3, False)])
+def test_one_of_equals_has_not_the_most_below_its_ceiling(made, data, second_s, first):
+    diagnosis, (row, *_) = made({"compute.matrix.below": 1.0}), load(data / "training.json").ops
+    row = replace(row, regime="compute", page_faults_s=0.0)
+    diagnosis.ops = [
+        replace(row, shapes=f"({i},8)", time_s=time_s, kernel_s=time_s, below_s=below_s)
+        for i, (time_s, below_s) in enumerate([(0.4, 0.0), (0.3, 0.3), (0.3, second_s)])
+    ]
+    assert ("the most time below the ceiling is in" in verdict_of(diagnosis)) is first
+
+
+def test_what_an_op_has_of_another_level_is_not_told_as_its_level(made, data):
+    diagnosis = made({"memory.device.below": 0.64, "compute.vector.below": 0.36})
+    row = load(data / "training.json").ops[0]
+    diagnosis.ops = [replace(row, regime="memory", time_s=0.69, kernel_s=0.69, below_s=None)]
+    assert "alone takes 64 % of the step" in verdict_of(diagnosis)
+
+
 def fusion(saved_s):
     return Finding(
         fix="fusion", because="", title="Fuse",

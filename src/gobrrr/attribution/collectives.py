@@ -40,7 +40,8 @@ class CollectiveFigures:
         bytes_moved: the larger of what goes in and comes out, of an all-to-all among several
             ranks the mean over its calls; ``None`` if not recorded.
         group_size: how many ranks take part; ``None`` if not recorded.
-        ranks: those present that take part; the tuples below are in this order.
+        ranks: those present that take part (``None``: a recording that does not say its own); the
+            tuples below are in this order.
         calls: per step, the mean over the ranks.
         matched: whether some step has the same calls on all of ``ranks``. If not, or with one
             rank alone, what depends on comparing them is ``None``.
@@ -60,7 +61,7 @@ class CollectiveFigures:
     name: str
     bytes_moved: int | None
     group_size: int | None
-    ranks: tuple[int, ...]
+    ranks: tuple[int | None, ...]
     calls: float
     matched: bool
     complete: bool
@@ -112,7 +113,7 @@ _Calls = dict[str | int, list[int]]
 def match_collectives(
     timelines: Sequence[Timeline],
     found: Sequence[Exposure],
-    ranks: Sequence[int],
+    ranks: Sequence[int | None],
     all_present: bool,
     *,
     clocks: Sequence[int] | None = None,
@@ -239,7 +240,7 @@ def _figures(
     timelines: Sequence[Timeline],
     durations: Sequence[NDArray[np.int64]],
     found: Sequence[Exposure],
-    ranks: Sequence[int],
+    ranks: Sequence[int | None],
     all_present: bool,
     matched: Sequence[Matched],
     clocks: Sequence[int] | None,
@@ -268,7 +269,8 @@ def _figures(
         wait = tuple(beyond.mean(axis=1).tolist())
         skew = float(beyond.max(axis=0).mean())
         # In most calls, and after all others: equal ones have none.
-        often = np.bincount(came_last[beyond.max(axis=0) > 0], minlength=1)
+        alone = ((beyond == beyond.min(axis=0)).sum(axis=0) == 1) & (beyond.max(axis=0) > 0)
+        often = np.bincount(came_last[alone], minlength=1)
         if often.max() > 0.5 * len(came_last):
             last = ranks[int(often.argmax())]
         transfer = float(table.min(axis=0).mean()) if complete else None

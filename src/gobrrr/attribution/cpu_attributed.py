@@ -45,7 +45,7 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import Device, HostKind, KernelKind, Kernels, Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
-from gobrrr.timeline.quantities import percent
+from gobrrr.timeline.quantities import count, percent
 from gobrrr.work.estimate import Work
 
 TRAILING = "(after the last op)"
@@ -122,7 +122,7 @@ def attributed_lane(
     idle: Sequence[IdleGap],
 ) -> Attributed:
     """A CPU step, attributed, wherever it came from; ``works`` are those of the recorded ops."""
-    rank = capture.timeline.rank or 0
+    rank = capture.timeline.rank
     network = exposure_of(capture, result, slept_for(capture, result))
     return Attributed(
         device=capture.timeline.device,
@@ -294,6 +294,12 @@ def _notices(measured: Measurements, analysis: CpuAnalysis, ceilings: Ceilings) 
             "may be unsafe, so a simpler one of its kind was timed instead."
             if names
             else f"The fixed cost of {ops} is estimated: none of its kind could be timed."
+        )
+    priced = ceilings.value("page_fault") is not None or measured.kind.fault_ns is not None
+    if analysis.page_faults and not priced:
+        notices.append(
+            f"What a page fault costs is not known here: {count(analysis.page_faults)} of each "
+            "step count in the kernels that they happen in."
         )
     kinds = analysis.capture.timeline.host.kind
     if (kinds == HostKind.COMPILATION).any():

@@ -113,6 +113,7 @@ def attribute_measurements(
         works, calls, faults = works_of_mean_step(recorded, works, kind)
     faults = faults_of_timed_steps(faults, kind.page_faults, calls)
     step_faults = faults_of_step(faults, calls)
+    # Of unknown cost they are a part of the kernels that they happen in, which is said.
     fault_ns = (ceilings.value("page_fault") or 0.0) * 1e9
     if kind.fault_ns is not None:
         # What these steps themselves tell, less what giving the page back takes of it.

@@ -108,7 +108,7 @@ def attributed_device(
         counters=_counters(timeline, found),
         device_time=found.device_time,
         collectives=match_collectives(
-            [timeline], [exposure_of_device(found)], [timeline.rank or 0], False
+            [timeline], [exposure_of_device(found)], [timeline.rank], False
         )[0],
         concurrent=work_on_others(timeline),
         notices=(

@@ -47,8 +47,10 @@ def device_time(timeline: Timeline) -> DeviceTimeNs | None:
     exposed_collectives = intervals.difference(collectives, compute)
     first_two = intervals.merge(compute, collectives)
     exposed_copies = intervals.difference(copies, first_two)
+    # Steps that were left out between others are in no window.
+    apart = int((timeline.steps[1:, 0] - timeline.steps[:-1, 1]).sum())
     return DeviceTimeNs(
-        window_ns=int(kernels.end_ns.max() - kernels.start_ns.min()),
+        window_ns=int(kernels.end_ns.max() - kernels.start_ns.min()) - apart,
         busy_ns=intervals.merge(first_two, copies).total,
         compute_kernels_ns=compute.total,
         collectives_ns=collectives.total,

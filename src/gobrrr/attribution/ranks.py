@@ -98,9 +98,14 @@ def evidence_of(timeline: Timeline, found: DeviceAttribution) -> RankEvidence:
 def compare_evidence(
     evidence: Sequence[RankEvidence], missing: Sequence[int] = ()
 ) -> RankComparison:
-    """``compare_ranks`` of what is known of each rank, sorted by rank."""
+    """``compare_ranks`` of what is known of each rank, sorted by rank.
+
+    Raises ValueError if a timeline has no rank.
+    """
     timelines = [each.timeline for each in evidence]
-    ranks = [timeline.rank or 0 for timeline in timelines]
+    ranks = [timeline.rank for timeline in timelines if timeline.rank is not None]
+    if len(ranks) < len(timelines):
+        raise ValueError("a timeline of several has no rank")
     figures, matched = match_collectives(
         timelines, [each.exposure for each in evidence], ranks, not missing
     )

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import numpy as np
 
 from gobrrr.capture.open_ranges import end_with_profiler
+from gobrrr.capture.record_repairs import sound_steps
 from gobrrr.capture.recorded_timeline import step_marks
 from gobrrr.capture.records import refuse_senseless_steps
-from gobrrr.capture.trace_steps import MARKED
+from gobrrr.capture.trace_steps import MARKED, training_steps
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.backend import Backend, DriverCalls, StepProfiler, StepTimer
 from gobrrr.devices.backends import gpu_in_use
@@ -241,18 +242,23 @@ def steps_of_device(timeline: Timeline) -> Timeline:
     That is so where the host ran ahead by a step or more: most kernel time then lies outside the
     window of the code that launched it. The others stay as they are marked.
 
-    Raises InputError where a step begins or ends at a time that is not the recording's.
+    Marks of a part of a training step are joined, and steps in doubt left out.
+
+    Raises InputError where a step begins or ends at a time that is not the recording's, and where
+    no step is left that can be.
     """
     refuse_senseless_steps(timeline)
-    kernels, marks = timeline.kernels, step_marks(timeline)
+    joined = training_steps(timeline)
+    marks = step_marks(timeline) if joined is timeline else joined.steps[:, 0]
+    timeline, kernels = joined, joined.kernels
     if timeline.steps_how != MARKED or not len(kernels):
-        return timeline
+        return sound_steps(timeline)
     rows = np.flatnonzero(kernels.launch >= 0)
     launched = np.searchsorted(marks, timeline.host.start_ns[kernels.launch[rows]], side="right")
     ran = np.searchsorted(marks, kernels.start_ns[rows], side="right")
     took = (kernels.end_ns - kernels.start_ns)[rows]
     if took[launched != ran].sum() <= took[launched == ran].sum():
-        return timeline
+        return sound_steps(timeline)
     if len(marks) < LEAST_DIVIDED:
         return replace(timeline, notices=(*timeline.notices, TOO_FEW_TO_DIVIDE))
     found = _between(marks, timeline)

@@ -37,6 +37,8 @@ OUTSIDE_NS = 1_000_000_000
 _OVERLAP_NS = 5_000
 # What the clocks of host and device may differ by without a word.
 _CLOCKS_NS = 2_000
+# A kernel that never takes less takes no time in whole microseconds either.
+_NEVER_CUT_NS = 10_000
 # Of a graph's kernels: a replay that has fewer is of another graph.
 _REPLAYED = 0.7
 _REMEDY = {
@@ -66,27 +68,49 @@ def check_records(
     calls = calls[~_captured(host, names)[calls]]
     linked = np.flatnonzero(kernels.launch >= 0)
     begun = host.start_ns[kernels.launch[linked]]
-    low, high = _range_of(host)
-    outside = np.zeros(len(kernels), bool)
-    if low is not None and high is not None:
-        outside = (kernels.start_ns < low - OUTSIDE_NS) | (kernels.start_ns > high + OUTSIDE_NS)
-        outside |= (kernels.start_ns <= 0) & (low > 0)
+    outside = outside_recording(host, kernels)
     early = (kernels.start_ns[linked] + ROUNDING_NS < begun) & ~outside[linked]
-    # Whole microseconds (PyTorch up to 2.2) cut what is shorter off.
-    exact = bool((kernels.start_ns % 1000).any())
-    empty = (kernels.kind == KernelKind.KERNEL) & (kernels.end_ns <= kernels.start_ns)
+    lost = calls[~answered[calls]]
+    few = len(lost) <= WORTH_SAYING * len(calls)
     return Records(
         launches=len(calls),
         kernels=len(kernels),
-        without_record=int((~answered[calls]).sum()),
+        without_record=len(lost),
         without_launch=int(_unlaunched(kernels).sum()) if len(calls) else 0,
         before_launch=int(early.sum()),
         outside=int(outside.sum()),
-        empty=int(empty.sum()) if exact else 0,
+        empty=int((empty_kernels(kernels) & ~outside).sum()),
         disordered=_disordered(host, kernels),
         lost_nodes=_lost_nodes(host, kernels, names, steps),
         ahead_ns=ahead_ns,
+        doubtful_ns=() if few else tuple(host.start_ns[lost].tolist()),
     )
+
+
+def outside_recording(host: HostSpans, kernels: Kernels) -> NDArray[np.bool_]:
+    """Kernels at a time that is not the recording's."""
+    low, high = _range_of(host)
+    if low is None or high is None:
+        return np.zeros(len(kernels), bool)
+    far = (kernels.start_ns < low - OUTSIDE_NS) | (kernels.start_ns > high + OUTSIDE_NS)
+    unset = (kernels.start_ns <= 0) & (kernels.end_ns <= kernels.start_ns) & (low > 0)
+    return np.asarray(far | unset)
+
+
+def empty_kernels(kernels: Kernels) -> NDArray[np.bool_]:
+    """Kernels that take no time.
+
+    Whole microseconds (PyTorch up to 2.2) cut what is shorter off: there it is none of those whose
+    name also takes little.
+    """
+    took = kernels.end_ns - kernels.start_ns
+    empty = (kernels.kind == KernelKind.KERNEL) & (took <= 0)
+    if not empty.any() or (kernels.start_ns % 1000).any():
+        return np.asarray(empty)
+    least = np.full(int(kernels.name.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(least, kernels.name[took > 0], took[took > 0])
+    shortest = least[kernels.name]
+    return np.asarray(empty & (shortest >= _NEVER_CUT_NS) & (shortest < np.iinfo(np.int64).max))
 
 
 def clock_ahead_ns(host: HostSpans, kernels: Kernels, names: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture import trace_link
+from gobrrr.capture.record_repairs import repaired
 from gobrrr.capture.records import check_records, clock_ahead_ns, notices_of
 from gobrrr.capture.trace_args import parse_call
 from gobrrr.capture.trace_collectives import find_collectives, moved_bytes
@@ -100,6 +101,8 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         kernels = replace(
             kernels, start_ns=kernels.start_ns - ahead_ns, end_ns=kernels.end_ns - ahead_ns
         )
+    recorded_kernels, mended = kernels, repaired(spans, kernels)
+    kernels = mended.kernels
     step_thread = _step_thread(spans, names)
     steps = find_steps(spans, kernels, names, step_thread)
     if len(kernels) + len(spans) and not np.ptp(steps.windows):
@@ -108,13 +111,12 @@ def read(path: str | os.PathLike[str]) -> Timeline:
     kernels = replace(kernels, twin=repeated_by(kernels))
     answered = np.isin(host.column("correlation"), correlations)
     answered[launch[launch >= 0]] = True
-    records = (
-        check_records(spans, kernels, names, answered, steps.windows, ahead_ns)
-        if len(kernels)
-        else None
-    )
+    records = None
+    if len(kernels):
+        records = check_records(spans, recorded_kernels, names, answered, steps.windows, ahead_ns)
+        records = replace(records, doubtful_ns=(*records.doubtful_ns, *mended.doubtful_ns))
     ran_on = _device_of_kernels(columns, texts)
-    notices += notices_of(records, ran_on.kind)
+    notices += [*notices_of(records, ran_on.kind), *mended.notices]
     early = kernels.twin >= 0
     if early.any():
         took = time_text(float((kernels.end_ns - kernels.start_ns)[early].sum()) * 1e-9)

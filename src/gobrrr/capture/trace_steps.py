@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.capture.trace_names import OPTIMIZER_STEP_PREFIX, STEP_PREFIX
-from gobrrr.timeline.data import WHOLE_TRACE, HostKind, HostSpans, Kernels
+from gobrrr.timeline.data import WHOLE_TRACE, HostKind, HostSpans, Kernels, Timeline
 
 Int64 = NDArray[np.int64]
 
@@ -57,6 +57,42 @@ def find_steps(
     if found is not None:
         return found
     return _whole(host, kernels)
+
+
+def training_steps(timeline: Timeline) -> Timeline:
+    """Marks of parts of a training step, such as micro-batches, joined to steps.
+
+    Where the optimizer runs in each n-th marked window alone, a step is n of them, the one with the
+    optimizer last; where it runs in some without a rule, that is said.
+    """
+    host, windows = timeline.host, timeline.steps
+    rows = _marks(host, timeline.names, OPTIMIZER_STEP_PREFIX)
+    if timeline.steps_how != MARKED or not len(rows):
+        return timeline
+    found = np.searchsorted(windows[:, 0], host.start_ns[rows], side="right") - 1
+    ends, number = np.unique(found[found >= 0]), len(windows)
+    apart = np.unique(np.diff(ends))
+    regular = len(apart) == 1
+    if len(ends) in (0, number) or (regular and apart[0] == 1):
+        return timeline
+    said = f"The optimizer ran in {len(ends)} of {number} steps marked by the profiler, so a mark "
+    said += "(profiler.step()) is no training step"
+    if not regular:
+        notice = f"{said}: figures are of one mark."
+        return replace(timeline, notices=(*timeline.notices, notice))
+    length = int(apart[0])
+    ends = ends[ends >= length - 1]
+    first = ends - length + 1
+    notice = f"{said}: figures are of steps of {length} marks."
+    if length * len(ends) < number:
+        notice += f" {number - length * len(ends)} marks at the ends are left out."
+    names = timeline.step_names
+    return replace(
+        timeline,
+        steps=np.stack((windows[first, 0], windows[ends, 1]), axis=1),
+        step_names=tuple(f"{names[a]} to {names[b]}" for a, b in zip(first, ends)),
+        notices=(*timeline.notices, notice),
+    )
 
 
 def _marks(host: HostSpans, names: tuple[str, ...], prefix: str) -> Int64:

@@ -21,6 +21,12 @@ MFU_TOLERANCE = 1.05
 # Caches and a rounded ceiling explain less than a roof beaten threefold; single tiny kernels say
 # nothing about the step.
 ROOF_BEATEN, ROOF_BEATEN_SHARE = 3.0, 0.1
+# No cache helps dense products beyond a data sheet's peak, and no way to compute them needs fewer
+# FLOPs: only clocks do, by less.
+PEAK_BEATEN = 1.5
+_PRODUCTS = frozenset(
+    f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
+)
 _WHY = (
     "the work and the time do not belong to the same steps, or a ceiling is wrong. This is an "
     f"error in gobrrr, so {NO_VERDICT} and no prediction."
@@ -108,6 +114,7 @@ def against_work(
             f"and {time_text(computed_s)} of it counts as compute, which is impossible: "
             f"{_why(ceilings)}"
         )
+    found += _beyond_the_peak(ops, shares, step_s, ceilings)
     idle_s = _without_work_s(ops, shares)
     if idle_s > least_s:
         found.append(
@@ -129,6 +136,37 @@ def _matrix_s(ops: Sequence[AttributedOp], ceilings: Ceilings | None) -> float:
         if op.roof.regime == COMPUTE_MATRIX and rate:
             total_s += op.work.matrix_flops * op.weight / rate
     return total_s
+
+
+def _beyond_the_peak(
+    ops: Sequence[AttributedOp], shares: KernelShares, step_s: float, ceilings: Ceilings | None
+) -> list[str]:
+    """Products whose recorded times are far below what the peak of a data sheet allows.
+
+    Of float32 the peak is that of TF32, in which they may have run without a word in the name.
+    """
+    took_s = least_s = 0.0
+    if ceilings is None:
+        return []
+    for op in ops:
+        if op.share < 0 or op.work is None or op.op.call.name not in _PRODUCTS:
+            continue
+        dtype = op.work.compute_dtype
+        peak = ceilings.rows.get(f"matrix.{dtype}")
+        if peak is None or peak.how != "datasheet" or not op.work.matrix_flops:
+            continue
+        rate = max(peak.value, (dtype == "float32" and ceilings.matrix_flops_per_s("tf32")) or 0.0)
+        needs_s = op.work.matrix_flops * op.weight / rate
+        op_s = float(shares.duration_ns[op.share]) * 1e-9
+        if needs_s > PEAK_BEATEN * op_s:
+            took_s, least_s = took_s + op_s, least_s + needs_s
+    if least_s <= ROOF_BEATEN_SHARE * step_s:
+        return []
+    return [
+        f"Products take {time_text(took_s)} of each step where the data sheet's peak needs "
+        f"{time_text(least_s)}, which is impossible: their recorded times are wrong, or it is "
+        f"another device, so {NO_VERDICT} and no prediction."
+    ]
 
 
 def _without_work_s(ops: Sequence[AttributedOp], shares: KernelShares) -> float:

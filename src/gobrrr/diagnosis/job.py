@@ -15,7 +15,7 @@ from gobrrr.attribution.leaves import LEAVES
 from gobrrr.attribution.rank_record import KERNELS
 from gobrrr.diagnosis.job_notices import different_work, name_late_start, notices_of_job
 from gobrrr.diagnosis.known_causes import name_ranks_of_causes
-from gobrrr.diagnosis.records import collective_rows, seconds
+from gobrrr.diagnosis.records import ALIKE, collective_rows, seconds
 from gobrrr.diagnosis.schema import Diagnosis, ExposedRow, GroupRow, JobRecord, RankRow
 from gobrrr.diagnosis.verdict import split_of, verdict_of
 from gobrrr.timeline.data import PHASE_NAMES
@@ -89,7 +89,7 @@ def job_diagnosis(
         slowest=slowest,
         mean=split_of({leaf: fmean(each[leaf] for each in leaves.values()) for leaf in LEAVES}),
         longest=split_of(leaves[ranks[_longest(compared)]]),
-        longest_rank=ranks[_longest(compared)],
+        longest_rank=None if _alike(compared) else ranks[_longest(compared)],
         uneven_s=seconds(compared.uneven_ns),
         clock_residual_s=seconds(compared.clock_residual_ns),
         missing={str(rank): why for rank, why in sorted(missing.items())},
@@ -126,6 +126,11 @@ def job_diagnosis(
 
 def _longest(compared: JobComparison) -> int:
     return max(range(len(compared.ranks)), key=lambda i: compared.busy_ns[i])
+
+
+def _alike(compared: JobComparison) -> bool:
+    """Whether no rank is busy longer than another, but for what alike ones differ by."""
+    return max(compared.busy_ns) < (1 + ALIKE) * min(compared.busy_ns)
 
 
 def _with_wait(leaves: Mapping[str, float], share: float | None) -> dict[str, float]:

@@ -39,7 +39,11 @@ def name_late_start(job: JobRecord, joined_s: Mapping[int, float], compared: Job
 
 def notices_of_job(job: JobRecord, shown: int, alone: Mapping[int, str]) -> list[str]:
     """Sentences about the job; ``alone``: why ranks were measured on their own."""
-    which = "for which the others wait" if job.slowest == shown else "which is busy longest"
+    which = "which is busy as long as the others"
+    if job.slowest == shown:
+        which = "for which the others wait"
+    elif job.longest_rank == shown:
+        which = "which is busy longest"
     notices = [shown_rank_notice(shown, which)]
     if job.missing:
         reasons = "; ".join(dict.fromkeys(job.missing.values()))

@@ -41,7 +41,7 @@ class RankRow(Record, kw_only=True):
 
 
 class CollectiveRow(Record, kw_only=True):
-    """One kind of collective (name, bytes, group).
+    """One kind of collective (name, bytes, group); of ``ranks`` one alone may be unknown.
 
     ``calls``, ``time_s``, ``exposed_s`` (no other kernel beside it) and ``overlapped_s`` are per
     step, means over ``ranks``; ``transfer_s`` and ``skew_s`` (how long the first waits for the
@@ -51,7 +51,7 @@ class CollectiveRow(Record, kw_only=True):
     name: str
     bytes: int | None
     group_size: int | None
-    ranks: list[int]
+    ranks: list[int | None]
     calls: float
     time_s: float
     exposed_s: float
@@ -88,7 +88,8 @@ class JobRecord(Record, kw_only=True):
     that nothing is attached to where these tell it;
     ``busier_s`` is by how much it is busy longer in all, without what something else on its machine
     took. ``mean`` and ``longest`` are the split of the mean rank and of the one that is busy
-    longest. ``clock_residual_s``: how well the ranks' clocks agree at the ends of collectives.
+    longest, ``longest_rank`` (``None``: all are as busy). ``clock_residual_s``: how well the ranks'
+    clocks agree at the ends of collectives.
     ``clocks_apart`` are ranks of other hosts, whose clock could not be compared with the first's.
     ``missing`` says why ranks are not in it, ``ended`` how the scripts of ranks that are in it
     failed before all was measured. ``same_steps``: whether all measured the same ones; if not,

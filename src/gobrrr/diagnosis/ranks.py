@@ -21,7 +21,7 @@ from gobrrr.capture.trace_ranks import missing_ranks
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.lanes import lanes_of
-from gobrrr.diagnosis.records import device_time_record, seconds, shown_rank_notice
+from gobrrr.diagnosis.records import ALIKE, device_time_record, seconds, shown_rank_notice
 from gobrrr.diagnosis.schema import Diagnosis, JobLanes, RankRow
 from gobrrr.diagnosis.verdict import split_of
 from gobrrr.timeline.data import KernelKind, Timeline
@@ -123,10 +123,6 @@ def rank_rows(result: RankComparison, found: Sequence[DeviceAttribution]) -> lis
     return rows
 
 
-# Steps of ranks that differ by less are told to take as long as each other.
-_ALIKE = 0.01
-
-
 def pace_of(result: RankComparison) -> str:
     """The sentence of the verdict about the rank that sets the pace; empty if none does."""
     if result.slowest is None:
@@ -143,7 +139,7 @@ def rank_notices(timelines: Sequence[Timeline], result: RankComparison, shown: i
     which = "whose step is longest"
     if result.slowest is not None:
         which = "for which the others wait"
-    elif max(lengths) < (1 + _ALIKE) * min(lengths):
+    elif max(lengths) < (1 + ALIKE) * min(lengths):
         which = "whose step takes as long as the others'"
     notices = [shown_rank_notice(rank, which)]
     if all(timeline.world_size is None for timeline in timelines):

@@ -10,6 +10,9 @@ from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import CollectiveRow, DeviceTime, LevelRow, Spread
 from gobrrr.measure import Summary
 
+# What ranks take that differs by less is told to be alike.
+ALIKE = 0.01
+
 
 def level_rows(ceilings: Ceilings) -> list[LevelRow]:
     """The memory levels, the smallest first."""

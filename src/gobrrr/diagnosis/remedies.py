@@ -32,6 +32,8 @@ LEAST_SIDE, MOST_PARTS = 0.2, 2
 LEAST_OF_CAUSE = 0.05
 # Another dtype's products are worth naming from this ratio of rates.
 _FASTER_DTYPE = 1.2
+# Clocks above those of a data sheet exceed its rates by no more.
+_CLOCKS = 1.25
 # An optimizer with this share of all ops is where ops are saved first.
 _MANY_OPS = 0.2
 _GPUS = ("cuda", "hip")
@@ -180,6 +182,8 @@ def _faster_dtype(diagnosis: Diagnosis) -> _Option | None:
         for row in diagnosis.device.ceilings
         if row.name in (f"matrix.{now}", "matrix.bfloat16", "matrix.float16", "matrix.tf32")
     }
+    if _in_tf32(diagnosis):
+        rates.pop("tf32", None)
     if wider := _wider_dtype(diagnosis):
         return _Option(wider)
     if now not in rates:
@@ -187,7 +191,26 @@ def _faster_dtype(diagnosis: Diagnosis) -> _Option | None:
     best = max(rates, key=lambda name: rates[name])
     if rates[best] < _FASTER_DTYPE * rates[now]:
         return None
-    return _Option(f"{best}, at {multiple(rates[best] / rates[now])} the peak rate", _LOWER)
+    # A recording does not say what was allowed, and not all kernels have it in their names.
+    maybe = " if it is not on" if best == "tf32" and diagnosis.source.get("kind") == "trace" else ""
+    words = f"{best}{maybe}, at {multiple(rates[best] / rates[now])} the peak rate"
+    return _Option(words, _LOWER)
+
+
+def _in_tf32(diagnosis: Diagnosis) -> bool:
+    """Whether float32 products run in TF32: some say so, or are faster than float32 can be."""
+    rates = {row.name: row.value for row in diagnosis.device.ceilings}
+    most = max(rates.get("matrix.float32", 0.0), rates.get("vector.float32", 0.0))
+    return any(
+        row.dtype == "tf32"
+        or (
+            row.dtype == "float32"
+            and row.unit == "matrix"
+            and most > 0
+            and (row.flops_per_s or 0.0) > _CLOCKS * most
+        )
+        for row in diagnosis.ops
+    )
 
 
 _LOWER = ("bf16_autocast", "fp16_autocast", "bf16_storage", "bf16_matmul", "tf32")
@@ -255,7 +278,7 @@ def _fewer_bytes(diagnosis: Diagnosis) -> str:
 def _fusing(diagnosis: Diagnosis) -> _Option | None:
     """Fusion, with what the findings say that it saves; nothing to fuse, nothing said."""
     saved_s = sum(
-        finding.prediction.expected_s
+        finding.prediction.high_s
         for finding in diagnosis.findings
         if finding.fix == FUSION and finding.prediction is not None
     )

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from gobrrr.attribution.leaves import top_levels
+from gobrrr.diagnosis.fix_schema import ELIMINATED_WORK
 from gobrrr.diagnosis.known_causes import is_headline, known_causes, tells_most
 from gobrrr.diagnosis.out_of_proportion import KINDS
 from gobrrr.diagnosis.pipelines import waits_for_stages
 from gobrrr.diagnosis.remedies import line_of, remedy_of, remedy_of_part
-from gobrrr.diagnosis.schema import Diagnosis, OpRow, Split
+from gobrrr.diagnosis.schema import Diagnosis, OpRow, Ratio, Split
 from gobrrr.models.operator_limits import LIMITS
 from gobrrr.timeline.names import UNKNOWN_LINE, short_kernel_name, short_source
 from gobrrr.timeline.quantities import count, multiple, multiple_range, percent, time_text
@@ -24,15 +25,20 @@ WORTH_NAMING_SLOW = 0.1
 # Below this share of the step no single row of the ops is named where its op's rows are more.
 WORTH_NAMING_ALONE = 0.03
 _MEANING = {
-    "compute": "{share} of each step is in compute-bound ops",
-    "memory": "{share} of each step is in memory-bound ops",
-    "overhead": "For {share} of each step the {device} neither computes nor moves data",
-    "unmodelled": "{share} of each step is in kernels whose work or ceiling is unknown",
+    "compute": "{share} of {step} is in compute-bound ops",
+    "memory": "{share} of {step} is in memory-bound ops",
+    "overhead": "For {share} of {step} the {device} neither computes nor moves data",
+    "unmodelled": "{share} of {step} is in kernels whose work or ceiling is unknown",
 }
 # Of the wall time: where the steps take less, what stands beside them is the headline.
 MOSTLY_BESIDE = 0.5
 # Another level below this share of the step is said to promise no more than that.
 LITTLE = 0.25
+# Where the ends of the steps' interval, or their mean and median, are this many times each other,
+# means are those of no step.
+VARY = 2.0
+# An op or a trial is the first of its kind where it leads the next by more than this share.
+_CLEARLY = 1.01
 # Parts of a level that are told in place of its ops where they are most of it.
 _PARTS = {
     "network": ("memory.network", "memory.network_wait"),
@@ -85,10 +91,11 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     step_s = diagnosis.accounted_s
     share = sums[regime] / step_s if step_s else 0.0
     moves = regime == "memory" and _main_part(diagnosis, regime) is not None
-    meaning = "{share} of each step goes to moving data" if moves else _MEANING[regime]
+    meaning = "{share} of {step} goes to moving data" if moves else _MEANING[regime]
     device = "processor" if diagnosis.device.kind == "cpu" else "device"
     named = "Not modelled" if regime == "unmodelled" else f"{regime.capitalize()}-bound"
-    first = f"{named}{_provided(diagnosis)}. {meaning.format(share=percent(share), device=device)}"
+    told = meaning.format(share=percent(share), device=device, step=_which_step(diagnosis))
+    first = f"{named}{_provided(diagnosis)}. {told}"
     first += _sides_told(diagnosis, regime)
     detail = _detail(diagnosis, regime)
     join = ". " if regime in ("compute", "memory") and not moves else ": "
@@ -101,7 +108,7 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     sentences = [*beside, *sentences]
     sentences += [f"{detail}."] if detail and apart else []
     second = sorted(sums, key=lambda name: -sums[name])[1]
-    if diagnosis.close:
+    if diagnosis.close and not _varies(diagnosis):
         sentences.append(
             f"It is a close call: {second} takes {percent(sums[second] / step_s)}, so reducing "
             "either one helps."
@@ -117,6 +124,22 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     return " ".join(sentences)
 
 
+def _varies(diagnosis: Diagnosis) -> bool:
+    """Whether steps differ by so much that the levels of the mean step are those of none."""
+    time = diagnosis.step.time_s
+    ends = ((time.low, time.high or time.low), (time.median, time.mean), (time.mean, time.median))
+    apart = time.n > 1 and any(high > VARY * low for low, high in ends)
+    return diagnosis.step.varying or apart
+
+
+def _which_step(diagnosis: Diagnosis) -> str:
+    """The step that shares are of: that of one, of steps alike, or of the mean of several."""
+    if _varies(diagnosis):
+        return "the mean step"
+    several = diagnosis.step.time_s.n > 1 and diagnosis.step.profiled_steps != 1
+    return "each step" if several else "the step"
+
+
 def _beside_the_steps(diagnosis: Diagnosis) -> list[str]:
     """What takes more of the wall time than the steps do, and steps of a second kind."""
     wall = diagnosis.wall
@@ -124,10 +147,12 @@ def _beside_the_steps(diagnosis: Diagnosis) -> list[str]:
         return []
     largest, steps = wall.parts[0], percent(wall.steps_share)
     at = f" ({short_source(largest.source)})" if largest.source else ""
+    kinds = 1 + sum(part.name.startswith("steps") for part in wall.parts)
     if largest.name.startswith("steps") and largest.share > WORTH_SAYING:
+        number = "two" if kinds == 2 else count(kinds)
         return [
-            f"There are two kinds of steps: those diagnosed here take {steps} of the wall time, "
-            f"{largest.name} {percent(largest.share)}{at}."
+            f"There are {number} kinds of steps: those diagnosed here take {steps} of the wall "
+            f"time, {largest.name} {percent(largest.share)}{at}."
         ]
     if wall.steps_share >= MOSTLY_BESIDE:
         return []
@@ -178,19 +203,39 @@ def _tried(diagnosis: Diagnosis) -> list[str]:
         return []
     best = summary.verification
     if summary.best and best is not None and best.speedup is not None:
-        names = " + ".join(summary.best)
-        return [f"Of the changes tried here, {names} helps most: {multiple_range(best.speedup)}."]
-    if any(trial.won for trial in trials.values()):
-        # One is faster, and is no answer: it changes the precision, or did not hold.
+        names, gain = " + ".join(summary.best), multiple_range(best.speedup)
+        others = [
+            finding
+            for finding in diagnosis.findings
+            if finding.verification is not None
+            and finding.verification.won
+            and list(finding.verification.fixes or [finding.fix]) != summary.best
+            and not _clearly_more(best.speedup, finding.verification.speedup)
+        ]
+        if not others:
+            return [f"Of the changes tried here, {names} helps most: {gain}."]
+        if all(finding.precision for finding in others):
+            kept = "Of the changes tried here that keep the precision"
+            return [f"{kept}, {names} helps most: {gain}."]
+        return [f"Of the changes tried here, {names} was kept: {gain}."]
+    if any(trial.won or trial.verdict == ELIMINATED_WORK for trial in trials.values()):
+        # One is faster, and is no answer: it changes the precision, leaves work out or did not
+        # hold.
         return []
     if len(trials) == 1:
         return [f"{next(iter(trials))} was tried here and did not prove faster."]
     return [f"None of the {count(len(trials))} changes tried here proved faster."]
 
 
+def _clearly_more(ours: Ratio, theirs: Ratio | None) -> bool:
+    """Whether a speedup is above another by more than what alike ones differ by."""
+    return theirs is None or ours.median > _CLEARLY * theirs.median
+
+
 def _little_to_win(diagnosis: Diagnosis, levels: tuple[str, ...]) -> list[str]:
     """The most that is to be saved of the other levels alone: what these take."""
     sums, step_s = top_levels(diagnosis.leaves), diagnosis.accounted_s
+    promised = _promising_more(diagnosis, sums)
     # What kernels of unknown work are bound by may be either.
     unknown = sums["unmodelled"] >= LITTLE * step_s
     little = [
@@ -198,6 +243,7 @@ def _little_to_win(diagnosis: Diagnosis, levels: tuple[str, ...]) -> list[str]:
         for level in (("overhead",) if unknown else ("compute", "memory", "overhead"))
         if step_s and level not in levels and sums[level] < LITTLE * step_s
     ]
+    little = [(level, share) for level, share in little if level not in promised]
     if not little:
         return []
     (level, share), *rest = little
@@ -205,6 +251,17 @@ def _little_to_win(diagnosis: Diagnosis, levels: tuple[str, ...]) -> list[str]:
     text += "".join(f" and {more} {its}" for more, its in rest)
     alone = "either of them" if rest else "it"
     return [f"{text}: removing {alone} entirely would save no more."]
+
+
+def _promising_more(diagnosis: Diagnosis, sums: Mapping[str, float]) -> set[str]:
+    """Levels that a finding promises to save more of than they take: removing them is not all."""
+    found: set[str] = set()
+    for finding in diagnosis.findings:
+        levels = {leaf.partition(".")[0] for leaf in finding.leaves} or set(sums)
+        saved_s = finding.worth_s
+        if saved_s is not None and saved_s > sum(sums[level] for level in levels if level in sums):
+            found |= levels
+    return found
 
 
 def _provided(diagnosis: Diagnosis) -> str:
@@ -291,15 +348,17 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
             return f"waiting for other stages of the pipeline, with exposed sends, takes {share}"
         return f"exposed collectives take {share}"
     largest = rows[0]
-    text = _many_shapes(rows, step_s)
+    text = _many_shapes(diagnosis, rows)
     if not text:
-        text = f"{_named(largest)} alone takes {percent(_in_level(largest) / step_s)} of the step"
+        text = f"{_named(largest)} alone takes {_share_of(diagnosis, largest)} of the step"
         if largest.unit in LIMITS:
             text += f", bound by {largest.unit}"
         text += _of_roof(largest)
-    slow = max(rows, key=lambda row: row.below_s or 0.0)
-    if slow is not largest and (slow.below_s or 0.0) > WORTH_NAMING_SLOW * step_s:
-        share = percent(_in_level(slow) / step_s)
+    slow, *others = sorted(rows, key=lambda row: -(row.below_s or 0.0))
+    most_s, next_s = slow.below_s or 0.0, max((row.below_s or 0.0 for row in others), default=0.0)
+    first = most_s > max(WORTH_NAMING_SLOW * step_s, _CLEARLY * next_s)
+    if slow is not largest and first:
+        share = _share_of(diagnosis, slow)
         text += f"; the most time below the ceiling is in {_named(slow)}, {share} of the step"
         text += _of_roof(slow)
     if regime == "memory":
@@ -309,8 +368,9 @@ def _detail(diagnosis: Diagnosis, regime: str) -> str:
     return text
 
 
-def _many_shapes(rows: Sequence[OpRow], step_s: float) -> str:
+def _many_shapes(diagnosis: Diagnosis, rows: Sequence[OpRow]) -> str:
     """The op that takes most, where it has so many shapes that none of them says much."""
+    step_s = diagnosis.accounted_s
     if rows[0].time_s >= WORTH_NAMING_ALONE * step_s:
         return ""
     of_name: dict[str, list[OpRow]] = defaultdict(list)
@@ -320,13 +380,22 @@ def _many_shapes(rows: Sequence[OpRow], step_s: float) -> str:
     time_s, shapes = sum(map(_in_level, found)), len({row.shapes for row in found})
     if shapes < 3 or time_s < WORTH_NAMING_ALONE * step_s:
         return ""
-    name, share = short_kernel_name(found[0].name), percent(time_s / step_s)
+    name, share = short_kernel_name(found[0].name), _share_of(diagnosis, *found)
     return f"{name} takes {share} of the step, on {shapes} different shapes"
 
 
 def _in_level(row: OpRow) -> float:
     """Seconds of an op in the level that it is bound by: fixed cost is overhead."""
     return row.kernel_s - (row.page_faults_s if row.regime == "compute" else 0.0)
+
+
+def _share_of(diagnosis: Diagnosis, *rows: OpRow) -> str:
+    """Ops of one level as a share of the step, which is no larger than the level's.
+
+    Kernels of an op may be bound by different things: what another level has of it is left out.
+    """
+    level_s = top_levels(diagnosis.leaves)[rows[0].regime]
+    return percent(min(sum(map(_in_level, rows)), level_s) / diagnosis.accounted_s)
 
 
 def _named(row: OpRow) -> str:

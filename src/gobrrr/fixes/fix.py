@@ -13,6 +13,13 @@ from gobrrr.fixes.facts import LEAST_SAVING, Facts
 from gobrrr.fixes.spread import interval_of
 from gobrrr.timeline.quantities import percent, time_text
 
+# Kernels of unknown work that are more than this share of the step decide what a fix saves of it.
+_MOST_UNKNOWN = 0.5
+# Leaves whose rates are looked for on a GPU (``True``) and on a processor.
+_STARTS_ON = {
+    True: ("memory.device", "overhead.launch"),
+    False: ("memory.device", "memory.page_faults"),
+}
 # What a fix may change besides time.
 NUMERICS, MEMORY, FIRST_STEP, RANDOMNESS = "numerics", "memory", "first step", "randomness"
 
@@ -152,13 +159,38 @@ class Fix:
             name = self.family or self.name
             return RuledOut(f"{self.only_if_asked}: off unless asked for (--only {name})")
         found = self.consider(facts)
+        unknown_s, unknown = self._not_counted(facts)
         if isinstance(found, RuledOut):
-            return found
+            return RuledOut(f"{found.reason}{unknown}")
         low_s, high_s = interval_of(
             self.judged_with, facts, found.low_s, found.expected_s, found.high_s,
             facts.leaf_s(*self.leaves), own_ends=found.own_ends,
         )  # fmt: skip
-        return replace(found, low_s=low_s, high_s=high_s)
+        high_s = max(high_s, min(high_s + unknown_s, facts.step_s))
+        if unknown_s > _MOST_UNKNOWN * facts.step_s:
+            low_s = min(low_s, high_s - facts.step_s)
+        return replace(found, low_s=low_s, high_s=high_s, because=f"{found.because}{unknown}")
+
+    def _not_counted(self, facts: Facts) -> tuple[float, str]:
+        """Seconds of kernels of unknown work that it may save too, and what its sum leaves out."""
+        unknown_s, missing = 0.0, []
+        if any(leaf.startswith(("compute.", "memory.device")) for leaf in self.leaves):
+            unknown_s = facts.leaf_s("unmodelled", "compute.unmodelled", "memory.unmodelled")
+            if unknown_s >= LEAST_SAVING * facts.step_s:
+                missing.append(f"{time_text(unknown_s)} of kernels whose work is unknown")
+        missing += [
+            words
+            for start, known, words in (
+                ("memory.device", facts.dram_bytes_per_s, "traffic at an unknown bandwidth"),
+                ("memory.page_faults", facts.rate("page_fault"), "page faults of unknown cost"),
+                ("overhead.launch", facts.rate("launch.latency"), "a launch, of unknown latency"),
+            )
+            if known is None
+            and start in _STARTS_ON[facts.on_gpu]
+            and facts.leaf_s(start) > 0
+            and any(leaf.startswith(start) for leaf in self.leaves)
+        ]
+        return unknown_s, f"; not counted: {', '.join(missing)}" if missing else ""
 
     def excludes(self, other: Fix) -> bool:
         """Whether the two decide the same thing."""

@@ -26,6 +26,10 @@ _LINES_PER_CAUSE = 2
 _NAMED = 3
 # From this share of the timed steps on, slow ones are a kind of their own.
 _OF_TWO_LENGTHS = 0.2
+# Slow steps whose times are further apart than this are not of one length.
+_OF_ONE_LENGTH = 1.5
+# Ends a part of a prediction that has no interval (``gobrrr.prediction.explanation``).
+_NO_INTERVAL = " (no interval)"
 # Of all steps and of the timed ones: a sentence more would say nothing new.
 _MEANS_ALIKE = 0.10
 # Above this share of the wall time the steps are all there is; below the other a part is not named.
@@ -191,8 +195,10 @@ def slow_steps(diagnosis: Diagnosis) -> str:
     scale, timed = time_scale(diagnosis), diagnosis.step.time_s
     if len(slow) >= max(2, _OF_TWO_LENGTHS * timed.n):
         times = [step.time_s for step in slow]
+        alike = max(times) <= _OF_ONE_LENGTH * min(times)
+        lengths = "Steps of two lengths" if alike else "Slow steps"
         return (
-            f"Steps of two lengths: {len(slow)} of {timed.n} take {scale.number(min(times))} to "
+            f"{lengths}: {len(slow)} of {timed.n} take {scale.number(min(times))} to "
             f"{scale.text(max(times))}, the median step {scale.text(timed.median)}."
         )
     named = [
@@ -302,9 +308,12 @@ def least_certain(diagnosis: Diagnosis) -> str:
     parts = diagnosis.source.get("least_certain")
     if not isinstance(parts, list) or not parts:
         return ""
-    named = ", ".join(plain_name(str(part), 200) for part in parts)
-    known = any(not str(part).endswith("(no interval)") for part in parts)
-    return f"Least certain{', with 80 % intervals' if known else ''}: {named}."
+    told = [plain_name(str(part), 200) for part in parts]
+    without = [part.removesuffix(_NO_INTERVAL) for part in told if part.endswith(_NO_INTERVAL)]
+    known = [part for part in told if not part.endswith(_NO_INTERVAL)]
+    lists = [f"with 80 % intervals: {', '.join(known)}"] if known else []
+    lists += [f"without an interval: {', '.join(without)}"] if without else []
+    return f"Least certain, {'; '.join(lists)}."
 
 
 def device_time(diagnosis: Diagnosis) -> str:
@@ -388,11 +397,14 @@ def coverage(diagnosis: Diagnosis) -> list[str]:
         f"{percent(op.roof_s / op.time_s)} of its ceiling"
         for op in diagnosis.above_ceiling
         # Less than half a percent above is the roof, to the digits that are shown.
-        if op.roof_s >= 1.005 * op.time_s
+        if op.time_s > 0 and op.roof_s >= 1.005 * op.time_s
     ]
     if above:
         # Times are of other steps than shapes: experts and routes differ from one to the next.
-        why = "cache, a ceiling too low, or shapes that vary from step to step"
+        why = (
+            "cache, a ceiling too low, a formula that counts too much, or shapes that vary from "
+            "step to step"
+        )
         lines.append(f"Faster than the ceilings allow ({why}){_named(':', above)}")
     beside = [
         f"{plain_name(row.thread)} {op_name(row.name)} {scale.text(row.time_s)}"

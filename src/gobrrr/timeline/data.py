@@ -260,6 +260,8 @@ class Records:
             ``disordered``: of one stream, they overlap or leave the order of their launches.
         lost_nodes: kernels of graphs that other replays have.
         ahead_ns: what the device's clock was ahead of the host's, and its records were put back by.
+        doubtful_ns: when the host launched, or the device began, what has no record, was left out
+            or was cut short.
     """
 
     launches: int
@@ -272,6 +274,7 @@ class Records:
     disordered: int = 0
     lost_nodes: int = 0
     ahead_ns: int = 0
+    doubtful_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,7 @@ def _tried(
     clock: Clock,
     outside: Settings,
 ) -> Verification:
-    notices = (*baseline.notices, *((expected.notice,) if expected.notice else ()))
+    notices = [*baseline.notices, *((expected.notice,) if expected.notice else ())]
     _forget_compiled()
     workload = baseline.workload
     with ExitStack() as applied:
@@ -244,7 +244,7 @@ def _tried(
             memory = before_bytes, step_peak_bytes(new.step)
         write_settings(inside, switched)
     if numerics.verdict == INCOMPARABLE:
-        numerics = _with_eager_randomness(baseline, expected, fixes, tolerance) or numerics
+        numerics = _with_eager_randomness(baseline, expected, fixes, tolerance, notices) or numerics
     measured = Measured(
         timed, timed.ratio, (baseline.first_steps_s, apply_s + sum(pieces)), first_call_s, peak,
         memory,
@@ -349,12 +349,16 @@ def _timed(
 
 
 def _with_eager_randomness(
-    baseline: Baseline, expected: Expected, fixes: Sequence[Fix], tolerance: float
+    baseline: Baseline,
+    expected: Expected,
+    fixes: Sequence[Fix],
+    tolerance: float,
+    notices: list[str],
 ) -> Numerics | None:
     """Compare once more with compiled code told to draw random numbers as eager code does.
 
-    ``None`` if that raises or changes nothing. The timed step is not this one: everything but the
-    order of the random numbers is.
+    ``None`` if that raises, of which ``notices`` is told, or changes nothing. The timed step is not
+    this one: everything but the order of the random numbers is.
     """
     config = sys.modules.get("torch._inductor.config")
     if config is None:
@@ -364,7 +368,11 @@ def _with_eager_randomness(
         with config.patch(fallback_random=True), ExitStack() as applied:
             new = apply_all(private_copy(baseline.workload), fixes, applied)
             found = compare(expected, evaluated(baseline.workload, new, []), tolerance, fixes)
-    except Exception:
+    except Exception as error:
+        notices.append(
+            "Comparing once more, with random numbers drawn as without compilation, raised "
+            f"{type(error).__name__}."
+        )
         return None
     if found.verdict == INCOMPARABLE:
         return None
