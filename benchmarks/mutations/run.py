@@ -1,0 +1,388 @@
+"""Lines broken one at a time: does a test notice?
+
+    make mutations                                    # installs cosmic-ray, runs all, takes hours
+    python benchmarks/mutations/run.py --out FILE.json            # again: goes on where it ended
+    python benchmarks/mutations/run.py --out NEW.json --again FILE.json   # its survivors alone
+
+cosmic-ray makes the mutants of a room (``a - b`` into ``a + b``, ``<`` into ``<=``, a number one
+larger, a decorator removed); of them a sample is drawn by a fixed seed. Each is written into a copy
+of the project, and the tests that could notice are run there until one fails: the room's own, those
+without torch first, then the files of other rooms that name the module. Annotations are left out:
+nothing evaluates them. ``equivalent.toml`` names those that survive and change nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import tomllib
+from benchmarks.command import ROOT, Record, parser, skip
+
+ROOMS = ("work", "timeline", "attribution")
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+# A suite may take this many times its time without a mutant, and some seconds more; so many times
+# as long again by the clock, which others on the machine slow down.
+TIMES, MORE_S, BY_THE_CLOCK = 3, 20, 5
+# Beyond what the process has when it begins: a mutant can ask for any amount.
+MORE_BYTES = 8 * 1024**3
+SHOWN = ("module", "line", "operator", "occurrence", "was", "now")
+# The first suites of a module are of its own room.
+OWN_SUITES = 2
+# pytest's exit status where no test has the marks.
+_NONE_FOUND = 5
+_PLAIN, _TORCH = "not (torch or gpu or models)", "(torch or models) and not gpu"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: ``was`` and ``now`` are the lines that differ, ``line`` the first of them."""
+
+    module: str
+    operator: str
+    occurrence: int
+    line: int
+    was: str
+    now: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests that are run together: files or folders, and which of their tests."""
+
+    paths: tuple[str, ...]
+    marks: str
+
+
+def _in_annotation(node: Any) -> bool:
+    while (parent := node.parent) is not None:
+        if parent.type == "funcdef" and node is parent.annotation:
+            return True
+        if parent.type in ("tfpdef", "annassign") and node in parent.children:
+            # NAME ":" ANNOTATION, and ":" ANNOTATION "=" VALUE
+            return bool(parent.children.index(node) == (2 if parent.type == "tfpdef" else 1))
+        node = parent
+    return False
+
+
+def places(path: Path) -> list[tuple[str, int]]:
+    """Operator and occurrence of all mutants of a file, those of annotations left out."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    nodes = list(ast_nodes(get_ast(path.read_text())))
+    found = []
+    for name in operator_names():
+        operator = get_operator(name)
+        if operator.arguments():  # those that have to be told what to replace
+            continue
+        at = [node for node in nodes for _ in operator().mutation_positions(node)]
+        found += [(name, i) for i, node in enumerate(at) if not _in_annotation(node)]
+    return found
+
+
+def mutant(path: Path, operator: str, occurrence: int) -> Mutant:
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    text = path.read_text()
+    code = mutate_code(text, get_operator(operator)(), occurrence)
+    before, after = text.splitlines(), code.splitlines()
+    first = next(i for i, (a, b) in enumerate(zip(before, after)) if a != b)
+    # Those after the change are the same, counted from the end.
+    last = next(i for i, (a, b) in enumerate(zip(before[::-1], after[::-1])) if a != b)
+    was, now = (
+        " ".join(line.strip() for line in lines[first : max(len(lines) - last, first + 1)])
+        for lines in (before, after)
+    )
+    module = ".".join(path.relative_to(ROOT / "src" / "gobrrr").with_suffix("").parts)
+    return Mutant(module, operator.partition("/")[2], occurrence, first + 1, was, now, code)
+
+
+def sample(room: str, size: int, seed: int) -> tuple[list[Mutant], int]:
+    """Mutants of a room, drawn from all with equal chances; and how many there are in all."""
+    files = sorted((ROOT / "src" / "gobrrr" / room).rglob("*.py"))
+    every = [(path, *place) for path in files for place in places(path)]
+    drawn = random.Random(f"{seed} {room}").sample(every, min(size, len(every)))
+    return [mutant(*each) for each in drawn], len(every)
+
+
+class Copy:
+    """The project in a folder of its own, where suites run on one mutant after the other.
+
+    A suite runs in a process forked from this one, which has loaded what is slow to load.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._clean_s: dict[Suite, float | None] = {}
+        listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others",
+                  "--exclude-standard"]  # fmt: skip
+        names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+        for name in filter(None, names.split("\0")):
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        for name in ("numpy", "msgspec", "rich", "jinja2", "hypothesis", "pytest", "torch"):
+            if importlib.util.find_spec(name):
+                __import__(name)
+
+    def clean_s(self, suite: Suite) -> float | None:
+        """The processor's time of a suite on the code as it is; ``None`` if it fails there."""
+        if suite not in self._clean_s:
+            how, by, seconds = self._run(suite, 1200, keep_bytecode=True)
+            if how != "survived":
+                print(f"fails without a mutant, not used: {by or how}", flush=True)
+            self._clean_s[suite] = seconds if how == "survived" else None
+        return self._clean_s[suite]
+
+    def outcome(self, mutant: Mutant, suites: Sequence[Suite], longest_s: float) -> Row:
+        """How it ended, by which test of which suite, and after how many seconds."""
+        clean = [self.clean_s(suite) for suite in suites]
+        path = self.folder / "src" / "gobrrr" / (mutant.module.replace(".", "/") + ".py")
+        before, times = path.read_bytes(), path.stat()
+        row: Row = {"outcome": "survived", "suite": None, "by": None, "seconds": 0.0}
+        try:
+            path.write_text(mutant.code)
+            for number, (suite, usual_s) in enumerate(zip(suites, clean)):
+                if usual_s is None or usual_s > longest_s:
+                    continue
+                how, by, seconds = self._run(suite, int(TIMES * usual_s + MORE_S))
+                row["seconds"] = round(row["seconds"] + seconds, 1)
+                if how != "survived":
+                    return {**row, "outcome": how, "suite": number, "by": by}
+        finally:
+            path.write_bytes(before)
+            # Its bytecode is valid again.
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        return row
+
+    def _run(
+        self, suite: Suite, limit_s: int, keep_bytecode: bool = False
+    ) -> tuple[str, str | None, float]:
+        said = self.folder / "failed.txt"
+        said.unlink(missing_ok=True)
+        shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
+        begin = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            status = 70
+            try:
+                os.setsid()
+                status = self._tests(suite, limit_s, said, keep_bytecode)
+            finally:
+                os._exit(status)
+        try:
+            ended, status, used = os.wait4(child, os.WNOHANG)
+            while not ended and time.monotonic() - begin < BY_THE_CLOCK * limit_s:
+                time.sleep(0.02)
+                ended, status, used = os.wait4(child, os.WNOHANG)
+        finally:
+            # What the tests started ends with them; so do they, at Ctrl-C.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+        if not ended:
+            os.waitpid(child, 0)
+            return "timeout", None, time.monotonic() - begin
+        seconds = used.ru_utime + used.ru_stime
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+            return "timeout", None, seconds
+        if status in (0, _NONE_FOUND << 8):
+            return "survived", None, seconds
+        return "killed", said.read_text() if said.exists() else None, seconds
+
+    def _tests(self, suite: Suite, limit_s: int, said: Path, keep_bytecode: bool) -> int:
+        """In the forked process: pytest's exit status."""
+        sys.dont_write_bytecode = not keep_bytecode
+        os.chdir(self.folder)
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(quiet, stream)
+        paths = [str(self.folder / name) for name in ("src", "", "tests")]
+        sys.path[:] = paths + [path for path in sys.path if not path.startswith(str(ROOT))]
+        os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        for name in list(sys.modules):
+            if name.partition(".")[0] in ("gobrrr", "benchmarks"):
+                del sys.modules[name]
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 5))
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + MORE_BYTES, now + MORE_BYTES))
+        import pytest
+
+        wanted = ["-x", "-q", "-p", "no:cacheprovider", "-m", suite.marks, "--hypothesis-seed=0"]
+        return int(pytest.main([*wanted, *suite.paths], plugins=[_Watch(said)]))
+
+
+class _Watch:
+    """Notes the first failure; a failing example is not made smaller, for nobody reads it."""
+
+    def __init__(self, said: Path) -> None:
+        self._said = said
+
+    def pytest_collection(self) -> None:
+        from hypothesis import Phase, settings
+
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutations", settings.default, phases=phases, database=None)
+        settings.load_profile("mutations")
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self._said.exists():
+            self._said.write_text(report.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed and not self._said.exists():
+            self._said.write_text(report.nodeid)
+
+
+def suites_of(module: str, root: Path) -> list[Suite]:
+    """Own tests without and with torch, then those of other rooms' files that name the module."""
+    room, _, name = module.partition(".")
+    named = re.compile(rf"gobrrr\.{room}\.{name}\b|from gobrrr\.{room} import [^\n]*\b{name}\b")
+    others = tuple(
+        str(path.relative_to(root))
+        for path in sorted((root / "tests").rglob("test_*.py"))
+        if path.relative_to(root / "tests").parts[0] != room and named.search(path.read_text())
+    )
+    own = (f"tests/{room}",)
+    found = [Suite(own, _PLAIN), Suite(own, _TORCH)]
+    return found + ([Suite(others, _PLAIN), Suite(others, _TORCH)] if others else [])
+
+
+def wilson(found: int, of: int) -> tuple[float, float]:
+    """Wilson's interval of a share, at 95 %."""
+    z = NormalDist().inv_cdf(0.975)
+    middle = (found + z * z / 2) / (of + z * z)
+    half = z / (of + z * z) * sqrt(found * (of - found) / of + z * z / 4)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def summary(rows: Sequence[Row], mutants: Mapping[str, int]) -> dict[str, Any]:
+    """By room: how many were drawn and how they ended; the share alive is of those not equivalent.
+
+    ``alive_of_own_tests`` is what the room's own tests left alive.
+    """
+    found = {}
+    for room in sorted({row["module"].partition(".")[0] for row in rows}):
+        own = [row for row in rows if row["module"].partition(".")[0] == room]
+        ended = Counter(row["outcome"] for row in own)
+        counted = len(own) - ended["equivalent"]
+        alive = ended["survived"]
+        elsewhere = sum((row["suite"] or 0) >= OWN_SUITES for row in own)
+        found[room] = {
+            "mutants": mutants[room],
+            "drawn": len(own),
+            **{how: ended[how] for how in ("killed", "timeout", "survived", "equivalent")},
+            "alive_of_own_tests": alive + elsewhere,
+            "share_alive": alive / counted if counted else None,
+            "interval_95": wilson(alive, counted) if counted else None,
+        }
+    return found
+
+
+def judged(rows: Sequence[Row]) -> list[Row]:
+    """The rows, with those that survived and are listed as equivalent named so."""
+    listed = tomllib.loads(EQUIVALENT.read_text())["mutant"]
+    why = {(each["module"], each["was"], each["now"]): each["why"] for each in listed}
+    return [
+        {**row, "outcome": "equivalent", "why": reason}
+        if row["outcome"] == "survived"
+        and (reason := why.get((row["module"], row["was"], row["now"])))
+        else row
+        for row in rows
+    ]
+
+
+def _kept(path: Path | None, mutants: Mapping[str, int], seed: int) -> list[Row]:
+    """The rows of an earlier run, of the same sample."""
+    if path is None or not path.is_file():
+        return []
+    earlier = json.loads(path.read_text())
+    if (earlier["mutants"], earlier["seed"]) != (dict(mutants), seed):
+        sys.exit(f"{path.name} is of another sample: give another --out")
+    rows: list[Row] = earlier["rows"]
+    return rows
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
+    options.add_argument("--size", type=int, default=120, help="mutants drawn of each room")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--most-s", type=float, default=60.0, metavar="N",
+                         help="leave out suites of other rooms that take longer")  # fmt: skip
+    options.add_argument("--again", type=Path, metavar="FILE",
+                         help="of an earlier run: what it killed stays killed")  # fmt: skip
+    given = options.parse_args()
+    if not hasattr(os, "fork"):
+        skip("mutants are tested in forked processes, which this system has not")
+    for name in ("cosmic_ray", "pytest", "hypothesis"):
+        if importlib.util.find_spec(name) is None:
+            skip(f"{name} is not installed; make mutations installs it")
+    record = Record("mutations", given, "cosmic-ray", "pytest", "hypothesis")
+    if given.quick:
+        given.rooms, given.size = ["work"], 2
+    drawn, mutants = [], {}
+    for room in given.rooms:
+        some, mutants[room] = sample(room, given.size, given.seed)
+        drawn += some
+        print(f"{room}: {len(some)} of {mutants[room]} mutants", flush=True)
+    rows = _kept(given.out, mutants, given.seed)
+    if given.again:
+        known = {_key(row) for row in rows}
+        rows += [
+            {**row, "of": given.again.name}
+            for row in _kept(given.again, mutants, given.seed)
+            if row["outcome"] in ("killed", "timeout") and _key(row) not in known
+        ]
+    done = {_key(row) for row in rows}
+
+    def write() -> None:
+        told = judged(rows)
+        record.write({"seed": given.seed, "mutants": mutants, "longest_suite_s": given.most_s,
+                      "summary": summary(told, mutants), "rows": told})  # fmt: skip
+
+    with tempfile.TemporaryDirectory(prefix="gobrrr-mutations-") as folder:
+        copy = Copy(Path(folder))
+        for number, each in enumerate(drawn):
+            row = {name: getattr(each, name) for name in SHOWN}
+            if _key(row) in done:
+                continue
+            suites = suites_of(each.module, copy.folder)
+            row |= copy.outcome(each, suites[:1] if given.quick else suites, given.most_s)
+            rows.append(row)
+            write()
+            print(f"{number + 1} of {len(drawn)}: {row['outcome']} in {row['seconds']} s: "
+                  f"{each.module}:{each.line} {each.was} -> {each.now}", flush=True)  # fmt: skip
+    write()
+    print(json.dumps(summary(judged(rows), mutants), indent=1))
+    return 0
+
+
+def _key(row: Row) -> tuple[str, str, str, int]:
+    """Which mutant it is; its line may move."""
+    return row["module"], row["operator"], row["was"], row["occurrence"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
