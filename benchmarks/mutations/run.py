@@ -6,13 +6,14 @@
 
 cosmic-ray makes the mutants of a room (``a - b`` into ``a + b``, ``<`` into ``<=``, a number one
 larger, a decorator removed); of them a sample is drawn by a fixed seed. Each is written into a copy
-of the project, and the tests that could notice are run there until one fails: the room's own, those
-without torch first, then the files of other rooms that name the module. Annotations are left out:
-nothing evaluates them. ``equivalent.toml`` names those that survive and change nothing.
+of the project, and every test file that runs its lines is run there until one fails: the files of
+its own room, of the other rooms here, then those elsewhere that name its module. Annotations are
+left out: nothing evaluates them. ``equivalent.toml`` names survivors that change nothing.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import json
@@ -29,6 +30,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import sqrt
 from pathlib import Path
 from statistics import NormalDist
@@ -39,17 +41,16 @@ from benchmarks.command import ROOT, Record, parser, skip
 
 ROOMS = ("work", "timeline", "attribution")
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-# A suite may take this many times its time without a mutant, and some seconds more; so many times
-# as long again by the clock, which others on the machine slow down.
-TIMES, MORE_S, BY_THE_CLOCK = 3, 20, 5
+# A file of tests may take this many times its time without a mutant, and some seconds more; so many
+# times as long again by the clock, which others on the machine slow down.
+TIMES, MORE_S, BY_THE_CLOCK = 3, 10, 10
+# Without a mutant, while it is noted which lines run.
+CLEAN_S = 300
 # Beyond what the process has when it begins: a mutant can ask for any amount.
 MORE_BYTES = 8 * 1024**3
 SHOWN = ("module", "line", "operator", "occurrence", "was", "now")
-# The first suites of a module are of its own room.
-OWN_SUITES = 2
-# pytest's exit status where no test has the marks.
+# pytest's exit status where no test can run here.
 _NONE_FOUND = 5
-_PLAIN, _TORCH = "not (torch or gpu or models)", "(torch or models) and not gpu"
 Row = dict[str, Any]
 
 
@@ -67,11 +68,11 @@ class Mutant:
 
 
 @dataclass(frozen=True)
-class Suite:
-    """Tests that are run together: files or folders, and which of their tests."""
+class Clean:
+    """A file of tests on the code as it is: its seconds of the processor, and what it ran."""
 
-    paths: tuple[str, ...]
-    marks: str
+    seconds: float
+    lines: Mapping[str, frozenset[int]]
 
 
 def _in_annotation(node: Any) -> bool:
@@ -123,19 +124,37 @@ def sample(room: str, size: int, seed: int) -> tuple[list[Mutant], int]:
     """Mutants of a room, drawn from all with equal chances; and how many there are in all."""
     files = sorted((ROOT / "src" / "gobrrr" / room).rglob("*.py"))
     every = [(path, *place) for path in files for place in places(path)]
-    drawn = random.Random(f"{seed} {room}").sample(every, min(size, len(every)))
-    return [mutant(*each) for each in drawn], len(every)
+    # A smaller sample is the beginning of a larger one.
+    random.Random(f"{seed} {room}").shuffle(every)
+    return [mutant(*each) for each in every[:size]], len(every)
+
+
+def statement(code: str, line: int) -> range:
+    """The lines of the innermost statement around a line, its decorators included."""
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.stmt):
+            above = [each.lineno for each in getattr(node, "decorator_list", ())]
+            lines = range(min(node.lineno, *above, node.lineno), (node.end_lineno or 0) + 1)
+            # Walked from outer to inner ones.
+            found = lines if line in lines else found
+    return found
 
 
 class Copy:
-    """The project in a folder of its own, where suites run on one mutant after the other.
+    """The project in a folder of its own, where tests run on one mutant after the other.
 
-    A suite runs in a process forked from this one, which has loaded what is slow to load.
+    A file of tests runs in a process forked from this one, which has loaded what is slow to load.
+
+    Args:
+        folder: an empty one.
+        longest_s: files elsewhere than in the rooms here are left out if they take longer.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, longest_s: float) -> None:
         self.folder = folder
-        self._clean_s: dict[Suite, float | None] = {}
+        self._longest_s = longest_s
+        self._clean: dict[str, Clean | None] = {}
         listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others",
                   "--exclude-standard"]  # fmt: skip
         names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
@@ -147,38 +166,61 @@ class Copy:
             if importlib.util.find_spec(name):
                 __import__(name)
 
-    def clean_s(self, suite: Suite) -> float | None:
-        """The processor's time of a suite on the code as it is; ``None`` if it fails there."""
-        if suite not in self._clean_s:
-            how, by, seconds = self._run(suite, 1200, keep_bytecode=True)
-            if how != "survived":
-                print(f"fails without a mutant, not used: {by or how}", flush=True)
-            self._clean_s[suite] = seconds if how == "survived" else None
-        return self._clean_s[suite]
+    def files(self, module: str) -> list[str]:
+        """The files of tests that could notice: of its room, of the others here, elsewhere."""
+        room, _, name = module.partition(".")
+        named = re.compile(rf"gobrrr\.{room}\.{name}\b|from gobrrr\.{room} import [^\n]*\b{name}\b")
+        order = [room, *(other for other in ROOMS if other != room)]
+        found: list[tuple[int, str]] = []
+        for path in sorted((self.folder / "tests").rglob("test_*.py")):
+            of = path.relative_to(self.folder / "tests").parts[0]
+            if of in order or (self._longest_s > 0 and named.search(path.read_text())):
+                place = order.index(of) if of in order else len(order)
+                found.append((place, str(path.relative_to(self.folder))))
+        return [file for _, file in sorted(found)]
 
-    def outcome(self, mutant: Mutant, suites: Sequence[Suite], longest_s: float) -> Row:
-        """How it ended, by which test of which suite, and after how many seconds."""
-        clean = [self.clean_s(suite) for suite in suites]
-        path = self.folder / "src" / "gobrrr" / (mutant.module.replace(".", "/") + ".py")
+    def clean(self, file: str) -> Clean | None:
+        """A file without a mutant; ``None`` if it fails, or takes too long where it is."""
+        if file not in self._clean:
+            here = file.split("/")[1] in ROOMS
+            lines = self.folder / "lines.json"
+            how, by, seconds = self._run(file, CLEAN_S if here else int(self._longest_s) + 1, lines)
+            if how == "survived":
+                self._clean[file] = Clean(
+                    seconds,
+                    {name: frozenset(ran) for name, ran in json.loads(lines.read_text()).items()},
+                )
+            else:
+                print(f"left out: {file} ({how} without a mutant{f': {by}' if by else ''})")
+                self._clean[file] = None
+        return self._clean[file]
+
+    def outcome(self, mutant: Mutant, files: Sequence[str]) -> Row:
+        """How it ended, by which test, after how many files of tests and seconds."""
+        name = f"src/gobrrr/{mutant.module.replace('.', '/')}.py"
+        path = self.folder / name
         before, times = path.read_bytes(), path.stat()
-        row: Row = {"outcome": "survived", "suite": None, "by": None, "seconds": 0.0}
-        try:
-            path.write_text(mutant.code)
-            for number, (suite, usual_s) in enumerate(zip(suites, clean)):
-                if usual_s is None or usual_s > longest_s:
-                    continue
-                how, by, seconds = self._run(suite, int(TIMES * usual_s + MORE_S))
-                row["seconds"] = round(row["seconds"] + seconds, 1)
-                if how != "survived":
-                    return {**row, "outcome": how, "suite": number, "by": by}
-        finally:
-            path.write_bytes(before)
-            # Its bytecode is valid again.
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        around = statement(before.decode(), mutant.line)
+        row: Row = {"outcome": "survived", "by": None, "files": 0, "seconds": 0.0}
+        for file in files:
+            clean = self.clean(file)
+            if clean is None or not clean.lines.get(name, frozenset()).intersection(around):
+                continue
+            row["files"] += 1
+            try:
+                path.write_text(mutant.code)
+                how, by, seconds = self._run(file, int(TIMES * clean.seconds + MORE_S))
+            finally:
+                path.write_bytes(before)
+                # Its bytecode is valid again.
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            row["seconds"] = round(row["seconds"] + seconds, 1)
+            if how != "survived":
+                return {**row, "outcome": how, "by": by or file}
         return row
 
     def _run(
-        self, suite: Suite, limit_s: int, keep_bytecode: bool = False
+        self, file: str, limit_s: int, lines: Path | None = None
     ) -> tuple[str, str | None, float]:
         said = self.folder / "failed.txt"
         said.unlink(missing_ok=True)
@@ -189,7 +231,7 @@ class Copy:
             status = 70
             try:
                 os.setsid()
-                status = self._tests(suite, limit_s, said, keep_bytecode)
+                status = self._tests(file, limit_s, said, lines)
             finally:
                 os._exit(status)
         try:
@@ -211,9 +253,9 @@ class Copy:
             return "survived", None, seconds
         return "killed", said.read_text() if said.exists() else None, seconds
 
-    def _tests(self, suite: Suite, limit_s: int, said: Path, keep_bytecode: bool) -> int:
-        """In the forked process: pytest's exit status."""
-        sys.dont_write_bytecode = not keep_bytecode
+    def _tests(self, file: str, limit_s: int, said: Path, lines: Path | None) -> int:
+        """In the forked process: pytest's exit status; what ran goes to ``lines``."""
+        sys.dont_write_bytecode = lines is None
         os.chdir(self.folder)
         quiet = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
@@ -229,8 +271,31 @@ class Copy:
         resource.setrlimit(resource.RLIMIT_AS, (now + MORE_BYTES, now + MORE_BYTES))
         import pytest
 
-        wanted = ["-x", "-q", "-p", "no:cacheprovider", "-m", suite.marks, "--hypothesis-seed=0"]
-        return int(pytest.main([*wanted, *suite.paths], plugins=[_Watch(said)]))
+        import coverage
+
+        wanted = [
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not gpu",
+            "--hypothesis-seed=0",
+            file,
+        ]
+        if lines is None:
+            return int(pytest.main(wanted, plugins=[_Watch(said)]))
+        watched = coverage.Coverage(data_file=None, include=[str(self.folder / "src" / "*")])
+        watched.start()
+        status = int(pytest.main(wanted, plugins=[_Watch(said)]))
+        watched.stop()
+        data = watched.get_data()
+        ran = {
+            str(Path(name).relative_to(self.folder)): data.lines(name)
+            for name in data.measured_files()
+        }
+        lines.write_text(json.dumps(ran))
+        return status
 
 
 class _Watch:
@@ -255,20 +320,6 @@ class _Watch:
             self._said.write_text(report.nodeid)
 
 
-def suites_of(module: str, root: Path) -> list[Suite]:
-    """Own tests without and with torch, then those of other rooms' files that name the module."""
-    room, _, name = module.partition(".")
-    named = re.compile(rf"gobrrr\.{room}\.{name}\b|from gobrrr\.{room} import [^\n]*\b{name}\b")
-    others = tuple(
-        str(path.relative_to(root))
-        for path in sorted((root / "tests").rglob("test_*.py"))
-        if path.relative_to(root / "tests").parts[0] != room and named.search(path.read_text())
-    )
-    own = (f"tests/{room}",)
-    found = [Suite(own, _PLAIN), Suite(own, _TORCH)]
-    return found + ([Suite(others, _PLAIN), Suite(others, _TORCH)] if others else [])
-
-
 def wilson(found: int, of: int) -> tuple[float, float]:
     """Wilson's interval of a share, at 95 %."""
     z = NormalDist().inv_cdf(0.975)
@@ -280,7 +331,8 @@ def wilson(found: int, of: int) -> tuple[float, float]:
 def summary(rows: Sequence[Row], mutants: Mapping[str, int]) -> dict[str, Any]:
     """By room: how many were drawn and how they ended; the share alive is of those not equivalent.
 
-    ``alive_of_own_tests`` is what the room's own tests left alive.
+    ``alive_of_own_tests`` is what the room's own tests left alive, ``not_run`` those of the alive
+    whose lines no test ran.
     """
     found = {}
     for room in sorted({row["module"].partition(".")[0] for row in rows}):
@@ -288,12 +340,15 @@ def summary(rows: Sequence[Row], mutants: Mapping[str, int]) -> dict[str, Any]:
         ended = Counter(row["outcome"] for row in own)
         counted = len(own) - ended["equivalent"]
         alive = ended["survived"]
-        elsewhere = sum((row["suite"] or 0) >= OWN_SUITES for row in own)
+        elsewhere = sum(
+            row["by"] is not None and not row["by"].startswith(f"tests/{room}/") for row in own
+        )
         found[room] = {
             "mutants": mutants[room],
             "drawn": len(own),
             **{how: ended[how] for how in ("killed", "timeout", "survived", "equivalent")},
             "alive_of_own_tests": alive + elsewhere,
+            "not_run": sum(row["outcome"] == "survived" and not row["files"] for row in own),
             "share_alive": alive / counted if counted else None,
             "interval_95": wilson(alive, counted) if counted else None,
         }
@@ -329,24 +384,26 @@ def main() -> int:
     options.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
     options.add_argument("--size", type=int, default=120, help="mutants drawn of each room")
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--most-s", type=float, default=60.0, metavar="N",
-                         help="leave out suites of other rooms that take longer")  # fmt: skip
+    options.add_argument("--most-s", type=float, default=30.0, metavar="N",
+                         help="leave out files of tests elsewhere that take longer")  # fmt: skip
     options.add_argument("--again", type=Path, metavar="FILE",
                          help="of an earlier run: what it killed stays killed")  # fmt: skip
     given = options.parse_args()
     if not hasattr(os, "fork"):
         skip("mutants are tested in forked processes, which this system has not")
-    for name in ("cosmic_ray", "pytest", "hypothesis"):
+    for name in ("cosmic_ray", "coverage", "pytest", "hypothesis"):
         if importlib.util.find_spec(name) is None:
             skip(f"{name} is not installed; make mutations installs it")
     record = Record("mutations", given, "cosmic-ray", "pytest", "hypothesis")
     if given.quick:
-        given.rooms, given.size = ["work"], 2
-    drawn, mutants = [], {}
+        given.rooms, given.size = ["timeline"], 2
+    by_room, mutants = [], {}
     for room in given.rooms:
         some, mutants[room] = sample(room, given.size, given.seed)
-        drawn += some
+        by_room.append(some)
         print(f"{room}: {len(some)} of {mutants[room]} mutants", flush=True)
+    # One of each room at a time: what is ended early has some of all.
+    drawn = [each for row in zip_longest(*by_room) for each in row if each is not None]
     rows = _kept(given.out, mutants, given.seed)
     if given.again:
         known = {_key(row) for row in rows}
@@ -359,17 +416,17 @@ def main() -> int:
 
     def write() -> None:
         told = judged(rows)
-        record.write({"seed": given.seed, "mutants": mutants, "longest_suite_s": given.most_s,
+        record.write({"seed": given.seed, "mutants": mutants, "longest_file_s": given.most_s,
                       "summary": summary(told, mutants), "rows": told})  # fmt: skip
 
     with tempfile.TemporaryDirectory(prefix="gobrrr-mutations-") as folder:
-        copy = Copy(Path(folder))
+        copy = Copy(Path(folder), 0.0 if given.quick else given.most_s)
         for number, each in enumerate(drawn):
             row = {name: getattr(each, name) for name in SHOWN}
             if _key(row) in done:
                 continue
-            suites = suites_of(each.module, copy.folder)
-            row |= copy.outcome(each, suites[:1] if given.quick else suites, given.most_s)
+            files = copy.files(each.module)
+            row |= copy.outcome(each, files[:3] if given.quick else files)
             rows.append(row)
             write()
             print(f"{number + 1} of {len(drawn)}: {row['outcome']} in {row['seconds']} s: "
