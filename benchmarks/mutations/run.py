@@ -442,4 +442,8 @@ def _key(row: Row) -> tuple[str, str, str, int]:
 
 
 if __name__ == "__main__":
+    # However it is asked to end, the copy goes, and what runs in it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A shell lets what it runs in the background ignore Ctrl-C, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())
