@@ -98,6 +98,10 @@ def _strangers(result: Result) -> Result:
     return {"summary": _of("strangers.run").summary(rows)}
 
 
+def _mutations(result: Result) -> Result:
+    return {"summary": _of("mutations.run").summary(result["rows"], result["mutants"])}
+
+
 TOPICS: dict[str, Callable[[Result], Result]] = {
     "alone": _plain("alone.run"),
     "causes": _plain("causes.score"),
@@ -106,6 +110,7 @@ TOPICS: dict[str, Callable[[Result], Result]] = {
     "fixes": _fixes,
     "fleet": _plain("fleet.run"),
     "hosts": _plain("hosts.run", "outcomes"),
+    "mutations": _mutations,
     "prediction_kernels": _kernels,
     "prediction_host": _typed("prediction_host.run", "Row"),
     "public_scripts": _plain("public_scripts.run"),
