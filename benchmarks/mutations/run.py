@@ -172,10 +172,8 @@ class Copy:
         named = re.compile(rf"gobrrr\.{room}\.{name}\b|from gobrrr\.{room} import [^\n]*\b{name}\b")
         found: tuple[list[str], list[str], list[str]] = [], [], []
         for path in sorted((self.folder / "tests").rglob("test_*.py")):
-            of, file = (
-                path.relative_to(self.folder / "tests").parts[0],
-                path.relative_to(self.folder),
-            )
+            file = path.relative_to(self.folder)
+            of = file.parts[1]
             if of == room or of in ROOMS:
                 found[of != room].append(str(file))
             elif self._longest_s > 0 and named.search(path.read_text()):
