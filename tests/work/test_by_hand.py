@@ -215,3 +215,209 @@ def test_gradients_of_embedding_bags() -> None:
     # A product of rows of 4 for each of 6.
     assert (dots.vector_flops, dots.bytes_written) == (2 * 6 * 4, 24)
     assert dots.bytes_read == (8 + 24) * 4 + 48
+
+
+def test_attention_with_heads_after_positions_backward() -> None:
+    # 2 sequences of 5 queries and 5 keys, 3 heads of 4.
+    q = tensor(2, 5, 3, 4)
+    statistics = tensor(2, 3, 5)
+    found = work("_flash_attention_backward", q, q, q, q, q, statistics, None, None, 5, 5, 0.0,
+                 False)  # fmt: skip
+    pairs = 2 * 3 * 25
+    # Five products over 4: scores again, and the gradients of values, scores, keys and queries.
+    assert found.matrix_flops == 5 * 2 * pairs * 4
+    # Of a pair the scale twice, two differences, an exponential, a product; of a query 4 products
+    # and sums with its result.
+    assert (found.vector_flops, found.special) == (pairs * 13 + 2 * 30 * 4, pairs)
+    assert moved(found)[:2] == ((5 * 120 + 30) * 4, 3 * 120 * 4)
+    causal = work("_flash_attention_backward", q, q, q, q, q, statistics, None, None, 5, 5, 0.0,
+                  True)  # fmt: skip
+    assert causal.matrix_flops == 5 * 2 * (2 * 3 * 15) * 4
+    # A bias of each pair is read and added.
+    bias = tensor(2, 3, 5, 5)
+    efficient = work("_efficient_attention_backward", q, q, q, q, bias, q, None, None, 5, 5,
+                     statistics, 0.0, None, None, 0)  # fmt: skip
+    assert efficient.vector_flops == pairs * 14 + 2 * 30 * 4
+    assert moved(efficient)[:2] == ((5 * 120 + 30 + 150) * 4, 3 * 120 * 4)
+
+
+def test_attention_of_cudnn() -> None:
+    q = tensor(2, 3, 5, 4)
+    found = work("_cudnn_attention_forward", q, q, q, None, None, None, 5, 5, True, 0.0, False)
+    pairs = 2 * 3 * 25
+    assert found.matrix_flops == 2 * 2 * pairs * 4
+    # A result, and a logarithm of each query's sum.
+    assert moved(found)[:2] == (3 * 120 * 4, (120 + 30) * 4)
+    back = work("_cudnn_attention_backward", q, q, q, q, q, tensor(2, 3, 5), None, None, None, None,
+                None, 5, 5, 0.0, False)  # fmt: skip
+    assert (back.matrix_flops, back.bytes_written) == (5 * 2 * pairs * 4, 3 * 120 * 4)
+
+
+def test_gradients_of_norms() -> None:
+    x, c = tensor(2, 3, 4, 4), tensor(3)
+    everything = (True, True, True)
+    found = work("native_batch_norm_backward", x, x, c, c, c, c, c, True, 1e-5, everything)
+    # Two sums with the normalised value, 4; the input's gradient less their means, 4.
+    assert found.vector_flops == 96 * 8
+    assert moved(found)[:2] == ((96 + 96 + 3 * 3) * 4, (96 + 3 + 3) * 4)
+    fixed = work("native_batch_norm_backward", x, x, c, c, c, c, c, False, 1e-5,
+                 (True, False, False))  # fmt: skip
+    # Constant statistics: a factor, and the input's values are not needed.
+    assert (fixed.vector_flops, fixed.bytes_written) == (96, 96 * 4)
+    cudnn = work("cudnn_batch_norm_backward", x, x, c, c, c, c, c, 1e-5, None)
+    assert (cudnn.vector_flops, moved(cudnn)[:2]) == (96 * 8, moved(found)[:2])
+    groups = work("native_group_norm_backward", x, x, tensor(2, 3), tensor(2, 3), c, 2, 3, 16, 3,
+                  everything)  # fmt: skip
+    assert groups.vector_flops == 96 * 8
+    assert moved(groups)[:2] == ((96 + 96 + 6 + 6 + 3) * 4, (96 + 3 + 3) * 4)
+    rows = tensor(4, 8)
+    rms = work("_fused_rms_norm_backward", rows, rows, (8,), tensor(4, 1), tensor(8), (True, True))
+    # The normalised value; times weight, a product and a sum, 3; 3 to combine; a product and a
+    # sum for the weight.
+    assert rms.vector_flops == 32 * (1 + 6 + 2)
+    assert moved(rms)[:2] == ((32 + 32 + 4 + 8) * 4, (32 + 8) * 4)
+    soft = work("_log_softmax_backward_data", rows, rows, -1, "float32")
+    assert (soft.vector_flops, soft.special) == (32 * (3 + 8), 32)
+
+
+def test_the_pieces_of_a_batch_norm_of_many_ranks() -> None:
+    x = tensor(2, 3, 4, 4)
+    found = work("batch_norm_stats", x, 1e-5)
+    # Sum; difference, square, sum.
+    assert (found.vector_flops, moved(found)[:2]) == (96 * 4, (96 * 4, 6 * 4))
+
+
+def test_gradients_of_pooling_and_resampling() -> None:
+    small, x = tensor(1, 2, 3, 3), tensor(1, 2, 6, 6)
+    found = work("avg_pool2d_backward", small, x, (2, 2), (2, 2), (0, 0), False, True, None)
+    # A scaling of 18, four additions of each.
+    assert (found.vector_flops, moved(found)[:2]) == (18 + 18 * 4, (72, 288))
+    whole = work("_adaptive_avg_pool2d_backward", tensor(1, 2, 1, 1), x)
+    assert (whole.vector_flops, moved(whole)[:2]) == (2 + 72, (8, 288))
+    bilinear = work("upsample_bilinear2d_backward", x, (6, 6), (1, 2, 3, 3), False, None, None)
+    # Four taps, a product and a sum each.
+    assert (bilinear.vector_flops, moved(bilinear)[:2]) == (72 * 8, (288, 72))
+    nearest = work("upsample_nearest2d_backward", x, (6, 6), (1, 2, 3, 3), None, None)
+    assert (nearest.vector_flops, moved(nearest)[:2]) == (72, (288, 72))
+
+
+def test_sampling_by_a_grid() -> None:
+    x, grid = tensor(1, 2, 6, 6), tensor(1, 3, 4, 2)
+    found = work("grid_sampler_2d", x, grid, 0, 0, False)
+    # 12 points: two coordinates of 2 each, four taps by two weights; a product and a sum of each
+    # tap of both channels.
+    assert found.vector_flops == 12 * (2 * 2 + 4 * 2) + 12 * 2 * 4 * 2
+    # Of 72 elements no more than 12 * 2 * 4 are read.
+    assert moved(found)[:2] == ((72 + 24) * 4, 24 * 4)
+    one = work("grid_sampler_2d", x, grid, 1, 0, False)
+    assert moved(one)[:2] == ((24 + 24) * 4, 24 * 4)
+    many = work("grid_sampler_2d", x, grid, 2, 0, False)
+    assert many.vector_flops == 12 * (2 * 2 + 16 * 2) + 12 * 2 * 16 * 2
+    # A line of (x, y, 1) by 2 rows of 3 for each of 12 points.
+    affine = work("affine_grid_generator", tensor(1, 2, 3), (1, 2, 3, 4), False)
+    assert (affine.vector_flops, moved(affine)[:2]) == (12 * 2 * 3 * 2, (24, 24 * 4))
+
+
+def test_products_by_other_names() -> None:
+    a, b = tensor(3, 4), tensor(5, 4)
+    assert work("inner", a, b).matrix_flops == 2 * 15 * 4
+    assert work("linalg_vecdot", a, a, -1).matrix_flops == 2 * 12
+    outer = work("outer", tensor(3), tensor(5))
+    assert (outer.matrix_flops, outer.vector_flops, outer.bytes_written) == (0, 15, 60)
+    # (2, 3, 4) and (4, 3, 5) over the 3 and the 4.
+    found = work("tensordot", tensor(2, 3, 4), tensor(4, 3, 5), (1, 2), (1, 0))
+    assert (found.matrix_flops, found.bytes_written) == (2 * 2 * 5 * 12, 40)
+    alike = work("cosine_similarity", tensor(5, 4), tensor(5, 4), 1, 1e-8)
+    # Three sums of products.
+    assert (alike.vector_flops, moved(alike)[:2]) == (6 * 20, (160, 20))
+    apart = work("pairwise_distance", tensor(5, 4), tensor(5, 4), 2.0)
+    assert (apart.vector_flops, apart.bytes_written) == (4 * 20, 20)
+
+
+def test_a_cross_entropy_writes_no_probabilities() -> None:
+    found = work("cross_entropy_loss", tensor(6, 10), tensor(6, dtype="int64"), None, 1, -100, 0.0)
+    # Of each logit a maximum, a difference, an exponential, a sum; of each row a logarithm and two.
+    assert (found.vector_flops, found.special) == (60 * 11 + 6 * 10, 66)
+    assert moved(found)[:2] == (60 * 4 + 48, 4)
+    each = work("cross_entropy_loss", tensor(6, 10), tensor(6, dtype="int64"), None, 0, -100, 0.0)
+    assert each.bytes_written == 24
+
+
+def test_cells_after_their_products() -> None:
+    gates, state, bias = tensor(2, 16), tensor(2, 4), tensor(16)
+    found = work("_thnn_fused_lstm_cell", gates, gates, state, bias, bias)
+    # Three sigmoids of 14, two tanh of 8, 4, and two sums of each gate.
+    assert (found.vector_flops, found.special) == (8 * (42 + 16 + 4 + 8), 8 * 5)
+    assert moved(found)[:2] == ((32 + 32 + 8 + 16 + 16) * 4, (8 + 8 + 32) * 4)
+    gru = work("_thnn_fused_gru_cell", tensor(2, 12), tensor(2, 12), state, None, None)
+    assert (gru.vector_flops, gru.special) == (8 * (28 + 8 + 4 + 6), 8 * 3)
+    assert moved(gru)[:2] == ((24 + 24 + 8) * 4, (8 + 40) * 4)
+    back = work("_thnn_fused_lstm_cell_backward_impl", state, state, state, state, gates, False)
+    # A tanh again, 4, and 5 of each gate.
+    assert (back.vector_flops, back.special) == (8 * (8 + 4 + 20), 8)
+    assert moved(back)[:2] == ((4 * 8 + 32) * 4, (32 + 8) * 4)
+    last = work("_thnn_fused_gru_cell_backward", state, tensor(2, 20), False)
+    assert (last.vector_flops, moved(last)[:2]) == (8 * 19, ((8 + 40) * 4, (24 + 24 + 8) * 4))
+
+
+def test_a_transformer_layer_in_one_operator() -> None:
+    # 2 sequences of 5 tokens, width 8, 4 heads, 16 hidden.
+    src = tensor(2, 5, 8)
+    parameters = [tensor(24, 8), tensor(24), tensor(8, 8), tensor(8)]
+    rest = [tensor(16, 8), tensor(16), tensor(8, 16), tensor(8)]
+    norms = [tensor(8)] * 4
+    found = work("_transformer_encoder_layer_fwd", src, 8, 4, *parameters, True, False, 1e-5,
+                 *norms, *rest, None, None)  # fmt: skip
+    projections, attention, hidden = 2 * 10 * 8 * 32, 2 * 2 * 2 * 25 * 8, 2 * 2 * 10 * 8 * 16
+    assert found.matrix_flops == projections + attention + hidden
+    # Two norms of 7 and sums of 1; GELU of 12; 12 of each pair.
+    assert found.vector_flops == 2 * 8 * 80 + 12 * 160 + 4 * 50 * 12
+    assert found.special == 160 + 4 * 50
+    heads = work("_native_multi_head_attention", src, src, src, 8, 4, *parameters, None, False,
+                 True, None)  # fmt: skip
+    assert heads.matrix_flops == projections + attention
+    assert (heads.vector_flops, heads.special) == (4 * 50 * 12, 200)
+    qkv = work("_transform_bias_rescale_qkv", tensor(2, 5, 24), tensor(24), 4)
+    # A sum of each, a product of a third.
+    assert (qkv.vector_flops, moved(qkv)[:2]) == (240 + 80, ((240 + 24) * 4, 240 * 4))
+    mask = tensor(4, 8, dtype="bool")
+    soft = work("_masked_softmax", tensor(4, 8), mask, -1, 2)
+    assert (soft.vector_flops, soft.special) == (32 * 12 + 4 * 4, 32)
+    assert moved(soft)[:2] == (128 + 32, 128)
+    back = work("_masked_softmax_backward", tensor(4, 8), tensor(4, 8), mask, -1)
+    assert (back.vector_flops, moved(back)[:2]) == (32 * 4, (256 + 32, 128))
+
+
+def test_random_numbers_of_other_distributions() -> None:
+    # A number in [0, 1) is a product and a sum; a normal one by Box-Muller, of a pair, a logarithm,
+    # a root, a sine, a cosine and two products each besides.
+    normal = 2 + (3 * 8 + 4) / 2 + 2
+    found = work("normal", tensor(8), tensor(8))
+    assert (found.vector_flops, found.special) == (8 * (normal + 2), 8 * 1.5)
+    assert moved(found)[:2] == (64, 32)
+    coin = work("bernoulli", tensor(8))
+    assert (coin.vector_flops, moved(coin)[:2]) == (8 * 3, (32, 32))
+    assert work("exponential_", tensor(8), 1.0).vector_flops == 8 * (2 + 8 + 2)
+    assert work("log_normal_", tensor(8), 0.0, 1.0).special == 8 * 2.5
+    assert work("random_", tensor(8)).flops == 0
+    drawn = work("multinomial", tensor(3, 10), 4, True)
+    assert (drawn.vector_flops, moved(drawn)[:2]) == (60, (120, 96))
+    gamma = work("_standard_gamma", tensor(8))
+    assert gamma.vector_flops == 8 * (normal + 2 + 16 + 10)
+    # Divided by the sum of their row.
+    assert work("_sample_dirichlet", tensor(8)).vector_flops == gamma.vector_flops + 8 * 5
+    kept = work("dropout", tensor(8), 0.5, True)
+    # A comparison and two products besides the number; a mask of bytes.
+    assert (kept.vector_flops, moved(kept)[:2]) == (40, (32, 40))
+    assert work("dropout", tensor(8), 0.5, False).bytes_written == 0
+
+
+def test_searching_takes_a_comparison_for_each_half() -> None:
+    # Of 10 borders 4 halves.
+    found = work("bucketize", tensor(100), tensor(10))
+    assert (found.vector_flops, moved(found)[:2]) == (400, ((100 + 10) * 4, 800))
+    few = work("searchsorted", tensor(1000), tensor(2))
+    # 10 halves of 1000: no more is read.
+    assert (few.vector_flops, moved(few)[:2]) == (20, ((2 + 20) * 4, 16))
+    member = work("isin", tensor(8, dtype="int64"), tensor(3, dtype="int64"))
+    assert moved(member)[:2] == (88, 8)
