@@ -10,7 +10,7 @@ from gobrrr.attribution.device_groups import group_kernels
 from gobrrr.capture.traces import read_trace
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.work import work_of
-from trace_writing import OURS, SHARED
+from trace_writing import OURS, SHARED, WrittenTrace
 
 TRACES = {
     path.name: path
@@ -42,3 +42,20 @@ def test_groups_hold_what_the_kernels_hold(path: Path) -> None:
     op = found.work.op
     assert groups.count.sum() * steps == pytest.approx(len(np.unique(op[op >= 0])) + (op < 0).sum())
     assert len(groups) <= len(timeline.kernels)
+
+
+def test_an_op_of_several_kernels_is_one_call(tmp_path: Path) -> None:
+    trace = WrittenTrace()
+    # The first of all that the host did.
+    trace.op("aten::mm", 0, 9)
+    for place in range(3):
+        trace.launch("gemm", 1 + 2 * place, 10 + 10 * place, 10, place, call_time=1)
+    trace.op("aten::mm", 12, 8)
+    trace.launch("gemm", 14, 40, 10, 3, call_time=1)
+    trace.kernel("of no op", 50, 5)
+    trace.note("ProfilerStep#1", 0.5, 100)
+    timeline = read_trace(trace.write(tmp_path))
+    groups = group_kernels(timeline, attribute_device(timeline, None, lambda call: None))
+    names = [timeline.names[timeline.kernels.name[row]] for row in groups.first]
+    counts = dict(zip(names, groups.count.tolist()))
+    assert counts == {"gemm": pytest.approx(2.0), "of no op": pytest.approx(1.0)}
