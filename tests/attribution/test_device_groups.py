@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attribution.test_device_rules import attributed
 from gobrrr.attribution.device import attribute_device
 from gobrrr.attribution.device_groups import group_kernels
 from gobrrr.capture.traces import read_trace
@@ -46,16 +47,16 @@ def test_groups_hold_what_the_kernels_hold(path: Path) -> None:
 
 def test_an_op_of_several_kernels_is_one_call(tmp_path: Path) -> None:
     trace = WrittenTrace()
-    # The first of all that the host did.
+    # The first of all that the host did, before the step is marked.
     trace.op("aten::mm", 0, 9)
     for place in range(3):
         trace.launch("gemm", 1 + 2 * place, 10 + 10 * place, 10, place, call_time=1)
     trace.op("aten::mm", 12, 8)
     trace.launch("gemm", 14, 40, 10, 3, call_time=1)
     trace.kernel("of no op", 50, 5)
-    trace.note("ProfilerStep#1", 0.5, 100)
-    timeline = read_trace(trace.write(tmp_path))
-    groups = group_kernels(timeline, attribute_device(timeline, None, lambda call: None))
-    names = [timeline.names[timeline.kernels.name[row]] for row in groups.first]
-    counts = dict(zip(names, groups.count.tolist()))
-    assert counts == {"gemm": pytest.approx(2.0), "of no op": pytest.approx(1.0)}
+    trace.note("ProfilerStep#1", 9.5, 100)
+    timeline, found = attributed(trace, tmp_path)
+    groups = group_kernels(timeline, found)
+    of_gemm = [timeline.names[timeline.kernels.name[row]] == "gemm" for row in groups.first]
+    assert groups.count[of_gemm].sum() == pytest.approx(2.0)
+    assert groups.count.sum() == pytest.approx(3.0)
