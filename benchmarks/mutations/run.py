@@ -141,6 +141,15 @@ def statement(code: str, line: int) -> range:
     return found
 
 
+def in_function(code: str, line: int) -> bool:
+    """Whether a line runs only where a function is called."""
+    return any(
+        isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body[0].lineno <= line <= (node.end_lineno or 0)
+        for node in ast.walk(ast.parse(code))
+    )
+
+
 class Copy:
     """The project in a folder of its own, where tests run on one mutant after the other.
 
@@ -166,18 +175,22 @@ class Copy:
             if importlib.util.find_spec(name):
                 __import__(name)
 
-    def files(self, module: str) -> tuple[list[str], ...]:
-        """The files of tests that could notice: of its room, of the others here, elsewhere."""
-        room, _, name = module.partition(".")
+    def files(self, mutant: Mutant) -> tuple[list[str], ...]:
+        """The files of tests that could notice: of its room, of the others here, elsewhere.
+
+        What runs when a module is imported every file runs: of others those that name the module.
+        """
+        room, _, name = mutant.module.partition(".")
+        called = in_function(mutant.code, mutant.line)
         named = re.compile(rf"gobrrr\.{room}\.{name}\b|from gobrrr\.{room} import [^\n]*\b{name}\b")
         found: tuple[list[str], list[str], list[str]] = [], [], []
         for path in sorted((self.folder / "tests").rglob("test_*.py")):
             file = path.relative_to(self.folder)
             of = file.parts[1]
-            if of == room or of in ROOMS:
+            if of == room or (of in ROOMS and called):
                 found[of != room].append(str(file))
-            elif self._longest_s > 0 and named.search(path.read_text()):
-                found[2].append(str(file))
+            elif (of in ROOMS or self._longest_s > 0) and named.search(path.read_text()):
+                found[1 if of in ROOMS else 2].append(str(file))
         return found
 
     def clean(self, file: str) -> Clean | None:
@@ -430,7 +443,7 @@ def main() -> int:
             row = {name: getattr(each, name) for name in SHOWN}
             if _key(row) in done:
                 continue
-            files = copy.files(each.module)
+            files = copy.files(each)
             row |= copy.outcome(each, [files[0][:3]] if given.quick else files)
             rows.append(row)
             write()

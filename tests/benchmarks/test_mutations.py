@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tomllib
-from benchmarks.mutations.run import EQUIVALENT, statement, summary, wilson
+from benchmarks.mutations.run import EQUIVALENT, in_function, statement, summary, wilson
 
 
 def test_wilsons_interval() -> None:
@@ -37,6 +37,7 @@ def test_a_line_is_run_where_its_statement_is() -> None:
     assert statement(code, 5) == range(3, 7)
     assert statement(code, 1) == range(1, 8)
     assert statement(code, 7) == range(7, 8)
+    assert [line for line in range(1, 8) if in_function(code, line)] == [3, 4, 5, 6, 7]
 
 
 def test_each_equivalent_mutant_has_its_reason() -> None:
