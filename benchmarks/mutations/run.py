@@ -129,6 +129,10 @@ def sample(room: str, size: int, seed: int) -> tuple[list[Mutant], int]:
     return [mutant(*each) for each in every[:size]], len(every)
 
 
+def _file_of(mutant: Mutant) -> str:
+    return f"src/gobrrr/{mutant.module.replace('.', '/')}.py"
+
+
 def statement(code: str, line: int) -> range:
     """The lines of the innermost statement around a line, its decorators included."""
     found = range(line, line + 1)
@@ -181,7 +185,7 @@ class Copy:
         What runs when a module is imported every file runs: of others those that name the module.
         """
         room, _, name = mutant.module.partition(".")
-        called = in_function(mutant.code, mutant.line)
+        called = in_function((self.folder / _file_of(mutant)).read_text(), mutant.line)
         named = re.compile(rf"gobrrr\.{room}\.{name}\b|from gobrrr\.{room} import [^\n]*\b{name}\b")
         found: tuple[list[str], list[str], list[str]] = [], [], []
         for path in sorted((self.folder / "tests").rglob("test_*.py")):
@@ -211,7 +215,7 @@ class Copy:
 
     def outcome(self, mutant: Mutant, files: Sequence[Sequence[str]]) -> Row:
         """How it ended, by which test, after how many files of tests and seconds."""
-        name = f"src/gobrrr/{mutant.module.replace('.', '/')}.py"
+        name = _file_of(mutant)
         path = self.folder / name
         before, times = path.read_bytes(), path.stat()
         around = statement(before.decode(), mutant.line)
