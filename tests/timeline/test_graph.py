@@ -57,6 +57,10 @@ def test_before_its_first_op_a_stream_is_what_it_was_given_in_the_step_before() 
     # Of its own stream it waits for nothing.
     order.wait(3, frozenset({step_before(3)}))
     assert order.ops[order.put(op(), stream=3)].after == ()
+    order.wait(1, frozenset({step_before(0)}))
+    assert order.ops[order.put(op(), stream=1)].after == (-1,)
+    order.wait(0, frozenset({step_before(0)}))
+    assert order.ops[order.put(op())].after == ()
 
 
 def test_collectives_of_one_group_run_one_after_the_other() -> None:
