@@ -22,11 +22,16 @@ EQUAL = (
     "silu_backward gelu_backward native_dropout_backward mse_loss mse_loss_backward "
     "soft_margin_loss"
 )
+# Equal but for the comparisons that choose between values, as a kernel does as well.
+GUARDED = (
+    "sinc xlogy special_xlog1py special_entr selu logit_backward elu_backward "
+    "softplus_backward hardswish_backward"
+)
+COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge", "isnan", "logical_and"])
 # A decomposition computes both sides of a ``where``, or a constant for each element.
 FEWER = (
-    "lerp frac hardsigmoid hardswish sinc xlogy special_xlog1py special_entr logaddexp logaddexp2 "
-    "silu mish softplus elu celu selu hardswish_backward mish_backward softplus_backward "
-    "elu_backward logit_backward huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
+    "lerp frac hardsigmoid hardswish logaddexp logaddexp2 silu mish softplus elu celu "
+    "mish_backward huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
     "binary_cross_entropy_backward soft_margin_loss_backward"
 )
 
@@ -72,8 +77,11 @@ def recorded(function: Any, args: Any, out: Any) -> Work:
     return work
 
 
-def counted(name: str) -> tuple[Work, float]:
-    """Its work by its own formula, and the FLOPs of the parts that it is decomposed into."""
+def counted(name: str, without: frozenset[str] = frozenset()) -> tuple[Work, float]:
+    """Its work by its own formula, and the FLOPs of the parts that it is decomposed into.
+
+    ``without``: parts that are not counted.
+    """
     from torch._decomp import decomposition_table
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -82,7 +90,8 @@ def counted(name: str) -> tuple[Work, float]:
     class Parts(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             out = function(*args, **(kwargs or {}))
-            parts.append(recorded(function, args, out).vector_flops)
+            if function._schema.name.removeprefix("aten::") not in without:
+                parts.append(recorded(function, args, out).vector_flops)
             return out
 
     operator, args = call_of(name)
@@ -97,13 +106,19 @@ def test_it_counts_what_its_parts_count(name: str) -> None:
     assert whole.vector_flops == parts
 
 
+@pytest.mark.parametrize("name", GUARDED.split())
+def test_what_chooses_between_values_is_not_counted(name: str) -> None:
+    whole, parts = counted(name, COMPARISONS)
+    assert whole.vector_flops == parts
+
+
 @pytest.mark.parametrize("name", FEWER.split())
 def test_it_counts_no_more_than_its_parts_and_not_much_less(name: str) -> None:
     whole, parts = counted(name)
     assert 0.4 * parts <= whole.vector_flops < parts
 
 
-@pytest.mark.parametrize("name", f"{EQUAL} {FEWER}".split())
+@pytest.mark.parametrize("name", f"{EQUAL} {GUARDED} {FEWER}".split())
 def test_every_tensor_is_read_and_the_result_written(name: str) -> None:
     _, args = call_of(name)
     whole, _ = counted(name)
