@@ -421,3 +421,38 @@ def test_searching_takes_a_comparison_for_each_half() -> None:
     assert (few.vector_flops, moved(few)[:2]) == (20, ((2 + 20) * 4, 16))
     member = work("isin", tensor(8, dtype="int64"), tensor(3, dtype="int64"))
     assert moved(member)[:2] == (88, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "vector", "special", "written"),
+    [
+        # A difference, a square, a sum, and the mean's sum before; of a row a division, and a root.
+        ("var", ((1,), 1, False), 32 * 4 + 4 * 4, 0, 16),
+        ("std", ((1,), 1, True), 32 * 4 + 4 * 8, 0, 16),
+        ("var_mean", ((1,), 1, False), 32 * 4 + 4 * 4, 0, 32),
+        # A maximum, a difference, an exponential, a sum; of a row a logarithm and a sum.
+        ("logsumexp", ((1,), False), 32 * 11 + 4 * 9, 36, 16),
+        ("linalg_vector_norm", (2, None, False, None), 32 * 2 + 4, 0, 4),
+        ("linalg_vector_norm", (2, (0,), False, None), 32 * 2 + 8 * 4, 0, 32),
+        ("amax", ((0,), False), 32, 0, 32),
+        ("amax", ((0, 1), True), 32, 0, 4),
+        ("any", (0, False), 0, 0, 8),
+        ("all", (), 0, 0, 1),
+        ("count_nonzero", (None,), 32, 0, 8),
+        # Values, and where they stand.
+        ("max", (1, False), 32, 0, 4 * (4 + 8)),
+        ("max", (), 32, 0, 4),
+        ("median", (1, False), 32, 0, 4 * (4 + 8)),
+        ("median", (), 32, 0, 4),
+        ("aminmax", (1, False), 64, 0, 4 * (4 + 4)),
+        ("cummax", (1,), 32, 0, 32 * (4 + 8)),
+        # Of each an exponential, a logarithm and four.
+        ("logcumsumexp", (1,), 32 * 20, 64, 128),
+    ],
+)
+def test_a_reduction(
+    name: str, args: tuple[Arg, ...], vector: float, special: float, written: int
+) -> None:
+    found = work(name, tensor(4, 8), *args)
+    assert (found.vector_flops, found.special) == (vector, special)
+    assert moved(found)[:2] == (128, written)
