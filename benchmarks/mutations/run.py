@@ -129,8 +129,23 @@ def sample(room: str, size: int, seed: int) -> tuple[list[Mutant], int]:
     return [mutant(*each) for each in every[:size]], len(every)
 
 
-def _file_of(mutant: Mutant) -> str:
-    return f"src/gobrrr/{mutant.module.replace('.', '/')}.py"
+def survivor(row: Row) -> Mutant | None:
+    """The mutant of a row of an earlier run, wherever its line is now; ``None``: it is gone."""
+    path = ROOT / _file_of(row["module"])
+    lines = " ".join(line.strip() for line in path.read_text().splitlines())
+    if row["was"] not in lines:
+        return None
+    operator = f"core/{row['operator']}"
+    places_now = [occurrence for name, occurrence in places(path) if name == operator]
+    for occurrence in sorted(places_now, key=lambda place: abs(place - row["occurrence"])):
+        found = mutant(path, operator, occurrence)
+        if (found.was, found.now) == (row["was"], row["now"]):
+            return found
+    return None
+
+
+def _file_of(module: str) -> str:
+    return f"src/gobrrr/{module.replace('.', '/')}.py"
 
 
 def statement(code: str, line: int) -> range:
@@ -185,7 +200,7 @@ class Copy:
         What runs when a module is imported every file runs: of others those that name the module.
         """
         room, _, name = mutant.module.partition(".")
-        called = in_function((self.folder / _file_of(mutant)).read_text(), mutant.line)
+        called = in_function((self.folder / _file_of(mutant.module)).read_text(), mutant.line)
         named = re.compile(rf"gobrrr\.{room}\.{name}\b|from gobrrr\.{room} import [^\n]*\b{name}\b")
         found: tuple[list[str], list[str], list[str]] = [], [], []
         for path in sorted((self.folder / "tests").rglob("test_*.py")):
@@ -215,7 +230,7 @@ class Copy:
 
     def outcome(self, mutant: Mutant, files: Sequence[Sequence[str]]) -> Row:
         """How it ended, by which test, after how many files of tests and seconds."""
-        name = _file_of(mutant)
+        name = _file_of(mutant.module)
         path = self.folder / name
         before, times = path.read_bytes(), path.stat()
         around = statement(before.decode(), mutant.line)
@@ -419,21 +434,23 @@ def main() -> int:
     record = Record("mutations", given, "cosmic-ray", "pytest", "hypothesis")
     if given.quick:
         given.rooms, given.size = ["timeline"], 2
-    by_room, mutants = [], {}
-    for room in given.rooms:
-        some, mutants[room] = sample(room, given.size, given.seed)
-        by_room.append(some)
-        print(f"{room}: {len(some)} of {mutants[room]} mutants", flush=True)
-    # One of each room at a time: what is ended early has some of all.
-    drawn = [each for row in zip_longest(*by_room) for each in row if each is not None]
-    rows = _kept(given.out, mutants, given.seed)
+    rows: list[Row] = []
     if given.again:
-        known = {_key(row) for row in rows}
-        rows += [
-            {**row, "of": given.again.name}
-            for row in _kept(given.again, mutants, given.seed)
-            if row["outcome"] in ("killed", "timeout") and _key(row) not in known
-        ]
+        earlier = json.loads(given.again.read_text())
+        mutants, given.seed = earlier["mutants"], earlier["seed"]
+        rows = [{**row, "of": given.again.name} for row in earlier["rows"] if row["by"]]
+        found = [survivor(row) for row in earlier["rows"] if not row["by"]]
+        drawn = [each for each in found if each is not None]
+        print(f"{len(drawn)} survivors of {len(earlier['rows'])}; gone: {len(found) - len(drawn)}")
+    else:
+        by_room, mutants = [], {}
+        for room in given.rooms:
+            some, mutants[room] = sample(room, given.size, given.seed)
+            by_room.append(some)
+            print(f"{room}: {len(some)} of {mutants[room]} mutants", flush=True)
+        # One of each room at a time: what is ended early has some of all.
+        drawn = [each for row in zip_longest(*by_room) for each in row if each is not None]
+    rows = _kept(given.out, mutants, given.seed) or rows
     done = {_key(row) for row in rows}
 
     def write() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,3 +61,8 @@ def test_an_op_of_several_kernels_is_one_call(tmp_path: Path) -> None:
     of_gemm = [timeline.names[timeline.kernels.name[row]] == "gemm" for row in groups.first]
     assert groups.count[of_gemm].sum() == pytest.approx(2.0)
     assert groups.count.sum() == pytest.approx(3.0)
+    # Where each kernel stands for two, so do its calls and its work.
+    twice = replace(found, counts=np.full(len(timeline.kernels), 2.0))
+    doubled = group_kernels(timeline, twice)
+    assert doubled.count.tolist() == pytest.approx((2 * groups.count).tolist())
+    assert doubled.weight.tolist() == pytest.approx((2 * groups.weight).tolist())
