@@ -12,7 +12,7 @@ NEW_PIP := pip>=25.1
 STEPS ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser test-no-torch check format bench assets browser lock clean
+.PHONY: help demo test test-browser test-no-torch check format bench mutations assets browser lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ format: $(VENV)/.dev ## Format and fix what can be fixed
 bench: $(VENV)/.dev ## Run the benchmarks (ONLY=name; QUICK=1: tiny sizes, in MINUTES=10)
 	$(BIN)/python benchmarks/all.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick) \
 		$(if $(MINUTES),--limit-minutes $(MINUTES))
+
+mutations: $(VENV)/.dev ## Break lines at random and see which no test notices (takes hours)
+	$(BIN)/python -m pip install -qq $(PIP_LOCK) --group mutations
+	nice $(BIN)/python benchmarks/all.py --only mutations
 
 assets: ## Rebuild the HTML report's script and style from assets/ (needs node 20 and npm)
 	cd assets && npm ci --ignore-scripts --no-audit --no-fund

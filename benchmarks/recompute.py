@@ -249,6 +249,10 @@ def _strangers(result: Result) -> Result:
     return {"summary": _of("strangers.run").summary(rows)}
 
 
+def _mutations(result: Result) -> Result:
+    return {"summary": _of("mutations.run").summary(result["rows"], result["mutants"])}
+
+
 TOPICS: dict[str, Callable[[Result], Result]] = {
     "alone": _plain("alone.run"),
     "breadth": _plain("breadth.verdicts", "cases", "summarise"),
@@ -267,6 +271,7 @@ TOPICS: dict[str, Callable[[Result], Result]] = {
     "prediction": _recorded_steps,
     "prediction_captured": _captured,
     "prediction_cpu": _cpu,
+    "mutations": _mutations,
     "prediction_kernels": _kernels,
     "prediction_host": _typed("prediction_host.run", "Row"),
     "public_scripts": _plain("public_scripts.run"),

@@ -223,3 +223,17 @@ def test_page_faults_are_as_many_as_timed_steps_have() -> None:
     assert faults_of_timed_steps(recorded, 60.0).tolist() == [45.0, 0.0, 15.0]
     assert faults_of_timed_steps(recorded, 400.0).tolist() == [90.0, 0.0, 30.0]
     assert faults_of_timed_steps(recorded, None).tolist() == recorded.tolist()
+
+
+def test_an_op_that_no_profiled_step_ran_is_not_called() -> None:
+    # Recorded: a product and a sum; the profiled steps run the product alone, whatever is told.
+    steps = [step(100, ("aten::mm", 0, 80))]
+    capture = build_cpu_capture(steps, [op("aten::mm"), op("aten::sum")], CPU)
+    found = attribute_cpu(
+        capture, [matmul(50), stream(7)], ceilings(), 100, calls=np.array([1.0, 1.0])
+    )
+    assert found.calls.tolist() == [1.0, 0.0]
+    leaves = {name: value for name, value in found.attribution.leaves_ns.items() if value > 1e-9}
+    assert leaves == pytest.approx(
+        {"compute.matrix.roof": 50, "compute.matrix.below": 30, "overhead.python": 20}
+    )

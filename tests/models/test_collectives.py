@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gobrrr.devices.datasheet import all_datasheets, find_datasheet
 from gobrrr.devices.datasheets.sheet import DeviceSheet, Figure
 from gobrrr.devices.links import device_link
-from gobrrr.models.collective_protocols import Protocol, chosen
+from gobrrr.models.collective_protocols import Protocol, chosen, terms
 from gobrrr.models.collective_table import COEFFICIENTS
 from gobrrr.models.collectives import (
     Collective,
@@ -142,6 +142,21 @@ def test_the_switch_adds_up_on_hopper_and_not_integers_of_8_bits() -> None:
     assert collective_time(*args).seconds < collective_time(*args, dtype="int8").seconds
     older = collective_time(Collective.ALL_REDUCE, 512 * MIB, Group(8), sheet_of("A100-SXM"))
     assert older.algorithm == "ring, Simple"
+
+
+def test_a_switch_that_adds_up_is_sent_all_of_each_rank_and_one_sum() -> None:
+    way, _ = way_of(Group(8), sheet_of("H100-SXM"), None)
+    # Of 800 bytes: its own go out to be added, and its eighth of the sums to be spread.
+    *_, link_s = terms(Protocol.NVLS, Collective.ALL_REDUCE, 800, way)
+    assert link_s == pytest.approx((800 + 100) / way.bytes_per_s)
+
+
+def test_eight_h100_reach_the_bus_bandwidth_that_others_measured() -> None:
+    # 460 to 480 GB/s at 8 GB, by all_reduce_perf of nccl-tests, which counts 14 of 8 blocks
+    # (docs.alayanew.com/en/docs/tech-blog/2026-05-06-nccl-tests); more than a link gives.
+    found = collective_time(Collective.ALL_REDUCE, 8 * 1024 * MIB, Group(8), sheet_of("H100-SXM"))
+    assert found.algorithm == "NVLS"
+    assert 460e9 < 8 * 1024 * MIB * 14 / 8 / found.seconds < 480e9
 
 
 def test_a_network_binds_a_ring_through_hosts() -> None:

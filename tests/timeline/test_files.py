@@ -54,6 +54,15 @@ def test_a_symlink_is_followed(tmp_path: Path) -> None:
         assert link.is_symlink() and real.read_bytes() == data
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o755])
+def test_a_file_keeps_who_may_read_it(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "out.json"
+    path.write_bytes(b"older")
+    path.chmod(mode)
+    write_atomically(path, b"newer")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
 def test_what_is_printed_to_is_written_between_the_prints(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_text("older\n")

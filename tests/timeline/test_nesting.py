@@ -109,3 +109,23 @@ def test_segments_agree_with_the_instant_by_instant_answer(
         got = int(span[at]) if at >= 0 else -1
         running = [j for j in range(len(start)) if start[j] <= t < end[j]]
         assert got == (running[-1] if running else -1)
+
+
+def test_depths_count_what_encloses() -> None:
+    # a > b > c, a > d; e alone.
+    assert nesting.depths(np.array([-1, 0, 1, 0, -1])).tolist() == [0, 1, 2, 1, 0]
+    # A chain of nine: the rounds double.
+    assert nesting.depths(np.arange(-1, 8)).tolist() == list(range(9))
+    assert nesting.depths(np.array([], np.int64)).tolist() == []
+
+
+def test_a_child_may_outlive_its_parent_by_the_rounding_and_no_more() -> None:
+    start, thread = np.array([0, 100]), np.zeros(2, np.int64)
+    rounding = nesting.ROUNDING_NS
+    found = [
+        nesting.parents(start, np.array([5000, 5000 + over]), thread).tolist()
+        for over in (0, rounding, rounding + 1)
+    ]
+    assert found == [[-1, 0], [-1, 0], [-1, -1]]
+    # A span that begins where another ends is not in it.
+    assert nesting.parents(np.array([0, 10]), np.array([10, 12]), thread, 100).tolist() == [-1, -1]

@@ -15,10 +15,13 @@ from gobrrr.timeline.quantities import (
     multiple_range,
     percent,
     percent_change,
+    prefixed,
+    quantity,
     share,
     si,
     significant,
     time_text,
+    whole_seconds,
 )
 
 
@@ -119,3 +122,53 @@ def test_multiples() -> None:
 def test_sizes_of_caches() -> None:
     sizes = [binary_size(n) for n in (512, 48 * 1024, 1.25 * 2**20, 2**31, None)]
     assert sizes == ["512 B", "48 KiB", "1.25 MiB", "2 GiB", "-"]
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit", "decimals"),
+    [
+        (4.123, "s", 3), (41.23, "s", 2), (0.04123, "ms", 1), (0.004123, "ms", 2),
+        (9.994e-3, "ms", 2),
+        (9.996e-3, "ms", 1), (0.99996, "s", 3), (0.9999, "ms", 1), (4e-6, "µs", 2), (4e-9, "ns", 2),
+        (4e-10, "ns", 1), (0.0, "ms", 1),
+    ],
+)  # fmt: skip
+def test_the_scale_of_a_table_follows_its_largest_time(
+    largest: float, unit: str, decimals: int
+) -> None:
+    scale = TimeScale.of(largest)
+    assert (scale.unit, scale.decimals) == (unit, decimals)
+    assert scale.unit_s == {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+
+
+def test_what_would_print_as_zero_is_said_to_be_less() -> None:
+    scale = TimeScale.of(0.1)
+    # 0.1 ms is the last digit: half of it rounds up.
+    assert [scale.number(t) for t in (0.000051, 0.000049, -0.01, math.inf)] == [
+        "0.1", "<0.1", "-10.0", "-",
+    ]  # fmt: skip
+    assert [percent(f) for f in (0.0051, 0.0049, -0.1, math.nan)] == ["1 %", "<1 %", "-10 %", "-"]
+    assert (scale.text(None), scale.text(0.02)) == ("-", "20.0 ms")
+
+
+def test_prefixes_read_and_written() -> None:
+    assert [prefixed(1.5, prefix) for prefix in ("", "K", "M", "G", "T")] == [
+        1.5, 1.5e3, 1.5e6, 1.5e9, 1.5e12,
+    ]  # fmt: skip
+    assert prefixed(2, "M", binary=True) == 2 * 1024**2
+    assert [si(value) for value in (1e3, 999.4, 1e18, -5e6, 5e-4)] == [
+        "1.00 k", "999", "1.00 E", "-5.00 M", "0.000500",
+    ]  # fmt: skip
+    assert (quantity(0.02, "s"), quantity(2e9, "B")) == ("20.0 ms", "2.00 GB")
+    assert (whole_seconds(1800.4), whole_seconds(29.6)) == ("1,800 s", "30 s")
+
+
+def test_from_ten_times_on_a_change_is_a_multiple() -> None:
+    changes = [percent_change(2.0, after) for after in (19.98, 20.0, 290.0, 0.02)]
+    assert changes == ["+899 %", "10x", "145x", "-99 %"]
+
+
+def test_a_count_that_is_nearly_whole_is() -> None:
+    assert [count(n) for n in (3.04, 3.06, -2.0, 1234.5, math.inf)] == [
+        "3", "3.1", "-2", "1,234.5", "-",
+    ]  # fmt: skip

@@ -204,3 +204,5 @@ def test_linear_cross_entropy_computes_its_gradients_at_once() -> None:
     assert found.matrix_flops == 3072
     # Reads 32 and 128 floats and 4 int64; writes the loss and both gradients.
     assert moved(found) == (128 + 512 + 32, 4 + 128 + 512, 672 + 644)
+    # Of 64 logits a maximum, a difference, an exponential, a sum; a division and a product.
+    assert (found.vector_flops, found.special) == (64 * (11 + 5), 64)

@@ -195,8 +195,8 @@ def euclidean_dist(call: OpCall) -> Work:
     pairs = product(x.shape[:-1]) * y.shape[-2]
     out = call.outputs or (TensorSpec((*x.shape[:-2], p, y.shape[-2]), x.dtype),)
     return account(
-        [x, y], out, matrix=2.0 * pairs * (d + 2), vector=4.0 * pairs, dtype=x.dtype,
-        op_class="contraction",
+        [x, y], out, matrix=2.0 * pairs * (d + 2), vector=5.0 * pairs + 2 * (x.numel + y.numel),
+        dtype=x.dtype, op_class="contraction",
     )  # fmt: skip
 
 
