@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.attribution.analysis import Analysis
 from gobrrr.attribution.cpu_attributed import attributed_cpu
 from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu
 from gobrrr.attribution.device_lines import with_sampled_lines
-from gobrrr.attribution.device_run import (
-    Analysis,
-    DeviceAnalysis,
-    analyse_device,
-    matching_notices,
-)
+from gobrrr.attribution.device_run import DeviceAnalysis, analyse_device, matching_notices
 from gobrrr.capture import device_trouble
+from gobrrr.capture.calibration import calibrating
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.same_steps import same_steps
 from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
@@ -57,7 +54,7 @@ def diagnose_measured(
         if measured.device_timeline is not None:
             return Diagnosed(*_on_device(measured, source, ceilings, progress, refresh), measured)
         ceilings = ceilings or load_ceilings(refresh=refresh, progress=progress)
-        analysis = analyse_cpu(measured, ceilings, this_device(), progress)
+        analysis = analyse_cpu(measured, ceilings, this_device(), calibrating(progress))
         found = _on_processor(measured, analysis, ceilings, source)
         return Diagnosed(found, analysis, measured)
     except GobrrrError:
