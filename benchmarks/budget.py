@@ -87,7 +87,7 @@ def problems(found: Mapping[str, Size], allowed: Mapping[str, Size]) -> Iterator
 
 
 def lowered(found: Mapping[str, Size], allowed: Mapping[str, Size]) -> dict[str, Size]:
-    """Each budget no higher than what is there; a room that is gone has none, a new one none yet."""
+    """Each budget no higher than what is there; of a room that is gone, none."""
     return {
         name: Size(*(min(pair) for pair in zip(most, found[name])))
         for name, most in allowed.items()
