@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from gobrrr.attribution.attributed import Attributed
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.attribution.recorded import RecordedDevice
 from gobrrr.attribution.recorded_work import works_of, works_of_mean_step
 from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.capture.measurements import Measurements
@@ -59,12 +58,6 @@ class DeviceAnalysis:
     works: tuple[Work | None, ...]
     found: DeviceAttribution
     attributed: Attributed
-
-    @property
-    def ran(self) -> RecordedDevice:
-        """The same steps as a trace of them gives them."""
-        step = self.attributed
-        return RecordedDevice(self.capture.timeline, step.ceilings, self.found, step)
 
     @property
     def in_order(self) -> bool:

@@ -10,6 +10,7 @@ from gobrrr.attribution.cpu_attributed import attributed_cpu
 from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu
 from gobrrr.attribution.device_lines import with_sampled_lines
 from gobrrr.attribution.device_run import DeviceAnalysis, analyse_device, matching_notices
+from gobrrr.attribution.recorded import as_recorded
 from gobrrr.capture import device_trouble
 from gobrrr.capture.calibration import calibrating
 from gobrrr.capture.measurements import Measurements
@@ -98,7 +99,7 @@ def _on_device(
     )
     analysis = with_sampled_lines(analyse_device(measured, ceilings), measured)
     diagnosis = assemble(analysis.attributed, source=source, environment=describe_environment())
-    add_recorded_fusion(diagnosis, analysis.ran)
+    add_recorded_fusion(diagnosis, as_recorded(analysis))
     diagnosis.notices += [*measured.notices, *measured.load_notices, *trouble]
     diagnosis.notices += [*with_card(diagnosis, measured.card), *matching_notices(analysis)]
     return diagnosis, analysis
