@@ -32,13 +32,14 @@ test-no-torch: $(BARE)/.dev ## Run the tests that need no torch, in an environme
 	$(BARE)/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None"
 	$(BARE)/bin/python -m pytest -n auto -m "not torch and not gpu and not models" --reruns 1 -r fER $(ARGS)
 
-check: $(VENV)/.dev ## Lint, format check, strict types, the order of the rooms, dead code
+check: $(VENV)/.dev ## Lint, format check, types, the order of the rooms, dead code, lines
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/vulture
 	$(BIN)/python benchmarks/claims.py --check
+	$(BIN)/python benchmarks/budget.py --check
 
 format: $(VENV)/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix

@@ -14,7 +14,7 @@ from benchmarks.regimes.programs import PROGRAMS
 from tests.pipeline.recorded_runs import diagnose_run, save_run
 
 from gobrrr.attribution.cpu import works_on
-from gobrrr.attribution.cpu_run import works_of
+from gobrrr.attribution.recorded_work import works_of
 from gobrrr.capture.fixed_cost import calibrate_fixed_costs
 from gobrrr.capture.function import measure_step
 from gobrrr.capture.measurements import Plan

@@ -11,9 +11,9 @@ from gobrrr.attribution.attributed import recorded_step_times
 from gobrrr.attribution.cpu import attribute_cpu
 from gobrrr.attribution.cpu_attributed import attributed_lane
 from gobrrr.attribution.cpu_network import exposure_of, slept_for
-from gobrrr.attribution.cpu_run import works_of
 from gobrrr.attribution.rank_record import record_of_lane
 from gobrrr.attribution.rank_spans import spans_of_lane
+from gobrrr.attribution.recorded_work import works_of
 from gobrrr.capture.collective_waits import BACKWARD_RANGE, WAIT_RANGE
 from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
 from gobrrr.capture.profile import RawEvents

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.attribution.cpu_run import works_of
+from gobrrr.attribution.recorded_work import works_of
 from gobrrr.capture.cpu_timeline import build_cpu_capture
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.profile import HostProfiler

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gobrrr.attribution.cpu_attributed import attributed_cpu
-from gobrrr.attribution.cpu_run import attribute_measurements, works_of
+from gobrrr.attribution.cpu_run import attribute_measurements
+from gobrrr.attribution.recorded_work import works_of
 from gobrrr.capture.fixed_cost import FixedCosts
 from gobrrr.capture.measurements import Measurements, StepKind
 from gobrrr.capture.profile import ProfilerCost, RawEvents

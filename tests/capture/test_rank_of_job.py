@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gobrrr.capture.job import Job
-from gobrrr.capture.rank_of_job import RankOfJob, _queued_s, rank_of_job
+from gobrrr.capture.rank_in_environment import rank_of_job
+from gobrrr.capture.rank_of_job import RankOfJob, _queued_s
 
 # Far below the limits of gobrrr, and far above what a busy machine takes.
 AT_ONCE_S = 20.0

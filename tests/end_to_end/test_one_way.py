@@ -16,8 +16,8 @@ from gobrrr.attribution.attributed import recorded_step_times  # noqa: E402
 from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu, works_on  # noqa: E402
 from gobrrr.attribution.cpu_attributed import attributed_lane, attributed_trace_lane  # noqa: E402
 from gobrrr.attribution.cpu_causes import causes_of_lane  # noqa: E402
-from gobrrr.attribution.cpu_run import works_of  # noqa: E402
 from gobrrr.attribution.lane_of_trace import lane_of_trace  # noqa: E402
+from gobrrr.attribution.recorded_work import works_of  # noqa: E402
 from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture  # noqa: E402
 from gobrrr.capture.op_graph import CaptureOptions, capture_op_graph  # noqa: E402
 from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402

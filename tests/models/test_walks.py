@@ -13,6 +13,7 @@ from gobrrr.models.walk import Machine, Walk
 from gobrrr.models.walks import walks_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
+from gobrrr.work.registry import failure_notices, forget_failures
 
 CUDA = Machine(0.5, "cuda", 132, 43 * 2**20)
 
@@ -377,3 +378,21 @@ def test_functions_computed_in_parts_take_longer_than_fast_memory() -> None:
     # Hidden behind slow memory, and where a multiprocessor issues two for each float32 unit.
     for device in ("T4", "A100-SXM-80GB"):
         assert time_s("gelu", device, ("none",)) < 1.1 * time_s("relu", device)
+
+
+def test_a_recipe_that_fails_on_a_whole_call_is_ours_to_mend() -> None:
+    x = _dense((8, 4))
+    right = OpCall("aten::cumsum", (x, 0), (x,))
+    work = work_of(right)
+    assert work is not None
+    wrong = OpCall("aten::cumsum", (x, "rows"), (x,))
+    assert walks_of(wrong, work, CUDA) == (Walk(),)
+    (notice,) = failure_notices([wrong])
+    assert "aten::cumsum" in notice and "a bug in gobrrr" in notice
+    # Of another call, or of another program, nothing is said.
+    assert failure_notices([right]) == []
+    forget_failures()
+    # A trace leaves arguments out, and results always.
+    of_trace = OpCall("aten::cumsum", (x,))
+    assert walks_of(of_trace, work, CUDA) == (Walk(),)
+    assert failure_notices([of_trace]) == []

@@ -1,4 +1,4 @@
-from gobrrr.attribution.cpu_run import works_of
+from gobrrr.attribution.recorded_work import works_of
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec

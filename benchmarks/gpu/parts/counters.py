@@ -28,7 +28,8 @@ from benchmarks.gpu.processes import SCRIPTS, Budget, Child, last_lines, skipped
 from benchmarks.gpu.scripts.counted_steps import PROGRAMS
 from benchmarks.gpu.setting import Setting
 
-from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
+from gobrrr.attribution.analysis import Analysis
+from gobrrr.attribution.device_run import DeviceAnalysis
 from gobrrr.capture.measurements import Plan
 from gobrrr.pipeline.live import diagnose_work
 

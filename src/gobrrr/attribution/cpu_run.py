@@ -9,18 +9,16 @@ import numpy as np
 
 from gobrrr.attribution.attributed import MEAN, MEDIAN
 from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu, works_on
-from gobrrr.attribution.mean_work import Float64, Recorded, mean_works
+from gobrrr.attribution.mean_work import Float64
+from gobrrr.attribution.recorded_work import works_of, works_of_mean_step
+from gobrrr.capture.calibration import Calibrate
 from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
-from gobrrr.capture.fixed_cost import FixedCosts, calibrate_fixed_costs
-from gobrrr.capture.measurements import Measurements, StepKind
-from gobrrr.capture.profile import ProfilerCost, calibrate_profiler_cost
-from gobrrr.capture.release_cost import measure_release_ns_per_fault
+from gobrrr.capture.fixed_cost import FixedCosts
+from gobrrr.capture.measurements import Measurements
+from gobrrr.capture.profile import ProfilerCost
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import Summary, summarise
-from gobrrr.measure.progress import Progress
 from gobrrr.timeline.data import Device
-from gobrrr.timeline.graph import StepOp
-from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of
 from gobrrr.work.estimate import Work
 from gobrrr.work.generated_cpp import work_of_cpp_kernel
@@ -45,48 +43,20 @@ class CpuAnalysis:
     page_faults: float
 
 
-def works_of(recorded: Sequence[StepOp]) -> tuple[Work | None, ...]:
-    """Work of each recorded op (each distinct call is computed once)."""
-    known: dict[tuple[OpCall, tuple[int, ...]], Work | None] = {}
-    found = []
-    for op in recorded:
-        key = (op.call, op.call.sharing)
-        if key not in known:
-            known[key] = work_of(op.call)
-        found.append(known[key])
-    return tuple(found)
-
-
-def works_of_mean_step(
-    recorded: Sequence[StepOp], works: tuple[Work | None, ...], kind: StepKind
-) -> tuple[tuple[Work | None, ...], Float64, Float64]:
-    """``mean_works`` of steps that vary: of the recorded one and of ``kind.others``."""
-    steps: list[Recorded] = [(recorded, works, kind.others[0][1])]
-    steps += [(ops, works_of(ops), share) for ops, share in kind.others[1:]]
-    return mean_works(steps)
-
-
 def time_of(samples_ns: Sequence[int]) -> Summary:
     """Median, mean and interval of step times, in seconds."""
     return summarise([sample * 1e-9 for sample in samples_ns])
 
 
 def analyse_cpu(
-    measured: Measurements, ceilings: Ceilings, device: Device, progress: Progress
+    measured: Measurements, ceilings: Ceilings, device: Device, calibrate: Calibrate
 ) -> CpuAnalysis:
-    """Calibrate, match and attribute."""
-    recorded = measured.recorded or []
-    works = works_of(recorded)
-    wanted = np.array([works_on(work) for work in works], bool)
-    # What was not recorded by the profiler holds none of its cost.
-    by_clock = measured.by_dispatch
-    cost = ProfilerCost(0.0, 0.0) if by_clock else calibrate_profiler_cost()
-    fixed = calibrate_fixed_costs(
-        recorded, wanted, cost, by_clock=by_clock,
-        on_progress=lambda done, of: progress("calibrating", done, of),
-    )  # fmt: skip
-    release_ns = measure_release_ns_per_fault()
-    return attribute_measurements(measured, works, cost, fixed, ceilings, device, release_ns)
+    """Match and attribute, with what ``calibrate`` finds of the ops that have work."""
+    works = works_of(measured.recorded or [])
+    found = calibrate(measured, np.array([works_on(work) for work in works], bool))
+    return attribute_measurements(
+        measured, works, found.profiler, found.fixed, ceilings, device, found.release_ns_per_fault
+    )
 
 
 def attribute_measurements(

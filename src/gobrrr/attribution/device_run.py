@@ -8,17 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.attributed import Attributed
-from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu, works_of, works_of_mean_step
 from gobrrr.attribution.device import DeviceAttribution, attribute_device
 from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.attribution.recorded import RecordedDevice
+from gobrrr.attribution.recorded_work import works_of, works_of_mean_step
 from gobrrr.attribution.scaling import scale_to_step
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.recorded_timeline import RecordedTimeline, with_recorded
-from gobrrr.devices import load_ceilings, this_device
 from gobrrr.devices.card import clock_stayed
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.measure.progress import Progress
 from gobrrr.models.residency import with_missed
 from gobrrr.timeline.data import KernelKind
 from gobrrr.timeline.graph import StepOp
@@ -61,12 +58,6 @@ class DeviceAnalysis:
     works: tuple[Work | None, ...]
     found: DeviceAttribution
     attributed: Attributed
-
-    @property
-    def ran(self) -> RecordedDevice:
-        """The same steps as a trace of them gives them."""
-        step = self.attributed
-        return RecordedDevice(self.capture.timeline, step.ceilings, self.found, step)
 
     @property
     def in_order(self) -> bool:
@@ -112,9 +103,6 @@ class DeviceAnalysis:
             )
             for i, (op, work) in enumerate(zip(ops, works))
         ]  # fmt: skip
-
-
-Analysis = CpuAnalysis | DeviceAnalysis
 
 
 def analyse_device(measured: Measurements, ceilings: Ceilings | None) -> DeviceAnalysis:
@@ -178,19 +166,6 @@ def _near_the_median(windows: Int64, unprofiled_s: list[float]) -> Float64 | Non
     timed = np.array(unprofiled_s)
     kept = length <= np.median(length) * max(_STALLED, float(timed.max() / np.median(timed)))
     return None if kept.all() else kept * (len(kept) / kept.sum())
-
-
-def analysed_like(
-    other: Analysis, measured: Measurements, ceilings: Ceilings | None, progress: Progress
-) -> Analysis:
-    """Other steps of the program of ``other``, on the device that it ran on.
-
-    ``ceilings``: of the processor, where they are known.
-    """
-    if isinstance(other, CpuAnalysis):
-        known = ceilings or load_ceilings(refresh=False, progress=progress)
-        return analyse_cpu(measured, known, this_device(), progress)
-    return analyse_device(measured, other.attributed.ceilings)
 
 
 def matching_notices(analysis: DeviceAnalysis) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from gobrrr.work import work_of
 
 if TYPE_CHECKING:
     from gobrrr.attribution.cpu import CpuAttribution
+    from gobrrr.attribution.device_run import DeviceAnalysis
     from gobrrr.attribution.lane_of_trace import TraceLane
     from gobrrr.capture.trace_export import Track
 
@@ -56,6 +57,12 @@ def recorded_device(timeline: Timeline, ceilings: Ceilings | None) -> RecordedDe
     found = attribute_device(timeline, ceilings, work_of)
     step = attributed_device(timeline, found, ceilings)
     return RecordedDevice(timeline, ceilings, found, step)
+
+
+def as_recorded(measured: DeviceAnalysis) -> RecordedDevice:
+    """Measured steps of a device as a trace of them gives them."""
+    step = measured.attributed
+    return RecordedDevice(measured.capture.timeline, step.ceilings, measured.found, step)
 
 
 def recorded_lane(timeline: Timeline, ceilings: Ceilings | None) -> RecordedLane | None:

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,6 +29,9 @@ from gobrrr.capture.job_hosts import place_of
 from gobrrr.capture.ranks_of_host import Presence, RanksOfHost, poll
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import whole_seconds
+
+if TYPE_CHECKING:
+    from gobrrr.capture.absent_rank_watch import AbsentRankWatch
 
 # How long a rank waits for the others where all of them come in the same step, ...
 MEETING_LIMIT_S = 60.0
@@ -322,6 +325,12 @@ class Job:
         return bool(self.lost) or self.read(f"left/{rank}") is not None
 
     # The end
+
+    def absent_rank_watch(self) -> AbsentRankWatch:
+        """What tells of a rank that never comes, of this process; not yet started."""
+        from gobrrr.capture.absent_rank_watch import AbsentRankWatch
+
+        return AbsentRankWatch(self)
 
     def end(self, how: str) -> None:
         """The program of this rank is over: nobody need wait for it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,11 +94,8 @@ class RankOfJob:
         if self.job is None:
             yield
             return
-        # A process on its own brings nothing of it into the program's heap.
-        from gobrrr.capture.absent_rank_watch import AbsentRankWatch
-
         how = "its script was stopped"
-        self._watch = AbsentRankWatch(self.job)
+        self._watch = self.job.absent_rank_watch()
         self._watch.start()
         try:
             with self._noting_when_it_joins():
@@ -164,18 +161,3 @@ def _queued_s() -> float:
     effort = effort_of(threading.get_ident())
     done = None if effort is None else effort.read()
     return 0.0 if done is None else done[1] * 1e-9
-
-
-def rank_of_job(
-    environment: Mapping[str, str], program: str, perfetto: Path | None = None
-) -> RankOfJob:
-    """The process as a rank of the job that the environment tells of, if it does.
-
-    Raises:
-        InputError: the environment contradicts itself.
-    """
-    if not environment.get("RANK") or not environment.get("WORLD_SIZE"):
-        return RankOfJob(None, perfetto)
-    from gobrrr.capture.job import job_of
-
-    return RankOfJob(job_of(environment, program), perfetto)

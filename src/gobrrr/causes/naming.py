@@ -20,7 +20,7 @@ from gobrrr.fixes.record_facts import facts_of_record
 from gobrrr.timeline.quantities import count
 
 if TYPE_CHECKING:
-    from gobrrr.attribution.device_run import Analysis
+    from gobrrr.attribution.analysis import Analysis
     from gobrrr.capture.measurements import Measurements
 
 

@@ -6,7 +6,7 @@ prediction, a trace carried to another device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -50,7 +50,6 @@ from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
 from gobrrr.measure.load import TAKEN_AWAY as MOST_TAKEN_AWAY
 from gobrrr.timeline.collector import uncollected
 from gobrrr.timeline.data import PHASE_NAMES, Phase
-from gobrrr.timeline.ops import OpCall
 from gobrrr.timeline.quantities import percent, time_text
 from gobrrr.work.registry import failure_notices
 
@@ -155,7 +154,7 @@ def assemble(step: Attributed, *, source: dict[str, Any], environment: dict[str,
             Concurrent(thread=op.thread, name=op.name, time_s=op.duration_ns * 1e-9)
             for op in step.concurrent
         ],
-        notices=[*wrong, *step.notices, *failure_notices(_unknown(ops))],
+        notices=[*wrong, *step.notices, *failure_notices(op.op.call for op in ops)],
         counters={**step.counters, **_work_done(ops)},
     )
     diagnosis.verdict = verdict_of(diagnosis)
@@ -180,10 +179,6 @@ def _device_record(step: Attributed) -> DeviceRecord:
         ceilings=[] if ceilings is None else list(ceilings.rows.values()),
         levels=[] if ceilings is None else level_rows(ceilings),
     )
-
-
-def _unknown(ops: Iterable[AttributedOp]) -> Iterator[OpCall]:
-    return (op.op.call for op in ops if op.work is None)
 
 
 def _step_record(step: StepTimes, ops: Sequence[AttributedOp]) -> StepRecord:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
 from gobrrr.attribution.cpu_attributed import counted_reads
-from gobrrr.attribution.cpu_run import works_of
+from gobrrr.attribution.recorded_work import works_of
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.snapshot import state_put_back
 from gobrrr.capture.workload import Workload, as_workload, modules_of, reached_by, title_of

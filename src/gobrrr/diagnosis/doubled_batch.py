@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from statistics import median
 
-from gobrrr.attribution.device_run import Analysis, analysed_like
+from gobrrr.attribution.analysis import Analysis
+from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu
+from gobrrr.attribution.device_run import analyse_device
+from gobrrr.capture.calibration import calibrating
 from gobrrr.capture.device_profile import device_in_use
 from gobrrr.capture.function import measure_step
 from gobrrr.capture.measurements import Measurements, Plan
 from gobrrr.capture.workload import Workload, modules_of
+from gobrrr.devices import load_ceilings, this_device
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.batch_growth import compare_growth, same_ops, side_of
 from gobrrr.diagnosis.schema import BatchDoubling
@@ -52,7 +56,7 @@ def double_batch(
 
     try:
         there = measure_step(doubled.step, Plan(), modules=modules_of(work), progress=show)
-        grown = analysed_like(analysis, there, ceilings, show)
+        grown = _analysed_like(analysis, there, ceilings, show)
         # The two are timed again, alternately: the profiled runs were minutes apart.
         device = device_in_use()
         own_clock = None if device is None else device.lengths_of
@@ -63,3 +67,16 @@ def double_batch(
     if not same_ops(single, twice):
         return "No batch test: on twice the data other ops ran, so that none can be compared."
     return compare_growth(single, twice, once_ns, twice_ns)
+
+
+def _analysed_like(
+    other: Analysis, measured: Measurements, ceilings: Ceilings | None, progress: Progress
+) -> Analysis:
+    """Other steps of the program of ``other``, on the device that it ran on.
+
+    ``ceilings``: of the processor, where they are known.
+    """
+    if isinstance(other, CpuAnalysis):
+        known = ceilings or load_ceilings(refresh=False, progress=progress)
+        return analyse_cpu(measured, known, this_device(), calibrating(progress))
+    return analyse_device(measured, other.attributed.ceilings)

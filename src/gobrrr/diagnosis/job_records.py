@@ -8,9 +8,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from gobrrr.attribution.analysis import Analysis
 from gobrrr.attribution.cpu_run import CpuAnalysis
 from gobrrr.attribution.device import attribute_device
-from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
+from gobrrr.attribution.device_run import DeviceAnalysis
 from gobrrr.attribution.job import compare_records
 from gobrrr.attribution.job_trace import write_trace_of_job
 from gobrrr.attribution.rank_record import RankRecord, record_of_device, record_of_lane

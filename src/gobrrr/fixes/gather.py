@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from gobrrr.attribution.analysis import Analysis
 from gobrrr.attribution.attributed import Attributed
 from gobrrr.attribution.cpu_run import CpuAnalysis
-from gobrrr.attribution.device_run import Analysis, DeviceAnalysis
+from gobrrr.attribution.device_run import DeviceAnalysis
 from gobrrr.capture.loaders import describe_iterator, describe_loader
 from gobrrr.capture.nested import nested_tensors
 from gobrrr.capture.optimizer_facts import describe_optimizer, described

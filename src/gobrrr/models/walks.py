@@ -23,6 +23,7 @@ from gobrrr.models.element_walks import fastest, last
 from gobrrr.models.walk import ONE, Machine, Recipe, Walk, dimension_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
+from gobrrr.work.registry import UNTELLING, note_failure
 from gobrrr.work.traffic import broadcast
 from gobrrr.work.traits import Passes, traits_of
 
@@ -53,8 +54,9 @@ def walks_of(call: OpCall, work: Work, machine: Machine) -> tuple[Walk, ...]:
     try:
         found = (element_walks.stream if passes is None else _RECIPES[passes])(call, work, machine)
         return (*_made_contiguous(call, work, machine), *found) if passes in _CONTIGUOUS else found
-    except (IndexError, ValueError, TypeError, ZeroDivisionError):
-        # A trace that leaves arguments out.
+    except UNTELLING as error:
+        # A trace that leaves arguments out; else the recipe is wrong.
+        note_failure(call, error, "model of the kernels", "its time is that of one plain stream")
         return ONE
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from gobrrr.attribution.device_run import Analysis
+from gobrrr.attribution.analysis import Analysis
 from gobrrr.capture.measurements import Plan
 from gobrrr.capture.steps import StepWatcher
 from gobrrr.capture.workload import Workload, load_function

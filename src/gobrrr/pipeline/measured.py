@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gobrrr.attribution.analysis import Analysis
 from gobrrr.attribution.cpu_attributed import attributed_cpu
 from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu
 from gobrrr.attribution.device_lines import with_sampled_lines
-from gobrrr.attribution.device_run import (
-    Analysis,
-    DeviceAnalysis,
-    analyse_device,
-    matching_notices,
-)
+from gobrrr.attribution.device_run import DeviceAnalysis, analyse_device, matching_notices
+from gobrrr.attribution.recorded import as_recorded
 from gobrrr.capture import device_trouble
+from gobrrr.capture.calibration import calibrating
 from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.same_steps import same_steps
 from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
@@ -57,7 +55,7 @@ def diagnose_measured(
         if measured.device_timeline is not None:
             return Diagnosed(*_on_device(measured, source, ceilings, progress, refresh), measured)
         ceilings = ceilings or load_ceilings(refresh=refresh, progress=progress)
-        analysis = analyse_cpu(measured, ceilings, this_device(), progress)
+        analysis = analyse_cpu(measured, ceilings, this_device(), calibrating(progress))
         found = _on_processor(measured, analysis, ceilings, source)
         return Diagnosed(found, analysis, measured)
     except GobrrrError:
@@ -101,7 +99,7 @@ def _on_device(
     )
     analysis = with_sampled_lines(analyse_device(measured, ceilings), measured)
     diagnosis = assemble(analysis.attributed, source=source, environment=describe_environment())
-    add_recorded_fusion(diagnosis, analysis.ran)
+    add_recorded_fusion(diagnosis, as_recorded(analysis))
     diagnosis.notices += [*measured.notices, *measured.load_notices, *trouble]
     diagnosis.notices += [*with_card(diagnosis, measured.card), *matching_notices(analysis)]
     return diagnosis, analysis

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from gobrrr.capture.compiler_counters import compiler_counters
 from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
 from gobrrr.capture.program_modes import outside_the_program
-from gobrrr.capture.rank_of_job import rank_of_job
+from gobrrr.capture.rank_in_environment import rank_of_job
 from gobrrr.capture.script import Script, ScriptExit, script_of
 from gobrrr.capture.script_run import measure_script
 from gobrrr.capture.steps import StepWatcher
@@ -21,7 +21,7 @@ from gobrrr.timeline.errors import InputError
 
 # What diagnoses is imported once the steps were measured: until then the program's heap is its own.
 if TYPE_CHECKING:
-    from gobrrr.attribution.device_run import Analysis
+    from gobrrr.attribution.analysis import Analysis
     from gobrrr.diagnosis.schema import Diagnosis
 
 OnAnalysis: TypeAlias = "Callable[[Diagnosis, Analysis, StepWatcher], None]"

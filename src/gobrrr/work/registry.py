@@ -18,13 +18,14 @@ _F = TypeVar("_F", bound=Formula)
 _FORMULAS: dict[str, Formula] = {}
 _USER_FORMULAS: dict[str, Formula] = {}
 _COMPOSITE: set[str] = set()
-_FAILED: dict[str, str] = {}
+# By call, so that one program's failure is not told of the next one.
+_FAILED: dict[OpCall, str] = {}
 # By identity, not by value: calls with 1, 1.0 and True are equal, but their work may not be.
 _OF_TRACES: dict[int, tuple[OpCall, Optional[Work]]] = {}  # noqa: UP045
 _MOST_OF_TRACES = 1 << 14
 
 # Traces leave arguments out, or give what does not fit together; a formula then cannot tell.
-_UNTELLING = (
+UNTELLING = (
     ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError,
     ValueError,
 )  # fmt: skip
@@ -150,17 +151,30 @@ def _known_work(call: OpCall) -> Work | None:
         return _custom_op(call)
     try:
         return function(call)
-    except _UNTELLING as error:
+    except UNTELLING as error:
         # Formulas are of dense tensors, but for those of ``sparse.py``.
-        if call.outputs is not None and not any(map(is_sparse, call.args)):
-            # A trace never has the results; whoever has them has every argument too.
-            _FAILED.setdefault(name, f"{type(error).__name__}: {error}")
+        if not any(map(is_sparse, call.args)):
+            note_failure(call, error, "formula", "its work counts as unknown")
         return None
 
 
+def note_failure(call: OpCall, error: Exception, what: str, so: str) -> None:
+    """Keep that gobrrr's own ``what`` for an op failed, and ``so`` what follows, for a notice.
+
+    Only of calls recorded whole: a trace never has the results; whoever has them has every
+    argument too.
+    """
+    if call.outputs is not None:
+        how = f"{type(error).__name__}: {error}"
+        _FAILED[call] = (
+            f"gobrrr's own {what} for {call.name} fails here ({how}): {so}. This is a bug in "
+            "gobrrr."
+        )
+
+
 def failed_formulas() -> dict[str, str]:
-    """Operators whose formula failed in this process on a call recorded whole, and how."""
-    return dict(_FAILED)
+    """Operators for which something of gobrrr failed on a call recorded whole, and how."""
+    return {call.name: told for call, told in _FAILED.items()}
 
 
 def forget_failures() -> None:
@@ -169,14 +183,10 @@ def forget_failures() -> None:
 
 
 def failure_notices(calls: Iterable[OpCall]) -> list[str]:
-    """What is to be said of formulas that failed on these calls, whose work is unknown."""
-    of_these = {call.name for call in calls if call.outputs is not None}
-    return [
-        f"gobrrr's own formula for {name} fails here ({how}): its work counts as unknown. This "
-        "is a bug in gobrrr."
-        for name, how in sorted(failed_formulas().items())
-        if name in of_these
-    ]
+    """What is to be said of what failed on these calls, once an operator."""
+    if not _FAILED:
+        return []
+    return list({call.name: _FAILED[call] for call in calls if call in _FAILED}.values())
 
 
 def has_formula(name: str) -> bool:

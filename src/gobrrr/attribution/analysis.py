@@ -1,0 +1,8 @@
+"""What lies behind a diagnosis of steps that were measured here."""
+
+from __future__ import annotations
+
+from gobrrr.attribution.cpu_run import CpuAnalysis
+from gobrrr.attribution.device_run import DeviceAnalysis
+
+Analysis = CpuAnalysis | DeviceAnalysis
