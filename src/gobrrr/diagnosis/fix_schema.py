@@ -58,6 +58,7 @@ class Verification(Record, kw_only=True):
         verdict: one of ``VERDICTS``.
         reason: one sentence that says why the verdict is what it is.
         speedup: before / after with its 95 % interval; ``None`` if nothing was timed.
+        counts_above: what the whole interval of a speedup had to lie above.
         before_s: median as it was.
         after_s: median with the fixes.
         first_call_s: seconds of the first step with the fixes, what they set up included.
@@ -74,6 +75,7 @@ class Verification(Record, kw_only=True):
 
     fixes: list[str] = []
     speedup: Ratio | None = None
+    counts_above: float | None = None
     verdict: str
     reason: str = ""
     numerics: dict[str, Any] | None = None

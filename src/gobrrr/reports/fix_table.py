@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, SAME, SLOWER
 from gobrrr.diagnosis.schema import Diagnosis, Finding, FixSummary, Ratio, Verification
-from gobrrr.measure.noise import is_quiet, reach_of
+from gobrrr.measure.noise import is_quiet, reach_of, why_so_far
 from gobrrr.measure.summary import Interval
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
 from gobrrr.timeline.names import plain_name, short_source
@@ -122,6 +122,11 @@ def _quiet(null: Ratio) -> bool:
     return is_quiet(Interval(null.median, null.low, null.high))
 
 
+def _bar(tried: Verification) -> float:
+    """What the range of a trial that was too noisy had to lie above; 0 of any other."""
+    return (tried.counts_above or 0.0) if verdict_word(tried) == TOO_NOISY else 0.0
+
+
 def _agreed(tried: Verification) -> bool:
     return (tried.numerics or {}).get("verdict") == "passed"
 
@@ -132,7 +137,7 @@ def _span(ratio: Ratio) -> str:
 
 def _row(finding: Finding, diagnosis: Diagnosis, ambiguous: bool) -> Row:
     scale = time_scale(diagnosis)
-    predicted = measured = speedup = ""
+    predicted = measured = speedup = detail = ""
     if finding.prediction is not None:
         told = finding.prediction.tells(diagnosis.accounted_s)
         predicted = scale.number(finding.prediction.expected_s) if told else CANNOT_TELL
@@ -143,10 +148,13 @@ def _row(finding: Finding, diagnosis: Diagnosis, ambiguous: bool) -> Row:
         if tried.speedup is not None:
             measured = scale.number(diagnosis.accounted_s * (1.0 - 1.0 / tried.speedup.median))
             speedup = _span(tried.speedup)
+            detail = (
+                f"too noisy to count unless all above {_bar(tried):.2f}x" if _bar(tried) else ""
+            )
     name = plain_name(finding.fix)
     if ambiguous and finding.sources:
         name += f" {short_source(finding.sources[0])}"
-    return Row((name, predicted, measured, speedup, verdict))
+    return Row((name, predicted, measured, speedup, verdict), detail=detail)
 
 
 def summary_lines(diagnosis: Diagnosis) -> list[str]:
@@ -165,7 +173,14 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
         counts = "outside that range" if high <= r.high else f"above {high:.2f}x"
         return [*lines, f"{against}; only a speedup {counts} counts.", *notices]
     # How noisy it is stands in a notice.
-    reach = f"Because of that noise a speedup counts only if its whole range is above {high:.2f}x."
+    reach = (
+        f"Because of that noise a speedup counts only if its whole range is above {high:.2f}x, "
+        f"{why_so_far(Interval(r.median, r.low, r.high))}"
+    )
+    tried = [finding.verification for finding in diagnosis.findings]
+    if any(each is not None and _bar(each) > 1.005 * high for each in tried):
+        reach += "; one of few turns has to be farther, as its row says"
+    reach += "."
     return [*lines, *notices, reach]
 
 
