@@ -129,6 +129,18 @@ def options_among(
     return ours, rest
 
 
+def given_options(parser: argparse.ArgumentParser, own: Sequence[str]) -> dict[str, str]:
+    """The parser's options among its own arguments, with what was given to each; flags: nothing."""
+    with_value = flags_with_value(parser)
+    found: dict[str, str] = {}
+    tokens = iter(own)
+    for token in tokens:
+        flag, equals, value = token.partition("=")
+        if flag.startswith("--"):
+            found[flag] = next(tokens, "") if flag in with_value and not equals else value
+    return found
+
+
 def require_torch(command: str) -> None:
     """Raises ``InputError`` where torch is not installed."""
     if importlib.util.find_spec("torch") is None:

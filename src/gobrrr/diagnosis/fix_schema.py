@@ -184,13 +184,21 @@ class FixSummary(Record, kw_only=True):
     """The outcome of a search for fixes (``gobrrr fix``).
 
     ``best`` names the fastest verified set, ``snippet`` is that set as code, ``ruled_out`` gives
-    the reason for each fix that was not considered, ``null`` what no change at all measured.
+    the reason for each fix that was not considered, ``not_tried`` for each that was and has no
+    trial, ``null`` what no change at all measured. ``diagnosis_s`` and ``trials_s``: how long both
+    took, of which ``budget_s`` was for trials; ``enough_s``: about what they would have needed
+    where that was too little (``None``: it was not, or unknown).
     """
 
     best: list[str] = []
     verification: Verification | None = None
     snippet: str = ""
     ruled_out: dict[str, str] = {}
+    not_tried: dict[str, str] = {}
     null: Ratio | None = None
     notices: list[str] = []
     memory_curve: MemoryCurve | None = None
+    diagnosis_s: float | None = None
+    trials_s: float | None = None
+    budget_s: float | None = None
+    enough_s: float | None = None

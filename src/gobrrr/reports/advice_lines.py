@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gobrrr.diagnosis.advice import Advice
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports.next_command import with_program
 from gobrrr.timeline.names import plain_name, short_source
 from gobrrr.timeline.quantities import percent
 
@@ -59,14 +60,6 @@ def trial_of(advised: Advice, diagnosis: Diagnosis) -> str:
     """``try: gobrrr fix --only compile train.py``; empty where no command tries it."""
     verify = advised.finding.verify
     return f"try: {plain_name(with_program(verify, diagnosis), 1000)}" if verify else ""
-
-
-def with_program(command: str, diagnosis: Diagnosis) -> str:
-    """A command of gobrrr with the program behind it, as the user gave it."""
-    kind, given = diagnosis.source.get("kind"), diagnosis.source.get("command")
-    if kind == "trace":
-        return f"{command} SCRIPT"
-    return f"{command} {given}" if given else command
 
 
 def words_of(advised: Advice) -> str:

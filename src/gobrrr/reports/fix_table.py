@@ -163,15 +163,16 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
     if summary is None:
         return []
     lines = [_best_line(summary)]
+    ends = [*_grouped("Not tried: ", summary.not_tried), *_times(summary)]
     notices = [plain_name(notice, 500) for notice in summary.notices]
     if summary.null is None:
-        return lines + notices
+        return [*lines, *notices, *ends]
     r = summary.null
     _, high = reach_of(Interval(r.median, r.low, r.high))
     if _quiet(r):
         against = f"The program timed against itself: {multiple_range(r, 3)}"
         counts = "outside that range" if high <= r.high else f"above {high:.2f}x"
-        return [*lines, f"{against}; only a speedup {counts} counts.", *notices]
+        return [*lines, f"{against}; only a speedup {counts} counts.", *notices, *ends]
     # How noisy it is stands in a notice.
     reach = (
         f"Because of that noise a speedup counts only if its whole range is above {high:.2f}x, "
@@ -181,7 +182,23 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
     if any(each is not None and _bar(each) > 1.005 * high for each in tried):
         reach += "; one of few turns has to be farther, as its row says"
     reach += "."
-    return [*lines, *notices, reach]
+    return [*lines, *notices, reach, *ends]
+
+
+def _times(summary: FixSummary) -> list[str]:
+    """How long the search took, and what of that the budget was for."""
+    if summary.diagnosis_s is None or summary.trials_s is None or summary.budget_s is None:
+        return []
+    total, diagnosed, tried, budget = map(
+        whole_seconds,
+        (
+            summary.diagnosis_s + summary.trials_s, summary.diagnosis_s, summary.trials_s,
+            summary.budget_s,
+        ),
+    )  # fmt: skip
+    over = summary.trials_s > summary.budget_s
+    why = ": a trial that has begun is not cut short at once" if over else ""
+    return [f"Took {total}: {diagnosed} to diagnose, {tried} for trials (budget {budget}){why}."]
 
 
 def _best_line(summary: FixSummary) -> str:
@@ -204,9 +221,13 @@ def _best_line(summary: FixSummary) -> str:
 
 def ruled_out_lines(diagnosis: Diagnosis) -> list[str]:
     """``names: reason``, in the order of the list of fixes; one line for those with one reason."""
-    if diagnosis.fixes is None:
-        return []
+    return [] if diagnosis.fixes is None else _grouped("", diagnosis.fixes.ruled_out)
+
+
+def _grouped(lead: str, reasons: dict[str, str]) -> list[str]:
+    """``names: reason``, or ``lead names (reason)``, one line for those with one reason."""
     names: dict[str, list[str]] = {}
-    for name, why in diagnosis.fixes.ruled_out.items():
-        names.setdefault(why, []).append(name)
-    return [f"{', '.join(named)}: {plain_name(why, 300)}" for why, named in names.items()]
+    for name, why in reasons.items():
+        names.setdefault(plain_name(why, 300), []).append(plain_name(name))
+    shown = "{0}{1} ({2})." if lead else "{1}: {2}"
+    return [shown.format(lead, ", ".join(named), why) for why, named in names.items()]
