@@ -61,7 +61,7 @@ def _noisy_reach(null: Interval) -> tuple[float, str]:
     if null.low > 1.0 or null.high < 1.0:
         reaches += [
             (_farther_end(null), "as far from 1 as that range reaches"),
-            (median**2, "twice as far from 1 as its median"),
+            (median**2, "twice as far from 1 as its median, as two other runs may lie"),
         ]
     return max(reaches)
 
