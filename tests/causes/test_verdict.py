@@ -115,6 +115,26 @@ def test_the_report_has_place_remedy_and_words(found):
     assert "gc.freeze()" in with_remedy(found.findings[0])
 
 
+@pytest.mark.parametrize("is_cause", [True, False])
+def test_a_change_is_whole_so_that_it_can_be_copied(found, is_cause):
+    variable = "GLIBC_TUNABLES=glibc.malloc.trim_threshold=4294967296:glibc.malloc.mmap_threshold=1"
+    remedy = f"{variable} python ... (or something else, as {'long ' * 60}as this)"
+    code = "from somewhere import something_with_a_long_name, another\nwith something: " + "x" * 90
+    found.findings = [
+        cause(cause_share=0.3, remedy=remedy if is_cause else code, words=["w"] * is_cause)
+    ]
+    if not is_cause:
+        half_s = found.accounted_s / 2
+        found.findings[0].prediction = Prediction(
+            low_s=half_s, expected_s=half_s, high_s=half_s, speedup=2.0
+        )
+    text = report_text(found)
+    if is_cause:
+        assert variable in text and "as this)" in text
+    else:
+        assert all(line in text for line in code.splitlines())
+
+
 def test_what_is_saved_outside_the_steps_is_of_the_wall_time():
     half = cause(cause_share=0.6, of_wall=Portion(low=0.3, expected=0.5, high=0.6))
     assert cause_saving(half, "?") == "50 % (30 % to 60 %)"

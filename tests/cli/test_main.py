@@ -77,6 +77,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "x", "--by", "ops"], "no table 'ops'; there are op, module, line,"),
         (["report", "x", "--json", "no/d.json"], "the folder no does not exist"),
         (["report", "x", "--js", "d.json"], "unrecognized arguments: --js d.json"),
+        (["run", "--stpe", "Linear", "x.py"], "arguments: --stpe; did you mean --step? (see"),
+        (["check", "x", "--basline=b.json"], "--basline=b.json; did you mean --baseline?"),
     ],
 )
 def test_bad_usage_is_one_line_and_2(

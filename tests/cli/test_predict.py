@@ -154,6 +154,7 @@ def test_an_op_that_cannot_be_read(text: str) -> None:
         (["a.py:f", "--device", "H100SX"], "did you mean H100-SXM"),
         (["--op", "mm(8x8, 8x8)", "--device", "H100-SXM", "--ceilings", "c.json"], "--trace"),
         (["--trace", "t.json", "--device", "H100-SXM", "--compile"], "--compile would have no"),
+        (["--trace", "t.json", "--device", "H100-SXM", "--threads", "1"], "--threads would have"),
         (
             ["--trace", "t.json", "--device", "H100-SXM", "--autocast", "bf16", "--size-hint", "4"],
             "--autocast and --size-hint would have no effect",
@@ -396,6 +397,28 @@ def test_an_error_of_the_program_is_shown_without_the_capture(
     assert error.splitlines()[-1].startswith("gobrrr: the step raised RuntimeError: a and b must")
     assert main(["predict", "--op", "mm(8x4, 8x4)", "--device", "H100-SXM"]) == 2
     assert capfd.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.torch
+def test_the_number_of_threads_is_that_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.py").write_text(
+        "import torch\n"
+        "def make_step():\n"
+        "    open('threads', 'w').write(str(torch.get_num_threads()))\n"
+        "    return torch.nn.Linear(8, 8), torch.ones(2, 8)\n"
+    )
+    before = torch.get_num_threads()
+    try:
+        target = ["bench.py:make_step", "--device", "H100-SXM", "--threads", "3"]
+        assert main(["predict", *target]) == 0
+    finally:
+        torch.set_num_threads(before)
+    assert (tmp_path / "threads").read_text() == "3"
 
 
 @pytest.mark.torch

@@ -175,6 +175,18 @@ def test_an_empty_baseline_is_refused(baseline: Diagnosis, now: Diagnosis) -> No
         against_baseline(now, baseline, times=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("syncs", "synchronisations"), ("synchronizations", "synchronisations"),
+     ("max_kernels", "kernels"), ("kernel", "kernels"), ("graphbreaks", "graph_breaks")],
+)  # fmt: skip
+def test_a_counter_by_another_name_is_told_its_own(now: Diagnosis, name: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"no counter '{name}'; did you mean {meant}"):
+        over_limits(now, Limits(counters={name: 0}))
+    with pytest.raises(InputError, match="no counter 'zzz'; there are bytes"):
+        over_limits(now, Limits(counters={"zzz": 0}))
+
+
 def test_limits(now: Diagnosis) -> None:
     limits = Limits(
         counters={"kernels": 380, "ops": 600, "graph_breaks": 0},

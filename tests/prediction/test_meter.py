@@ -10,7 +10,9 @@ from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import gobrrr  # noqa: E402
+from gobrrr.devices import machine  # noqa: E402
 from gobrrr.devices.ceilings import Ceiling, Ceilings  # noqa: E402
+from gobrrr.prediction import meter as meters  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -53,11 +55,29 @@ def test_nothing_is_computed_and_no_state_moves() -> None:
     assert torch.equal(random, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("ceilings", [None, Ceilings("made", {}, ())])
-def test_without_a_peak_there_is_no_mfu(ceilings) -> None:
-    reading = gobrrr.Meter(training(), ceilings=ceilings).read(1.0)
-    assert reading.mfu is None
+@pytest.mark.parametrize(
+    ("ceilings", "why"),
+    [(None, "ceilings_for_this_machine"), (Ceilings("made", {}, ()), "of made have no rate")],
+)
+def test_without_a_peak_there_is_no_mfu_and_the_meter_says_why(ceilings, why, monkeypatch) -> None:
+    monkeypatch.setattr(meters, "cached_ceilings", lambda: None)
+    with pytest.warns(UserWarning, match="no MFU") as said:
+        meter = gobrrr.Meter(training(), ceilings=ceilings)
+    reading = meter.read(1.0)
+    assert reading.mfu is None and why in meter.no_mfu
+    assert len(said) == 1 and meter.no_mfu in str(said[0].message)
     assert reading.flops_per_s is not None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU's data sheet decides")
+def test_the_ceilings_that_were_measured_here_are_used(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(machine, "cache_folder", lambda: tmp_path)
+    assert machine.cached_ceilings() is None
+    processor = machine.identify("cpu")
+    used = machine.backend_of("cpu").operator_threads(None)
+    machine.save_ceilings(DEVICE, machine.cache_path(processor, torch.__version__, used))
+    meter = gobrrr.Meter(training())
+    assert meter.read(0.5).mfu == pytest.approx(TRAINED / 1e9 / 0.5) and not meter.no_mfu
 
 
 def test_what_is_computed_again_is_no_work_of_the_model() -> None:

@@ -8,10 +8,15 @@ import pytest
 
 from gobrrr.diagnosis.schema import Finding, FixSummary, Prediction, Ratio, Verification
 from gobrrr.diagnosis.storage import load
+from gobrrr.fixes.catalogue import FIXES
+from gobrrr.measure.summary import Interval
 from gobrrr.reports.fix_table import fix_table, summary_lines
 from gobrrr.reports.html import report_html
 from gobrrr.reports.markdown import render
 from gobrrr.reports.terminal import Options, report_text
+from gobrrr.verification.numerics import Numerics
+from gobrrr.verification.timing import Null, Timed
+from gobrrr.verification.trial import Measured, trial_of
 
 DATA = Path(__file__).parents[1] / "data" / "training.json"
 ALL = Options(verbose=True)
@@ -150,6 +155,35 @@ def test_the_null_is_told_once(diagnosis):
     lines = summary_lines(diagnosis)
     assert sum("0.917" in line for line in lines) == 1
     assert "only if its whole range is above 1.19x" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("null", "pairs"),
+    [((0.965, 0.787, 0.971), 12), ((0.965, 0.787, 0.971), 4), ((1.133, 0.964, 1.301), 12)],
+)
+def test_what_counts_beside_a_noisy_program_is_what_its_trials_were_judged_by(
+    diagnosis, null, pairs
+):
+    median, low, high = null
+    measured = Null(Interval(median, low, high), False, 1.0)
+    _, bar = measured.bar(pairs)
+    timed = Timed((bar * 1.1,) * pairs, (1.0,) * pairs)
+    seen = {}
+    for name, least in (("above", bar * 1.01), ("below", bar * 0.99)):
+        ratio = Interval(bar * 1.1, least, bar * 1.2)
+        numerics = Numerics("passed", "", tolerance=1e-3)
+        fix = next(fix for fix in FIXES if fix.name == "compile")
+        tried = trial_of((fix,), Measured(timed, ratio, (0.0, 0.0)), numerics, measured, None)
+        diagnosis.findings = [finding(name, 0.01, verification=tried)]
+        (row,) = fix_table(diagnosis).rows
+        seen[name] = row.cells[-1], row.detail
+    diagnosis.fixes.null = Ratio(median=median, low=low, high=high)
+    assert seen["above"] == ("faster", "")
+    assert seen["below"][0] == "too noisy"
+    assert f"{bar:.2f}x" in seen["below"][1]
+    said = summary_lines(diagnosis)[-1]
+    assert f"above {measured.bar()[1]:.2f}x" in said
+    assert ("few turns" in said) == (pairs < 6)
 
 
 def test_a_name_is_never_cut_so_that_it_can_be_pasted(diagnosis):

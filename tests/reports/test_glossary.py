@@ -100,8 +100,17 @@ def test_a_word_that_people_search_for_finds_its_causes(capsys: pytest.CaptureFi
 
 def test_without_a_word_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     shown = explained(capsys)
-    for of_kind in explanations().values():
-        assert all(f"  {each.name}: " in shown for each in of_kind)
+    lines = shown.splitlines()
+    for kind, of_kind in explanations().items():
+        assert kind in lines
+        assert all(f" {each.name}" in shown for each in of_kind)
+    # A line each, and one screen or two.
+    assert len([line for line in lines if line.startswith("  step:")]) == 1 and len(lines) < 100
+
+
+def test_a_word_of_the_verdict_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "processor time" in explained(capsys, "provisional")
+    assert "neither compute nor memory" in explained(capsys, "overhead")
 
 
 @pytest.mark.parametrize(("word", "near"), [("rofline", "roofline"), ("num_worker", "num_workers")])

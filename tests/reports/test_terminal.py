@@ -16,7 +16,9 @@ from gobrrr.diagnosis.schema import (
     DeviceTime,
     Diagnosis,
     Finding,
+    FixSummary,
     OpRow,
+    Prediction,
     RankRow,
     Split,
     StepRecord,
@@ -25,6 +27,7 @@ from gobrrr.diagnosis.schema import (
 )
 from gobrrr.reports import TABLES
 from gobrrr.reports.markdown import report_markdown
+from gobrrr.reports.next_command import next_command
 from gobrrr.reports.tables import tables_named
 from gobrrr.reports.terminal import Options, gist_text, options_for, print_report, report_text
 from gobrrr.timeline.step_kinds import SeenSteps
@@ -158,6 +161,39 @@ def test_the_next_command_is_of_what_was_diagnosed(
 ) -> None:
     training = replace(training, source={"name": "a.py", **source})
     assert command in report_text(training, Options(saved_as=saved_as)).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({"regime": None}, "gobrrr run --step Linear --stop --threads 1 a.py"),
+        ({"untried": Untried(fixes=["compile"])}, "gobrrr fix --threads 1 --allow 'a b' a.py"),
+        ({"fixes": FixSummary(enough_s=130.0)},
+         "gobrrr fix --budget 3m --threads 1 --allow 'a b' --only compile a.py"),
+        ({"fixes": FixSummary(best=["compile"])},
+         "gobrrr fix --only compile --write fast_a.py --threads 1 --allow 'a b' a.py"),
+    ],
+)  # fmt: skip
+def test_the_next_command_carries_what_it_knows_of_the_options_given(
+    training: Diagnosis, changes: dict[str, object], command: str
+) -> None:
+    options = {
+        "--threads": "1", "--stop": "", "--step": "Linear", "--only": "compile", "--allow": "a b",
+        "--json": "d.json",
+    }  # fmt: skip
+    source = {"kind": "script", "name": "a.py", "command": "a.py", "options": options}
+    found = next_command(replace(training, source=source, **changes))
+    assert found.command == command
+    own = finding_with(training, "gobrrr fix --only tf32")
+    tried = report_text(replace(training, source=source, findings=[own]))
+    assert "try: gobrrr fix --only tf32 --threads 1 --allow 'a b' a.py" in tried
+
+
+def finding_with(diagnosis: Diagnosis, verify: str) -> Finding:
+    """A finding that such a command tries, and that is worth telling."""
+    half_s = diagnosis.accounted_s / 2
+    prediction = Prediction(low_s=half_s, expected_s=half_s, high_s=half_s, speedup=2.0)
+    return Finding(fix="tf32", prediction=prediction, because="it is", verify=verify)
 
 
 def test_no_next_trial_where_the_times_are_in_doubt(training: Diagnosis) -> None:

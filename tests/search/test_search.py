@@ -10,7 +10,7 @@ from tests.fixes.facts import facts
 from gobrrr.diagnosis import schema
 from gobrrr.diagnosis.fix_schema import INCOMPARABLE, Ratio, Verification
 from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.fix import CODE, FIRST_STEP, Fix, Prospect, RuledOut
+from gobrrr.fixes.fix import CODE, FIRST_STEP, THREADS, Fix, Prospect, RuledOut
 from gobrrr.measure.summary import Interval
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines
 from gobrrr.reports.sentences import finding_lines
@@ -270,6 +270,56 @@ def test_the_budget_ends_the_search_and_says_so():
     found = run(bench, [make("a", 0.3), make("b", 0.2), make("c", 0.1)], budget_s=10.0)
     assert len(bench.tried) == 2
     assert "--budget" in found.tried[-1].reason
+
+
+@pytest.mark.parametrize("regime", ["overhead", None])
+def test_what_was_considered_is_in_the_table_or_in_a_line_with_its_reason(regime):
+    class Busy(Made):
+        def diagnose(self, fixes, progress):
+            diagnosis, known = super().diagnose(fixes, progress)
+            diagnosis.regime = regime
+            return diagnosis, known
+
+    names = ["a", "b", "c", "mine"]
+    fixes = [make(name, 0.3, advice=name == "mine") for name in names]
+    found = run(Busy({"a": 0.1}, cost_s=30.0), fixes, budget_s=20.0)
+    rows = {row.cells[0] for row in fix_table(found.diagnosis).rows if row.cells[-1] != "not tried"}
+    lines = " ".join(summary_lines(found.diagnosis))
+    assert "a" in rows and "Not tried: b, c (" in lines
+    assert ("mine" in rows) == (regime is not None)
+    assert ("Not tried: mine (" in lines) == (regime is None)
+
+
+def test_a_budget_that_was_too_small_comes_with_one_that_would_do():
+    names = ["a", "b", "c", "d"]
+    fixes = [make(name, 0.3 - 0.01 * i) for i, name in enumerate(names)]
+    short = run(Made({}, cost_s=30.0), fixes, budget_s=60.0)
+    enough_s = short.diagnosis.fixes.enough_s
+    assert short.diagnosis.fixes.not_tried and enough_s > 60.0
+    again = run(Made({}, cost_s=30.0), fixes, budget_s=enough_s)
+    assert not again.diagnosis.fixes.not_tried and again.diagnosis.fixes.enough_s is None
+
+
+def test_the_end_says_how_long_it_took_and_the_begin_that_the_diagnosis_is_extra():
+    said = []
+    bench = Made({"a": 0.1}, cost_s=30.0)
+    search(bench, [make("a", 0.3)], Options(budget_s=50.0), lambda phase, *_: said.append(phase),
+           clock=lambda: bench.now_s)  # fmt: skip
+    assert "budget of 50 s" in said[0]
+    summary = run(Made({"a": 0.1}, cost_s=30.0), [make("a", 0.3)], budget_s=50.0).diagnosis.fixes
+    assert (summary.diagnosis_s, summary.budget_s) == (30.0, 50.0)
+    assert summary.trials_s > 60.0
+
+
+def test_no_fix_changes_a_number_of_threads_that_was_given():
+    fixes = [make("threads", 0.5, claims=(THREADS,)), make("a", 0.3)]
+    bench = Made({})
+    found = run(bench, fixes, threads_given=True)
+    assert bench.tried == [("a",)]
+    assert "--threads" in found.diagnosis.fixes.ruled_out["threads"]
+    asked = Made({})
+    run(asked, fixes, threads_given=True, only=("threads",))
+    assert ("threads",) in asked.tried
 
 
 def test_a_noisy_machine_is_measured_again_and_said():

@@ -177,6 +177,10 @@ def test_a_noisy_null_hides_small_changes_and_not_large_ones() -> None:
     apart = Null(Interval(1.2, 1.1, 1.3), False, 1.0)
     assert verdict_on(1.6, 1.45, 1.7, apart) == "faster"
     assert verdict_on(1.6, 1.43, 1.7, apart) == "incomparable"
+    # What the program differs from itself by, for certain, is no speedup.
+    apart = Null(Interval(0.965, 0.787, 0.971), False, 1.0)
+    assert verdict_on(1.4, 1.28, 1.5, apart) == "faster"
+    assert verdict_on(1.4, 1.25, 1.5, apart) == "incomparable"
     # One that is near 1 and wide lets no change pass that the widest quiet one would not.
     assert verdict_on(1.05, 1.04, 1.06, Null(Interval(1.0, 0.9, 1.1), False, 1.0)) == "incomparable"
 

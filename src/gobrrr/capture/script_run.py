@@ -37,12 +37,12 @@ NO_STEP = (
     "gobrrr.step() block. Put `with gobrrr.step():` around the body of its loop."
 )
 NO_SUCH_STEP = (
-    "the script ran no step that --step {} names, which is optimizer, call or a module; modules "
-    "that it called from outside any other: {}."
+    "--step {} names no step that the script ran{}. It may name optimizer, call or a module, by "
+    "its class or variable; modules that the script called from outside any other: {}."
 )
 NO_SUCH_STEP_YET = (
-    "gobrrr: no step yet that --step {} names, which is optimizer, call or a module{}; modules "
-    "that the script has called so far from outside any other: {}."
+    "gobrrr: --step {} names no step that the script has run so far{}. It may name optimizer, call "
+    "or a module, by its class or variable; modules called so far from outside any other: {}."
 )
 LATER = (
     "gobrrr: {} came after the diagnosis, which is of calls of a module: --step optimizer waits "
@@ -219,16 +219,12 @@ class _Run:
     def _unmatched(self) -> None:
         """Said long before the script's end, and no more than said: such steps may come yet."""
         if self._rank.job is None or self._rank.job.rank == 0:
-            near = self.watcher.near_names()
-            meant = f" (did you mean {', '.join(near)}?)" if near else ""
-            print(
-                NO_SUCH_STEP_YET.format(self._step, meant, self._modules_called()),
-                file=sys.stderr,
-                flush=True,
-            )
+            print(self._no_such_step(NO_SUCH_STEP_YET), file=sys.stderr, flush=True)
 
-    def _modules_called(self) -> str:
-        return ", ".join(sorted(self.watcher.modules_called())) or "none"
+    def _no_such_step(self, sentence: str) -> str:
+        near = ", ".join(self.watcher.near_names())
+        called = ", ".join(sorted(self.watcher.modules_called())) or "none"
+        return sentence.format(self._step, f" (did you mean {near}?)" if near else "", called)
 
     def _forked(self) -> None:
         with contextlib.suppress(Exception):
@@ -349,7 +345,7 @@ class _Run:
             return
         measured = self.session.result
         if not measured.source and self._step:
-            self.problem = NO_SUCH_STEP.format(self._step, self._modules_called())
+            self.problem = self._no_such_step(NO_SUCH_STEP)
             return
         if not measured.source and not self.watcher.thread_changes:
             others_ns = family_ns() - self._others_ns

@@ -56,6 +56,7 @@ _SELDOM, _HEAVIER, _FEWEST_HEAVY, _LOOK_EVERY = 4, 1.2, 3, 16
 
 # So long the program may call other modules before it is said that none is the one named.
 _LONG_UNMATCHED_S = 5.0
+_CALLS_UNMATCHED = 8
 
 _active: list[StepWatcher] = []
 
@@ -139,8 +140,10 @@ class StepWatcher:
         self._only = {"": "", OPTIMIZER_STEP: OPTIMIZER}.get(step, MODULE)
         self._name = "" if step in ("", OPTIMIZER_STEP, MODULE_CALL) else step
         self._looked_into: weakref.WeakSet[Any] = weakref.WeakSet()
-        # What was looked into: at the end of a program its modules may be gone.
+        # What was looked into, and what its parts are called: at the end of a program its modules
+        # may be gone.
         self._named_modules: set[str] = set()
+        self._names = {OPTIMIZER_STEP, MODULE_CALL}
         self._calls = calls or CallWatch()
         self._source = ""
         modules = CycleFinder(repeats=1) if self._name else CycleFinder()
@@ -158,6 +161,7 @@ class StepWatcher:
         # Called once where modules were called for seconds, and nothing is what the user has named.
         self.on_unmatched: Callable[[], None] = lambda: None
         self._unmatched_since_s: float | None = None
+        self._unmatched_calls = 0
         # Called in a process that the program forks: what is attached to a step stays behind.
         self.on_fork: Callable[[], None] = lambda: None
         self._hooked: weakref.ref[Any] | None = None
@@ -394,9 +398,12 @@ class StepWatcher:
 
     def _still_unmatched(self) -> None:
         now_s = time.monotonic()
+        self._unmatched_calls += 1
         if self._unmatched_since_s is None:
             self._unmatched_since_s = now_s
-        elif now_s - self._unmatched_since_s > _LONG_UNMATCHED_S:
+        # Where something is called nearly so, it is a slip of the pen: no need to wait for more.
+        slip = self._unmatched_calls == _CALLS_UNMATCHED and self.near_names()
+        if slip or now_s - self._unmatched_since_s > _LONG_UNMATCHED_S:
             self._unmatched_since_s = math.inf
             self.on_unmatched()
 
@@ -405,12 +412,9 @@ class StepWatcher:
         # Not above: nothing more than it needs is in a process before its script.
         import difflib
 
-        names = {OPTIMIZER_STEP, MODULE_CALL}
-        for module in list(self._looked_into):
-            own = self._calls.name_of(module)
-            for path, part in [(own, module), *list(module.named_modules())[1:]]:
-                names |= {path, path.rpartition(".")[2], type(part).__name__}
-        return difflib.get_close_matches(self._name, names, n=3)
+        # A variable may have been found since.
+        self._names |= {self._calls.name_of(module) for module in list(self._looked_into)}
+        return difflib.get_close_matches(self._name, self._names, n=3)
 
     def _look_for_named(self, module: Any) -> None:
         """Watch the modules that the user has named, which are this one or parts of it."""
@@ -420,7 +424,9 @@ class StepWatcher:
         self._named_modules.add(self._named(module))
         own = self._calls.name_of(module)
         for path, part in [(own, module), *list(module.named_modules())[1:]]:
-            if self._name in (path, path.rpartition(".")[2], type(part).__name__):
+            names = {path, path.rpartition(".")[2], type(part).__name__}
+            self._names |= names
+            if self._name in names:
                 self._hooked = self._hooked or weakref.ref(part)
                 after = partial(self._named_ended, part)
                 undo = watch_module(part, after=lambda *_, after=after: after())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gobrrr.reports.explanations import Explanation
 
 DESCRIPTION = """Say what a word of a report means: a term, a part of a step, a known cause or a
-fix. Without a word, list all of them."""
+fix. Without a word, list all of them, a line at most for each."""
 EXAMPLES = """examples:
   gobrrr explain
   gobrrr explain roofline
@@ -24,6 +24,8 @@ EXAMPLES = """examples:
 _ONE = {"Words": "word", "Parts of a step": "part of a step", "Known causes": "known cause",
         "Fixes": "fix"}  # fmt: skip
 _LABEL = 13
+# So many that a line each would fill several screens; their names say what they are.
+_LISTED_BY_NAME = ("Known causes", "Fixes")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +47,12 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if not word:
         for kind, of_kind in explanations().items():
             print(kind)
+            if kind in _LISTED_BY_NAME:
+                print(_filled(", ".join(each.name for each in of_kind), 2))
+                continue
             for each in of_kind:
-                print(_filled(f"{each.name}: {each.title}", 2, 4))
+                line = textwrap.shorten(f"{each.name}: {each.title}", COLUMNS - 2, placeholder=" …")
+                print(f"  {line}")
         return 0
     found = explanations_of(word)
     if not found:

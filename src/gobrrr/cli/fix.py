@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gobrrr.capture.function_names import which_function
 from gobrrr.cli.parsing import (
     add_report_options,
+    given_options,
     memory_size,
     output_path,
     positive,
@@ -64,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--budget", type=seconds, metavar="TIME",
-        help="time for all trials, such as 120s (default 5m)",
+        help="time for all trials, such as 120s (default 5m); the diagnosis before them comes on "
+        "top, and a trial that has begun is not cut short at once",
     )  # fmt: skip
     group.add_argument(
         "--memory-limit", type=memory_size, metavar="SIZE",
@@ -142,12 +144,15 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     require_torch("gobrrr fix")
     progress = Progress(None if parsed.quiet else sys.stderr)
     try:
-        return _fix(target, parsed, progress, source)
+        return _fix(target, parsed, progress, source, given_options(parser, own))
     finally:
         progress.end()
 
 
-def _fix(target: Target, parsed: argparse.Namespace, progress: Progress, source: str) -> int:
+def _fix(
+    target: Target, parsed: argparse.Namespace, progress: Progress, source: str,
+    given: dict[str, str],
+) -> int:  # fmt: skip
     from gobrrr.cli.output import show, write_files
     from gobrrr.pipeline.fix import BUDGET_S, fix_on, program_bench
     from gobrrr.search.options import Options
@@ -156,7 +161,7 @@ def _fix(target: Target, parsed: argparse.Namespace, progress: Progress, source:
 
     options = Options(
         only=parsed.only, exclude=parsed.exclude, budget_s=parsed.budget or BUDGET_S,
-        allow=tuple(parsed.allow),
+        allow=tuple(parsed.allow), threads_given=parsed.threads is not None,
     )  # fmt: skip
     missed: GateFailure | None = None
     try:
@@ -175,7 +180,7 @@ def _fix(target: Target, parsed: argparse.Namespace, progress: Progress, source:
     except FixGateFailure as failure:
         result, missed = failure.result, failure
     progress.end()
-    result.diagnosis.source["command"] = command_line(target)
+    result.diagnosis.source |= {"command": command_line(target), "options": given}
     write_files(result.diagnosis, parsed)
     show(result.diagnosis, parsed)
     if parsed.write is not None:

@@ -24,6 +24,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B|B)?")
 
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 
+# What argparse says of an option that there is not, which follows.
+_UNKNOWN = "unrecognized arguments: "
+
 # Columns of a terminal as it opens. Help is no wider, whatever the width of its text in the code.
 COLUMNS = 80
 
@@ -53,6 +56,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises ``InputError``; argparse would print the usage and leave."""
+        unknown = message.removeprefix(_UNKNOWN).split(maxsplit=1)
+        if message.startswith(_UNKNOWN) and unknown:
+            flag = unknown[0].partition("=")[0]
+            near = difflib.get_close_matches(flag, self._option_string_actions, cutoff=0.75)
+            # Of letters in another order difflib knows no better than of another letter.
+            near.sort(key=lambda option: sorted(option) != sorted(flag))
+            message += f"; did you mean {near[0]}?" if near else ""
         raise InputError(f"{message} (see {self.prog} --help)")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -127,6 +137,18 @@ def options_among(
         if flag in with_value and not equals:
             ours += [value for value in [next(tokens, None)] if value is not None]
     return ours, rest
+
+
+def given_options(parser: argparse.ArgumentParser, own: Sequence[str]) -> dict[str, str]:
+    """The parser's options among its own arguments, with what was given to each; flags: nothing."""
+    with_value = flags_with_value(parser)
+    found: dict[str, str] = {}
+    tokens = iter(own)
+    for token in tokens:
+        flag, equals, value = token.partition("=")
+        if flag.startswith("--"):
+            found[flag] = next(tokens, "") if flag in with_value and not equals else value
+    return found
 
 
 def require_torch(command: str) -> None:

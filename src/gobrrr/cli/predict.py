@@ -94,6 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--size-hint", type=positive, metavar="N", help="a value for sizes that depend on data"
     )
+    group.add_argument(
+        "--threads", type=positive, metavar="N",
+        help="torch.set_num_threads(N) before the program; --device cpu is of as many",
+    )  # fmt: skip
     add_host_overhead(group)
     group = parser.add_argument_group("on several devices")
     group.add_argument(
@@ -145,6 +149,10 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if parsed.trace is not None:
         return _trace(parsed, devices)
     require_torch("gobrrr predict")
+    if parsed.threads is not None:
+        import torch
+
+        torch.set_num_threads(parsed.threads)
     if parsed.op is not None:
         return _op(parsed, devices)
     return _step(parsed, devices)

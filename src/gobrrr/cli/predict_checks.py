@@ -25,6 +25,7 @@ def refuse_what_has_no_effect(parsed: argparse.Namespace) -> None:
         "--inference-mode": parsed.inference_mode,
         "--channels-last": parsed.channels_last,
         "--size-hint": parsed.size_hint is not None,
+        "--threads": parsed.threads is not None,
     }
     given = [option for option, is_given in how.items() if is_given]
     on_several = {

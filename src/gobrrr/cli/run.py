@@ -19,6 +19,7 @@ from gobrrr.cli.parsing import (
     add_report_options,
     flags_with_value,
     function_target,
+    given_options,
     natural,
     options_among,
     output_path,
@@ -194,9 +195,11 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
             "gobrrr run SCRIPT"
         )
     try:
+        given = given_options(parser, own)
         if target.kind == "function":
-            return _run_function(target, parsed, progress)
-        return _run_script(target, parsed, progress, meant_command(parser, own, target))
+            return _run_function(target, parsed, progress, given)
+        meant = meant_command(parser, own, target)
+        return _run_script(target, parsed, progress, meant, given)
     finally:
         progress.end()
 
@@ -253,7 +256,9 @@ def _run_job(processes: int, own: Sequence[str], target: Target) -> int:
     return run_launcher(command)
 
 
-def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress) -> int:
+def _run_function(
+    target: Target, parsed: argparse.Namespace, progress: Progress, given: dict[str, str]
+) -> int:
     from gobrrr.capture.workload import load_function
     from gobrrr.cli.output import show, write_files
     from gobrrr.pipeline.live import diagnose
@@ -276,15 +281,15 @@ def _run_function(target: Target, parsed: argparse.Namespace, progress: Progress
         progress=progress,
     )
     progress.end()
-    _with_next(diagnosis, target)
+    _with_next(diagnosis, target, given)
     write_files(diagnosis, parsed)
     show(diagnosis, parsed)
     return 0
 
 
-def _with_next(diagnosis: Diagnosis, target: Target) -> None:
-    """Adds what only the command line knows of the next command: the program, and the time."""
-    diagnosis.source["command"] = command_line(target)
+def _with_next(diagnosis: Diagnosis, target: Target, given: dict[str, str]) -> None:
+    """Adds what only the command line knows of the next command: what was given, and the time."""
+    diagnosis.source |= {"command": command_line(target), "options": given}
     if diagnosis.untried is not None:
         from gobrrr.pipeline.fix import BUDGET_S
         from gobrrr.search.program_bench import LEAST_SCRIPT_TRIAL_S
@@ -329,7 +334,10 @@ def _as_module(target: Target, ended: ScriptExit) -> str:
     return f"; it is a part of a package: try{there} {command}"
 
 
-def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress, meant: str) -> int:
+def _run_script(
+    target: Target, parsed: argparse.Namespace, progress: Progress, meant: str,
+    given: dict[str, str],
+) -> int:  # fmt: skip
     from gobrrr.capture.launcher import job_size, rank_of
     from gobrrr.pipeline.script import diagnose_script
 
@@ -349,7 +357,7 @@ def _run_script(target: Target, parsed: argparse.Namespace, progress: Progress, 
         from gobrrr.cli.output import show_now, write_files
 
         saved = parsed
-        _with_next(diagnosis, target)
+        _with_next(diagnosis, target, given)
         try:
             write_files(diagnosis, places)
         except InputError as error:

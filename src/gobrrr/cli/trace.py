@@ -76,7 +76,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 
     ceilings = None if parsed.ceilings is None else read_ceilings(parsed.ceilings)
     diagnosis = diagnose_trace(parsed.traces, ceilings=ceilings, perfetto=parsed.perfetto)
-    diagnosis.source["command"] = files_given(parsed.traces)
+    options = {} if parsed.ceilings is None else {"--ceilings": parsed.ceilings}
+    diagnosis.source |= {"command": files_given(parsed.traces), "options": options}
     write_files(diagnosis, parsed)
     copy = parsed.perfetto
     show(diagnosis, parsed, also=[f"{copy} (open it in https://ui.perfetto.dev)"] if copy else [])

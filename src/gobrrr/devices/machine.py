@@ -86,6 +86,19 @@ def ceilings_for_this_machine(
     return replace(ceilings, notices=(*ceilings.notices, *notices))
 
 
+def cached_ceilings() -> Ceilings | None:
+    """Of this machine's processor for the threads torch uses now, as they were last measured.
+
+    ``None``: they have not been. Nothing is measured.
+    """
+    import torch
+
+    device = identify("cpu")
+    threads = min(torch.get_num_threads(), usable_processors())
+    used = backend_of(device.kind).operator_threads(threads)
+    return _read(cache_path(device, torch.__version__, used))
+
+
 def load_ceilings(*, refresh: bool, progress: Callable[[str, int, int], None]) -> Ceilings:
     """Ceilings of this machine for the threads torch uses now: cached, or measured.
 

@@ -58,6 +58,7 @@ class Verification(Record, kw_only=True):
         verdict: one of ``VERDICTS``.
         reason: one sentence that says why the verdict is what it is.
         speedup: before / after with its 95 % interval; ``None`` if nothing was timed.
+        counts_above: what the whole interval of a speedup had to lie above.
         before_s: median as it was.
         after_s: median with the fixes.
         first_call_s: seconds of the first step with the fixes, what they set up included.
@@ -74,6 +75,7 @@ class Verification(Record, kw_only=True):
 
     fixes: list[str] = []
     speedup: Ratio | None = None
+    counts_above: float | None = None
     verdict: str
     reason: str = ""
     numerics: dict[str, Any] | None = None
@@ -182,13 +184,21 @@ class FixSummary(Record, kw_only=True):
     """The outcome of a search for fixes (``gobrrr fix``).
 
     ``best`` names the fastest verified set, ``snippet`` is that set as code, ``ruled_out`` gives
-    the reason for each fix that was not considered, ``null`` what no change at all measured.
+    the reason for each fix that was not considered, ``not_tried`` for each that was and has no
+    trial, ``null`` what no change at all measured. ``diagnosis_s`` and ``trials_s``: how long both
+    took, of which ``budget_s`` was for trials; ``enough_s``: about what they would have needed
+    where that was too little (``None``: it was not, or unknown).
     """
 
     best: list[str] = []
     verification: Verification | None = None
     snippet: str = ""
     ruled_out: dict[str, str] = {}
+    not_tried: dict[str, str] = {}
     null: Ratio | None = None
     notices: list[str] = []
     memory_curve: MemoryCurve | None = None
+    diagnosis_s: float | None = None
+    trials_s: float | None = None
+    budget_s: float | None = None
+    enough_s: float | None = None

@@ -7,6 +7,7 @@ baseline.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -54,6 +55,13 @@ class Limits:
             raise InputError(f"max_overhead is a share from 0 to 1, not {self.max_overhead}")
 
 
+def _nearest(name: str) -> str:
+    """The counter that a mistyped, shortened or otherwise spelt name means; empty: none is near."""
+    short = name.lower().removeprefix("max_").replace("iz", "is").removesuffix("s")
+    begins = [known for known in sorted(_KNOWN) if short and known.startswith(short)]
+    return next(iter(begins or difflib.get_close_matches(short, sorted(_KNOWN), n=1)), "")
+
+
 def over_limits(step: Diagnosis | Figures, limits: Limits) -> list[str]:
     """One line per limit that does not hold; a limit on what was not counted does not hold.
 
@@ -63,7 +71,9 @@ def over_limits(step: Diagnosis | Figures, limits: Limits) -> list[str]:
     breaches = []
     for name, most in limits.counters.items():
         if name not in figures.counters and name not in _KNOWN:
-            raise InputError(f"no counter {name!r}; there are {', '.join(sorted(_KNOWN))}")
+            near = _nearest(name)
+            meant = f"did you mean {near}? There" if near else "there"
+            raise InputError(f"no counter {name!r}; {meant} are {', '.join(sorted(_KNOWN))}")
         value = figures.counters.get(name)
         if value is None:
             known = ", ".join(sorted(figures.counters)) or "nothing"

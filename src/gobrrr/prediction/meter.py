@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import find_datasheet
+from gobrrr.devices.machine import cached_ceilings
 from gobrrr.diagnosis.utilisation import matrix_work
 from gobrrr.models.target import TargetDevice, target_of_ceilings, target_of_sheet
 from gobrrr.prediction.capture_target import capture_target
@@ -53,7 +55,7 @@ class Meter:
         workload: what ``gobrrr.diagnose`` takes: a ``Workload``, ``(module, inputs)`` or a callable
             without arguments.
         ceilings: of the device that the steps run on. By default the data sheet's of the GPU that
-            the process uses; of a processor none, so that its MFU is ``None``
+            the process uses, or the processor's as they were last measured here
             (``gobrrr.ceilings_for_this_machine()`` measures them).
         samples: of one step; by default the length of the first dimension of a workload's inputs.
         tokens: of one step; by default as many as the model looks up in its widest table.
@@ -65,6 +67,7 @@ class Meter:
         recomputed_flops: matrix FLOPs that activation checkpointing computes again.
         dtype: that most matrix products are computed in; ``None`` without any.
         peak_flops_per_s: of that dtype; ``None`` if unknown.
+        no_mfu: why ``mfu`` is ``None``, which a warning says too; empty if it is known.
         samples, tokens: of one step; ``None`` if unknown.
         uncounted: names of ops without a formula (``gobrrr.register_work`` adds one).
 
@@ -86,6 +89,8 @@ class Meter:
         tokens: int | None = None,
     ) -> None:
         work: Workload | Callable[[], Any] = as_workload(workload)
+        if ceilings is None and gpu_in_use() is None:
+            ceilings = cached_ceilings()
         device = _device(ceilings)
         seen_by_program = (
             CaptureTarget(None, Abilities(frozenset(), frozenset()))
@@ -115,9 +120,26 @@ class Meter:
         self.peak_flops_per_s = (
             None if peaks is None or self.dtype is None else peaks.matrix_flops_per_s(self.dtype)
         )
+        self.no_mfu = self._why_no_mfu(peaks)
+        if self.no_mfu:
+            warnings.warn(f"gobrrr.Meter: no MFU, because {self.no_mfu}", stacklevel=2)
         batch = work.batch_size() if isinstance(work, Workload) else None
         self.samples = batch if samples is None else samples
         self.tokens = tokens_of(ops) if tokens is None else tokens
+
+    def _why_no_mfu(self, peaks: Ceilings | None) -> str:
+        if self.uncounted:
+            return f"these ops have no formula: {', '.join(self.uncounted)} (gobrrr.register_work)"
+        if self.dtype is None:
+            return "the step computes no matrix product"
+        if self.peak_flops_per_s is not None:
+            return ""
+        if peaks is None:
+            return (
+                "no ceilings of this processor are cached for as many threads: pass "
+                "ceilings=gobrrr.ceilings_for_this_machine()"
+            )
+        return f"the ceilings of {peaks.device} have no rate of {self.dtype} matrix products"
 
     def read(self, step_s: float) -> MeterReading:
         """What a step of so many seconds achieves.

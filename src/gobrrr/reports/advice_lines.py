@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from gobrrr.diagnosis.advice import Advice
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.reports.next_command import with_program
 from gobrrr.timeline.names import plain_name, short_source
 from gobrrr.timeline.quantities import percent
 
@@ -52,21 +55,24 @@ def reason_of(advised: Advice) -> str:
 def change_of(advised: Advice) -> str:
     """``change: ...``, where it is told as code or words; empty where a command makes it."""
     remedy = advised.finding.remedy
-    return f"change: {plain_name('; '.join(remedy.splitlines()), 400)}" if remedy else ""
+    return f"change: {plain_name('; '.join(remedy.splitlines()), 2000)}" if remedy else ""
+
+
+def change_lines(advised: Advice, width: int) -> list[str]:
+    """The same in lines, whole, so that it can be copied: code as it is, words at blanks alone."""
+    remedy = advised.finding.remedy
+    if not remedy:
+        return []
+    if not advised.finding.is_cause:
+        code = [plain_name(line, 2000) for line in remedy.splitlines()]
+        return ["change:", *(f"  {line}" for line in code)] if code[1:] else [change_of(advised)]
+    return textwrap.wrap(change_of(advised), width, break_long_words=False, break_on_hyphens=False)
 
 
 def trial_of(advised: Advice, diagnosis: Diagnosis) -> str:
     """``try: gobrrr fix --only compile train.py``; empty where no command tries it."""
     verify = advised.finding.verify
     return f"try: {plain_name(with_program(verify, diagnosis), 1000)}" if verify else ""
-
-
-def with_program(command: str, diagnosis: Diagnosis) -> str:
-    """A command of gobrrr with the program behind it, as the user gave it."""
-    kind, given = diagnosis.source.get("kind"), diagnosis.source.get("command")
-    if kind == "trace":
-        return f"{command} SCRIPT"
-    return f"{command} {given}" if given else command
 
 
 def words_of(advised: Advice) -> str:

@@ -15,7 +15,7 @@ def cause_lines(finding: Finding) -> list[str]:
         "try": finding.verify,
         "search for": ", ".join(finding.words),
     }
-    return [f"{label}: {plain_name(text, 300)}" for label, text in parts.items() if text]
+    return [f"{label}: {plain_name(text, 2000)}" for label, text in parts.items() if text]
 
 
 def with_remedy(finding: Finding) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, SAME, SLOWER
 from gobrrr.diagnosis.schema import Diagnosis, Finding, FixSummary, Ratio, Verification
-from gobrrr.measure.noise import is_quiet, reach_of
+from gobrrr.measure.noise import is_quiet, reach_of, why_so_far
 from gobrrr.measure.summary import Interval
 from gobrrr.reports.tables import Column, Row, TextTable, time_scale
 from gobrrr.timeline.names import plain_name, short_source
@@ -122,6 +122,11 @@ def _quiet(null: Ratio) -> bool:
     return is_quiet(Interval(null.median, null.low, null.high))
 
 
+def _bar(tried: Verification) -> float:
+    """What the range of a trial that was too noisy had to lie above; 0 of any other."""
+    return (tried.counts_above or 0.0) if verdict_word(tried) == TOO_NOISY else 0.0
+
+
 def _agreed(tried: Verification) -> bool:
     return (tried.numerics or {}).get("verdict") == "passed"
 
@@ -132,7 +137,7 @@ def _span(ratio: Ratio) -> str:
 
 def _row(finding: Finding, diagnosis: Diagnosis, ambiguous: bool) -> Row:
     scale = time_scale(diagnosis)
-    predicted = measured = speedup = ""
+    predicted = measured = speedup = detail = ""
     if finding.prediction is not None:
         told = finding.prediction.tells(diagnosis.accounted_s)
         predicted = scale.number(finding.prediction.expected_s) if told else CANNOT_TELL
@@ -143,10 +148,13 @@ def _row(finding: Finding, diagnosis: Diagnosis, ambiguous: bool) -> Row:
         if tried.speedup is not None:
             measured = scale.number(diagnosis.accounted_s * (1.0 - 1.0 / tried.speedup.median))
             speedup = _span(tried.speedup)
+            detail = (
+                f"too noisy to count unless all above {_bar(tried):.2f}x" if _bar(tried) else ""
+            )
     name = plain_name(finding.fix)
     if ambiguous and finding.sources:
         name += f" {short_source(finding.sources[0])}"
-    return Row((name, predicted, measured, speedup, verdict))
+    return Row((name, predicted, measured, speedup, verdict), detail=detail)
 
 
 def summary_lines(diagnosis: Diagnosis) -> list[str]:
@@ -155,18 +163,42 @@ def summary_lines(diagnosis: Diagnosis) -> list[str]:
     if summary is None:
         return []
     lines = [_best_line(summary)]
+    ends = [*_grouped("Not tried: ", summary.not_tried), *_times(summary)]
     notices = [plain_name(notice, 500) for notice in summary.notices]
     if summary.null is None:
-        return lines + notices
+        return [*lines, *notices, *ends]
     r = summary.null
     _, high = reach_of(Interval(r.median, r.low, r.high))
     if _quiet(r):
         against = f"The program timed against itself: {multiple_range(r, 3)}"
         counts = "outside that range" if high <= r.high else f"above {high:.2f}x"
-        return [*lines, f"{against}; only a speedup {counts} counts.", *notices]
+        return [*lines, f"{against}; only a speedup {counts} counts.", *notices, *ends]
     # How noisy it is stands in a notice.
-    reach = f"Because of that noise a speedup counts only if its whole range is above {high:.2f}x."
-    return [*lines, *notices, reach]
+    reach = (
+        f"Because of that noise a speedup counts only if its whole range is above {high:.2f}x, "
+        f"{why_so_far(Interval(r.median, r.low, r.high))}"
+    )
+    tried = [finding.verification for finding in diagnosis.findings]
+    if any(each is not None and _bar(each) > 1.005 * high for each in tried):
+        reach += "; one of few turns has to be farther, as its row says"
+    reach += "."
+    return [*lines, *notices, reach, *ends]
+
+
+def _times(summary: FixSummary) -> list[str]:
+    """How long the search took, and what of that the budget was for."""
+    if summary.diagnosis_s is None or summary.trials_s is None or summary.budget_s is None:
+        return []
+    total, diagnosed, tried, budget = map(
+        whole_seconds,
+        (
+            summary.diagnosis_s + summary.trials_s, summary.diagnosis_s, summary.trials_s,
+            summary.budget_s,
+        ),
+    )  # fmt: skip
+    over = summary.trials_s > summary.budget_s
+    why = ": a trial that has begun is not cut short at once" if over else ""
+    return [f"Took {total}: {diagnosed} to diagnose, {tried} for trials (budget {budget}){why}."]
 
 
 def _best_line(summary: FixSummary) -> str:
@@ -189,9 +221,13 @@ def _best_line(summary: FixSummary) -> str:
 
 def ruled_out_lines(diagnosis: Diagnosis) -> list[str]:
     """``names: reason``, in the order of the list of fixes; one line for those with one reason."""
-    if diagnosis.fixes is None:
-        return []
+    return [] if diagnosis.fixes is None else _grouped("", diagnosis.fixes.ruled_out)
+
+
+def _grouped(lead: str, reasons: dict[str, str]) -> list[str]:
+    """``names: reason``, or ``lead names (reason)``, one line for those with one reason."""
     names: dict[str, list[str]] = {}
-    for name, why in diagnosis.fixes.ruled_out.items():
-        names.setdefault(why, []).append(name)
-    return [f"{', '.join(named)}: {plain_name(why, 300)}" for why, named in names.items()]
+    for name, why in reasons.items():
+        names.setdefault(plain_name(why, 300), []).append(plain_name(name))
+    shown = "{0}{1} ({2})." if lead else "{1}: {2}"
+    return [shown.format(lead, ", ".join(named), why) for why, named in names.items()]

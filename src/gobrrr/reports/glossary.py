@@ -33,7 +33,8 @@ TERMS: tuple[Term, ...] = (
     Term("memory", "time in which bytes move: in a device, to and from the host, between devices"),
     Term(
         "overhead",
-        "time that is neither: Python, the framework's dispatch, launches, waiting for data",
+        "time that is neither compute nor memory: Python, the framework's dispatch, launches, "
+        "waiting for data",
     ),
     Term(
         "bound by",
@@ -81,6 +82,16 @@ TERMS: tuple[Term, ...] = (
         "model FLOPs utilisation: the model's FLOPs over what the peak rate allows in that time; "
         "HFU counts what is computed again too",
         ("HFU", "model FLOPs utilisation"),
+    ),
+    Term(
+        "provisional",
+        "of a verdict: by processor time and counts alone, because other programs took so much of "
+        "the machine that the time of a step says nothing",
+    ),
+    Term(
+        "too noisy",
+        "of a trial: what the program differs from itself by on this machine is as much as what "
+        "the change seems to win or lose",
     ),
     Term(
         "exposed",

@@ -228,10 +228,10 @@ def _draw_advice(diagnosis: Diagnosis, console: Console, options: Options) -> No
         title, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised)
         _draw_title(f"  {number} {title}", saving, console)
         reason = advice_lines.reason_of(advised)
-        change = advice_lines.change_of(advised)
-        for text in (reason, change):
-            for line in _filled(text, console.width - 4, options):
-                console.print(Padding(Text(line, style="dim" if text == reason else ""), _INDENT))
+        for line in _filled(reason, console.width - 4, options):
+            console.print(Padding(Text(line, style="dim"), _INDENT))
+        for line in advice_lines.change_lines(advised, console.width - 4):
+            console.print(Text(f"    {line}"), soft_wrap=True)
         if trial := advice_lines.trial_of(advised, diagnosis):
             # Whole, so that it can be copied.
             console.print(Text(f"    {trial}"), soft_wrap=True)

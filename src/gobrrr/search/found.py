@@ -59,6 +59,9 @@ class Found:
         combinations: sets of more than one fix, in the order tried.
         best: the fastest verified set's trial; ``None`` if nothing is faster.
         after: the diagnosis with the best set applied, if it was made.
+        diagnosis_s, trials_s: seconds that the first diagnosis and everything after it took.
+        budget_s: what was given for the latter.
+        enough_s: about what would have been enough; ``None`` where it was.
     """
 
     diagnosis: Diagnosis
@@ -70,6 +73,10 @@ class Found:
     best: Verification | None = None
     after: Diagnosis | None = None
     notices: list[str] = field(default_factory=list)
+    diagnosis_s: float | None = None
+    trials_s: float | None = None
+    budget_s: float | None = None
+    enough_s: float | None = None
 
 
 def write_findings(found: Found) -> None:
@@ -112,9 +119,18 @@ def write_findings(found: Found) -> None:
         verification=found.best,
         snippet=snippet_of([by_name[name] for name in names if name in by_name]),
         ruled_out={fix.name: reason for fix, reason in found.ruled_out},
+        not_tried={
+            t.fix.name: t.reason
+            for t in found.tried
+            if t.trial is None and not (t.is_advice and t in told)
+        },
         null=None if found.null is None else ratio_of(found.null.ratio),
         notices=notices,
         memory_curve=curve,
+        diagnosis_s=found.diagnosis_s,
+        trials_s=found.trials_s,
+        budget_s=found.budget_s,
+        enough_s=found.enough_s,
     )
     found.diagnosis.verdict = verdict_of(found.diagnosis)
     # The verdict says what takes the time; of the list one row for each flaw is enough.

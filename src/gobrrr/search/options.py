@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gobrrr.fixes import catalogue as known
-from gobrrr.fixes.fix import Fix
+from gobrrr.fixes.fix import THREADS, Fix
 from gobrrr.timeline.errors import InputError
 
 ALLOW_PRECISION = "precision"
@@ -27,16 +27,24 @@ class Options:
         budget_s: seconds for everything after the first diagnosis. A trial that has begun then is
             ended, if it can be, after ``LEAST_LIMIT_S``.
         allow: kinds of change that the best set may hold and otherwise does not: ``precision``.
+        threads_given: the number of threads is the user's: no fix changes it unless ``only`` names
+            one.
     """
 
     only: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     budget_s: float = 300.0
     allow: tuple[str, ...] = ()
+    threads_given: bool = False
 
     def allows(self, fix: Fix) -> bool:
         """Whether the best set may hold this fix; what is asked for by name is allowed."""
         return not fix.precision or ALLOW_PRECISION in self.allow or fix.name in self.only
+
+    def refusal(self, fix: Fix) -> str:
+        """Why what the user gave leaves this fix no place; empty if it does."""
+        settled = self.threads_given and THREADS in fix.claims and fix.name not in self.only
+        return "the number of threads is given (--threads)" if settled else ""
 
 
 def select(fixes: Sequence[Fix], options: Options) -> tuple[Fix, ...]:

@@ -102,9 +102,16 @@ def search(
     clock: Callable[[], float] = time.monotonic,
 ) -> Found:
     """Diagnose, predict, try, combine. What a fix does wrong is its trial's failure."""
-    chosen = select(fixes, options)
+    begun = clock()
+    asked = select(fixes, options)
+    refused = [(fix, why) for fix in asked if (why := options.refusal(fix))]
+    chosen = tuple(fix for fix in asked if not options.refusal(fix))
+    budget = whole_seconds(options.budget_s)
+    progress(f"first the diagnosis, on top of the budget of {budget} for trials", 0, 0)
     diagnosis, facts = bench.diagnose((), progress)
-    found = Found(diagnosis, facts)
+    found = Found(diagnosis, facts, ruled_out=refused, budget_s=options.budget_s)
+    diagnosed = clock()
+    found.diagnosis_s = diagnosed - begun
     prospects = consider_all(chosen, facts, options.only, found.ruled_out)
     if not any(_is_tried(bench, *pair) for pair in prospects):
         found.tried = [_untried(bench, fix, prospect) for fix, prospect in prospects]
@@ -116,6 +123,7 @@ def search(
     run.try_each(prospects)
     run.combine(chosen)
     run.check_best(chosen)
+    found.trials_s = clock() - diagnosed
     write_findings(found)
     return found
 
@@ -216,11 +224,12 @@ class _Run:
 
     def try_each(self, prospects: list[tuple[Fix, Prospect]]) -> None:
         """Every fix alone: quick ones first, and by expected saving, in which order they stay."""
+        null_s = self.options.budget_s - self._left_s()
         count = sum(_is_tried(self.bench, *pair) for pair in prospects)
         # The rest goes to combinations, and to compiling.
         share_s = self._left_s() * ALONE_SHARE / max(count, 1)
         self._trial_s = min(max(share_s, self.bench.least_trial_s), MOST_TRIAL_S)
-        done = 0
+        done, taken_s = 0, list[float]()
         shown = {fix.name: place for place, (fix, _) in enumerate(prospects)}
         step_s = self.found.facts.step_s
         for fix, prospect in _bases_first(_quick_first(prospects, step_s, self.options)):
@@ -230,19 +239,35 @@ class _Run:
             hopeless = self._hopeless(fix)
             # One trial at least: a search that tries nothing has wasted its diagnosis.
             if hopeless or (self._left_s() <= 0 and done):
-                reason = hopeless or "the budget was spent: give a larger --budget"
+                reason = hopeless or _SPENT
                 self.found.tried.append(Tried(fix, prospect, reason=reason))
                 continue
             self.progress(f"trying {fix.name} ({done + 1} of {count}, {self._left()})", done, 0)
             done += 1
+            trial_begun = self.clock()
             trial = self._verify((fix,))
+            taken_s.append(self.clock() - trial_begun)
             if trial is None:
+                # How long it would have gone on is unknown.
+                taken_s.append(taken_s[-1])
                 self.found.tried.append(Tried(fix, prospect, reason=_ENDED))
                 continue
             self.found.tried.append(Tried(fix, prospect, trial))
             if self.options.allows(fix):
                 self._keep_best(trial)
         self.found.tried.sort(key=lambda tried: shown[tried.fix.name])
+        if any(tried.reason in (_SPENT, _ENDED) for tried in self.found.tried):
+            self.found.enough_s = self._enough_s(count, null_s, sum(taken_s) / done)
+
+    def _enough_s(self, count: int, null_s: float, trial_s: float) -> float:
+        """About the budget in which so many trials end that take as long as those so far.
+
+        Each takes what it needs beside measuring, and of that its share or less.
+        """
+        beside_s = max(trial_s - self._trial_s, 0.0)
+        least_s = max(beside_s / ALONE_SHARE, beside_s + self.bench.least_trial_s)
+        all_s = count * min(beside_s + MOST_TRIAL_S, least_s)
+        return max(null_s + all_s, all_s / (1 - NULL_SHARE), 1.5 * self.options.budget_s)
 
     def _hopeless(self, fix: Fix) -> str:
         base = next((t for t in self.found.tried if t.fix.name == fix.variant_of), None)
@@ -373,6 +398,7 @@ class _Run:
         return True
 
 
+_SPENT = "the budget was spent: give a larger --budget"
 _ENDED = "it had no result when the budget was spent: give a larger --budget"
 
 

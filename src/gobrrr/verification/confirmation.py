@@ -40,7 +40,7 @@ def timed_anew(
     )
     return Verification(
         fixes=list(names), verdict=verdict, reason=reason, speedup=ratio_of(ratio),
-        before_s=timed.before_s, after_s=timed.after_s,
+        counts_above=null.bar()[1], before_s=timed.before_s, after_s=timed.after_s,
     )  # fmt: skip
 
 
@@ -65,8 +65,9 @@ def confirmed(trial: Verification, again: Verification, where: str) -> Verificat
             notices=[*trial.notices, notice],
         )  # fmt: skip
     return replace(
-        trial, verdict=again.verdict, speedup=again.speedup, before_s=again.before_s,
-        after_s=again.after_s, numerics=again.numerics or trial.numerics,
+        trial, verdict=again.verdict, speedup=again.speedup, counts_above=again.counts_above,
+        before_s=again.before_s, after_s=again.after_s,
+        numerics=again.numerics or trial.numerics,
         reason=f"measured again {where}: {again.reason}; in the search {first}",
         break_even_steps=None,
     )  # fmt: skip

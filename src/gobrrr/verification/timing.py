@@ -286,5 +286,7 @@ def judge(
     if ratio.high < low:
         return SLOWER, f"{span}; {null.sentence}"
     if not null.quiet:
-        return INCOMPARABLE, f"{null.sentence}; with the change {span}"
+        return INCOMPARABLE, (
+            f"{null.sentence}; with the change {span}, and only above {high:.2f}x it counts"
+        )
     return SAME, f"{span} is within the noise ({null.sentence})"

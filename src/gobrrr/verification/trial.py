@@ -79,7 +79,8 @@ def trial_of(
     before_bytes, after_bytes = measured.step_memory_bytes
     return Verification(
         fixes=names, verdict=verdict, reason=reason, speedup=ratio_of(measured.ratio),
-        before_s=timed.before_s, after_s=timed.after_s, first_call_s=measured.first_call_s,
+        counts_above=null.bar(len(timed.before))[1], before_s=timed.before_s,
+        after_s=timed.after_s, first_call_s=measured.first_call_s,
         compile_s=compile_s,
         break_even_steps=pays,
         peak_memory_bytes=measured.peak_bytes, step_memory_before_bytes=before_bytes,
