@@ -160,6 +160,16 @@ def test_the_next_command_is_of_what_was_diagnosed(
     assert command in report_text(training, Options(saved_as=saved_as)).splitlines()[-1]
 
 
+def test_what_a_trace_lacks_is_its_next_step(training: Diagnosis) -> None:
+    source = {"kind": "trace", "name": "t.json", "command": "t.json"}
+    lines = [replace(training.lines[0], name="")]
+    without_lines = replace(training, source=source, lines=lines)
+    assert "with_stack=True" in report_text(without_lines).splitlines()[-1]
+    training.device.ceilings.clear()
+    said = report_text(replace(training, source=source)).splitlines()[-1]
+    assert said.split()[-5:] == ["gobrrr", "trace", "t.json", "--ceilings", "c.json"]
+
+
 def test_no_next_trial_where_the_times_are_in_doubt(training: Diagnosis) -> None:
     source = {"kind": "script", "name": "a.py", "command": "a.py"}
     untried = Untried(fixes=["compile"])
