@@ -44,19 +44,3 @@ export function onWidth(element: HTMLElement, draw: (width: number) => void): vo
     if (width > 0 && width !== last) draw((last = width));
   }).observe(element);
 }
-
-/** Runs once the element comes near the screen, or when the page is printed. */
-export function whenNear(element: HTMLElement, run: () => void): void {
-  let done = false;
-  const once = () => {
-    if (!done) run();
-    done = true;
-    watcher.disconnect();
-  };
-  const watcher = new IntersectionObserver(
-    (entries) => entries.some((entry) => entry.isIntersecting) && once(),
-    { rootMargin: "600px" },
-  );
-  watcher.observe(element);
-  addEventListener("beforeprint", once);
-}

@@ -1,5 +1,5 @@
 import { readReport } from "./data";
-import { byId, h, whenNear } from "./dom";
+import { byId, h } from "./dom";
 import { startFilters } from "./filters";
 import { startOpTable } from "./op_table";
 import { startRoofline } from "./roofline";
@@ -21,15 +21,8 @@ function start(data: HTMLElement): void {
   panel("roofline-chart", (host) => startRoofline(host, report, state));
   panel("where-view", (host) => startWhere(host, report));
   const packed = document.getElementById("timeline-data");
-  const host = document.getElementById("timeline-view");
-  if (packed && host) {
-    whenNear(host, () => {
-      startTimeline(host, JSON.parse(packed.textContent ?? ""), report, state).then(
-        () => (host.dataset.ready = ""),
-        (error) => fail(host, error),
-      );
-    });
-  }
+  if (packed)
+    panel("timeline-view", (host) => startTimeline(host, JSON.parse(packed.textContent ?? ""), report, state));
 }
 
 /** A panel that breaks says so in its own place and leaves the others alone. */
@@ -39,11 +32,7 @@ function panel(id: string, start: (host: HTMLElement) => void): void {
     start(host);
     host.dataset.ready = "";
   } catch (error) {
-    fail(host, error);
+    console.error(error);
+    host.replaceChildren(h("p", { class: "none" }, `This panel could not be drawn: ${error}`));
   }
-}
-
-function fail(host: HTMLElement, error: unknown): void {
-  console.error(error);
-  host.replaceChildren(h("p", { class: "none" }, `This panel could not be drawn: ${error}`));
 }

@@ -17,6 +17,8 @@ const SHAPES = {
   overhead: symbolTriangle,
   unmodelled: symbolDiamond,
 } as const;
+// How far each reaches from its middle, in radii of the circle of its area.
+const REACH = { compute: 1, memory: 0.9, overhead: 1.56, unmodelled: 1.65 } as const;
 const NEAR = 26;
 // Ops that together take less than this share of the time may lie on the lower edge.
 const EDGE_SHARE = 0.004;
@@ -55,6 +57,7 @@ export function startRoofline(host: HTMLElement, report: Report, state: State): 
     return;
   }
 
+  const most = Math.max(...placed.map(({ op }) => op.time_s));
   let marks: Mark[] = [];
   let width = 0;
   const redraw = () => width && draw();
@@ -79,23 +82,22 @@ export function startRoofline(host: HTMLElement, report: Report, state: State): 
     svg.setAttribute("viewBox", `0 0 ${width} ${frame.bottom + 46}`);
     svg.setAttribute("height", String(frame.bottom + 46));
     drawAxes(svg, frame, width);
-    const roofNames = drawRoofs(
+    const lines = drawRoofs(
       svg,
       frame,
       memory.filter((r) => on.has(r.key)),
       compute.filter((r) => on.has(r.key)),
     );
-    const most = Math.max(...placed.map(({ op }) => op.time_s));
-    const largest = Math.max(12, Math.min(30, width / 32));
     const layer = s("g", { class: "marks" });
     // The largest first, so that small marks stay on top and can be reached.
     for (const { op, at } of [...placed].sort((a, b) => b.op.time_s - a.op.time_s)) {
       if (!state.passes(op)) continue;
-      const radius = Math.max(2.6, largest * Math.sqrt(op.time_s / most));
+      const radius = radiusOf(op);
       const x = at.bytesOnly ? frame.left + (frame.gutter - frame.left) / 2 : frame.x(at.x);
       const lowest = frame.y.domain()[0];
       const rate = at.bytesOnly ? at.y * frame.x.domain()[0] : at.y;
-      const y = frame.y(Math.max(rate, lowest));
+      // What is lower than the axis stands on it.
+      const y = Math.min(frame.y(Math.max(rate, lowest)), frame.bottom - reachOf(op));
       const regime = regimeOf(op.regime) as keyof typeof SHAPES;
       const node = s("path", {
         d: symbol(SHAPES[regime], Math.PI * radius * radius)() ?? "",
@@ -105,8 +107,20 @@ export function startRoofline(host: HTMLElement, report: Report, state: State): 
       layer.append(node);
       marks.push({ op, x, y, radius, node });
     }
-    svg.append(layer, roofNames, s("g", { class: "focus" }));
+    // Names go on top of the marks, in a group of their own.
+    const names = s("g", { class: "roof-names" });
+    svg.append(layer, names, s("g", { class: "focus" }));
+    placeNames(names, lines, marks, frame);
     highlight();
+  }
+
+  function reachOf(op: Op): number {
+    return radiusOf(op) * REACH[regimeOf(op.regime) as keyof typeof REACH];
+  }
+
+  function radiusOf(op: Op): number {
+    const largest = Math.max(12, Math.min(30, width / 32));
+    return Math.max(2.6, largest * Math.sqrt(op.time_s / most));
   }
 
   function frameOf(width: number): Frame {
@@ -131,12 +145,20 @@ export function startRoofline(host: HTMLElement, report: Report, state: State): 
     const feet = memory.filter((m) => on.has(m.key)).map((m) => m.bytes_per_s * x0);
     const y1 = Math.max(...tops, rates[rates.length - 1][0], ...feet) * 2.2;
     const left = narrow ? 46 : 62;
-    const gutter = left + (placed.some((p) => p.at.bytesOnly) ? (narrow ? 34 : 54) : 0);
+    const widest = Math.max(0, ...placed.map((p) => (p.at.bytesOnly ? 2 * reachOf(p.op) + 4 : 0)));
+    const gutter = left + (widest && Math.max(widest, narrow ? 34 : 54));
     const frame = { left, gutter, right: width - 12, top: 10, bottom: narrow ? 340 : 460 };
+    // Marks have a size: each lies within the axes whole.
+    const across = placed.filter((p) => !p.at.bytesOnly).map((p) => [p.at.x, reachOf(p.op)]);
+    const up = placed.map((p) => [p.at.bytesOnly ? p.at.y * x0 : p.at.y, reachOf(p.op)]);
+    const domain = [Math.min(y0, ...feet) / 1.6, y1];
     return {
       ...frame,
-      x: scaleLog([x0, x1], [gutter, frame.right]),
-      y: scaleLog([Math.min(y0, ...feet) / 1.6, y1], [frame.bottom, frame.top]),
+      x: scaleLog(withRoom([x0, x1], across, frame.right - gutter), [gutter, frame.right]),
+      y: scaleLog(
+        withRoom(domain, up.filter(([rate]) => rate >= y0), frame.bottom - frame.top),
+        [frame.bottom, frame.top],
+      ),
     };
   }
 
@@ -224,6 +246,20 @@ export function startRoofline(host: HTMLElement, report: Report, state: State): 
   }
 }
 
+/** A logarithmic domain, widened so that marks (value, reach) on so many pixels do not leave it. */
+function withRoom(domain: number[], marks: number[][], pixels: number): number[] {
+  let [low, high] = domain.map(Math.log10);
+  // Room at one end takes a little of that at the other: a second time does for both.
+  for (let again = 0; again < 2; again++) {
+    for (const [value, reach] of marks) {
+      const at = Math.log10(value);
+      low = Math.min(low, (at * pixels - reach * high) / (pixels - reach));
+      high = Math.max(high, (at * pixels - reach * low) / (pixels - reach));
+    }
+  }
+  return [10 ** low, 10 ** high];
+}
+
 function note(report: Report, placed: number): void {
   const missing = report.ops.filter((op) => !place(op));
   const time = missing.reduce((sum, op) => sum + op.time_s, 0);
@@ -273,13 +309,23 @@ function drawAxes(svg: SVGElement, frame: Frame, width: number): void {
     s("path", { class: "frame", d: `M${left},${top}V${bottom}H${right}` }),
     s("text", { class: "title", x: right, y: bottom + 37, "text-anchor": "end" },
       "arithmetic intensity, FLOP/B"),
-    s("text", { class: "title", x: left + 8, y: top + 10 }, width < 560 ? "FLOP/s" : "achieved, FLOP/s"),
+    s("text", { class: "title title-y", x: left + 8, y: top + 10 }, width < 560 ? "FLOP/s" : "achieved, FLOP/s"),
   );
   svg.append(g);
 }
 
 function plainTick(value: number): string {
-  return value >= 0.01 && value < 1e4 ? String(Number(value.toPrecision(1))) : si(value);
+  return value >= 1e-4 && value < 1e4 ? String(Number(value.toPrecision(1))) : si(value);
+}
+
+/** A drawn ceiling from its lower left to its right end, with its name. */
+interface Line {
+  /** The longest first: where that does not fit, a shorter one may. */
+  names: string[];
+  from: [number, number];
+  to: [number, number];
+  /** Where its name is looked for first. */
+  end: "left" | "right";
 }
 
 function drawRoofs(
@@ -287,15 +333,15 @@ function drawRoofs(
   frame: Frame,
   memory: MemoryRoof[],
   compute: ComputeRoof[],
-): SVGElement {
+): Line[] {
   const g = s("g", { class: "roofs" });
-  // Names go on top of the marks, in a group of their own.
-  const names = s("g", { class: "roof-names" });
+  const lines: Line[] = [];
   const { x, y, gutter, left, right, bottom } = frame;
   const [x0, x1] = x.domain();
   const [y0, y1] = y.domain();
   const top = compute[0]?.flops_per_s ?? y1;
   const fastest = memory[0]?.bytes_per_s;
+  const namesOf = ({ label, how }: ComputeRoof | MemoryRoof) => (how ? [`${label} · ${how}`, label] : [label]);
   if (memory.length && compute.length) {
     const ridge = top / (fastest as number);
     const points = [[x0, (fastest as number) * x0], [ridge, top], [x1, top], [x1, y0], [x0, y0]];
@@ -306,46 +352,103 @@ function drawRoofs(
       }),
     );
   }
-  // The angle of any bandwidth line on these axes, for its label.
-  const slope = (Math.atan2(y(y0 * 10) - y(y0), x(x0 * 10) - x(x0)) * 180) / Math.PI;
-  memory.forEach((roof, i) => {
-    const below = i > 0 && i === memory.length - 1;
-    const end = Math.min(top / roof.bytes_per_s, x1);
-    const from = Math.max(x0, y0 / roof.bytes_per_s);
-    const label = s(
-      "text",
-      {
-        transform: `translate(${x(from) + 10},${y(roof.bytes_per_s * from)}) rotate(${slope}) translate(${below ? 14 : 14 + i * 150},${below ? 15 : -6})`,
-      },
-      `${roof.label}${roof.how ? ` · ${roof.how}` : ""}`,
-    );
-    g.append(
-      s("path", {
-        class: `roof ${roof.how}`,
-        d:
-          (gutter > left && from === x0 ? `M${left},${y(roof.bytes_per_s * x0)}H${gutter}` : "") +
-          `M${x(from)},${y(roof.bytes_per_s * from)}L${x(end)},${y(roof.bytes_per_s * end)}`,
-      }),
-    );
-    names.append(label);
-  });
-  const taken: number[] = [];
   for (const roof of compute) {
     const from = fastest ? Math.max(roof.flops_per_s / fastest, x0) : x0;
     const height = y(roof.flops_per_s);
     if (height > bottom) continue;
     g.append(s("path", { class: `roof ${roof.how}`, d: `M${x(from)},${height}H${right}` }));
-    // Above its line, else under it, else only in the list of roofs.
-    const at = [height - 5, height + 14].find((y) => taken.every((other) => Math.abs(other - y) >= 13));
-    if (at === undefined) continue;
-    taken.push(at);
-    names.append(
-      s("text", { x: right - 2, y: at, "text-anchor": "end" },
-        `${roof.label}${roof.how ? ` · ${roof.how}` : ""}`),
+    const line: Line = { names: namesOf(roof), from: [x(from), height], to: [right, height], end: "right" };
+    // Lines that lie so near to each other have their names on one.
+    const near = lines.find((other) => Math.abs(other.from[1] - height) < 12);
+    if (near) {
+      near.names.unshift(`${near.names[near.names.length - 1]}, ${roof.label}`);
+      line.names = [];
+    }
+    lines.push(line);
+  }
+  for (const roof of memory) {
+    const end = Math.min(top / roof.bytes_per_s, x1);
+    const from = Math.max(x0, y0 / roof.bytes_per_s);
+    const line: Line = {
+      names: namesOf(roof),
+      from: [x(from), y(roof.bytes_per_s * from)],
+      to: [x(end), y(roof.bytes_per_s * end)],
+      end: "left",
+    };
+    g.append(
+      s("path", {
+        class: `roof ${roof.how}`,
+        d:
+          (gutter > left && from === x0 ? `M${left},${line.from[1]}H${gutter}` : "") +
+          `M${line.from}L${line.to}`,
+      }),
     );
+    lines.push(line);
   }
   svg.append(g);
-  return names;
+  return lines;
+}
+
+/**
+ * A name beside its line: over no other name, no other line and no mark.
+ * One without such a place is left to the list of ceilings.
+ */
+function placeNames(group: SVGElement, lines: Line[], marks: Mark[], frame: Frame): void {
+  // Points along the middle of a name stand for it, half its height around each.
+  const HALF = 6;
+  const taken: [number, number][] = [];
+  const title = group.parentElement?.querySelector<SVGTextElement>(".axes .title-y");
+  for (let along = 0; along < (title?.getComputedTextLength() ?? 0); along += HALF)
+    taken.push([frame.left + 8 + along, frame.top + 6]);
+  for (const line of lines) line.names.some((name) => placed(line, name));
+
+  function placed(line: Line, name: string): boolean {
+    const text = s("text", {}, name);
+    group.append(text);
+    const length = text.getComputedTextLength();
+    const [dx, dy] = [line.to[0] - line.from[0], line.to[1] - line.from[1]];
+    const [all, angle] = [Math.hypot(dx, dy), Math.atan2(dy, dx)];
+    const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+    const at = (along: number, off: number): [number, number] => [
+      line.from[0] + cos * along - sin * off,
+      line.from[1] + sin * along + cos * off,
+    ];
+    const others = lines.filter((other) => other !== line);
+    const isFree = (start: number, off: number): boolean => {
+      for (let along = start; along <= start + length; along += HALF) {
+        const [px, py] = at(along, off);
+        if (px < frame.left || px > frame.right || py < frame.top || py > frame.bottom - HALF) return false;
+        if (taken.some(([a, b]) => Math.hypot(a - px, b - py) < 2 * HALF + 1)) return false;
+        if (others.some((other) => distance(other, px, py) < HALF + 2)) return false;
+        if (marks.some((mark) => Math.hypot(mark.x - px, mark.y - py) < mark.radius + HALF)) return false;
+      }
+      return true;
+    };
+    // One that is longer than its line begins before it.
+    const last = all - length - 4;
+    const first = Math.min(4, last);
+    // Above its line, else under it.
+    for (const off of [-HALF - 3, HALF + 4]) {
+      for (let step = 0; step <= last - first; step += HALF) {
+        const start = line.end === "left" ? first + step : last - step;
+        if (!isFree(start, off)) continue;
+        for (let along = start; along <= start + length; along += HALF) taken.push(at(along, off));
+        const [px, py] = at(start, off);
+        text.setAttribute("dominant-baseline", "central");
+        text.setAttribute("transform", `translate(${px},${py}) rotate(${(angle * 180) / Math.PI})`);
+        return true;
+      }
+    }
+    text.remove();
+    return false;
+  }
+}
+
+function distance({ from, to }: Line, px: number, py: number): number {
+  const [dx, dy] = [to[0] - from[0], to[1] - from[1]];
+  const along = ((px - from[0]) * dx + (py - from[1]) * dy) / (dx * dx + dy * dy || 1);
+  const t = Math.min(Math.max(along, 0), 1);
+  return Math.hypot(from[0] + t * dx - px, from[1] + t * dy - py);
 }
 
 function roofChoice(

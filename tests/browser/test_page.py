@@ -135,6 +135,107 @@ def test_nothing_known_is_still_a_page(open_page: Open, minimal: Diagnosis) -> N
     assert page.errors() == []
 
 
+# Names of ceilings that lie on each other or on a mark, and what leaves the axes.
+CROWDED = """(() => {
+    const box = e => e.getBoundingClientRect();
+    const frame = box(document.querySelector('.axes .frame'));
+    const names = [...document.querySelectorAll('.roof-names text')];
+    const points = name => {
+        // Along its middle: the box of a slanted name holds much that it does not.
+        const at = name.getCTM(), length = name.getComputedTextLength();
+        return [...Array(Math.floor(length / 4)).keys()].map(
+            i => [at.a * 4 * i + at.e, at.b * 4 * i + at.f]);
+    };
+    const near = (a, b, least) => a.some(([x, y]) => b.some(
+        ([u, v]) => Math.hypot(x - u, y - v) < least));
+    const found = names.flatMap((name, i) => names.slice(i + 1).filter(
+        other => near(points(name), points(other), 9)).map(other => name.textContent));
+    for (const mark of document.querySelectorAll('.marks path')) {
+        const own = box(mark), svg = box(mark.ownerSVGElement);
+        if (own.left < frame.left - 1 || own.right > frame.right + 1
+            || own.bottom > frame.bottom + 1.5 || own.top < frame.top - 1)
+            found.push('a mark leaves the axes');
+        const middle = [own.left + own.width / 2 - svg.left, own.top + own.height / 2 - svg.top];
+        for (const name of names) if (near(points(name), [middle], own.width / 2))
+            found.push(`a mark on ${name.textContent}`);
+    }
+    return names.length ? found : ['no name at all'];
+})()"""
+
+
+@pytest.mark.parametrize("width", [1400, 500, 390])
+def test_nothing_on_the_roofline_lies_on_a_name(
+    open_page: Open, training: Diagnosis, recorded: Diagnosis, width: int
+) -> None:
+    # Two ceilings at nearly one height, and levels near each other.
+    rate = training.device.ceilings[0]
+    training.device.ceilings.append(
+        dataclasses.replace(
+            rate, name=rate.name.replace("matrix", "vector"), value=1.2 * rate.value
+        )
+    )
+    for diagnosis in (training, recorded):
+        assert open_page(diagnosis, width).js(CROWDED) == []
+
+
+@pytest.mark.parametrize("width", [1280, 500, 390])
+def test_each_section_is_in_the_navigation_and_to_be_seen(
+    open_page: Open, training: Diagnosis, width: int
+) -> None:
+    page = open_page(complete(training), width)
+    links = page.all(".bar nav a")
+    shown = {
+        link.get_attribute("hash") or link.get_attribute("href").split("#")[1] for link in links
+    }
+    assert {"where", "classes", "machine"} <= {name.lstrip("#") for name in shown}
+    for link in links:
+        place = link.rect
+        assert place["width"] > 0 and 0 <= place["x"] <= place["x"] + place["width"] <= width
+
+
+def test_the_timeline_is_drawn_before_anybody_comes_to_it(
+    open_page: Open, recorded: Diagnosis
+) -> None:
+    page = open_page(recorded)
+    page.wait("'ready' in document.getElementById('timeline-view').dataset")
+    page.wait("!!document.querySelector('canvas.lanes')?.dataset.view")
+    assert page.js("scrollY") == 0
+
+
+# What can be operated; radio-like groups (the icicle) are one stop, within which arrows go.
+OPERABLE = """[...document.querySelectorAll(
+    'a[href], button:not([disabled]), input, select, summary, [tabindex="0"]')]
+    .filter(e => e.tabIndex >= 0 && e.checkVisibility() && !e.closest('[hidden]'))"""
+
+
+def test_all_is_reached_by_tab_and_shows_that_it_is(
+    open_page: Open, training: Diagnosis, recorded: Diagnosis
+) -> None:
+    training.timeline = recorded.timeline
+    page = open_page(complete(training))
+    page.show_timeline()
+    operable = page.js(f"{OPERABLE}.length")
+    page.run("scrollTo(0, 0); document.activeElement.blur(); window.seen = new Set()")
+    key = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
+    without_outline = []
+    for _ in range(operable):
+        page.cdp("Input.dispatchKeyEvent", type="keyDown", **key)
+        page.cdp("Input.dispatchKeyEvent", type="keyUp", **key)
+        page.run("seen.add(document.activeElement)")
+        if not page.js(
+            "(({outlineStyle, outlineWidth}) => outlineStyle !== 'none' && outlineWidth !== '0px')"
+            "(getComputedStyle(document.activeElement))"
+        ):
+            without_outline.append(page.js("document.activeElement.outerHTML.slice(0, 80)"))
+    assert page.js(f"{OPERABLE}.filter(e => !seen.has(e)).map(e => e.outerHTML.slice(0, 80))") == []
+    assert without_outline == []
+    # The heads of the table sort by a key, and what is folded opens by one.
+    page.press(".ops th button", "\ue007")
+    assert page.all(".ops th")[0].get_attribute("aria-sort") == "ascending"
+    page.press("summary", " ")
+    assert page.js("document.querySelector('summary').parentElement.open")
+
+
 def test_pointing_at_a_mark_tells_about_it(open_page: Open, training: Diagnosis) -> None:
     page = open_page(training)
     x, y = page.js(

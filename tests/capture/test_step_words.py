@@ -97,12 +97,12 @@ def measured(
 @pytest.mark.parametrize(
     ("text", "source", "said"),
     [
-        (ROLLOUTS, "optimizer", "A step is one step of the optimizer (SGD `optimizer`), "),
-        (MADE_LATER, "optimizer", "A step is one step of the optimizer (Adam `optimizer`), "),
+        (ROLLOUTS, "optimizer", "A step is one step of the optimizer (SGD `optimizer`); "),
+        (MADE_LATER, "optimizer", "A step is one step of the optimizer (Adam `optimizer`); "),
         (FEW, "module", "; 3 optimizer steps came later."),
-        (NEVER, "module", "A step is one call of Sequential `net`, 148 of them."),
-        (DATA, "module", "A step is one call of Sequential `net`, 38 of them."),
-        (BY_HAND, "module", "A step is one call of Sequential `model`, "),
+        (NEVER, "module", "A step is one call of Sequential `net`; 148 ran."),
+        (DATA, "module", "A step is one call of Sequential `net`; 38 ran."),
+        (BY_HAND, "module", "A step is one call of Sequential `model`; "),
         (DELAYED, "optimizer", "which is 2 turns of the loop at "),
     ],
 )

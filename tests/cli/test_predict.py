@@ -206,6 +206,11 @@ def test_a_step_on_several_devices(
     assert [line.split()[0] for line in lines[1:3]] == ["H100-SXM", "MI300X"]
     # How many times as long as on the first.
     assert "1.00x" in lines[1] and "x " in lines[2]
+    # Whose time most of it is, and where more of it is told.
+    assert any(line.startswith("overhead: of an assumed host") for line in lines)
+    assert lines[-1] == (
+        f"Next: gobrrr predict --device H100-SXM {program}:make_step --json {tmp_path / 'd.json'}"
+    )
     assert sorted(p.name for p in tmp_path.glob("d*.json")) == [
         "d-H100-SXM.json", "d-MI300X.json",
     ]  # fmt: skip
@@ -266,12 +271,12 @@ def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them(
     monkeypatch.setenv("COLUMNS", "80")
     assert main(arguments) == 0
     narrow = capsys.readouterr().out
-    assert max(len(line) for line in narrow.splitlines()) <= 80
+    assert max(len(line) for line in narrow.splitlines() if not line.startswith("Next")) <= 80
     said = " ".join(narrow.split()).partition("Columns that do not fit: ")[2]
-    left_out, columns = said.split("; COLUMNS=")
+    left_out, _, columns = said.partition(" shows them.")[0].partition("; COLUMNS=")
     assert {"needs", "ridge"} <= set(left_out.split(", "))
     assert {"interval", "time"} <= set(narrow.splitlines()[0].split())
-    monkeypatch.setenv("COLUMNS", columns.removesuffix(" shows them."))
+    monkeypatch.setenv("COLUMNS", columns)
     assert main(arguments) == 0
     wide = capsys.readouterr().out
     assert wide.splitlines()[0].split()[-2:] == ["SOL", "ridge"]
@@ -484,7 +489,7 @@ def test_the_report_says_where_an_interval_comes_from(
     # Of a host so fast that the device decides.
     step = ["predict", f"{program}:make_step", "--host-overhead", "0.1", "--device"]
     for arguments, said in (
-        ([*step, "MI300X"], "Interval: the extremes of seven recorded steps on H100-SXM and MI"),
+        ([*step, "MI300X"], "Interval: 6 recorded steps on H100-SXM and MI300X"),
         ([*step, "H100-SXM", "--compile"], "Interval: no compiled step was measured on this devic"),
     ):
         assert main(arguments) == 0

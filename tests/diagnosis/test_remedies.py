@@ -328,6 +328,11 @@ def test_a_large_part_of_another_level_has_its_advice_beside_it(made):
     assert said.count("Producing batches") == 1
 
 
+def test_levels_of_one_remedy_have_it_once(made):
+    said = verdict_of(made({"compute.unmodelled": 0.51, "memory.unmodelled": 0.49}))
+    assert said.count("No remedy can be derived") == 1
+
+
 def test_advice_that_a_close_level_gave_is_not_given_again(made):
     diagnosis = made({"memory.network": 0.51, "overhead.data_loading": 0.49})
     said = verdict_of(diagnosis)

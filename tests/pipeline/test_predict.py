@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import gobrrr  # noqa: E402
+from gobrrr.attribution.attributed import READ_OF_ONE_VALUE  # noqa: E402
 from gobrrr.devices.datasheet import all_datasheets  # noqa: E402
 from gobrrr.models.compiled_host import entering  # noqa: E402
 from gobrrr.models.target import target_device  # noqa: E402
@@ -250,6 +251,17 @@ def test_copies_between_host_and_device_count() -> None:
     # 4 MiB over half of the 128 GB/s that both directions have together.
     assert found.leaves["memory.copies"] == pytest.approx((4 << 20) / 64e9)
     assert found.counters["copies"] == 1
+
+
+def test_each_line_that_reads_a_value_is_named() -> None:
+    x = torch.ones(64, 64)
+
+    def step() -> float:
+        first = x.sum().item()
+        return first + x.sum().item()
+
+    rows = [row for row in predict(step, "H100-SXM").ops if row.name == READ_OF_ONE_VALUE]
+    assert len({row.source for row in rows} - {None}) == len(rows) == 2
 
 
 def test_reading_a_result_makes_the_host_wait() -> None:

@@ -8,10 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
 from gobrrr.cli import main
 from gobrrr.diagnosis.comparison import compare
-from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.diagnosis.schema import OF_THE_MACHINE, Diagnosis
 from gobrrr.reports.compare import (
     comparison_json,
     comparison_markdown,
@@ -46,6 +48,9 @@ def test_text(training: Diagnosis, after: Diagnosis) -> None:
         """train_gpt.py
 100.0 → 91.0 ms per step: 1.10x (1.07 to 1.13), faster
 
+counted per step  before  after
+ops                  611    200    -67 %
+
             before  after    ms
 compute       46.0   46.0   0.0
 memory        25.0   25.0   0.0
@@ -58,9 +63,6 @@ overhead · dispatch    15.0    6.0  -9.0  -60 %
 op                                                  before  after    ms
 addmm [1536] [512x384] [384x1536] · blocks.*.mlp.…    16.0   12.8  -3.2  -20 %
 mylib::fused_rope [8x64x6x64] · blocks.*.attn · f…     1.5      -  -1.5   gone
-
-counted per step  before  after
-ops                  611    200    -67 %
 """
     )
 
@@ -96,7 +98,7 @@ def test_steps_far_apart_have_a_unit_each(training: Diagnosis, after: Diagnosis)
     assert headline(compared) == "100 ms → 300 ns per step: 333,000x as fast, faster"
     assert headline(back) == "300 ns → 100 ms per step: 333,000x as long, slower"
     text = comparison_text(back, Options(width=80))
-    header, compute, *_ = text.split("\n\n")[1].splitlines()
+    header, compute, *_ = text.split("\n\n")[1 + ("counted" in text)].splitlines()
     assert header.split() == ["before", "after", "change"]
     assert compute.split() == ["compute", "138", "ns", "46.0", "ms", "+46.0", "ms", "333,333x"]
     page = comparison_html(back)
@@ -123,6 +125,62 @@ def test_page(training: Diagnosis, after: Diagnosis) -> None:
 
 def test_page_of_nothing(minimal: Diagnosis) -> None:
     assert "No op moved." in comparison_html(compare(minimal, minimal))
+
+
+def one_read_more(diagnosis: Diagnosis) -> Diagnosis:
+    """The same step on a processor with one `.item()` beside the reads of its optimizer."""
+    diagnosis.device.kind = "cpu"
+    diagnosis.counters |= {"reads_of_one_value": 28.0, "reads_by_optimizer": 28.0}
+    later = copy.deepcopy(diagnosis)
+    later.counters["reads_of_one_value"] = 29.0
+    read = replace(
+        later.ops[-1], name=READ_OF_ONE_VALUE, count=1.0, time_s=1e-6, source="bench.py:9 in step",
+        phase=None,
+    )  # fmt: skip
+    later.ops.append(read)
+    # Within what the steps vary by, 98.5 to 101.3 ms.
+    later.ops[0].time_s *= 1.02
+    return later
+
+
+def test_counters_that_changed_come_first_and_noise_does_not_come(training: Diagnosis) -> None:
+    later = one_read_more(training)
+    text = comparison_text(compare(training, later), Options(width=80))
+    row = next(line for line in text.splitlines() if line.startswith("synchronisations"))
+    assert row.split() == ["synchronisations,", "bench.py:9", "in", "step", "0", "1", "new"]
+    assert "reads" not in text and "addmm" not in text
+    assert text.index("counted per step") < text.index("compute") < text.index("\nop ")
+    assert "1 op that runs as often as before" in text
+    page = comparison_html(compare(training, later))
+    assert page.index("synchronisations, bench.py:9 in step") < page.index('id="ops"')
+    # A time that is the program's is shown, and no multiple of one without a digit.
+    later.leaves["overhead.python"], training.leaves["overhead.python"] = 0.01, 1e-6
+    later.ops[0].time_s *= 1.1
+    text = comparison_text(compare(training, later), Options(width=80))
+    assert "addmm" in text
+    python = next(line for line in text.splitlines() if line.startswith("overhead · python"))
+    assert python.split()[-3:] == ["<0.1", "10.0", "+10.0"]
+
+
+def test_a_busy_machine_tells_no_op_from_noise(training: Diagnosis) -> None:
+    later = copy.deepcopy(training)
+    later.ops[0].time_s *= 7
+    later.notices.append(f"Beside others, {OF_THE_MACHINE}.")
+    compared = compare(training, later)
+    assert compared.ops[0].in_noise
+    assert "addmm" not in comparison_text(compared, Options(width=80))
+
+
+def test_two_programs_are_told_as_two(training: Diagnosis) -> None:
+    other = copy.deepcopy(training)
+    other.source["name"] = "other.py"
+    assert compare(training, other).notices == []
+    for row in other.ops:
+        row.shapes, row.module = "(3,3)", "net"
+    (notice,) = compare(training, other).notices
+    assert "train_gpt.py before, other.py after" in notice
+    other.source["name"] = "train_gpt.py:another"
+    assert compare(training, other).notices == []
 
 
 def saved(diagnosis: Diagnosis, path: Path) -> str:
@@ -152,11 +210,15 @@ def test_markdown(training: Diagnosis, after: Diagnosis) -> None:
 - overhead 27.5 → 18.5 ms (-33 %)
 - unmodelled 1.5 → 1.5 ms
 
+| counted per step | before | after |       |
+| ---------------- | -----: | ----: | ----: |
+| ops              |    611 |   200 | -67 % |
+
 | part                | before | after |   ms |       |
 | ------------------- | -----: | ----: | ---: | ----: |
 | overhead · dispatch |   15.0 |   6.0 | -9.0 | -60 % |
 """
-        + text[text.index("\n| op") :]
+        + text[text.index("\n| op  ") :]
     )
     training.ops[-1].name = EVIL
     text = comparison_markdown(compare(training, after))
@@ -180,6 +242,33 @@ def test_compare_takes_traces(
     assert (tmp_path / "c.md").read_text() == printed
     (tmp_path / "list.json").write_text("[]")
     assert main(["compare", trace, str(tmp_path / "list.json")]) == 2
+
+
+def test_one_sentence_for_a_file_that_is_no_diagnosis(
+    training: Diagnosis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = saved(training, tmp_path / "good.json"), tmp_path / "bad.json"
+    bad.write_text('{"a": 1}')
+    said = set()
+    for command in (["report", str(bad)], ["compare", good, str(bad)], ["compare", str(bad), good],
+                    ["check", str(bad)], ["check", good, "--baseline", str(bad)]):  # fmt: skip
+        assert main(command) == 2
+        said.add(capsys.readouterr().err)
+    assert len(said) == 1
+    assert "is not a gobrrr diagnosis" in said.pop()
+
+
+def test_an_error_is_as_wide_as_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"a": 1}')
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", bad.name]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1 and all(len(line) <= 50 for line in lines)
 
 
 def test_check_command(

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from gobrrr.diagnosis.fix_schema import Finding, Prediction
 from gobrrr.diagnosis.schema import Diagnosis, TimelineColumns
 from gobrrr.reports.html import read_asset, render, report_html
 from gobrrr.reports.html.pack import chart_data, embed, number, text_column, timeline_data
@@ -319,3 +320,30 @@ def test_a_hundred_thousand_events_stay_under_ten_megabytes(training: Diagnosis)
     )
     # At most 4 + 4 + 1 + 1 + 2 bytes a span, a third more as base64: 1.6 MB.
     assert len(render(training)) < 2_000_000
+
+
+def test_the_headline_is_a_whole_sentence(training: Diagnosis) -> None:
+    cause = "Known cause: values are read one by one (.item(), .cpu()), train.py:28."
+    training.verdict = f"{cause} Compute-bound. 46 % of each step is in compute-bound ops."
+    page = page_of(training)
+    assert page.lead == cause
+    assert page.rest.startswith("Compute-bound.")
+
+
+def test_a_finding_shows_the_figures_that_it_has(training: Diagnosis) -> None:
+    training.findings = [
+        Finding(fix="a", prediction=None, because="5.03 ms of the step.", advice=True, words=["x"]),
+        Finding(fix="b", prediction=None, because="", advice=True, words=["x"], cause_share=0.25),
+        Finding(
+            fix="c",
+            prediction=Prediction(low_s=0.01, expected_s=0.02, high_s=0.03, speedup=1.25),
+            because="",
+        ),
+    ]
+    nothing, share, predicted = (finding.figures for finding in page_of(training).findings)
+    assert nothing == ()
+    assert share == (("takes of the wall time", "25 %", ""),)
+    assert predicted == (
+        ("predicted", "1.25x", "saves 20.0 ms (10.0 to 30.0)"),
+        ("measured", "not tried", ""),
+    )

@@ -49,7 +49,7 @@ def test_markup_in_names_is_escaped(training: Diagnosis) -> None:
 
 
 def test_every_report_says_first_what_a_step_was_taken_to_be(training: Diagnosis) -> None:
-    said = "A step is a cycle of 6 steps, which is 2 turns of the loop at a_b.py:9, 40 of them."
+    said = "A step is a cycle of 6 steps, which is 2 turns of the loop at a_b.py:9; 40 ran."
     diagnosis = replace(training, step=replace(training.step, what=said))
     lines = report_markdown(diagnosis).splitlines()
     assert lines.index(said.replace("_", "\\_")) < lines.index("") + 4

@@ -196,6 +196,16 @@ def finding_with(diagnosis: Diagnosis, verify: str) -> Finding:
     return Finding(fix="tf32", prediction=prediction, because="it is", verify=verify)
 
 
+def test_what_a_trace_lacks_is_its_next_step(training: Diagnosis) -> None:
+    source = {"kind": "trace", "name": "t.json", "command": "t.json"}
+    lines = [replace(training.lines[0], name="")]
+    without_lines = replace(training, source=source, lines=lines)
+    assert "with_stack=True" in report_text(without_lines).splitlines()[-1]
+    training.device.ceilings.clear()
+    said = report_text(replace(training, source=source)).splitlines()[-1]
+    assert said.split()[-5:] == ["gobrrr", "trace", "t.json", "--ceilings", "c.json"]
+
+
 def test_no_next_trial_where_the_times_are_in_doubt(training: Diagnosis) -> None:
     source = {"kind": "script", "name": "a.py", "command": "a.py"}
     untried = Untried(fixes=["compile"])
@@ -308,19 +318,19 @@ def test_bar_shows_roof_and_rest_of_the_step(training: Diagnosis) -> None:
 
 def test_zero_step(minimal: Diagnosis) -> None:
     step = StepRecord(time_s=replace(minimal.step.time_s, n=1))
-    assert "0.0 ms per step (1 step)" in report_text(replace(minimal, step=step))
+    assert "0.0 ms per step (1 timed step)" in report_text(replace(minimal, step=step))
 
 
 def test_all_steps_are_told_where_the_timed_ones_do_not_stand_for_them(minimal: Diagnosis) -> None:
     time = replace(minimal.step.time_s, median=0.1, mean=0.1, low=0.1, high=0.1, n=24)
     seen = SeenSteps(count=30, mean_s=0.15, median_s=0.1, attached=2, attached_mean_s=0.3)
     step = replace(minimal.step, time_s=time, seen=seen)
-    said = "All 30 steps that were seen, those of the warm-up too: mean 150.0 ms, median 100.0 ms."
+    said = "30 steps ran with nothing attached, 24 of them timed: mean 150.0 ms, median 100.0 ms."
     for report in (report_text, report_markdown):
         text = report(replace(minimal, step=step)).replace("\\", "")
         assert said in " ".join(text.split())
         alike = replace(step, seen=dataclasses.replace(seen, mean_s=0.105))
-        assert "that were seen" not in report(replace(minimal, step=alike))
+        assert "nothing attached" not in report(replace(minimal, step=alike))
 
 
 def test_colour_only_in_a_terminal(training: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,8 +418,8 @@ def test_tokens_per_second_are_those_of_the_time_beside_them(minimal: Diagnosis)
     assert "100.0 ms per step (" in usual and "; 100 tokens per second" in usual
     assert "200.0 ms per step (" in varying and "; 50.0 tokens per second" in varying
     # The interval is the median's, which the mean may lie outside of.
-    assert "100.0 ms per step (100.0 to 400.0, 24 steps; mean 200.0" in usual
-    assert "200.0 ms per step (24 steps; median 100.0, 100.0 to 400.0; " in varying
+    assert "100.0 ms per step (100.0 to 400.0, 24 timed steps; mean 200.0" in usual
+    assert "200.0 ms per step (24 timed steps; median 100.0, 100.0 to 400.0; " in varying
 
 
 def test_phases_that_stand_for_modules_are_told_once(training: Diagnosis) -> None:

@@ -15,7 +15,7 @@ from gobrrr.timeline.step_kinds import WallPart, WallTime
         (1 / 8, 40, ", once in 8 steps"),
         # 40 / 25 = 1.6: two were seen, 25 steps apart.
         (1 / 25, 40, ", once in 25 steps"),
-        (1 / 71, 72, ", seen once in 71 steps"),
+        (1 / 71, 72, ", seen once"),
         (1.0, 72, ""),
         (4.0, 10, ", 4 times a step"),
     ],

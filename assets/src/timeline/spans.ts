@@ -1,5 +1,7 @@
 // The packed columns (gobrrr/reports/html/pack.py) as typed arrays, and rows of spans to draw.
 
+import { gunzipSync } from "fflate";
+
 export interface Packed {
   end: number;
   unit_ns: number;
@@ -23,10 +25,10 @@ export interface Spans {
   lane: Uint32Array;
 }
 
-export async function unpack(packed: Packed): Promise<Record<LaneKind, Spans>> {
-  const bytes = Uint8Array.from(atob(packed.data), (character) => character.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const buffer = await new Response(stream).arrayBuffer();
+export function unpack(packed: Packed): Record<LaneKind, Spans> {
+  // Not the browser's own stream, which ends only after a page that is captured or printed at once.
+  const bytes = gunzipSync(Uint8Array.from(atob(packed.data), (character) => character.charCodeAt(0)));
+  const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
   const columns: Record<string, Record<string, Uint32Array>> = { host: {}, kernel: {}, idle: {} };
   let offset = 0;
   for (const { lane, column, bytes: size, length } of packed.layout) {

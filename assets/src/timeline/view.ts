@@ -28,13 +28,13 @@ const CAUSE_OF_KIND: Record<string, string> = {
   "data loading": "data_loading",
 };
 
-export async function startTimeline(
+export function startTimeline(
   host: HTMLElement,
   packed: Packed,
   report: Report,
   state: State,
-): Promise<void> {
-  const spans = await unpack(packed);
+): void {
+  const spans = unpack(packed);
   const unit_s = packed.unit_ns * 1e-9;
   const end = Math.max(packed.end, 1);
   const kinds = packed.host_kinds;
@@ -273,6 +273,8 @@ export async function startTimeline(
     behaviour.scaleExtent([1, Math.max(1, (end * packed.unit_ns) / 40)]).extent([[0, 0], [width, 1]]).translateExtent([[0, 0], [width, 1]]);
     layOut();
     goTo(from, to);
+    // In this frame: a capture may take no other.
+    draw();
   });
 
   // ---- pointing

@@ -25,15 +25,15 @@ def phrase(watcher: StepWatcher) -> str:
 
 
 def sentence(said: str, steps: int, later: str = "") -> str:
-    """``A step is one call of `policy` (Sequential), 430 of them; 20 optimizer steps came later.``
+    """``A step is one call of `policy` (Sequential); 430 ran; 20 optimizer steps came later.``
 
     Args:
         said: as ``phrase`` says it.
         steps: how many were seen.
         later: what else is to be said.
     """
-    number = "the only one" if steps == 1 else f"{count(steps)} of them"
-    return f"A step is {said}, {number}{f'; {later}' if later else ''}."
+    number = "only one" if steps == 1 else count(steps)
+    return f"A step is {said}; {number} ran{f'; {later}' if later else ''}."
 
 
 def optimizer_steps(number: int) -> str:

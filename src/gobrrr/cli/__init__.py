@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -115,9 +117,16 @@ def _said_by_argparse(leaving: SystemExit) -> bool:
 
 
 def _complain(sentence: str) -> None:
+    """One line; in a terminal as wide as that is."""
     if takes_text(sys.stderr):
+        text = f"gobrrr: {' '.join(sentence.split())}"
         try:
-            print(f"gobrrr: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+            if sys.stderr.isatty():
+                text = textwrap.fill(
+                    text, max(40, shutil.get_terminal_size().columns), subsequent_indent="  ",
+                    break_long_words=False, break_on_hyphens=False,
+                )  # fmt: skip
+            print(text, file=sys.stderr, flush=True)
         except OSError:
             # Whoever cannot be told may still read the exit code.
             give_up(2)

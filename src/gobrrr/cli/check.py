@@ -89,6 +89,10 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     limits = Limits(
         counters=dict(parsed.max), regime=parsed.regime, max_overhead=parsed.max_overhead
     )
+    # What is wrong with a file is said before what is missing beside it; a function is run last.
+    of_file = None
+    if function_target(parsed.diagnosis) is None:
+        of_file = _figures(parsed.diagnosis, limits)
     if parsed.baseline is None and parsed.save_baseline is None and limits == Limits():
         raise InputError(
             "nothing to check against: give --baseline, --max, --regime or --max-overhead "
@@ -96,9 +100,8 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         )
     if parsed.baseline is None and parsed.only:
         raise InputError("--only goes with --baseline")
-    # Before a step is run.
     baseline = None if parsed.baseline is None else load_figures(parsed.baseline)
-    figures = _figures(parsed.diagnosis, limits)
+    figures = of_file or _figures(parsed.diagnosis, limits)
     breaches = over_limits(figures, limits)
     held = [*limits.counters]
     if baseline is not None:

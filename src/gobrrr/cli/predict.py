@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -131,6 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """Predicts; a report for one device, a table for several."""
     parsed = parse(parser, arguments)
+    parsed.given = arguments
     given = [
         name for name in ("target", "op", "trace", "against") if getattr(parsed, name) is not None
     ]
@@ -255,6 +257,7 @@ def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
     else:
         _one_file_each(parsed, fitting)
         _print_table(found, refused)
+        _print_next(fitting[0], parsed)
     _explain(parsed, fitting)
     return 0
 
@@ -358,6 +361,7 @@ def _trace(parsed: argparse.Namespace, devices: list[str]) -> int:
         return 0
     _one_file_each(parsed, found)
     _print_table(found)
+    _print_next(found[0], parsed)
     return 0
 
 
@@ -366,6 +370,27 @@ def _print_table(found: Sequence[Diagnosis], refused: Sequence[tuple[str, str]] 
     from gobrrr.reports.terminal import options_for
 
     sys.stdout.write(prediction_table(found, options_for(sys.stdout).width, refused))
+
+
+def _print_next(found: Diagnosis, parsed: argparse.Namespace) -> None:
+    """The same for one of several devices, of which there is a report then."""
+    device, rest = str(found.source["device"]), _without_devices(parsed.given, parsed.device)
+    print(f"Next: {shlex.join(['gobrrr', 'predict', '--device', device, *rest])}")
+
+
+def _without_devices(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The arguments but for the options that name devices; a script has arguments of its own."""
+    kept: list[str] = []
+    left = list(names)
+    words = iter(arguments)
+    for word in words:
+        option, equals, name = word.partition("=")
+        # argparse takes a part of an option's name too.
+        if left and len(option) > 2 and "--device".startswith(option):
+            left.remove(name if equals else next(words))
+        else:
+            kept.append(word)
+    return kept
 
 
 def _explain(parsed: argparse.Namespace, found: Sequence[Diagnosis]) -> None:

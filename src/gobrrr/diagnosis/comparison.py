@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from gobrrr.attribution.leaves import LEAVES
+from gobrrr.diagnosis.figures import SYNCHRONISATIONS, Figures, figures_of
 from gobrrr.diagnosis.schema import Diagnosis, OpRow, Ratio, Record, Split, Spread
+from gobrrr.timeline.quantities import percent
 
 COMPARISON_VERSION = 1
 # Fewer steps say nothing of their spread.
@@ -30,16 +35,21 @@ class Side(Record, kw_only=True):
 
 
 class Change(Record, kw_only=True):
-    """Seconds per step (or a count) before and after; ``None`` where it is not there."""
+    """Seconds per step (or a count) before and after; ``None`` where it is not there.
+
+    ``where``: of a count that grew, the lines that count towards it, as far as they are known.
+    """
 
     name: str
     before: float | None
     after: float | None
+    where: str = ""
 
 
 class OpChange(Record, kw_only=True):
     """An op before and after. ``matched``: ``shapes`` (all equal), ``module`` (its shapes or
-    dtypes changed), ``before`` or ``after`` (only there).
+    dtypes changed), ``before`` or ``after`` (only there). ``in_noise``: it ran as often on equal
+    shapes, and its time changed by no more than those of the steps vary.
     """
 
     name: str
@@ -54,6 +64,7 @@ class OpChange(Record, kw_only=True):
     count_after: float | None
     regime_before: str | None
     regime_after: str | None
+    in_noise: bool = False
 
     @property
     def delta_s(self) -> float:
@@ -83,8 +94,15 @@ class Comparison(Record, kw_only=True):
 
 
 def compare(before: Diagnosis, after: Diagnosis) -> Comparison:
-    """Match leaves, counters and ops (``match_ops``), ops with the largest change first."""
+    """Match leaves, counters and ops (``match_ops``), ops with the largest change first.
+
+    Counters are a gate's (``Figures``), those of them that it holds first.
+    """
     ratio, speedup = speedup_of(before, after)
+    old, new = figures_of(before), figures_of(after)
+    counted = [*old.held, *new.held, *old.counted, *new.counted]
+    noise = _noise(before, after)
+    ops = [replace(op, in_noise=_in_noise(op, noise)) for op in match_ops(before.ops, after.ops)]
     return Comparison(
         before=_side(before),
         after=_side(after),
@@ -97,13 +115,38 @@ def compare(before: Diagnosis, after: Diagnosis) -> Comparison:
             )
             for name in LEAVES
         ],
-        ops=match_ops(before.ops, after.ops),
-        counters=[
-            Change(name=name, before=before.counters.get(name), after=after.counters.get(name))
-            for name in dict.fromkeys([*before.counters, *after.counters])
-        ],
+        ops=sorted(ops, key=lambda op: op.in_noise),
+        counters=[_counted(name, old, new) for name in dict.fromkeys(counted)],
         notices=_notices(before, after),
     )
+
+
+def _counted(name: str, old: Figures, new: Figures) -> Change:
+    before, after = old.counted.get(name), new.counted.get(name)
+    grew = name == SYNCHRONISATIONS and (after or 0.0) > (before or 0.0)
+    return Change(name=name, before=before, after=after, where=new.where if grew else "")
+
+
+def _noise(before: Diagnosis, after: Diagnosis) -> float:
+    """The factor that times change by without a reason: what the steps vary by.
+
+    Infinite where a machine was too busy to time the program.
+    """
+    if before.timed_on_busy_machine or after.timed_on_busy_machine:
+        return math.inf
+    factor = 1.0
+    for time in (before.step.time_s, after.step.time_s):
+        if time.n >= FEWEST_STEPS and time.high is not None and time.low > 0:
+            factor *= time.high / time.low
+    return factor
+
+
+def _in_noise(op: OpChange, noise: float) -> bool:
+    if op.matched != "shapes" or op.count_before != op.count_after:
+        return False
+    if not op.before_s or not op.after_s:
+        return noise == math.inf or op.before_s == op.after_s
+    return 1 / noise <= op.after_s / op.before_s <= noise
 
 
 def speedup_of(before: Diagnosis, after: Diagnosis) -> tuple[float | None, Ratio | None]:
@@ -220,11 +263,44 @@ def _notices(before: Diagnosis, after: Diagnosis) -> list[str]:
             if busy
             else []
         ),
+        *_of_two_programs(before, after),
         *(
             f"Not the same {what}: {old or 'unknown'} before, {new or 'unknown'} after."
             for what, old, new in pairs
             if old != new
         ),
+    ]
+
+
+# Matched ops that take less than this share of either step: hardly one program before and after.
+_HARDLY_MATCHED = 0.5
+
+
+def _of_two_programs(before: Diagnosis, after: Diagnosis) -> list[str]:
+    """A notice where two files hardly run an op in common: no change of one program."""
+    # One file has several functions and arguments; a file that was renamed runs the same ops.
+    names = [
+        str(side.source.get("name") or "").partition(":")[0].split(" ")[0]
+        for side in (before, after)
+    ]
+    if not all(names) or names[0] == names[1]:
+        return []
+    matched = [op for op in match_ops(before.ops, after.ops) if op.matched == "shapes"]
+    shares = []
+    for rows, common_s in (
+        (before.ops, sum(op.before_s or 0.0 for op in matched)),
+        (after.ops, sum(op.after_s or 0.0 for op in matched)),
+    ):
+        total_s = sum(row.time_s for row in rows)
+        if not total_s:
+            return []
+        shares.append(common_s / total_s)
+    if max(shares) >= _HARDLY_MATCHED:
+        return []
+    return [
+        f"Two programs, it seems: {names[0]} before, {names[1]} after, and ops with equal shapes "
+        f"take {percent(shares[0])} and {percent(shares[1])} of their op time. A ratio of their "
+        "times says nothing of a change."
     ]
 
 

@@ -20,6 +20,8 @@ from gobrrr.diagnosis.writing import encode
 from gobrrr.timeline.data import PHASE_NAMES, Phase
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import write_output
+from gobrrr.timeline.names import plain_name
+from gobrrr.timeline.quantities import count
 
 FIGURES_VERSION = 1
 SYNCHRONISATIONS = "synchronisations"
@@ -28,6 +30,7 @@ COUNTED: tuple[str, ...] = (
     "flops", "bytes", "ops", "kernels", "copies", "collectives", SYNCHRONISATIONS,
     READS_COUNTED, "graph_breaks", "recompilations",
 )  # fmt: skip
+_LINES = 3
 
 
 class StepTime(Record, kw_only=True):
@@ -71,9 +74,22 @@ class Figures(Record, kw_only=True, omit_defaults=True):
     @property
     def held(self) -> tuple[str, ...]:
         """The counters that a baseline of these figures holds."""
-        # On a processor synchronisations are reads of one value already.
-        twice = READS_COUNTED if self.kind == "cpu" and SYNCHRONISATIONS in self.counters else ""
-        return tuple(name for name in COUNTED if name in self.counters and name != twice)
+        return tuple(name for name in COUNTED if name in self.counted)
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """The counters, each thing once: a processor's synchronisations are reads of one value."""
+        twice: tuple[str, ...] = ()
+        if self.kind == "cpu" and SYNCHRONISATIONS in self.counters:
+            twice = READS_COUNTED, READS_OF_LIBRARY
+        return {name: value for name, value in self.counters.items() if name not in twice}
+
+    @property
+    def where(self) -> str:
+        """The lines that synchronise, the most often first, as text; empty where none is known."""
+        lines = sorted(self.lines, key=lambda line: -self.lines[line])
+        more = f" and {len(lines) - _LINES} more" if len(lines) > _LINES else ""
+        return ", ".join(_line(line, self.lines[line]) for line in lines[:_LINES]) + more
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes them as a baseline: what is held, a line each. Raises InputError."""
@@ -92,6 +108,11 @@ class Figures(Record, kw_only=True, omit_defaults=True):
             time = replace(time, step_s=step_s, low_s=low_s, high_s=high_s)
         kept = replace(self, counters=counters, time=time, lines={}, regime=None, overhead=None)
         return write_output(path, msgspec.json.format(encode(kept), indent=2) + b"\n")
+
+
+def _line(line: str, times: float) -> str:
+    often = f" ({count(times)} times)" if times > 1 else ""
+    return f"{plain_name(line)}{often}"
 
 
 def figures_of(diagnosis: Diagnosis) -> Figures:

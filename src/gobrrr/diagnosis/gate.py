@@ -16,8 +16,7 @@ from gobrrr.diagnosis.comparison import FEWEST_STEPS, sides_that
 from gobrrr.diagnosis.figures import COUNTED, SYNCHRONISATIONS, Figures, StepTime, figures_of
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.timeline.errors import InputError
-from gobrrr.timeline.names import plain_name
-from gobrrr.timeline.quantities import TimeScale, count, percent, percent_change
+from gobrrr.timeline.quantities import TimeScale, percent, percent_change
 
 _KNOWN = frozenset((*COUNTED, "page_faults", "compiled_graphs", "reads_by_optimizer"))
 # Sums of floats in another order; far under one op of the smallest step.
@@ -29,7 +28,6 @@ DEFAULT_TIME_TOLERANCE = 0.1
 _SUMS, DEFAULT_TOLERANCE = ("flops", "bytes"), 0.005
 # What a baseline holds beside counters.
 STEP = "step"
-_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +101,7 @@ def _figures(step: Diagnosis | Figures) -> Figures:
 
 
 def _where(name: str, figures: Figures) -> str:
-    """The lines that synchronise, the most often first."""
-    lines = sorted(figures.lines, key=lambda line: -figures.lines[line])
-    if name != SYNCHRONISATIONS or not lines:
-        return ""
-    more = f" and {len(lines) - _LINES} more" if len(lines) > _LINES else ""
-    return f": {', '.join(_line(line, figures.lines[line]) for line in lines[:_LINES])}{more}"
-
-
-def _line(line: str, times: float) -> str:
-    often = f" ({count(times)} times)" if times > 1 else ""
-    return f"{plain_name(line)}{often}"
+    return f": {figures.where}" if name == SYNCHRONISATIONS and figures.where else ""
 
 
 def _too_much_overhead(share: float | None, most: float) -> list[str]:

@@ -23,6 +23,11 @@ class _Header(msgspec.Struct):
     schema_version: int
 
 
+class _Kind(msgspec.Struct):
+    schema_version: int | None = None
+    traceEvents: msgspec.Raw | None = None  # noqa: N815 - as PyTorch's profiler writes it
+
+
 def load(path: str | os.PathLike[str]) -> Diagnosis:
     """Reads a diagnosis that this or an earlier version wrote.
 
@@ -41,15 +46,17 @@ def read(path: str | os.PathLike[str]) -> bytes:
 
 
 def is_diagnosis(path: str | os.PathLike[str]) -> bool:
-    """Whether the file is JSON with a diagnosis's version, or JSON cut short; raises InputError."""
+    """Whether the file is to be read as a diagnosis: JSON, whole or cut short, without the events
+    of a trace. Raises InputError.
+    """
     data = read(path)
     try:
-        msgspec.json.decode(data, type=_Header)
+        found = msgspec.json.decode(data, type=_Kind)
     except msgspec.ValidationError:
         return False
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data[:2] != _GZIP
-    return True
+    return found.schema_version is not None or found.traceEvents is None
 
 
 def decode(data: bytes, *, name: str = "the diagnosis") -> Diagnosis:

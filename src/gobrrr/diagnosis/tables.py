@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.attribution.attributed import AttributedOp
+from gobrrr.attribution.attributed import READ_OF_ONE_VALUE, AttributedOp
 from gobrrr.attribution.leaves import COLLECTIVE, COPY, MOVES, REGIME_NAMES, KernelShares
 from gobrrr.diagnosis.schema import AboveCeiling, Coverage, GroupRow, OpRow, UnmodelledOp
 from gobrrr.models.roof import Roof
@@ -62,11 +62,18 @@ def op_class_of(item: AttributedOp, shares: KernelShares) -> str:
 
 
 def op_rows(items: Sequence[AttributedOp], shares: KernelShares) -> list[OpRow]:
-    """Ops with kernels, by op and shapes, the most time first (kernel and fixed cost)."""
+    """Ops with kernels, by op and shapes, the most time first (kernel and fixed cost).
+
+    Reads of one value are also apart by line and phase.
+    """
     groups: dict[Hashable, list[AttributedOp]] = defaultdict(list)
     for item in items:
         if item.share >= 0:
-            groups[item.op.call.name, item.op.call.args].append(item)
+            call, apart = item.op.call, None
+            if call.name == READ_OF_ONE_VALUE:
+                # Which line waits, and whether it is the optimizer's own, is what is asked of it.
+                apart = item.op.source, item.op.phase
+            groups[call.name, call.args, apart].append(item)
     rows = [_op_row(members, shares) for members in groups.values()]
     rows.sort(key=lambda row: -row.time_s)
     return rows[:MOST_ROWS]

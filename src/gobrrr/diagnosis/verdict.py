@@ -117,7 +117,8 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     sentences += _out_of_proportion(diagnosis)
     sentences += _tried(diagnosis)
     levels = (regime, second) if diagnosis.close else (regime,)
-    sentences += filter(None, (remedy_of(diagnosis, level) for level in levels))
+    # Levels of equal makes have one remedy.
+    sentences += dict.fromkeys(filter(None, (remedy_of(diagnosis, level) for level in levels)))
     if not tells_most(diagnosis, WORTH_SAYING):
         sentences += _in_addition(diagnosis, regime, levels)
         sentences += _little_to_win(diagnosis, levels)

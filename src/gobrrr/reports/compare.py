@@ -124,9 +124,46 @@ def leaf_label(name: str) -> str:
 
 
 def moved_leaves(comparison: Comparison) -> list[Change]:
-    """Leaves that are not nothing on both sides, the largest change first."""
-    shown = [leaf for leaf in comparison.leaves if leaf.before or leaf.after]
-    return sorted(shown, key=lambda leaf: -abs((leaf.after or 0.0) - (leaf.before or 0.0)))
+    """Leaves whose change has a digit in the unit of the steps, the largest first."""
+    scale = scale_of(comparison)
+    moved = [(abs((leaf.after or 0.0) - (leaf.before or 0.0)), leaf) for leaf in comparison.leaves]
+    shown = [(delta_s, leaf) for delta_s, leaf in moved if _has_digit(delta_s, scale)]
+    return [leaf for _, leaf in sorted(shown, key=lambda pair: -pair[0])]
+
+
+def moved_ops(comparison: Comparison) -> list[OpChange]:
+    """Ops that run otherwise, or whose times changed by more than noise, the largest change first.
+
+    Those that only run more often or less are among them however little time that is.
+    """
+    scale = scale_of(comparison)
+    return [
+        op
+        for op in comparison.ops
+        if not op.in_noise
+        and (op.count_before != op.count_after or _has_digit(abs(op.delta_s), scale))
+    ]
+
+
+def in_noise(comparison: Comparison) -> str:
+    """What is left out as noise; empty if nothing is.
+
+    ``122 ops that run as often as before changed within the noise of the times: not shown.``
+    """
+    few = sum(op.in_noise and bool(op.delta_s) for op in comparison.ops)
+    if not few:
+        return ""
+    ops = "1 op that runs" if few == 1 else f"{count(few)} ops that run"
+    return f"{ops} as often as before changed within the noise of the times: not shown."
+
+
+def _has_digit(delta_s: float, scale: TimeScale) -> bool:
+    return delta_s > 0 and not scale.number(delta_s).startswith("<")
+
+
+def moved_counters(comparison: Comparison) -> list[Change]:
+    """Counters that are not equal as they are shown, those that a gate holds first."""
+    return [c for c in comparison.counters if len(set(counter_texts(c))) > 1]
 
 
 def levels(comparison: Comparison) -> list[Change]:
@@ -151,6 +188,13 @@ def delta_text(before: float | None, after: float | None, scale: TimeScale) -> s
     return f"{sign}{scale.number(abs(change))}"
 
 
+def _relative(before: float | None, after: float | None, scale: TimeScale) -> str:
+    """``relative_text``, but no multiple of a time that has no digit itself."""
+    if before and after and "<" in scale.number(before) + scale.number(after):
+        return ""
+    return relative_text(before, after)
+
+
 def relative_text(before: float | None, after: float | None) -> str:
     """``-23 %``; ``new`` and ``gone`` where one side is nothing."""
     if not before or not after:
@@ -172,6 +216,18 @@ def op_where(change: OpChange) -> str:
 def counter_label(name: str) -> str:
     """A counter in words: ``host_waits_s`` -> ``host waits``; its unit stands with its value."""
     return name.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+
+
+def counted(counter: Change) -> str:
+    """Its name, and the lines that count towards one that grew."""
+    label = counter_label(plain_name(counter.name))
+    return f"{label}, {counter.where}" if counter.where else label
+
+
+def counter_texts(counter: Change) -> tuple[str, str]:
+    """Before and after."""
+    before, after = counter.before, counter.after
+    return counter_text(counter.name, before), counter_text(counter.name, after)
 
 
 def counter_text(name: str, value: float | None) -> str:
@@ -200,9 +256,14 @@ def comparison_text(comparison: Comparison, options: Options) -> str:
     for notice in comparison.notices:
         console.print(Text(f"! {plain_name(notice)}", style="yellow"))
     times = [_row(level, level.name, scale) for level in levels(comparison)]
+    counters, leaves, ops = _tables(comparison, options.top)
+    _draw(console, *counters)
     _draw(console, ("", "before", "after", change_header(scale), ""), times)
-    for headers, rows in _tables(comparison, options.top):
-        _draw(console, headers, rows)
+    _draw(console, *leaves)
+    _draw(console, *ops)
+    if in_noise(comparison):
+        console.print()
+        console.print(Text(in_noise(comparison), style="dim"))
     text = "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
     if options.ascii_only:
         text = text.replace("→", "->").encode("ascii", "replace").decode("ascii")
@@ -227,6 +288,8 @@ def comparison_markdown(comparison: Comparison, *, top: int = 10) -> str:
             is_name = headers[0] == "op"
             cells = [[_code(row[0]) if is_name else row[0], *row[1:]] for row in rows]
             lines += ["", *_pipes(headers, cells)]
+    if in_noise(comparison):
+        lines += ["", in_noise(comparison)]
     return "\n".join(lines) + "\n"
 
 
@@ -257,40 +320,33 @@ _Rows = list[tuple[str, ...]]
 
 
 def _tables(comparison: Comparison, top: int) -> list[tuple[tuple[str, ...], _Rows]]:
-    """Headers and rows of parts, ops and counters: what has moved, the most first."""
+    """Headers and rows of counters, parts and ops: what has moved, the most first."""
     scale = scale_of(comparison)
-    leaves: _Rows = [
-        _row(leaf, leaf_label(leaf.name), scale)
-        for leaf in moved_leaves(comparison)
-        if leaf.before != leaf.after
-    ]
+    leaves: _Rows = [_row(leaf, leaf_label(leaf.name), scale) for leaf in moved_leaves(comparison)]
     ops: _Rows = [
         (
             f"{op_name(change.name)} {op_where(change)}",
             scale.number(change.before_s),
             scale.number(change.after_s),
             delta_text(change.before_s or 0.0, change.after_s or 0.0, scale),
-            relative_text(change.before_s, change.after_s),
+            _relative(change.before_s, change.after_s, scale),
         )
-        for change in comparison.ops
-        if change.delta_s
+        for change in moved_ops(comparison)
     ]
     counters: _Rows = [
         (
-            counter_label(counter.name),
-            counter_text(counter.name, counter.before),
-            counter_text(counter.name, counter.after),
+            counted(counter),
+            *counter_texts(counter),
             "",
             relative_text(counter.before, counter.after),
         )
-        for counter in comparison.counters
-        if counter.before != counter.after
+        for counter in moved_counters(comparison)
     ]
     moved = change_header(scale)
     return [
+        (("counted per step", "before", "after", "", ""), counters),
         (("part", "before", "after", moved, ""), leaves[: max(top, 12)]),
         (("op", "before", "after", moved, ""), ops[:top]),
-        (("counted per step", "before", "after", "", ""), counters),
     ]
 
 
@@ -300,7 +356,7 @@ def _row(change: Change, label: str, scale: TimeScale) -> tuple[str, ...]:
         scale.number(change.before),
         scale.number(change.after),
         delta_text(change.before, change.after, scale),
-        relative_text(change.before, change.after),
+        _relative(change.before, change.after, scale),
     )
 
 

@@ -116,7 +116,15 @@ def _of_trace(diagnosis: Diagnosis, given: str, saved_as: str, shows_tables: boo
     again = with_program("gobrrr trace", diagnosis)
     if diagnosis.ranks and given:
         return Next(f"{again} --html report.html", "draws all ranks")
-    tables = [name for name, rows in (("line", diagnosis.lines), ("op", diagnosis.ops)) if rows]
+    # What the recording lacks comes before tables that could not name it.
+    if given and not diagnosis.device.ceilings:
+        return Next(f"{again} --ceilings c.json",
+                    "after `gobrrr ceilings --json c.json` where it was recorded")  # fmt: skip
+    # The line of what follows the last op is in every trace.
+    has_lines = any(row.name and row.count for row in diagnosis.lines)
+    if not has_lines and diagnosis.ops:
+        return Next("torch.profiler.profile(..., with_stack=True)", "records source lines")
+    tables = [name for name, rows in (("line", has_lines), ("op", diagnosis.ops)) if rows]
     by = ",".join(tables) or "cause"
     if saved_as and not shows_tables:
         return Next(f"gobrrr report {shlex.quote(saved_as)} --by {by}", "what takes the time")

@@ -76,10 +76,10 @@ def prediction_table(
     shown, left_out = _fitted(columns, width)
     notes = [*_too_small(diagnoses), *_cannot_run(refused), *_assumed(fitting)]
     if fitting:
-        notes.append(
-            f"time: times that of {_device(fitting[0])}; interval: of the step, where measured "
-            "times are to be expected."
-        )
+        interval = "; interval: of the step, where measured times are to be expected"
+        given = any(column.header == "interval" for column in columns)
+        notes.append(f"time: times that of {_device(fitting[0])}{interval * given}.")
+    notes += _whose_overhead(fitting)
     if any(column.header == "SOL" for column in shown) and fitting:
         notes.append("SOL: speed of light, the time of this work at the device's ceilings.")
     if any(column.header == "ridge" for column in shown) and fitting:
@@ -91,6 +91,18 @@ def prediction_table(
     if any(found.split.unmodelled_s for found in fitting):
         notes.append("Part of the time is unmodelled: see the report of one device.")
     return _text(shown if fitting else [], [*notes, *left_out], width)
+
+
+def _whose_overhead(fitting: Sequence[Diagnosis]) -> list[str]:
+    """Whose time the overhead of a predicted step is; nothing where it is the device's own."""
+    if not any(d.device.kind != "cpu" and d.split.overhead_s for d in fitting):
+        return []
+    if any(d.source.get("from") == "trace" for d in fitting):
+        return ["overhead: of the host that the trace was recorded on, and of the device."]
+    return [
+        "overhead: of an assumed host beside the device, not of this machine's processor; "
+        "--host-overhead says how many times that your program takes."
+    ]
 
 
 def op_table(diagnoses: Sequence[Diagnosis], width: int = 80) -> str:

@@ -80,9 +80,9 @@ def _rank(diagnosis: Diagnosis) -> str:
 
 
 def spread_of_step(diagnosis: Diagnosis) -> str:
-    """``98.5 to 101.3, 24 steps``, or ``predicted, 11.2 to 13.8``; without the unit.
+    """``98.5 to 101.3, 24 timed steps``, or ``predicted, 11.2 to 13.8``; without the unit.
 
-    Of steps that vary ``24 steps; median 99.2, 98.5 to 101.3``.
+    Of steps that vary ``24 timed steps; median 99.2, 98.5 to 101.3``.
     """
     scale, time = time_scale(diagnosis), diagnosis.step.time_s
     spread = [f"{scale.number(time.low)} to {scale.number(time.high)}"] if time.high else []
@@ -95,7 +95,9 @@ def spread_of_step(diagnosis: Diagnosis) -> str:
         bound = ["host-bound"] if diagnosis.source.get("host_bound") else []
         inside = ["predicted", *bound, *spread]
     else:
-        steps = f"{time.n} step{'s' if time.n != 1 else ''}"
+        # Of a trace all steps are recorded; of a run more ran than were timed.
+        timed = "" if diagnosis.source.get("kind") == "trace" else "timed "
+        steps = f"{time.n} {timed}step{'s' if time.n != 1 else ''}"
         if diagnosis.step.varying:
             # The interval is the median's, and may lie beside the mean that the figures are.
             middle = ", ".join([f"median {scale.number(time.median)}", *(spread * (time.n > 1))])
@@ -105,7 +107,7 @@ def spread_of_step(diagnosis: Diagnosis) -> str:
 
 
 def step_time(diagnosis: Diagnosis) -> str:
-    """``100.0 ms per step (98.5 to 101.3, 24 steps; mean 102.1)``."""
+    """``100.0 ms per step (98.5 to 101.3, 24 timed steps; mean 102.1)``."""
     scale, time = time_scale(diagnosis), diagnosis.step.time_s
     headline_s = time.mean if diagnosis.step.varying else time.median
     text = spread_of_step(diagnosis)
@@ -121,7 +123,7 @@ def step_time(diagnosis: Diagnosis) -> str:
 
 
 def what_a_step_is(diagnosis: Diagnosis) -> str:
-    """``A step is one step of the optimizer (Adam `opt`), 66 of them.``; empty if nobody chose."""
+    """``A step is one step of the optimizer (Adam `opt`); 66 ran.``; empty if nobody chose."""
     return plain_name(diagnosis.step.what, 2000)
 
 
@@ -162,14 +164,13 @@ def _how_often(per_step: float, windows: int) -> str:
     if per_step >= 0.67:
         return ""
     # Of what was seen a single time nobody knows when it comes again.
-    seen = "seen " if per_step * windows < 1.5 else ""
-    return f", {seen}once in {1 / per_step:.0f} steps"
+    return ", seen once" if per_step * windows < 1.5 else f", once in {1 / per_step:.0f} steps"
 
 
 def seen_steps(diagnosis: Diagnosis) -> str:
     """What all steps took, where that is not what the timed ones took; empty if it is.
 
-    ``All 43 steps that were seen, those of the warm-up too: mean 131.4 ms, median 99.0 ms.``
+    ``43 steps ran with nothing attached, 24 of them timed: mean 131.4 ms, median 99.0 ms.``
     """
     seen, time = diagnosis.step.seen, diagnosis.step.time_s
     if seen is None or seen.count <= time.n:
@@ -178,7 +179,7 @@ def seen_steps(diagnosis: Diagnosis) -> str:
         return ""
     scale = time_scale(diagnosis)
     return (
-        f"All {seen.count} steps that were seen, those of the warm-up too: mean "
+        f"{seen.count} steps ran with nothing attached, {time.n} of them timed: mean "
         f"{scale.text(seen.mean_s)}, median {scale.text(seen.median_s)}."
     )
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from gobrrr.diagnosis.comparison import Change, Comparison
 from gobrrr.reports.compare import (
     change_header,
-    counter_label,
-    counter_text,
+    counted,
+    counter_texts,
     delta_text,
     headline,
+    in_noise,
     leaf_label,
     levels,
     moved_leaves,
+    moved_ops,
     op_where,
     relative_text,
     scale_of,
@@ -63,7 +65,7 @@ def comparison_html(comparison: Comparison) -> str:
     # A level moves by more than any of its leaves: one scale for both, or its bar leaves its box.
     moved = [abs((c.after or 0.0) - (c.before or 0.0)) for c in (*levels(comparison), *leaves)]
     most = max(moved, default=0.0)
-    ops = [change for change in comparison.ops if change.delta_s]
+    ops = moved_ops(comparison)
     most_op = max((abs(change.delta_s) for change in ops), default=0.0)
     return render_page(
         "compare.html.j2",
@@ -82,14 +84,14 @@ def comparison_html(comparison: Comparison) -> str:
             for change in ops[:_MOST_OPS]
         ],
         left_out=max(0, len(ops) - _MOST_OPS),
+        in_noise=in_noise(comparison),
         counters=[
             (
-                counter_label(plain_name(c.name)),
-                counter_text(c.name, c.before),
-                counter_text(c.name, c.after),
+                counted(c),
+                *counter_texts(c),
                 relative_text(c.before, c.after),
             )
-            for c in comparison.counters
+            for c in sorted(comparison.counters, key=lambda c: c.before == c.after)
         ],
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gobrrr.diagnosis.schema import BatchDoubling, Diagnosis, Finding, RankRow
 from gobrrr.reports import sentences
-from gobrrr.reports.cause_lines import with_remedy
+from gobrrr.reports.cause_lines import cause_saving, with_remedy
 from gobrrr.reports.compare import counter_label, counter_text
 from gobrrr.reports.fix_table import CANNOT_TELL, verdict_word
 from gobrrr.reports.html.lanes import LanesView, lanes_view
@@ -30,7 +30,7 @@ from gobrrr.timeline.quantities import (
     time_text,
 )
 
-_SENTENCE = re.compile(r"^(.+?[.:!?])\s+(.*)$", re.DOTALL)
+_SENTENCE = re.compile(r"^(.+?[.!?])\s+(.*)$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +67,20 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """A finding with its prediction beside its verification; bars in percent of the step."""
+    """A finding with its prediction beside its verification; bars in percent of the step.
+
+    ``figures``: label, value and what is said of it, of what is known; ``predicted`` is empty
+    without a bar.
+    """
 
     index: int
     title: str
     because: str
+    figures: tuple[tuple[str, str, str], ...]
     predicted: str
-    predicted_speedup: str
     low: float
     expected: float
     high: float
-    verified: str
-    verdict: str
     numerics: tuple[tuple[str, str], ...]
     sources: tuple[str, ...]
 
@@ -296,28 +298,32 @@ def _figures(diagnosis: Diagnosis, scale: TimeScale) -> tuple[Figure, ...]:
 
 def _finding(index: int, finding: Finding, scale: TimeScale, step_s: float) -> FindingView:
     p, tried = finding.prediction, finding.verification
-    predicted, p = UNKNOWN if p is None else CANNOT_TELL, p if p and p.tells(step_s) else None
-    if p is not None:
+    figures, predicted = [], ""
+    if finding.of_wall is not None:
+        figures.append(("saves of the wall time", cause_saving(finding, ""), ""))
+    elif p is not None and not p.tells(step_s):
+        figures.append(("predicted", CANNOT_TELL, ""))
+        p = None
+    elif p is not None:
         low, high = scale.number(p.low_s), scale.number(p.high_s)
         predicted = f"{scale.text(p.expected_s)} ({low} to {high})"
-    verified = verdict = ""
+        figures.append(("predicted", multiple(p.speedup), f"saves {predicted}"))
+    elif finding.cause_share is not None:
+        figures.append(("takes of the wall time", percent(finding.cause_share), ""))
     if tried is not None:
-        ratio = tried.speedup
-        verified = "not timed"
-        if ratio is not None:
-            verified = multiple_range(ratio)
-        verdict = verdict_word(tried)
+        ratio = "not timed" if tried.speedup is None else multiple_range(tried.speedup)
+        figures.append(("measured", ratio, verdict_word(tried)))
+    elif not finding.advice and finding.prediction is not None:
+        figures.append(("measured", "not tried", ""))
     return FindingView(
         index=index,
         title=plain_name(finding.title or finding.fix),
         because=plain_name(with_remedy(finding), 2000),
+        figures=tuple(figures),
         predicted=predicted,
-        predicted_speedup="" if p is None else multiple(p.speedup),
         low=0.0 if p is None else percent_of(p.low_s, step_s),
         expected=0.0 if p is None else percent_of(p.expected_s, step_s),
         high=0.0 if p is None else percent_of(p.high_s, step_s),
-        verified=verified,
-        verdict=verdict,
         numerics=_pairs((tried.numerics or {}) if tried is not None else {}),
         sources=tuple(plain_name(source) for source in finding.sources[:20]),
     )
