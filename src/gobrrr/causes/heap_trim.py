@@ -15,7 +15,9 @@ _LEAST = 0.1
 
 
 def _find(facts: Facts) -> Found | None:
-    faults_s = facts.leaf_s("memory.page_faults")
+    # A tensor that grows has no place among what was freed before.
+    growing_s = sum(op.page_faults_s for op in facts.ops if op.grows)
+    faults_s = facts.leaf_s("memory.page_faults") - growing_s
     if facts.on_gpu or faults_s < _LEAST * facts.step_s:
         return None
     if facts.environment is None or any(facts.environment.get(name) for name in VARIABLES):
@@ -24,10 +26,11 @@ def _find(facts: Facts) -> Found | None:
         return None
     allocation_s = facts.leaf_s("overhead.allocation")
     faulting = sorted(
-        (op for op in facts.ops if op.page_faults_s > 0), key=lambda op: -op.page_faults_s
+        (op for op in facts.ops if op.page_faults_s > 0 and not op.grows),
+        key=lambda op: -op.page_faults_s,
     )
     low_s, expected_s, _ = saved_of_faults_s(facts, faults_s)
-    number = facts.counters.get("page_faults")
+    number = 0.0 if growing_s else facts.counters.get("page_faults")
     faults = "page faults" if not number else f"{count(number)} page faults"
     return saves(
         f"{faults} a step take {time_text(faults_s)} ({percent(faults_s / facts.step_s)} of the "
