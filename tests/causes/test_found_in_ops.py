@@ -139,6 +139,10 @@ def test_what_grows_from_step_to_step_is_named_in_training_too():
     assert "5,000,000 values (20.0 MB)" in found.because and "500,000" in found.because
     assert found.prediction.expected_s == pytest.approx(0.3 * 10 / 11)
     assert names(facts((step[0], history(varies=True)))) == []
+    # Where the times are not the program's, neither is what it takes.
+    (told,) = causes_of(facts(step), trusted=False)
+    assert "300 ms" in found.because and "300 ms" not in told.because
+    assert "cannot be told" in told.because and told.prediction is told.cause_share is None
 
 
 # Experts

@@ -78,9 +78,9 @@ def _find(facts: Facts) -> Found | None:
     saved_s = old * taken_s
     return saves(
         f"torch.cat copies a cache that grows, {count(len(copies))} times a step, to add "
-        f"{percent(1 - old)} to it: {time_text(taken_s)} of the step "
-        f"({percent(taken_s / facts.step_s)})",
+        f"{percent(1 - old)} to it",
         lines_of(copies), 0.4 * saved_s, 0.8 * saved_s, saved_s,
+        f"{time_text(taken_s)} of the step ({percent(taken_s / facts.step_s)})",
     )  # fmt: skip
 
 
@@ -97,10 +97,11 @@ def _find_history(facts: Facts) -> Found | None:
     size = f" ({si(old * item_bytes, 'B')})" if item_bytes else ""
     return saves(
         f"torch.cat copies {count(old)} values{size} that steps before put together, to add "
-        f"{count(new)}, and with each step more: {time_text(taken_s)} of the step "
-        f"({percent(taken_s / facts.step_s)}) where it was recorded",
+        f"{count(new)}, and with each step more",
         # Whoever needs all of it at the end puts it together once.
         lines_of(copies), 0.5 * saved_s, saved_s, taken_s,
+        f"{time_text(taken_s)} of the step ({percent(taken_s / facts.step_s)}) where it was "
+        "recorded",
     )  # fmt: skip
 
 

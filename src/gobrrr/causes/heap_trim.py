@@ -33,11 +33,11 @@ def _find(facts: Facts) -> Found | None:
     number = 0.0 if growing_s else facts.counters.get("page_faults")
     faults = "page faults" if not number else f"{count(number)} page faults"
     return saves(
-        f"{faults} a step take {time_text(faults_s)} ({percent(faults_s / facts.step_s)} of the "
-        f"step), and getting and giving memory back {time_text(allocation_s)}: malloc returns "
-        "freed memory to the system and faults it in again",
+        f"malloc returns freed memory to the system and faults it in again, with {faults} a step",
         lines_of(faulting),
         low_s, expected_s, faults_s + allocation_s,
+        f"they take {time_text(faults_s)} ({percent(faults_s / facts.step_s)} of the step), and "
+        f"getting and giving memory back {time_text(allocation_s)}",
     )  # fmt: skip
 
 

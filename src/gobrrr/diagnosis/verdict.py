@@ -153,7 +153,8 @@ def _provisionally(diagnosis: Diagnosis) -> list[str]:
             f"; at the ceilings its FLOPs take {time_text(found.compute_roof_s)}, its bytes and "
             f"page faults {time_text(found.memory_roof_s)}"
         )
-    return [f"{text}."]
+    # Wall time and processor time have parts of other sizes.
+    return [f"{text} (the split is of wall time, with the waits for a processor in it)."]
 
 
 def _sides_told(diagnosis: Diagnosis, level: str) -> str:

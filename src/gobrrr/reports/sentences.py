@@ -92,6 +92,9 @@ def spread_of_step(diagnosis: Diagnosis) -> str:
         inside = ["predicted", *bound, *spread]
     else:
         steps = f"{time.n} step{'s' if time.n != 1 else ''}"
+        if diagnosis.too_long:
+            # The interval is of the noise among them, and not of what all have more.
+            steps = f"of these {steps} alone"
         if diagnosis.step.varying:
             # The interval is the median's, and may lie beside the mean that the figures are.
             middle = ", ".join([f"median {scale.number(time.median)}", *(spread * (time.n > 1))])

@@ -225,7 +225,7 @@ def _draw_advice(diagnosis: Diagnosis, console: Console, options: Options) -> No
     console.print()
     console.print(Text(advice_lines.heading(diagnosis), style="bold"))
     for number, advised in enumerate(shown, 1):
-        title, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised)
+        title, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised, diagnosis)
         _draw_title(f"  {number} {title}", saving, console)
         reason = advice_lines.reason_of(advised)
         change = advice_lines.change_of(advised)
