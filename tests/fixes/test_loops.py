@@ -327,6 +327,14 @@ def test_turns_that_differ_by_a_branch_are_turns_of_one_loop():
     assert found.turns == 32 and len({line.split(":")[1] for line in found.lines}) == 3
     # 8 ops in each turn, and one in about half of them.
     assert 32 * 8 < len(found.places) < 32 * 9
+    # Tensors of a model's are no slices of one.
+    averages, weights = ([torch.ones(3, 4) for _ in range(32)] for _ in range(2))
+
+    def average():
+        for one, other in zip(averages, weights):
+            one.mul_(0.9).add_(other.sin(), alpha=0.1)
+
+    assert not loops_over_slices(facts_of(average))
     # Too few, and each needs what the one before made.
     assert not loops_over_slices(facts_of(lambda: normalised(batch[:12])))
     assert not loops_over_slices(facts_of(lambda: smoothed(batch)))

@@ -122,10 +122,21 @@ def loops_over_slices(facts: Facts) -> list[TurnsOfLines]:
         if often < _OPS_OF_A_TURN or turns < _FEWEST_SLICES:
             continue
         within = [loop for loop in loops if loop.count <= turns]
+        if not any(_walks_slices(facts, loop) for loop in within):
+            # A loop over tensors of a model's is another cause.
+            continue
         lines = sorted({loop.source for loop in within}, key=_number_of)
         places = sorted(place for loop in within for place in loop.places)
         found.append(TurnsOfLines(tuple(lines), turns, tuple(places)))
     return sorted(found, key=lambda each: -len(each.places))
+
+
+def _walks_slices(facts: Facts, loop: _Loop) -> bool:
+    """Whether its op reads one place after the other of the same memory."""
+    given = [next(iter(facts.ops[place].call.tensors), None) for place in loop.places]
+    known = [spec for spec in given if spec is not None and spec.storage is not None]
+    one = len({spec.storage for spec in known}) == 1
+    return one and 2 * len({spec.offset for spec in known}) > len(loop.places)
 
 
 def _number_of(line: str) -> int:
