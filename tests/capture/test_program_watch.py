@@ -15,7 +15,7 @@ from gobrrr.capture import tensor_making  # noqa: E402
 from gobrrr.capture.bare_steps import BareBlock  # noqa: E402
 from gobrrr.capture.program_facts import CollectionsFact, MadeFact  # noqa: E402
 from gobrrr.capture.program_watch import ProgramWatch  # noqa: E402
-from gobrrr.timeline.step_kinds import StepWindow  # noqa: E402
+from gobrrr.timeline.step_kinds import RECORDED, Call, CallKey, StepWindow  # noqa: E402
 
 MS = 1_000_000
 
@@ -124,3 +124,19 @@ def test_a_tensor_of_another_type_is_a_conversion(monkeypatch):
     assert [(each.given, each.converts) for each in made] == [
         ("tensor", False), ("tensor", True), ("list of numbers", False)
     ]  # fmt: skip
+
+
+def test_an_evaluation_that_was_seen_beside_a_recorded_step_alone_is_known(watch):
+    def called(begin_ms, training, length_ms=1):
+        key = CallKey("Net", 0, training, True, ((8, 4),))
+        return Call(key, begin_ms * MS, (begin_ms + length_ms) * MS)
+
+    windows = [
+        StepWindow(10 * MS * i, 10 * MS * (i + 1), (called(10 * i, True),)) for i in range(9)
+    ]
+    beside = (called(90, True), called(93, False, 5))
+    windows.append(StepWindow(90 * MS, 100 * MS, beside, phase=RECORDED))
+    found = {call.training: call for call in watch.facts(windows).calls}
+    # 8 windows of 10 ms with nothing attached; 9 with all but the first.
+    assert found[True].count == 8 and found[True].share == pytest.approx(8 / 80)
+    assert found[False].count == 1 and found[False].share == pytest.approx(5 / 90)

@@ -124,6 +124,27 @@ def test_features_that_are_put_beside_others_are_no_cache(line):
     assert names(facts(beside((0,), (8, 900, 64), (8, 1, 64)))) == ["concatenated_cache"]
 
 
+# A history that is concatenated
+
+
+def history(**more):
+    return op("aten::cat", ((5_000_000,), (500_000,)), source="train.py:61 in main", kernel_s=0.3,
+              **more)  # fmt: skip
+
+
+def test_what_grows_from_step_to_step_is_named_in_training_too():
+    step = (op("aten::mm", phase="backward", kernel_s=0.5), history(grows=True))
+    found = only(facts(step))
+    assert found.fix == "concatenated_history" and found.sources == ["train.py:61 in main"]
+    assert "5,000,000 values (20.0 MB)" in found.because and "500,000" in found.because
+    assert found.prediction.expected_s == pytest.approx(0.3 * 10 / 11)
+    assert names(facts((step[0], history(varies=True)))) == []
+    # Where the times are not the program's, neither is what it takes.
+    (told,) = causes_of(facts(step), trusted=False)
+    assert "300 ms" in found.because and "300 ms" not in told.because
+    assert "cannot be told" in told.because and told.prediction is told.cause_share is None
+
+
 # Experts
 
 

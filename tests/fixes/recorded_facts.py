@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from fixes.facts import CEILINGS
 from gobrrr.attribution.leaves import LEAVES
+from gobrrr.capture.measurements import RecordedStep
 from gobrrr.capture.op_recorder import OpRecorder
 from gobrrr.capture.repeated_ops import with_varying
 from gobrrr.fixes.catalogue import FIXES
@@ -23,13 +24,14 @@ def facts_of(step, module=None, **more):
     """The step's facts, each op but views of a millisecond and one of overhead."""
     step()
     recorded = []
-    for _ in range(2):
+    for window in range(2):
         with OpRecorder() as recorder:
             step()
-        recorded.append(recorder.ops)
+        recorded.append(RecordedStep(recorder.ops, window))
     ops = tuple(
         OpFact(op.call, kernel_s=0.0 if op.call.name in _VIEWS else EACH_S, host_s=EACH_S,
-               module=op.module, source=op.source, phase=PHASE_NAMES[op.phase], varies=op.varies)
+               module=op.module, source=op.source, phase=PHASE_NAMES[op.phase], varies=op.varies,
+               grows=op.grows)
         for op in with_varying(recorded[0], recorded[1:])
     )  # fmt: skip
     facts = Facts(

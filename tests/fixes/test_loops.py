@@ -9,7 +9,7 @@ from torch import nn  # noqa: E402
 
 from fixes.recorded_facts import EACH_S, considered, facts_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
-from gobrrr.fixes.loops import VECTORISE_LOOP, repeated_products  # noqa: E402
+from gobrrr.fixes.loops import VECTORISE_LOOP, loops_over_slices, repeated_products  # noqa: E402
 from gobrrr.fixes.recurrence import cells_of  # noqa: E402
 from gobrrr.work import work_of  # noqa: E402
 
@@ -301,3 +301,48 @@ def test_a_loop_that_logs_is_a_loop_all_the_same():
 
     found = considered("vectorise_loop", replace(facts_of(step), leaves={"overhead": 1}))
     assert not isinstance(found, RuledOut)
+
+
+def normalised(batch):
+    out = []
+    for image in batch:
+        image = (image - image.mean()) / (image.std() + 1e-5)
+        if torch.rand(()) < 0.5:
+            image = image.flip(1)
+        out.append(image)
+    return torch.stack(out)
+
+
+def smoothed(batch):
+    out = [batch[0]]
+    for image in batch[1:]:
+        out.append((0.9 * out[-1] + 0.1 * image).clamp(-3, 3))
+    return torch.stack(out)
+
+
+def test_turns_that_differ_by_a_branch_are_turns_of_one_loop():
+    torch.manual_seed(0)
+    batch = torch.randn(32, 4, 5)
+    (found,) = loops_over_slices(facts_of(lambda: normalised(batch)))
+    assert found.turns == 32 and len({line.split(":")[1] for line in found.lines}) == 3
+    # 8 ops in each turn, and one in about half of them.
+    assert 32 * 8 < len(found.places) < 32 * 9
+    # Tensors of a model's are no slices of one.
+    averages, weights = ([torch.ones(3, 4) for _ in range(32)] for _ in range(2))
+
+    def average():
+        for one, other in zip(averages, weights):
+            one.mul_(0.9).add_(other.sin(), alpha=0.1)
+
+    assert not loops_over_slices(facts_of(average))
+    # Too few, and each needs what the one before made.
+    assert not loops_over_slices(facts_of(lambda: normalised(batch[:12])))
+    assert not loops_over_slices(facts_of(lambda: smoothed(batch)))
+
+
+def test_what_records_no_gradients_is_not_undone_slice_by_slice():
+    batch = torch.randn(32, 4, 5)
+    facts = facts_of(lambda: normalised(batch), leaves={"overhead.python": 1.0})
+    alone = considered("vectorise_loop", facts)
+    plain = replace(facts, trains=True, ops=tuple(replace(op, nodes=0) for op in facts.ops))
+    assert considered("vectorise_loop", plain).expected_s == pytest.approx(alone.expected_s)

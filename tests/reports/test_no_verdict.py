@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 import gobrrr
+from gobrrr.diagnosis.advice import advice_of
 from gobrrr.diagnosis.comparison import compare
 from gobrrr.diagnosis.schema import NO_VERDICT, Diagnosis
+from gobrrr.measure.load import TOO_LONG
+from gobrrr.reports.advice_lines import HEADING, UNRANKED, heading, saving_of
 from gobrrr.reports.compare import comparison_text
 from gobrrr.reports.html import report_html
 from gobrrr.reports.html.view import page_of
 from gobrrr.reports.markdown import report_markdown
 from gobrrr.reports.prediction_table import prediction_table
+from gobrrr.reports.sentences import spread_of_step
 from gobrrr.reports.terminal import Options, gist_text, report_text
 
 WHY = "These times describe the machine and not the program, so there is no verdict."
@@ -63,3 +67,24 @@ def test_the_short_report_at_the_end_says_why(without: Diagnosis, minimal: Diagn
     minimal.notices = [WHY]
     assert minimal.regime is not None
     assert WHY not in gist(minimal)
+
+
+def test_times_that_are_too_long_give_no_interval_of_a_saving(training: Diagnosis) -> None:
+    finding = next(f for f in training.findings if f.prediction is not None)
+    finding.verification, training.fixes = None, None
+    (advised,) = (a for a in advice_of(training) if a.finding is finding)
+    assert " to " in saving_of(advised, training)
+    assert "alone" not in spread_of_step(training)
+    # Where they merely may be, nothing is known of it.
+    training.notices = [f"Other processes hold memory: if they also run on it, {TOO_LONG}."]
+    assert not training.too_long
+    training.notices = [f"Other programs took 40 % of the processor time: {TOO_LONG}."]
+    assert " to " not in saving_of(advised, training)
+    assert "steps alone" in spread_of_step(training)
+
+
+def test_advice_is_not_ranked_by_savings_that_cannot_be_told(without: Diagnosis) -> None:
+    without.fixes = None
+    assert heading(without) == UNRANKED
+    without.notices = []
+    assert heading(without) == HEADING

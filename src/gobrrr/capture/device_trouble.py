@@ -9,6 +9,7 @@ from gobrrr.capture.measurements import Measurements
 from gobrrr.capture.records import damage
 from gobrrr.devices.backend import Backend
 from gobrrr.devices.backends import gpu_in_use, gpus_here
+from gobrrr.measure.load import TOO_LONG
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.quantities import percent, si, time_text
 
@@ -74,7 +75,7 @@ def _of_others(measured: Measurements, backend: Backend | None) -> tuple[str, ..
         return (
             f"Another process (pid {most.pid}{f', and {more} more' if more else ''}) computed on "
             f"this GPU while the steps were timed, up to {percent(most.busy_share)} of the time: "
-            "times are too long by an unknown amount.",
+            f"{TOO_LONG}.",
         )
     held = None if backend is None else backend.held_by_others_bytes()
     if held is None or held < LEAST_OF_OTHERS_BYTES:

@@ -15,7 +15,7 @@ from gobrrr.capture.sampler import LineSample
 from gobrrr.capture.step_kinds import LinesOf
 from gobrrr.capture.thread_effort import StepEffort
 from gobrrr.devices.backend import ALLOCATOR_RETRIES, DRIVER_ALLOCATIONS, DriverCalls
-from gobrrr.measure.load import MOSTLY_WAITED, Load
+from gobrrr.measure.load import MOSTLY_WAITED, TOO_LONG, Load
 from gobrrr.timeline.quantities import time_text
 from gobrrr.timeline.step_kinds import SeenSteps, StepWindow, WallTime
 
@@ -293,7 +293,7 @@ class Measurements:
             return []
         cause = self.disturbance[0].upper() + self.disturbance[1:]
         lines = ", and no line of Python is blamed" if self.mostly_waited else ""
-        return [f"{cause}: times are too long by an unknown amount{lines}."]
+        return [f"{cause}: {TOO_LONG}{lines}."]
 
     @property
     def plain_ended_s(self) -> list[float]:

@@ -52,8 +52,8 @@ class BlockFaults:
         """What was done about it, of so many steps before."""
         return (
             f"Later steps have {count(self.after or 0.0)} page faults each, the {steps} timed "
-            f"before gobrrr was attached {count(self.before)}: what it allocates changes which "
-            "memory malloc gives back. The step told is that of the steps before."
+            f"before gobrrr was attached {count(self.before)}: what gobrrr allocates changes "
+            "which memory malloc gives back. The step told is that of the steps before."
         )
 
 

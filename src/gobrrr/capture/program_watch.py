@@ -188,7 +188,7 @@ class ProgramWatch:
             loaders=tuple(self._loaders),
             loaded=tuple(name for name in LIBRARIES if name in sys.modules),
             marks=_marks_of(plain),
-            calls=_calls_of(plain, self.gone_back),
+            calls=_calls_of(plain, _Stretches(list(windows[1:])), self.gone_back),
             padding=tuple(self.padding.seen),
             optimizers=self._optimizers,
             data_parallel=data_parallel(self._modules()) or self._data_parallel,
@@ -284,18 +284,22 @@ def _marks_of(plain: _Stretches) -> tuple[MarkFact, ...]:
     return tuple(sorted(found, key=lambda mark: -mark.total_s))
 
 
-def _calls_of(plain: _Stretches, gone_back: GoneBack) -> tuple[CallFact, ...]:
+def _calls_of(plain: _Stretches, every: _Stretches, gone_back: GoneBack) -> tuple[CallFact, ...]:
+    """Calls in plain windows; of evaluations that were seen beside others alone, those there."""
     lengths: dict[tuple[str, int, bool, bool, bool], list[int]] = defaultdict(list)
     keys: dict[tuple[str, int, bool, bool, bool], dict[CallKey, None]] = defaultdict(dict)
-    for window in plain.windows:
-        for call in window.calls:
-            made = call.key
-            key = made.module, made.instance, made.training, made.gradients, made.synced
-            lengths[key].append(call.end_ns - call.begin_ns)
-            keys[key][call.key] = None
+    seen_in: dict[tuple[str, int, bool, bool, bool], _Stretches] = {}
+    for stretches in (plain, every):
+        for window in stretches.windows:
+            for call in window.calls:
+                made = call.key
+                key = made.module, made.instance, made.training, made.gradients, made.synced
+                if seen_in.setdefault(key, stretches) is stretches:
+                    lengths[key].append(call.end_ns - call.begin_ns)
+                    keys[key][call.key] = None
     found = [
         CallFact(*key[:4], next(iter(keys[key])).source, len(each), sum(each) * 1e-9,
-                 plain.share(sum(each)), key[4], _any(map(gone_back.through, keys[key])))
+                 seen_in[key].share(sum(each)), key[4], _any(map(gone_back.through, keys[key])))
         for key, each in lengths.items()
     ]  # fmt: skip
     return tuple(sorted(found, key=lambda call: -call.total_s))

@@ -14,6 +14,7 @@ import numpy as np
 
 from gobrrr.capture.after_profile import slower_since_profiled
 from gobrrr.capture.bare_steps import BareBlock
+from gobrrr.capture.growing_steps import TimedStep, growing_notice
 from gobrrr.capture.measurements import Measurements, RecordedStep, StepKind
 from gobrrr.capture.page_faults import block_faults
 from gobrrr.capture.repeated_ops import with_varying
@@ -69,7 +70,10 @@ def same_steps(measured: Measurements) -> Measurements:
     faults = None
     if measured.device_timeline is None and not found.varying:
         faults = block_faults(*_blocks(found, plain_windows, bare))
-    moved = faults is not None and faults.moved
+    growing = "" if found.varying else growing_notice(_timed(measured, plain_windows, bare))
+    # Steps that grow have other faults later on by themselves.
+    moved = faults is not None and faults.moved and not growing
+    notices = [*notices, *filter(None, [growing])]
     if moved and 0 in bare:
         bare = {0: bare[0]}
     elif moved:
@@ -218,7 +222,7 @@ def _recorded(
     # The one with the most ops; of several, the one of the most usual size.
     first = max(usual, key=lambda step: (len(step.ops), -abs(size(step) - middle)))
     others = [step for step in usual if step is not first]
-    ops = with_varying(first.ops, [step.ops for step in others])
+    ops = with_varying(first, others)
     if not varying or not others:
         return ops, ()
     usual = [replace(first, ops=ops), *others]
@@ -272,6 +276,31 @@ def _blocks(
     ]  # fmt: skip
     for which, block in bare.items():
         blocks[which] = list(zip(block.faults, block.lengths_ns))
+    return blocks
+
+
+def _timed(
+    measured: Measurements, plain_windows: Sequence[Sequence[int]], bare: Mapping[int, BareBlock]
+) -> list[list[TimedStep]]:
+    """The timed steps of both blocks; of a device processor time says nothing."""
+    efforts = measured.efforts if measured.device_timeline is None else {}
+    blocks: list[list[TimedStep]] = []
+    # Bare steps, which have no windows.
+    before = 0
+    for which, (windows, lengths_ns) in enumerate(zip(measured.plain_windows, measured.plain_ns)):
+        timed, block = set(plain_windows[which]), bare.get(which)
+        if block is None:
+            steps = [
+                TimedStep(i + before, ns, efforts[i].ran_ns if i in efforts else None,
+                          measured.windows[i].page_faults)
+                for i, ns in zip(windows, lengths_ns) if i in timed
+            ]  # fmt: skip
+        else:
+            first = before + (windows[-1] + 1 if windows else len(measured.windows))
+            rows = enumerate(zip(block.lengths_ns, block.faults), first)
+            steps = [TimedStep(i, ns, None, faults) for i, (ns, faults) in rows]
+            before += len(steps)
+        blocks.append(steps)
     return blocks
 
 

@@ -17,6 +17,7 @@ from gobrrr.capture.measurements import (
 )
 from gobrrr.capture.process_counters import minor_faults
 from gobrrr.capture.profiling import Profiling
+from gobrrr.capture.repeated_ops import may_grow
 from gobrrr.capture.step_kinds import Sorted, StepSorter, differ
 from gobrrr.timeline.step_kinds import Call, Mark, StepWindow
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 MUCH_LONGER, LONGEST_S = 4.0, 0.5
 # The program's modules are known after this many steps: from then on each has hooks of its own.
 STEPS_TO_SETTLE = 3
-# Steps without gradients that are recorded: what differs between two of them varies.
-INFERRING_RECORDED = 2
+# Steps without gradients that are recorded, and those that may grow: what differs between two of
+# them varies.
+TO_COMPARE = 2
 
 
 class WindowLog:
@@ -165,7 +167,8 @@ class WindowLog:
             return self._retries <= _retries(affordable)
         # What a program infers from may grow from step to step, in which all else is alike.
         infers = bool(found.shape) and not any(key.gradients for key in found.shape)
-        few = self._recorded(found) < max(self._wanted, INFERRING_RECORDED if infers else 0)
+        compared = infers or may_grow(self._result.recorded_steps[-1].ops)
+        few = self._recorded(found) < max(self._wanted, TO_COMPARE if compared else 0)
         return affordable and (few or self._lacks_sizes(found))
 
     def one_is_too_few(self, affordable: bool) -> bool:

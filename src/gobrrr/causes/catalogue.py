@@ -5,7 +5,7 @@ from __future__ import annotations
 from gobrrr.causes.allocator_retries import ALLOCATOR_RETRIES_CAUSE
 from gobrrr.causes.cause import Cause
 from gobrrr.causes.collector import COLLECTED_BY_HAND, COLLECTOR
-from gobrrr.causes.concatenated_cache import CONCATENATED_CACHE
+from gobrrr.causes.concatenated_cache import CONCATENATED_CACHE, CONCATENATED_HISTORY
 from gobrrr.causes.data_parallel import FIND_UNUSED_PARAMETERS, NO_SYNC
 from gobrrr.causes.evaluation_gradients import EVALUATION_GRADIENTS
 from gobrrr.causes.gpu_settings import CUDNN_BENCHMARK, EMPTY_CACHE
@@ -59,6 +59,7 @@ CAUSES: tuple[Cause, ...] = (
     SYNC_IN_LOOP,
     PADDING,
     CONCATENATED_CACHE,
+    CONCATENATED_HISTORY,
     LOOP_OVER_MODULES,
     PER_SAMPLE_LOOP,
     NEEDLESS_CHECKPOINTING,

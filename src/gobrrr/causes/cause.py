@@ -15,13 +15,14 @@ class Found:
     Savings are never more than what the evidence holds; ``None`` where nothing supports a number.
 
     Attributes:
-        evidence: one sentence, with the arithmetic.
+        evidence: one sentence, with the arithmetic; what it says of time stands in ``timed``.
         sources: the user's lines, the most important first.
         low_s: what the remedy saves at the least, seconds of a step; ``expected_s`` and ``high_s``
             likewise.
         share: of the wall time, what the cause takes; ``None``: what is saved of the steps is.
         wall_low: of the wall time, what the remedy saves at the least, where that is not of the
             steps that are diagnosed alone; ``wall_expected`` and ``wall_high`` likewise.
+        timed: the rest of the sentence, which holds where the times are the program's.
     """
 
     evidence: str
@@ -33,6 +34,7 @@ class Found:
     wall_low: float | None = None
     wall_expected: float | None = None
     wall_high: float | None = None
+    timed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,18 @@ class Cause:
 
 
 def saves(
-    evidence: str, sources: tuple[str, ...], low_s: float, expected_s: float, high_s: float
+    evidence: str,
+    sources: tuple[str, ...],
+    low_s: float,
+    expected_s: float,
+    high_s: float,
+    timed: str = "",
 ) -> Found:
     """Evidence with a saving of each step, put in order; none is negative."""
     high_s = max(high_s, 0.0)
     expected_s = min(max(expected_s, 0.0), high_s)
-    return Found(evidence, sources, min(max(low_s, 0.0), expected_s), expected_s, high_s)
+    low_s = min(max(low_s, 0.0), expected_s)
+    return Found(evidence, sources, low_s, expected_s, high_s, timed=timed)
 
 
 def saves_of_wall(

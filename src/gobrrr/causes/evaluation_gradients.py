@@ -9,6 +9,8 @@ from gobrrr.timeline.quantities import count, percent
 # Recording what a backward pass would need: from nothing to about a third of such a forward pass
 # (fresh memory for each activation, nodes of autograd).
 _LOW, _EXPECTED, _HIGH = 0.0, 0.15, 0.35
+# Of the wall time. It is told for its memory too, whatever it saves.
+_LEAST = 0.005
 
 
 def _find(facts: Facts) -> Found | None:
@@ -25,6 +27,8 @@ def _find(facts: Facts) -> Found | None:
     if not found:
         return None
     share = min(1.0, sum(call.share for call in found))
+    if share < _LEAST:
+        return None
     return saves_of_wall(
         f"{count(sum(call.count for call in found))} calls of {found[0].module}"
         f"{' in eval mode' if facts.trains else ''} record gradients, and no step goes back "
@@ -42,4 +46,5 @@ EVALUATION_GRADIENTS = Cause(
     verified_by="inference_mode",
     remedy="with torch.no_grad(): or torch.inference_mode() around it: "
     "model.eval() alone does not do it",
+    warns=True,
 )

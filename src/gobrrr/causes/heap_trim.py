@@ -15,7 +15,9 @@ _LEAST = 0.1
 
 
 def _find(facts: Facts) -> Found | None:
-    faults_s = facts.leaf_s("memory.page_faults")
+    # A tensor that grows has no place among what was freed before.
+    growing_s = sum(op.page_faults_s for op in facts.ops if op.grows)
+    faults_s = facts.leaf_s("memory.page_faults") - growing_s
     if facts.on_gpu or faults_s < _LEAST * facts.step_s:
         return None
     if facts.environment is None or any(facts.environment.get(name) for name in VARIABLES):
@@ -24,17 +26,18 @@ def _find(facts: Facts) -> Found | None:
         return None
     allocation_s = facts.leaf_s("overhead.allocation")
     faulting = sorted(
-        (op for op in facts.ops if op.page_faults_s > 0), key=lambda op: -op.page_faults_s
+        (op for op in facts.ops if op.page_faults_s > 0 and not op.grows),
+        key=lambda op: -op.page_faults_s,
     )
     low_s, expected_s, _ = saved_of_faults_s(facts, faults_s)
-    number = facts.counters.get("page_faults")
+    number = 0.0 if growing_s else facts.counters.get("page_faults")
     faults = "page faults" if not number else f"{count(number)} page faults"
     return saves(
-        f"{faults} a step take {time_text(faults_s)} ({percent(faults_s / facts.step_s)} of the "
-        f"step), and getting and giving memory back {time_text(allocation_s)}: malloc returns "
-        "freed memory to the system and faults it in again",
+        f"malloc returns freed memory to the system and faults it in again, with {faults} a step",
         lines_of(faulting),
         low_s, expected_s, faults_s + allocation_s,
+        f"they take {time_text(faults_s)} ({percent(faults_s / facts.step_s)} of the step), and "
+        f"getting and giving memory back {time_text(allocation_s)}",
     )  # fmt: skip
 
 

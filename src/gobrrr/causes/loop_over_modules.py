@@ -97,12 +97,12 @@ def _find(facts: Facts) -> Found | None:
     below_s = sum(op.below_s or 0.0 for op in ops)
     return saves(
         f"{count(len(found[most]))} modules {most} are called one after the other, each on an "
-        f"input that none of the others makes: {count(len(ops))} ops a step, of which the way to "
-        f"them and their fixed cost take {time_text(_host_s(ops, modules))} "
-        f"({percent(_host_s(ops, modules) / facts.step_s)} of the step), and kernels "
-        f"{time_text(below_s)} more than at the ceilings",
+        f"input that none of the others makes, with {count(len(ops))} ops a step",
         (*_loops(min(found[most]), ops)[:1], *_lines(ops)[:2]),
         0.5 * host_s, 0.8 * host_s + 0.2 * below_s, host_s + below_s,
+        f"the way to them and their fixed cost take {time_text(_host_s(ops, modules))} "
+        f"({percent(_host_s(ops, modules) / facts.step_s)} of the step), and kernels "
+        f"{time_text(below_s)} more than at the ceilings",
     )  # fmt: skip
 
 

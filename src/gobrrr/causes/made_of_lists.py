@@ -32,9 +32,10 @@ def _find_made(facts: Facts, made: list[MadeFact], how: str, within_s: float) ->
     high_s = min(taken_s, within_s)
     return saves(
         f"torch.{made[0].function} of a {made[0].given} {how}: {count(round(elements))} elements "
-        f"a step take {time_text(taken_s)} ({percent(min(1.0, taken_s / facts.step_s))} of the "
-        f"step), and copying them about {time_text(left_s)}",
+        "a step",
         tuple(lines[:3]), 0.6 * (high_s - left_s), high_s - left_s, high_s,
+        f"{time_text(taken_s)} ({percent(min(1.0, taken_s / facts.step_s))} of the step), where "
+        f"copying them takes about {time_text(left_s)}",
     )  # fmt: skip
 
 

@@ -78,7 +78,13 @@ def _add_prospects(diagnosis: Diagnosis, facts: Facts) -> None:
     # A search runs a script in processes of its own.
     facts = replace(facts, can_restart=facts.is_script)
     findings, diagnosis.untried = promising(FIXES, facts, diagnosis.findings, failed)
-    diagnosis.findings += findings
+    # A cause says at which lines what a fix that is made by hand would change.
+    told = {finding.verify for finding in diagnosis.findings}
+    diagnosis.findings += [
+        finding
+        for finding in findings
+        if not finding.advice or f"gobrrr fix --only {finding.fix}" not in told
+    ]
 
 
 def _of_run(
@@ -188,7 +194,7 @@ def _finding(cause: Cause, found: Found, facts: Facts, trusted: bool) -> Finding
         fix=cause.name,
         title=f"{cause.title[:1].upper()}{cause.title[1:]}",
         prediction=_prediction(found, facts) if trusted else None,
-        because=f"{found.evidence}.",
+        because=_because(found, trusted),
         sources=list(found.sources),
         advice=True,
         words=list(cause.words),
@@ -197,6 +203,12 @@ def _finding(cause: Cause, found: Found, facts: Facts, trusted: bool) -> Finding
         cause_share=share if trusted else None,
         of_wall=_of_wall(found) if trusted else None,
     )
+
+
+def _because(found: Found, trusted: bool) -> str:
+    if trusted:
+        return f"{found.evidence}{': ' if found.timed else ''}{found.timed}."
+    return f"{found.evidence}. What it saves cannot be told from these times."
 
 
 def _prediction(found: Found, facts: Facts) -> Prediction | None:

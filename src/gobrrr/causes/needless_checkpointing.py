@@ -43,11 +43,11 @@ def _find(facts: Facts) -> Found | None:
     flops = sum(op.matrix_flops or 0.0 for op in again)
     all_flops = sum(op.matrix_flops or 0.0 for op in facts.ops)
     return saves(
-        f"{len(again)} ops of the backward pass compute the forward pass again: "
-        f"{time_text(again_s)} of the step ({percent(again_s / facts.step_s)}), "
+        f"{len(again)} ops of the backward pass compute the forward pass again, "
         f"{percent(flops / max(all_flops, 1.0))} of its matrix products; kept, their results take "
         f"{si(kept, 'B')} at most beside {si(held, 'B')} of {si(memory, 'B')}",
         _lines(facts, again), 0.4 * again_s, 0.85 * again_s, again_s,
+        f"they take {time_text(again_s)} of the step ({percent(again_s / facts.step_s)})",
     )  # fmt: skip
 
 

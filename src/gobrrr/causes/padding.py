@@ -29,10 +29,10 @@ def _find(facts: Facts) -> Found | None:
     said = "the mask says" if told[0].given == "mask" else "rows of tokens end in one value"
     return saves(
         f"{percent(share)} of the positions that the model is given are padding ({said}, in "
-        f"{count(len(told))} calls of {count(round(total / len(told)))} positions): of "
-        f"{time_text(work_s)} of kernels as many are for {time_text(high_s)}",
+        f"{count(len(told))} calls of {count(round(total / len(told)))} positions)",
         tuple(dict.fromkeys(each.source for each in told if each.source))[:3],
         0.4 * high_s, 0.8 * high_s, high_s,
+        f"of {time_text(work_s)} of kernels as many are for {time_text(high_s)}",
     )  # fmt: skip
 
 

@@ -70,11 +70,11 @@ def _find_loop(facts: Facts) -> Found | None:
     tensors = max(len(walked[line]) for line in lines)
     names = ", ".join(dict.fromkeys(op.name.removeprefix("aten::") for op in ops))
     return saves(
-        f"{count(len(ops))} ops a step ({names}) for {count(tensors)} tensors, one after another: "
+        f"{count(len(ops))} ops a step ({names}) for {count(tensors)} tensors, one after another",
+        tuple(lines[:3]), _LOW * overhead_s, _EXPECTED * overhead_s, overhead_s,
         f"{time_text(overhead_s)} of Python, dispatch and fixed cost "
         f"({percent(min(1.0, overhead_s / facts.step_s))} of the step) beside "
         f"{time_text(sum(op.kernel_s for op in ops))} of kernels",
-        tuple(lines[:3]), _LOW * overhead_s, _EXPECTED * overhead_s, overhead_s,
     )  # fmt: skip
 
 
@@ -97,8 +97,8 @@ def _find_optimizer(facts: Facts) -> Found | None:
     set_so = "foreach=False" if refused else "neither foreach nor fused"
     lines = tuple(dict.fromkeys(op.source for op in ops if op.source))
     return saves(
-        f"{name} has {set_so}: {best.because}",
-        lines[:3], best.low_s, best.expected_s, best.high_s,
+        f"{name} has {set_so}",
+        lines[:3], best.low_s, best.expected_s, best.high_s, best.because,
     )  # fmt: skip
 
 

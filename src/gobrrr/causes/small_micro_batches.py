@@ -48,13 +48,13 @@ def _find(facts: Facts) -> Found | None:
         op.source for op in forward
     ]
     return saves(
-        f"{count(number)} micro-batches before an update, each with "
-        f"{time_text(overhead_s / number)} of Python, dispatch and fixed cost beside "
-        f"{time_text(kernels_s / number)} of kernels: "
-        f"{percent(min(1.0, overhead_s / facts.step_s))} of the step do not depend on how large "
-        "a micro-batch is",
+        f"{count(number)} micro-batches before an update",
         tuple(dict.fromkeys((*calls[:1], *lines)))[:3],
         0.3 * overhead_s, (1 - 2 / number) * overhead_s, (1 - 1 / number) * overhead_s,
+        f"each with {time_text(overhead_s / number)} of Python, dispatch and fixed cost beside "
+        f"{time_text(kernels_s / number)} of kernels, so that "
+        f"{percent(min(1.0, overhead_s / facts.step_s))} of the step do not depend on how large "
+        "a micro-batch is",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Values that an inner loop reads back one by one: ``.item()``, ``.cpu()``, ``.numpy()``."""
+"""Values that an inner loop reads back one by one: ``.item()``, ``.cpu()``, ``if`` on a tensor."""
 
 from __future__ import annotations
 
@@ -66,10 +66,11 @@ def _find(facts: Facts) -> Found | None:
     saved_s = taken_s * (1 - len(reads) / often)
     waits = "waits for the device, and " if facts.on_gpu else ""
     return saves(
-        f"{count(round(often))} values are read back one by one in a step (item(), cpu(), numpy() "
-        f"in a loop); each {waits}takes {time_text(taken_s / often)}: {time_text(taken_s)} of the "
-        f"step ({percent(taken_s / facts.step_s)})",
+        f"{count(round(often))} values are read back one by one in a step (item(), cpu(), if "
+        "on a tensor, in a loop)",
         tuple(lines[:3]), 0.5 * saved_s, 0.85 * saved_s, saved_s,
+        f"each {waits}takes {time_text(taken_s / often)}, {time_text(taken_s)} of the step "
+        f"({percent(taken_s / facts.step_s)})",
     )  # fmt: skip
 
 
@@ -104,10 +105,10 @@ def _spent_s(facts: Facts, line: str, computing: bool) -> float:
 
 SYNC_IN_LOOP = Cause(
     name="sync_in_loop",
-    title="values are read back one by one in an inner loop (.item(), .cpu(), .numpy())",
+    title="values are read back one by one in an inner loop (.item(), .cpu(), if on a tensor)",
     words=(".item() in loop", ".cpu() in loop", "read back", "host device synchronization",
            "tolist"),
     find=_find,
-    remedy="compute with whole tensors (sums, bincount, argmax(-1), torch.stack of the norms) and "
-    "read the result once, outside the loop",
+    remedy="compute with whole tensors (sums, bincount, argmax(-1), torch.where in place of if) "
+    "and read the result once, outside the loop; draw with Python's random what only decides an if",
 )  # fmt: skip

@@ -51,8 +51,9 @@ def _find(facts: Facts) -> Found | None:
         walks = f"Python counts out {counted} numbers a step, and torch.{made[0].function} walks "
         walks += "their lists"
     return saves(
-        f"{walks}: {time_text(taken_s)} ({percent(taken_s / facts.step_s)} of the step)",
+        walks,
         lines[:3], 0.6 * (taken_s - left_s), 0.9 * (taken_s - left_s), taken_s,
+        f"{time_text(taken_s)} ({percent(taken_s / facts.step_s)} of the step)",
     )  # fmt: skip
 
 

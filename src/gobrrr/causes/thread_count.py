@@ -32,9 +32,10 @@ def _too_many(facts: Facts) -> Found | None:
     each = f" in each of {count(ranks)} processes" if ranks > 1 else ""
     return saves(
         f"torch spreads ops over {count(facts.threads)} threads{each}, on {facts.processors} "
-        f"processors: they wait for each other's turn in {time_text(shared_s)} of kernels "
-        f"({percent(shared_s / facts.step_s)} of the step)",
+        f"processors",
         lines_saying(facts, "set_num_threads(")[:3], 0.0, 0.5 * high_s, high_s,
+        f"they wait for each other's turn in {time_text(shared_s)} of kernels "
+        f"({percent(shared_s / facts.step_s)} of the step)",
     )  # fmt: skip
 
 
@@ -53,8 +54,8 @@ def _one_by_launcher(facts: Facts) -> Found | None:
     return saves(
         f"{'the launcher' if launched else 'the environment'} has set OMP_NUM_THREADS=1; each "
         f"process could use {free} of "
-        f"{facts.processors} processors: {found.because}",
-        (), 0.0, found.expected_s, found.high_s,
+        f"{facts.processors} processors",
+        (), 0.0, found.expected_s, found.high_s, found.because,
     )  # fmt: skip
 
 

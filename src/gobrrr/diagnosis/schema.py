@@ -41,6 +41,7 @@ from gobrrr.diagnosis.step_schema import GrowthRow as GrowthRow
 from gobrrr.diagnosis.step_schema import ProvisionalVerdict as ProvisionalVerdict
 from gobrrr.diagnosis.step_schema import Spread as Spread
 from gobrrr.diagnosis.writing import encode
+from gobrrr.measure.load import TOO_LONG
 from gobrrr.timeline.files import write_output
 from gobrrr.timeline.quantities import time_text
 from gobrrr.timeline.step_kinds import SeenSteps, WallTime
@@ -307,6 +308,15 @@ class Diagnosis(Record, kw_only=True):
     def timed_on_busy_machine(self) -> bool:
         """Whether its own notices say that its times are not the program's."""
         return any(OF_THE_MACHINE in notice for notice in self.notices)
+
+    @property
+    def too_long(self) -> bool:
+        """Whether its own notices say that its times hold for the steps that were timed alone."""
+        return self.timed_on_busy_machine or any(
+            # Not where they may be.
+            f": {TOO_LONG}" in notice
+            for notice in self.notices
+        )
 
     def check(self) -> None:
         """Verifies the one rule of accounting: leaves sum to the step, and to the split.

@@ -32,6 +32,8 @@ _MEANING = {
 }
 # Of the wall time: where the steps take less, what stands beside them is the headline.
 MOSTLY_BESIDE = 0.5
+# Below this share of the step all work together is said to be within the fixed cost of its ops.
+HARDLY_ANY = 0.01
 # Another level below this share of the step is said to promise no more than that.
 LITTLE = 0.25
 # Where the ends of the steps' interval, or their mean and median, are this many times each other,
@@ -97,6 +99,8 @@ def verdict_of(diagnosis: Diagnosis) -> str:
     told = meaning.format(share=percent(share), device=device, step=_which_step(diagnosis))
     first = f"{named}{_provided(diagnosis)}. {told}"
     first += _sides_told(diagnosis, regime)
+    if regime == "overhead" and work_in_fixed_cost(diagnosis):
+        first += " (its work takes no longer than the fixed cost of its ops)"
     detail = _detail(diagnosis, regime)
     join = ". " if regime in ("compute", "memory") and not moves else ": "
     apart = join == ". " or not detail
@@ -179,7 +183,19 @@ def _provisionally(diagnosis: Diagnosis) -> list[str]:
             f"; at the ceilings its FLOPs take {time_text(found.compute_roof_s)}, its bytes and "
             f"page faults {time_text(found.memory_roof_s)}"
         )
-    return [f"{text}."]
+    # Wall time and processor time have parts of other sizes.
+    return [f"{text} (the split is of wall time, with the waits for a processor in it)."]
+
+
+def work_in_fixed_cost(diagnosis: Diagnosis) -> bool:
+    """Whether a step has work, and next to no time of its own for it.
+
+    Of an op that takes no longer than any op does, all is fixed cost.
+    """
+    split = diagnosis.split
+    shown_s = split.compute_s + split.memory_s + split.unmodelled_s
+    works = any(row.flops or row.bytes for row in diagnosis.ops)
+    return works and shown_s < HARDLY_ANY * diagnosis.accounted_s
 
 
 def _sides_told(diagnosis: Diagnosis, level: str) -> str:

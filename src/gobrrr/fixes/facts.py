@@ -41,6 +41,7 @@ class OpFact:
         nodes: of autograd that it makes for a backward pass; ``None`` where not recorded.
         varies: whether it had other arguments (numbers, shapes), or read another number back, in
             another recorded step; ``None`` where no other step tells.
+        grows: whether it puts together what it made itself in the step before, and more.
         records: whether gradients were recorded while it ran in a backward pass.
     """
 
@@ -58,6 +59,7 @@ class OpFact:
     phase: str = ""
     nodes: int | None = None
     varies: bool | None = None
+    grows: bool = False
     records: bool = False
 
     @property

@@ -90,7 +90,8 @@ def _ops_on_device(analysis: DeviceAnalysis) -> tuple[OpFact, ...]:
             fixed_s=found.fixed_ns * 1e-9, host_s=found.host_ns * 1e-9,
             roof_s=seconds(found.roof_ns), below_s=seconds(found.below_ns),
             module=found.op.module, source=found.op.source, phase=PHASE_NAMES[found.op.phase],
-            nodes=found.op.nodes, varies=found.op.varies, records=found.op.records,
+            nodes=found.op.nodes, varies=found.op.varies, grows=found.op.grows,
+            records=found.op.records,
         )
         for found in analysis.ordered_ops()
     )  # fmt: skip
@@ -117,7 +118,7 @@ def _ops_in_order(analysis: CpuAnalysis) -> tuple[OpFact, ...]:
         fact = OpFact(
             call=op.call, work=analysis.works[position], host_s=float(host[position]) * 1e-9,
             module=op.module, source=op.source, phase=PHASE_NAMES[op.phase], nodes=op.nodes,
-            varies=op.varies, records=op.records,
+            varies=op.varies, grows=op.grows, records=op.records,
         )  # fmt: skip
         facts.append(fact if row < 0 else _with_shares(fact, shares, row))
     return tuple(facts)

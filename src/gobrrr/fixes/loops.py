@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +21,9 @@ from gobrrr.timeline.quantities import time_text
 _LEAST_REPEATS = 8
 # Loops of a data loader over its items.
 _LOADING = (" in __getitem__", " in __iter__", " in __next__", " in fetch", " in collate")
+_LINE_NUMBER = re.compile(r":(\d+) ")
+# Of a loop over samples: ops in each turn, and turns.
+_OPS_OF_A_TURN, _FEWEST_SLICES = 3, 16
 _GATHERS = ("aten::stack", "aten::cat")
 # An op over all slices at once runs nearer its roof than one slice does.
 _TOGETHER = 0.7
@@ -84,6 +88,60 @@ def repeated_products(facts: Facts) -> list[tuple[int, ...]]:
         and all(from_host.get(place, -1) <= places[0] for place in places)
         and not any(op.phase == "backward" for op in facts.ops[places[0] : places[-1]])
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsOfLines:
+    """Lines of a function that run the same ops once for each of so many slices.
+
+    A branch that is not taken in each turn runs fewer of its ops.
+    """
+
+    lines: tuple[str, ...]
+    turns: int
+    places: tuple[int, ...]
+
+
+def loops_over_slices(facts: Facts) -> list[TurnsOfLines]:
+    """Loops whose turns need nothing of each other, and which are not those of a list of modules.
+
+    The longest first. They run several ops a turn: one line that does one thing for each of a few
+    tensors is no loop over samples.
+    """
+    flow = flow_of(facts)
+    if flow is None:
+        return []
+    by_function: dict[str, list[_Loop]] = defaultdict(list)
+    for loop in _loops(facts, flow):
+        modules = {facts.ops[place].module for place in loop.places}
+        if loop.batches == 1 and len(modules) == 1 and FROM not in loop.source:
+            by_function[_LINE_NUMBER.sub(" ", loop.source)].append(loop)
+    found = []
+    for loops in by_function.values():
+        turns, often = Counter(round(loop.count) for loop in loops).most_common(1)[0]
+        if often < _OPS_OF_A_TURN or turns < _FEWEST_SLICES:
+            continue
+        within = [loop for loop in loops if loop.count <= turns]
+        if not any(_walks_slices(facts, loop) for loop in within):
+            # A loop over tensors of a model's is another cause.
+            continue
+        lines = sorted({loop.source for loop in within}, key=_number_of)
+        places = sorted(place for loop in within for place in loop.places)
+        found.append(TurnsOfLines(tuple(lines), turns, tuple(places)))
+    return sorted(found, key=lambda each: -len(each.places))
+
+
+def _walks_slices(facts: Facts, loop: _Loop) -> bool:
+    """Whether its op reads one place after the other of the same memory."""
+    given = [next(iter(facts.ops[place].call.tensors), None) for place in loop.places]
+    known = [spec for spec in given if spec is not None and spec.storage is not None]
+    one = len({spec.storage for spec in known}) == 1
+    return one and 2 * len({spec.offset for spec in known}) > len(loop.places)
+
+
+def _number_of(line: str) -> int:
+    number = _LINE_NUMBER.search(line)
+    return int(number[1]) if number else 0
 
 
 def _advice_of_its_own(facts: Facts, flow: Flow | None) -> Collection[int]:
@@ -239,6 +297,10 @@ def _gatherers(facts: Facts, flow: Flow | None, loops: Sequence[_Loop]) -> list[
     ]
 
 
+def _records(facts: Facts, loop: _Loop) -> bool:
+    return any(facts.ops[place].nodes != 0 for place in loop.places)
+
+
 def _consider(facts: Facts) -> Considered:
     flow = flow_of(facts)
     loops = _loops(facts, flow)
@@ -267,8 +329,10 @@ def _consider(facts: Facts) -> Considered:
     most_s = facts.leaf_s("overhead") - facts.leaf_s("overhead.data_loading") + kernels_s
     total_s = min(sum(saved.values()), most_s)
     if facts.trains:
-        # What is done slice by slice is undone slice by slice.
-        total_s = min(2.0 * total_s, 0.9 * facts.step_s)
+        # What is done slice by slice is undone slice by slice, where gradients are recorded.
+        undone = {loop.source for loop in loops if _records(facts, loop)}
+        share = sum(saved[line] for line in undone) / (sum(saved.values()) or 1.0)
+        total_s = min((1.0 + share) * total_s, 0.9 * facts.step_s)
     first = next(line for line in sources if counts[line])
     return prospect_or_not(
         facts, 0.5 * total_s, total_s, min(1.15 * total_s, 0.98 * facts.step_s),

@@ -17,6 +17,8 @@ TOLERANCE = 0.05
 TAKEN_AWAY = 0.75
 # Where it waited for more than this share, what a line was seen at is where it was interrupted.
 MOSTLY_WAITED = 0.5
+# What is then said of the times, in every notice that says why.
+TOO_LONG = "times are too long by an unknown amount"
 # Threads that wait for one another spin while one of them has no processor, which counts as time
 # that they used: beside others that take this share, what tells is how long some thread waited.
 OTHERS_HELD = 0.2

@@ -11,6 +11,7 @@ from gobrrr.timeline.names import plain_name, short_source
 from gobrrr.timeline.quantities import percent
 
 HEADING = "What to do, by what it saves of the wall time"
+UNRANKED = "What to do (what each saves cannot be told from these times)"
 NOTHING = "Nothing that is known here saves 3 % of the wall time or more."
 # Places of one finding that are named.
 _PLACES = 2
@@ -18,7 +19,8 @@ _PLACES = 2
 
 def heading(diagnosis: Diagnosis) -> str:
     """What stands over the list; after a search it holds what was not tried."""
-    return HEADING if diagnosis.fixes is None else f"{HEADING} (not tried)"
+    text = UNRANKED if diagnosis.timed_on_busy_machine else HEADING
+    return text if diagnosis.fixes is None else f"{text} (not tried)"
 
 
 def nothing_to_do(diagnosis: Diagnosis) -> str:
@@ -34,10 +36,15 @@ def title_of(advised: Advice) -> str:
     return f"{title}, at lower precision" if finding.precision else title
 
 
-def saving_of(advised: Advice) -> str:
-    """``saves 13 % (0 % to 32 %)``; or what it takes where the saving is unknown."""
+def saving_of(advised: Advice, diagnosis: Diagnosis) -> str:
+    """``saves 13 % (0 % to 32 %)``; or what it takes where the saving is unknown.
+
+    Of times that are too long no interval is known.
+    """
     saved = advised.saved
     if saved is not None:
+        if diagnosis.too_long:
+            return f"saves {percent(saved.expected)} of these steps (interval unknown)"
         interval = f"{percent(saved.low)} to {percent(saved.high)}"
         return f"saves {percent(saved.expected)} ({interval})"
     return "" if advised.taken is None else f"takes {percent(advised.taken)}"

@@ -105,7 +105,7 @@ def _advice(diagnosis: Diagnosis, top: int) -> list[str]:
             advice_lines.reason_of(advised), advice_lines.change_of(advised),
             advice_lines.trial_of(advised, diagnosis), advice_lines.words_of(advised),
         )  # fmt: skip
-        name, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised)
+        name, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised, diagnosis)
         lines.append(f"| {escape(name)} | {saving} | {escape('; '.join(filter(None, told)))} |")
     return [*lines, ""]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import NO_VERDICT, Diagnosis, Finding
+from gobrrr.diagnosis.verdict import work_in_fixed_cost
 from gobrrr.reports.cause_lines import cause_lines, cause_saving
 from gobrrr.reports.fix_table import CANNOT_TELL, trial_line
 from gobrrr.reports.tables import time_scale
@@ -47,12 +48,16 @@ class SplitPart:
 
 @dataclass(frozen=True, slots=True)
 class SplitLevel:
-    """One top level with its non-zero parts; ``roof_s`` of it is work at the ceilings."""
+    """One top level with its non-zero parts; ``roof_s`` of it is work at the ceilings.
+
+    ``note``: where its work is, if it is next to nothing.
+    """
 
     name: str
     time_s: float
     roof_s: float
     parts: tuple[SplitPart, ...]
+    note: str = ""
 
 
 def title(diagnosis: Diagnosis) -> str:
@@ -98,6 +103,9 @@ def spread_of_step(diagnosis: Diagnosis) -> str:
         # Of a trace all steps are recorded; of a run more ran than were timed.
         timed = "" if diagnosis.source.get("kind") == "trace" else "timed "
         steps = f"{time.n} {timed}step{'s' if time.n != 1 else ''}"
+        if diagnosis.too_long:
+            # The interval is of the noise among them, and not of what all have more.
+            steps = f"of these {steps} alone"
         if diagnosis.step.varying:
             # The interval is the median's, and may lie beside the mean that the figures are.
             middle = ", ".join([f"median {scale.number(time.median)}", *(spread * (time.n > 1))])
@@ -221,7 +229,10 @@ def split_levels(diagnosis: Diagnosis) -> tuple[SplitLevel, ...]:
         shown = [part for part in (_split_part(diagnosis, part) for part in parts) if part.time_s]
         shown.sort(key=lambda part: -part.time_s)
         roof_s = sum(diagnosis.leaves.get(part.roof, 0.0) for part in parts)
-        levels.append(SplitLevel(name, time_s, roof_s, tuple(shown)))
+        # Not nothing: the accounting gives an op its fixed cost first.
+        hidden = name in ("compute", "memory") and work_in_fixed_cost(diagnosis)
+        note = "within the fixed cost of ops" if hidden else ""
+        levels.append(SplitLevel(name, time_s, roof_s, tuple(shown), note))
     return tuple(levels)
 
 

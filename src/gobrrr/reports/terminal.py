@@ -225,7 +225,7 @@ def _draw_advice(diagnosis: Diagnosis, console: Console, options: Options) -> No
     console.print()
     console.print(Text(advice_lines.heading(diagnosis), style="bold"))
     for number, advised in enumerate(shown, 1):
-        title, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised)
+        title, saving = advice_lines.title_of(advised), advice_lines.saving_of(advised, diagnosis)
         _draw_title(f"  {number} {title}", saving, console)
         reason = advice_lines.reason_of(advised)
         for line in _filled(reason, console.width - 4, options):
@@ -303,7 +303,9 @@ def _draw_split(diagnosis: Diagnosis, console: Console, options: Options) -> Non
         line.append(f"{level.name:<{label}}", style=f"bold {colour}")
         line.append(f"{scale.number(level.time_s):>{number}} {scale.unit}  ", style="bold")
         line.append(f"{share(level.time_s, step_s, 1):>7}  ")
-        line.append_text(_bar(level, step_s, full))
+        bar = _bar(level, step_s, full)
+        line.append_text(bar)
+        line.append(f"{' ' if bar else ''}{level.note}", style="dim")
         console.print(line, no_wrap=True, overflow="crop")
         if level.name == "unmodelled":
             continue

@@ -58,6 +58,7 @@ class StepOp:
         read: the number that it gave to the host (``.item()``); ``None`` if it gave none.
         varies: whether it had other arguments (numbers, shapes), or gave another number, in
             another recorded step; ``None`` where no other step tells.
+        grows: whether it puts together what it made itself in the recorded step before, and more.
         by_library: whether an optimizer that is not the user's own gave the number to the host.
         records: whether gradients were recorded while it ran in a backward pass, as they are where
             that computes something again or is to be differentiated itself.
@@ -79,6 +80,7 @@ class StepOp:
     collective: CollectiveCall | None = None
     read: bool | int | float | complex | None = None
     varies: bool | None = None
+    grows: bool = False
     by_library: bool = False
     records: bool = False
     update: int = 0
